@@ -1,0 +1,23 @@
+# cmake --install: headers, the two libraries, the command, and a package for find_package(hasten).
+include(CMakePackageConfigHelpers)
+
+set(HASTEN_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/hasten)
+
+# Installed programs find hasten's libraries beside them and LibTorch where it was at build time.
+set_target_properties(hasten hasten_core PROPERTIES INSTALL_RPATH "$ORIGIN;${HASTEN_LIBTORCH_FOUND}/lib")
+set_target_properties(hasten PROPERTIES EXPORT_NAME hasten)
+set_target_properties(hasten_core PROPERTIES EXPORT_NAME core)
+set_target_properties(hasten-cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+set_target_properties(hasten-torch PROPERTIES INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${HASTEN_LIBTORCH_FOUND}/lib")
+
+install(TARGETS hasten hasten_core EXPORT hastenTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS hasten-cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS hasten-torch RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/hasten)
+install(DIRECTORY include/hasten DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT hastenTargets NAMESPACE hasten:: DESTINATION ${HASTEN_PACKAGE_DIR})
+
+configure_package_config_file(cmake/hastenConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/hastenConfig.cmake
+                              INSTALL_DESTINATION ${HASTEN_PACKAGE_DIR})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/hastenConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/hastenConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/hastenConfigVersion.cmake
+              cmake/HastenLibTorch.cmake DESTINATION ${HASTEN_PACKAGE_DIR})

@@ -1,0 +1,43 @@
+#include "hasten/base/text.h"
+
+#include <doctest/doctest.h>
+
+using namespace hasten;
+
+TEST_CASE("text: bytes are shown in powers of 1000 with three digits") {
+  CHECK(human_bytes(0) == "0 B");
+  CHECK(human_bytes(999) == "999 B");
+  CHECK(human_bytes(1000) == "1.00 kB");
+  CHECK(human_bytes(14'949'000'000) == "14.9 GB");
+  CHECK(human_bytes(999'999) == "1.00 MB");
+  CHECK(human_bytes(-1500) == "-1.50 kB");
+}
+
+TEST_CASE("text: durations carry over into minutes and hours") {
+  CHECK(human_duration(57.82, true) == "0:57.82");
+  CHECK(human_duration(59.999, true) == "1:00.00");
+  CHECK(human_duration(59.999) == "1:00");
+  CHECK(human_duration(3723) == "1:02:03");
+}
+
+TEST_CASE("text: doubles are written so that they read back equal") {
+  CHECK(str(0.1, ' ', 5e-05, " and ", 3, ' ', true) == "0.1 5e-05 and 3 true");
+}
+
+TEST_CASE("text: the nearest name counts a swap as one edit and refuses what is far away") {
+  const std::vector<std::string> names = {"learning_rate", "logging_steps", "seed"};
+  CHECK(nearest("lerning_rate", names) == "learning_rate");
+  CHECK(nearest("sede", names) == "seed");
+  CHECK_FALSE(nearest("banana", names).has_value());
+}
+
+TEST_CASE("text: a table pads its columns and puts numbers to the right") {
+  CHECK(table({"name", "rows"}, {{"train", "4000"}, {"a longer one", "7"}}) ==
+        "name          rows\n------------  ----\ntrain         4000\na longer one     7\n");
+}
+
+TEST_CASE("text: thousands are grouped") {
+  CHECK(grouped(14949) == "14,949");
+  CHECK(grouped(-1000000) == "-1,000,000");
+  CHECK(grouped(999) == "999");
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Prints the folder of a LibTorch: fetch_libtorch.sh [VERSION]. The pinned version has a lock file with checksums;
+# for another one cudart and cupti are chosen from the torch wheel's own metadata.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+version=${1:-2.11.0}
+lock=$HASTEN_ROOT/tools/lock/libtorch-$version.txt
+dir=$HASTEN_CACHE/libtorch-$version
+
+if [ ! -f "$lock" ] && [ ! -d "$dir" ]; then
+  mkdir -p "$HASTEN_CACHE"
+  only=$(mktemp) lock=$(mktemp)
+  trap 'rm -f "$only" "$lock"' EXIT
+  echo "torch==$version" >"$only"
+  fetch_wheels "$only" "$dir.torch"
+  cuda=$(sed -n 's/^Requires-Dist: cuda-toolkit.*==\([0-9]*\.[0-9]*\).*/\1/p' "$dir.torch"/torch-*.dist-info/METADATA | head -1)
+  [ -n "$cuda" ] || die "torch $version names no cuda-toolkit in its metadata: point -DHASTEN_LIBTORCH= at a LibTorch of yours"
+  printf 'nvidia-cuda-runtime==%s.*\nnvidia-cuda-cupti==%s.*\n' "$cuda" "$cuda" >"$lock"
+  fetch_wheels "$lock" "$dir.cuda"
+  cp -r "$dir.cuda/." "$dir.torch/" && rm -rf "$dir.cuda" && mv -T "$dir.torch" "$dir"
+fi
+fetch_wheels "$lock" "$dir"
+echo "$dir/torch"
