@@ -1,0 +1,345 @@
+#!/usr/bin/env python3
+"""Runs the peer's Trainer on one tiny BERT, once per case, and writes what it computed.
+
+    python generate.py                 # every case
+    python generate.py sgd cosine      # some cases
+    python generate.py --check [...]   # write nothing; print how far a new run is from the stored one
+    python generate.py --list
+
+Every case starts from the same weights and reads the same rows in the same order, so a case differs
+from another one only by the training arguments in the table below. See README.md for the file formats.
+"""
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import shutil
+import tempfile
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import accelerate
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import (BertConfig, BertForSequenceClassification, EarlyStoppingCallback, Trainer,
+                          TrainerCallback, TrainingArguments, set_seed)
+from transformers.trainer_callback import PrinterCallback
+
+# One thread: sums are then always taken in the same order, and the files are the same at each run.
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+DATA = pathlib.Path(__file__).resolve().parent / "data"
+BATCHES, BATCH, LENGTH, VOCABULARY = 50, 8, 16, 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    note: str
+    arguments: dict                # by the peer's names; everything else has the peer's default
+    rows: int = 240                # the first rows of base/batches.safetensors, laid end to end
+    eval_rows: int = 0             # the first rows again: the data does not matter, the arithmetic does
+    trainer_attributes: dict = dataclasses.field(default_factory=dict)
+    final: str = ""                # the case whose final weights these are, where a case only changes the log
+
+
+def case(note, rows=240, eval_rows=0, trainer_attributes=None, final="", **arguments):
+    """The common part: one epoch, every step logged, and a rate at which the weights really move."""
+    common = dict(num_train_epochs=1, learning_rate=1e-3, logging_steps=1)
+    return Case(note, {**common, **arguments}, rows, eval_rows, trainer_attributes or {}, final)
+
+
+def schedule(kind, note, warmup_steps=5, final="", **kwargs):
+    arguments = dict(lr_scheduler_type=kind, warmup_steps=warmup_steps)
+    if kwargs:
+        arguments["lr_scheduler_kwargs"] = kwargs
+    return case(note, final=final, **arguments)
+
+
+CASES = {
+    # Optimizers. The first two run at the peer's default rate, where the loss hardly moves.
+    "adamw_torch": case("AdamW, plain kernels, rate 5e-5", rows=400, optim="adamw_torch", learning_rate=5e-5),
+    "adamw_torch_fused": case("AdamW, fused kernel, rate 5e-5", rows=400, optim="adamw_torch_fused", learning_rate=5e-5),
+    "learning_rate": case("the peer's default optimizer (adamw_torch_fused), rate 1e-3", rows=400),
+    "learning_rate_unfused": case("the same with plain kernels", rows=400, optim="adamw_torch"),
+    "weight_decay": case("decay 0.1, not on biases and layer norms", rows=400, weight_decay=0.1),
+    "adam_betas_eps": case("other betas and epsilon", adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-4),
+    "sgd": case("plain SGD; the rate is larger because its steps are not normalised", optim="sgd", learning_rate=0.5),
+    "sgd_weight_decay": case("SGD adds decay to the gradient", optim="sgd", learning_rate=0.5, weight_decay=0.01),
+    # Gradient clipping.
+    "max_grad_norm_0": case("no clipping; the norm is still logged", max_grad_norm=0.0),
+    "max_grad_norm_0.1": case("AdamW hardly notices a smaller gradient", max_grad_norm=0.1),
+    "sgd_max_grad_norm_0.1": case("SGD does", max_grad_norm=0.1, optim="sgd", learning_rate=0.5),
+    # Warm-up given as a number of steps and as a share of all steps (rounded up).
+    "warmup_steps": case("5 steps", warmup_steps=5),
+    "warmup_ratio": case("a tenth of 26 steps, rounded up to 3", rows=208, warmup_steps=0.1),
+    # Schedules.
+    "linear": case("no warm-up"),
+    "cosine": schedule("cosine", "half a wave"),
+    "cosine_cycles": schedule("cosine", "a wave and a half", num_cycles=1.5),
+    "cosine_with_restarts": schedule("cosine_with_restarts", "three waves, hard restarts", num_cycles=3),
+    "polynomial": schedule("polynomial", "linear down to 1e-7, the defaults"),
+    "polynomial_power": schedule("polynomial", "square, down to 1e-4", power=2.0, lr_end=1e-4),
+    "constant": schedule("constant", "flat", warmup_steps=0),
+    "constant_warmup_ignored": schedule("constant", "this schedule takes no warm-up: the 5 steps are ignored", final="constant"),
+    "constant_with_warmup": schedule("constant_with_warmup", "flat after 5 steps"),
+    "inverse_sqrt": schedule("inverse_sqrt", "time scale = warm-up steps"),
+    "inverse_sqrt_timescale": schedule("inverse_sqrt", "time scale given", timescale=20),
+    "inverse_sqrt_no_warmup": schedule("inverse_sqrt", "time scale falls back to 10000", warmup_steps=0),
+    "cosine_with_min_lr": schedule("cosine_with_min_lr", "down to 1e-4", min_lr=1e-4),
+    "cosine_with_min_lr_rate": schedule("cosine_with_min_lr", "down to a fifth", min_lr_rate=0.2),
+    "cosine_warmup_with_min_lr": schedule("cosine_warmup_with_min_lr", "warm-up from 1/5; one step ahead of cosine", min_lr_rate=0.1),
+    "cosine_warmup_with_min_lr_rate": schedule("cosine_warmup_with_min_lr", "warm-up from a given share", min_lr=1e-4, warmup_lr_rate=0.3),
+    "warmup_stable_decay": schedule("warmup_stable_decay", "5 up, 15 flat, 10 down by a cosine", num_decay_steps=10),
+    "warmup_stable_decay_linear": schedule("warmup_stable_decay", "straight lines, floor 0.1 at both ends",
+                                           num_decay_steps=10, warmup_type="linear", decay_type="linear", min_lr_ratio=0.1),
+    "warmup_stable_decay_1-sqrt": schedule("warmup_stable_decay", "1-sqrt both ways, 4 steps left at the floor",
+                                           num_stable_steps=11, num_decay_steps=10, warmup_type="1-sqrt", decay_type="1-sqrt", min_lr_ratio=0.05),
+    "warmup_stable_decay_cosine": schedule("warmup_stable_decay", "cosine warm-up", num_decay_steps=12, warmup_type="cosine"),
+    # The loss, and what accumulation does to it. Two ways to have accumulation right: label smoothing
+    # (divides by the labels of the whole window), or the class attribute by which a Trainer says that
+    # its loss is a mean per micro-batch (then it divides by the micro-batches of the window).
+    "label_smoothing": case("0.1", label_smoothing_factor=0.1),
+    "accumulation_3": case("windows of 3, the last one of 2", rows=400, num_train_epochs=2,
+                           gradient_accumulation_steps=3, label_smoothing_factor=0.1),
+    "accumulation_4_logging_4": case("30 micro-batches: 7 windows of 4 and one of 2, three times; mean loss over 4 steps",
+                                     num_train_epochs=3, gradient_accumulation_steps=4, label_smoothing_factor=0.1, logging_steps=4),
+    "accumulation_3_mean": case("divided by the micro-batches of the window", rows=400, num_train_epochs=2,
+                                gradient_accumulation_steps=3, trainer_attributes=dict(loss_is_scaled_for_ga=False)),
+    "accumulation_3_mean_ragged": case("the same; the last window has a batch of 8 and one of 5", rows=157, num_train_epochs=3,
+                                       gradient_accumulation_steps=3, trainer_attributes=dict(loss_is_scaled_for_ga=False)),
+    "accumulation_3_ragged": case("the same rows with smoothing: each row of a window weighs the same", rows=157, num_train_epochs=3,
+                                  gradient_accumulation_steps=3, label_smoothing_factor=0.1),
+    # How long.
+    "max_steps": case("20 of 30 possible steps", max_steps=20),
+    "max_steps_wraps": case("20 steps an epoch, stops in the second", rows=160, max_steps=33),
+    "two_epochs": case("the same order twice", rows=160, num_train_epochs=2),
+    "fractional_epochs": case("1.3 epochs of 21 batches, rounded up to 28 steps", rows=165, num_train_epochs=1.3),
+    "drop_last": case("165 rows: the last 5 are left out", rows=165, num_train_epochs=2, dataloader_drop_last=True),
+    "ragged": case("165 rows: a last batch of 5 rows", rows=165, num_train_epochs=2),
+    # The log.
+    "logging_steps_7": case("mean loss over 7 steps; norm and rate of the last one", logging_steps=7, final="linear"),
+    "logging_first_step": case("step 1, then every 7; the first mean covers step 1, the next one 6 steps",
+                               logging_steps=7, logging_first_step=True, final="linear"),
+    "logging_ratio": case("a fifth of all steps", logging_steps=0.2, final="linear"),
+    "logging_epoch": case("one line an epoch", rows=160, num_train_epochs=3, logging_strategy="epoch"),
+    # Evaluation: the loss is the mean over rows, although the last batch has 3 of them.
+    "evaluation": case("every 10 steps, 33 rows by 5", eval_rows=33, eval_strategy="steps", eval_steps=10, per_device_eval_batch_size=5, final="linear"),
+    "evaluation_smoothed": case("label smoothing is in the evaluation loss too; at each epoch, and before training", rows=160, num_train_epochs=2,
+                                eval_rows=33, eval_strategy="epoch", eval_on_start=True, per_device_eval_batch_size=5, label_smoothing_factor=0.1),
+    "evaluation_drop_last": case("the peer drops the last evaluation rows as well", rows=165, eval_rows=33, eval_strategy="steps", eval_steps=10,
+                                 per_device_eval_batch_size=5, dataloader_drop_last=True),
+    # Precision.
+    "bf16": case("autocast to bfloat16 on the CPU", bf16=True, rows=400),
+}
+
+# Arguments that change no number: where files go, and what is printed.
+QUIET = dict(use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True, seed=1234,
+             train_sampling_strategy="sequential")
+
+
+def make_base():
+    """The start of all cases: a config, weights, and 50 batches of 8 rows of 16 tokens, some padded."""
+    set_seed(1234)
+    config = BertConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                        intermediate_size=64, max_position_embeddings=64, hidden_dropout_prob=0.0,
+                        attention_probs_dropout_prob=0.0, classifier_dropout=0.0, num_labels=2)
+    weights = weights_of(BertForSequenceClassification(config))
+
+    generator = torch.Generator().manual_seed(7)
+    ids = torch.randint(5, VOCABULARY, (BATCHES * BATCH, LENGTH), generator=generator)
+    labels = (ids[:, 0] > 50).long()
+    lengths = torch.randint(4, LENGTH + 1, (BATCHES * BATCH,), generator=generator)
+    mask = (torch.arange(LENGTH) < lengths[:, None]).long()
+    batches = dict(input_ids=(ids * mask).view(BATCHES, BATCH, LENGTH),
+                   attention_mask=mask.view(BATCHES, BATCH, LENGTH), labels=labels.view(BATCHES, BATCH))
+    return config, weights, batches
+
+
+def weights_of(model):
+    return {name: tensor.clone().contiguous() for name, tensor in model.state_dict().items()}
+
+
+def rows_of(batches, count):
+    flat = {name: tensor.flatten(0, 1) for name, tensor in batches.items()}
+    return [{name: tensor[i] for name, tensor in flat.items()} for i in range(count)]
+
+
+def accuracy(prediction):
+    return dict(accuracy=float((prediction.predictions.argmax(-1) == prediction.label_ids).mean()))
+
+
+class RecordingTrainer(Trainer):
+    """Notes each training loss as the model (or the label smoother) gave it, and each gradient norm before clipping."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.losses, self.grad_norms = [], []
+
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        result = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
+        if model.training:
+            self.losses.append((result[0] if return_outputs else result).item())
+        return result
+
+    def _get_grad_norm(self, model, grad_norm=None):
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        self.grad_norms.append(float(norm))
+        return norm
+
+
+class RateRecorder(TrainerCallback):
+    """The rate each optimizer step was made with, logged or not."""
+
+    def __init__(self):
+        self.rates = []
+
+    def on_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
+        self.rates.append(float(optimizer.param_groups[0]["lr"]))
+
+
+def versions():
+    flags = pathlib.Path("/proc/cpuinfo").read_text() if pathlib.Path("/proc/cpuinfo").exists() else ""
+    return dict(python=platform.python_version(), torch=torch.__version__, transformers=transformers.__version__,
+                accelerate=accelerate.__version__, cpu_capability=torch.backends.cpu.get_cpu_capability(),
+                avx512_bf16="avx512_bf16" in flags, threads=torch.get_num_threads())
+
+
+def without_clock(entry):
+    """Timings differ from run to run: their keys are kept, their values are not."""
+    timed = ("_runtime", "_per_second")
+    return {key: None if key.endswith(timed) else value for key, value in entry.items()}
+
+
+def run_case(name, config, weights, batches):
+    spec = CASES[name]
+    model = BertForSequenceClassification(config)
+    model.load_state_dict(weights)
+    recorder = RateRecorder()
+    trainer_class = type("CaseTrainer", (RecordingTrainer,), dict(spec.trainer_attributes))
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = trainer_class(model=model, args=TrainingArguments(folder, **QUIET, **spec.arguments),
+                                train_dataset=rows_of(batches, spec.rows),
+                                eval_dataset=rows_of(batches, spec.eval_rows) if spec.eval_rows else None,
+                                compute_metrics=accuracy if spec.eval_rows else None, callbacks=[recorder])
+        trainer.remove_callback(PrinterCallback)
+        output = trainer.train()
+    report = dict(note=spec.note, arguments=spec.arguments, rows=spec.rows)
+    if spec.eval_rows:
+        report["eval_rows"] = spec.eval_rows
+    if spec.trainer_attributes:
+        report["trainer_attributes"] = spec.trainer_attributes
+    report.update(steps=output.global_step, train_loss=output.training_loss, loss=trainer.losses,
+                  learning_rate=recorder.rates, grad_norm=trainer.grad_norms,
+                  final=f"{spec.final or name}.final.safetensors",
+                  log_history=[without_clock(entry) for entry in trainer.state.log_history], versions=versions())
+    return report, weights_of(model)
+
+
+def write_json(path, value):
+    """One line per top-level key and per log entry: small, and a difference between two runs reads well."""
+    lines = []
+    for key, item in value.items():
+        if key == "log_history":
+            text = "[\n" + ",\n".join("  " + json.dumps(entry) for entry in item) + "\n ]"
+        else:
+            text = json.dumps(item)
+        lines.append(f" {json.dumps(key)}: {text}")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def save_final(name, final):
+    shared = CASES[name].final
+    if not shared:
+        save_file(final, DATA / f"{name}.final.safetensors")
+        return
+    stored = load_file(DATA / f"{shared}.final.safetensors")
+    if any(not torch.equal(stored[key], final[key]) for key in stored):
+        raise SystemExit(f"{name} was to end with the weights of {shared}, and does not")
+
+
+def difference(old, new):
+    """The largest relative difference between two lists of numbers, or infinity if they are not alike."""
+    if len(old) != len(new):
+        return float("inf")
+    return max((abs(a - b) / max(abs(a), 1e-12) for a, b in zip(old, new)), default=0.0)
+
+
+def check(name, report, final):
+    stored = json.loads((DATA / f"{name}.json").read_text())
+    old = load_file(DATA / stored["final"])
+    weight = max((old[key] - final[key]).abs().max().item() for key in old)
+    print(f"{name:32s} loss {difference(stored['loss'], report['loss']):.1e}"
+          f"  rate {difference(stored['learning_rate'], report['learning_rate']):.1e}"
+          f"  norm {difference(stored['grad_norm'], report['grad_norm']):.1e}  weights {weight:.1e} (absolute)")
+
+
+def write_formats(config, weights, batches):
+    """The small files a run leaves behind, exactly as the peer writes them: the keys and their order are the point."""
+    model = BertForSequenceClassification(config)
+    model.load_state_dict(weights)
+    target = DATA / "formats"
+    target.mkdir(parents=True, exist_ok=True)
+    start = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)               # the state holds the path of the best checkpoint: keep it relative
+        try:
+            settings = {**QUIET, "save_strategy": "steps"}
+            trainer = Trainer(model=model, train_dataset=rows_of(batches, 160), eval_dataset=rows_of(batches, 33),
+                              compute_metrics=accuracy, callbacks=[EarlyStoppingCallback(early_stopping_patience=3)],
+                              args=TrainingArguments("run", **settings, num_train_epochs=1, learning_rate=1e-3, logging_steps=5,
+                                                     eval_strategy="steps", eval_steps=10, save_steps=10,
+                                                     load_best_model_at_end=True, save_total_limit=2))
+            trainer.remove_callback(PrinterCallback)
+            output = trainer.train()
+            trainer.save_metrics("train", output.metrics)
+            trainer.save_metrics("eval", trainer.evaluate())
+            trainer.save_metrics("test", trainer.predict(rows_of(batches, 33)).metrics)
+            trainer.save_state()
+            shutil.copy("run/checkpoint-10/trainer_state.json", target / "checkpoint-10.trainer_state.json")
+            for name in ("trainer_state", "train_results", "eval_results", "test_results", "all_results"):
+                shutil.copy(f"run/{name}.json", target / f"{name}.json")
+        finally:
+            os.chdir(start)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("cases", nargs="*", help="names from the table, or 'formats'")
+    parser.add_argument("--check", action="store_true", help="compare with the stored files instead of writing them")
+    parser.add_argument("--list", action="store_true", help="print the cases and what each is for")
+    options = parser.parse_args()
+    if options.list:
+        for name, spec in CASES.items():
+            print(f"{name:32s} {spec.note}")
+        return
+    unknown = set(options.cases) - set(CASES) - {"formats"}
+    if unknown:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+
+    config, weights, batches = make_base()
+    if not options.check:
+        (DATA / "base").mkdir(parents=True, exist_ok=True)
+        config.to_json_file(DATA / "base/config.json")
+        save_file(weights, DATA / "base/init.safetensors")
+        save_file(batches, DATA / "base/batches.safetensors")
+    for name in options.cases or CASES:
+        if name == "formats":
+            continue
+        report, final = run_case(name, config, weights, batches)
+        if options.check:
+            check(name, report, final)
+        else:
+            write_json(DATA / f"{name}.json", report)
+            save_final(name, final)
+            print(f"{name:32s} {report['steps']} steps, loss {report['loss'][0]:.4f} to {report['loss'][-1]:.4f}")
+    if not options.check and (not options.cases or "formats" in options.cases):
+        write_formats(config, weights, batches)
+
+
+if __name__ == "__main__":
+    main()
