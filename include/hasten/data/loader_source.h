@@ -1,0 +1,161 @@
+// File: hasten/data/loader_source.h
+// The typed inside of a loader: a dataset and a collator as a detail::BatchSource. Included by
+// hasten/data/loader.h.
+#pragma once
+
+#include <concepts>
+
+#include "hasten/data/loader.h"
+
+namespace hasten::detail {
+
+template <class D>
+struct DatasetOfImpl {
+  using type = D;
+};
+template <class D>
+struct DatasetOfImpl<std::shared_ptr<D>> {
+  using type = D;
+};
+template <class D>
+using DatasetOf = typename DatasetOfImpl<D>::type;
+
+template <class D>
+std::shared_ptr<D> shared_dataset(D dataset) {
+  return std::make_shared<D>(std::move(dataset));
+}
+template <class D>
+std::shared_ptr<D> shared_dataset(std::shared_ptr<D> dataset) {
+  return dataset;
+}
+
+template <class Collator, class Row>
+concept Collates = requires(const Collator& collator, std::span<const Row> rows) {
+  collator(rows);
+};
+template <class Collator, class Row>
+concept CollatesWithContext = requires(const Collator& collator, std::span<const Row> rows,
+                                       const BatchContext& context) {
+  collator(rows, context);
+};
+
+// Whether the dataset's own whole batches are what is wanted.
+template <class D, class Collator>
+constexpr bool makes_batches = BatchDataset<D> && std::same_as<Collator, DefaultCollator>;
+
+template <class Collator, class Row>
+auto collate(const Collator& collator, std::span<const Row> rows, const BatchContext& context) {
+  static_assert(Collates<Collator, Row> || CollatesWithContext<Collator, Row>,
+                "hasten::make_loader: this collator does not take std::span<const Row> of the "
+                "dataset's rows. Pass one that does; DataCollatorWithPadding{} takes TokenRows.");
+  if constexpr (CollatesWithContext<Collator, Row>) {
+    return collator(rows, context);
+  } else if constexpr (Collates<Collator, Row>) {
+    return collator(rows);
+  }
+}
+
+template <class D, class Collator>
+auto batch_of(D& dataset, const Collator& collator, std::span<const std::int64_t> indices,
+              const BatchContext& context) {
+  if constexpr (makes_batches<D, Collator>) {
+    return dataset.get_batch(indices);
+  } else {
+    using Row = RowOf<D>;
+    std::vector<Row> rows;
+    rows.reserve(indices.size());
+    for (const std::int64_t index : indices) {
+      rows.push_back(get_row(
+          dataset, index, RowContext{.seed = context.seed, .epoch = context.epoch, .row = index}));
+    }
+    return collate(collator, std::span<const Row>(rows), context);
+  }
+}
+
+template <class D, class Collator>
+struct BatchTypeOf {
+  using type =
+      decltype(collate(std::declval<const Collator&>(), std::declval<std::span<const RowOf<D>>>(),
+                       std::declval<const BatchContext&>()));
+};
+template <class D, class Collator>
+  requires makes_batches<D, Collator>
+struct BatchTypeOf<D, Collator> {
+  using type = std::remove_cvref_t<decltype(std::declval<D&>().get_batch(
+      std::declval<std::span<const std::int64_t>>()))>;
+};
+
+template <class D, class CollatorType>
+class TypedSource : public BatchSource {
+  static_assert(MapDataset<D> || BatchDataset<D> || IterableDataset<D>,
+                "hasten::make_loader takes a dataset with size() and get(index), or with next() "
+                "and rewind(epoch): see hasten/data/dataset.h");
+  static constexpr bool stream = !MapDataset<D> && !BatchDataset<D>;
+
+ public:
+  using Batch = typename BatchTypeOf<D, CollatorType>::type;
+
+  TypedSource(std::shared_ptr<D> dataset, CollatorType collator, bool pin)
+      : dataset_(std::move(dataset)), collator_(std::move(collator)), pin_(pin) {}
+
+  bool is_stream() const override { return stream; }
+  std::optional<std::int64_t> rows() const override {
+    if constexpr (requires { dataset_->size(); }) {
+      return static_cast<std::int64_t>(dataset_->size());
+    } else {
+      return std::nullopt;
+    }
+  }
+  AnyBatch make([[maybe_unused]] std::span<const std::int64_t> indices,
+                [[maybe_unused]] const BatchContext& context) override {
+    if constexpr (stream) {
+      return nullptr;
+    } else {
+      return finish(batch_of(*dataset_, collator_, indices, context));
+    }
+  }
+  AnyBatch next([[maybe_unused]] const LoaderOptions& options,
+                [[maybe_unused]] const BatchContext& context) override {
+    if constexpr (!stream) {
+      return nullptr;
+    } else {
+      std::vector<RowOf<D>> rows;
+      while (static_cast<std::int64_t>(rows.size()) < options.batch_size) {
+        auto row = dataset_->next();
+        if (!row) break;
+        rows.push_back(std::move(*row));
+      }
+      if (rows.empty() ||
+          (options.drop_last && static_cast<std::int64_t>(rows.size()) < options.batch_size)) {
+        return nullptr;
+      }
+      return finish(collate(collator_, std::span<const RowOf<D>>(rows), context));
+    }
+  }
+  void rewind([[maybe_unused]] std::int64_t epoch) override {
+    if constexpr (stream) dataset_->rewind(epoch);
+  }
+  void skip([[maybe_unused]] std::int64_t rows) override {
+    if constexpr (!stream) {
+      return;
+    } else if constexpr (requires { dataset_->skip(rows); }) {
+      dataset_->skip(rows);
+    } else {
+      while (rows > 0 && dataset_->next()) --rows;
+    }
+  }
+
+ private:
+  AnyBatch finish(Batch batch) const {
+    if constexpr (TensorBatch<Batch>) {
+      if (pin_) visit_tensors(batch, [](at::Tensor& tensor) { tensor = pinned(tensor); });
+    }
+    return std::make_shared<Batch>(std::move(batch));
+  }
+
+  std::shared_ptr<D> dataset_;
+  CollatorType collator_;
+  bool pin_;
+};
+
+}  // namespace hasten::detail

@@ -1,0 +1,134 @@
+#include "data/batch_pipe.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace hasten::detail {
+namespace {
+
+using Make = std::function<AnyBatch(std::int64_t)>;
+
+Made attempt(const Make& make, std::int64_t number) {
+  try {
+    return {.batch = make(number)};
+  } catch (...) {
+    return {.error = std::current_exception()};
+  }
+}
+
+class InlinePipe : public BatchPipe {
+ public:
+  InlinePipe(Make make, std::int64_t first, std::int64_t end)
+      : make_(std::move(make)), next_(first), end_(end) {}
+
+  Made next() override {
+    if (next_ >= end_) return {};
+    Made made = attempt(make_, next_++);
+    if (made.batch == nullptr) end_ = next_;
+    return made;
+  }
+
+ private:
+  Make make_;
+  std::int64_t next_, end_;
+};
+
+// Workers get one thread of LibTorch's each, as the processes of Python's loader do: N workers
+// times all cores would slow down the training that they feed. LibTorch's own setter would change
+// MKL for the whole process, so OpenMP's, which is per thread, is called directly; it is in the
+// process because LibTorch is built on it.
+void use_one_thread() {
+  at::get_num_threads();  // the first call in a thread sets the number; ours has to come after it
+  using SetThreads = void (*)(int);
+  if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) {
+    set(1);
+  }
+}
+
+void prepare_worker() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the program's own threads
+  pthread_setname_np(pthread_self(), "hasten-loader");
+  use_one_thread();
+}
+
+// A ring of `ahead` places. Batch n goes to place n % ahead, which is free once batch n - ahead has
+// been taken: so a thread may begin batch n when n < taken + ahead.
+class WorkerPipe : public BatchPipe {
+ public:
+  WorkerPipe(Make make, std::int64_t first, std::int64_t end, std::int64_t threads,
+             std::int64_t ahead)
+      : make_(std::move(make)),
+        taken_(first),
+        begun_(first),
+        end_(end),
+        ring_(static_cast<std::size_t>(ahead)) {
+    for (std::int64_t i = 0; i < threads; ++i) {
+      threads_.emplace_back([this](std::stop_token stop) { work(stop); });
+    }
+  }
+
+  Made next() override {
+    std::unique_lock lock(mutex_);
+    std::optional<Made>& place = place_of(taken_);
+    made_.wait(lock, [&] { return place.has_value() || taken_ >= end_; });
+    if (taken_ >= end_) return {};
+    Made made = std::move(*place);
+    place.reset();
+    ++taken_;
+    room_.notify_all();
+    return made;
+  }
+
+ private:
+  std::optional<Made>& place_of(std::int64_t batch) {
+    return ring_[static_cast<std::size_t>(batch) % ring_.size()];
+  }
+  bool can_begin() const {
+    return begun_ >= end_ || begun_ < taken_ + static_cast<std::int64_t>(ring_.size());
+  }
+
+  void work(std::stop_token stop) {
+    prepare_worker();
+    std::unique_lock lock(mutex_);
+    while (room_.wait(lock, stop, [&] { return can_begin(); }) && !stop.stop_requested() &&
+           begun_ < end_) {
+      const std::int64_t batch = begun_++;
+      lock.unlock();
+      Made made = attempt(make_, batch);
+      lock.lock();
+      if (made.is_end()) end_ = std::min(end_, batch);
+      if (made.error) end_ = std::min(end_, batch + 1);
+      place_of(batch) = std::move(made);
+      made_.notify_all();
+    }
+  }
+
+  Make make_;
+  std::mutex mutex_;
+  std::condition_variable made_;      // a place was filled, or the end found
+  std::condition_variable_any room_;  // a place was emptied, or the threads shall stop
+  std::int64_t taken_, begun_, end_;
+  std::vector<std::optional<Made>> ring_;
+  std::vector<std::jthread> threads_;  // last: stopped and joined before what they use goes
+};
+
+}  // namespace
+
+std::unique_ptr<BatchPipe> make_pipe(Make make, std::int64_t first, std::int64_t end,
+                                     std::int64_t threads, std::int64_t ahead) {
+  if (threads == 0) return std::make_unique<InlinePipe>(std::move(make), first, end);
+  return std::make_unique<WorkerPipe>(std::move(make), first, end, threads, ahead);
+}
+
+}  // namespace hasten::detail

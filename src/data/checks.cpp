@@ -1,0 +1,109 @@
+// check_labels and check_ids: the values of a dataset against what the model can take.
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/data/column_dataset.h"
+
+namespace hasten {
+namespace {
+
+constexpr std::int64_t ignored_label = -100;
+
+bool label_fits(std::int64_t label, std::int64_t count) {
+  return (label >= 0 && label < count) || label == ignored_label;
+}
+
+[[noreturn]] void fail_label(std::int64_t row, std::int64_t got, std::int64_t count) {
+  throw DataError("data.labels",
+                  {.what = str("the label of row ", row),
+                   .got = std::to_string(got),
+                   .expected = str("0 to ", count - 1, ", or -100, which is ignored"),
+                   .hint = "set num_labels, or correct the data"});
+}
+
+[[noreturn]] void fail_id(std::int64_t row, std::int64_t got, std::int64_t size) {
+  throw DataError("data.ids", {.what = str("an id of row ", row),
+                               .got = std::to_string(got),
+                               .expected = str("0 to ", size - 1, ", the ids of the vocabulary"),
+                               .hint = "the data was made with the vocabulary of another model"});
+}
+
+// Calls `check(row, value)` for each value of a column of whole numbers; some rows at a time, as
+// what is not int64 on the CPU has to be converted.
+template <class Check>
+void for_each_value(const at::Tensor& column, Check&& check) {
+  constexpr std::int64_t at_a_time = 4096;
+  for (std::int64_t first = 0; first < column.size(0); first += at_a_time) {
+    const std::int64_t rows = std::min(at_a_time, column.size(0) - first);
+    const at::Tensor values = column.narrow(0, first, rows).to(at::kCPU, at::kLong).contiguous();
+    const std::int64_t each = values.numel() / rows;
+    const std::int64_t* value = values.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < values.numel(); ++i) check(first + i / each, value[i]);
+  }
+}
+
+void check_label_column(const at::Tensor& labels, std::int64_t num_labels) {
+  if (num_labels < 1) {
+    throw UsageError(
+        "data.labels",
+        {.what = "num_labels", .got = std::to_string(num_labels), .expected = "at least 1"});
+  }
+  if (labels.is_floating_point()) {
+    const std::int64_t columns = labels.dim() > 1 ? labels.size(1) : 1;
+    if (labels.dim() <= 2 && columns == num_labels) return;
+    throw DataError("data.labels", {.what = "labels that are not whole numbers",
+                                    .got = str(columns, " a row"),
+                                    .expected = str(num_labels, " a row"),
+                                    .hint = "convert class numbers to int64"});
+  }
+  if (num_labels == 1) return;  // regression on whole numbers
+  for_each_value(labels, [&](std::int64_t row, std::int64_t label) {
+    if (!label_fits(label, num_labels)) fail_label(row, label, num_labels);
+  });
+}
+
+}  // namespace
+
+void check_labels(const ColumnDataset& dataset, std::int64_t num_labels) {
+  const auto labels = dataset.columns().find("labels");
+  if (labels == dataset.columns().end()) {
+    throw DataError("data.labels", {.what = "the dataset has no column \"labels\""});
+  }
+  check_label_column(labels->second, num_labels);
+}
+
+void check_labels(const TokenDataset& dataset, std::int64_t num_labels) {
+  if (dataset.labels().defined()) return check_label_column(dataset.labels(), num_labels);
+  for (std::int64_t row = 0; row < dataset.size(); ++row) {
+    const TokenRow tokens = dataset.get(row);
+    if (tokens.token_labels.empty()) {
+      throw DataError("data.labels", {.what = "the dataset has no labels"});
+    }
+    for (const std::int32_t label : tokens.token_labels) {
+      if (!label_fits(label, num_labels)) fail_label(row, label, num_labels);
+    }
+  }
+}
+
+void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size) {
+  const at::Tensor& ids = take(dataset.columns(), "input_ids");
+  if (ids.is_floating_point()) {
+    throw DataError("data.ids", {.what = "input_ids",
+                                 .got = c10::toString(ids.scalar_type()),
+                                 .expected = "int64 or int32"});
+  }
+  for_each_value(ids, [&](std::int64_t row, std::int64_t id) {
+    if (id < 0 || id >= vocab_size) fail_id(row, id, vocab_size);
+  });
+}
+
+void check_ids(const TokenDataset& dataset, std::int64_t vocab_size) {
+  for (std::int64_t row = 0; row < dataset.size(); ++row) {
+    for (const std::int32_t id : dataset.get(row).input_ids) {
+      if (id < 0 || id >= vocab_size) fail_id(row, id, vocab_size);
+    }
+  }
+}
+
+}  // namespace hasten

@@ -1,0 +1,147 @@
+#include "data/text_lines.h"
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+
+namespace hasten::detail {
+namespace {
+
+std::int64_t line_of(std::string_view text, std::size_t position) {
+  return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(position), '\n');
+}
+
+// Bytes of the well-formed UTF-8 character in front, 0 if there is none (Unicode, table 3-7: no
+// overlong forms, no surrogates, nothing above U+10FFFF).
+std::size_t character_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto within = [&](std::size_t i, unsigned low, unsigned high) {
+    return byte(i) >= low && byte(i) <= high;
+  };
+  const auto follows = [&](std::size_t i) { return within(i, 0x80, 0xBF); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const bool second = within(1, first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF);
+    return second && follows(2) ? 3 : 0;
+  }
+  if (first < 0xF0 || first > 0xF4) return 0;
+  const bool second = within(1, first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF);
+  return second && follows(2) && follows(3) ? 4 : 0;
+}
+
+void check_characters(std::string_view text, const std::string& file) {
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '\0') {
+      fail_text("text.nul", file, line_of(text, at), "a NUL byte", "", "",
+                "is this a text file? UTF-16 has such bytes");
+    }
+    const std::size_t length = character_length(text.substr(at));
+    if (length == 0) {
+      fail_text("text.utf8", file, line_of(text, at), "bytes that are not UTF-8", "", "",
+                "convert the file, with iconv for example");
+    }
+    at += length;
+  }
+}
+
+}  // namespace
+
+void fail_text(const char* code, const std::string& file, std::int64_t line, std::string what,
+               std::string got, std::string expected, std::string hint) {
+  throw DataError(code, {.what = str(file, ':', line, ": ", what),
+                         .got = std::move(got),
+                         .expected = std::move(expected),
+                         .hint = std::move(hint)});
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::string text = read_file(path);
+  if (starts_with(text, "\xEF\xBB\xBF")) text.erase(0, 3);
+  check_characters(text, path.string());
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (trim(text).empty()) fail_text("text.empty", path.string(), 1, "the file is empty");
+  return text;
+}
+
+std::optional<Record> LineReader::next() {
+  if (rest_.empty()) return std::nullopt;
+  const std::size_t end = rest_.find('\n');
+  std::string_view line = rest_.substr(0, end);
+  rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  Record record{.line = ++line_};
+  if (separator_) {
+    record.fields = split(line, *separator_);
+  } else {
+    record.fields.emplace_back(line);
+  }
+  return record;
+}
+
+bool CsvReader::at_line_end() const {
+  return text_[at_] == '\n' ||
+         (text_[at_] == '\r' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n');
+}
+
+void CsvReader::skip_line_end() {
+  at_ += text_[at_] == '\r' ? 2 : 1;
+  ++line_;
+}
+
+std::string CsvReader::quoted_field() {
+  const std::int64_t begins = line_;
+  std::string value;
+  for (++at_; at_ < text_.size(); ++at_) {
+    const char c = text_[at_];
+    if (c != '"') {
+      value += c;
+      if (c == '\n') ++line_;
+      continue;
+    }
+    ++at_;
+    if (at_ >= text_.size() || text_[at_] != '"') {
+      if (at_ >= text_.size() || text_[at_] == ',' || at_line_end()) return value;
+      fail_text("text.quotes", file_, line_, "text after a closing quote",
+                std::string(1, text_[at_]), "a comma or the end of the line",
+                "a quote inside a quoted field is written twice");
+    }
+    value += '"';
+  }
+  fail_text("text.quotes", file_, begins, "a quote that is never closed", "", "", "");
+}
+
+std::string CsvReader::field() {
+  if (at_ < text_.size() && text_[at_] == '"') return quoted_field();
+  const std::size_t start = at_;
+  while (at_ < text_.size() && text_[at_] != ',' && !at_line_end()) {
+    if (text_[at_] == '"') {
+      fail_text("text.quotes", file_, line_, "a quote inside a field that does not begin with one",
+                "", "", "put the whole field in quotes, and write those inside twice");
+    }
+    ++at_;
+  }
+  return std::string(text_.substr(start, at_ - start));
+}
+
+std::optional<Record> CsvReader::next() {
+  if (at_ >= text_.size()) return std::nullopt;
+  Record record{.line = line_};
+  for (;;) {
+    record.fields.push_back(field());
+    if (at_ >= text_.size()) return record;
+    if (text_[at_] == ',') {
+      ++at_;
+      continue;
+    }
+    skip_line_end();
+    return record;
+  }
+}
+
+}  // namespace hasten::detail

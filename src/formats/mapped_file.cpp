@@ -1,0 +1,51 @@
+#include "formats/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "hasten/base/error.h"
+
+namespace hasten::detail {
+namespace {
+
+[[noreturn]] void fail(const char* code, const char* what, const std::filesystem::path& path,
+                       int error) {
+  throw IoError(code, {.what = what + (" " + path.string()),
+                       .got = std::generic_category().message(error),
+                       .hint = error == ENOENT ? "check the path" : ""});
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  // Without O_NONBLOCK a pipe would make open wait for a writer.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) fail("io.open", "cannot open", path, errno);
+  struct stat status {};
+  const int known = ::fstat(file, &status);
+  if (known != 0 || !S_ISREG(status.st_mode)) {
+    ::close(file);
+    throw IoError("io.not-a-file", {.what = path.string() + " is not a regular file"});
+  }
+  size_ = static_cast<std::size_t>(status.st_size);
+  void* mapped = nullptr;
+  if (size_ > 0) {
+    mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
+  }
+  const int error = errno;
+  ::close(file);  // the mapping lives on without it
+  if (mapped == MAP_FAILED) fail("io.map", "cannot map", path, error);
+  data_ = static_cast<char*>(mapped);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+}  // namespace hasten::detail

@@ -1,0 +1,356 @@
+// Parsing of the header. The JSON is read event by event (SAX) into a state machine that knows the
+// format's whole grammar, so that depth, types and repeated keys are checked as they come, and
+// nothing is built that is not needed.
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <tuple>
+#include <unordered_set>
+
+#include "formats/safetensors_header.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::safetensors {
+namespace {
+
+constexpr std::uint64_t max_header_bytes = 100'000'000;
+constexpr std::size_t max_dimensions = 64;
+constexpr const char* damaged =
+    "the file is damaged or its writer is faulty: fetch it again, or save it again";
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < shape.size() && i < 8; ++i) {
+    out += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  }
+  return out + (shape.size() > 8 ? ", ...]" : "]");
+}
+
+class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit HeaderReader(const std::string& file) : file_(file) {}
+
+  Header take() { return std::move(header_); }
+
+  bool start_object(std::size_t) override {
+    switch (place_) {
+      case Place::start:
+        return go(Place::names);
+      case Place::name_value:
+        return go(in_metadata_ ? Place::metadata : Place::fields);
+      default:
+        wrong("an object");
+    }
+  }
+  bool end_object() override {
+    if (place_ == Place::fields) finish_entry();
+    return go(place_ == Place::names ? Place::end : Place::names);
+  }
+  bool key(string_t& key) override {
+    switch (place_) {
+      case Place::names:
+        return start_name(key);
+      case Place::metadata:
+        return start_metadata(key);
+      default:
+        return start_field(key);
+    }
+  }
+  bool string(string_t& value) override {
+    if (place_ == Place::metadata_value) {
+      header_.metadata[key_] = value;
+      return go(Place::metadata);
+    }
+    if (place_ != Place::dtype) wrong("a string");
+    entry_.dtype = dtype_named(value);
+    if (entry_.dtype == nullptr) fail_dtype(value);
+    return go(Place::fields);
+  }
+  bool start_array(std::size_t) override {
+    if (place_ == Place::shape) return go(Place::shape_numbers);
+    if (place_ == Place::offsets) return go(Place::offset_numbers);
+    wrong("an array");
+  }
+  bool end_array() override {
+    if (place_ == Place::offset_numbers && offsets_.size() != 2) {
+      fail("safetensors.offsets", "data_offsets", str(offsets_.size(), " numbers"), "2 numbers");
+    }
+    return go(Place::fields);
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (place_ == Place::shape_numbers) {
+      if (entry_.shape.size() == max_dimensions) {
+        fail("safetensors.shape", "shape", "more than 64 dimensions", "");
+      }
+      if (value > std::numeric_limits<std::int64_t>::max()) {
+        fail("safetensors.shape", "shape", std::to_string(value), "a number below 2^63");
+      }
+      entry_.shape.push_back(static_cast<std::int64_t>(value));
+      return true;
+    }
+    if (place_ != Place::offset_numbers) wrong("a number");
+    if (offsets_.size() == 2) {
+      fail("safetensors.offsets", "data_offsets", "more than 2 numbers", "2 numbers");
+    }
+    offsets_.push_back(value);
+    return true;
+  }
+  // The parser calls these for what has a sign, a fraction or too many digits.
+  bool number_integer(number_integer_t value) override {
+    wrong(str("the negative number ", value));
+  }
+  bool number_float(number_float_t, const string_t& text) override {
+    wrong("the number " + text.substr(0, 40));
+  }
+  bool null() override { wrong("null"); }
+  bool boolean(bool) override { wrong("a boolean"); }
+  bool binary(binary_t&) override { wrong("binary data"); }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    throw DataError("safetensors.header",
+                    {.what = str(file_, ": the header is not valid JSON, at byte ", position + 8),
+                     .hint = damaged});
+  }
+
+ private:
+  enum class Place {
+    start,
+    names,
+    name_value,
+    metadata,
+    metadata_value,
+    fields,
+    dtype,
+    shape,
+    shape_numbers,
+    offsets,
+    offset_numbers,
+    end
+  };
+
+  bool go(Place place) {
+    place_ = place;
+    return true;
+  }
+
+  bool start_name(const std::string& name) {
+    if (!names_.insert(name).second) {
+      throw DataError(
+          "safetensors.duplicate",
+          {.what = file_ + ": the name " + quoted(name) + " appears twice", .hint = damaged});
+    }
+    in_metadata_ = name == "__metadata__";
+    entry_ = Entry{.name = name};
+    offsets_.clear();
+    fields_.clear();
+    return go(Place::name_value);
+  }
+  bool start_metadata(const std::string& key) {
+    if (header_.metadata.contains(key)) {
+      throw DataError(
+          "safetensors.duplicate",
+          {.what = file_ + ": the metadata " + quoted(key) + " appears twice", .hint = damaged});
+    }
+    key_ = key;
+    return go(Place::metadata_value);
+  }
+  bool start_field(const std::string& field) {
+    if (std::find(fields_.begin(), fields_.end(), field) != fields_.end()) {
+      fail("safetensors.duplicate", "the key " + quoted(field) + " appears twice", "", "");
+    }
+    fields_.push_back(field);
+    if (field == "dtype") return go(Place::dtype);
+    if (field == "shape") return go(Place::shape);
+    if (field == "data_offsets") return go(Place::offsets);
+    fail("safetensors.header", "unknown key", quoted(field), "dtype, shape or data_offsets");
+  }
+  void finish_entry() {
+    if (fields_.size() != 3) {
+      std::vector<std::string> got;
+      for (const std::string& field : fields_) got.push_back(field);
+      fail("safetensors.header", "keys", "[" + join(got, ", ") + "]",
+           "dtype, shape and data_offsets");
+    }
+    entry_.begin = offsets_[0];
+    entry_.end = offsets_[1];
+    header_.entries.push_back(std::move(entry_));
+  }
+
+  [[noreturn]] void fail(const char* code, const std::string& what, std::string got,
+                         std::string expected) const {
+    throw DataError(code, {.what = file_ + ": tensor " + quoted(entry_.name) + ": " + what,
+                           .got = std::move(got),
+                           .expected = std::move(expected),
+                           .hint = damaged});
+  }
+  [[noreturn]] void fail_dtype(const std::string& got) const {
+    std::vector<std::string> known;
+    for (const Dtype& dtype : dtypes()) known.emplace_back(dtype.name);
+    fail("safetensors.dtype", "dtype", quoted(got), "one of " + join(known, ", "));
+  }
+  [[noreturn]] void wrong(const std::string& got) const {
+    switch (place_) {
+      case Place::start:
+        fail_header(got, "an object");
+      case Place::name_value:
+        fail("safetensors.header", "its entry", got, "an object");
+      case Place::metadata_value:
+        fail_header("for the metadata " + quoted(key_) + " " + got, "a string");
+      case Place::dtype:
+        fail("safetensors.dtype", "dtype", got, "a string");
+      case Place::shape:
+        fail("safetensors.shape", "shape", got, "an array of numbers");
+      case Place::shape_numbers:
+        fail("safetensors.shape", "shape", got, "numbers that are whole and not negative");
+      case Place::offsets:
+        fail("safetensors.offsets", "data_offsets", got, "an array of 2 numbers");
+      default:
+        fail("safetensors.offsets", "data_offsets", got,
+             "2 numbers that are whole and not negative");
+    }
+  }
+  [[noreturn]] void fail_header(const std::string& got, const std::string& expected) const {
+    throw DataError(
+        "safetensors.header",
+        {.what = file_ + ": the header", .got = got, .expected = expected, .hint = damaged});
+  }
+
+  const std::string& file_;
+  Header header_;
+  Place place_ = Place::start;
+  bool in_metadata_ = false;
+  std::string key_;
+  Entry entry_;
+  std::vector<std::uint64_t> offsets_;
+  std::vector<std::string> fields_;
+  std::unordered_set<std::string> names_;
+};
+
+// The bytes of a tensor, or nothing where they cannot be counted: more than 2^63, also with its
+// empty dimensions taken as 1, because LibTorch multiplies those into its strides.
+std::optional<std::uint64_t> bytes_of(const Entry& entry) {
+  std::uint64_t elements = 1;
+  bool empty = false;
+  for (const std::int64_t size : entry.shape) {
+    empty = empty || size == 0;
+    if (__builtin_mul_overflow(
+            elements, static_cast<std::uint64_t>(std::max<std::int64_t>(size, 1)), &elements)) {
+      return std::nullopt;
+    }
+  }
+  if (elements > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / 64) {
+    return std::nullopt;
+  }
+  if (empty) return 0;
+  return elements * static_cast<std::uint64_t>(entry.dtype->bits) / 8;
+}
+
+// The entries, sorted by offset, must lie one after the other without holes and overlaps, each of
+// the size that its dtype and shape ask for. Gives the end of the last.
+std::uint64_t check_layout(const Header& header, const std::string& file) {
+  std::uint64_t end = 0;
+  for (const Entry& entry : header.entries) {
+    const std::string what = file + ": tensor " + quoted(entry.name) + ": ";
+    const std::string offsets = str("[", entry.begin, ", ", entry.end, "]");
+    if (entry.begin != end || entry.end < entry.begin) {
+      throw DataError(
+          "safetensors.offsets",
+          {.what = what + "data_offsets",
+           .got = offsets,
+           .expected = str("a start of ", end,
+                           " (the end of the tensor before it) and an end not below it"),
+           .hint = damaged});
+    }
+    const bool odd = entry.dtype->bits == 4 && (entry.shape.empty() || entry.shape.back() % 2 != 0);
+    const std::optional<std::uint64_t> bytes = odd ? std::nullopt : bytes_of(entry);
+    if (!bytes) {
+      throw DataError("safetensors.shape",
+                      {.what = what + "shape",
+                       .got = shape_text(entry.shape),
+                       .expected = odd ? "an even last dimension, as F4 holds two values a byte"
+                                       : "a size below 2^57",
+                       .hint = damaged});
+    }
+    if (entry.end - entry.begin != *bytes) {
+      throw DataError(
+          "safetensors.size",
+          {.what = what + "size",
+           .got = str(entry.end - entry.begin, " bytes in data_offsets ", offsets),
+           .expected = str(*bytes, " bytes for ", entry.dtype->name, " ", shape_text(entry.shape)),
+           .hint = damaged});
+    }
+    end = entry.end;
+  }
+  return end;
+}
+
+// The length that the first 8 bytes give, checked against the size of the file.
+std::uint64_t header_length(std::string_view bytes, const std::string& file) {
+  if (bytes.size() < 8) {
+    throw DataError("safetensors.truncated", {.what = file,
+                                              .got = str(bytes.size(), " bytes"),
+                                              .expected = "at least 8",
+                                              .hint = damaged});
+  }
+  std::uint64_t length = 0;
+  for (int byte = 7; byte >= 0; --byte) {
+    length = length << 8 | static_cast<unsigned char>(bytes[byte]);
+  }
+  if (length > max_header_bytes) {
+    throw DataError("safetensors.header",
+                    {.what = file + ": header length",
+                     .got = str(length, " bytes"),
+                     .expected = "at most 100,000,000",
+                     .hint = "this is not a safetensors file, or it is damaged"});
+  }
+  if (length > bytes.size() - 8) {
+    throw DataError("safetensors.truncated", {.what = file + ": header",
+                                              .got = str(bytes.size() - 8, " bytes"),
+                                              .expected = str(length, " bytes"),
+                                              .hint = damaged});
+  }
+  return length;
+}
+
+// What the JSON parser would let through: something other than an object in front (a byte order
+// mark, blanks), padding other than spaces, and a NUL, at which it stops as if the text ended
+// there.
+void check_frame(std::string_view json, const std::string& file) {
+  const bool begins = !json.empty() && json.front() == '{';
+  const std::size_t last = json.find_last_not_of(' ');
+  if (begins && json[last] == '}' && json.find('\0') == std::string_view::npos) return;
+  throw DataError("safetensors.header",
+                  {.what = file + ": the header",
+                   .got = begins ? "other bytes inside or at the end" : "something else",
+                   .expected = "a JSON object that starts with { and is padded with spaces",
+                   .hint = damaged});
+}
+
+}  // namespace
+
+Header parse_header(std::string_view bytes, const std::string& file) {
+  const std::uint64_t length = header_length(bytes, file);
+  const std::string_view json = bytes.substr(8, length);
+  check_frame(json, file);
+  HeaderReader reader(file);
+  nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
+  Header header = reader.take();
+  header.data_begin = 8 + length;
+  std::sort(header.entries.begin(), header.entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  const std::uint64_t end = check_layout(header, file);
+  const std::uint64_t data = bytes.size() - header.data_begin;
+  if (end != data) {
+    throw DataError(end > data ? "safetensors.truncated" : "safetensors.size",
+                    {.what = file + ": data",
+                     .got = str(data, " bytes"),
+                     .expected = str(end, " bytes, the end of the last tensor"),
+                     .hint = damaged});
+  }
+  return header;
+}
+
+}  // namespace hasten::safetensors

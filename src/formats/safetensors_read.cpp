@@ -1,0 +1,94 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "formats/mapped_file.h"
+#include "formats/safetensors_header.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/formats/safetensors.h"
+
+namespace hasten {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little endian");
+
+struct SafetensorsFile::State {
+  std::string path;
+  std::shared_ptr<detail::MappedFile> file;
+  safetensors::Header header;
+  std::map<std::string, const safetensors::Entry*> by_name;
+  std::vector<std::string> names;
+
+  const safetensors::Entry& entry(const std::string& name) const {
+    if (const auto found = by_name.find(name); found != by_name.end()) return *found->second;
+    const auto near = nearest(name, names);
+    throw DataError("safetensors.missing-tensor",
+                    {.what = path + ": there is no tensor " + safetensors::quoted(name),
+                     .got = str(names.size(), " others"),
+                     .hint = near ? "did you mean " + safetensors::quoted(*near) + "?" : ""});
+  }
+};
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) {
+  auto state = std::make_shared<State>();
+  state->path = path.string();
+  state->file = std::make_shared<detail::MappedFile>(path);
+  state->header = safetensors::parse_header(state->file->bytes(), state->path);
+  for (const safetensors::Entry& entry : state->header.entries) {
+    state->by_name.emplace(entry.name, &entry);
+  }
+  for (const auto& [name, entry] : state->by_name) state->names.push_back(name);
+  state_ = std::move(state);
+}
+
+const std::vector<std::string>& SafetensorsFile::names() const { return state_->names; }
+bool SafetensorsFile::contains(const std::string& name) const {
+  return state_->by_name.contains(name);
+}
+const SafetensorsMetadata& SafetensorsFile::metadata() const { return state_->header.metadata; }
+
+SafetensorsInfo SafetensorsFile::info(const std::string& name) const {
+  const safetensors::Entry& entry = state_->entry(name);
+  return {.dtype = entry.dtype->type,
+          .shape = entry.sizes(),
+          .bytes = static_cast<std::int64_t>(entry.end - entry.begin)};
+}
+
+at::Tensor SafetensorsFile::tensor(const std::string& name) const {
+  const safetensors::Entry& entry = state_->entry(name);
+  const std::vector<std::int64_t> sizes = entry.sizes();
+  const auto options = at::TensorOptions().dtype(entry.dtype->type);
+  const std::size_t bytes = entry.end - entry.begin;
+  if (bytes == 0) return at::empty(sizes, options);
+  char* data = state_->file->data() + state_->header.data_begin + entry.begin;
+  if (entry.dtype->type == at::kBool &&
+      !std::all_of(data, data + bytes, [](unsigned char byte) { return byte <= 1; })) {
+    // C++ may do anything with such a bool.
+    throw DataError("safetensors.bool",
+                    {.what = state_->path + ": tensor " + safetensors::quoted(name),
+                     .got = "a BOOL that is neither 0 nor 1",
+                     .hint = "the file is damaged or its writer is faulty"});
+  }
+  const std::size_t alignment = at::elementSize(entry.dtype->type);
+  if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
+    at::Tensor copy = at::empty(sizes, options);
+    std::memcpy(copy.mutable_data_ptr(), data, bytes);
+    return copy;
+  }
+  return at::from_blob(
+      data, sizes, [file = state_->file](void*) {}, options);
+}
+
+TensorDict load_safetensors(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  TensorDict tensors;
+  for (const std::string& name : file.names()) {
+    tensors.emplace_hint(tensors.end(), name, file.tensor(name));
+  }
+  return tensors;
+}
+
+}  // namespace hasten

@@ -1,0 +1,84 @@
+#include <algorithm>
+
+#include "formats/safetensors_header.h"
+#include "formats/shared_memory.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/formats/safetensors.h"
+
+namespace hasten {
+namespace {
+
+using safetensors::Dtype;
+using safetensors::Entry;
+using safetensors::quoted;
+
+const Dtype* checked_dtype(const std::string& name, const at::Tensor& tensor,
+                           const std::string& file) {
+  const std::string what = file + ": tensor " + quoted(name);
+  if (!tensor.defined()) {
+    throw UsageError("safetensors.unsupported", {.what = what + " is undefined"});
+  }
+  if (name == "__metadata__") {
+    throw UsageError("safetensors.unsupported",
+                     {.what = what + ": the format keeps this name for its metadata"});
+  }
+  if (tensor.layout() != at::kStrided || tensor.is_meta()) {
+    throw UsageError("safetensors.unsupported",
+                     {.what = what,
+                      .got = tensor.is_meta() ? "a tensor without data (meta)" : "a sparse tensor",
+                      .expected = "a dense tensor with data",
+                      .hint = "to_dense() makes a dense one"});
+  }
+  const Dtype* dtype = safetensors::dtype_of(tensor.scalar_type());
+  if (dtype == nullptr || (dtype->bits == 4 && tensor.dim() == 0)) {
+    throw UsageError("safetensors.unsupported",
+                     {.what = what,
+                      .got = std::string("dtype ") + c10::toString(tensor.scalar_type()),
+                      .hint = "the format has no such type: convert the tensor first"});
+  }
+  return dtype;
+}
+
+Entry entry_of(const std::string& name, const at::Tensor& tensor, const std::string& file) {
+  Entry entry{.name = name, .dtype = checked_dtype(name, tensor, file)};
+  entry.shape = tensor.sizes().vec();
+  if (entry.dtype->bits == 4) entry.shape.back() *= 2;
+  return entry;
+}
+
+// First the dtypes of the strictest alignment, then by name; the offsets follow from that order.
+std::vector<Entry> layout(const TensorDict& tensors, const std::string& file) {
+  std::vector<Entry> entries;
+  for (const auto& [name, tensor] : tensors) entries.push_back(entry_of(name, tensor, file));
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const Entry& a, const Entry& b) { return a.dtype < b.dtype; });
+  std::uint64_t offset = 0;
+  for (Entry& entry : entries) {
+    entry.begin = offset;
+    offset += tensors.at(entry.name).nbytes();
+    entry.end = offset;
+  }
+  return entries;
+}
+
+}  // namespace
+
+void save_safetensors(const std::filesystem::path& path, const TensorDict& tensors,
+                      const SafetensorsMetadata& metadata) {
+  const std::string file = path.string();
+  const std::vector<Entry> entries = layout(tensors, file);
+  detail::refuse_shared(tensors, file);
+  AtomicFile out(path);
+  out.write(safetensors::compose_header(entries, metadata, file));
+  for (const Entry& entry : entries) {
+    // One at a time: what had to be copied for writing is freed before the next.
+    const at::Tensor plain =
+        tensors.at(entry.name).detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+    if (plain.numel() > 0) out.write(plain.const_data_ptr(), plain.nbytes());
+  }
+  out.commit();
+}
+
+}  // namespace hasten

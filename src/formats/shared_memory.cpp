@@ -1,0 +1,87 @@
+#include "formats/shared_memory.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "formats/safetensors_header.h"
+#include "hasten/base/error.h"
+#include "hasten/formats/safetensors.h"
+
+namespace hasten {
+namespace {
+
+using safetensors::quoted;
+
+// The memory a tensor covers. Nothing for one that has none.
+struct Extent {
+  int device_type, device_index;
+  const char* begin;
+  const char* end;
+  const std::string* name;
+  bool contiguous;
+};
+
+Extent extent_of(const std::string& name, const at::Tensor& tensor) {
+  std::int64_t last = 0;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+  const char* begin = static_cast<const char*>(tensor.const_data_ptr());
+  const char* end = begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size());
+  return {static_cast<int>(tensor.device().type()),
+          tensor.device().index(),
+          begin,
+          end,
+          &name,
+          tensor.is_contiguous()};
+}
+
+}  // namespace
+
+// Two extents that overlap are shared memory, save two views that take turns (columns of one
+// matrix, say): those are told from others by starting elsewhere and being both non-contiguous.
+void detail::refuse_shared(const TensorDict& tensors, const std::string& file) {
+  std::vector<Extent> extents;
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.numel() > 0 && tensor.has_storage()) extents.push_back(extent_of(name, tensor));
+  }
+  std::stable_sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return std::tie(a.device_type, a.device_index, a.begin) <
+           std::tie(b.device_type, b.device_index, b.begin);
+  });
+  const Extent* widest = nullptr;  // of those before, the one that reaches furthest
+  for (const Extent& extent : extents) {
+    const bool same_device = widest != nullptr && widest->device_type == extent.device_type &&
+                             widest->device_index == extent.device_index;
+    if (same_device && extent.begin < widest->end &&
+        (extent.contiguous || widest->contiguous || extent.begin == widest->begin)) {
+      throw UsageError(
+          "safetensors.shared",
+          {.what = file + ": tensors " + quoted(*widest->name) + " and " + quoted(*extent.name) +
+                   " share memory",
+           .hint = "drop_shared() removes the second name of tied weights; clone() parts them"});
+    }
+    if (!same_device || extent.end > widest->end) widest = &extent;
+  }
+}
+
+std::map<std::string, std::string> drop_shared(TensorDict& tensors) {
+  using Key = std::tuple<const void*, int, int, at::ScalarType, std::vector<std::int64_t>,
+                         std::vector<std::int64_t>>;
+  std::map<Key, std::string> first;
+  std::map<std::string, std::string> dropped;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.defined() || tensor.is_meta() || !tensor.has_storage() || tensor.numel() == 0) {
+      continue;
+    }
+    Key key(tensor.const_data_ptr(), static_cast<int>(tensor.device().type()),
+            tensor.device().index(), tensor.scalar_type(), tensor.sizes().vec(),
+            tensor.strides().vec());
+    const auto [kept, is_new] = first.emplace(std::move(key), name);
+    if (!is_new) dropped.emplace(name, kept->second);
+  }
+  for (const auto& [name, kept] : dropped) tensors.erase(name);
+  return dropped;
+}
+
+}  // namespace hasten

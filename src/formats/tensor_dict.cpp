@@ -1,0 +1,22 @@
+#include "hasten/formats/tensor_dict.h"
+
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+
+const at::Tensor& take(const TensorDict& tensors, const std::string& name) {
+  if (const auto found = tensors.find(name); found != tensors.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [key, tensor] : tensors) names.push_back(key);
+  std::string hint;
+  if (const auto near = nearest(name, names)) hint = "did you mean \"" + *near + "\"?";
+  if (names.size() > 8) names = {names[0], names[1], names[2], "...", names.back()};
+  throw DataError("data.missing-tensor", {.what = "there is no tensor \"" + name + "\"",
+                                          .got = "[" + join(names, ", ") + "]",
+                                          .hint = hint});
+}
+
+}  // namespace hasten

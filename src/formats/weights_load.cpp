@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "formats/safetensors_header.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/formats/weights.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using safetensors::quoted;
+
+constexpr const char* fetch_again =
+    "fetch the folder again; index and files must come from one save";
+
+[[noreturn]] void fail_index(const fs::path& index, const std::string& what) {
+  throw DataError("weights.index", {.what = index.string() + ": " + what, .hint = fetch_again});
+}
+
+// nlohmann's parser keeps the last of two equal keys; here they are an error.
+json parse_without_duplicates(const fs::path& path) {
+  std::vector<std::set<std::string>> open;
+  const json::parser_callback_t watch = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
+      fail_index(path, quoted(value.get<std::string>()) + " appears twice");
+    }
+    return true;
+  };
+  const std::string text = read_file(path);
+  try {
+    return json::parse(text, watch);
+  } catch (const json::exception& error) {
+    fail_index(path, std::string("not valid JSON (") + error.what() + ")");
+  }
+}
+
+// File name -> the tensors that the index says it holds.
+std::map<std::string, std::set<std::string>> read_index(const fs::path& path) {
+  const json index = parse_without_duplicates(path);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    fail_index(path, "there is no object \"weight_map\"");
+  }
+  std::map<std::string, std::set<std::string>> files;
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    if (!file.is_string()) {
+      fail_index(path, "the entry of " + quoted(tensor) + " is not a file name");
+    }
+    const std::string name = file.get<std::string>();
+    // An index from elsewhere must not lead out of its folder.
+    if (name.empty() || name.find_first_of("/\\") != std::string::npos ||
+        name.find('\0') != std::string::npos || name == "." || name == "..") {
+      fail_index(path, "the entry of " + quoted(tensor) + " is " + quoted(name) +
+                           ", not a file name in this folder");
+    }
+    files[name].insert(tensor);
+  }
+  return files;
+}
+
+void check_names(const fs::path& shard, const SafetensorsFile& file,
+                 const std::set<std::string>& listed) {
+  for (const std::string& name : listed) {
+    if (!file.contains(name)) {
+      throw DataError(
+          "weights.missing-tensor",
+          {.what = shard.string() + ": the index says that tensor " + quoted(name) + " is here",
+           .got = str(file.names().size(), " other tensors"),
+           .hint = fetch_again});
+    }
+  }
+  for (const std::string& name : file.names()) {
+    if (!listed.contains(name)) {
+      throw DataError("weights.unlisted-tensor",
+                      {.what = shard.string() + ": the index does not say that tensor " +
+                               quoted(name) + " is here",
+                       .hint = fetch_again});
+    }
+  }
+}
+
+TensorDict load_index(const fs::path& index) {
+  TensorDict weights;
+  const auto files = read_index(index);
+  for (const auto& [name, listed] : files) {
+    const fs::path shard = index.parent_path() / name;
+    std::error_code ignored;
+    if (!fs::exists(shard, ignored)) {
+      throw DataError(
+          "weights.missing-file",
+          {.what = shard.string() + ": the index lists this file, and it is not there",
+           .hint = str("the index lists ", files.size(), " files: fetch those that are missing")});
+    }
+    const SafetensorsFile file(shard);
+    check_names(shard, file, listed);
+    for (const std::string& tensor : listed) weights.emplace(tensor, file.tensor(tensor));
+  }
+  return weights;
+}
+
+// Why a folder has no weights that can be read: most often they are in the older pickle format.
+std::string hint_for_folder(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (fs::exists(folder / pickle, ignored)) {
+      return std::string(pickle) +
+             " is there, a pickle, which hasten does not open: load it in Python and save it "
+             "with save_pretrained";
+    }
+  }
+  return "check the path of the folder";
+}
+
+}  // namespace
+
+TensorDict load_weights(const fs::path& folder_or_file) {
+  std::error_code ignored;
+  if (fs::is_directory(folder_or_file, ignored)) {
+    const fs::path single = folder_or_file / "model.safetensors";
+    const fs::path index = folder_or_file / "model.safetensors.index.json";
+    if (fs::exists(single, ignored)) return load_safetensors(single);
+    if (fs::exists(index, ignored)) return load_index(index);
+    throw DataError(
+        "weights.missing-file",
+        {.what = folder_or_file.string() +
+                 ": there is neither model.safetensors nor model.safetensors.index.json",
+         .hint = hint_for_folder(folder_or_file)});
+  }
+  if (folder_or_file.extension() == ".json") return load_index(folder_or_file);
+  return load_safetensors(folder_or_file);
+}
+
+}  // namespace hasten

@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "formats/shared_memory.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/formats/weights.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* single_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+
+std::vector<std::string> filling_order(const TensorDict& weights,
+                                       const std::vector<std::string>& order) {
+  if (!order.empty()) {
+    const std::set<std::string> given(order.begin(), order.end());
+    const bool same =
+        given.size() == weights.size() && order.size() == weights.size() &&
+        std::all_of(order.begin(), order.end(), [&](const auto& n) { return weights.contains(n); });
+    if (same) return order;
+    throw UsageError("weights.order",
+                     {.what = "the order of the weights",
+                      .got = std::to_string(order.size()) + " names",
+                      .expected = "each of the " + std::to_string(weights.size()) + " names once"});
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : weights) names.push_back(name);
+  return names;
+}
+
+// One pass in order: a tensor that does not fit any more begins the next shard; one that is larger
+// than a shard gets its own, which is numbered before the one being filled.
+std::vector<TensorDict> split(const TensorDict& weights, const std::vector<std::string>& order,
+                              std::int64_t most) {
+  std::vector<TensorDict> shards;
+  TensorDict filling;
+  std::int64_t filled = 0;
+  for (const std::string& name : order) {
+    const at::Tensor& tensor = weights.at(name);
+    const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
+    if (bytes > most) {
+      shards.push_back({{name, tensor}});
+      continue;
+    }
+    if (filled + bytes > most) {
+      shards.push_back(std::exchange(filling, {}));
+      filled = 0;
+    }
+    filling.emplace(name, tensor);
+    filled += bytes;
+  }
+  if (!filling.empty() || shards.empty()) shards.push_back(std::move(filling));
+  return shards;
+}
+
+std::string shard_name(std::size_t shard, std::size_t of) {
+  auto five = [](std::size_t n) {
+    const std::string digits = std::to_string(n);
+    return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+  };
+  return "model-" + five(shard + 1) + "-of-" + five(of) + ".safetensors";
+}
+
+// model-<5 digits>-of-<5 digits>.safetensors
+bool is_shard(const std::string& name) {
+  static constexpr std::string_view form = "model-00000-of-00000.safetensors";
+  if (name.size() != form.size()) return false;
+  for (std::size_t i = 0; i < form.size(); ++i) {
+    const bool digit = name[i] >= '0' && name[i] <= '9';
+    if (form[i] == '0' ? !digit : name[i] != form[i]) return false;
+  }
+  return true;
+}
+
+// Files of an earlier save that are not part of this one. A stale model.safetensors would be
+// preferred to the index, and a stale index would list files that are gone.
+void remove_others(const fs::path& folder, const std::set<std::string>& written) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (written.contains(name)) continue;
+    if (name == single_name || name == index_name || is_shard(name)) {
+      fs::remove(entry.path(), error);
+    }
+  }
+}
+
+// As Python's json.dumps(index, indent=2, sort_keys=True) + "\n".
+std::string index_text(const std::map<std::string, std::string>& weight_map,
+                       std::int64_t parameters, std::int64_t bytes) {
+  const nlohmann::json index = {
+      {"metadata", {{"total_parameters", parameters}, {"total_size", bytes}}},
+      {"weight_map", weight_map}};
+  return index.dump(2, ' ', true) + "\n";
+}
+
+}  // namespace
+
+void save_weights(const fs::path& folder, const TensorDict& weights,
+                  const WeightsOptions& options) {
+  if (options.max_shard_size <= 0) {
+    throw UsageError("weights.shard-size", {.what = "max_shard_size",
+                                            .got = std::to_string(options.max_shard_size),
+                                            .expected = "a number of bytes above 0"});
+  }
+  for (const auto& [name, tensor] : weights) {
+    if (!tensor.defined()) {
+      throw UsageError("safetensors.unsupported", {.what = "tensor \"" + name + "\" is undefined"});
+    }
+  }
+  detail::refuse_shared(weights, folder.string());  // also between files
+  const auto shards = split(weights, filling_order(weights, options.order), options.max_shard_size);
+  check_writable_directory(folder);
+  if (shards.size() == 1) {
+    save_safetensors(folder / single_name, shards[0], options.metadata);
+    return remove_others(folder, {single_name});
+  }
+  std::set<std::string> written = {index_name};
+  std::map<std::string, std::string> weight_map;
+  std::int64_t parameters = 0, bytes = 0;
+  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+    const std::string name = shard_name(shard, shards.size());
+    save_safetensors(folder / name, shards[shard], options.metadata);
+    written.insert(name);
+    for (const auto& [tensor_name, tensor] : shards[shard]) {
+      weight_map[tensor_name] = name;
+      parameters += tensor.numel();
+      bytes += static_cast<std::int64_t>(tensor.nbytes());
+    }
+  }
+  write_file_atomically(
+      folder / index_name,
+      index_text(weight_map, options.total_parameters.value_or(parameters), bytes));
+  remove_others(folder, written);
+}
+
+}  // namespace hasten

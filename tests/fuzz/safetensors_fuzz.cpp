@@ -1,0 +1,75 @@
+// libFuzzer entry for the safetensors header. No LibTorch is linked; from the repository's root,
+// with $T its folder:
+//
+//   clang++ -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -Iinclude -Isrc
+//     -isystem $T/include tests/fuzz/safetensors_fuzz.cpp
+//     src/formats/safetensors_{header,parser}.cpp src/base/{error,text}.cpp -o fuzz
+//   ./fuzz -max_len=4096 -dict=tests/fuzz/safetensors.dict corpus tests/unit/formats/data
+//
+// The first byte says whether the length in front is the input's own or made honest, so that the
+// fuzzer need not guess it. What is accepted must tile the data exactly, and must compose and parse
+// again to the same.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "formats/safetensors_header.h"
+#include "hasten/base/error.h"
+
+using namespace hasten;
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+std::string with_honest_length(std::string bytes) {
+  const std::size_t end = bytes.rfind('}');
+  if (end == std::string::npos || end < 8) return bytes;
+  const std::size_t length = end + 1 - 8;
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xFF);
+  return bytes;
+}
+
+void check(const safetensors::Header& header, std::size_t file_size) {
+  std::uint64_t end = 0;
+  for (const safetensors::Entry& entry : header.entries) {
+    require(entry.begin == end && entry.end >= entry.begin);
+    unsigned __int128 elements = 1;
+    for (const std::int64_t size : entry.shape) {
+      require(size >= 0);
+      elements *= static_cast<unsigned __int128>(size);
+      require(elements < (static_cast<unsigned __int128>(1) << 63));
+    }
+    require(elements * entry.dtype->bits ==
+            static_cast<unsigned __int128>(entry.end - entry.begin) * 8);
+    end = entry.end;
+  }
+  require(header.data_begin + end == file_size);
+}
+
+void check_round_trip(const safetensors::Header& header, std::size_t data) {
+  const std::string again = safetensors::compose_header(header.entries, header.metadata, "again");
+  const safetensors::Header second =
+      safetensors::parse_header(again + std::string(data, '\0'), "again");
+  require(second.metadata == header.metadata && second.entries.size() == header.entries.size());
+  for (std::size_t i = 0; i < second.entries.size(); ++i) {
+    require(second.entries[i].name == header.entries[i].name);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] % 2 == 0) bytes = with_honest_length(std::move(bytes));
+  try {
+    const safetensors::Header header = safetensors::parse_header(bytes, "input");
+    check(header, bytes.size());
+    check_round_trip(header, bytes.size() - header.data_begin);
+  } catch (const DataError&) {
+  }
+  return 0;
+}

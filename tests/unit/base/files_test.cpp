@@ -1,0 +1,181 @@
+#include "hasten/base/files.h"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "hasten/base/error.h"
+
+using namespace hasten;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::size_t entries(const fs::path& folder) {
+  return static_cast<std::size_t>(
+      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+template <class Call>
+std::string code_of(Call&& call) {
+  try {
+    call();
+  } catch (const IoError& error) {
+    return error.code();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("files: what is written atomically is read back, and no temporary file remains") {
+  TemporaryDirectory scratch;
+  const std::string bytes("a\0b\n\xff", 5);
+  write_file_atomically(scratch.path() / "x.bin", bytes);
+  CHECK(read_file(scratch.path() / "x.bin") == bytes);
+  write_file_atomically(scratch.path() / "x.bin", "");
+  CHECK(read_file(scratch.path() / "x.bin").empty());
+  CHECK(entries(scratch.path()) == 1);
+}
+
+TEST_CASE("files: a large file is read whole, and so is one whose size the system does not tell") {
+  TemporaryDirectory scratch;
+  const std::string bytes(3'000'001, 'x');
+  write_file_atomically(scratch.path() / "large", bytes);
+  CHECK(read_file(scratch.path() / "large") == bytes);
+  CHECK(read_file("/proc/self/status").find("Name:") != std::string::npos);
+}
+
+TEST_CASE(
+    "files: a missing file and a folder are errors that name the path and the system's reason") {
+  TemporaryDirectory scratch;
+  try {
+    read_file(scratch.path() / "no-such");
+    FAIL("expected an error");
+  } catch (const IoError& error) {
+    CHECK(error.code() == "io.open");
+    CHECK(error.exit_code() == 4);
+    CHECK(std::string(error.what()).find("no-such") != std::string::npos);
+    CHECK(std::string(error.what()).find("No such file") != std::string::npos);
+  }
+  CHECK(code_of([&] { read_file(scratch.path()); }) == "io.read");
+  CHECK(code_of([&] { write_file_atomically(scratch.path() / "no-folder" / "x", "1"); }) ==
+        "io.open");
+}
+
+TEST_CASE("files: an atomic file that is not committed leaves the old content") {
+  TemporaryDirectory scratch;
+  write_file_atomically(scratch.path() / "x", "old");
+  {
+    AtomicFile file(scratch.path() / "x");
+    file.write("new");
+    CHECK(entries(scratch.path()) == 2);
+    CHECK(read_file(scratch.path() / "x") == "old");
+  }
+  CHECK(read_file(scratch.path() / "x") == "old");
+  CHECK(entries(scratch.path()) == 1);
+}
+
+TEST_CASE("files: a write that fails half-way leaves the old content") {
+  TemporaryDirectory scratch;
+  write_file_atomically(scratch.path() / "x", "old");
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1000, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string code =
+      code_of([&] { write_file_atomically(scratch.path() / "x", std::string(5000, 'n')); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK(code == "io.write");
+  CHECK(read_file(scratch.path() / "x") == "old");
+  CHECK(entries(scratch.path()) == 1);
+}
+
+TEST_CASE("files: a staged folder appears at commit and not before") {
+  TemporaryDirectory scratch;
+  const fs::path target = scratch.path() / "deep" / "checkpoint-10";
+  StagedDirectory staged(target);
+  fs::create_directories(staged.path() / "inner");
+  write_file_atomically(staged.path() / "inner" / "a", "1");
+  CHECK_FALSE(fs::exists(target));
+  CHECK(is_partial(staged.path()));
+  staged.commit();
+  CHECK(read_file(target / "inner" / "a") == "1");
+  CHECK(staged.committed());
+  CHECK(entries(scratch.path() / "deep") == 1);
+}
+
+TEST_CASE("files: a staged folder that is not committed is removed") {
+  TemporaryDirectory scratch;
+  {
+    StagedDirectory staged(scratch.path() / "c/");
+    CHECK(staged.path().filename().string().rfind(".c.partial-", 0) == 0);
+    write_file_atomically(staged.path() / "a", "1");
+  }
+  CHECK(entries(scratch.path()) == 0);
+}
+
+TEST_CASE(
+    "files: a leftover of an earlier process of the same number does not get into the new folder") {
+  TemporaryDirectory scratch;
+  const fs::path left = scratch.path() / (".c.partial-" + std::to_string(getpid()));
+  fs::create_directory(left);
+  write_file_atomically(left / "old", "1");
+  StagedDirectory staged(scratch.path() / "c");
+  staged.commit();
+  CHECK(fs::is_empty(scratch.path() / "c"));
+}
+
+TEST_CASE("files: committing over a folder is refused, or replaces it when asked to") {
+  TemporaryDirectory scratch;
+  const fs::path target = scratch.path() / "c";
+  fs::create_directory(target);
+  write_file_atomically(target / "old", "1");
+  StagedDirectory staged(target);
+  write_file_atomically(staged.path() / "new", "2");
+  CHECK(code_of([&] { staged.commit(); }) == "io.exists");
+  CHECK(read_file(target / "old") == "1");
+  staged.commit(Existing::replace);
+  CHECK(read_file(target / "new") == "2");
+  CHECK_FALSE(fs::exists(target / "old"));
+  CHECK(entries(scratch.path()) == 1);
+}
+
+TEST_CASE("files: names of unfinished writes are told from others") {
+  CHECK(is_partial("run/.checkpoint-10.partial-123"));
+  CHECK(is_partial(".model.safetensors.tmp-12-3"));
+  CHECK_FALSE(is_partial("checkpoint-10"));
+  CHECK_FALSE(is_partial("checkpoint.partial-12"));
+  CHECK_FALSE(is_partial(".hidden"));
+  CHECK_FALSE(is_partial(".x.tmp-12"));
+}
+
+TEST_CASE(
+    "files: a folder is checked for being writable by writing, and made where it is missing") {
+  TemporaryDirectory scratch;
+  check_writable_directory(scratch.path() / "a" / "b");
+  CHECK(fs::is_empty(scratch.path() / "a" / "b"));
+  write_file_atomically(scratch.path() / "file", "1");
+  CHECK(code_of([&] { check_writable_directory(scratch.path() / "file"); }) ==
+        "io.not-a-directory");
+  CHECK(code_of([&] { check_writable_directory(scratch.path() / "file" / "x"); }) ==
+        "io.not-writable");
+  CHECK(code_of([&] { check_writable_directory("/proc/self"); }) == "io.not-writable");
+}
+
+TEST_CASE("files: a temporary folder is new each time and goes with its object") {
+  fs::path first;
+  {
+    TemporaryDirectory a, b;
+    first = a.path();
+    CHECK(a.path() != b.path());
+    write_file_atomically(a.path() / "x", "1");
+  }
+  CHECK_FALSE(fs::exists(first));
+}

@@ -1,0 +1,162 @@
+#include "hasten/data/column_dataset.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/data/loader.h"
+#include "hasten/formats/safetensors.h"
+
+using namespace hasten;
+
+namespace {
+
+at::Tensor longs(std::vector<std::int64_t> values) { return at::tensor(values, at::kLong); }
+
+template <class Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code() + " | " + error.what();
+  }
+  return "none";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "columns: rows that follow one another are views, others are copies, and both hold the right "
+    "values") {
+  const at::Tensor ids = at::arange(24, at::kInt).view({6, 4});
+  const ColumnDataset dataset(
+      {{"input_ids", ids}, {"labels", at::arange(6)}, {"empty", at::empty({6, 0})}});
+  CHECK(dataset.size() == 6);
+  const std::vector<std::int64_t> range = {2, 3, 4}, picked = {5, 0, 5};
+  const TensorDict view = dataset.get_batch(range);
+  CHECK(view.at("input_ids").const_data_ptr() == ids[2].const_data_ptr());
+  CHECK(at::equal(view.at("labels"), longs({2, 3, 4})));
+  const TensorDict copy = dataset.get_batch(picked);
+  CHECK(at::equal(copy.at("input_ids"), ids.index_select(0, longs(picked))));
+  CHECK(at::equal(copy.at("labels"), longs(picked)));
+  CHECK(copy.at("empty").sizes() == at::IntArrayRef{3, 0});
+  CHECK(at::equal(dataset.get(4).at("input_ids"), ids[4]));
+}
+
+TEST_CASE("columns: a loader gives every row once, whole, in any order") {
+  const ColumnDataset dataset = dummy_classification(103, 5);
+  for (const bool shuffle : {false, true}) {
+    auto loader =
+        make_loader(dataset, {.batch_size = 8, .shuffle = shuffle, .num_workers = shuffle ? 2 : 0});
+    at::Tensor sum = at::zeros({5}, at::kLong);
+    std::int64_t rows = 0;
+    for (TensorDict& batch : loader) {
+      sum += batch.at("input_ids").sum(0);
+      rows += batch.at("labels").size(0);
+    }
+    CHECK(rows == 103);
+    CHECK(at::equal(sum, dataset.columns().at("input_ids").sum(0)));
+  }
+}
+
+TEST_CASE("columns: what is no table of rows is refused, naming the column") {
+  const auto error = [](TensorDict columns) {
+    return error_of([&] { ColumnDataset dataset(std::move(columns)); });
+  };
+  CHECK(contains(error({}), "data.columns"));
+  CHECK(contains(error({{"a", at::ones({})}}), "column \"a\": got a scalar"));
+  CHECK(contains(error({{"a", at::Tensor()}}), "an undefined tensor"));
+  CHECK(contains(error({{"a", at::ones({3})}, {"b", at::ones({4})}}),
+                 "column \"b\": got 4 rows, expected 3, as column \"a\""));
+  const ColumnDataset dataset({{"a", at::ones({3})}});
+  CHECK(contains(error_of([&] { dataset.get(3); }), "got 3, expected 0 to 2"));
+  CHECK(contains(error_of([&] { dataset.get_batch(std::vector<std::int64_t>{0, -1}); }), "got -1"));
+  CHECK(contains(error_of([&] {
+                   make_loader(ColumnDataset({{"a", at::ones({0, 3})}}));
+                 }),
+                 "data.empty"));
+}
+
+TEST_CASE("columns: a safetensors file is loaded mapped, with its columns checked") {
+  TemporaryDirectory scratch;
+  const auto path = scratch.path() / "x.safetensors";
+  const at::Tensor ids = at::arange(12, at::kInt).view({3, 4});
+  save_safetensors(path, {{"input_ids", ids},
+                          {"attention_mask", at::ones({3, 4}, at::kInt)},
+                          {"labels", at::arange(3, at::kInt)},
+                          {"weight", at::ones({3})}});
+  const ColumnDataset dataset = load_columns(path);
+  CHECK(at::equal(dataset.columns().at("input_ids"), ids));
+  CHECK((dataset.columns().at("labels").scalar_type() == at::kLong));
+
+  const auto error = [&](const TensorDict& columns) {
+    save_safetensors(path, columns);
+    return error_of([&] { load_columns(path); });
+  };
+  CHECK(contains(error({{"ids", ids}}), "there is no column \"input_ids\": got [ids]"));
+  CHECK(contains(error({{"input_ids", at::ones({3, 4})}}),
+                 "input_ids: got Float, expected int64 or int32"));
+  CHECK(contains(error({{"input_ids", at::arange(3)}}), "expected [rows, length]"));
+  CHECK(contains(error({{"input_ids", ids}, {"attention_mask", at::ones({3, 5}, at::kLong)}}),
+                 "attention_mask: got [3, 5], expected [3, 4], as input_ids"));
+  CHECK(contains(error({{"input_ids", ids}, {"labels", at::arange(4)}}),
+                 "x.safetensors: column \"labels\": got 4 rows"));
+}
+
+TEST_CASE(
+    "columns: the stand-in for text classification has the sizes and ranges asked for, and one "
+    "seed's numbers") {
+  const ColumnDataset dataset = dummy_classification(20, 30, 5, 9, 1);
+  const at::Tensor& ids = dataset.columns().at("input_ids");
+  CHECK(ids.sizes() == at::IntArrayRef{20, 30});
+  CHECK(ids.min().item<int>() == 5);
+  CHECK(ids.max().item<int>() == 8);
+  CHECK(dataset.columns().at("labels").max().item<int>() == 1);
+  CHECK(at::equal(dummy_classification(20, 30, 5, 9, 1).columns().at("input_ids"), ids));
+  CHECK(contains(error_of([] { dummy_classification(0); }), "data.option"));
+}
+
+TEST_CASE("columns: labels out of range are found, naming row and value; -100 is no label") {
+  const auto error = [](at::Tensor labels, std::int64_t count) {
+    return error_of([&] { check_labels(ColumnDataset({{"labels", std::move(labels)}}), count); });
+  };
+  CHECK(error(longs({0, 1, 2, -100}), 3) == "none");
+  CHECK(
+      contains(error(longs({0, 1, 3}), 3), "the label of row 2: got 3, expected 0 to 2, or -100"));
+  CHECK(contains(error(longs({-1}), 3), "the label of row 0: got -1"));
+  CHECK(contains(error(longs({0, 1, 2, 0, 0, 7}).view({2, 3}), 3), "the label of row 1: got 7"));
+  at::Tensor many = at::zeros({10'000}, at::kLong);
+  many[8191] = 2;
+  CHECK(contains(error(many, 2), "the label of row 8191: got 2"));
+  CHECK(error(at::rand({4}), 1) == "none");
+  CHECK(error(at::rand({4, 3}), 3) == "none");
+  CHECK(contains(error(at::rand({4, 2}), 3), "got 2 a row, expected 3 a row"));
+  CHECK(contains(error(at::rand({4}), 3), "got 1 a row"));
+  CHECK(error(longs({5}), 1) == "none");
+  CHECK(contains(error(longs({5}), 0), "num_labels: got 0"));
+  CHECK(contains(error_of([] {
+                   check_labels(ColumnDataset({{"a", at::ones({1})}}), 2);
+                 }),
+                 "no column \"labels\""));
+}
+
+TEST_CASE("columns: ids outside the vocabulary are found, naming row and value") {
+  const auto error = [](at::Tensor ids, std::int64_t size) {
+    return error_of([&] { check_ids(ColumnDataset({{"input_ids", std::move(ids)}}), size); });
+  };
+  CHECK(error(longs({0, 1, 2, 3}).view({2, 2}), 4) == "none");
+  CHECK(contains(error(longs({0, 1, 4, 3}).view({2, 2}), 4),
+                 "an id of row 1: got 4, expected 0 to 3"));
+  CHECK(
+      contains(error(longs({0, -1, 2, 3}).view({2, 2}).to(at::kInt), 4), "an id of row 0: got -1"));
+  CHECK(contains(error(at::rand({2, 2}), 4), "input_ids: got Float"));
+  CHECK(contains(error_of([] {
+                   check_ids(ColumnDataset({{"a", at::ones({1})}}), 2);
+                 }),
+                 "input_ids"));
+}

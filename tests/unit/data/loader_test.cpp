@@ -1,0 +1,354 @@
+#include "hasten/data/loader.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <random>
+#include <ranges>
+#include <thread>
+
+#include "hasten/base/error.h"
+#include "hasten/data/column_dataset.h"
+
+using namespace hasten;
+
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+struct Row {
+  std::int64_t number;
+};
+struct AsNumbers {
+  Numbers operator()(std::span<const Row> rows) const {
+    Numbers numbers;
+    for (const Row& row : rows) numbers.push_back(row.number);
+    return numbers;
+  }
+};
+struct Count {
+  std::int64_t rows;
+  std::int64_t size() const { return rows; }
+  Row get(std::int64_t index) const { return {index}; }
+};
+// A stream of 0, 1, ...; it counts what was read.
+struct Stream {
+  std::int64_t rows;
+  std::shared_ptr<std::vector<std::int64_t>> rewinds =
+      std::make_shared<std::vector<std::int64_t>>();
+  std::int64_t at = 0;
+  std::optional<Row> next() { return at < rows ? std::optional<Row>(Row{at++}) : std::nullopt; }
+  void rewind(std::int64_t epoch) {
+    rewinds->push_back(epoch);
+    at = 0;
+  }
+};
+struct SkippingStream : Stream {
+  explicit SkippingStream(std::int64_t count) : Stream{count} {}
+  std::shared_ptr<std::int64_t> skipped = std::make_shared<std::int64_t>(0);
+  std::int64_t size() const { return rows; }
+  void skip(std::int64_t count) {
+    *skipped += count;
+    at += count;
+  }
+};
+
+template <class Batch>
+std::vector<Batch> pass(Loader<Batch>& loader) {
+  std::vector<Batch> batches;
+  for (Batch& batch : loader) batches.push_back(batch);
+  return batches;
+}
+
+template <class Call>
+std::string code_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("loader: batches follow the rows, and the last one is shorter or left out") {
+  auto loader = make_loader(Count{7}, {.batch_size = 3}, AsNumbers{});
+  static_assert(std::is_same_v<decltype(loader), Loader<Numbers>>);
+  static_assert(std::ranges::input_range<decltype(loader)>);
+  CHECK(pass(loader) == std::vector<Numbers>{{0, 1, 2}, {3, 4, 5}, {6}});
+  CHECK(loader.size() == 3);
+  CHECK(loader.dataset_size() == 7);
+  CHECK(loader.batch_size() == 3);
+  auto dropping = make_loader(Count{7}, {.batch_size = 3, .drop_last = true}, AsNumbers{});
+  CHECK(pass(dropping) == std::vector<Numbers>{{0, 1, 2}, {3, 4, 5}});
+  CHECK(dropping.size() == 2);
+}
+
+TEST_CASE("loader: every pass is a new epoch, with the order of its seed and epoch") {
+  auto loader = make_loader(Count{10}, {.batch_size = 5, .shuffle = true, .seed = 42}, AsNumbers{});
+  CHECK(loader.epoch() == 0);
+  CHECK(pass(loader) == std::vector<Numbers>{{2, 6, 1, 8, 4}, {5, 0, 9, 3, 7}});
+  CHECK(loader.epoch() == 1);
+  CHECK(pass(loader) == std::vector<Numbers>{{8, 4, 9, 0, 5}, {1, 6, 7, 2, 3}});
+  loader.set_epoch(0);
+  CHECK(pass(loader)[0] == Numbers{2, 6, 1, 8, 4});
+}
+
+TEST_CASE(
+    "loader: a pass that was broken off is begun anew, and one left at its last batch is "
+    "finished") {
+  auto loader = make_loader(Count{6}, {.batch_size = 2, .shuffle = true}, AsNumbers{});
+  const auto first = pass(loader);
+  loader.set_epoch(0);
+  for (const Numbers& batch : loader) {
+    CHECK(batch == first[0]);
+    break;
+  }
+  CHECK(loader.epoch() == 0);
+  CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 0, .batch = 1});
+  CHECK(pass(loader) == first);
+  for ([[maybe_unused]] const Numbers& batch : loader) {
+    if (loader.is_last()) break;
+  }
+  CHECK(loader.epoch() == 2);
+  CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 2, .batch = 0});
+}
+
+TEST_CASE("loader: epoch, batch and whether it is the last are known while a batch is at hand") {
+  for (const std::int64_t workers : {0, 2}) {
+    auto loader = make_loader(Count{5}, {.batch_size = 2, .num_workers = workers}, AsNumbers{});
+    auto stream = make_loader(Stream{5}, {.batch_size = 2, .num_workers = workers}, AsNumbers{});
+    CHECK_FALSE(loader.is_last());
+    for (Loader<Numbers>* each : {&loader, &stream}) {
+      for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+        std::int64_t number = 0;
+        for ([[maybe_unused]] const Numbers& batch : *each) {
+          CHECK(each->epoch() == epoch);
+          CHECK(each->batch() == number);
+          CHECK(each->is_last() == (number == 2));
+          ++number;
+        }
+        CHECK(number == 3);
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "loader: a pass goes on exactly where the state was taken, at any batch, in a new loader") {
+  const auto make = [](std::int64_t workers) {
+    return make_loader(Count{23},
+                       {.batch_size = 4, .shuffle = true, .num_workers = workers, .seed = 7},
+                       AsNumbers{});
+  };
+  auto whole = make(0);
+  std::vector<Numbers> expected;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    for (const Numbers& batch : pass(whole)) expected.push_back(batch);
+  }
+  REQUIRE(expected.size() == 18);
+  for (std::size_t stop = 0; stop < 12; ++stop) {
+    CAPTURE(stop);
+    auto first = make(0);
+    LoaderState state = first.state();
+    std::vector<Numbers> seen;
+    for (int epoch = 0; epoch < 2 && seen.size() < stop; ++epoch) {
+      for (const Numbers& batch : first) {
+        seen.push_back(batch);
+        state = first.state();
+        if (seen.size() == stop) break;
+      }
+    }
+    auto second = make_loader(
+        Count{23}, {.batch_size = 4, .shuffle = true, .num_workers = 2, .seed = 99}, AsNumbers{});
+    second.load_state(state);
+    CHECK(second.state() == state);
+    while (seen.size() < 18) {
+      for (const Numbers& batch : second) seen.push_back(batch);
+    }
+    CHECK(seen == expected);
+  }
+}
+
+TEST_CASE("loader: seek applies to the next pass only, and set_epoch keeps it for its epoch") {
+  auto loader = make_loader(Count{8}, {.batch_size = 2}, AsNumbers{});
+  loader.seek(3);
+  CHECK(loader.batch() == 3);
+  CHECK(pass(loader) == std::vector<Numbers>{{6, 7}});
+  CHECK(loader.epoch() == 1);
+  CHECK(pass(loader).size() == 4);
+  loader.load_state({.seed = 42, .epoch = 5, .batch = 2});
+  loader.set_epoch(5);
+  CHECK(pass(loader).size() == 2);
+  loader.load_state({.seed = 42, .epoch = 5, .batch = 2});
+  loader.set_epoch(6);
+  CHECK(pass(loader).size() == 4);
+  CHECK(loader.epoch() == 7);
+  loader.seek(4);  // the end of epoch 7 is the start of epoch 8
+  CHECK(loader.epoch() == 8);
+  CHECK(pass(loader).size() == 4);
+}
+
+TEST_CASE("loader: a place that is not there is refused") {
+  auto loader = make_loader(Count{8}, {.batch_size = 2}, AsNumbers{});
+  CHECK(code_of([&] { loader.seek(5); }) == "data.state");
+  CHECK(code_of([&] { loader.seek(-1); }) == "data.state");
+  CHECK(code_of([&] { loader.set_epoch(-1); }) == "data.state");
+  CHECK(code_of([&] { loader.load_state({.epoch = 0, .batch = 9}); }) == "data.state");
+  auto stream = make_loader(Stream{8}, {.batch_size = 2}, AsNumbers{});
+  stream.seek(9);
+  CHECK(code_of([&] { pass(stream); }) == "data.state");
+}
+
+TEST_CASE("loader: options that make no sense are refused when the loader is made") {
+  const auto code = [](const LoaderOptions& options, std::int64_t rows = 4) {
+    return code_of([&] { make_loader(Count{rows}, options, AsNumbers{}); });
+  };
+  CHECK(code({.batch_size = 0}) == "data.option");
+  CHECK(code({.batch_size = -3}) == "data.option");
+  CHECK(code({.num_workers = -1}) == "data.option");
+  CHECK(code({.num_workers = 100'000}) == "data.option");
+  CHECK(code({.prefetch_factor = 0}) == "data.option");
+  CHECK(code({.batch_size = 5, .drop_last = true}) == "data.option");
+  CHECK(code({}, 0) == "data.empty");
+  const OrderFunction order = [](std::int64_t, std::uint64_t, std::int64_t) { return Numbers{0}; };
+  CHECK(code({.shuffle = true, .order = order}) == "data.option");
+  CHECK(code_of([&] { make_loader(Stream{4}, {.shuffle = true}, AsNumbers{}); }) == "data.option");
+  CHECK(code_of([&] { make_loader(SkippingStream(0), {}, AsNumbers{}); }) == "data.empty");
+}
+
+TEST_CASE("loader: an order of the user's own says the size of the epoch") {
+  const OrderFunction even = [](std::int64_t rows, std::uint64_t, std::int64_t epoch) {
+    Numbers order;
+    for (std::int64_t row = epoch; row < rows; row += 2) order.push_back(row);
+    return order;
+  };
+  auto loader = make_loader(Count{6}, {.batch_size = 2, .order = even}, AsNumbers{});
+  CHECK(loader.size() == 2);
+  CHECK(pass(loader) == std::vector<Numbers>{{0, 2}, {4}});
+  CHECK(pass(loader) == std::vector<Numbers>{{1, 3}, {5}});
+  CHECK(code_of([&] { pass(loader); }) == "data.order");  // epoch 2 has fewer rows
+}
+
+TEST_CASE(
+    "loader: streams are rewound for each pass, read one batch ahead, and drop what a seek passes "
+    "over") {
+  Stream stream{7};
+  auto rewinds = stream.rewinds;
+  auto loader = make_loader(stream, {.batch_size = 3}, AsNumbers{});
+  CHECK_FALSE(loader.has_size());
+  CHECK(code_of([&] { loader.size(); }) == "data.unknown-size");
+  CHECK(code_of([&] { loader.dataset_size(); }) == "data.unknown-size");
+  CHECK(pass(loader) == std::vector<Numbers>{{0, 1, 2}, {3, 4, 5}, {6}});
+  loader.seek(2);
+  CHECK(pass(loader) == std::vector<Numbers>{{6}});
+  CHECK(*rewinds == Numbers{0, 1});
+  auto dropping = make_loader(Stream{7}, {.batch_size = 3, .drop_last = true}, AsNumbers{});
+  CHECK(pass(dropping).size() == 2);
+  auto exact = make_loader(Stream{6}, {.batch_size = 3}, AsNumbers{});
+  CHECK(pass(exact).size() == 2);
+  CHECK(exact.epoch() == 1);
+  auto empty = make_loader(Stream{0}, {.batch_size = 3}, AsNumbers{});
+  CHECK(code_of([&] { pass(empty); }) == "data.empty");
+}
+
+TEST_CASE(
+    "loader: a stream that can skip is not read to seek, and one that knows its size says it") {
+  SkippingStream stream(10);
+  auto skipped = stream.skipped;
+  auto loader = make_loader(stream, {.batch_size = 3}, AsNumbers{});
+  CHECK(loader.size() == 4);
+  CHECK(loader.dataset_size() == 10);
+  loader.seek(3);
+  CHECK(pass(loader) == std::vector<Numbers>{{9}});
+  CHECK(*skipped == 9);
+}
+
+TEST_CASE("loader: rows and collators may ask for the keys of their randomness") {
+  struct Random {
+    std::int64_t size() const { return 6; }
+    std::uint64_t get(std::int64_t index, const RowContext& context) const {
+      CHECK(context.row == index);
+      return context.key();
+    }
+  };
+  struct WithContext {
+    std::pair<std::vector<std::uint64_t>, BatchContext> operator()(
+        std::span<const std::uint64_t> keys, const BatchContext& context) const {
+      return {{keys.begin(), keys.end()}, context};
+    }
+  };
+  std::set<std::uint64_t> keys, batch_keys;
+  std::vector<std::vector<std::uint64_t>> by_batch_size[2];
+  for (const std::int64_t workers : {0, 3}) {
+    auto loader = make_loader(
+        Random{}, {.batch_size = workers + 1, .num_workers = workers, .seed = 3}, WithContext{});
+    for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+      std::vector<std::uint64_t> all;
+      for (const auto& [row_keys, context] : loader) {
+        CHECK(context.seed == 3);
+        CHECK(context.epoch == epoch);
+        CHECK(context.batch == loader.batch());
+        all.insert(all.end(), row_keys.begin(), row_keys.end());
+        keys.insert(row_keys.begin(), row_keys.end());
+        batch_keys.insert(context.key());
+      }
+      by_batch_size[workers == 0].push_back(all);
+    }
+  }
+  CHECK(by_batch_size[0] == by_batch_size[1]);  // whatever the batch size and the workers
+  CHECK(keys.size() == 12);
+  CHECK(batch_keys.size() == 12);
+}
+
+TEST_CASE("loader: a second loop over the same loader ends the first, which then throws") {
+  auto loader = make_loader(Count{6}, {.batch_size = 2}, AsNumbers{});
+  auto outer = loader.begin();
+  auto inner = loader.begin();
+  CHECK(*inner == Numbers{0, 1});
+  CHECK(code_of([&] { ++outer; }) == "data.pass");
+  CHECK(code_of([&] { (void)*outer; }) == "data.pass");
+  ++inner;
+  CHECK(*inner == Numbers{2, 3});
+}
+
+TEST_CASE(
+    "loader: it can be moved, also while it runs, and shares a dataset that it is given by "
+    "pointer") {
+  auto dataset = std::make_shared<Count>(Count{4});
+  auto loader = make_loader(dataset, {.batch_size = 2}, AsNumbers{});
+  auto it = loader.begin();
+  auto moved = std::move(loader);
+  CHECK(moved.is_last() == false);
+  ++it;
+  CHECK(*it == Numbers{2, 3});
+  CHECK(moved.is_last());
+  dataset->rows = 6;  // a data set that grows is taken as it is at the next pass
+  CHECK(pass(moved).size() == 3);
+}
+
+TEST_CASE("loader: batches of tensors without a collator") {
+  struct Pairs {
+    std::int64_t size() const { return 3; }
+    TensorDict get(std::int64_t index) const {
+      return {{"x", at::full({2}, index)}, {"label", at::full({}, index)}};
+    }
+  };
+  auto loader = make_loader(Pairs{}, {.batch_size = 2});
+  static_assert(std::is_same_v<decltype(loader), Loader<TensorDict>>);
+  for (TensorDict& batch : loader) {
+    CHECK(batch.at("x").dim() == 2);
+    CHECK((batch.at("labels").scalar_type() == at::kLong));
+    batch.clear();  // the batch is the caller's
+  }
+}
+
+TEST_CASE("loader: pinning is harmless where there is no CUDA, for any type of batch") {
+  auto numbers = make_loader(Count{4}, {.batch_size = 2, .pin_memory = true}, AsNumbers{});
+  CHECK(pass(numbers).size() == 2);
+  auto tensors =
+      make_loader(ColumnDataset({{"a", at::arange(4)}}), {.batch_size = 2, .pin_memory = true});
+  for (TensorDict& batch : tensors) CHECK(batch.at("a").is_pinned() == at::hasCUDA());
+}
