@@ -1,0 +1,139 @@
+#include "added_tokens.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "utf8.h"
+
+namespace hasten::tokenizers {
+namespace {
+
+// The longest pattern that starts at `at`: where it ends and its number, or none.
+std::pair<std::size_t, std::int32_t> longest_at(const Trie& trie, std::string_view text,
+                                                std::size_t at) noexcept {
+  std::pair<std::size_t, std::int32_t> found{at, Trie::none};
+  for (std::int32_t node = Trie::root; at < text.size();) {
+    node = trie.step(node, text[at++]);
+    if (node == Trie::none) break;
+    if (trie.value(node) != Trie::none) found = {at, trie.value(node)};
+  }
+  return found;
+}
+
+bool touches_word(std::string_view text, std::size_t begin, std::size_t end) noexcept {
+  const Unicode& unicode = Unicode::get();
+  if (begin > 0 && unicode.is(decode_utf8_before(text.data() + begin).value, Unicode::word))
+    return true;
+  return end < text.size() && unicode.is(decode_utf8(text.data() + end).value, Unicode::word);
+}
+
+std::size_t white_before(std::string_view text, std::size_t at) noexcept {
+  while (at > 0) {
+    const Decoded character = decode_utf8_before(text.data() + at);
+    if (!Unicode::get().is(character.value, Unicode::white)) break;
+    at -= character.size;
+  }
+  return at;
+}
+
+std::size_t white_after(std::string_view text, std::size_t at) noexcept {
+  while (at < text.size()) {
+    const Decoded character = decode_utf8(text.data() + at);
+    if (!Unicode::get().is(character.value, Unicode::white)) break;
+    at += character.size;
+  }
+  return at;
+}
+
+}  // namespace
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer)
+    : tokens_(std::move(tokens)) {
+  Normalized normalized;
+  for (const AddedToken& token : tokens_) {
+    if (token.normalized) normalizer.run(token.content, false, normalized);
+    forms_.emplace_back(token.normalized ? normalized.text() : std::string_view(token.content));
+  }
+  raw_ = patterns(false);
+  normalized_ = patterns(true);
+  std::vector<std::string> contents;
+  for (const AddedToken& token : tokens_) contents.push_back(token.content);
+  contents_ = Trie(contents);
+  by_id_.resize(tokens_.size());
+  std::iota(by_id_.begin(), by_id_.end(), std::size_t{0});
+  std::sort(by_id_.begin(), by_id_.end(),
+            [this](std::size_t a, std::size_t b) { return tokens_[a].id < tokens_[b].id; });
+}
+
+AddedTokens::Patterns AddedTokens::patterns(bool normalized) const {
+  Patterns out;
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    if (tokens_[i].normalized != normalized) continue;
+    if (forms_[i].empty()) {
+      throw DataError("tokenizers.bad-added-token",
+                      {.what = "nothing is left of the added token \"" + tokens_[i].content +
+                               "\" once normalized",
+                       .hint = "set its \"normalized\" to false"});
+    }
+    out.starts[static_cast<unsigned char>(forms_[i][0])] = true;
+    out.owners.push_back(i);
+    keys.push_back(forms_[i]);
+  }
+  out.trie = Trie(keys);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto found = static_cast<std::size_t>(out.trie.find(keys[i]));
+    if (found == i) continue;
+    throw DataError(
+        "tokenizers.bad-added-token",
+        {.what = "the added tokens \"" + tokens_[out.owners[i]].content + "\" and \"" +
+                 tokens_[out.owners[found]].content + "\" are both found as \"" + keys[i] + "\"",
+         .hint = "keep one of them, or set their \"normalized\" to false"});
+  }
+  return out;
+}
+
+void AddedTokens::find(const Patterns& patterns, std::string_view text,
+                       std::vector<AddedMatch>& matches) const {
+  matches.clear();
+  std::size_t covered = 0;  // the end of the last match, with the white space it took
+  for (std::size_t at = 0; at < text.size();) {
+    if (!patterns.starts[static_cast<unsigned char>(text[at])]) {
+      ++at;
+      continue;
+    }
+    const auto [pattern_end, number] = longest_at(patterns.trie, text, at);
+    if (number == Trie::none) {
+      ++at;
+      continue;
+    }
+    const AddedToken& token = tokens_[patterns.owners[static_cast<std::size_t>(number)]];
+    AddedMatch match{at, pattern_end, token.id};
+    at = pattern_end;  // a refused match is stepped over as a whole, as the peer does
+    if (token.single_word && touches_word(text, match.begin, match.end)) continue;
+    if (token.lstrip) match.begin = std::max(white_before(text, match.begin), covered);
+    if (token.rstrip) match.end = white_after(text, match.end);
+    covered = match.end;
+    matches.push_back(match);
+  }
+}
+
+const AddedToken* AddedTokens::with_id(std::int32_t id) const noexcept {
+  const auto found = std::lower_bound(
+      by_id_.begin(), by_id_.end(), id,
+      [this](std::size_t index, std::int32_t value) { return tokens_[index].id < value; });
+  return found == by_id_.end() || tokens_[*found].id != id ? nullptr : &tokens_[*found];
+}
+
+const AddedToken* AddedTokens::with_content(std::string_view content) const noexcept {
+  const std::int32_t index = contents_.find(content);
+  return index == Trie::none ? nullptr : &tokens_[static_cast<std::size_t>(index)];
+}
+
+const std::string& AddedTokens::printed(const AddedToken& token) const noexcept {
+  return forms_[static_cast<std::size_t>(&token - tokens_.data())];
+}
+
+}  // namespace hasten::tokenizers

@@ -1,0 +1,138 @@
+// tokenizer_config.json and special_tokens_map.json.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "definition.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::tokenizers {
+namespace {
+
+constexpr std::int64_t largest_id = std::numeric_limits<std::int32_t>::max() - 1;
+
+// A token is written as its text or as an object that holds it.
+std::string token_text(const Json& value, const std::string& where) {
+  return value.is_object() ? Fields(value, where).text("content") : Fields::text_of(value, where);
+}
+
+void read_token(const Fields& fields, const char* key, std::optional<std::string>& token) {
+  const Json* value = fields.find(key);
+  if (value && !token) token = token_text(*value, fields.where() + "." + key);
+}
+
+void read_side(const Fields& fields, const char* key, std::optional<Side>& side) {
+  if (fields.find(key))
+    side = choose<Side>(fields, key, {{"right", Side::right}, {"left", Side::left}});
+}
+
+void read_flag(const Fields& fields, const char* key, std::optional<bool>& flag) {
+  if (fields.find(key)) flag = fields.flag(key);
+}
+
+// Transformers writes 1e30 for "no limit".
+void read_max_length(const Fields& fields, Config& config) {
+  const Json* value = fields.find("model_max_length");
+  if (!value) return;
+  const bool huge =
+      value->is_number() &&
+      value->get<double>() > static_cast<double>(std::numeric_limits<std::int32_t>::max());
+  config.model_max_length =
+      huge ? 0 : fields.integer("model_max_length", 1, std::numeric_limits<std::int32_t>::max());
+}
+
+bool has(const std::vector<AddedToken>& tokens, const std::string& content) {
+  return std::any_of(tokens.begin(), tokens.end(),
+                     [&content](const AddedToken& token) { return token.content == content; });
+}
+
+// {"100": {"content": "[UNK]", "special": true, ...}, ...}
+void read_added_tokens(const Fields& fields, Config& config) {
+  if (!fields.find("added_tokens_decoder")) return;
+  const Fields tokens = fields.object("added_tokens_decoder");
+  for (const auto& [key, value] : fields.at("added_tokens_decoder").items()) {
+    const std::string where = str(tokens.where(), ".\"", key, "\"");
+    // The key is an id, written as a string.
+    const Json id = Json::parse(key, nullptr, false);
+    AddedToken token = read_added_token(Fields(value, where));
+    token.id = static_cast<std::int32_t>(Fields::integer_of(id, 0, largest_id, where));
+    config.added_tokens.push_back(std::move(token));
+  }
+  std::sort(config.added_tokens.begin(), config.added_tokens.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+}
+
+// More special tokens: a list of them or an object of named ones.
+void read_more_tokens(const Fields& fields, const char* key, Config& config) {
+  const Json* value = fields.find(key);
+  if (!value) return;
+  if (!value->is_array() && !value->is_object()) fields.list(key);  // says what is wrong
+  for (const Json& item : *value) {
+    std::string content = token_text(item, fields.where() + "." + key);
+    if (!has(config.added_tokens, content))
+      config.added_tokens.push_back({.id = -1, .content = std::move(content), .special = true});
+  }
+}
+
+void read_into(const std::filesystem::path& file, Config& config) {
+  if (!std::filesystem::exists(file)) return;
+  const Json json = parse_json(file);
+  const Fields fields(json, file.string());
+  read_flag(fields, "do_lower_case", config.do_lower_case);
+  read_flag(fields, "tokenize_chinese_chars", config.tokenize_chinese_chars);
+  if (json.contains("strip_accents"))
+    config.strip_accents =
+        fields.find("strip_accents") ? std::optional(fields.flag("strip_accents")) : std::nullopt;
+  read_token(fields, "unk_token", config.unk_token);
+  read_token(fields, "sep_token", config.sep_token);
+  read_token(fields, "pad_token", config.pad_token);
+  read_token(fields, "cls_token", config.cls_token);
+  read_token(fields, "mask_token", config.mask_token);
+  read_max_length(fields, config);
+  read_side(fields, "truncation_side", config.truncation_side);
+  read_side(fields, "padding_side", config.padding_side);
+  read_added_tokens(fields, config);
+  read_more_tokens(fields, "additional_special_tokens", config);
+  read_more_tokens(fields, "extra_special_tokens", config);
+}
+
+template <class T>
+void set(const std::optional<T>& from, T& to) {
+  if (from) to = *from;
+}
+
+}  // namespace
+
+AddedToken read_added_token(const Fields& fields) {
+  AddedToken token{.id = -1, .content = fields.text("content")};
+  token.single_word = fields.flag("single_word");
+  token.lstrip = fields.flag("lstrip");
+  token.rstrip = fields.flag("rstrip");
+  token.normalized = fields.flag("normalized");
+  token.special = fields.flag("special");
+  return token;
+}
+
+Config read_config(const std::filesystem::path& folder) {
+  Config config;
+  read_into(folder / "tokenizer_config.json", config);
+  read_into(folder / "special_tokens_map.json", config);
+  return config;
+}
+
+void apply_config(const Config& config, TokenizerOptions& options) {
+  set(config.do_lower_case, options.do_lower_case);
+  set(config.strip_accents, options.strip_accents);
+  set(config.tokenize_chinese_chars, options.tokenize_chinese_chars);
+  set(config.unk_token, options.unk_token);
+  set(config.sep_token, options.sep_token);
+  set(config.pad_token, options.pad_token);
+  set(config.cls_token, options.cls_token);
+  set(config.mask_token, options.mask_token);
+  set(config.model_max_length, options.model_max_length);
+  set(config.truncation_side, options.truncation_side);
+  set(config.padding_side, options.padding_side);
+}
+
+}  // namespace hasten::tokenizers

@@ -1,0 +1,59 @@
+#include "hasten/tokenizers/encoding.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+// One to three of these a row, so at most this many tokens.
+constexpr std::int64_t longest_row = std::numeric_limits<std::int32_t>::max();
+
+void check(const PadOptions& options) {
+  const auto refuse = [](const char* name, std::int64_t value) {
+    if (value >= 0 && value <= longest_row) return;
+    throw UsageError("tokenizers.bad-padding",
+                     {.what = str("PadOptions::", name),
+                      .got = str(value),
+                      .expected = str("a number from 0 to ", longest_row)});
+  };
+  refuse("length", options.length);
+  refuse("multiple_of", options.multiple_of);
+}
+
+std::size_t padded_length(std::span<const Encoding> rows, const PadOptions& options) {
+  auto length = static_cast<std::size_t>(options.length);
+  if (length == 0)
+    for (const Encoding& row : rows) length = std::max(length, row.size());
+  const auto multiple = static_cast<std::size_t>(options.multiple_of);
+  return multiple == 0 ? length : (length + multiple - 1) / multiple * multiple;
+}
+
+template <class T>
+void pad_one(std::vector<T>& values, std::size_t length, const T& value, Side side) {
+  values.insert(side == Side::right ? values.end() : values.begin(), length - values.size(), value);
+}
+
+}  // namespace
+
+void pad(std::span<Encoding> rows, const PadOptions& options) {
+  check(options);
+  const std::size_t length = padded_length(rows, options);
+  const Side side = options.side.value_or(Side::right);
+  for (Encoding& row : rows) {
+    if (row.size() >= length) continue;
+    const bool has_offsets = !row.offsets.empty() || !row.word_ids.empty();
+    pad_one(row.input_ids, length, options.pad_id.value_or(0), side);
+    pad_one(row.token_type_ids, length, options.pad_type_id, side);
+    pad_one(row.attention_mask, length, 0, side);
+    pad_one(row.special_tokens_mask, length, 1, side);
+    if (!has_offsets) continue;
+    pad_one(row.offsets, length, {0, 0}, side);
+    pad_one(row.word_ids, length, -1, side);
+  }
+}
+
+}  // namespace hasten

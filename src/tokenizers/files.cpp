@@ -1,0 +1,221 @@
+// BertTokenizer from files and to files.
+#include <utility>
+
+#include "definition.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using tokenizers::Config;
+using tokenizers::Definition;
+using tokenizers::Json;
+using tokenizers::TemplatePiece;
+using Ordered = nlohmann::ordered_json;
+
+// What the parts of a tokenizer have against each other is said with the file that holds them.
+BertTokenizer make(Definition definition, const std::filesystem::path& file) {
+  try {
+    return BertTokenizer(std::make_shared<const BertTokenizer::State>(std::move(definition)));
+  } catch (const DataError& error) {
+    ErrorText text = error.text();
+    text.what = file.string() + ": " + text.what;
+    throw DataError(error.code(), text);
+  }
+}
+
+// What vocab.txt lacks is in the configuration alone.
+Definition from_vocab_and_config(const std::filesystem::path& folder, const Config& config) {
+  TokenizerOptions options;
+  apply_config(config, options);
+  options.added_tokens = config.added_tokens;
+  return tokenizers::definition_from_vocab(folder / "vocab.txt", options);
+}
+
+Ordered normalizer_json(const TokenizerOptions& options) {
+  return {{"type", "BertNormalizer"},
+          {"clean_text", options.clean_text},
+          {"handle_chinese_chars", options.tokenize_chinese_chars},
+          {"strip_accents", options.strip_accents ? Ordered(*options.strip_accents) : Ordered()},
+          {"lowercase", options.do_lower_case}};
+}
+
+Ordered added_token_json(const AddedToken& token) {
+  return {{"content", token.content},       {"single_word", token.single_word},
+          {"lstrip", token.lstrip},         {"rstrip", token.rstrip},
+          {"normalized", token.normalized}, {"special", token.special}};
+}
+
+Ordered piece_json(const TemplatePiece& piece) {
+  if (piece.kind == TemplatePiece::Kind::special)
+    return {{"SpecialToken", {{"id", piece.name}, {"type_id", piece.type_id}}}};
+  const char* text = piece.kind == TemplatePiece::Kind::first_text ? "A" : "B";
+  return {{"Sequence", {{"id", text}, {"type_id", piece.type_id}}}};
+}
+
+Ordered post_processor_json(const tokenizers::Templates& templates) {
+  if (!templates.from_file) return nullptr;
+  Ordered out{{"type", "TemplateProcessing"},
+              {"single", Ordered::array()},
+              {"pair", Ordered::array()},
+              {"special_tokens", Ordered::object()}};
+  for (const bool is_pair : {false, true}) {
+    for (const TemplatePiece& piece : templates.of(is_pair)) {
+      out[is_pair ? "pair" : "single"].push_back(piece_json(piece));
+      if (piece.kind != TemplatePiece::Kind::special) continue;
+      out["special_tokens"][piece.name] = {
+          {"id", piece.name}, {"ids", piece.ids}, {"tokens", piece.tokens}};
+    }
+  }
+  return out;
+}
+
+Ordered truncation_json(const EncodeOptions& options, std::int64_t stride) {
+  if (options.truncation == Truncation::none) return nullptr;
+  const char* strategy = options.truncation == Truncation::longest_first ? "LongestFirst"
+                         : options.truncation == Truncation::only_first  ? "OnlyFirst"
+                                                                         : "OnlySecond";
+  return {{"direction", options.truncation_side == Side::left ? "Left" : "Right"},
+          {"max_length", options.max_length},
+          {"strategy", strategy},
+          {"stride", stride}};
+}
+
+Ordered padding_json(const std::optional<PadOptions>& padding, const std::string& pad_token) {
+  if (!padding) return nullptr;
+  const Ordered strategy =
+      padding->length == 0 ? Ordered("BatchLongest") : Ordered{{"Fixed", padding->length}};
+  return {
+      {"strategy", strategy},
+      {"direction", padding->side == Side::left ? "Left" : "Right"},
+      {"pad_to_multiple_of", padding->multiple_of == 0 ? Ordered() : Ordered(padding->multiple_of)},
+      {"pad_id", padding->pad_id.value_or(0)},
+      {"pad_type_id", padding->pad_type_id},
+      {"pad_token", pad_token}};
+}
+
+// The vocabulary goes last and is written by hand: an ordered object would search it for each of
+// its keys.
+std::string model_json(const BertTokenizer::State& state) {
+  const TokenizerOptions& options = state.options;
+  Ordered head{{"type", "WordPiece"},
+               {"unk_token", options.unk_token},
+               {"continuing_subword_prefix", options.continuing_subword_prefix},
+               {"max_input_chars_per_word", options.max_input_chars_per_word}};
+  std::string out = head.dump();
+  out.pop_back();
+  out += ",\"vocab\":{";
+  for (std::int32_t id = 0; id < state.pieces.size(); ++id)
+    out += str(id == 0 ? "" : ",", Json(state.pieces.token(id)).dump(), ":", id);
+  return out + "}}";
+}
+
+std::string tokenizer_json(const BertTokenizer::State& state) {
+  Ordered tokens = Ordered::array();
+  for (const AddedToken& token : state.added.tokens()) {
+    Ordered entry{{"id", token.id}};
+    entry.update(added_token_json(token));
+    tokens.push_back(std::move(entry));
+  }
+  Ordered decoder;
+  if (state.decoder)
+    decoder = {{"type", "WordPiece"},
+               {"prefix", state.decoder->prefix},
+               {"cleanup", state.decoder->cleanup}};
+  const Ordered head{{"version", "1.0"},
+                     {"truncation", truncation_json(state.stored.encode, state.stored_stride)},
+                     {"padding", padding_json(state.stored.padding, state.options.pad_token)},
+                     {"added_tokens", tokens},
+                     {"normalizer", normalizer_json(state.options)},
+                     {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                     {"post_processor", post_processor_json(state.templates)},
+                     {"decoder", decoder}};
+  std::string out = head.dump();
+  out.pop_back();
+  return out + ",\"model\":" + model_json(state) + "}\n";
+}
+
+Ordered special_tokens(const BertTokenizer::State& state) {
+  const TokenizerOptions& options = state.options;
+  Ordered out;
+  const auto add = [&](const char* key, const std::string& token) {
+    if (state.find(token)) out[key] = token;
+  };
+  add("unk_token", options.unk_token);
+  add("sep_token", options.sep_token);
+  add("pad_token", options.pad_token);
+  add("cls_token", options.cls_token);
+  add("mask_token", options.mask_token);
+  return out;
+}
+
+std::string config_json(const BertTokenizer::State& state) {
+  const TokenizerOptions& options = state.options;
+  Ordered out{
+      {"tokenizer_class", "BertTokenizer"},
+      {"do_lower_case", options.do_lower_case},
+      {"strip_accents", options.strip_accents ? Ordered(*options.strip_accents) : Ordered()},
+      {"tokenize_chinese_chars", options.tokenize_chinese_chars}};
+  out["truncation_side"] = options.truncation_side == Side::right ? "right" : "left";
+  out["padding_side"] = options.padding_side == Side::right ? "right" : "left";
+  if (options.model_max_length > 0) out["model_max_length"] = options.model_max_length;
+  out.update(special_tokens(state));
+  Ordered added = Ordered::object();
+  for (const AddedToken& token : state.added.tokens())
+    added[std::to_string(token.id)] = added_token_json(token);
+  out["added_tokens_decoder"] = added;
+  return out.dump(2) + "\n";
+}
+
+std::string vocab_txt(const BertTokenizer::State& state) {
+  std::string out;
+  for (std::int32_t id = 0; id < state.pieces.size(); ++id) out += state.pieces.token(id) + "\n";
+  return out;
+}
+
+}  // namespace
+
+BertTokenizer BertTokenizer::from_pretrained(const std::filesystem::path& folder) {
+  if (std::filesystem::exists(folder / "tokenizer.json")) {
+    Definition definition = tokenizers::definition_from_json(folder / "tokenizer.json");
+    Config config = tokenizers::read_config(folder);
+    config.unk_token.reset();  // the model in tokenizer.json has the last word on it
+    apply_config(config, definition.options);
+    return make(std::move(definition), folder / "tokenizer.json");
+  }
+  if (std::filesystem::exists(folder / "vocab.txt"))
+    return make(from_vocab_and_config(folder, tokenizers::read_config(folder)),
+                folder / "vocab.txt");
+  throw IoError("tokenizers.no-tokenizer",
+                {.what = "no tokenizer in " + folder.string(),
+                 .expected = "tokenizer.json or vocab.txt",
+                 .hint = std::filesystem::is_directory(folder) ? "is it the folder of a model?"
+                                                               : "there is no such folder"});
+}
+
+BertTokenizer BertTokenizer::from_vocab(const std::filesystem::path& file,
+                                        const TokenizerOptions& options) {
+  TokenizerOptions numbered = options;
+  for (AddedToken& token : numbered.added_tokens) token.id = -1;
+  return make(tokenizers::definition_from_vocab(file, numbered), file);
+}
+
+BertTokenizer BertTokenizer::from_json(const std::filesystem::path& file) {
+  return make(tokenizers::definition_from_json(file), file);
+}
+
+void BertTokenizer::save_pretrained(const std::filesystem::path& folder) const {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw IoError("tokenizers.cannot-write",
+                  {.what = "cannot make the folder " + folder.string(), .got = error.message()});
+  write_file_atomically(folder / "tokenizer.json", tokenizer_json(*state_));
+  write_file_atomically(folder / "tokenizer_config.json", config_json(*state_));
+  write_file_atomically(folder / "special_tokens_map.json", special_tokens(*state_).dump(2) + "\n");
+  write_file_atomically(folder / "vocab.txt", vocab_txt(*state_));
+}
+
+}  // namespace hasten

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Writes unicode_classes.cpp, unicode_case.cpp, unicode_decompositions.cpp and unicode_words.cpp.
+
+    python generate_unicode_tables.py          # in an environment with tokenizers 0.23.3
+
+Hugging Face's tokenizers takes its Unicode facts from four places of four different ages (marks and control characters
+of about Unicode 8, decompositions of Unicode 12, letter case and white space of Unicode 17, word characters of Unicode
+16), so that no single Unicode library agrees with it on every code point, and which ones disagree changes with the
+version installed. This script therefore asks tokenizers itself what it does with each of the 1,112,064 code points, one
+setting at a time, and writes the answers as tables. hasten needs no Unicode library for them.
+"""
+import pathlib
+
+from tokenizers import AddedToken, Tokenizer, __version__, normalizers, pre_tokenizers
+from tokenizers.models import WordPiece
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+CODE_POINTS = [value for value in range(0x110000) if not 0xD800 <= value < 0xE000]
+WIDTH = 110
+
+
+def bert(**settings):
+    nothing = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+    return normalizers.BertNormalizer(**{**nothing, **settings}).normalize_str
+
+
+def expect(condition, value, what):
+    if not condition:
+        raise SystemExit(f"U+{value:04X}: {what}: the tables have no way to say that")
+
+
+def ask_classes():
+    """What each switch does with one character between two letters."""
+    clean, ideographs, strip = bert(clean_text=True), bert(handle_chinese_chars=True), bert(strip_accents=True)
+    split, decompose = pre_tokenizers.BertPreTokenizer().pre_tokenize_str, normalizers.NFD().normalize_str
+    dropped, blank, ideograph, mark, white, punctuation = set(), set(), set(), set(), set(), set()
+    for value in CODE_POINTS:
+        character = chr(value)
+        text = "a" + character + "b"
+        answer = clean(text)
+        if answer == "ab":
+            dropped.add(value)
+        elif answer == "a b":
+            blank.add(value)
+        else:
+            expect(answer == text, value, f"cleaned to {answer!r}")
+        answer = ideographs(text)
+        if answer == "a " + character + " b":
+            ideograph.add(value)
+        else:
+            expect(answer == text, value, f"spaced to {answer!r}")
+        if decompose(character) == character and strip(text) == "ab":
+            mark.add(value)
+        words = [word for word, _ in split(text)]
+        if words == ["a", "b"]:
+            white.add(value)
+        elif words == ["a", character, "b"]:
+            punctuation.add(value)
+        else:
+            expect(words == [text], value, f"split to {words!r}")
+    # Cleaning makes a blank of exactly the white space that it does not drop.
+    expect(blank == white - dropped, 0, "blanks are not the white space")
+    return dict(dropped=dropped, ideograph=ideograph, mark=mark, white=white, punctuation=punctuation)
+
+
+def ask_word_characters(white):
+    """Characters that join a token marked single_word, and those that lstrip takes."""
+    tokenizer = Tokenizer(WordPiece({"[UNK]": 0, "~": 1, "^": 2}, unk_token="[UNK]"))
+    tokenizer.add_tokens([AddedToken("~", single_word=True, normalized=False), AddedToken("^", lstrip=True, normalized=False)])
+    word = {value for value in CODE_POINTS if tokenizer.encode(chr(value) + "~").ids != [0, 1]} - {ord("~"), ord("^")}
+    stripped = {value for value in CODE_POINTS if tokenizer.encode(chr(value) + "^").ids == [2]}
+    expect(stripped == white, 0, "lstrip takes other characters than white space")
+    return word
+
+
+def ask_decompositions():
+    decompose = normalizers.NFD().normalize_str
+    full = {value: decompose(chr(value)) for value in CODE_POINTS}
+    full = {value: text for value, text in full.items() if text != chr(value) and not 0xAC00 <= value <= 0xD7A3}
+    back = {text: value for value, text in full.items() if len(text) > 1}
+    singles, pairs = {}, {}
+    for value, text in full.items():
+        if len(text) == 1:
+            singles[value] = ord(text)
+            continue
+        head = text[:-1]
+        first = ord(head) if len(head) == 1 else back.get(head)
+        if first is None:                          # a character and not its parts: the alias of a pair, such as U+1F71
+            singles[value] = back[text]
+            continue
+        pairs[value] = (first, ord(text[-1]))
+    # An alias of a pair has the same full text as the pair: whichever of the two is met last in `back`, both are right.
+    return singles, pairs, full
+
+
+def ask_combining_classes():
+    """Canonical combining classes: only their order is seen, so their order is what is asked for."""
+    decompose = normalizers.NFD().normalize_str
+    probes = {1: 0x334, 7: 0x93C, 8: 0x3099, 9: 0x94D, 10: 0x5B0, 11: 0x5B1, 12: 0x5B2, 13: 0x5B3, 14: 0x5B4, 15: 0x5B5, 16: 0x5B6, 17: 0x5B7, 18: 0x5B8,
+              19: 0x5B9, 20: 0x5BB, 21: 0x5BC, 22: 0x5BD, 23: 0x5BF, 24: 0x5C1, 25: 0x5C2, 26: 0xFB1E, 27: 0x64B, 28: 0x64C, 29: 0x64D, 30: 0x64E, 31: 0x64F,
+              32: 0x650, 33: 0x651, 34: 0x652, 35: 0x670, 36: 0x711, 84: 0xC55, 91: 0xC56, 103: 0xE38, 107: 0xE48, 118: 0xEB8, 122: 0xEC8, 129: 0xF71,
+              130: 0xF72, 132: 0xF74, 202: 0x321, 214: 0x1DCE, 216: 0x31B, 218: 0x302A, 220: 0x316, 222: 0x59A, 224: 0x302E, 226: 0x1D16D, 228: 0x5AE,
+              230: 0x301, 232: 0x315, 233: 0x35C, 234: 0x35D, 240: 0x345}
+
+    def swaps(left, right):
+        return left != right and decompose(chr(left) + chr(right)) == chr(right) + chr(left)
+
+    ordered = sorted(probes)
+    for low, high in zip(ordered, ordered[1:]):
+        expect(swaps(probes[high], probes[low]), probes[high], "a probe out of order")
+    classes = {}
+    for value in CODE_POINTS:
+        if decompose(chr(value)) != chr(value) or not (swaps(value, probes[1]) or swaps(probes[240], value)):
+            continue
+        below = [c for c in ordered if swaps(value, probes[c])]        # its class is larger than these
+        above = [c for c in ordered if swaps(probes[c], value)]        # and smaller than those
+        same = [c for c in ordered if c not in below and c not in above]
+        expect(len(same) == 1, value, f"combining class between {below[-1:]} and {above[:1]}")
+        classes[value] = same[0]
+    return classes
+
+
+def runs(values):
+    """Sorted code points as [first, last]."""
+    out = []
+    for value in sorted(values):
+        if out and out[-1][1] == value - 1:
+            out[-1][1] = value
+        else:
+            out.append([value, value])
+    return out
+
+
+def class_runs(classes):
+    out = []
+    for value, rank in sorted(classes.items()):
+        if out and out[-1][1] == value - 1 and out[-1][2] == rank:
+            out[-1][1] = value
+        else:
+            out.append([value, value, rank])
+    return out
+
+
+def case_runs(lower):
+    """[first, last, step, distance]: neighbours, or every second one, that move by the same distance."""
+    out = []
+    for value, text in sorted(lower.items()):
+        if len(text) != 1:
+            continue
+        distance = ord(text) - value
+        if out and out[-1][3] == distance:
+            first, last, step, _ = out[-1]
+            gap = value - last
+            if gap == step or (first == last and gap in (1, 2)):
+                out[-1][1:3] = [value, gap]
+                continue
+        out.append([value, value, 1, distance])
+    return out
+
+
+def single_runs(singles):
+    """(first, targets of first, first + 1, ...)."""
+    return [(first, [singles[value] for value in range(first, last + 1)]) for first, last in runs(singles)]
+
+
+def code(value):
+    return f"0x{value:X}" if value >= 10 else str(value)
+
+
+def lines(items):
+    """The items, comma separated, wrapped and indented."""
+    out, line = [], "   "
+    for item in items:
+        if len(line) + len(item) + 2 > WIDTH:
+            out.append(line)
+            line = "   "
+        line += " " + item + ","
+    return "\n".join([*out, line])
+
+
+def table(type_name, name, items):
+    return f"const {type_name} {name}_rows[] = {{\n{lines(items)}\n}};\n"
+
+
+def braces(*values):
+    return "{" + ", ".join(values) + "}"
+
+
+def write(name, about, *body):
+    head = f"// {about}\n// Written by generate_unicode_tables.py from tokenizers {__version__}; do not edit.\n// clang-format off\n"
+    text = head + '#include "unicode_tables.h"\n\nnamespace hasten::tokenizers {\nnamespace {\n\n' + "\n".join(part for part, _ in body)
+    text += "\n}  // namespace\n\n" + "".join(f"constinit const std::span<const {kind}> {name}{{{name}_rows}};\n" for _, (kind, name) in body)
+    text += "\n}  // namespace hasten::tokenizers\n"
+    (FOLDER / name).write_text(text)
+    print(name, text.count("\n"), "lines")
+
+
+def main():
+    classes = ask_classes()
+    word = ask_word_characters(classes["white"])
+    singles, pairs, full = ask_decompositions()
+    combining = ask_combining_classes()
+    lower = {value: text for value, text in ((value, normalizers.Lowercase().normalize_str(chr(value))) for value in CODE_POINTS) if text != chr(value)}
+    long_lower = {value: text for value, text in lower.items() if len(text) != 1}
+    expect(list(long_lower.items()) == [(0x130, "i\u0307")], 0x130, "the long lower-case forms are not the one in unicode.cpp")
+
+    ranges = [("CodePointRange", name, runs(classes[key])) for name, key in [("dropped_ranges", "dropped"), ("ideograph_ranges", "ideograph"), ("mark_ranges", "mark"),
+                                                                           ("punctuation_ranges", "punctuation"), ("white_ranges", "white")]]
+    body = [(table(kind, name, [braces(code(a), code(b)) for a, b in rows]), (kind, name)) for kind, name, rows in ranges]
+    rows = [braces(code(a), code(b), str(c)) for a, b, c in class_runs(combining)]
+    body.append((table("CombiningRange", "combining_ranges", rows), ("CombiningRange", "combining_ranges")))
+    write("unicode_classes.cpp", "What each switch of the normalizer takes hold of, and the order of combining marks.", *body)
+
+    rows = [braces(code(a), code(b), str(step), str(distance)) for a, b, step, distance in case_runs(lower)]
+    write("unicode_case.cpp", "Lower-case letters: first and last code point, step, distance to the lower-case one.",
+          (table("CaseRange", "case_ranges", rows), ("CaseRange", "case_ranges")))
+
+    rows = [braces(code(value), code(first), code(second)) for value, (first, second) in sorted(pairs.items())]
+    flat = [item for first, targets in single_runs(singles) for item in [code(first), str(len(targets)), *map(code, targets)]]
+    write("unicode_decompositions.cpp", "Canonical decompositions: pairs, and runs of single ones (first, count, targets).",
+          (table("DecompositionPair", "decomposition_pairs", rows), ("DecompositionPair", "decomposition_pairs")),
+          (table("char32_t", "decomposition_singles", flat), ("char32_t", "decomposition_singles")))
+
+    write("unicode_words.cpp", "Characters that are part of a word where an added token must stand alone.",
+          (table("CodePointRange", "word_ranges", [braces(code(a), code(b)) for a, b in runs(word)]), ("CodePointRange", "word_ranges")))
+    print({name: len(values) for name, values in classes.items()}, "word", len(word), "lower", len(lower), "decompositions", len(full), "combining", len(combining))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+#include "json_fields.h"
+
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+
+namespace hasten::tokenizers {
+namespace {
+
+// A value short enough for a message.
+std::string shown(const Json& value) {
+  if (value.is_array() || value.is_object()) return str(value.type_name(), " of ", value.size());
+  constexpr std::size_t most = 60;
+  std::string text = value.dump(-1, ' ', true);
+  if (text.size() > most) text = text.substr(0, most) + "...";
+  return text;
+}
+
+[[noreturn]] void wrong_type(const Json& value, const std::string& where,
+                             const std::string& expected) {
+  throw DataError("tokenizers.wrong-type",
+                  {.what = where, .got = shown(value), .expected = expected});
+}
+
+}  // namespace
+
+Json parse_json(const std::filesystem::path& file) {
+  const std::string content = read_file(file);
+  try {
+    return Json::parse(content);
+  } catch (const Json::parse_error& error) {
+    throw DataError("tokenizers.bad-json",
+                    {.what = file.string() + " is not JSON",
+                     .got = str("an error at byte ", error.byte),
+                     .hint = "is the download complete, or a Git LFS pointer?"});
+  } catch (const Json::out_of_range&) {
+    throw DataError("tokenizers.bad-json",
+                    {.what = file.string() + " holds a number that is too large for any type"});
+  }
+}
+
+Fields::Fields(const Json& value, std::string where) : value_(&value), where_(std::move(where)) {
+  if (!value.is_object()) wrong_type(value, where_, "an object");
+}
+
+const Json* Fields::find(const char* key) const {
+  const auto found = value_->find(key);
+  return found == value_->end() || found->is_null() ? nullptr : &*found;
+}
+
+const Json& Fields::at(const char* key) const {
+  if (const Json* found = find(key)) return *found;
+  throw DataError("tokenizers.missing-key", {.what = str(where_, " lacks \"", key, "\"")});
+}
+
+std::string Fields::text(const char* key) const { return text_of(at(key), where_ + "." + key); }
+bool Fields::flag(const char* key) const { return flag_of(at(key), where_ + "." + key); }
+
+std::int64_t Fields::integer(const char* key, std::int64_t low, std::int64_t high) const {
+  return integer_of(at(key), low, high, where_ + "." + key);
+}
+
+const Json& Fields::list(const char* key) const {
+  const Json& value = at(key);
+  if (!value.is_array()) wrong_type(value, where_ + "." + key, "a list");
+  return value;
+}
+
+std::string Fields::text_of(const Json& value, const std::string& where) {
+  if (!value.is_string()) wrong_type(value, where, "a string");
+  return value.get<std::string>();
+}
+
+bool Fields::flag_of(const Json& value, const std::string& where) {
+  if (!value.is_boolean()) wrong_type(value, where, "true or false");
+  return value.get<bool>();
+}
+
+std::int64_t Fields::integer_of(const Json& value, std::int64_t low, std::int64_t high,
+                                const std::string& where) {
+  const std::string expected = str("an integer from ", low, " to ", high);
+  if (!value.is_number_integer()) wrong_type(value, where, expected);
+  // What does not fit a signed number is too large in any case.
+  const bool huge =
+      value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high);
+  if (huge || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high)
+    wrong_type(value, where, expected);
+  return value.get<std::int64_t>();
+}
+
+void Fields::refuse(const char* code, const std::string& what, const std::string& expected) const {
+  throw DataError(code, {.what = where_,
+                         .got = what,
+                         .expected = expected,
+                         .hint = "BertTokenizer reads the tokenizers of BERT and its kin"});
+}
+
+}  // namespace hasten::tokenizers

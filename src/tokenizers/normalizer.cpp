@@ -1,0 +1,172 @@
+#include "normalizer.h"
+
+#include <cstring>
+
+#include "unicode_tables.h"
+
+namespace hasten::tokenizers {
+namespace {
+
+// No character becomes more than this many bytes in run_by_plan (three letters of a syllable, or a
+// Mapping).
+constexpr std::size_t longest_result = 16;
+
+// The two or three letters of a Korean syllable; all of them are three bytes.
+char* write_hangul(char32_t c, char* out) {
+  const char32_t index = c - 0xAC00;
+  out += encode_utf8(0x1100 + index / 588, out);
+  out += encode_utf8(0x1161 + index % 588 / 28, out);
+  if (index % 28 != 0) out += encode_utf8(0x11A7 + index % 28, out);
+  return out;
+}
+
+}  // namespace
+
+Normalizer::Normalizer(const NormalizerOptions& options)
+    : options_(options), unicode_(Unicode::get()), plan_(Unicode::limit, keep) {
+  plan();
+  for (char32_t c = 0; c < 128; ++c) {
+    const std::uint16_t action = plan_[c];
+    ascii_kept_[c] = action != drop;
+    ascii_byte_[c] = action == space ? ' ' : static_cast<char>(c);
+    if (action >= first_mapping) ascii_byte_[c] = mappings_[action - first_mapping].bytes[0];
+  }
+}
+
+// Fills plan_. The large classes are set as a whole; what is left is tried character by character.
+void Normalizer::plan() {
+  const auto each = [](std::span<const CodePointRange> ranges, auto&& use) {
+    for (const auto& range : ranges)
+      for (char32_t c = range.first; c <= range.last; ++c) use(c);
+  };
+  if (options_.clean_text) {
+    each(dropped_ranges, [this](char32_t c) { plan_[c] = drop; });
+    each(white_ranges, [this](char32_t c) { plan_one(c); });
+  }
+  if (options_.ideographs) {
+    each(ideograph_ranges, [this](char32_t c) {
+      if (unicode_.is(c, Unicode::decomposes))
+        plan_one(c);
+      else
+        plan_[c] = set_apart;
+    });
+  }
+  if (options_.lowercase) {
+    plan_one(0x130);
+    for (const auto& range : case_ranges)
+      for (char32_t c = range.first; c <= range.last; c += range.step) plan_one(c);
+  }
+  if (options_.strip_accents) {
+    each(mark_ranges, [this](char32_t c) { plan_one(c); });
+    for (const auto& range : combining_ranges)
+      for (char32_t c = range.first; c <= range.last; ++c) plan_one(c);
+    for (const auto& pair : decomposition_pairs) plan_one(pair.whole);
+    for (std::size_t at = 0; at < decomposition_singles.size();
+         at += 2 + decomposition_singles[at + 1])
+      for (char32_t i = 0; i < decomposition_singles[at + 1]; ++i)
+        plan_one(decomposition_singles[at] + i);
+    for (char32_t c = 0xAC00; c <= 0xD7A3; ++c) plan_[c] = hangul;
+  }
+}
+
+void Normalizer::plan_one(char32_t c) {
+  std::vector<Character> result{{c, 0}};
+  apply(result);
+  bool ordered = true;  // no mark in it that could change places with a neighbour
+  for (const Character& part : result) ordered &= unicode_.combining_class(part.value) == 0;
+  if (options_.strip_accents && !ordered)
+    plan_[c] = exact;
+  else if (result.empty())
+    plan_[c] = drop;
+  else if (result.size() == 1 && result[0].value == ' ')
+    plan_[c] = space;
+  else if (result.size() == 1 && result[0].value == c)
+    plan_[c] = keep;
+  else
+    plan_[c] = plan_mapping(result);
+}
+
+Normalizer::Action Normalizer::plan_mapping(const std::vector<Character>& result) {
+  Mapping mapping;
+  for (const Character& part : result) {
+    if (mapping.size + 4u > sizeof mapping.bytes) return exact;
+    mapping.size +=
+        static_cast<std::uint8_t>(encode_utf8(part.value, mapping.bytes + mapping.size));
+  }
+  mappings_.push_back(mapping);
+  return static_cast<Action>(first_mapping + mappings_.size() - 1);
+}
+
+void Normalizer::run(std::string_view text, bool origins, Normalized& out) const {
+  const bool done = origins ? run_by_plan<true>(text, out) : run_by_plan<false>(text, out);
+  if (!done) run_exactly(text, origins, out);
+}
+
+// Writes what becomes of the character at `at`, which is not ASCII, and returns the end of it.
+char* Normalizer::write_planned(std::uint16_t action, const Decoded& character, const char* at,
+                                char* to) const noexcept {
+  switch (action) {
+    case keep:
+      std::memcpy(to, at, character.size);
+      return to + character.size;
+    case drop:
+      return to;
+    case space:
+      *to = ' ';
+      return to + 1;
+    case set_apart:
+      *to++ = ' ';
+      std::memcpy(to, at, character.size);
+      to += character.size;
+      *to = ' ';
+      return to + 1;
+    case hangul:
+      return write_hangul(character.value, to);
+    default: {
+      const Mapping& mapping = mappings_[action - first_mapping];
+      std::memcpy(to, mapping.bytes, sizeof mapping.bytes);
+      return to + mapping.size;
+    }
+  }
+}
+
+// The text character by character; false where it holds one that depends on its neighbours.
+template <bool with_origins>
+bool Normalizer::run_by_plan(std::string_view text, Normalized& out) const {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  // Every byte still to be read has room for itself, and there is always room for one longest
+  // result more.
+  out.bytes.reserve(text.size() + 2 * longest_result);
+  if constexpr (with_origins) out.origins.reserve(out.bytes.capacity());
+  char* to = out.bytes.data();
+  for (std::uint32_t index = 0; at < end; ++index) {
+    const auto byte = static_cast<unsigned char>(*at);
+    if (byte < 0x80) {
+      *to = ascii_byte_[byte];
+      if constexpr (with_origins) out.origins.data()[to - out.bytes.data()] = index;
+      to += ascii_kept_[byte];
+      ++at;
+      continue;
+    }
+    const auto used = static_cast<std::size_t>(to - out.bytes.data());
+    out.bytes.reserve(used + static_cast<std::size_t>(end - at) + 2 * longest_result, used);
+    if constexpr (with_origins) out.origins.reserve(out.bytes.capacity(), used);
+    to = out.bytes.data() + used;
+    const Decoded character = decode_utf8(at);
+    const std::uint16_t action = plan_[character.value];
+    if (action == exact) return false;
+    to = write_planned(action, character, at, to);
+    if constexpr (with_origins) {
+      for (auto* origin = out.origins.data() + used;
+           origin < out.origins.data() + (to - out.bytes.data()); ++origin)
+        *origin = index;
+    }
+    at += character.size;
+  }
+  out.bytes.set_size(static_cast<std::size_t>(to - out.bytes.data()));
+  if constexpr (with_origins) out.origins.set_size(out.bytes.size());
+  return true;
+}
+
+}  // namespace hasten::tokenizers

@@ -1,0 +1,104 @@
+#include "text_encoder.h"
+
+#include <limits>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "utf8.h"
+#include "words.h"
+
+namespace hasten::tokenizers {
+
+void TextEncoder::run(std::string_view text, std::size_t enough, TextTokens& out) {
+  if (text.size() > std::numeric_limits<std::int32_t>::max()) {
+    throw DataError("tokenizers.text-too-long",
+                    {.what = "a text of 2 GiB or more",
+                     .got = human_bytes(static_cast<std::int64_t>(text.size())),
+                     .hint = "split it into documents"});
+  }
+  out_ = &out;
+  out.clear();
+  enough_ = enough;
+  first_character_ = 0;
+  word_ = 0;
+  if (!is_utf8(text)) text = repaired_ = repair_utf8(text);
+
+  raw_.clear();
+  if (state_.added.any_raw()) state_.added.find_raw(text, raw_);
+  std::size_t at = 0;
+  for (const AddedMatch& match : raw_) {
+    if (at < match.begin) between_raw(text.substr(at, match.begin - at));
+    if (has_enough()) return;
+    const std::uint32_t begin = character_index(text, at, match.begin);
+    const std::uint32_t end = character_index(text, at, match.end);
+    add_token(match.id, begin, end);
+    first_character_ = end;
+    at = match.end;
+  }
+  if (at < text.size() && !has_enough()) between_raw(text.substr(at));
+}
+
+// The number of characters before `to`, known to be first_character_ at `from`. A token may start
+// before the end of the one before it, where both take the white space between them.
+std::uint32_t TextEncoder::character_index(std::string_view text, std::size_t from,
+                                           std::size_t to) const {
+  if (!offsets_) return 0;
+  if (to < from) return first_character_ - code_point_count(text.substr(to, from - to));
+  return first_character_ + code_point_count(text.substr(from, to - from));
+}
+
+// A part of the text that holds no token to be taken as written.
+void TextEncoder::between_raw(std::string_view text) {
+  state_.normalizer.run(text, offsets_, normalized_);
+  if (!state_.added.any_normalized()) return between_normalized(0, normalized_.bytes.size());
+  state_.added.find_normalized(normalized_.text(), normalized_matches_);
+  std::size_t at = 0;
+  for (const AddedMatch& match : normalized_matches_) {
+    if (at < match.begin) between_normalized(at, match.begin);
+    if (has_enough()) return;
+    std::uint32_t begin = 0, end = 0;
+    if (offsets_) {
+      begin = first_character_ + normalized_.origins.data()[match.begin];
+      end = first_character_ + normalized_.origins.data()[match.end - 1] + 1;
+    }
+    add_token(match.id, begin, end);
+    at = match.end;
+  }
+  if (at < normalized_.bytes.size() && !has_enough())
+    between_normalized(at, normalized_.bytes.size());
+}
+
+// A part of the normalized text that holds no added token at all.
+void TextEncoder::between_normalized(std::size_t begin, std::size_t end) {
+  for_each_word(
+      normalized_.text().substr(begin, end - begin),
+      [this, begin](std::string_view word, std::size_t at) { return add_word(word, begin + at); });
+}
+
+bool TextEncoder::add_word(std::string_view word, std::size_t at) {
+  if (!offsets_) {
+    state_.pieces.split(word, out_->ids, nullptr);
+    return !has_enough();
+  }
+  ends_.clear();
+  state_.pieces.split(word, out_->ids, &ends_);
+  const std::uint32_t* origins = normalized_.origins.data() + at;
+  std::uint32_t start = 0;
+  for (const std::uint32_t end : ends_) {
+    out_->offsets.emplace_back(first_character_ + origins[start],
+                               first_character_ + origins[end - 1] + 1);
+    out_->words.push_back(word_);
+    start = end;
+  }
+  ++word_;
+  return !has_enough();
+}
+
+void TextEncoder::add_token(std::int32_t id, std::uint32_t begin, std::uint32_t end) {
+  out_->ids.push_back(id);
+  if (!offsets_) return;
+  out_->offsets.emplace_back(begin, end);
+  out_->words.push_back(word_++);
+}
+
+}  // namespace hasten::tokenizers

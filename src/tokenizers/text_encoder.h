@@ -1,0 +1,49 @@
+// File: tokenizers/text_encoder.h
+// One text to its tokens: added tokens are cut out, the rest is normalized, split into words and
+// the words into pieces. Keeps its working memory from text to text.
+//
+//   TextEncoder encoder(state, /*offsets=*/false);
+//   encoder.run("Hello, world!", /*enough=*/510, tokens);
+//
+// Thread rule: one thread at a time; the state behind it may be shared. Throws DataError for a text
+// of 2 GiB or more.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "state.h"
+
+namespace hasten::tokenizers {
+
+class TextEncoder {
+ public:
+  TextEncoder(const BertTokenizer::State& state, bool offsets) : state_(state), offsets_(offsets) {}
+
+  // Replaces `out`. Stops after the word that brings the tokens to `enough`.
+  void run(std::string_view text, std::size_t enough, TextTokens& out);
+
+ private:
+  void between_raw(std::string_view text);
+  void between_normalized(std::size_t begin, std::size_t end);
+  std::uint32_t character_index(std::string_view text, std::size_t from, std::size_t to) const;
+  bool add_word(std::string_view word, std::size_t at);
+  void add_token(std::int32_t id, std::uint32_t begin, std::uint32_t end);
+  bool has_enough() const noexcept { return out_->ids.size() >= enough_; }
+
+  const BertTokenizer::State& state_;
+  const bool offsets_;
+  TextTokens* out_ = nullptr;
+  std::size_t enough_ = 0;
+  std::uint32_t first_character_ = 0;  // of the part that is being worked on, in the whole text
+  std::int32_t word_ = 0;
+  std::string repaired_;
+  std::vector<AddedMatch> raw_;
+  std::vector<AddedMatch> normalized_matches_;
+  Normalized normalized_;
+  std::vector<std::uint32_t> ends_;
+};
+
+}  // namespace hasten::tokenizers

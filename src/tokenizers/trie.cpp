@@ -1,0 +1,103 @@
+#include "trie.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace hasten::tokenizers {
+namespace {
+
+constexpr std::int32_t nobody = -2;
+
+}  // namespace
+
+Trie::Trie(const std::vector<std::string>& keys) {
+  std::vector<std::int32_t> order(keys.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&keys](std::int32_t a, std::int32_t b) {
+    return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
+  });
+  grow_to_hold(1);
+  units_[root].parent = nobody;  // taken, and a child of no node
+  // A list of what is to do and not recursion: a key may be as long as a file.
+  std::vector<Span> to_do{{0, keys.size(), 0, root}};
+  while (!to_do.empty()) {
+    const Span span = to_do.back();
+    to_do.pop_back();
+    place(keys, order, span, to_do);
+  }
+}
+
+// Gives one node its value and its children.
+void Trie::place(const std::vector<std::string>& keys, const std::vector<std::int32_t>& order,
+                 Span span, std::vector<Span>& to_do) {
+  const auto key = [&](std::size_t i) -> const std::string& {
+    return keys[static_cast<std::size_t>(order[i])];
+  };
+  while (span.low < span.high && key(span.low).size() == span.depth) {
+    values_[static_cast<std::size_t>(span.node)] = order[span.low];
+    ++span.low;
+  }
+  std::string bytes;
+  std::vector<std::size_t> starts;
+  for (std::size_t i = span.low; i < span.high; ++i) {
+    if (!bytes.empty() && bytes.back() == key(i)[span.depth]) continue;
+    bytes += key(i)[span.depth];
+    starts.push_back(i);
+  }
+  starts.push_back(span.high);
+  if (bytes.empty()) return;  // its base stays 0; the places from there on name other parents
+  const std::int32_t base = free_base(bytes);
+  units_[static_cast<std::size_t>(span.node)].base = base;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const std::int32_t child = base + static_cast<unsigned char>(bytes[i]);
+    units_[static_cast<std::size_t>(child)].parent = span.node;
+    to_do.push_back({starts[i], starts[i + 1], span.depth + 1, child});
+  }
+}
+
+// A base at which all these bytes meet free places. The search starts where few free places have
+// been left behind.
+std::int32_t Trie::free_base(const std::string& bytes) {
+  const auto is_taken = [this](std::int32_t at) {
+    return units_[static_cast<std::size_t>(at)].parent != none;
+  };
+  const std::int32_t lowest = static_cast<unsigned char>(bytes[0]);
+  const std::int32_t start = std::max(first_free_, lowest + 1);
+  std::int32_t at = start, taken = 0;
+  const auto fits = [&] {
+    grow_to_hold(at - lowest);
+    if (is_taken(at)) return ++taken, false;
+    return std::none_of(bytes.begin() + 1, bytes.end(), [&](char byte) {
+      return is_taken(at - lowest + static_cast<unsigned char>(byte));
+    });
+  };
+  while (!fits()) ++at;
+  // Where nearly all is taken, later searches need not pass again.
+  if (taken > (at - start) / 20 * 19) first_free_ = at;
+  return at - lowest;
+}
+
+// Every byte after a node must be a place in the array.
+void Trie::grow_to_hold(std::int32_t base) {
+  const std::size_t needed = static_cast<std::size_t>(base) + 256;
+  if (needed <= units_.size()) return;
+  const std::size_t size = std::max(needed, units_.size() + units_.size() / 4);
+  units_.resize(size);
+  values_.resize(size, none);
+}
+
+std::int32_t Trie::walk(std::string_view text) const noexcept {
+  std::int32_t node = root;
+  for (const char c : text) {
+    node = step(node, c);
+    if (node == none) return none;
+  }
+  return node;
+}
+
+std::int32_t Trie::find(std::string_view key) const noexcept {
+  const std::int32_t node = walk(key);
+  return node == none ? none : value(node);
+}
+
+}  // namespace hasten::tokenizers

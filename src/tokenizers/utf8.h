@@ -1,0 +1,143 @@
+// File: tokenizers/utf8.h
+// Reading and writing UTF-8 by hand: the tokenizer looks at every byte of every text, so this is
+// all inline.
+//
+//   std::string repaired;
+//   if (!is_utf8(text)) text = repaired = repair_utf8(text);
+//   for (std::size_t at = 0; at < text.size();) at += decode_utf8(text.data() + at).size;
+//
+// Thread rule: pure functions. Nothing here throws but for lack of memory.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace hasten::tokenizers {
+
+struct Decoded {
+  char32_t value;
+  std::uint32_t size;  // in bytes
+};
+
+// The character that starts at `at`, in text known to be valid.
+inline Decoded decode_utf8(const char* at) noexcept {
+  const auto byte = [at](int i) {
+    return static_cast<char32_t>(static_cast<unsigned char>(at[i]));
+  };
+  const char32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xE0) return {(lead & 0x1F) << 6 | (byte(1) & 0x3F), 2};
+  if (lead < 0xF0) return {(lead & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F), 3};
+  return {(lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F),
+          4};
+}
+
+// The character that ends before `end`, in text known to be valid.
+inline Decoded decode_utf8_before(const char* end) noexcept {
+  const char* at = end - 1;
+  while ((static_cast<unsigned char>(*at) & 0xC0) == 0x80) --at;
+  return decode_utf8(at);
+}
+
+// Writes up to four bytes and says how many.
+inline std::uint32_t encode_utf8(char32_t c, char* out) noexcept {
+  if (c < 0x80) {
+    out[0] = static_cast<char>(c);
+    return 1;
+  }
+  const auto tail = [c](int shift) { return static_cast<char>(0x80 | (c >> shift & 0x3F)); };
+  if (c < 0x800) {
+    out[0] = static_cast<char>(0xC0 | c >> 6);
+    out[1] = tail(0);
+    return 2;
+  }
+  if (c < 0x10000) {
+    out[0] = static_cast<char>(0xE0 | c >> 12);
+    out[1] = tail(6);
+    out[2] = tail(0);
+    return 3;
+  }
+  out[0] = static_cast<char>(0xF0 | c >> 18);
+  out[1] = tail(12);
+  out[2] = tail(6);
+  out[3] = tail(0);
+  return 4;
+}
+
+inline void append_utf8(char32_t c, std::string& out) {
+  char bytes[4];
+  out.append(bytes, encode_utf8(c, bytes));
+}
+
+// How many bytes at the start are ASCII, eight at a time.
+inline std::size_t ascii_prefix(std::string_view text) noexcept {
+  std::size_t at = 0;
+  for (std::uint64_t eight; at + 8 <= text.size(); at += 8) {
+    std::memcpy(&eight, text.data() + at, 8);
+    if (eight & 0x8080808080808080u) break;
+  }
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
+  return at;
+}
+
+struct Sequence {
+  std::uint32_t size;  // bytes of the character, or of the longest start of one that is here
+  bool valid;
+};
+
+// The sequence at the start of `text` (not empty), by the table of well-formed sequences in the
+// Unicode standard.
+inline Sequence next_sequence(std::string_view text) noexcept {
+  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  const std::uint32_t size = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  // Only the second byte has narrower limits: no overlong forms, no surrogates, nothing above
+  // U+10FFFF.
+  const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  for (std::uint32_t i = 1; i < size; ++i) {
+    if (i == text.size()) return {i, false};
+    const bool fits = i == 1 ? byte(i) >= low && byte(i) <= high : (byte(i) & 0xC0) == 0x80;
+    if (!fits) return {i, false};
+  }
+  return {size, true};
+}
+
+inline bool is_utf8(std::string_view text) noexcept {
+  std::size_t at = ascii_prefix(text);
+  while (at < text.size()) {
+    const Sequence sequence = next_sequence(text.substr(at));
+    if (!sequence.valid) return false;
+    at += sequence.size;
+  }
+  return true;
+}
+
+// The text with one U+FFFD for each longest start of a character that goes no further and each byte
+// that starts none, as Python's errors="replace" and Rust's from_utf8_lossy do.
+inline std::string repair_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size() + 8);
+  for (std::size_t at = 0; at < text.size();) {
+    const Sequence sequence = next_sequence(text.substr(at));
+    if (sequence.valid)
+      out.append(text.substr(at, sequence.size));
+    else
+      out += "\xEF\xBF\xBD";
+    at += sequence.size;
+  }
+  return out;
+}
+
+// How many characters valid text has.
+inline std::uint32_t code_point_count(std::string_view text) noexcept {
+  std::uint32_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+}  // namespace hasten::tokenizers
