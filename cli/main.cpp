@@ -1,0 +1,108 @@
+// File: cli/main.cpp
+// The command `hasten`: answers help, version and mistakes itself, in milliseconds, and hands what
+// needs tensors to hasten-torch, which links LibTorch. Exit codes are those of hasten/base/error.h.
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hand_over.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/train_options.h"
+
+namespace {
+
+using namespace hasten;
+
+constexpr int usage_error = 2;
+
+struct Command {
+  const char* name;
+  const char* help;
+  int (*run)(int argc, char** argv);
+};
+
+void print(const std::string& text, std::FILE* to = stdout) { std::fputs(text.c_str(), to); }
+
+int train(int argc, char** argv) {
+  const auto run = parse_train(argc - 2, argv + 2, config::process_environment());
+  for (const std::string& notice : run.notices)
+    print("hasten train: note: " + notice + "\n", stderr);
+  switch (run.answer) {
+    case TrainAnswer::help:
+      print(train_help(config::terminal_width()));
+      return 0;
+    case TrainAnswer::help_markdown:
+      print(train_reference());
+      return 0;
+    case TrainAnswer::print_config:
+      print(resolved_text(run, config::Show::all));
+      return 0;
+    case TrainAnswer::run:
+      break;
+  }
+  check_files(run.options);
+  cli::hand_over(argv);
+}
+
+constexpr Command commands[] = {
+    {"train", "fine-tune a model, evaluate it and save it", train},
+};
+
+std::string usage() {
+  std::string out =
+      "usage: hasten COMMAND [--NAME VALUE ...]\n\n"
+      "Training on LibTorch: what a run does, what it costs, and why.\n\n";
+  for (const Command& command : commands)
+    out += "  " + std::string(command.name) + "   " + command.help + "\n";
+  return out +
+         "\n  hasten COMMAND --help   the options of a command\n"
+         "  hasten --version        the version\n";
+}
+
+int unknown_command(const std::string& word) {
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.emplace_back(command.name);
+  const auto near = nearest(word, names);
+  print("hasten: error: unknown command '" + word + "'. Hint: " +
+            (near ? "did you mean " + *near + "?" : "the commands are " + join(names, ", ")) + "\n",
+        stderr);
+  return usage_error;
+}
+
+int run_command(const Command& command, int argc, char** argv) {
+  const std::string prefix = "hasten " + std::string(command.name) + ": error";
+  try {
+    return command.run(argc, argv);
+  } catch (const Error& error) {
+    print(prefix + "[" + error.code() + "]: " + error.what() + "\n", stderr);
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    print(prefix + ": " + error.what() + "\n", stderr);
+    return 1;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (word.empty()) {
+    print(usage(), stderr);
+    return usage_error;
+  }
+  if (word == "--help" || word == "-h" || word == "help") {
+    print(usage());
+    return 0;
+  }
+  if (word == "--version") {
+    print("hasten " HASTEN_VERSION "\n");
+    return 0;
+  }
+  for (const Command& command : commands) {
+    if (word == command.name) return run_command(command, argc, argv);
+  }
+  return unknown_command(word);
+}

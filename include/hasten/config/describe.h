@@ -1,0 +1,271 @@
+// File: hasten/config/describe.h
+// Describes an options struct once; flags, file keys, environment names, help, the reference page
+// and the list of resolved values all follow from that description.
+//
+//   struct Run { double rate = 0.1; std::int64_t steps = 100; bool fast = false; };
+//   void describe(config::OptionTable& table, Run& run) {
+//     config::Describer d(table, run);
+//     d.group("Speed");
+//     d("rate", &Run::rate, "Step size.").above(0);
+//     d("steps", &Run::steps, "How many steps.").at_least(1).former_name("iterations");
+//     d("fast", &Run::fast, "Skip the checks.");
+//     d.not_yet<bool>("warp", "needs an engine");           // known by name, refused when set
+//   }
+//   Run run;  config::OptionTable table;  describe(table, run);
+//   table.find("rate")->set(std::string("0.5"));            // run.rate == 0.5
+//
+// Field types: bool, std::int64_t, double, std::string, an enumeration with Names<>,
+// std::vector<std::string>, Kwargs, and std::optional of these. Unset is an empty optional, an
+// empty text, list or map. A table points into the struct it describes, so the struct has to
+// outlive it. Several structs may share a table. Thread rule: confine a table to one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "hasten/config/kwargs.h"
+#include "hasten/config/names.h"
+
+namespace hasten::config {
+
+// What an option holds, and what a source offers it. Sources offer texts, lists and maps; monostate
+// means unset.
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string,
+                           std::vector<std::string>, Kwargs>;
+
+// Where a value came from. `where` is "--seed", "HASTEN_SEED", "train.yaml:3", or for derived the
+// option it follows.
+struct Origin {
+  enum class Source { default_value, derived, file, environment, flag };
+  Source source = Source::default_value;
+  std::string where;
+};
+std::string to_text(const Origin& origin);
+
+enum class Status {
+  supported,
+  not_yet,     // setting it is an error that says so
+  no_meaning,  // setting it has no effect here: ignored with a notice
+};
+
+enum class Kind { boolean, integer, number, text, choice, list, kwargs };
+
+struct Limits {
+  std::optional<double> least;  // inclusive unless `above`
+  bool above = false;
+  std::optional<double> most;  // inclusive unless `below`
+  bool below = false;
+};
+
+// A name that an option had once and that is still read, with a notice. `below` bounds what it
+// could hold then.
+struct FormerName {
+  std::string name;
+  std::optional<double> below;
+};
+
+struct Option {
+  std::string name;
+  std::string group;
+  std::string help;
+  Kind kind = Kind::text;
+  std::vector<std::string> choices;          // for kind choice, and for a list of choices
+  std::vector<std::string> choices_not_yet;  // known words that are refused as not supported yet
+  // Other words for a choice: {"true", "all"}.
+  std::vector<std::pair<std::string, std::string>> spellings;
+  std::vector<FormerName> former_names;
+  Limits limits;
+  Status status = Status::supported;
+  std::string reason;     // why it is not supported, or what to do instead
+  bool has_field = true;  // false for names that are known without a member behind them
+  bool optional = false;  // may be unset although its type is a number, a flag or a choice
+  Value default_value;
+  Origin origin;
+
+  // Gives the field a value; false, with the field unchanged, where the value is of another type or
+  // no choice.
+  std::function<bool(const Value&)> set;
+  std::function<Value()> get;
+
+  bool is_default() const { return get() == default_value; }
+  bool in_limits() const;
+  // "a number above 0", "true or false", "one of no, steps, epoch".
+  std::string expected() const;
+
+  // For chaining in a description.
+  Option& at_least(double value);
+  Option& above(double value);
+  Option& at_most(double value);
+  Option& below(double value);
+  Option& one_of(std::vector<std::string> words);
+  Option& later(std::vector<std::string> words);
+  Option& spelling(std::string word, std::string means);
+  Option& former_name(std::string former, std::optional<double> below = std::nullopt);
+  Option& refuse(std::string why);
+};
+
+class OptionTable {
+ public:
+  std::vector<Option>& options() { return options_; }
+  const std::vector<Option>& options() const { return options_; }
+  // By name or former name, with '-' read as '_'; nullptr where there is none.
+  Option* find(std::string_view name);
+  const Option* find(std::string_view name) const;
+  // Every name that find() knows.
+  std::vector<std::string> names() const;
+
+ private:
+  std::vector<Option> options_;
+};
+
+// A value as a command line takes it: "3e-05", "true", "a,b", "k=v,k2=v2"; "unset" for what is
+// empty.
+std::string to_text(const Value& value);
+
+// A value of any shape, kept as text: for known names that have no field.
+struct AnyText {
+  std::string text;
+};
+
+namespace detail {
+
+bool assign(bool& to, const Value& from);
+bool assign(std::int64_t& to, const Value& from);
+bool assign(double& to, const Value& from);
+bool assign(std::string& to, const Value& from);
+bool assign(std::vector<std::string>& to, const Value& from);
+bool assign(Kwargs& to, const Value& from);
+bool assign(AnyText& to, const Value& from);
+template <class Enum>
+requires std::is_enum_v<Enum>
+bool assign(Enum& to, const Value& from) {
+  const auto* word = std::get_if<std::string>(&from);
+  const auto found = word ? from_name<Enum>(*word) : std::nullopt;
+  if (found) to = *found;
+  return found.has_value();
+}
+// An optional number, flag or choice takes the words none and null as unset.
+bool means_unset(const Value& from);
+template <class T>
+bool assign(std::optional<T>& to, const Value& from) {
+  if (means_unset(from)) {
+    to.reset();
+    return true;
+  }
+  T value{};
+  if (!assign(value, from)) return false;
+  to = value;
+  return true;
+}
+
+inline Value value_of(bool value) { return value; }
+inline Value value_of(std::int64_t value) { return value; }
+inline Value value_of(double value) { return value; }
+inline Value value_of(const std::string& value) { return value; }
+inline Value value_of(const std::vector<std::string>& value) { return value; }
+inline Value value_of(const Kwargs& value) { return value; }
+inline Value value_of(const AnyText& value) { return value.text; }
+template <class Enum>
+requires std::is_enum_v<Enum> Value value_of(Enum value) { return std::string(name_of(value)); }
+template <class T>
+Value value_of(const std::optional<T>& value) {
+  return value ? value_of(*value) : Value{};
+}
+
+template <class T>
+struct Traits {
+  using Inner = T;
+  static constexpr bool optional = false;
+};
+template <class T>
+struct Traits<std::optional<T>> {
+  using Inner = T;
+  static constexpr bool optional = true;
+};
+
+template <class T>
+constexpr Kind kind_of() {
+  if constexpr (std::is_same_v<T, bool>) return Kind::boolean;
+  if constexpr (std::is_same_v<T, std::int64_t>) return Kind::integer;
+  if constexpr (std::is_same_v<T, double>) return Kind::number;
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) return Kind::list;
+  if constexpr (std::is_same_v<T, Kwargs>) return Kind::kwargs;
+  if constexpr (std::is_enum_v<T>) return Kind::choice;
+  return Kind::text;
+}
+
+template <class T>
+Option option_for(std::string name, std::string group, std::string help) {
+  using Inner = typename Traits<T>::Inner;
+  Option option{.name = std::move(name), .group = std::move(group), .help = std::move(help)};
+  option.kind = kind_of<Inner>();
+  option.optional = Traits<T>::optional;
+  if constexpr (std::is_enum_v<Inner>) {
+    option.choices.assign(std::begin(Names<Inner>::text), std::end(Names<Inner>::text));
+  }
+  return option;
+}
+
+}  // namespace detail
+
+// Adds the fields of one struct to a table. A returned Option may be changed until the next field
+// is added.
+template <class Struct>
+class Describer {
+ public:
+  Describer(OptionTable& table, Struct& object) : table_(table), object_(object) {}
+
+  void group(std::string title) { group_ = std::move(title); }
+
+  template <class Field>
+  Option& operator()(std::string name, Field Struct::*field, std::string help) {
+    Option option = detail::option_for<Field>(std::move(name), group_, std::move(help));
+    option.default_value = detail::value_of(Struct{}.*field);
+    option.set = [to = &(object_.*field)](const Value& value) {
+      return detail::assign(*to, value);
+    };
+    option.get = [from = &(object_.*field)] { return detail::value_of(*from); };
+    return table_.options().emplace_back(std::move(option));
+  }
+
+  // Names that are known but have no field. T gives the type (AnyText where any shape will do); a
+  // value equal to the default may be said without effect.
+  template <class T>
+  Option& not_yet(std::string name, std::string reason, T default_value = T{}) {
+    return nameless(std::move(name), std::move(default_value), Status::not_yet, std::move(reason));
+  }
+  template <class T>
+  Option& no_meaning(std::string name, std::string reason, T default_value = T{}) {
+    return nameless(std::move(name), std::move(default_value), Status::no_meaning,
+                    std::move(reason));
+  }
+
+ private:
+  template <class T>
+  Option& nameless(std::string name, T default_value, Status status, std::string reason) {
+    auto held = std::make_shared<T>(std::move(default_value));
+    Option option = detail::option_for<T>(std::move(name), group_, "");
+    option.has_field = false;
+    option.status = status;
+    option.reason = std::move(reason);
+    option.default_value = detail::value_of(*held);
+    option.set = [held](const Value& value) { return detail::assign(*held, value); };
+    option.get = [held] { return detail::value_of(*held); };
+    return table_.options().emplace_back(std::move(option));
+  }
+
+  OptionTable& table_;
+  Struct& object_;
+  std::string group_;
+};
+
+}  // namespace hasten::config

@@ -1,0 +1,74 @@
+// File: hasten/config/kwargs.h
+// A small map from a name to a number or a text: the arguments of a schedule or an optimizer, which
+// differ from one kind to the next and so are no fields of their own.
+//
+//   Kwargs kwargs = {{"num_cycles", 3}, {"decay_type", "linear"}};
+//   kwargs.number("num_cycles", 0.5)              // 3
+//   kwargs.text("warmup_type", "linear")          // "linear", the fallback
+//   parse_kwargs("num_cycles=3,decay_type=linear")      // the same map
+//   parse_kwargs(R"({"num_cycles": 3})")                // or as a JSON object
+//
+// A text that reads as a number is a number, so that files, flags and C++ mean the same; true and
+// false are texts. Thread rule: a value; reading it from several threads is safe. Asking for the
+// wrong kind throws ConfigError.
+#pragma once
+
+#include <concepts>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace hasten {
+
+class KwargValue {
+ public:
+  template <class Number>
+  requires(std::is_arithmetic_v<Number> && !std::same_as<Number, bool>) KwargValue(Number number)
+      : held_(static_cast<double>(number)) {}
+  KwargValue(bool flag) : held_(std::string(flag ? "true" : "false")) {}
+  KwargValue(std::string_view text);
+  KwargValue(const std::string& text) : KwargValue(std::string_view(text)) {}
+  KwargValue(const char* text) : KwargValue(std::string_view(text)) {}
+
+  bool is_number() const { return held_.index() == 0; }
+  double number() const { return std::get<double>(held_); }
+  // The text, or the number written so that it reads back equal.
+  std::string text() const;
+  bool operator==(const KwargValue&) const = default;
+
+ private:
+  std::variant<double, std::string> held_;
+};
+
+class Kwargs {
+ public:
+  Kwargs() = default;
+  Kwargs(std::initializer_list<std::pair<const std::string, KwargValue>> items) : items_(items) {}
+
+  bool empty() const { return items_.empty(); }
+  bool has(const std::string& name) const { return items_.count(name) > 0; }
+  // The value under a name, or the fallback where there is none.
+  double number(const std::string& name, double fallback) const;
+  std::string text(const std::string& name, const std::string& fallback) const;
+  bool flag(const std::string& name, bool fallback) const;
+
+  void set(const std::string& name, KwargValue value);
+  const std::map<std::string, KwargValue>& items() const { return items_; }
+  bool operator==(const Kwargs&) const = default;
+
+ private:
+  std::map<std::string, KwargValue> items_;
+};
+
+// Reads `name=value,name=value` or a flat JSON object; nullopt where the text is neither, or names
+// a key twice.
+std::optional<Kwargs> parse_kwargs(std::string_view text);
+// The form `name=value,name=value`, in the order of the names.
+std::string to_text(const Kwargs& kwargs);
+
+}  // namespace hasten

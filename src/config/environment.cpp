@@ -1,0 +1,46 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "config/messages.h"
+#include "hasten/base/text.h"
+#include "hasten/config/sources.h"
+
+namespace hasten::config {
+namespace {
+constexpr std::string_view prefix = "HASTEN_";
+}
+
+std::vector<Assignment> read_environment(const OptionTable& table, const Environment& environment,
+                                         const std::vector<std::string>& others,
+                                         std::vector<std::string>& notices) {
+  std::vector<Assignment> assignments;
+  for (const auto& [variable, value] : environment) {
+    if (!starts_with(variable, prefix) || value.empty()) continue;
+    if (std::find(others.begin(), others.end(), variable) != others.end()) continue;
+    const std::string key = lower(std::string_view(variable).substr(prefix.size()));
+    const Origin origin{Origin::Source::environment, variable};
+    if (table.find(key)) {
+      assignments.push_back({.key = key, .value = value, .origin = origin});
+    } else if (suggestion(table, key)) {
+      throw_unknown(table, key, origin);
+    } else {
+      notices.push_back("the environment's " + variable + " is no option: ignored");
+    }
+  }
+  return assignments;
+}
+
+Environment process_environment() {
+  Environment environment;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string_view text = *entry;
+    const auto equals = text.find('=');
+    if (!starts_with(text, prefix) || equals == std::string_view::npos) continue;
+    environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+}  // namespace hasten::config

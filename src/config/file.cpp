@@ -1,0 +1,217 @@
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/sources.h"
+
+namespace hasten::config {
+namespace {
+
+constexpr std::size_t largest_file = 1 << 20;
+
+[[noreturn]] void throw_syntax(const std::string& where, const std::string& problem) {
+  throw ConfigError("config.syntax", {.what = where + ": " + problem});
+}
+
+[[noreturn]] void throw_no_map(const std::string& where) {
+  throw ConfigError("config.syntax",
+                    {.what = where, .expected = "one map from option names to values"});
+}
+
+[[noreturn]] void throw_duplicate(const std::string& where, const std::string& key,
+                                  const std::string& first) {
+  throw ConfigError("config.duplicate-key", {.what = where + ": " + key + " is given twice",
+                                             .hint = "the first is at " + first});
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(largest_file + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
+    const std::string reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
+    throw IoError("io.cannot-read", {.what = "configuration file " + path + ": " + reason});
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() <= largest_file) return text;
+  throw ConfigError("config.file-too-large", {.what = "configuration file " + path,
+                                              .got = "more than 1 MiB",
+                                              .expected = "a few lines of options"});
+}
+
+// --- YAML
+
+std::string line_of(const YAML::Node& node, const std::string& name) {
+  return str(name, ':', node.Mark().line + 1);
+}
+
+// Scalars stay the texts they are, so that `no` is a word and 1e-5 a number for whoever wants one.
+// No option holds more than a list or a map of scalars; what lies deeper is shown, not walked: with
+// aliases it can be endless.
+std::string scalar(const YAML::Node& node) {
+  if (node.IsScalar()) return node.Scalar();
+  return node.IsMap() ? "{...}" : node.IsSequence() ? "[...]" : "null";
+}
+
+Value value_in(const YAML::Node& node, const std::string& where) {
+  if (node.IsNull()) return std::monostate{};
+  if (node.IsScalar()) return node.Scalar();
+  if (node.IsSequence()) {
+    std::vector<std::string> items;
+    for (const YAML::Node& item : node) {
+      if (!item.IsScalar())
+        throw_syntax(where, "a list holds " + scalar(item) + " instead of names");
+      items.push_back(item.Scalar());
+    }
+    return items;
+  }
+  Kwargs kwargs;
+  for (const auto& entry : node) {
+    const std::string name = scalar(entry.first);
+    if (kwargs.has(name)) throw_duplicate(where, name, where);
+    kwargs.set(name, scalar(entry.second));
+  }
+  return kwargs;
+}
+
+class IgnoreEvents : public YAML::EventHandler {
+  using Mark = YAML::Mark;
+  using Text = const std::string&;
+  using Anchor = YAML::anchor_t;
+  using Style = YAML::EmitterStyle::value;
+  void OnDocumentStart(const Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const Mark&, Anchor) override {}
+  void OnAlias(const Mark&, Anchor) override {}
+  void OnScalar(const Mark&, Text, Anchor, Text) override {}
+  void OnSequenceStart(const Mark&, Text, Anchor, Style) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const Mark&, Text, Anchor, Style) override {}
+  void OnMapEnd() override {}
+};
+
+// Whether anything follows the first document. YAML::LoadAll would tell, but never ends on a text
+// that begins with a comma.
+bool has_second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  IgnoreEvents ignore;
+  return parser.HandleNextDocument(ignore) && parser.HandleNextDocument(ignore);
+}
+
+YAML::Node load_yaml(const std::string& text, const std::string& name) {
+  try {
+    if (has_second_document(text)) throw_syntax(name, "more than one YAML document");
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    const bool placed = !error.mark.is_null();
+    throw_syntax(placed ? str(name, ':', error.mark.line + 1) : name, error.msg);
+  }
+}
+
+// --- JSON
+
+// Where `"key":` stands: JSON's parser tells no lines, and the first place is right for all that a
+// person writes.
+std::size_t json_line(const std::string& text, const std::string& key) {
+  const std::string quoted = '"' + key + '"';
+  for (std::size_t at = text.find(quoted); at != std::string::npos;
+       at = text.find(quoted, at + 1)) {
+    const std::size_t next = text.find_first_not_of(" \t\r\n", at + quoted.size());
+    if (next != std::string::npos && text[next] == ':') {
+      return 1 + static_cast<std::size_t>(
+                     std::count(text.begin(), text.begin() + static_cast<long>(at), '\n'));
+    }
+  }
+  return 1;
+}
+
+std::string json_scalar(const nlohmann::ordered_json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+Value value_in(const nlohmann::ordered_json& value) {
+  if (value.is_null()) return std::monostate{};
+  if (value.is_array()) {
+    std::vector<std::string> items;
+    for (const auto& item : value) items.push_back(json_scalar(item));
+    return items;
+  }
+  if (!value.is_object()) return json_scalar(value);
+  Kwargs kwargs;
+  for (const auto& [key, item] : value.items()) kwargs.set(key, json_scalar(item));
+  return kwargs;
+}
+
+nlohmann::ordered_json load_json(const std::string& text, const std::string& name) {
+  std::vector<std::string> seen;
+  const auto watch = [&](int depth, nlohmann::ordered_json::parse_event_t event,
+                         nlohmann::ordered_json& key) {
+    if (depth != 1 || event != nlohmann::ordered_json::parse_event_t::key) return true;
+    const auto word = key.get<std::string>();
+    const std::string where = str(name, ':', json_line(text, word));
+    if (std::find(seen.begin(), seen.end(), word) != seen.end()) throw_duplicate(name, word, where);
+    seen.push_back(word);
+    return true;
+  };
+  try {
+    return nlohmann::ordered_json::parse(text, watch);
+  } catch (const nlohmann::json::parse_error& error) {
+    const auto end = text.begin() + static_cast<long>(std::min(error.byte, text.size()));
+    // The parser's own prefix tells its error number; what follows the second colon tells the
+    // problem.
+    std::string problem = error.what();
+    if (const auto at = problem.find(": "); at != std::string::npos) problem.erase(0, at + 2);
+    throw_syntax(str(name, ':', 1 + std::count(text.begin(), end, '\n')),
+                 "no valid JSON: " + problem);
+  } catch (const nlohmann::json::exception& error) {
+    throw_syntax(name, error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<Assignment> read_yaml(const std::string& text, const std::string& name) {
+  const YAML::Node root = load_yaml(text, name);
+  if (root.IsNull()) return {};
+  if (!root.IsMap()) throw_no_map(name);
+  std::vector<Assignment> assignments;
+  std::map<std::string, std::string> places;
+  for (const auto& entry : root) {
+    const std::string where = line_of(entry.first, name);
+    if (!entry.first.IsScalar()) throw_no_map(where);
+    const std::string& key = entry.first.Scalar();
+    const auto [first, fresh] = places.emplace(key, where);
+    if (!fresh) throw_duplicate(where, key, first->second);
+    const Origin origin{Origin::Source::file, where};
+    assignments.push_back({.key = key, .value = value_in(entry.second, where), .origin = origin});
+  }
+  return assignments;
+}
+
+std::vector<Assignment> read_json(const std::string& text, const std::string& name) {
+  const nlohmann::ordered_json root = load_json(text, name);
+  if (!root.is_object()) throw_no_map(name);
+  std::vector<Assignment> assignments;
+  for (const auto& [key, value] : root.items()) {
+    const Origin origin{Origin::Source::file, str(name, ':', json_line(text, key))};
+    assignments.push_back({.key = key, .value = value_in(value), .origin = origin});
+  }
+  return assignments;
+}
+
+std::vector<Assignment> read_file(const std::string& path) {
+  const std::string text = read_text(path);
+  return ends_with(path, ".json") ? read_json(text, path) : read_yaml(text, path);
+}
+
+}  // namespace hasten::config

@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <string_view>
+
+#include "config/messages.h"
+#include "config/value.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/sources.h"
+
+namespace hasten::config {
+namespace {
+
+bool is_flag(std::string_view word) { return starts_with(word, "--") && word.size() > 2; }
+
+// One `--name[=value]`, taken apart.
+struct Flag {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+Flag take_apart(std::string_view word) {
+  word.remove_prefix(2);
+  const auto equals = word.find('=');
+  Flag flag{.name = std::string(word.substr(0, equals)), .value = std::nullopt};
+  std::replace(flag.name.begin(), flag.name.end(), '-', '_');
+  if (equals != std::string_view::npos) flag.value = std::string(word.substr(equals + 1));
+  return flag;
+}
+
+[[noreturn]] void throw_unexpected(const std::string& word) {
+  const bool file = ends_with(word, ".yaml") || ends_with(word, ".yml") || ends_with(word, ".json");
+  throw ConfigError("config.unexpected-argument",
+                    {.what = "unexpected argument '" + word + "'",
+                     .hint = file ? "a configuration file is given as --config_file " + word
+                                  : "every option is written --name value"});
+}
+
+class Reader {
+ public:
+  Reader(const OptionTable& table, std::span<const char* const> words)
+      : table_(table), words_(words) {}
+
+  std::vector<Assignment> read() {
+    while (at_ < words_.size()) {
+      const std::string word = words_[at_++];
+      if (!is_flag(word)) throw_unexpected(word);
+      read_one(take_apart(word));
+    }
+    return std::move(assignments_);
+  }
+
+ private:
+  void read_one(const Flag& flag) {
+    const Option* option = table_.find(flag.name);
+    if (!option) return read_negated(flag);
+    if (flag.value) return add(flag.name, *flag.value);
+    switch (option->kind) {
+      case Kind::boolean:
+        return add(flag.name, next_is_truth(*option) ? words_[at_++] : std::string("true"));
+      case Kind::list:
+        return add(flag.name, following(*option, flag.name));
+      default:
+        return add(flag.name, next(*option, flag.name));
+    }
+  }
+
+  // `--no_bf16`, where there is a flag bf16.
+  void read_negated(const Flag& flag) {
+    const Option* option =
+        starts_with(flag.name, "no_") ? table_.find(flag.name.substr(3)) : nullptr;
+    if (!option || option->kind != Kind::boolean) return throw_unknown_flag(flag.name);
+    if (flag.value) {
+      throw ConfigError("config.bad-value", {.what = "--" + flag.name,
+                                             .got = "'" + *flag.value + "'",
+                                             .expected = "no value: the name itself says false"});
+    }
+    add(flag.name, std::string("false"));
+    assignments_.back().key = flag.name.substr(3);
+  }
+
+  void throw_unknown_flag(const std::string& name) {
+    const Origin origin{Origin::Source::flag, "--" + name};
+    if (starts_with(name, "no_")) {
+      const auto near = nearest(name.substr(3), table_.names());
+      const Option* option = near ? table_.find(*near) : nullptr;
+      if (option && option->kind == Kind::boolean) {
+        throw ConfigError("config.unknown-key", {.what = "unknown argument --" + name,
+                                                 .hint = "did you mean --no_" + *near + "?"});
+      }
+    }
+    throw_unknown(table_, name, origin);
+  }
+
+  bool next_is_truth(const Option& option) const {
+    if (at_ >= words_.size()) return false;
+    const std::string word = words_[at_];
+    return parse_bool(word) || (option.optional && detail::means_unset(word));
+  }
+  bool next_is_value() const { return at_ < words_.size() && !is_flag(words_[at_]); }
+
+  std::string next(const Option& option, const std::string& name) {
+    if (!next_is_value()) {
+      throw ConfigError("config.missing-value",
+                        {.what = "--" + name + " has no value", .expected = option.expected()});
+    }
+    return words_[at_++];
+  }
+
+  Value following(const Option& option, const std::string& name) {
+    std::vector<std::string> items;
+    do {
+      for (const std::string& item : split(next(option, name), ',')) {
+        if (!trim(item).empty()) items.emplace_back(trim(item));
+      }
+    } while (next_is_value());
+    return items;
+  }
+
+  void add(const std::string& name, Value value) {
+    assignments_.push_back(
+        {.key = name, .value = std::move(value), .origin = {Origin::Source::flag, "--" + name}});
+  }
+
+  const OptionTable& table_;
+  std::span<const char* const> words_;
+  std::size_t at_ = 0;
+  std::vector<Assignment> assignments_;
+};
+
+}  // namespace
+
+std::vector<Assignment> read_flags(const OptionTable& table, std::span<const char* const> words) {
+  return Reader(table, words).read();
+}
+
+}  // namespace hasten::config

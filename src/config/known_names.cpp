@@ -1,0 +1,143 @@
+// Names that a configuration of the peer may carry and that have no field here: refused as not
+// supported yet where leaving them out would change the run, ignored with a notice where nothing is
+// lost.
+#include "config/known_names.h"
+
+namespace hasten::config {
+namespace {
+
+using D = Describer<TrainingArguments>;
+using Flag = bool;
+using MaybeFlag = std::optional<bool>;
+using MaybeInteger = std::optional<std::int64_t>;
+using MaybeNumber = std::optional<double>;
+using Words = std::vector<std::string>;
+
+void not_yet(D& d) {
+  d.group("Known, not supported yet");
+  d.not_yet<AnyText>("optim_target_modules", "no optimizer of this release takes it");
+  d.not_yet<MaybeFlag>("tf32", "float32 is computed as float32");
+  d.not_yet<MaybeFlag>("activation_checkpointing",
+                       "a smaller batch with gradient_accumulation_steps saves memory too")
+      .former_name("gradient_checkpointing");
+  d.not_yet<AnyText>("activation_checkpointing_kwargs", "see activation_checkpointing")
+      .former_name("gradient_checkpointing_kwargs");
+  d.not_yet<MaybeNumber>("neftune_noise_alpha", "leave it out");
+  d.not_yet<Flag>("auto_find_batch_size", "set per_device_train_batch_size");
+  d.not_yet<Flag>("eval_do_concat_batches", "predictions are always one tensor", true);
+  d.not_yet<Words>("include_for_metrics", "metrics see predictions and labels");
+  d.not_yet<Flag>("batch_eval_metrics", "metrics are computed once, over all rows");
+  d.not_yet<Flag>("enable_jit_checkpoint", "save_steps bounds what a killed run loses");
+  d.not_yet<Flag>("restore_callback_states_from_checkpoint", "callbacks start anew");
+  d.not_yet<Flag>("group_by_length", "train_sampling_strategy is random or sequential");
+  d.not_yet<AnyText>("accelerator_config", "leave it out");
+  d.not_yet<AnyText>("parallelism_config", "a run is one process in this release");
+  d.not_yet<AnyText>("fsdp", "a run is one process in this release");
+  d.not_yet<AnyText>("fsdp_config", "a run is one process in this release");
+  d.not_yet<AnyText>("deepspeed", "a run is one process in this release");
+  d.not_yet<AnyText>("debug", "stop_on_nonfinite_loss ends a run at its first bad loss");
+}
+
+void one_process(D& d) {
+  const std::string reason = "a run is one process in this release";
+  d.no_meaning<Flag>("log_on_each_node", reason, true);
+  d.no_meaning<AnyText>("log_level_replica", reason, {"warning"});
+  d.no_meaning<Flag>("save_on_each_node", reason);
+  d.no_meaning<MaybeFlag>("ddp_find_unused_parameters", reason);
+  d.no_meaning<MaybeInteger>("ddp_bucket_cap_mb", reason);
+  d.no_meaning<MaybeFlag>("ddp_broadcast_buffers", reason);
+  d.no_meaning<MaybeFlag>("ddp_static_graph", reason);
+  d.no_meaning<AnyText>("ddp_backend", reason);
+  d.no_meaning<std::int64_t>("ddp_timeout", reason, 1800);
+  d.no_meaning<std::int64_t>("local_rank", reason, -1);
+}
+
+void of_python(D& d) {
+  d.no_meaning<Flag>("torch_compile", "it compiles Python code, and there is none here");
+  d.no_meaning<AnyText>("torch_compile_backend", "see torch_compile");
+  d.no_meaning<AnyText>("torch_compile_mode", "see torch_compile");
+  d.no_meaning<Flag>("use_liger_kernel", "its kernels are Python");
+  d.no_meaning<AnyText>("liger_kernel_config", "see use_liger_kernel");
+  d.no_meaning<Flag>("use_cache", "no model of this release has a cache");
+  d.no_meaning<Flag>("eval_use_gather_object", "predictions are tensors, not Python objects");
+  d.no_meaning<AnyText>("dataloader_multiprocessing_context",
+                        "it tells how Python starts its worker processes");
+  d.no_meaning<Flag>("dataloader_in_order", "batches always come in order", true);
+  d.no_meaning<Flag>("save_safetensors", "weights are always saved as safetensors", true);
+}
+
+void hub_and_trackers(D& d) {
+  const std::string hub =
+      "nothing is sent to a hub; the folder output_dir is what one would upload";
+  d.no_meaning<Flag>("push_to_hub", hub);
+  d.no_meaning<AnyText>("hub_token", hub);
+  d.no_meaning<MaybeFlag>("hub_private_repo", hub);
+  d.no_meaning<AnyText>("hub_model_id", hub);
+  d.no_meaning<AnyText>("hub_strategy", hub, {"every_save"});
+  d.no_meaning<Flag>("hub_always_push", hub);
+  d.no_meaning<AnyText>("hub_revision", hub);
+  const std::string trackio = "trackio is a Python tracker";
+  d.no_meaning<AnyText>("project", trackio, {"huggingface"});
+  d.no_meaning<AnyText>("trackio_space_id", trackio);
+  d.no_meaning<AnyText>("trackio_bucket_id", trackio);
+  d.no_meaning<AnyText>("trackio_static_space_id", trackio);
+  d.no_meaning<AnyText>("logging_dir", "the log is in output_dir");
+}
+
+}  // namespace
+
+Words optimizers_not_yet() {
+  return {"adamw_torch_xla",
+          "adamw_torch_npu_fused",
+          "adafactor",
+          "adamw_anyprecision",
+          "adamw_torch_4bit",
+          "adamw_torch_8bit",
+          "ademamix",
+          "adagrad",
+          "adamw_bnb_8bit",
+          "adamw_8bit",
+          "ademamix_8bit",
+          "lion_8bit",
+          "lion_32bit",
+          "paged_adamw_32bit",
+          "paged_adamw_8bit",
+          "paged_ademamix_32bit",
+          "paged_ademamix_8bit",
+          "paged_lion_32bit",
+          "paged_lion_8bit",
+          "rmsprop",
+          "rmsprop_bnb",
+          "rmsprop_bnb_8bit",
+          "rmsprop_bnb_32bit",
+          "galore_adamw",
+          "galore_adamw_8bit",
+          "galore_adafactor",
+          "galore_adamw_layerwise",
+          "galore_adamw_8bit_layerwise",
+          "galore_adafactor_layerwise",
+          "lomo",
+          "adalomo",
+          "grokadamw",
+          "schedule_free_radam",
+          "schedule_free_adamw",
+          "schedule_free_sgd",
+          "apollo_adamw",
+          "apollo_adamw_layerwise",
+          "stable_adamw"};
+}
+
+Words trackers_not_yet() {
+  return {"all",    "azure_ml", "clearml", "codecarbon",  "comet_ml", "dagshub", "dvclive", "flyte",
+          "mlflow", "neptune",  "swanlab", "tensorboard", "trackio",  "wandb",   "kubeflow"};
+}
+
+void describe_known_names(D& d) {
+  not_yet(d);
+  d.group("Known, without meaning here");
+  one_process(d);
+  of_python(d);
+  hub_and_trackers(d);
+}
+
+}  // namespace hasten::config

@@ -1,0 +1,112 @@
+// From the words of a command line, the environment and files to a checked configuration.
+#include <algorithm>
+
+#include "config/derive.h"
+#include "hasten/base/error.h"
+#include "hasten/config/train_options.h"
+
+namespace hasten {
+namespace {
+
+// Variables of the build and the tests, which are no options.
+const std::vector<std::string> other_variables = {"HASTEN_CACHE", "HASTEN_LIBTORCH",
+                                                  "HASTEN_MINILM"};
+
+// What to do, where nothing says so: train, and evaluate if there are rows for it.
+std::vector<config::Derived> derive_actions(const config::OptionTable& table,
+                                            const TrainOptions& options,
+                                            TrainingArguments& arguments) {
+  const auto said = [&](const char* name) {
+    return table.find(name)->origin.source != config::Origin::Source::default_value;
+  };
+  std::vector<config::Derived> derived;
+  if (!said("do_train") && !(said("do_eval") && arguments.do_eval) && !arguments.do_predict) {
+    arguments.do_train = true;
+    derived.push_back({"do_train", "the command"});
+  }
+  if (!said("do_eval") && !options.eval_data.empty() && !arguments.do_predict &&
+      !arguments.do_eval) {
+    arguments.do_eval = true;
+    derived.push_back({"do_eval", "eval_data"});
+  }
+  return derived;
+}
+
+bool asks(std::span<const char* const> words, std::string_view what) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return word == what; });
+}
+
+// --help wins over everything else on the line, right or wrong.
+std::optional<TrainAnswer> asked_for_help(std::span<const char* const> words) {
+  if (!asks(words, "--help") && !asks(words, "-h")) return std::nullopt;
+  return asks(words, "markdown") ? TrainAnswer::help_markdown : TrainAnswer::help;
+}
+
+std::vector<std::string> named_files(const std::vector<config::Assignment>& assignments) {
+  std::vector<std::string> files;
+  for (const config::Assignment& assignment : assignments) {
+    if (assignment.key != "config_file") continue;
+    if (const auto* list = std::get_if<std::vector<std::string>>(&assignment.value)) {
+      files.insert(files.end(), list->begin(), list->end());
+    } else if (const auto* text = std::get_if<std::string>(&assignment.value)) {
+      files.push_back(*text);
+    }
+  }
+  return files;
+}
+
+// A file says what a run is, not how the command is called.
+void refuse_in_file(const std::vector<config::Assignment>& assignments) {
+  for (const config::Assignment& assignment : assignments) {
+    if (assignment.key != "config_file" && assignment.key != "print_config") continue;
+    throw ConfigError("config.unknown-key",
+                      {.what = assignment.origin.where + ": " + assignment.key +
+                               " cannot stand in a configuration file",
+                       .hint = "give it as --" + assignment.key});
+  }
+}
+
+}  // namespace
+
+TrainConfiguration parse_train(int argc, const char* const* argv,
+                               const config::Environment& environment) {
+  const std::span<const char* const> words(argv, static_cast<std::size_t>(argc));
+  TrainConfiguration run;
+  if (const auto help = asked_for_help(words)) {
+    run.answer = *help;
+    return run;
+  }
+  config::OptionTable table;
+  describe(table, run.options);
+  describe(table, run.arguments);
+
+  const auto flags = config::read_flags(table, words);
+  const auto variables = config::read_environment(table, environment, other_variables, run.notices);
+  auto files = named_files(flags);
+  if (files.empty()) files = named_files(variables);
+  std::vector<std::vector<config::Assignment>> sources;
+  for (const std::string& file : files) {
+    sources.push_back(config::read_file(file));
+    refuse_in_file(sources.back());
+  }
+  sources.push_back(variables);
+  sources.push_back(flags);
+  config::resolve(table, sources, run.notices);
+  run.options.config_file = files;
+
+  config::check_contradictions(run.arguments);
+  config::check_status(table, run.notices);
+  auto derived = config::derive(run.arguments);
+  const auto actions = derive_actions(table, run.options, run.arguments);
+  derived.insert(derived.end(), actions.begin(), actions.end());
+  for (const auto& [name, from] : derived)
+    table.find(name)->origin = {config::Origin::Source::derived, from};
+  validate(run.options, run.arguments);
+
+  run.values = config::snapshot(table);
+  if (run.options.print_config) run.answer = TrainAnswer::print_config;
+  return run;
+}
+
+}  // namespace hasten

@@ -1,0 +1,68 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/text.h"
+#include "hasten/config/help.h"
+
+namespace hasten::config {
+namespace {
+
+bool is_plain(std::string_view text) {
+  static constexpr std::string_view safe =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+  const std::string word = lower(text);
+  return !text.empty() && text.find_first_not_of(safe) == std::string_view::npos &&
+         text[0] != '-' && text[0] != '.' && word != "null";
+}
+
+// A YAML scalar; what could be taken for something else stands in quotes, which JSON writes as YAML
+// reads them.
+std::string scalar(const std::string& text) {
+  if (is_plain(text)) return text;
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+struct Writer {
+  std::string operator()(std::monostate) const { return "null"; }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(std::int64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const { return str(value); }
+  std::string operator()(const std::string& value) const { return scalar(value); }
+  std::string operator()(const std::vector<std::string>& value) const {
+    std::vector<std::string> items;
+    for (const std::string& item : value) items.push_back(scalar(item));
+    return str('[', join(items, ", "), ']');
+  }
+  std::string operator()(const Kwargs& value) const {
+    std::vector<std::string> items;
+    for (const auto& [name, item] : value.items())
+      items.push_back(scalar(name) + ": " + scalar(item.text()));
+    return str('{', join(items, ", "), '}');
+  }
+};
+
+std::string yaml(const ResolvedValue& value) {
+  const bool unset = to_text(value.value) == "unset" && to_text(value.default_value) == "unset";
+  const std::string text = unset ? "null" : std::visit(Writer{}, value.value);
+  return value.name + ": " + text;
+}
+
+}  // namespace
+
+std::string resolved_text(const std::vector<ResolvedValue>& values, Show show) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  std::size_t widest = 0;
+  for (const ResolvedValue& value : values) {
+    if (show == Show::changed && value.value == value.default_value) continue;
+    lines.emplace_back(yaml(value), to_text(value.origin));
+    widest = std::max(widest, std::min<std::size_t>(lines.back().first.size(), 48));
+  }
+  std::string out;
+  for (auto& [line, origin] : lines) {
+    if (line.size() < widest) line.resize(widest, ' ');
+    out += line + "  # " + origin + "\n";
+  }
+  return out;
+}
+
+}  // namespace hasten::config

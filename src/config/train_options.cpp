@@ -1,0 +1,174 @@
+#include "hasten/config/train_options.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using O = TrainOptions;
+
+const std::vector<std::string> data_endings = {".tsv", ".csv", ".jsonl", ".safetensors"};
+
+[[noreturn]] void missing(const std::string& what, const std::string& hint) {
+  throw ConfigError("config.missing", {.what = what, .hint = hint});
+}
+
+[[noreturn]] void contradiction(const std::string& what, const std::string& hint) {
+  throw ConfigError("config.contradiction", {.what = what, .hint = hint});
+}
+
+void check_data_name(const std::string& option, const std::string& path) {
+  if (path.empty() || path == dummy_data) return;
+  const auto fits = [&](const std::string& ending) { return ends_with(lower(path), ending); };
+  if (std::any_of(data_endings.begin(), data_endings.end(), fits)) return;
+  throw ConfigError(
+      "config.bad-value",
+      {.what = option,
+       .got = "'" + path + "'",
+       .expected =
+           "a file ending in " + join(data_endings, ", ") + ", or " + std::string(dummy_data),
+       .hint = ends_with(path, ".json") ? "one JSON object a line is called .jsonl" : ""});
+}
+
+void check_evaluation_has_data(const O& options, const TrainingArguments& arguments) {
+  if (!options.eval_data.empty()) return;
+  const char* asks = arguments.eval_strategy != IntervalStrategy::no ? "eval_strategy"
+                     : arguments.do_eval                             ? "do_eval"
+                     : arguments.eval_on_start                       ? "eval_on_start"
+                     : arguments.do_predict                          ? "do_predict"
+                                                                     : nullptr;
+  if (asks) missing(std::string(asks) + " needs rows to evaluate", "--eval_data FILE");
+}
+
+void check_dummy(const O& options, const config::OptionTable& table) {
+  const bool dummy = options.data == dummy_data || options.eval_data == dummy_data;
+  for (const char* name : {"dummy_rows", "dummy_length"}) {
+    if (dummy || table.find(name)->is_default()) continue;
+    contradiction(std::string(name) + " is for dummy data alone: data is '" + options.data + "'",
+                  "--data dummy");
+  }
+  if (dummy && options.dummy_length > options.max_length) {
+    contradiction("dummy_length " + str(options.dummy_length) + " is more than max_length " +
+                      str(options.max_length),
+                  "--max_length " + str(options.dummy_length));
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& builtin_models() {
+  static const std::vector<std::string> names = {"bert-base", "bert-large"};
+  return names;
+}
+
+void describe(config::OptionTable& table, TrainOptions& options) {
+  config::Describer d(table, options);
+  d.group("Command");
+  d("config_file", &O::config_file, "YAML or JSON file of options; of several, later ones win.");
+  d("print_config", &O::print_config, "Print every value and where it came from, then stop.");
+  d.group("Model");
+  d("model", &O::model,
+    "Folder with config.json, a config.json, or " + join(builtin_models(), " or ") + ".");
+  d("weights", &O::weights,
+    "Safetensors file; unset = the model folder's, or random where it has none.");
+  d("task", &O::task, "What the model is trained for.")
+      .later({"token-classification", "masked-lm"});
+  d("num_labels", &O::num_labels, "Labels to tell apart; unset = as the model's config says.")
+      .at_least(1);
+  d("hidden_dropout", &O::hidden_dropout,
+    "Dropout of the hidden layers; unset = as the model's config says.")
+      .at_least(0)
+      .below(1);
+  d.group("Data");
+  d("data", &O::data,
+    "Training rows: " + join(data_endings, ", ") + ", or dummy for made-up ones.");
+  d("eval_data", &O::eval_data, "Evaluation rows, in the same forms.");
+  d("text_column", &O::text_column, "Column with the text.");
+  d("text_pair_column", &O::text_pair_column,
+    "Column with a second text; used where the data has it.");
+  d("label_column", &O::label_column, "Column with the label.");
+  d("max_length", &O::max_length, "Tokens of a row at most; the model may bound it further.")
+      .at_least(1);
+  d("dummy_rows", &O::dummy_rows, "Rows of dummy data.").at_least(1);
+  d("dummy_length", &O::dummy_length, "Tokens in each row of dummy data.").at_least(1);
+}
+
+void validate(const TrainOptions& options, const TrainingArguments& arguments) {
+  TrainOptions copy = options;
+  config::OptionTable table;
+  describe(table, copy);
+  config::check_limits(table);
+  if (options.model.empty())
+    missing("--model is missing", "--model FOLDER, or one of " + join(builtin_models(), ", "));
+  if (arguments.do_train && options.data.empty())
+    missing("--data is missing", "--data FILE, or --data dummy");
+  check_data_name("data", options.data);
+  check_data_name("eval_data", options.eval_data);
+  if (!options.weights.empty() && !ends_with(options.weights, ".safetensors")) {
+    throw ConfigError("config.bad-value", {.what = "weights",
+                                           .got = "'" + options.weights + "'",
+                                           .expected = "a file ending in .safetensors"});
+  }
+  if (!arguments.do_train && !arguments.do_eval && !arguments.do_predict) {
+    missing("nothing to do: do_train, do_eval and do_predict are all false",
+            "leave them out to train");
+  }
+  check_evaluation_has_data(options, arguments);
+  check_dummy(options, table);
+}
+
+void check_files(const TrainOptions& options) {
+  namespace fs = std::filesystem;
+  const auto& builtin = builtin_models();
+  std::error_code ignored;
+  if (std::find(builtin.begin(), builtin.end(), options.model) == builtin.end() &&
+      !fs::exists(options.model, ignored)) {
+    const auto near = nearest(options.model, builtin);
+    throw IoError("io.not-found", {.what = "--model " + options.model + ": no such folder or file",
+                                   .hint = near ? "did you mean the built-in " + *near + "?"
+                                                : "built-in names are " + join(builtin, ", ")});
+  }
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"weights", options.weights}, {"data", options.data}, {"eval_data", options.eval_data}};
+  for (const auto& [name, path] : files) {
+    if (path.empty() || path == dummy_data || fs::exists(path, ignored)) continue;
+    throw IoError("io.not-found", {.what = "--" + name + " " + path + ": no such file"});
+  }
+}
+
+std::string resolved_text(const TrainConfiguration& configuration, config::Show show) {
+  std::vector<config::ResolvedValue> values;
+  for (const config::ResolvedValue& value : configuration.values) {
+    if (value.name != "config_file" && value.name != "print_config") values.push_back(value);
+  }
+  return config::resolved_text(values, show);
+}
+
+std::string train_help(int width) {
+  TrainOptions options;
+  TrainingArguments arguments;
+  config::OptionTable table;
+  describe(table, options);
+  describe(table, arguments);
+  return "usage: hasten train --model MODEL --data FILE [--NAME VALUE ...]\n\n"
+         "Fine-tunes a model and saves it as Transformers does. An option is a flag here, a key "
+         "of\n"
+         "--config_file, or HASTEN_NAME in the environment; flags win. Defaults stand in "
+         "brackets.\n" +
+         config::help_text(table, width);
+}
+
+std::string train_reference() {
+  TrainOptions options;
+  TrainingArguments arguments;
+  config::OptionTable table;
+  describe(table, options);
+  describe(table, arguments);
+  return config::reference_text(table);
+}
+
+}  // namespace hasten

@@ -1,0 +1,76 @@
+#include "hasten/config/training_arguments.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "config/derive.h"
+#include "hasten/base/text.h"
+#include "hasten/config/sources.h"
+
+namespace hasten {
+namespace config {
+namespace {
+
+std::string home_expanded(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  const bool ours = path == "~" || starts_with(path, "~/");
+  return ours && home && *home ? home + path.substr(1) : path;
+}
+
+// What a word for "no checkpoint" or "the newest" is in Python and in C++ files alike.
+std::string checkpoint(const std::string& text) {
+  const std::string word = lower(text);
+  if (word == "false" || word == "none") return "";
+  return word == "true" ? word : text;
+}
+
+}  // namespace
+
+std::vector<Derived> derive(TrainingArguments& a) {
+  std::vector<Derived> derived;
+  a.output_dir = home_expanded(a.output_dir);
+  a.resume_from_checkpoint = checkpoint(a.resume_from_checkpoint);
+  if (!a.do_eval && a.eval_strategy != IntervalStrategy::no) {
+    a.do_eval = true;
+    derived.push_back({"do_eval", "eval_strategy"});
+  }
+  if (a.eval_strategy == IntervalStrategy::steps && a.eval_steps.value_or(0) == 0) {
+    a.eval_steps = a.logging_steps;
+    derived.push_back({"eval_steps", "logging_steps"});
+  }
+  if (a.load_best_model_at_end && a.metric_for_best_model.empty()) {
+    a.metric_for_best_model = "loss";
+    derived.push_back({"metric_for_best_model", "load_best_model_at_end"});
+  }
+  if (!a.greater_is_better && !a.metric_for_best_model.empty()) {
+    a.greater_is_better = !ends_with(a.metric_for_best_model, "loss");
+    derived.push_back({"greater_is_better", "metric_for_best_model"});
+  }
+  return derived;
+}
+
+}  // namespace config
+
+void validate(const TrainingArguments& arguments) {
+  TrainingArguments copy = arguments;
+  config::OptionTable table;
+  describe(table, copy);
+  config::check_limits(table);
+  // Before the status, so that fp16 beside bf16 reads as the contradiction it is.
+  config::check_contradictions(arguments);
+  std::vector<std::string> notices;
+  config::check_status(table, notices);
+}
+
+TrainingArguments resolved(TrainingArguments arguments) {
+  validate(arguments);
+  config::derive(arguments);
+  return arguments;
+}
+
+std::int64_t absolute_steps(double steps_or_share, std::int64_t total) {
+  if (steps_or_share >= 1) return static_cast<std::int64_t>(steps_or_share);
+  return static_cast<std::int64_t>(std::ceil(static_cast<double>(total) * steps_or_share));
+}
+
+}  // namespace hasten

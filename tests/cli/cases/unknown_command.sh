@@ -1,0 +1,3 @@
+hasten trian
+hasten banana
+hasten --versio

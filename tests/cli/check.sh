@@ -1,0 +1,30 @@
+# check.sh PROGRAM CASE.sh: runs a case in an empty folder and compares its output with CASE.expected.
+# In a case, `hasten` runs the program beside a stand-in for hasten-torch that prints its words, and says the exit
+# code where it is not 0. Variables HASTEN_* of the caller are out of sight.
+set -u
+program=$(readlink -f "$1") case=$(readlink -f "$2")
+accept=${HASTEN_ACCEPT:-}
+for name in "${!HASTEN_@}"; do unset "$name"; done
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/bin" "$folder/work"
+cp "$program" "$folder/bin/hasten" || exit 1
+printf '#!/bin/sh\necho "hasten-torch got: $*"\nexit "${STAND_IN_EXIT:-0}"\n' >"$folder/bin/hasten-torch"
+chmod +x "$folder/bin/hasten-torch"
+
+hasten() {
+  "$folder/bin/hasten" "$@"
+  local code=$?
+  [ $code -eq 0 ] || echo "exit code $code"
+}
+
+cd "$folder/work" || exit 1
+output=$(. "$case" 2>&1)
+output=${output//$folder/FOLDER}
+cd / || exit 1
+if [ -n "$accept" ]; then
+  printf '%s\n' "$output" >"${case%.sh}.expected"
+  exit 0
+fi
+diff -u "${case%.sh}.expected" <(printf '%s\n' "$output") && echo ok

@@ -1,0 +1,22 @@
+# startup.sh PROGRAM: the median of 20 starts of `hasten --help`, and of `hasten train --help`, is below 30 ms.
+set -eu
+for name in "${!HASTEN_@}"; do unset "$name"; done
+
+median_us() {
+  local start times=()
+  for _ in {1..20}; do
+    start=${EPOCHREALTIME/[.,]/}
+    "$@" >/dev/null
+    times+=($((${EPOCHREALTIME/[.,]/} - start)))
+  done
+  printf '%s\n' "${times[@]}" | sort -n | sed -n 10p
+}
+
+for words in "--help" "train --help"; do
+  # shellcheck disable=SC2086
+  "$1" $words >/dev/null
+  # shellcheck disable=SC2086
+  us=$(median_us "$1" $words)
+  echo "hasten $words: $us us, median of 20"
+  [ "$us" -lt 30000 ] || { echo "too slow: 30000 us are allowed"; exit 1; }
+done
