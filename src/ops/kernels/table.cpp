@@ -1,0 +1,76 @@
+// Fills the table of one instruction set, and the two kernels of the optimizer.
+#include "ops/kernels/gelu.h"
+#include "ops/kernels/norm.h"
+#include "ops/kernels/softmax.h"
+
+namespace hasten::ops::HASTEN_ISA {
+namespace {
+
+#define HASTEN_TEXT_(x) #x
+#define HASTEN_TEXT(x) HASTEN_TEXT_(x)
+
+double sum_of_squares(const float* x, Index count) {
+  // Float lanes over short stretches, doubles between them: as fast as memory, and exact enough for 1e9 elements.
+  constexpr Index stretch = 4096;
+  double total = 0;
+  for (Index first = 0; first < count; first += stretch) {
+    const Index n = count - first < stretch ? count - first : stretch;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (Index i = 0; i < n; ++i) sum += x[first + i] * x[first + i];
+    total += sum;
+  }
+  return total;
+}
+
+// torch.optim.AdamW's formula (Loshchilov and Hutter 2019), in the order of its fused kernel.
+template <bool kHasGradient>
+void adamw_loop(float* __restrict parameter, const float* __restrict gradient, float* __restrict exp_avg, float* __restrict exp_avg_sq,
+                const AdamW& options, Index count) {
+  const float decay = static_cast<float>(1.0 - options.learning_rate * options.weight_decay);
+  const float beta2 = static_cast<float>(options.beta2);
+  const float rest1 = static_cast<float>(1.0 - options.beta1), rest2 = static_cast<float>(1.0 - options.beta2);
+  const float step = static_cast<float>(options.learning_rate / options.bias_correction1);
+  const float root = static_cast<float>(1.0 / std::sqrt(options.bias_correction2));
+  const float epsilon = static_cast<float>(options.epsilon), scale = options.gradient_scale;
+  for (Index i = 0; i < count; ++i) {
+    float g = 0;
+    if constexpr (kHasGradient) g = gradient[i] * scale;
+    const float m = exp_avg[i] + rest1 * (g - exp_avg[i]);
+    const float v = beta2 * exp_avg_sq[i] + rest2 * g * g;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    parameter[i] = parameter[i] * decay - step * m / (std::sqrt(v) * root + epsilon);
+  }
+}
+
+void adamw(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq, const AdamW& options, Index count) {
+  gradient ? adamw_loop<true>(parameter, gradient, exp_avg, exp_avg_sq, options, count)
+           : adamw_loop<false>(parameter, gradient, exp_avg, exp_avg_sq, options, count);
+}
+
+template <class T>
+constexpr RowKernels<T> row_kernels() {
+  return {.bias_gelu = &bias_gelu<T>,
+          .bias_gelu_backward = &bias_gelu_backward<T>,
+          .dropout_add_norm = &dropout_add_norm<T>,
+          .dropout_add_norm_backward = &dropout_add_norm_backward<T>,
+          .dropout = &dropout<T>,
+          .softmax_dropout = &softmax_dropout<T>,
+          .softmax_dropout_backward = &softmax_dropout_backward<T>,
+          .row_dot = &row_dot<T>,
+          .column_sum = &column_sum<T>};
+}
+
+}  // namespace
+
+const Kernels& table() {
+  static constexpr Kernels kernels = {.isa = HASTEN_TEXT(HASTEN_ISA),
+                                      .f32 = row_kernels<float>(),
+                                      .b16 = row_kernels<bf16>(),
+                                      .sum_of_squares = &sum_of_squares,
+                                      .adamw = &adamw};
+  return kernels;
+}
+
+}  // namespace hasten::ops::HASTEN_ISA
