@@ -1,0 +1,106 @@
+// File: hasten/models/bert.h
+// BERT (Devlin et al. 2019) as an encoder, with the heads for classifying texts, classifying tokens and filling masks.
+//
+//   auto model = std::make_shared<BertForSequenceClassification>(BertConfig{.num_labels = 10});
+//   model->initialize();
+//   ModelOutput out = model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
+//
+// input_ids, attention_mask, token_type_ids, position_ids: [batch, length] int64; attention_mask non-zero where a token
+// counts. Structure, names and arithmetic are those of transformers' classes of the same names.
+// Throws DataError "models.id-out-of-range", "models.label-out-of-range", "models.sequence-too-long", "data.missing-tensor".
+#pragma once
+
+#include "hasten/models/bert_config.h"
+#include "hasten/models/pretrained_model.h"
+
+namespace hasten {
+
+
+class BertPreTrainedModel : public PreTrainedModel {
+ public:
+  std::string config_json() const override;
+  std::int64_t max_length() const override { return config_.max_position_embeddings; }
+  std::int64_t vocab_size() const override { return config_.vocab_size; }
+  std::int64_t num_labels() const override { return config_.num_labels; }
+  void initialize(const std::vector<std::string>* names = nullptr) override;
+  void set_sparse_gradients(bool sparse) override { sparse_gradients_ = sparse; }
+  const BertConfig& config() const { return config_; }
+
+ protected:
+  // `architecture` is what config.json will name.
+  BertPreTrainedModel(BertConfig config, const char* architecture);
+
+  BertConfig config_;
+  bool sparse_gradients_ = false;
+};
+
+class BertEmbeddings;
+class BertEncoder;
+class BertPooler;
+class Projection;
+class Norm;
+
+// Encoder, and pooler (a tanh layer over the first token) where wanted.
+class BertModel : public BertPreTrainedModel {
+ public:
+  explicit BertModel(BertConfig config, bool add_pooling_layer = true);
+  ModelOutput forward(const TensorDict& batch) override;
+  void set_sparse_gradients(bool sparse) override;
+  const at::Tensor& word_embeddings() const;
+
+ private:
+  std::shared_ptr<BertEmbeddings> embeddings_;
+  std::shared_ptr<BertEncoder> encoder_;
+  std::shared_ptr<BertPooler> pooler_;
+};
+
+// logits [batch, num_labels]. Loss: mean squared error for one label or problem_type regression, cross entropy for
+// int64 labels [batch] (those equal to -100 do not count), binary cross entropy for float labels [batch, num_labels].
+class BertForSequenceClassification : public BertPreTrainedModel {
+ public:
+  explicit BertForSequenceClassification(BertConfig config);
+  ModelOutput forward(const TensorDict& batch) override;
+  void set_sparse_gradients(bool sparse) override { bert_->set_sparse_gradients(sparse); }
+
+ protected:
+  std::string base_prefix() const override { return "bert"; }
+
+ private:
+  std::shared_ptr<BertModel> bert_;
+  std::shared_ptr<Projection> classifier_;
+};
+
+// logits [batch, length, num_labels]; labels [batch, length], -100 where a token does not count.
+class BertForTokenClassification : public BertPreTrainedModel {
+ public:
+  explicit BertForTokenClassification(BertConfig config);
+  ModelOutput forward(const TensorDict& batch) override;
+  void set_sparse_gradients(bool sparse) override { bert_->set_sparse_gradients(sparse); }
+
+ protected:
+  std::string base_prefix() const override { return "bert"; }
+
+ private:
+  std::shared_ptr<BertModel> bert_;
+  std::shared_ptr<Projection> classifier_;
+};
+
+// logits [batch, length, vocab_size]; labels [batch, length], -100 where nothing is to be filled. The output matrix is
+// the table of word embeddings where config.tie_word_embeddings says so (gradients of the table are then never sparse).
+class BertForMaskedLM : public BertPreTrainedModel {
+ public:
+  explicit BertForMaskedLM(BertConfig config);
+  ModelOutput forward(const TensorDict& batch) override;
+  void set_sparse_gradients(bool sparse) override;
+  std::map<std::string, std::string> tied_parameters() const override;
+
+ protected:
+  std::string base_prefix() const override { return "bert"; }
+
+ private:
+  class Head;
+  std::shared_ptr<BertModel> bert_;
+  std::shared_ptr<Head> head_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,52 @@
+// The parts every transformer here is made of. Parameters only, uninitialized until loaded or initialize()d: no random
+// numbers are drawn for weights that a file will overwrite.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "hasten/ops/ops.h"
+
+namespace hasten {
+
+// weight [out, in], bias [out].
+class Projection : public torch::nn::Module {
+ public:
+  Projection(std::int64_t in, std::int64_t out)
+      : weight(register_parameter("weight", at::empty({out, in}))), bias(register_parameter("bias", at::empty({out}))) {}
+  at::Tensor operator()(const at::Tensor& x) const { return ops::linear(x, weight, bias); }
+  // Without the bias, for what adds it in a later pass.
+  at::Tensor product(const at::Tensor& x) const { return ops::linear(x, weight, {}); }
+
+  at::Tensor weight, bias;
+};
+
+// weight and bias [n] of a layer normalization.
+class Norm : public torch::nn::Module {
+ public:
+  Norm(std::int64_t n, double epsilon)
+      : weight(register_parameter("weight", at::empty({n}))), bias(register_parameter("bias", at::empty({n}))), epsilon(epsilon) {}
+  at::Tensor operator()(const at::Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon); }
+
+  at::Tensor weight, bias;
+  double epsilon;
+};
+
+// weight [rows, n].
+class Table : public torch::nn::Module {
+ public:
+  Table(std::int64_t rows, std::int64_t n) : weight(register_parameter("weight", at::empty({rows, n}))) {}
+
+  at::Tensor weight;
+};
+
+// Bias and activation by transformers' names.
+inline at::Tensor activate(const std::string& name, const at::Tensor& x, const at::Tensor& bias) {
+  if (name == "gelu") return ops::bias_gelu(x, bias);
+  const at::Tensor u = x + bias;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return at::gelu(u, "tanh");
+  if (name == "relu") return at::relu(u);
+  if (name == "tanh") return at::tanh(u);
+  return at::silu(u);
+}
+
+}  // namespace hasten

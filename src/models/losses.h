@@ -1,0 +1,34 @@
+// The losses of the heads, with labels checked before LibTorch would fail on them without a word of where.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+
+inline constexpr std::int64_t kIgnoredLabel = -100;
+
+inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
+  if (!labels.device().is_cpu()) return;
+  const at::Tensor flat = labels.contiguous();
+  const std::int64_t* label = flat.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < flat.numel(); ++i) {
+    if (label[i] != kIgnoredLabel && (label[i] < 0 || label[i] >= num_labels)) {
+      throw DataError("models.label-out-of-range", {.what = str("labels, entry ", i, " of the batch"),
+                                                    .got = str(label[i]),
+                                                    .expected = str("0 to ", num_labels - 1, " (or ", kIgnoredLabel, ": ignored)"),
+                                                    .hint = "does num_labels fit the data?"});
+    }
+  }
+}
+
+// Mean over the labels that are not -100; logits [..., classes], labels [...].
+inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
+  const std::int64_t classes = logits.size(-1);
+  check_labels(labels, classes);
+  return at::cross_entropy_loss(logits.reshape({-1, classes}), labels.reshape({-1}), {}, at::Reduction::Mean, kIgnoredLabel);
+}
+
+}  // namespace hasten
