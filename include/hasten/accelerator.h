@@ -1,0 +1,139 @@
+// File: hasten/accelerator.h
+// The four lines that turn a plain LibTorch loop into one that runs anywhere.
+//
+//   hasten::Accelerator accelerator({.mixed_precision = hasten::Precision::bf16});
+//   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);
+//   for (auto& batch : train_loader) {
+//     optimizer.zero_grad();
+//     auto loss = loss_of(model(batch.data), batch.target);
+//     accelerator.backward(loss);
+//     optimizer.step();
+//   }
+//
+// The facade has no logic of its own: hasten/prepare holds it. Several Accelerators in one process are independent.
+// Defaults: float, no accumulation, the first GPU where LibTorch has one, else the CPU.
+// Thread rule: one thread at a time per Accelerator.
+// Throws UsageError "prepare.*".
+// Source: the names and behaviour of Hugging Face's Accelerate; where it differs, docs/design/ says why.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "hasten/optim/gradients.h"
+#include "hasten/prepare/prepare.h"
+#include "hasten/process/group.h"
+
+namespace hasten {
+
+struct AcceleratorOptions {
+  Precision mixed_precision = Precision::no;
+  std::int64_t gradient_accumulation_steps = 1;  // micro-batches a window, at most
+  bool cpu = false;                              // the CPU even where there is a GPU
+  bool device_placement = true;                  // prepare() moves models to the device
+};
+
+// One micro-batch of some models; see Accelerator::accumulate.
+class [[nodiscard]] Accumulate {
+ public:
+  Accumulate(std::shared_ptr<Step> step, const std::vector<void*>& models, const std::vector<at::Tensor>& parameters);
+  Accumulate(const Accumulate&) = delete;
+  Accumulate& operator=(const Accumulate&) = delete;
+  ~Accumulate();
+
+ private:
+  std::shared_ptr<Step> step_;
+};
+
+// Records LibTorch's operators until the end of the block and then writes a Chrome trace (chrome://tracing, Perfetto).
+class [[nodiscard]] Profile {
+ public:
+  explicit Profile(std::filesystem::path trace);
+  Profile(const Profile&) = delete;
+  Profile& operator=(const Profile&) = delete;
+  ~Profile();
+
+ private:
+  std::filesystem::path trace_;
+};
+
+class Accelerator {
+ public:
+  explicit Accelerator(AcceleratorOptions options = {});
+
+  // A handle for each object, in order, for structured bindings: a module (TORCH_MODULE holder, shared_ptr or an object
+  // on the stack), an optimizer, a learning-rate scheduler, a loader. See hasten/prepare/prepared.h.
+  template <class... Objects>
+  auto prepare(Objects&&... objects) {
+    return std::make_tuple(detail::prepare_one(std::forward<Objects>(objects), step_, options_.device_placement)...);
+  }
+
+  // Gradients of the loss. Inside accumulate() the micro-batches of a window weigh equally, or by `items` (tokens,
+  // labels, rows: what the loss is a mean over); the gradients are divided once, when the window closes.
+  void backward(const at::Tensor& loss) { step_->backward(loss, -1); }
+  void backward(const at::Tensor& loss, double items) { step_->backward(loss, items); }
+
+  // Scope of one micro-batch of these models; `auto guard = accelerator.accumulate(model);`.
+  template <class... Models>
+  Accumulate accumulate(const Models&... models) {
+    std::vector<at::Tensor> parameters;
+    (detail::append_parameters(parameters, models), ...);
+    return Accumulate(step_, {static_cast<void*>(&*models.unwrap())...}, parameters);
+  }
+  // Whether this micro-batch closes its window.
+  bool sync_gradients() const { return step_->sync_gradients(); }
+  // For loops that step an optimizer of their own: the window's gradients have been used.
+  void stepped() { step_->stepped(); }
+  std::int64_t gradient_accumulation_steps() const { return step_->accumulation_steps; }
+
+  // Clips where a window closes (elsewhere it does nothing and gives 0); gives the norm from before.
+  double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
+  void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+
+  // The Accelerator's precision for code outside a prepared model.
+  AutocastGuard autocast() const { return AutocastGuard(options_.mixed_precision, device().type()); }
+  Precision mixed_precision() const { return options_.mixed_precision; }
+
+  const ProcessState& process() const { return step_->process; }
+  at::Device device() const { return step_->process.device; }
+  bool is_main_process() const { return process().is_main_process(); }
+  bool is_local_main_process() const { return process().is_local_main_process(); }
+  bool is_last_process() const { return process().is_last_process(); }
+  // Runs f on the main process only.
+  void on_main_process(const std::function<void()>& f) const;
+  // A line on standard output, from each machine's main process.
+  void print(const std::string& line) const;
+
+  // The collectives. gather_for_metrics also drops rows that stand in a last batch for padding; alone there are none.
+  const Group& group() const { return group_; }
+  at::Tensor gather(const at::Tensor& tensor) const { return group_.gather(tensor); }
+  at::Tensor gather_for_metrics(const at::Tensor& tensor) const { return group_.gather(tensor); }
+  void wait_for_everyone() const { group_.barrier(); }
+
+  // Chrome trace of what runs until the end of the block.
+  Profile profile(const std::filesystem::path& trace) const { return Profile(trace); }
+  // Lets go of these handles and of cached device memory: `accelerator.free_memory(model, optimizer);`. What else
+  // refers to an object keeps it alive.
+  template <class... Handles>
+  void free_memory(Handles&... handles) {
+    ((handles.reset()), ...);
+    release_cached_memory();
+  }
+
+ private:
+  void release_cached_memory() const;
+
+  AcceleratorOptions options_;
+  Group group_ = Group::single();
+  std::shared_ptr<Step> step_;
+};
+
+// Seeds LibTorch's generators, on all devices.
+void set_seed(std::int64_t seed);
+
+}  // namespace hasten

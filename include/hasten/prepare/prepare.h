@@ -1,0 +1,102 @@
+// File: hasten/prepare/prepare.h
+// Which handle an object gets (hasten/prepare/prepared.h): the part of Accelerator::prepare that depends on types.
+// Objects: modules (TORCH_MODULE holders, std::shared_ptr or std::unique_ptr of a module, modules on the stack),
+// torch::optim optimizers, LRSchedulers, anything with begin() and end(); each also by shared or unique pointer.
+// An lvalue is referred to and must outlive the handle; an rvalue, and whatever a shared_ptr holds, is kept alive.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "hasten/prepare/prepared.h"
+
+namespace hasten::detail {
+
+template <class T>
+struct PointerTo {
+  using type = void;
+};
+template <class T>
+struct PointerTo<std::shared_ptr<T>> {
+  using type = T;
+};
+template <class T, class D>
+struct PointerTo<std::unique_ptr<T, D>> {
+  using type = T;
+};
+
+// What TORCH_MODULE makes.
+template <class T>
+concept Holder = requires(const T& holder) {
+  typename T::ContainedType;
+  { holder.ptr() } -> std::convertible_to<std::shared_ptr<torch::nn::Module>>;
+};
+
+// A shared_ptr to the object: kept alive, or referred to for an lvalue.
+template <class Object>
+auto shared(Object&& object) {
+  using T = std::remove_cvref_t<Object>;
+  if constexpr (Holder<T>) {
+    return std::shared_ptr<typename T::ContainedType>(object.ptr());
+  } else if constexpr (!std::is_void_v<typename PointerTo<T>::type>) {
+    using Pointee = typename PointerTo<T>::type;
+    if constexpr (std::is_same_v<T, std::shared_ptr<Pointee>>) {
+      return std::shared_ptr<Pointee>(std::forward<Object>(object));
+    } else if constexpr (std::is_lvalue_reference_v<Object>) {
+      return std::shared_ptr<Pointee>(object.get(), [](Pointee*) {});
+    } else {
+      return std::shared_ptr<Pointee>(std::move(object));
+    }
+  } else if constexpr (std::is_lvalue_reference_v<Object>) {
+    return std::shared_ptr<T>(&object, [](T*) {});
+  } else {
+    return std::make_shared<T>(std::move(object));
+  }
+}
+
+template <class T>
+concept Iterable = requires(T& loader) {
+  loader.begin();
+  loader.end();
+};
+
+template <class T>
+inline constexpr bool kNever = false;
+
+void place_module(torch::nn::Module& module, const Step& step);
+void check_optimizer(const torch::optim::Optimizer& optimizer);
+
+template <class Object>
+auto prepare_one(Object&& object, const std::shared_ptr<Step>& step, bool device_placement) {
+  using T = std::remove_cvref_t<Object>;
+  if constexpr (requires { typename T::IsPrepared; }) {
+    return T(std::forward<Object>(object));  // prepared already
+  } else if constexpr (std::is_class_v<T>) {
+    auto pointer = shared(std::forward<Object>(object));
+    using Pointee = typename decltype(pointer)::element_type;
+    if constexpr (std::is_base_of_v<torch::nn::Module, Pointee>) {
+      if (device_placement) place_module(*pointer, *step);
+      return PreparedModel<Pointee>(std::move(pointer), step);
+    } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Pointee>) {
+      check_optimizer(*pointer);
+      return PreparedOptimizer(std::move(pointer), step);
+    } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Pointee>) {
+      return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(std::move(pointer)), step);
+    } else if constexpr (Iterable<Pointee>) {
+      return PreparedLoader<Pointee>(std::move(pointer), step);
+    } else {
+      static_assert(kNever<T>, "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
+    }
+  } else {
+    static_assert(kNever<T>, "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
+  }
+}
+
+template <class Impl>
+void append_parameters(std::vector<at::Tensor>& out, const PreparedModel<Impl>& model) {
+  for (const at::Tensor& parameter : model->parameters()) out.push_back(parameter);
+}
+
+}  // namespace hasten::detail

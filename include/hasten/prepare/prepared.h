@@ -1,0 +1,210 @@
+// File: hasten/prepare/prepared.h
+// What Accelerator::prepare gives back: handles that behave as the objects they stand for and know the step.
+//
+//   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);
+//   auto y = model(x);             // under the Accelerator's precision; model-> reaches the module itself
+//   optimizer.step();              // does nothing inside an accumulation window
+//
+// A handle shares its object: an lvalue given to prepare stays yours and must outlive the handle, an rvalue moves in.
+// Copying a handle copies the reference. The types can be named: PreparedModel<Net>, PreparedLoader<Loader>,
+// PreparedOptimizer, PreparedScheduler.
+// Thread rule: as the objects'; one thread at a time.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+
+#include <concepts>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "hasten/optim/scheduler.h"
+#include "hasten/prepare/step.h"
+#include "hasten/prepare/to_device.h"
+
+namespace hasten {
+
+template <class Impl>
+class PreparedModel {
+ public:
+  using IsPrepared = void;
+
+  PreparedModel(std::shared_ptr<Impl> module, std::shared_ptr<Step> step) : module_(std::move(module)), step_(std::move(step)) {}
+
+  // The module's forward, under the Accelerator's precision.
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    ++step_->forwards;
+    const AutocastGuard guard(step_->precision, step_->process.device.type());
+    return module_->forward(std::forward<Arguments>(arguments)...);
+  }
+  Impl* operator->() const { return module_.get(); }
+  Impl& operator*() const { return *module_; }
+  // The module without its handle, as accelerate's unwrap_model.
+  const std::shared_ptr<Impl>& unwrap() const { return module_; }
+  // Lets go of the module; the handle is empty afterwards.
+  void reset() { module_.reset(); }
+
+ private:
+  std::shared_ptr<Impl> module_;
+  std::shared_ptr<Step> step_;
+};
+
+class PreparedOptimizer {
+ public:
+  using IsPrepared = void;
+
+  PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Step> step);
+
+  // Does nothing inside an accumulation window.
+  void step();
+  // Does nothing where it would lose gradients of an open window, wherever in the loop it stands.
+  void zero_grad(bool set_to_none = true);
+
+  // Steps that were made.
+  std::int64_t steps() const;
+  torch::optim::Optimizer& unwrap() const { return *optimizer_; }
+  torch::optim::Optimizer* operator->() const { return optimizer_.get(); }
+  void reset() { optimizer_.reset(); }
+
+ private:
+  friend class PreparedScheduler;
+  struct Count {
+    std::int64_t steps = 0;
+  };
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  std::shared_ptr<Step> step_;
+  std::shared_ptr<Count> count_;
+};
+
+class PreparedScheduler {
+ public:
+  using IsPrepared = void;
+
+  PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler, std::shared_ptr<Step> step);
+  // A scheduler of a prepared optimizer: counts that optimizer's steps.
+  PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler, const PreparedOptimizer& optimizer);
+
+  // Counts optimizer steps: does nothing where the optimizer made none since the last call.
+  void step();
+  torch::optim::LRScheduler& unwrap() const { return *scheduler_; }
+  torch::optim::LRScheduler* operator->() const { return scheduler_.get(); }
+  void reset() { scheduler_.reset(); }
+
+ private:
+  std::shared_ptr<torch::optim::LRScheduler> scheduler_;
+  std::shared_ptr<Step> step_;
+  std::shared_ptr<PreparedOptimizer::Count> count_;
+  std::int64_t seen_ = 0;
+};
+
+// Iterates any loader (torch::data's, hasten's, a container of batches); each batch arrives on the device, and the step
+// knows which one is the last. hasten's loaders tell that themselves; others are read one batch ahead.
+template <class Loader>
+class PreparedLoader {
+  using Source = decltype(std::declval<Loader&>().begin());
+
+ public:
+  using IsPrepared = void;
+  using Batch = std::remove_cvref_t<decltype(*std::declval<Source&>())>;
+
+  class Iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+
+    Iterator(Loader& loader, std::shared_ptr<Step> step) : pass_(std::make_unique<Pass>(loader, std::move(step))) {}
+
+    Batch& operator*() const { return *pass_->current; }
+    Batch* operator->() const { return &*pass_->current; }
+    Iterator& operator++() {
+      pass_->advance();
+      return *this;
+    }
+    void operator++(int) { pass_->advance(); }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.pass_->current.has_value(); }
+
+   private:
+    static constexpr bool kKnowsLast = requires(const Loader& loader) {
+      { loader.is_last() } -> std::convertible_to<bool>;
+    };
+
+    // One pass over the loader; known to the step while it lives.
+    struct Pass {
+      Pass(Loader& loader, std::shared_ptr<Step> shared_step) : loader(loader), at(loader.begin()), end(loader.end()), step(std::move(shared_step)) {
+        step->loaders.push_back(&progress);
+        take();
+      }
+      Pass(const Pass&) = delete;
+      Pass& operator=(const Pass&) = delete;
+      ~Pass() { std::erase(step->loaders, &progress); }
+
+      void advance() {
+        if constexpr (kKnowsLast) ++at;
+        take();
+      }
+      // A copy of references where that is possible: a container is to be read again.
+      Batch batch() {
+        if constexpr (std::is_copy_constructible_v<Batch>) {
+          return *at;
+        } else {
+          return std::move(*at);
+        }
+      }
+      // Makes the batch at hand the current one.
+      void take() {
+        current.reset();
+        if (!(at != end)) return;
+        current.emplace(to_device(batch(), step->process.device));
+        if constexpr (kKnowsLast) {
+          progress.at_last_batch = loader.is_last();
+        } else {
+          ++at;  // what comes next tells whether this was the last
+          progress.at_last_batch = !(at != end);
+        }
+      }
+
+      Loader& loader;
+      Source at;
+      decltype(std::declval<Loader&>().end()) end;
+      std::optional<Batch> current;
+      LoaderProgress progress;
+      std::shared_ptr<Step> step;
+    };
+
+    std::unique_ptr<Pass> pass_;
+  };
+
+  PreparedLoader(std::shared_ptr<Loader> loader, std::shared_ptr<Step> step) : loader_(std::move(loader)), step_(std::move(step)) {}
+
+  Iterator begin() const { return Iterator(*loader_, step_); }
+  std::default_sentinel_t end() const noexcept { return {}; }
+  // Batches a pass.
+  auto size() const
+    requires requires(const Loader& loader) { loader.size(); }
+  {
+    return loader_->size();
+  }
+  Loader& unwrap() const { return *loader_; }
+  Loader* operator->() const { return loader_.get(); }
+  void reset() { loader_.reset(); }
+
+ private:
+  std::shared_ptr<Loader> loader_;
+  std::shared_ptr<Step> step_;
+};
+
+// By name, on a prepared optimizer (hasten/optim/scheduler.h).
+PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer, const SchedulerOptions& options);
+// The peer's argument order: get_scheduler("linear", optimizer, num_warmup_steps, num_training_steps).
+PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer, std::int64_t num_warmup_steps,
+                                std::int64_t num_training_steps);
+
+}  // namespace hasten

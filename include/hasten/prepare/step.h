@@ -1,0 +1,65 @@
+// File: hasten/prepare/step.h
+// Where a run stands inside its accumulation window: what the prepared objects of one Accelerator share.
+//
+// A window is the micro-batches whose gradients one optimizer step uses. It closes after gradient_accumulation_steps of
+// them or with the last batch of the loader, whichever comes first, so it is never longer than the data.
+// Each model (or group of models) handed to accumulate() has a window of its own.
+// Thread rule: one thread at a time. Internal; users meet it through Accelerator.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "hasten/prepare/precision.h"
+#include "hasten/process/group.h"
+
+namespace hasten {
+
+// What a loader that is being iterated tells.
+struct LoaderProgress {
+  bool at_last_batch = false;
+};
+
+class Step {
+ public:
+  Step(std::int64_t accumulation_steps, Precision precision, ProcessState process);
+
+  // A micro-batch of these models begins.
+  void enter(const std::vector<void*>& models, const std::vector<at::Tensor>& parameters);
+  void leave();
+  // Runs the backward pass; items < 0: micro-batches weigh equally. Closes the window where it ends.
+  void backward(const at::Tensor& loss, double items);
+
+  // The gradients are those of a whole window: optimizers step, schedules count, gradients may be cleared.
+  bool sync_gradients() const { return sync_; }
+  void set_sync_gradients(bool sync) { sync_ = sync; }
+  // Whether clearing the gradients now would lose part of an open window.
+  bool window_is_open() const { return window_ != nullptr && window_->batches > 0; }
+  void stepped();
+
+  std::int64_t accumulation_steps = 1;
+  const Precision precision;
+  const ProcessState process;
+  // Loaders being iterated, innermost last.
+  std::vector<const LoaderProgress*> loaders;
+  // Calls of prepared models since the last step; a backward pass under mixed precision without one has lost its autocast.
+  std::int64_t forwards = 0;
+
+ private:
+  struct Window {
+    std::int64_t batches = 0;  // micro-batches whose backward pass has run
+    double weight = 0;         // and the sum of their weights
+    std::vector<at::Tensor> parameters;
+  };
+
+  std::map<std::vector<void*>, Window> windows_;
+  Window* window_ = nullptr;  // that of the latest accumulate()
+  bool inside_ = false;
+  bool sync_ = true;
+};
+
+}  // namespace hasten

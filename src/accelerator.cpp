@@ -1,0 +1,55 @@
+#include "hasten/accelerator.h"
+
+#include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/torch.h>
+
+#include <iostream>
+
+#include "hasten/base/error.h"
+
+namespace hasten {
+
+Accumulate::Accumulate(std::shared_ptr<Step> step, const std::vector<void*>& models, const std::vector<at::Tensor>& parameters)
+    : step_(std::move(step)) {
+  step_->enter(models, parameters);
+}
+
+Accumulate::~Accumulate() { step_->leave(); }
+
+Profile::Profile(std::filesystem::path trace) : trace_(std::move(trace)) {
+  namespace profiler = torch::autograd::profiler;
+  const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO, /*report_input_shapes=*/true, /*profile_memory=*/true);
+  const std::set<profiler::ActivityType> activities = {profiler::ActivityType::CPU};
+  profiler::prepareProfiler(config, activities);
+  profiler::enableProfiler(config, activities);
+}
+
+Profile::~Profile() { torch::autograd::profiler::disableProfiler()->save(trace_.string()); }
+
+Accelerator::Accelerator(AcceleratorOptions options)
+    : options_(options),
+      step_(std::make_shared<Step>(options.gradient_accumulation_steps, options.mixed_precision, ProcessState::single(options.cpu))) {}
+
+double Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+  return sync_gradients() ? hasten::clip_grad_norm_(parameters, max_norm, norm_type) : 0.0;
+}
+
+void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  if (sync_gradients()) hasten::clip_grad_value_(parameters, clip_value);
+}
+
+void Accelerator::on_main_process(const std::function<void()>& f) const {
+  if (is_main_process()) f();
+}
+
+void Accelerator::print(const std::string& line) const {
+  if (is_local_main_process()) std::cout << line << std::endl;
+}
+
+void Accelerator::release_cached_memory() const {
+  if (device().is_cuda()) torch::cuda::synchronize();
+}
+
+void set_seed(std::int64_t seed) { torch::manual_seed(static_cast<std::uint64_t>(seed)); }
+
+}  // namespace hasten

@@ -1,0 +1,72 @@
+#include "hasten/device/memory.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <climits>
+#include <fstream>
+#include <iostream>
+
+namespace hasten {
+namespace {
+
+// The few NVML entry points needed, by their documented C signatures; nvml.h is not everywhere the library is.
+struct Nvml {
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+  using Device = struct nvmlDevice_st*;
+  int (*init)() = nullptr;
+  int (*handle)(unsigned, Device*) = nullptr;
+  int (*memory)(Device, Memory*) = nullptr;
+  bool ready = false;
+
+  Nvml() {
+    void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) return;
+    init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
+    handle = reinterpret_cast<int (*)(unsigned, Device*)>(dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
+    memory = reinterpret_cast<int (*)(Device, Memory*)>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+    ready = init && handle && memory && init() == 0;
+  }
+};
+
+}  // namespace
+
+HostMemory host_memory() {
+  HostMemory out;
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t pages = 0, resident = 0;
+  if (statm >> pages >> resident) out.resident = resident * sysconf(_SC_PAGESIZE);
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) == 0) out.peak_resident = usage.ru_maxrss * 1024;
+  return out;
+}
+
+std::optional<std::int64_t> gpu_memory_used(int index) {
+  static const Nvml nvml;
+  Nvml::Device device = nullptr;
+  Nvml::Memory memory{};
+  if (!nvml.ready || nvml.handle(static_cast<unsigned>(index), &device) != 0 || nvml.memory(device, &memory) != 0) return std::nullopt;
+  return static_cast<std::int64_t>(memory.used);
+}
+
+void print_gpu_utilization(std::ostream& out, int index) {
+  if (const auto used = gpu_memory_used(index)) {
+    out << "GPU memory occupied: " << *used / (1 << 20) << " MB.\n";
+  } else {
+    out << "Host memory occupied: " << host_memory().resident / (1 << 20) << " MB (no GPU).\n";
+  }
+}
+
+void print_gpu_utilization() { print_gpu_utilization(std::cout); }
+
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, INT_MAX);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
+}  // namespace hasten

@@ -1,0 +1,35 @@
+#include "hasten/prepare/precision.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <string>
+
+namespace hasten {
+
+bool bf16_is_fast(at::Device device) {
+  if (!device.is_cpu()) return true;
+  static const bool fast = [] {
+    std::ifstream cpuinfo("/proc/cpuinfo");
+    for (std::string line; std::getline(cpuinfo, line);) {
+      if (line.rfind("flags", 0) == 0) return line.find("avx512_bf16") != std::string::npos || line.find("amx_bf16") != std::string::npos;
+    }
+    return false;
+  }();
+  return fast;
+}
+
+AutocastGuard::AutocastGuard(Precision precision, at::DeviceType device)
+    : device_(device), before_(at::autocast::is_autocast_enabled(device)) {
+  at::autocast::set_autocast_enabled(device, precision == Precision::bf16);
+  if (precision == Precision::bf16) at::autocast::set_autocast_dtype(device, at::kBFloat16);
+  at::autocast::increment_nesting();
+}
+
+AutocastGuard::~AutocastGuard() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_, before_);
+}
+
+}  // namespace hasten

@@ -1,0 +1,29 @@
+#include "hasten/prepare/prepare.h"
+
+#include <torch/torch.h>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::detail {
+
+void place_module(torch::nn::Module& module, const Step& step) {
+  if (step.process.device.is_cpu()) {
+    for (const at::Tensor& parameter : module.parameters()) {
+      if (!parameter.device().is_cpu()) module.to(step.process.device);
+      return;  // a module lies on one device
+    }
+    return;
+  }
+  module.to(step.process.device);
+}
+
+void check_optimizer(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    if (!group.params().empty()) return;
+  }
+  throw UsageError("prepare.empty-optimizer", {.what = "prepare(optimizer)", .got = "an optimizer without parameters",
+                                               .hint = "make it from model->parameters() after the model is built"});
+}
+
+}  // namespace hasten::detail

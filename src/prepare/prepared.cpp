@@ -1,0 +1,45 @@
+#include "hasten/prepare/prepared.h"
+
+#include <torch/torch.h>
+
+namespace hasten {
+
+PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Step> step)
+    : optimizer_(std::move(optimizer)), step_(std::move(step)), count_(std::make_shared<Count>()) {}
+
+void PreparedOptimizer::step() {
+  if (!step_->sync_gradients()) return;
+  optimizer_->step();
+  step_->stepped();
+  ++count_->steps;
+}
+
+void PreparedOptimizer::zero_grad(bool set_to_none) {
+  if (step_->window_is_open()) return;
+  optimizer_->zero_grad(set_to_none);
+}
+
+std::int64_t PreparedOptimizer::steps() const { return count_->steps; }
+
+PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler, std::shared_ptr<Step> step)
+    : scheduler_(std::move(scheduler)), step_(std::move(step)) {}
+
+PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler, const PreparedOptimizer& optimizer)
+    : scheduler_(std::move(scheduler)), step_(optimizer.step_), count_(optimizer.count_), seen_(optimizer.steps()) {}
+
+void PreparedScheduler::step() {
+  if (count_ ? count_->steps == seen_ : !step_->sync_gradients()) return;
+  if (count_) seen_ = count_->steps;
+  scheduler_->step();
+}
+
+PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer, const SchedulerOptions& options) {
+  return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(get_scheduler(name, optimizer.unwrap(), options)), optimizer);
+}
+
+PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer, std::int64_t num_warmup_steps,
+                                std::int64_t num_training_steps) {
+  return get_scheduler(name, optimizer, {.num_warmup_steps = num_warmup_steps, .num_training_steps = num_training_steps});
+}
+
+}  // namespace hasten

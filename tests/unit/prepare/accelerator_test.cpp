@@ -1,0 +1,262 @@
+#include "hasten/accelerator.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/data/column_dataset.h"
+#include "hasten/data/loader.h"
+
+using namespace hasten;
+using torch::optim::SGDOptions;
+
+namespace {
+
+struct LineImpl : torch::nn::Module {
+  LineImpl() : layer(register_module("layer", torch::nn::Linear(3, 1))) {
+    const torch::NoGradGuard no_grad;
+    layer->weight.fill_(0.5);
+    layer->bias.zero_();
+  }
+  at::Tensor forward(const at::Tensor& x) { return layer->forward(x); }
+  torch::nn::Linear layer;
+};
+TORCH_MODULE(Line);
+
+std::vector<at::Tensor> rows(std::int64_t batches, std::int64_t size = 4) {
+  torch::manual_seed(3);
+  std::vector<at::Tensor> out;
+  for (std::int64_t i = 0; i < batches; ++i) out.push_back(at::randn({size, 3}));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("accelerator: the prepared loop trains to the same weights as the plain one") {
+  Line plain, net;
+  torch::optim::SGD by_hand(plain->parameters(), SGDOptions(0.1)), sgd(net->parameters(), SGDOptions(0.1));
+  auto batches = rows(5);
+  for (const auto& x : batches) {
+    by_hand.zero_grad();
+    plain(x).square().mean().backward();
+    by_hand.step();
+  }
+  Accelerator accelerator({.cpu = true});
+  auto data = rows(5);
+  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, data);
+  for (auto& x : loader) {
+    optimizer.zero_grad();
+    accelerator.backward(model(x).square().mean());
+    optimizer.step();
+  }
+  CHECK(at::equal(net->layer->weight, plain->layer->weight));
+  CHECK(optimizer.steps() == 5);
+}
+
+TEST_CASE("accelerator: holders, shared pointers and modules on the stack are all prepared; rvalues are kept alive") {
+  Accelerator accelerator({.cpu = true});
+  Line holder;
+  auto shared = std::make_shared<LineImpl>();
+  LineImpl on_stack;
+  auto [a, b, c, d] = accelerator.prepare(holder, shared, on_stack, std::make_shared<LineImpl>());
+  const at::Tensor x = at::ones({1, 3});
+  for (const at::Tensor& y : {a(x), b(x), c(x), d(x)}) CHECK(y.item<double>() == doctest::Approx(1.5));
+  static_assert(std::is_same_v<decltype(a), PreparedModel<LineImpl>>);
+  static_assert(std::is_same_v<decltype(c), PreparedModel<LineImpl>>);
+  auto e = std::get<0>(accelerator.prepare(a));
+  CHECK(e.unwrap() == a.unwrap());
+}
+
+TEST_CASE("accelerator: a window averages its micro-batches, and the last one is as long as the data") {
+  Line whole, net;
+  torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)), sgd(net->parameters(), SGDOptions(0.1));
+  const auto all = rows(5);
+  for (const auto& [first, last] : {std::pair{0, 3}, std::pair{3, 5}}) {
+    by_hand.zero_grad();
+    const at::Tensor x = at::cat(std::vector<at::Tensor>(all.begin() + first, all.begin() + last));
+    whole(x).square().mean().backward();
+    by_hand.step();
+  }
+  Accelerator accelerator({.gradient_accumulation_steps = 3, .cpu = true});
+  auto data = rows(5);
+  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, data);
+  std::vector<bool> closed;
+  for (auto& x : loader) {
+    const auto guard = accelerator.accumulate(model);
+    optimizer.zero_grad();  // first in the loop: must not lose the window's gradients
+    accelerator.backward(model(x).square().mean());
+    optimizer.step();
+    closed.push_back(accelerator.sync_gradients());
+  }
+  CHECK(closed == std::vector<bool>{false, false, true, false, true});
+  CHECK(optimizer.steps() == 2);
+  CHECK((net->layer->weight - whole->layer->weight).abs().max().item<double>() < 1e-6);
+}
+
+TEST_CASE("accelerator: backward with items weighs micro-batches by them") {
+  Line whole, net;
+  torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)), sgd(net->parameters(), SGDOptions(0.1));
+  const std::vector<at::Tensor> parts = {rows(1, 7)[0], rows(1, 2)[0]};
+  whole(at::cat(parts)).square().mean().backward();
+  by_hand.step();
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto data = parts;
+  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, data);
+  for (auto& x : loader) {
+    const auto guard = accelerator.accumulate(model);
+    const auto items = static_cast<double>(x.size(0));
+    accelerator.backward(model(x).square().mean(), items);
+    optimizer.step();
+  }
+  CHECK((net->layer->weight - whole->layer->weight).abs().max().item<double>() < 1e-6);
+}
+
+TEST_CASE("accelerator: two models of one loop have windows of their own") {
+  Line first, second;
+  torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)), sgd2(second->parameters(), SGDOptions(0.1));
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto data = rows(4);
+  auto [g, d, opt_g, opt_d, loader] = accelerator.prepare(first, second, sgd1, sgd2, data);
+  std::vector<int> steps;
+  for (auto& x : loader) {
+    {
+      const auto guard = accelerator.accumulate(d);
+      accelerator.backward(d(x).square().mean());
+      opt_d.step();
+      opt_d.zero_grad();
+    }
+    {
+      const auto guard = accelerator.accumulate(g);
+      accelerator.backward(g(x).square().mean());
+      opt_g.step();
+      opt_g.zero_grad();
+    }
+    steps.push_back(static_cast<int>(opt_d.steps() * 10 + opt_g.steps()));
+  }
+  CHECK(steps == std::vector<int>{0, 11, 11, 22});
+}
+
+TEST_CASE("accelerator: an evaluation inside the training loop does not close its window") {
+  Line net;
+  torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
+  Accelerator accelerator({.gradient_accumulation_steps = 4, .cpu = true});
+  auto train = rows(8), eval = rows(2);
+  auto [model, optimizer, train_loader, eval_loader] = accelerator.prepare(net, sgd, train, eval);
+  std::vector<std::int64_t> steps;
+  for (auto& x : train_loader) {
+    for (auto& y : eval_loader) model(y);
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(model(x).square().mean());
+    optimizer.step();
+    optimizer.zero_grad();
+    steps.push_back(optimizer.steps());
+  }
+  CHECK(steps == std::vector<std::int64_t>{0, 0, 0, 1, 1, 1, 1, 2});
+}
+
+TEST_CASE("accelerator: a schedule counts optimizer steps, whether prepared or made from the prepared optimizer") {
+  Line net;
+  torch::optim::SGD sgd(net->parameters(), SGDOptions(1.0));
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto data = rows(8);
+  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, data);
+  auto scheduler = get_scheduler("linear", optimizer, 0, 4);
+  std::vector<double> rates;
+  for (auto& x : loader) {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(model(x).square().mean());
+    optimizer.step();
+    scheduler.step();
+    optimizer.zero_grad();
+    rates.push_back(optimizer->param_groups()[0].options().get_lr());
+  }
+  CHECK(rates == std::vector<double>{1.0, 0.75, 0.75, 0.5, 0.5, 0.25, 0.25, 0.0});
+}
+
+TEST_CASE("accelerator: torch::data loaders and hasten loaders are prepared alike") {
+  Accelerator accelerator({.cpu = true});
+  auto torch_loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+      torch::data::datasets::TensorDataset(at::arange(10)).map(torch::data::transforms::Stack<torch::data::TensorExample>()), 4);
+  auto ours = make_loader(ColumnDataset({{"x", at::arange(10)}}), {.batch_size = 4});
+  auto [a, b] = accelerator.prepare(torch_loader, ours);
+  std::vector<std::int64_t> sizes;
+  for (auto& batch : a) sizes.push_back(batch.data.size(0));
+  for (auto& batch : b) sizes.push_back(batch.at("x").size(0));
+  CHECK(sizes == std::vector<std::int64_t>{4, 4, 2, 4, 4, 2});
+  CHECK(b.size() == 3);
+}
+
+TEST_CASE("accelerator: mixed precision runs the model in bfloat16 and keeps weights and gradients in float") {
+  Line net;
+  torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
+  Accelerator accelerator({.mixed_precision = Precision::bf16, .cpu = true});
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  const at::Tensor y = model(at::ones({2, 3}));
+  CHECK((y.scalar_type() == at::kBFloat16));
+  accelerator.backward(y.to(at::kFloat).mean());
+  CHECK((net->layer->weight.grad().scalar_type() == at::kFloat));
+  optimizer.step();
+  CHECK_THROWS_AS(accelerator.backward(net(at::ones({2, 3})).mean()), UsageError);
+}
+
+TEST_CASE("accelerator: two in one process, of different settings, do not disturb each other") {
+  Line first, second;
+  Accelerator bf16({.mixed_precision = Precision::bf16, .gradient_accumulation_steps = 7, .cpu = true}), plain({.cpu = true});
+  auto [a] = bf16.prepare(first);
+  auto [b] = plain.prepare(second);
+  CHECK((a(at::ones({1, 3})).scalar_type() == at::kBFloat16));
+  CHECK((b(at::ones({1, 3})).scalar_type() == at::kFloat));
+  const auto guard = bf16.accumulate(a);
+  CHECK_FALSE(bf16.sync_gradients());
+  CHECK(plain.sync_gradients());
+}
+
+TEST_CASE("accelerator: wrong use is named") {
+  CHECK_THROWS_AS(Accelerator({.gradient_accumulation_steps = 0}), UsageError);
+  Accelerator accelerator({.cpu = true});
+  CHECK_THROWS_AS(accelerator.backward(at::ones({3}).requires_grad_()), UsageError);
+  Line net;
+  auto [model] = accelerator.prepare(net);
+  const auto guard = accelerator.accumulate(model);
+  CHECK_THROWS_AS((void)accelerator.accumulate(model), UsageError);
+}
+
+TEST_CASE("accelerator: the collectives of a group of one are the identity") {
+  Accelerator accelerator({.cpu = true});
+  const at::Tensor x = at::arange(6).view({3, 2});
+  CHECK(at::equal(accelerator.gather(x), x));
+  CHECK(at::equal(accelerator.gather_for_metrics(x), x));
+  CHECK(accelerator.gather(at::scalar_tensor(2.0)).sizes() == at::IntArrayRef({1}));
+  CHECK(at::equal(accelerator.group().reduce(x, Reduction::mean), x));
+  CHECK(accelerator.is_main_process());
+  CHECK(accelerator.is_last_process());
+  bool ran = false;
+  accelerator.on_main_process([&] { ran = true; });
+  CHECK(ran);
+}
+
+TEST_CASE("accelerator: free_memory lets go of what was prepared; clip and profile work on the prepared model") {
+  Accelerator accelerator({.cpu = true});
+  auto net = std::make_shared<LineImpl>();
+  auto [model] = accelerator.prepare(net);
+  const std::filesystem::path trace = std::filesystem::temp_directory_path() / "hasten-profile-test.json";
+  {
+    const auto profile = accelerator.profile(trace);
+    accelerator.backward(model(at::ones({4, 3}) * 100).square().mean());
+  }
+  const auto json = nlohmann::json::parse(read_file(trace));
+  CHECK(json.contains("traceEvents"));
+  CHECK(json["traceEvents"].size() > 10);
+  std::filesystem::remove(trace);
+  CHECK(accelerator.clip_grad_norm_(model->parameters(), 1.0) > 1.0);
+  CHECK(gradient_norm(model->parameters()) == doctest::Approx(1.0).epsilon(1e-3));
+  const std::weak_ptr<LineImpl> watch = net;
+  net.reset();
+  accelerator.free_memory(model);
+  CHECK(watch.expired());
+}
