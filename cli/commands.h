@@ -1,0 +1,9 @@
+// File: cli/commands.h
+// The commands of hasten-torch, one file each; argv as main has it, argv[1] being the command's name.
+#pragma once
+
+namespace hasten::cli {
+
+int train(int argc, char** argv);
+
+}  // namespace hasten::cli

@@ -1,0 +1,30 @@
+// File: cli/torch_main.cpp
+// hasten-torch: the commands that need tensors. `hasten` starts it after it has checked the words it hands over.
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "commands.h"
+#include "hasten/base/error.h"
+
+int main(int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  int code = 2;
+  try {
+    if (word == "train") {
+      code = hasten::cli::train(argc, argv);
+    } else {
+      std::fprintf(stderr, "hasten-torch: error: got '%s', expected a command of hasten's. Hint: call hasten\n", word.c_str());
+    }
+  } catch (const hasten::Error& error) {
+    std::fprintf(stderr, "\nhasten %s: error[%s]: %s\n", word.c_str(), error.code().c_str(), error.what());
+    code = error.exit_code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "\nhasten %s: error: %s\n", word.c_str(), error.what());
+    code = 1;
+  }
+  // LibTorch's static destructors take longer than what they free is worth; everything of ours is written and closed.
+  std::fflush(nullptr);
+  _exit(code);
+}

@@ -1,0 +1,102 @@
+// File: cli/train.cpp
+// `hasten train`: a model, data and TrainingArguments in; a trained model and its results in output_dir.
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+#include "commands.h"
+#include "hasten/base/text.h"
+#include "hasten/config/train_options.h"
+#include "hasten/device/memory.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/ops/ops.h"
+#include "hasten/trainer/classification_data.h"
+#include "hasten/trainer/progress_callback.h"
+#include "hasten/accelerator.h"
+#include "hasten/trainer/trainer.h"
+
+namespace hasten::cli {
+namespace {
+
+void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+
+void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
+  std::int64_t parameters = 0;
+  for (const at::Tensor& parameter : loaded.model->parameters()) parameters += parameter.numel();
+  say(str(loaded.model->name(), ": ", grouped(parameters), " parameters", loaded.random ? ", random weights" : " from " + options.model));
+  if (!loaded.report.missing.empty()) say("  new weights: " + join(loaded.report.missing, ", "));
+  if (!loaded.report.unexpected.empty()) say("  not used of the file: " + join(loaded.report.unexpected, ", "));
+}
+
+// What the peer prints before the first step.
+void say_plan(const TrainingArguments& args, std::int64_t rows) {
+  say(str("***** Running training *****\n  Num examples = ", grouped(rows), "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
+          "\n  Total train batch size (with accumulation) = ", args.per_device_train_batch_size * args.gradient_accumulation_steps,
+          "\n  Matrix products by ", ops::matrix_product_engine()));
+}
+
+void say_evaluation(const Metrics& metrics) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, value] : metrics) rows.push_back({name, fixed(value, 4)});
+  std::cout << '\n' << table({"evaluation", "value"}, rows);
+}
+
+void evaluate(Trainer& trainer) {
+  const Metrics metrics = trainer.evaluate();
+  trainer.save_metrics("eval", metrics);
+  trainer.save_state();
+  say_evaluation(metrics);
+}
+
+void predict(Trainer& trainer, const TrainerDataset& data) {
+  const PredictionOutput out = trainer.predict(data);
+  trainer.save_metrics("test", out.metrics);
+  TensorDict tensors = {{"predictions", out.predictions}};
+  if (out.label_ids.defined()) tensors["label_ids"] = out.label_ids;
+  const std::filesystem::path file = std::filesystem::path(trainer.args().output_dir) / "predictions.safetensors";
+  save_safetensors(file, tensors);
+  std::cout << "\nPredictions in " << file.string() << '\n';
+}
+
+}  // namespace
+
+int train(int argc, char** argv) {
+  // Notices and mistakes were told by `hasten` already; a direct call gets the errors all the same.
+  const TrainConfiguration run = parse_train(argc - 2, argv + 2, config::process_environment());
+  keep_freed_memory();
+  const ClassificationFiles files(run.options);
+  set_seed(run.arguments.seed);  // new weights follow from the seed
+  const LoadedModel loaded = load_model(run.options.model, files.model_options());
+  say_loaded(loaded, run.options);
+
+  const bool bar = !run.arguments.disable_tqdm.value_or(false);
+  const bool quiet = run.arguments.log_level == LogLevel::error || run.arguments.log_level == LogLevel::critical;
+  TrainerParts parts{.train_dataset = files.train(*loaded.model),
+                     .eval_dataset = files.eval(*loaded.model),
+                     .compute_metrics = std::make_shared<Accuracy>(),
+                     .callbacks = {std::make_shared<ProgressCallback>(ProgressOptions{.bar = bar, .lines = !quiet})},
+                     .extra_files = files.tokenizer_files()};
+  const TrainerDataset eval = parts.eval_dataset;
+  const std::int64_t rows = parts.train_dataset.size();
+  Trainer trainer(loaded.model, run.arguments, std::move(parts));
+
+  if (run.arguments.do_train) {
+    if (!quiet) say_plan(trainer.args(), rows);
+    const TrainOutput result = trainer.train();
+    trainer.save_model();
+    trainer.save_metrics("train", result.metrics);
+    std::cout << '\n';
+    trainer.log_metrics("train", result.metrics, std::cout);
+    trainer.save_state();
+    if (eval && run.arguments.do_eval) evaluate(trainer);
+    std::cout << '\n';
+    print_summary(result);
+    std::cout << "Saved in " << trainer.args().output_dir << '\n';
+  } else if (run.arguments.do_eval) {
+    evaluate(trainer);
+  }
+  if (run.arguments.do_predict) predict(trainer, eval);
+  return 0;
+}
+
+}  // namespace hasten::cli

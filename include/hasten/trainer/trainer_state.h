@@ -1,0 +1,45 @@
+// File: hasten/trainer/trainer_state.h
+// Where a run stands and what it has logged: the peer's trainer_state.json.
+//
+//   TrainerState state = TrainerState::from_file("out/checkpoint-500/trainer_state.json");
+//   for (const LogEntry& entry : state.log_history) ...                 // {"loss": 0.69, "epoch": 0.5, "step": 10}
+//
+// Written with the keys, order and layout of transformers 5.23, so that its tools read it.
+// Thread rule: a value. from_file throws IoError "io.*" and DataError "trainer.state".
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hasten {
+
+using Metrics = std::map<std::string, double>;
+using LogEntry = Metrics;
+
+struct TrainerState {
+  double epoch = 0;              // fraction of the data seen, in epochs
+  std::int64_t global_step = 0;  // optimizer steps made
+  std::int64_t max_steps = 0;    // and planned
+  std::int64_t num_train_epochs = 0;
+  double logging_steps = 500, eval_steps = 500, save_steps = 500;
+  std::int64_t train_batch_size = 8;
+  std::int64_t num_input_tokens_seen = 0;
+  double total_flos = 0;  // 6 * tokens * parameters outside the embedding tables
+  std::vector<LogEntry> log_history;
+  std::optional<double> best_metric;
+  std::optional<std::int64_t> best_global_step;
+  std::string best_model_checkpoint;  // empty: none
+  std::map<std::string, std::map<std::string, double>> callbacks;  // attributes of callbacks that keep some
+
+  std::string to_json() const;
+  static TrainerState from_file(const std::filesystem::path& path);
+};
+
+// A file of metrics as the peer writes train_results.json: sorted keys, four spaces, no newline at the end.
+std::string metrics_json(const Metrics& metrics);
+
+}  // namespace hasten

@@ -1,0 +1,58 @@
+#include "hasten/trainer/evaluation.h"
+
+#include <torch/torch.h>
+
+namespace hasten {
+
+void Accuracy::add(const at::Tensor& logits, const at::Tensor& labels) {
+  const at::Tensor counted = labels.ne(-100);
+  right_ += (logits.argmax(-1).eq(labels) & counted).sum().item<std::int64_t>();
+  total_ += counted.sum().item<std::int64_t>();
+}
+
+Metrics Accuracy::compute() const {
+  return {{"accuracy", total_ == 0 ? 0.0 : static_cast<double>(right_) / static_cast<double>(total_)}};
+}
+
+at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors) {
+  std::int64_t longest = 0;
+  for (const at::Tensor& tensor : tensors) longest = std::max(longest, tensor.dim() > 1 ? tensor.size(1) : 0);
+  std::vector<at::Tensor> equal;
+  for (at::Tensor tensor : tensors) {
+    if (tensor.dim() > 1 && tensor.size(1) < longest) {
+      std::vector<std::int64_t> shape = tensor.sizes().vec();
+      shape[1] = longest - tensor.size(1);
+      tensor = at::cat({tensor, at::full(shape, -100, tensor.options())}, 1);
+    }
+    equal.push_back(tensor);
+  }
+  return equal.empty() ? at::Tensor() : at::cat(equal, 0);
+}
+
+namespace {
+
+class Collecting : public EvalMetric {
+ public:
+  explicit Collecting(std::function<Metrics(const EvalPrediction&)> compute) : compute_(std::move(compute)) {}
+  void reset() override {
+    predictions_.clear();
+    labels_.clear();
+  }
+  void add(const at::Tensor& logits, const at::Tensor& labels) override {
+    predictions_.push_back(logits.to(at::kCPU));
+    labels_.push_back(labels.to(at::kCPU));
+  }
+  Metrics compute() const override { return compute_({concatenate_padded(predictions_), concatenate_padded(labels_)}); }
+
+ private:
+  std::function<Metrics(const EvalPrediction&)> compute_;
+  std::vector<at::Tensor> predictions_, labels_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvalMetric> collecting(std::function<Metrics(const EvalPrediction&)> compute_metrics) {
+  return std::make_shared<Collecting>(std::move(compute_metrics));
+}
+
+}  // namespace hasten

@@ -1,0 +1,57 @@
+#include "hasten/trainer/progress_callback.h"
+
+#include <cmath>
+
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+// The peer's line: the metrics with four digits, without the FLOP.
+std::string log_line(const Metrics& logs) {
+  std::vector<std::string> parts;
+  for (const auto& [key, value] : logs) {
+    if (key != "total_flos") parts.push_back("'" + key + "': " + significant(value, 4));
+  }
+  return "{" + join(parts, ", ") + "}";
+}
+
+}  // namespace
+
+void ProgressCallback::on_train_begin(const TrainerEvent& event, TrainerControl&) {
+  training_ = std::make_unique<ProgressBar>(event.state.max_steps, ProgressBarOptions{.description = "Training", .unit = "step", .enabled = options_.bar});
+  training_->start_at(event.state.global_step);
+  average_ = 0;
+}
+
+void ProgressCallback::on_step_end(const TrainerEvent&, TrainerControl&, double loss) {
+  if (!training_) return;
+  if (std::isfinite(loss)) average_ = average_ == 0 ? loss : 0.95 * average_ + 0.05 * loss;
+  training_->set_postfix(std::isfinite(loss) ? "loss " + fixed(average_, 4) : "loss not finite");
+  training_->update(1);
+}
+
+void ProgressCallback::on_log(const TrainerEvent&, TrainerControl&, const Metrics& logs) {
+  if (!options_.lines) return;
+  if (evaluation_) evaluation_->close();
+  if (training_) {
+    training_->write(log_line(logs));
+  } else {
+    std::fprintf(stderr, "%s\n", log_line(logs).c_str());
+  }
+}
+
+void ProgressCallback::on_evaluate_begin(const TrainerEvent&, std::int64_t batches) {
+  evaluation_ = std::make_unique<ProgressBar>(batches, ProgressBarOptions{.description = "Evaluating", .unit = "batch", .enabled = options_.bar, .leave = false});
+}
+
+void ProgressCallback::on_prediction_step(const TrainerEvent&, TrainerControl&) {
+  if (evaluation_) evaluation_->update(1);
+}
+
+void ProgressCallback::on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) { evaluation_.reset(); }
+void ProgressCallback::on_predict(const TrainerEvent&, TrainerControl&, const Metrics&) { evaluation_.reset(); }
+
+void ProgressCallback::on_train_end(const TrainerEvent&, TrainerControl&) { training_.reset(); }
+
+}  // namespace hasten

@@ -1,0 +1,207 @@
+#include "hasten/trainer/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <iostream>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/device/memory.h"
+#include "trainer/trainer_impl.h"
+
+namespace hasten {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+at::Tensor labels_of(const TensorDict& batch) {
+  const auto found = batch.find("labels");
+  return found == batch.end() ? at::Tensor() : found->second;
+}
+
+AcceleratorOptions accelerator_options(const TrainingArguments& args) {
+  return {.mixed_precision = args.bf16 ? Precision::bf16 : Precision::no,
+          .gradient_accumulation_steps = args.gradient_accumulation_steps,
+          .cpu = args.use_cpu};
+}
+
+double rounded(double value, int decimals) {
+  const double factor = std::pow(10.0, decimals);
+  return std::round(value * factor) / factor;
+}
+
+}  // namespace
+
+double count_items(const TensorDict& batch) {
+  const at::Tensor labels = labels_of(batch);
+  if (!labels.defined()) return static_cast<double>(take(batch, "input_ids").size(0));
+  if (labels.is_floating_point()) return static_cast<double>(labels.size(0));
+  return static_cast<double>(labels.ne(-100).sum().item<std::int64_t>());
+}
+
+Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps) {
+  Metrics out = {{prefix + "_runtime", rounded(seconds, 4)}};
+  if (seconds > 0) {
+    out[prefix + "_samples_per_second"] = rounded(samples / seconds, 3);
+    out[prefix + "_steps_per_second"] = rounded(steps / seconds, 3);
+  }
+  return out;
+}
+
+bool is_out_of_memory(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr || text.find("can't allocate memory") != std::string::npos ||
+         text.find("not enough memory") != std::string::npos;
+}
+
+void explain_out_of_memory(const std::string& text, const TrainingArguments& args, const std::string& during) {
+  throw MemoryError("trainer.out-of-memory",
+                    {.what = "memory ran out in " + during,
+                     .got = text.substr(0, text.find('\n')),
+                     .expected = "",
+                     .hint = str("halve per_device_train_batch_size (", args.per_device_train_batch_size, ") and double gradient_accumulation_steps (",
+                                 args.gradient_accumulation_steps, ") for the same result in less memory; shorter rows (--max_length) help too")});
+}
+
+Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments arguments, TrainerParts given)
+    : model(std::move(module)), args(resolved(std::move(arguments))), parts(std::move(given)), accelerator(accelerator_options(args)) {
+  if (!model) throw UsageError("trainer.no-model", {.what = "Trainer without a model"});
+  if (args.eval_strategy != IntervalStrategy::no && !parts.eval_dataset) {
+    notice(str("eval_strategy is ", name_of(args.eval_strategy), " but there is no evaluation data: training goes on without evaluations"));
+    args.eval_strategy = IntervalStrategy::no;
+  }
+  if (args.bf16 && !bf16_is_fast(accelerator.device())) {
+    notice("bf16 on a CPU without AVX512-BF16 or AMX: expect steps some 20 times slower than without --bf16");
+  }
+  if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
+  if (args.full_determinism) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  set_seed(args.seed);
+}
+
+void Trainer::Impl::notice(const std::string& line) const { parts.notice ? parts.notice(line) : void(std::cerr << "hasten: " << line << '\n'); }
+
+LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
+  return {.batch_size = batch_size,
+          .drop_last = args.dataloader_drop_last,
+          .num_workers = args.dataloader_num_workers,
+          .prefetch_factor = args.dataloader_prefetch_factor.value_or(2),
+          .pin_memory = args.dataloader_pin_memory,
+          .seed = static_cast<std::uint64_t>(args.data_seed.value_or(args.seed))};
+}
+
+at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batch) const {
+  const at::Tensor labels = labels_of(batch);
+  if (args.label_smoothing_factor == 0 || !labels.defined() || labels.is_floating_point()) return out.loss;
+  const std::int64_t classes = out.logits.size(-1);
+  // (1 - e) * cross entropy + e * its mean over all classes, over the labels that count.
+  const at::Tensor log_p = at::log_softmax(out.logits.to(at::kFloat).reshape({-1, classes}), -1), flat = labels.reshape({-1});
+  const at::Tensor counted = flat.ne(-100);
+  const at::Tensor hit = -log_p.gather(1, flat.clamp_min(0).unsqueeze(1)).squeeze(1), spread = -log_p.mean(1);
+  const at::Tensor each = hit * (1 - args.label_smoothing_factor) + spread * args.label_smoothing_factor;
+  return each.masked_fill(counted.logical_not(), 0).sum() / counted.sum();
+}
+
+double Trainer::Impl::evaluation_loop(const TrainerDataset& dataset, const std::function<void(const ModelOutput&, const at::Tensor&)>& each) {
+  auto loader = dataset.loader(loader_options(args.per_device_eval_batch_size));
+  const bool was_training = model->is_training();
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  const Precision precision = args.bf16 || args.bf16_full_eval ? Precision::bf16 : Precision::no;
+  double loss = 0, rows = 0;
+  for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), loader.size());
+  try {
+    for (auto& host_batch : loader) {
+      const TensorDict batch = to_device(host_batch, accelerator.device());
+      const AutocastGuard guard(precision, accelerator.device().type());
+      const ModelOutput out = model->forward(batch);
+      const at::Tensor labels = labels_of(batch);
+      if (labels.defined()) {
+        const auto count = static_cast<double>(labels.size(0));
+        loss += loss_of(out, batch).item<double>() * count;
+        rows += count;
+      }
+      each(out, labels);
+      tell(&TrainerCallback::on_prediction_step);
+    }
+  } catch (const c10::Error& error) {
+    model->train(was_training);
+    if (is_out_of_memory(error)) explain_out_of_memory(error.what_without_backtrace(), args, "an evaluation batch");
+    throw;
+  }
+  model->train(was_training);
+  return rows > 0 ? loss / rows : std::nan("");
+}
+
+Metrics Trainer::Impl::evaluate(const TrainerDataset& dataset, const std::string& prefix) {
+  if (!dataset) throw UsageError("trainer.no-eval-data", {.what = "evaluate()", .got = "no evaluation data", .hint = "give eval_dataset, or pass one"});
+  const auto start = Clock::now();
+  if (parts.compute_metrics) parts.compute_metrics->reset();
+  std::int64_t batches = 0;
+  const double loss = evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& labels) {
+    ++batches;
+    if (parts.compute_metrics && labels.defined() && !args.prediction_loss_only) parts.compute_metrics->add(out.logits.detach(), labels);
+  });
+  Metrics metrics;
+  if (!std::isnan(loss)) metrics[prefix + "_loss"] = loss;
+  if (parts.compute_metrics && !args.prediction_loss_only) {
+    for (const auto& [name, value] : parts.compute_metrics->compute()) metrics[starts_with(name, prefix + "_") ? name : prefix + "_" + name] = value;
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()), static_cast<double>(batches)));
+  log(metrics);
+  metrics["epoch"] = state.epoch;
+  tell(&TrainerCallback::on_evaluate, metrics);
+  return metrics;
+}
+
+void Trainer::Impl::log(Metrics logs) {
+  logs["epoch"] = state.epoch;
+  if (args.include_num_input_tokens_seen != CountTokens::no) logs["num_input_tokens_seen"] = static_cast<double>(state.num_input_tokens_seen);
+  LogEntry entry = logs;
+  entry["step"] = static_cast<double>(state.global_step);
+  state.log_history.push_back(std::move(entry));
+  tell(&TrainerCallback::on_log, logs);
+}
+
+void Trainer::Impl::save_model(const std::filesystem::path& folder) const {
+  model->save_pretrained(folder);
+  for (const auto& file : parts.extra_files) write_file_atomically(folder / file.filename(), read_file(file));
+  write_file_atomically(folder / "training_args.json", to_json(args));
+}
+
+Trainer::Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts)
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(arguments), std::move(parts))) {}
+Trainer::~Trainer() = default;
+
+Metrics Trainer::evaluate(const std::string& prefix) { return impl_->evaluate(impl_->parts.eval_dataset, prefix); }
+Metrics Trainer::evaluate(const TrainerDataset& dataset, const std::string& prefix) { return impl_->evaluate(dataset, prefix); }
+
+PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::string& prefix) {
+  const auto start = Clock::now();
+  std::vector<at::Tensor> logits, labels;
+  std::int64_t batches = 0;
+  const double loss = impl_->evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& of_batch) {
+    ++batches;
+    logits.push_back(out.logits.to(at::kCPU));
+    if (of_batch.defined()) labels.push_back(of_batch.to(at::kCPU));
+  });
+  PredictionOutput out{.predictions = concatenate_padded(logits), .label_ids = concatenate_padded(labels), .metrics = {}};
+  if (!std::isnan(loss)) out.metrics[prefix + "_loss"] = loss;
+  if (impl_->parts.compute_metrics && out.label_ids.defined()) {
+    impl_->parts.compute_metrics->reset();
+    impl_->parts.compute_metrics->add(out.predictions, out.label_ids);
+    for (const auto& [name, value] : impl_->parts.compute_metrics->compute()) out.metrics[prefix + "_" + name] = value;
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  out.metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()), static_cast<double>(batches)));
+  impl_->tell(&TrainerCallback::on_predict, out.metrics);
+  return out;
+}
+
+void Trainer::save_model(const std::filesystem::path& folder) { impl_->save_model(folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder); }
+void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) { impl_->parts.callbacks.push_back(std::move(callback)); }
+const TrainerState& Trainer::state() const { return impl_->state; }
+const TrainingArguments& Trainer::args() const { return impl_->args; }
+
+}  // namespace hasten

@@ -1,0 +1,107 @@
+#include "hasten/trainer/trainer_state.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+
+namespace hasten {
+namespace {
+
+using Json = nlohmann::json;
+
+// Counts are integers in the peer's files, all else is a float. JSON has no NaN and no infinity: null stands for them.
+Json number(const std::string& key, double value) {
+  if (!std::isfinite(value)) return nullptr;
+  const bool count = key == "step" || key == "nonfinite_losses" || key == "num_input_tokens_seen" || key.find("_mem_") != std::string::npos;
+  return count ? Json(static_cast<std::int64_t>(value)) : Json(value);
+}
+
+Json object_of(const Metrics& metrics) {
+  Json out = Json::object();
+  for (const auto& [key, value] : metrics) out[key] = number(key, value);
+  return out;
+}
+
+// Whole steps are written without a point, shares with it.
+Json steps(double value) { return value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value); }
+
+template <class T>
+void read(const Json& from, const char* key, T& to) {
+  const auto found = from.find(key);
+  if (found != from.end() && !found->is_null()) to = found->get<T>();
+}
+
+}  // namespace
+
+std::string metrics_json(const Metrics& metrics) { return object_of(metrics).dump(4); }
+
+std::string TrainerState::to_json() const {
+  Json history = Json::array();
+  for (const LogEntry& entry : log_history) history.push_back(object_of(entry));
+  Json stateful = Json::object();
+  for (const auto& [name, attributes] : callbacks) stateful[name] = {{"args", Json::object()}, {"attributes", object_of(attributes)}};
+  const Json out = {
+      {"best_global_step", best_global_step ? Json(*best_global_step) : Json()},
+      {"best_metric", best_metric ? Json(*best_metric) : Json()},
+      {"best_model_checkpoint", best_model_checkpoint.empty() ? Json() : Json(best_model_checkpoint)},
+      {"epoch", epoch},
+      {"eval_steps", steps(eval_steps)},
+      {"global_step", global_step},
+      {"is_hyper_param_search", false},
+      {"is_local_process_zero", true},
+      {"is_world_process_zero", true},
+      {"log_history", history},
+      {"logging_steps", steps(logging_steps)},
+      {"max_steps", max_steps},
+      {"num_input_tokens_seen", num_input_tokens_seen},
+      {"num_train_epochs", num_train_epochs},
+      {"save_steps", steps(save_steps)},
+      {"stateful_callbacks", stateful},
+      {"total_flos", total_flos},
+      {"train_batch_size", train_batch_size},
+      {"trial_name", nullptr},
+      {"trial_params", nullptr},
+  };
+  return out.dump(2) + "\n";
+}
+
+TrainerState TrainerState::from_file(const std::filesystem::path& path) {
+  const Json in = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  TrainerState state;
+  try {
+    if (!in.is_object()) throw std::invalid_argument("not a JSON object");
+    read(in, "epoch", state.epoch);
+    read(in, "global_step", state.global_step);
+    read(in, "max_steps", state.max_steps);
+    read(in, "num_train_epochs", state.num_train_epochs);
+    read(in, "logging_steps", state.logging_steps);
+    read(in, "eval_steps", state.eval_steps);
+    read(in, "save_steps", state.save_steps);
+    read(in, "train_batch_size", state.train_batch_size);
+    read(in, "num_input_tokens_seen", state.num_input_tokens_seen);
+    read(in, "total_flos", state.total_flos);
+    read(in, "best_model_checkpoint", state.best_model_checkpoint);
+    if (in.contains("best_metric") && !in["best_metric"].is_null()) state.best_metric = in["best_metric"].get<double>();
+    if (in.contains("best_global_step") && !in["best_global_step"].is_null()) state.best_global_step = in["best_global_step"].get<std::int64_t>();
+    for (const Json& entry : in.at("log_history")) {
+      LogEntry log;
+      for (const auto& [key, value] : entry.items()) log[key] = value.is_null() ? std::nan("") : value.get<double>();
+      state.log_history.push_back(std::move(log));
+    }
+    if (in.contains("stateful_callbacks")) {
+      for (const auto& [name, callback] : in["stateful_callbacks"].items()) {
+        if (!callback.is_object() || !callback.contains("attributes")) continue;
+        for (const auto& [key, value] : callback["attributes"].items()) {
+          if (value.is_number()) state.callbacks[name][key] = value.get<double>();
+        }
+      }
+    }
+  } catch (const std::exception& error) {
+    throw DataError("trainer.state", {.what = path.string(), .got = error.what(), .expected = "a trainer_state.json as hasten or transformers writes it"});
+  }
+  return state;
+}
+
+}  // namespace hasten

@@ -1,0 +1,398 @@
+// One call of Trainer::train: plan, resume, loop, finish.
+#include <chrono>
+#include <cmath>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/device/memory.h"
+#include "hasten/formats/weights.h"
+#include "hasten/optim/adamw.h"
+#include "hasten/optim/scheduler.h"
+#include "trainer/trainer_impl.h"
+
+namespace hasten {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+// The numbers a run follows from, in steps.
+struct Plan {
+  std::int64_t batches_per_epoch, steps_per_epoch, max_steps, epochs;
+  double samples;  // rows of the whole run, as the peer counts them
+  std::int64_t logging_steps, eval_steps, save_steps;
+};
+
+Plan plan_of(const TrainingArguments& args, std::int64_t rows, std::int64_t batches) {
+  Plan plan{};
+  plan.batches_per_epoch = batches;
+  plan.steps_per_epoch = std::max<std::int64_t>(1, (batches + args.gradient_accumulation_steps - 1) / args.gradient_accumulation_steps);
+  if (args.max_steps > 0) {
+    plan.max_steps = args.max_steps;
+    plan.epochs = (plan.max_steps + plan.steps_per_epoch - 1) / plan.steps_per_epoch;
+    plan.samples = static_cast<double>(plan.max_steps * args.per_device_train_batch_size * args.gradient_accumulation_steps);
+  } else {
+    plan.max_steps = static_cast<std::int64_t>(std::ceil(args.num_train_epochs * static_cast<double>(plan.steps_per_epoch)));
+    plan.epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
+    plan.samples = static_cast<double>(rows) * args.num_train_epochs;
+  }
+  plan.logging_steps = absolute_steps(args.logging_steps, plan.max_steps);
+  plan.eval_steps = absolute_steps(args.eval_steps.value_or(args.logging_steps), plan.max_steps);
+  plan.save_steps = absolute_steps(args.save_steps, plan.max_steps);
+  return plan;
+}
+
+// Biases and the norms' parameters are not decayed, as the peer has it.
+bool decays(const std::string& name) { return !ends_with(name, "bias") && name.find("LayerNorm") == std::string::npos; }
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainingArguments& args, const ParameterNames& parameters) {
+  std::vector<at::Tensor> decayed, plain;
+  for (const auto& [name, parameter] : parameters) {
+    if (parameter.requires_grad()) (decays(name) ? decayed : plain).push_back(parameter);
+  }
+  const auto groups = [&](const auto& options) {
+    std::vector<torch::optim::OptimizerParamGroup> out;
+    for (const auto& [members, decay] : {std::pair{&decayed, args.weight_decay}, std::pair{&plain, 0.0}}) {
+      auto own = options;
+      own.weight_decay(decay);
+      if (!members->empty()) out.emplace_back(*members, std::make_unique<std::remove_cvref_t<decltype(options)>>(own));
+    }
+    return out;
+  };
+  if (args.optim == OptimizerName::sgd) {
+    const torch::optim::SGDOptions options = torch::optim::SGDOptions(args.learning_rate)
+                                                 .momentum(args.optim_args.number("momentum", 0))
+                                                 .dampening(args.optim_args.number("dampening", 0))
+                                                 .nesterov(args.optim_args.flag("nesterov", false));
+    return std::make_unique<torch::optim::SGD>(groups(options), options);
+  }
+  const auto options = torch::optim::AdamWOptions(args.learning_rate).betas({args.adam_beta1, args.adam_beta2}).eps(args.adam_epsilon);
+  return std::make_unique<AdamW>(groups(options), options);
+}
+
+ParameterNames names_of(const PreTrainedModel& model) {
+  ParameterNames out;
+  for (const auto& item : model.named_parameters()) out[item.key()] = item.value();
+  return out;
+}
+
+// Tokens times six times the parameters that are multiplied with them.
+double flos_of(const TensorDict& batch, const ParameterNames& parameters) {
+  static constexpr const char* tables = "_embeddings.weight";
+  std::int64_t multiplied = 0;
+  for (const auto& [name, parameter] : parameters) multiplied += ends_with(name, tables) ? 0 : parameter.numel();
+  return 6.0 * static_cast<double>(take(batch, "input_ids").numel()) * static_cast<double>(multiplied);
+}
+
+std::int64_t tokens_of(const TensorDict& batch, CountTokens how) {
+  if (how == CountTokens::no) return 0;
+  const auto mask = batch.find("attention_mask");
+  if (how == CountTokens::non_padding && mask != batch.end()) return mask->second.sum().item<std::int64_t>();
+  return take(batch, "input_ids").numel();
+}
+
+}  // namespace
+
+class Trainer::Run {
+ public:
+  explicit Run(Impl& trainer)
+      : t_(trainer),
+        args_(trainer.args),
+        loader_(make_loader()),
+        plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size())),
+        parameters_(names_of(*trainer.model)),
+        optimizer_(make_optimizer(args_, parameters_)),
+        scheduler_(get_scheduler(args_.lr_scheduler_type, *optimizer_,
+                                 {.num_warmup_steps = warmup_steps(), .num_training_steps = plan_.max_steps, .kwargs = args_.lr_scheduler_kwargs})) {
+    for (const auto& [name, parameter] : parameters_) {
+      if (parameter.requires_grad()) trained_.push_back(parameter);
+    }
+    // The sparse form is exact for our AdamW; over an accumulation window the dense form adds up faster.
+    t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr && args_.gradient_accumulation_steps == 1);
+  }
+
+  TrainOutput train() {
+    check_output();
+    TrainerState& state = t_.state;
+    state = TrainerState{};
+    t_.control = TrainerControl{};
+    if (!args_.resume_from_checkpoint.empty()) resume();
+    state.max_steps = plan_.max_steps;
+    state.num_train_epochs = plan_.epochs;
+    state.logging_steps = static_cast<double>(plan_.logging_steps);
+    state.eval_steps = static_cast<double>(plan_.eval_steps);
+    state.save_steps = static_cast<double>(plan_.save_steps);
+    state.train_batch_size = args_.per_device_train_batch_size;
+
+    start_ = Clock::now();
+    started_at_step_ = last_logged_ = state.global_step;
+    t_.model->train();
+    t_.tell(&TrainerCallback::on_train_begin);
+    if (args_.eval_on_start && t_.parts.eval_dataset) t_.evaluate(t_.parts.eval_dataset, "eval");
+    while (state.global_step < plan_.max_steps && !t_.control.should_training_stop) epoch();
+    return finish();
+  }
+
+ private:
+  Loader<TensorDict> make_loader() const {
+    if (!t_.parts.train_dataset) throw UsageError("trainer.no-train-data", {.what = "train()", .got = "no training data", .hint = "give train_dataset"});
+    LoaderOptions options = t_.loader_options(args_.per_device_train_batch_size);
+    options.shuffle = args_.train_sampling_strategy == SamplingStrategy::random;
+    return t_.parts.train_dataset.loader(options);
+  }
+
+  std::int64_t warmup_steps() const {
+    return args_.warmup_steps < 1 ? static_cast<std::int64_t>(std::ceil(args_.warmup_steps * static_cast<double>(plan_.max_steps)))
+                                  : static_cast<std::int64_t>(args_.warmup_steps);
+  }
+
+  void check_output() const {
+    const fs::path folder = args_.output_dir;
+    if (!args_.resume_from_checkpoint.empty()) return;
+    if (!args_.overwrite_output_dir && !checkpoints(folder).empty()) {
+      throw ConfigError("trainer.output-in-use",
+                        {.what = "output_dir " + folder.string(), .got = "the checkpoints of another run", .expected = "an empty or new folder",
+                         .hint = "resume with --resume_from_checkpoint true, choose another folder, or start over with --overwrite_output_dir"});
+    }
+    check_writable_directory(folder);
+    if (args_.overwrite_output_dir) {
+      for (const fs::path& old : checkpoints(folder)) fs::remove_all(old);
+    }
+  }
+
+  void resume() {
+    const bool newest = args_.resume_from_checkpoint == "true";
+    const fs::path folder = newest ? last_checkpoint(args_.output_dir) : fs::path(args_.resume_from_checkpoint);
+    if (folder.empty()) {
+      throw ConfigError("trainer.no-checkpoint", {.what = "resume_from_checkpoint true", .got = "no complete checkpoint in " + args_.output_dir,
+                                                  .hint = "start without it, or name the checkpoint's folder"});
+    }
+    if (!has_training_state(folder)) {
+      throw ConfigError("trainer.no-training-state", {.what = "resume_from_checkpoint " + folder.string(), .got = "a folder without training_position.json",
+                                                      .expected = "a checkpoint with the optimizer's state",
+                                                      .hint = "one saved with save_only_model, or by the peer, serves as --model for a new run"});
+    }
+    TrainerState before = TrainerState::from_file(folder / "trainer_state.json");
+    t_.model->load_weights(load_weights(folder), folder.string());
+    const TrainingPosition position = load_training_state(folder, *optimizer_, parameters_);
+    scheduler_->set_last_step(position.scheduler_step);
+    if (!args_.ignore_data_skip) loader_.load_state(position.loader);
+    for (const auto& callback : t_.parts.callbacks) {
+      const auto found = before.callbacks.find(callback->name());
+      if (found != before.callbacks.end()) callback->restore(found->second);
+    }
+    t_.state = std::move(before);
+    t_.notice(str("resuming from ", folder.string(), " at step ", t_.state.global_step));
+  }
+
+  // From where the loader stands to the end of its epoch.
+  void epoch() {
+    t_.control.should_epoch_stop = false;
+    t_.tell(&TrainerCallback::on_epoch_begin);
+    auto [model, batches] = t_.accelerator.prepare(t_.model, loader_);
+    for (TensorDict& batch : batches) {
+      micro_batch(model, batch);
+      if (t_.control.should_training_stop || t_.control.should_epoch_stop) break;
+    }
+    t_.tell(&TrainerCallback::on_epoch_end);
+    // Also where max_steps ended the epoch early: what was learnt is logged, scored and saved.
+    if (args_.logging_strategy == IntervalStrategy::epoch) t_.control.should_log = true;
+    if (args_.eval_strategy == IntervalStrategy::epoch && args_.eval_delay <= t_.state.epoch) t_.control.should_evaluate = true;
+    if (args_.save_strategy == SaveStrategy::epoch) t_.control.should_save = true;
+    log_evaluate_save();
+  }
+
+  template <class Model>
+  void micro_batch(Model& model, TensorDict& batch) {
+    try {
+      const auto guard = t_.accelerator.accumulate(model);
+      if (window_items_ == 0) t_.tell(&TrainerCallback::on_step_begin);
+      const double items = count_items(batch);
+      const ModelOutput out = model(batch);
+      const at::Tensor loss = t_.loss_of(out, batch);
+      if (!loss.defined()) {
+        throw UsageError("trainer.no-loss", {.what = "training", .got = "a batch without labels", .expected = "labels", .hint = "name the label column (--label_column)"});
+      }
+      t_.accelerator.backward(loss, items);
+      window_loss_ += loss.template item<double>() * items;
+      window_items_ += items;
+    } catch (const c10::Error& error) {
+      if (is_out_of_memory(error)) explain_out_of_memory(error.what_without_backtrace(), args_, str("training step ", t_.state.global_step + 1));
+      throw;
+    } catch (const std::bad_alloc& error) {
+      explain_out_of_memory(error.what(), args_, str("training step ", t_.state.global_step + 1));
+    }
+    t_.state.total_flos += flos_of(batch, parameters_);
+    t_.state.num_input_tokens_seen += tokens_of(batch, args_.include_num_input_tokens_seen);
+    t_.accelerator.sync_gradients() ? optimizer_step() : t_.tell(&TrainerCallback::on_substep_end);
+  }
+
+  void optimizer_step() {
+    const double loss = window_items_ > 0 ? window_loss_ / window_items_ : 0;
+    window_loss_ = window_items_ = 0;
+    t_.tell(&TrainerCallback::on_pre_optimizer_step);
+    grad_norm_ = gradient_norm(trained_);
+    if (args_.max_grad_norm > 0) clip(clip_factor(grad_norm_, args_.max_grad_norm));
+    learning_rate_ = scheduler_->get_last_lr()[0];
+    optimizer_->step();
+    t_.accelerator.stepped();
+    t_.tell(&TrainerCallback::on_optimizer_step);
+    scheduler_->step();
+    optimizer_->zero_grad();
+    ++t_.state.global_step;
+    t_.state.epoch = epochs_seen();
+    count_loss(loss);
+    t_.tell(&TrainerCallback::on_step_end, loss);
+    flow();
+    log_evaluate_save();
+  }
+
+  // Clipping is folded into the optimizer where it can be: no pass over the gradients of its own.
+  void clip(double factor) {
+    auto* folding = dynamic_cast<TakesGradientScale*>(optimizer_.get());
+    folding ? folding->scale_next_step(factor) : scale_gradients_(trained_, factor);
+  }
+
+  double epochs_seen() const {
+    const double batches = static_cast<double>(plan_.batches_per_epoch);
+    return static_cast<double>(loader_.epoch()) + static_cast<double>(loader_.batch() + 1) / batches;
+  }
+
+  void count_loss(double loss) {
+    if (std::isfinite(loss)) {
+      logged_loss_ += loss;
+      total_loss_ += loss;
+      ++finite_;
+      return;
+    }
+    ++nonfinite_;
+    t_.notice(str("the loss of step ", t_.state.global_step, " is ", std::isnan(loss) ? "NaN" : "infinite"));
+    if (args_.stop_on_nonfinite_loss) {
+      throw DivergedError("trainer.nonfinite-loss", {.what = str("step ", t_.state.global_step), .got = str("a loss of ", std::isnan(loss) ? "NaN" : "infinity"),
+                                                     .expected = "a finite loss", .hint = "a smaller learning_rate, warm-up, or max_grad_norm usually helps"});
+    }
+    if (!args_.logging_nan_inf_filter) logged_loss_ += loss;
+  }
+
+  // What the step count asks for (the peer's DefaultFlowCallback).
+  void flow() {
+    const std::int64_t step = t_.state.global_step;
+    TrainerControl& control = t_.control;
+    if (step == 1 && args_.logging_first_step) control.should_log = true;
+    if (args_.logging_strategy == IntervalStrategy::steps && step % plan_.logging_steps == 0) control.should_log = true;
+    if (args_.eval_strategy == IntervalStrategy::steps && step % plan_.eval_steps == 0 && args_.eval_delay <= static_cast<double>(step)) {
+      control.should_evaluate = true;
+    }
+    if (args_.save_strategy == SaveStrategy::steps && plan_.save_steps > 0 && step % plan_.save_steps == 0) control.should_save = true;
+    if (step >= plan_.max_steps) {
+      control.should_training_stop = true;
+      if (args_.save_strategy == SaveStrategy::steps) control.should_save = true;
+      if (args_.eval_strategy == IntervalStrategy::steps && step % plan_.eval_steps == 0) control.should_evaluate = true;
+    }
+  }
+
+  void log_evaluate_save() {
+    TrainerControl& control = t_.control;
+    if (control.should_log && t_.state.global_step > last_logged_) log_loss();
+    control.should_log = false;
+    if (control.should_evaluate && t_.parts.eval_dataset) {
+      control.should_evaluate = false;
+      const bool best = note_best(t_.evaluate(t_.parts.eval_dataset, "eval"));
+      if (args_.save_strategy == SaveStrategy::best) control.should_save = best;
+    }
+    control.should_evaluate = false;
+    if (control.should_save) {
+      control.should_save = false;
+      save_checkpoint();
+    }
+  }
+
+  void log_loss() {
+    const auto steps = static_cast<double>(args_.logging_nan_inf_filter ? std::max<std::int64_t>(finite_, 1) : t_.state.global_step - last_logged_);
+    Metrics logs = {{"loss", finite_ == 0 && nonfinite_ > 0 ? std::nan("") : logged_loss_ / steps},
+                    {"grad_norm", grad_norm_},
+                    {"learning_rate", learning_rate_}};
+    if (nonfinite_ > 0) logs["nonfinite_losses"] = static_cast<double>(nonfinite_);
+    logged_loss_ = 0;
+    total_nonfinite_ += nonfinite_;
+    finite_ = nonfinite_ = 0;
+    last_logged_ = t_.state.global_step;
+    t_.log(std::move(logs));
+  }
+
+  bool note_best(const Metrics& metrics) {
+    if (args_.metric_for_best_model.empty()) return false;
+    const std::string name = starts_with(args_.metric_for_best_model, "eval_") ? args_.metric_for_best_model : "eval_" + args_.metric_for_best_model;
+    const auto found = metrics.find(name);
+    if (found == metrics.end()) {
+      std::vector<std::string> names;
+      for (const auto& [key, value] : metrics) names.push_back(key);
+      throw ConfigError("trainer.unknown-metric", {.what = "metric_for_best_model", .got = name, .expected = "one of " + join(names, ", ")});
+    }
+    TrainerState& state = t_.state;
+    const bool greater = args_.greater_is_better.value_or(false);
+    if (state.best_metric && !(greater ? found->second > *state.best_metric : found->second < *state.best_metric)) return false;
+    state.best_metric = found->second;
+    state.best_global_step = state.global_step;
+    if (args_.save_strategy != SaveStrategy::no) state.best_model_checkpoint = checkpoint_folder().string();
+    return true;
+  }
+
+  fs::path checkpoint_folder() const { return fs::path(args_.output_dir) / str("checkpoint-", t_.state.global_step); }
+
+  void save_checkpoint() {
+    const fs::path target = checkpoint_folder();
+    for (const auto& callback : t_.parts.callbacks) {
+      if (!callback->name().empty()) t_.state.callbacks[callback->name()] = callback->attributes();
+    }
+    StagedDirectory staged(target);
+    t_.save_model(staged.path());
+    if (!args_.save_only_model) {
+      save_training_state(staged.path(), *optimizer_, parameters_, {.scheduler_step = scheduler_->last_step(), .loader = loader_.state()});
+    }
+    write_file_atomically(staged.path() / "trainer_state.json", t_.state.to_json());
+    staged.commit(Existing::replace);
+    if (args_.save_total_limit) rotate_checkpoints(args_.output_dir, *args_.save_total_limit, t_.state.best_model_checkpoint);
+    t_.tell(&TrainerCallback::on_save);
+  }
+
+  TrainOutput finish() {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    TrainerState& state = t_.state;
+    const auto steps = static_cast<double>(std::max<std::int64_t>(1, state.global_step - started_at_step_));
+    Metrics metrics = speed_metrics("train", seconds, plan_.samples, static_cast<double>(plan_.max_steps));
+    metrics["total_flos"] = state.total_flos;
+    metrics["train_loss"] = total_loss_ / steps;
+    if (!args_.skip_memory_metrics) metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
+    if (total_nonfinite_ + nonfinite_ > 0) metrics["nonfinite_losses"] = static_cast<double>(total_nonfinite_ + nonfinite_);
+    t_.log(metrics);
+    metrics["epoch"] = state.epoch;
+    if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) {
+      t_.model->load_weights(load_weights(state.best_model_checkpoint), state.best_model_checkpoint);
+      t_.notice(str("loaded the best model: ", state.best_model_checkpoint, " (", args_.metric_for_best_model, " ", *state.best_metric, ")"));
+    }
+    t_.tell(&TrainerCallback::on_train_end);
+    return {.global_step = state.global_step, .training_loss = total_loss_ / steps, .metrics = metrics};
+  }
+
+  Impl& t_;
+  const TrainingArguments& args_;
+  Loader<TensorDict> loader_;
+  Plan plan_;
+  ParameterNames parameters_;
+  std::vector<at::Tensor> trained_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::unique_ptr<LambdaLR> scheduler_;
+
+  Clock::time_point start_;
+  std::int64_t started_at_step_ = 0, last_logged_ = 0;
+  double window_loss_ = 0, window_items_ = 0;                 // of the open accumulation window
+  double logged_loss_ = 0, total_loss_ = 0;                   // of the steps since the last log; of all
+  std::int64_t finite_ = 0, nonfinite_ = 0, total_nonfinite_ = 0;  // steps since the last log; of all logged
+  double grad_norm_ = 0, learning_rate_ = 0;                  // of the last step
+};
+
+TrainOutput Trainer::train() { return Run(*impl_).train(); }
+
+}  // namespace hasten

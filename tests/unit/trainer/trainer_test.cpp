@@ -1,0 +1,341 @@
+#include "hasten/trainer/trainer.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/training_state.h"
+#include "hasten/data/column_dataset.h"
+#include "hasten/models/bert.h"
+#include "hasten/trainer/classification_data.h"
+
+using namespace hasten;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder of its own for each test, gone afterwards.
+struct Folder {
+  Folder() : path(fs::temp_directory_path() / str("hasten-trainer-", getpid(), "-", ++count)) { fs::remove_all(path); }
+  ~Folder() { fs::remove_all(path); }
+  fs::path path;
+  inline static int count = 0;
+};
+
+BertConfig tiny(double dropout = 0.1) {
+  return {.vocab_size = 60,
+          .hidden_size = 16,
+          .num_hidden_layers = 1,
+          .num_attention_heads = 2,
+          .intermediate_size = 32,
+          .hidden_dropout_prob = dropout,
+          .attention_probs_dropout_prob = dropout,
+          .max_position_embeddings = 16};
+}
+
+std::shared_ptr<PreTrainedModel> new_model(double dropout = 0.1) {
+  torch::manual_seed(7);
+  auto model = std::make_shared<BertForSequenceClassification>(tiny(dropout));
+  model->initialize();
+  return model;
+}
+
+ColumnDataset rows(std::int64_t count) {
+  torch::manual_seed(11);
+  const at::Tensor ids = at::randint(5, 60, {count, 12});
+  return ColumnDataset({{"input_ids", ids}, {"attention_mask", at::ones_like(ids)}, {"labels", ids.select(1, 0).gt(30).to(at::kLong)}});
+}
+
+TrainingArguments arguments(const Folder& folder) {
+  TrainingArguments args;
+  args.output_dir = folder.path.string();
+  args.per_device_train_batch_size = 4;
+  args.num_train_epochs = 3;
+  args.learning_rate = 1e-3;
+  args.logging_steps = 1;
+  args.save_strategy = SaveStrategy::no;
+  args.use_cpu = true;
+  return args;
+}
+
+std::vector<double> losses(const Trainer& trainer) {
+  std::vector<double> out;
+  for (const LogEntry& entry : trainer.state().log_history) {
+    if (entry.count("loss")) out.push_back(entry.at("loss"));
+  }
+  return out;
+}
+
+void check_equal(const PreTrainedModel& a, const PreTrainedModel& b) {
+  const TensorDict theirs = b.state_dict();
+  for (const auto& [name, tensor] : a.state_dict()) {
+    CAPTURE(name);
+    CHECK(at::equal(tensor, theirs.at(name)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("trainer: a run resumed at any step ends with the same bits as one that never stopped, dropout and shuffling included") {
+  for (const std::int64_t accumulation : {1, 2}) {
+    const Folder whole, parts;
+    TrainingArguments args = arguments(whole);
+    args.gradient_accumulation_steps = accumulation;
+    const auto straight = new_model();
+    Trainer reference(straight, args, {.train_dataset = TrainerDataset(rows(22))});
+    reference.train();
+
+    args.output_dir = parts.path.string();
+    args.save_strategy = SaveStrategy::steps;
+    args.save_steps = 1;
+    const auto first = new_model();
+    Trainer saver(first, args, {.train_dataset = TrainerDataset(rows(22))});
+    saver.train();
+    for (const std::int64_t step : {std::int64_t{1}, std::int64_t{4}, reference.state().global_step / 3, reference.state().global_step - 1}) {
+      CAPTURE(step);
+      args.resume_from_checkpoint = (parts.path / str("checkpoint-", step)).string();
+      args.save_strategy = SaveStrategy::no;
+      const auto resumed = new_model();
+      torch::manual_seed(99);  // what the generator did in between must not matter
+      Trainer trainer(resumed, args, {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
+      trainer.train();
+      check_equal(*resumed, *straight);
+      CHECK(losses(trainer) == losses(reference));
+    }
+  }
+}
+
+TEST_CASE("trainer: resuming with true takes the newest checkpoint, and a missing part of it is an error") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 5;
+  args.max_steps = 10;
+  Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(22))}).train();
+  CHECK(last_checkpoint(folder.path).filename() == "checkpoint-10");
+  args.resume_from_checkpoint = "true";
+  args.max_steps = 12;
+  Trainer resumed(new_model(), args, {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
+  CHECK(resumed.train().global_step == 12);
+  for (const char* file : {"optimizer.safetensors", "random_state.safetensors", "training_position.json", "model.safetensors"}) {
+    CAPTURE(file);
+    fs::remove(folder.path / "checkpoint-12" / file);
+    Trainer again(new_model(), args, {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
+    CHECK_THROWS_AS(again.train(), Error);
+    fs::copy_file(folder.path / "checkpoint-10" / file, folder.path / "checkpoint-12" / file);
+  }
+}
+
+TEST_CASE("trainer: a checkpoint of another optimizer, or without the optimizer's state, is not resumed from") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.save_strategy = SaveStrategy::steps;
+  args.max_steps = 2;
+  Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(22))}).train();
+  args.resume_from_checkpoint = "true";
+  args.max_steps = 4;
+  args.optim = OptimizerName::sgd;
+  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(22))}).train(), DataError);
+  args.optim = OptimizerName::adamw_torch_fused;
+  fs::remove(folder.path / "checkpoint-2/training_position.json");
+  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(22))}).train(), ConfigError);
+}
+
+TEST_CASE("trainer: an output folder with another run's checkpoints is refused unless resuming or overwriting") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.save_strategy = SaveStrategy::epoch;
+  args.num_train_epochs = 1;
+  fs::create_directories(folder.path);  // an existing empty one is fine
+  Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train();
+  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train(), ConfigError);
+  args.overwrite_output_dir = true;
+  Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train();
+  CHECK(checkpoints(folder.path).size() == 1);
+}
+
+TEST_CASE("trainer: rotation keeps the newest and the best checkpoint") {
+  const Folder folder;
+  for (const int step : {5, 10, 15, 20}) {
+    fs::create_directories(folder.path / str("checkpoint-", step));
+    std::ofstream(folder.path / str("checkpoint-", step) / "trainer_state.json") << "{}";
+  }
+  rotate_checkpoints(folder.path, 2, folder.path / "checkpoint-5");
+  std::vector<std::string> left;
+  for (const auto& path : checkpoints(folder.path)) left.push_back(path.filename().string());
+  CHECK(left == std::vector<std::string>{"checkpoint-5", "checkpoint-20"});
+  fs::create_directories(folder.path / "checkpoint-30");  // without its last file: not complete
+  CHECK(last_checkpoint(folder.path).filename() == "checkpoint-20");
+}
+
+TEST_CASE("trainer: the best model is kept and loaded at the end") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 3;
+  args.save_steps = 3;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_total_limit = 1;
+  args.load_best_model_at_end = true;
+  args.metric_for_best_model = "accuracy";
+  const auto model = new_model();
+  Trainer trainer(model, args, {.train_dataset = TrainerDataset(rows(32)), .eval_dataset = TrainerDataset(rows(16)),
+                                .compute_metrics = std::make_shared<Accuracy>(), .notice = [](const std::string&) {}});
+  trainer.train();
+  double best = 0;
+  for (const LogEntry& entry : trainer.state().log_history) {
+    if (entry.count("eval_accuracy")) best = std::max(best, entry.at("eval_accuracy"));
+  }
+  CHECK(*trainer.state().best_metric == best);
+  CHECK(fs::exists(trainer.state().best_model_checkpoint));
+  CHECK(trainer.evaluate().at("eval_accuracy") == doctest::Approx(best));
+}
+
+TEST_CASE("trainer: eval_strategy without evaluation data warns and trains") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = IntervalStrategy::steps;
+  args.num_train_epochs = 1;
+  std::string told;
+  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8)), .notice = [&](const std::string& line) { told += line; }});
+  CHECK(trainer.train().global_step == 2);
+  CHECK(told.find("no evaluation data") != std::string::npos);
+}
+
+TEST_CASE("trainer: losses that are not finite are counted and told, and stop the run where that is asked") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.num_train_epochs = 1;
+  const auto broken = [] {
+    const auto model = new_model();
+    const torch::NoGradGuard no_grad;
+    model->named_parameters()["classifier.bias"].fill_(NAN);
+    return model;
+  };
+  int told = 0;
+  Trainer trainer(broken(), args, {.train_dataset = TrainerDataset(rows(8)), .notice = [&](const std::string&) { ++told; }});
+  const TrainOutput out = trainer.train();
+  CHECK(out.metrics.at("nonfinite_losses") == 2);
+  CHECK(told == 2);
+  CHECK(trainer.state().log_history[0].at("nonfinite_losses") == 1);
+  args.stop_on_nonfinite_loss = true;
+  Trainer stopping(broken(), args, {.train_dataset = TrainerDataset(rows(8)), .notice = [](const std::string&) {}});
+  CHECK_THROWS_AS(stopping.train(), DivergedError);
+}
+
+TEST_CASE("trainer: a label outside the classes is named before it reaches the loss") {
+  const Folder folder;
+  ColumnDataset wrong = rows(8);
+  TensorDict columns = wrong.columns();
+  columns["labels"] = columns["labels"].clone().index_fill_(0, at::tensor({3}, at::kLong), 9);
+  Trainer trainer(new_model(), arguments(folder), {.train_dataset = TrainerDataset(ColumnDataset(columns))});
+  CHECK_THROWS_AS(trainer.train(), DataError);
+}
+
+TEST_CASE("trainer: missing pieces and an output that cannot be written are refused before the first step") {
+  const Folder folder;
+  CHECK_THROWS_AS(Trainer(nullptr, arguments(folder), {}), UsageError);
+  CHECK_THROWS_AS(Trainer(new_model(), arguments(folder), {}).train(), UsageError);
+  TrainingArguments args = arguments(folder);
+  std::ofstream(folder.path.string()) << "a file, not a folder";
+  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train(), IoError);
+}
+
+TEST_CASE("trainer: predict gives logits and labels of every row in order") {
+  const Folder folder;
+  const auto model = new_model();
+  Trainer trainer(model, arguments(folder), {.compute_metrics = std::make_shared<Accuracy>()});
+  const ColumnDataset data = rows(11);
+  const PredictionOutput out = trainer.predict(TrainerDataset(data));
+  CHECK(out.predictions.size(0) == 11);
+  CHECK(at::equal(out.label_ids, data.columns().at("labels")));
+  CHECK(out.metrics.count("test_accuracy") == 1);
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  CHECK((out.predictions - model->forward(data.columns()).logits).abs().max().item<double>() < 1e-5);
+}
+
+TEST_CASE("trainer: collecting hands all predictions to a function of yours, padded where rows are of unequal length") {
+  std::int64_t seen = 0;
+  const auto metric = collecting([&](const EvalPrediction& all) {
+    seen = all.predictions.size(0);
+    CHECK(all.label_ids.size(1) == 5);
+    CHECK(all.label_ids[0][4].item<std::int64_t>() == -100);
+    return Metrics{{"rows", static_cast<double>(seen)}};
+  });
+  metric->add(at::zeros({2, 3}), at::zeros({2, 3}, at::kLong));
+  metric->add(at::zeros({1, 5}), at::zeros({1, 5}, at::kLong));
+  CHECK(metric->compute().at("rows") == 3);
+}
+
+TEST_CASE("trainer: early stopping ends the run after evaluations without improvement") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.learning_rate = 0.0;
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.metric_for_best_model = "accuracy";
+  args.num_train_epochs = 9;
+  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8)), .eval_dataset = TrainerDataset(rows(8)),
+                                      .compute_metrics = std::make_shared<Accuracy>(), .callbacks = {std::make_shared<EarlyStoppingCallback>(2)}});
+  CHECK(trainer.train().global_step == 6);  // the first evaluation sets the mark, two more do not improve on it
+}
+
+TEST_CASE("trainer: result files have the peer's keys and layout") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8)), .eval_dataset = TrainerDataset(rows(8)),
+                                      .compute_metrics = std::make_shared<Accuracy>()});
+  const TrainOutput out = trainer.train();
+  trainer.save_model();
+  trainer.save_metrics("train", out.metrics);
+  trainer.save_metrics("eval", trainer.evaluate());
+  trainer.save_state();
+  const auto keys = [](const fs::path& file) {
+    std::vector<std::string> names;
+    const auto json = nlohmann::json::parse(read_file(file));
+    for (const auto& [key, value] : json.items()) names.push_back(key);
+    return names;
+  };
+  const fs::path peer = HASTEN_TEST_DATA "/oracle/data/formats";
+  for (const char* file : {"train_results.json", "eval_results.json", "trainer_state.json"}) {
+    CAPTURE(file);
+    CHECK(keys(folder.path / file) == keys(peer / file));
+  }
+  CHECK(read_file(folder.path / "train_results.json").substr(0, 7) == "{\n    \"");
+  CHECK(load_model(folder.path.string(), {}).report.missing.empty());
+  const TrainerState again = TrainerState::from_file(folder.path / "trainer_state.json");
+  CHECK(again.to_json() == read_file(folder.path / "trainer_state.json"));
+}
+
+TEST_CASE("trainer: text files become rows, with the labels' names in the model's configuration") {
+  const Folder folder;
+  fs::create_directories(folder.path);
+  const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder.path / name) << text; };
+  write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nred\ngreen\nblue\n");
+  BertConfig config = tiny(0);
+  config.vocab_size = 8;
+  write("config.json", config.to_json());
+  BertForSequenceClassification model(config);
+  model.initialize();
+  model.save_pretrained(folder.path);
+  write("train.tsv", "text\tlabel\nred green\tapple\nblue\tsky\nred\tapple\n");
+  write("eval.tsv", "text\tlabel\nblue blue\tsky\n");
+  TrainOptions options{.model = folder.path.string(), .data = (folder.path / "train.tsv").string(), .eval_data = (folder.path / "eval.tsv").string()};
+  const ClassificationFiles files(options);
+  const LoadedModel loaded = load_model(options.model, files.model_options());
+  CHECK(nlohmann::json::parse(loaded.model->config_json())["id2label"]["1"] == "sky");
+  auto loader = files.train(*loaded.model).loader({.batch_size = 3});
+  const TensorDict batch = *loader.begin();
+  CHECK(at::equal(batch.at("input_ids"), at::tensor({2, 5, 6, 3, 2, 7, 3, 0, 2, 5, 3, 0}, at::kLong).view({3, 4})));
+  CHECK(at::equal(batch.at("labels"), at::tensor({0, 1, 0}, at::kLong)));
+  write("eval.tsv", "text\tlabel\nblue\tsea\n");
+  const ClassificationFiles wrong(options);
+  CHECK_THROWS_AS(wrong.eval(*loaded.model), DataError);
+}
