@@ -5,7 +5,11 @@
 #include <cstdio>
 #include <string>
 
+#include <new>
+
 #include "commands.h"
+#include <c10/util/Exception.h>
+
 #include "hasten/base/error.h"
 
 int main(int argc, char** argv) {
@@ -20,6 +24,12 @@ int main(int argc, char** argv) {
   } catch (const hasten::Error& error) {
     std::fprintf(stderr, "\nhasten %s: error[%s]: %s\n", word.c_str(), error.code().c_str(), error.what());
     code = error.exit_code();
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "\nhasten %s: error: %s\n", word.c_str(), error.what_without_backtrace());
+    code = 1;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "\nhasten %s: error: memory ran out before training began. Hint: a smaller model or data set\n", word.c_str());
+    code = 5;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "\nhasten %s: error: %s\n", word.c_str(), error.what());
     code = 1;

@@ -6,8 +6,6 @@
 #   2. CMAKE_PREFIX_PATH          each entry, and what python's torch.utils.cmake_prefix_path gives (.../torch/share/cmake)
 #   3. the torch of the active Python (python3 on PATH)
 #   4. the wheel that ./dev keeps in the user's cache
-include_guard(GLOBAL)
-
 function(hasten_is_libtorch folder result)
   if(EXISTS "${folder}/include/ATen/ATen.h" AND EXISTS "${folder}/lib/libtorch_cpu.so")
     set(${result} TRUE PARENT_SCOPE)
@@ -70,6 +68,10 @@ if(HASTEN_LIBTORCH_VERSION VERSION_LESS 2.11)
 endif()
 message(STATUS "LibTorch ${HASTEN_LIBTORCH_VERSION}: ${HASTEN_LIBTORCH_FOUND}")
 
+# Imported targets belong to a directory: each find_package(hasten) makes its own.
+if(TARGET hasten::torch)
+  return()
+endif()
 add_library(hasten::c10 SHARED IMPORTED)
 set_target_properties(hasten::c10 PROPERTIES IMPORTED_LOCATION "${HASTEN_LIBTORCH_FOUND}/lib/libc10.so")
 add_library(hasten::torch_cpu SHARED IMPORTED)

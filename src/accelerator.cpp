@@ -46,10 +46,6 @@ void Accelerator::print(const std::string& line) const {
   if (is_local_main_process()) std::cout << line << std::endl;
 }
 
-void Accelerator::release_cached_memory() const {
-  if (device().is_cuda()) torch::cuda::synchronize();
-}
-
 void set_seed(std::int64_t seed) { torch::manual_seed(static_cast<std::uint64_t>(seed)); }
 
 }  // namespace hasten

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 HASTEN_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-HASTEN_CACHE=${HASTEN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hasten}
+HASTEN_CACHE=${HASTEN_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hasten}
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 die() { printf 'hasten: %s\n' "$*" >&2; exit 1; }

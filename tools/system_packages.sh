@@ -7,7 +7,7 @@ command -v dpkg-query >/dev/null || { say "not a Debian-like system: install the
 if [ $# -gt 0 ]; then wanted=$*; else wanted=$(sed '/^#/d' "$HASTEN_ROOT/tools/packages.txt"); fi
 missing=()
 for package in $wanted; do
-  dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
@@ -21,4 +21,4 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 say "installing ${#missing[@]} system packages: ${missing[*]}"
 "${as_root[@]}" apt-get update -qq
-DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -82,7 +82,8 @@ class Accelerator {
   template <class... Models>
   Accumulate accumulate(const Models&... models) {
     std::vector<at::Tensor> parameters;
-    (detail::append_parameters(parameters, models), ...);
+    // A window of one divides nothing: no need to know the parameters.
+    if (step_->accumulation_steps > 1) (detail::append_parameters(parameters, models), ...);
     return Accumulate(step_, {static_cast<void*>(&*models.unwrap())...}, parameters);
   }
   // Whether this micro-batch closes its window.
@@ -96,7 +97,10 @@ class Accelerator {
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
   // The Accelerator's precision for code outside a prepared model.
-  AutocastGuard autocast() const { return AutocastGuard(options_.mixed_precision, device().type()); }
+  AutocastGuard autocast() const {
+    ++step_->forwards;
+    return AutocastGuard(options_.mixed_precision, device().type());
+  }
   Precision mixed_precision() const { return options_.mixed_precision; }
 
   const ProcessState& process() const { return step_->process; }
@@ -117,17 +121,15 @@ class Accelerator {
 
   // Chrome trace of what runs until the end of the block.
   Profile profile(const std::filesystem::path& trace) const { return Profile(trace); }
-  // Lets go of these handles and of cached device memory: `accelerator.free_memory(model, optimizer);`. What else
-  // refers to an object keeps it alive.
+  // Lets go of these handles and of accumulation windows: `accelerator.free_memory(model, optimizer);`. What else refers to
+  // an object keeps it alive.
   template <class... Handles>
   void free_memory(Handles&... handles) {
-    ((handles.reset()), ...);
-    release_cached_memory();
+    (handles.reset(), ...);
+    step_->forget();
   }
 
  private:
-  void release_cached_memory() const;
-
   AcceleratorOptions options_;
   Group group_ = Group::single();
   std::shared_ptr<Step> step_;

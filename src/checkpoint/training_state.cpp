@@ -77,10 +77,12 @@ void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames&
   }
 }
 
+std::size_t gpus() { return torch::cuda::is_available() ? static_cast<std::size_t>(torch::cuda::device_count()) : 0; }
+
 // LibTorch's own form of a generator's state, as bytes.
 TensorDict random_state() {
   TensorDict out = {{"cpu", at::detail::getDefaultCPUGenerator().get_state()}};
-  for (std::size_t i = 0; torch::cuda::is_available() && i < torch::cuda::device_count(); ++i) {
+  for (std::size_t i = 0; i < gpus(); ++i) {
     out[str("cuda.", i)] = at::globalContext().defaultGenerator(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i))).get_state();
   }
   return out;
@@ -89,7 +91,7 @@ TensorDict random_state() {
 void restore_random(const TensorDict& tensors) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(take(tensors, "cpu").clone());
-  for (std::size_t i = 0; torch::cuda::is_available() && i < torch::cuda::device_count(); ++i) {
+  for (std::size_t i = 0; i < gpus(); ++i) {
     at::Generator device = at::globalContext().defaultGenerator(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i)));
     device.set_state(take(tensors, str("cuda.", i)).clone());
   }
@@ -164,8 +166,9 @@ void rotate_checkpoints(const fs::path& output_dir, std::int64_t limit, const fs
   std::int64_t excess = static_cast<std::int64_t>(found.size()) - limit;
   for (const fs::path& folder : found) {
     if (excess <= 0) return;
-    if (folder == newest || folder == keep) continue;
-    fs::remove_all(folder);
+    std::error_code error;
+    if (folder == newest || folder == keep || fs::equivalent(folder, keep, error)) continue;
+    fs::remove_all(folder, error);  // one that cannot be deleted is no reason to end a run
     --excess;
   }
 }

@@ -166,14 +166,14 @@ ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
   std::string problem = config_.problem_type;
   if (problem.empty()) {
     problem = config_.num_labels == 1         ? "regression"
-              : labels.scalar_type() == at::kLong ? "single_label_classification"
-                                              : "multi_label_classification";
+              : labels.is_floating_point() ? "multi_label_classification"
+                                           : "single_label_classification";
   }
   if (problem == "single_label_classification") {
     out.loss = cross_entropy(out.logits.to(at::kFloat), labels);
   } else if (problem == "regression") {
     const at::Tensor predicted = config_.num_labels == 1 ? out.logits.squeeze(-1) : out.logits;
-    out.loss = at::mse_loss(predicted.to(at::kFloat), labels.to(at::kFloat).view(predicted.sizes()));
+    out.loss = at::mse_loss(predicted.to(at::kFloat), labels.to(at::kFloat).reshape(predicted.sizes()));
   } else {
     out.loss = at::binary_cross_entropy_with_logits(out.logits.to(at::kFloat), labels.to(at::kFloat));
   }

@@ -116,6 +116,7 @@ BertConfig BertConfig::from_json(const std::string& text, const std::string& whe
   reader.read("type_vocab_size", config.type_vocab_size);
   reader.read("initializer_range", config.initializer_range);
   reader.read("layer_norm_eps", config.layer_norm_eps);
+  if (object.contains("pad_token_id") && object.at("pad_token_id").is_null()) config.pad_token_id = -1;
   reader.read("pad_token_id", config.pad_token_id);
   reader.read("classifier_dropout", config.classifier_dropout);
   reader.read("num_labels", config.num_labels);
@@ -145,6 +146,9 @@ std::optional<BertConfig> BertConfig::by_name(const std::string& name) {
 std::string BertConfig::to_json() const {
   Json object = Json::parse(other_keys);
   object["model_type"] = "bert";
+  // What is written are float weights, whatever the source file held; transformers loads by this key.
+  object.erase("torch_dtype");
+  object["dtype"] = "float32";
   object["vocab_size"] = vocab_size;
   object["hidden_size"] = hidden_size;
   object["num_hidden_layers"] = num_hidden_layers;
@@ -157,7 +161,7 @@ std::string BertConfig::to_json() const {
   object["type_vocab_size"] = type_vocab_size;
   object["initializer_range"] = initializer_range;
   object["layer_norm_eps"] = layer_norm_eps;
-  object["pad_token_id"] = pad_token_id;
+  object["pad_token_id"] = pad_token_id < 0 ? Json() : Json(pad_token_id);
   object["classifier_dropout"] = classifier_dropout ? Json(*classifier_dropout) : Json();
   object["tie_word_embeddings"] = tie_word_embeddings;
   object["architectures"] = architectures;

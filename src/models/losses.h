@@ -25,8 +25,9 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
 }
 
 // Mean over the labels that are not -100; logits [..., classes], labels [...].
-inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
+inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& given) {
   const std::int64_t classes = logits.size(-1);
+  const at::Tensor labels = given.to(at::kLong);
   check_labels(labels, classes);
   return at::cross_entropy_loss(logits.reshape({-1, classes}), labels.reshape({-1}), {}, at::Reduction::Mean, kIgnoredLabel);
 }

@@ -130,6 +130,8 @@ KeyMask::KeyMask(const Tensor& attention_mask) {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask, std::int64_t heads, double p, bool training) {
   TORCH_CHECK(q.dim() == 3 && q.sizes() == k.sizes() && q.sizes() == v.sizes() && q.size(2) % heads == 0, "attention: got q ", q.sizes(),
               ", k ", k.sizes(), ", v ", v.sizes(), " for ", heads, " heads");
+  TORCH_CHECK(!mask.additive().defined() || mask.additive().sizes() == q.sizes().slice(0, 2), "attention: got a mask of ",
+              mask.additive().sizes(), " for q ", q.sizes());
   if (!is_fused(q)) return reference_attention(q, k, v, mask.additive(), heads, training ? p : 0);
   return Attention::apply(q.contiguous(), k.contiguous(), v.contiguous(), defined(mask.additive()), heads,
                           decisions(p, training));

@@ -75,7 +75,9 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 
 Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& gamma, const Tensor& beta,
                         double epsilon, double p, bool training) {
-  TORCH_CHECK(x.dim() >= 1 && x.sizes() == residual.sizes() && bias.dim() == 1 && bias.size(0) == x.size(-1), "dropout_add_norm: got x ",
+  TORCH_CHECK(x.dim() >= 1 && x.sizes() == residual.sizes() && bias.dim() == 1 && bias.size(0) == x.size(-1) && gamma.sizes() == bias.sizes() &&
+                  beta.sizes() == bias.sizes(),
+              "dropout_add_norm: got x ",
               x.sizes(), ", residual ", residual.sizes(), " and bias ", bias.sizes());
   if (!is_fused(x) || gamma.scalar_type() != at::kFloat || bias.scalar_type() != at::kFloat) {
     return at::layer_norm(at::dropout(x + bias, p, training) + residual, {x.size(-1)}, gamma, beta, epsilon);

@@ -142,12 +142,14 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
     const Tensor of_type = type_ids.defined() ? at::embedding(type, type_ids) : type.select(0, 0);
     return at::embedding(word, ids, padding_id, false, sparse) + of_type + at_position;
   }
-  check_ids(ids, word.size(0), "input_ids");
-  if (position_ids.defined()) check_ids(position_ids, position.size(0), "position_ids");
-  if (type_ids.defined()) check_ids(type_ids, type.size(0), "token_type_ids");
-  const auto flat = [](const Tensor& x) { return x.defined() ? std::make_optional(x.contiguous()) : std::nullopt; };
-  return EmbeddingSum::apply(word.contiguous(), position.contiguous(), type.contiguous(), ids.contiguous(), flat(position_ids), flat(type_ids),
-                             padding_id, sparse);
+  // One row of positions may stand for all rows of the batch.
+  const auto like_ids = [&](const Tensor& x) { return x.defined() ? x.to(at::kLong).expand_as(ids).contiguous() : x; };
+  const Tensor rows = ids.contiguous(), positions = like_ids(position_ids), types = like_ids(type_ids);
+  check_ids(rows, word.size(0), "input_ids");
+  if (positions.defined()) check_ids(positions, position.size(0), "position_ids");
+  if (types.defined()) check_ids(types, type.size(0), "token_type_ids");
+  return EmbeddingSum::apply(word.contiguous(), position.contiguous(), type.contiguous(), rows, defined(positions), defined(types), padding_id,
+                             sparse);
 }
 
 }  // namespace hasten::ops

@@ -1,11 +1,10 @@
 #include "hasten/optim/adamw.h"
 
 #include <ATen/Parallel.h>
+#include <sys/mman.h>
 #include <torch/torch.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <new>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -19,10 +18,13 @@ using Options = torch::optim::AdamWOptions;
 
 // Zeros from the system: memory that nobody writes to is never given a page.
 at::Tensor untouched_zeros(const at::Tensor& like) {
-  if (!like.device().is_cpu()) return at::zeros_like(like, at::MemoryFormat::Contiguous);
-  void* memory = std::calloc(std::max<std::int64_t>(like.numel(), 1), sizeof(float));
-  if (memory == nullptr) throw std::bad_alloc();
-  return at::from_blob(memory, like.sizes(), [](void* p) { std::free(p); }, like.options().requires_grad(false));
+  const std::size_t bytes = static_cast<std::size_t>(like.numel()) * sizeof(float);
+  if (!like.device().is_cpu() || bytes < (1 << 20)) return at::zeros_like(like, at::MemoryFormat::Contiguous);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw MemoryError("optim.out-of-memory", {.what = "the moments of AdamW", .got = str("no room for ", human_bytes(static_cast<std::int64_t>(bytes)))});
+  }
+  return at::from_blob(memory, like.sizes(), [bytes](void* p) { munmap(p, bytes); }, like.options().requires_grad(false));
 }
 
 // A stretch of one parameter for one call of the kernel. gradient is null where it is all zeros.
@@ -34,6 +36,11 @@ struct Stretch {
 };
 
 constexpr std::int64_t kStretch = 1 << 16;
+
+// Rows that no gradient has reached: their moments stay untouched.
+Stretch decay_only(const Stretch& table, std::int64_t at, std::int64_t count) {
+  return {.parameter = table.parameter + at, .exp_avg = nullptr, .exp_avg_sq = nullptr, .gradient = nullptr, .count = count, .options = table.options};
+}
 
 void add_stretches(std::vector<Stretch>& out, Stretch whole) {
   for (std::int64_t at = 0; at < whole.count; at += kStretch) {
@@ -74,11 +81,15 @@ ops::AdamW kernel_options(const Options& options, std::int64_t step, double scal
 
 // Which rows of a table have ever had a gradient, in blocks of some 16 KiB: a block is worked on as a whole.
 struct AdamW::TouchedRows {
+  const void* moments;  // whose rows these are: others came from a checkpoint
   std::int64_t rows, columns, block;
   std::vector<char> touched;  // a block each
 
   TouchedRows(const at::Tensor& parameter, const State& state)
-      : rows(parameter.size(0)), columns(parameter.numel() / std::max<std::int64_t>(rows, 1)), block(std::max<std::int64_t>(1, 4096 / columns)) {
+      : moments(state.exp_avg().const_data_ptr()),
+        rows(parameter.size(0)),
+        columns(parameter.numel() / std::max<std::int64_t>(rows, 1)),
+        block(std::max<std::int64_t>(1, 4096 / columns)) {
     touched.assign((rows + block - 1) / block, 0);
     if (state.step() == 0) return;
     // Moments from a checkpoint or from earlier dense gradients: a block counts if it holds any number but 0.
@@ -99,7 +110,10 @@ struct AdamW::TouchedRows {
     std::int64_t next = 0;
     for (std::size_t b = 0; b < touched.size(); ++b) {
       const std::int64_t begin = static_cast<std::int64_t>(b) * block, end = std::min(begin + block, rows);
-      if (!touched[b] && !decays) continue;
+      if (!touched[b]) {
+        if (decays) out.push_back(decay_only(table, begin * columns, (end - begin) * columns));
+        continue;
+      }
       std::int64_t at = begin;
       while (at < end) {
         const bool has_gradient = next < used && row[next] == at;
@@ -164,7 +178,7 @@ void AdamW::step_cpu(torch::optim::OptimizerParamGroup& group) {
     State& state = state_of(*this, parameter);
     const bool sparse = parameter.grad().is_sparse();
     auto& rows = touched_[parameter.unsafeGetTensorImpl()];
-    if (sparse && !rows) rows = std::make_unique<TouchedRows>(parameter, state);
+    if (sparse && (!rows || rows->moments != state.exp_avg().const_data_ptr())) rows = std::make_unique<TouchedRows>(parameter, state);
     if (!sparse && rows) rows.reset();  // a dense gradient reaches every row
     state.step(state.step() + 1);
     const auto at_step = by_step.try_emplace(state.step(), kernel_options(options, state.step(), gradient_scale_)).first;
@@ -182,6 +196,11 @@ void AdamW::step_cpu(torch::optim::OptimizerParamGroup& group) {
   at::parallel_for(0, static_cast<std::int64_t>(work.size()), 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
       const Stretch& part = work[i];
+      if (part.exp_avg == nullptr) {
+        const auto decay = static_cast<float>(1.0 - part.options->learning_rate * part.options->weight_decay);
+        for (std::int64_t at = 0; at < part.count; ++at) part.parameter[at] *= decay;
+        continue;
+      }
       kernel(part.parameter, part.gradient, part.exp_avg, part.exp_avg_sq, *part.options, part.count);
     }
   });

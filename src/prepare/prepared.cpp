@@ -15,7 +15,10 @@ void PreparedOptimizer::step() {
 }
 
 void PreparedOptimizer::zero_grad(bool set_to_none) {
-  if (step_->window_is_open()) return;
+  for (const auto& group : optimizer_->param_groups()) {
+    // One parameter tells for its group: windows hold whole models.
+    if (!group.params().empty() && step_->window_is_open({group.params().front()})) return;
+  }
   optimizer_->zero_grad(set_to_none);
 }
 

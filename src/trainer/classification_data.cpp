@@ -64,6 +64,7 @@ struct ClassificationFiles::Impl {
     for (const Encoding& row : rows) tokens.push_back(row);
     tokens.set_labels(at::tensor(table.classes(options.label_column, labels).ids, at::kLong));
     check_ids(tokens, model.vocab_size());
+    check_labels(tokens, model.num_labels());
     return TrainerDataset(std::move(tokens), DataCollatorWithPadding{.pad_token_id = tokenizer->pad_id()});
   }
 

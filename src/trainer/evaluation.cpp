@@ -5,13 +5,15 @@
 namespace hasten {
 
 void Accuracy::add(const at::Tensor& logits, const at::Tensor& labels) {
+  if (labels.is_floating_point() || logits.size(-1) == 1) return;  // a regression has no hits
   const at::Tensor counted = labels.ne(-100);
   right_ += (logits.argmax(-1).eq(labels) & counted).sum().item<std::int64_t>();
   total_ += counted.sum().item<std::int64_t>();
 }
 
 Metrics Accuracy::compute() const {
-  return {{"accuracy", total_ == 0 ? 0.0 : static_cast<double>(right_) / static_cast<double>(total_)}};
+  if (total_ == 0) return {};
+  return {{"accuracy", static_cast<double>(right_) / static_cast<double>(total_)}};
 }
 
 at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors) {

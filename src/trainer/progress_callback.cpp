@@ -11,7 +11,7 @@ namespace {
 std::string log_line(const Metrics& logs) {
   std::vector<std::string> parts;
   for (const auto& [key, value] : logs) {
-    if (key != "total_flos") parts.push_back("'" + key + "': " + significant(value, 4));
+    if (key != "total_flos") parts.push_back(str('\'', key, "': ", significant(value, 4)));
   }
   return "{" + join(parts, ", ") + "}";
 }

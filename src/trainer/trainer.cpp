@@ -102,12 +102,17 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
   return each.masked_fill(counted.logical_not(), 0).sum() / counted.sum();
 }
 
-double Trainer::Impl::evaluation_loop(const TrainerDataset& dataset, const std::function<void(const ModelOutput&, const at::Tensor&)>& each) {
+std::optional<double> Trainer::Impl::evaluation_loop(const TrainerDataset& dataset, const std::function<void(const ModelOutput&, const at::Tensor&)>& each) {
   auto loader = dataset.loader(loader_options(args.per_device_eval_batch_size));
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;
   const Precision precision = args.bf16 || args.bf16_full_eval ? Precision::bf16 : Precision::no;
+  struct Restore {
+    PreTrainedModel& model;
+    bool training;
+    ~Restore() { model.train(training); }
+  } const restore{*model, was_training};
   double loss = 0, rows = 0;
   for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), loader.size());
   try {
@@ -125,12 +130,10 @@ double Trainer::Impl::evaluation_loop(const TrainerDataset& dataset, const std::
       tell(&TrainerCallback::on_prediction_step);
     }
   } catch (const c10::Error& error) {
-    model->train(was_training);
     if (is_out_of_memory(error)) explain_out_of_memory(error.what_without_backtrace(), args, "an evaluation batch");
     throw;
   }
-  model->train(was_training);
-  return rows > 0 ? loss / rows : std::nan("");
+  return rows > 0 ? std::make_optional(loss / rows) : std::nullopt;
 }
 
 Metrics Trainer::Impl::evaluate(const TrainerDataset& dataset, const std::string& prefix) {
@@ -138,12 +141,12 @@ Metrics Trainer::Impl::evaluate(const TrainerDataset& dataset, const std::string
   const auto start = Clock::now();
   if (parts.compute_metrics) parts.compute_metrics->reset();
   std::int64_t batches = 0;
-  const double loss = evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& labels) {
+  const std::optional<double> loss = evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& labels) {
     ++batches;
     if (parts.compute_metrics && labels.defined() && !args.prediction_loss_only) parts.compute_metrics->add(out.logits.detach(), labels);
   });
   Metrics metrics;
-  if (!std::isnan(loss)) metrics[prefix + "_loss"] = loss;
+  if (loss) metrics[prefix + "_loss"] = *loss;
   if (parts.compute_metrics && !args.prediction_loss_only) {
     for (const auto& [name, value] : parts.compute_metrics->compute()) metrics[starts_with(name, prefix + "_") ? name : prefix + "_" + name] = value;
   }
@@ -178,16 +181,17 @@ Metrics Trainer::evaluate(const std::string& prefix) { return impl_->evaluate(im
 Metrics Trainer::evaluate(const TrainerDataset& dataset, const std::string& prefix) { return impl_->evaluate(dataset, prefix); }
 
 PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::string& prefix) {
+  if (!dataset) throw UsageError("trainer.no-eval-data", {.what = "predict()", .got = "no data", .hint = "pass a data set"});
   const auto start = Clock::now();
   std::vector<at::Tensor> logits, labels;
   std::int64_t batches = 0;
-  const double loss = impl_->evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& of_batch) {
+  const std::optional<double> loss = impl_->evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& of_batch) {
     ++batches;
     logits.push_back(out.logits.to(at::kCPU));
     if (of_batch.defined()) labels.push_back(of_batch.to(at::kCPU));
   });
   PredictionOutput out{.predictions = concatenate_padded(logits), .label_ids = concatenate_padded(labels), .metrics = {}};
-  if (!std::isnan(loss)) out.metrics[prefix + "_loss"] = loss;
+  if (loss) out.metrics[prefix + "_loss"] = *loss;
   if (impl_->parts.compute_metrics && out.label_ids.defined()) {
     impl_->parts.compute_metrics->reset();
     impl_->parts.compute_metrics->add(out.predictions, out.label_ids);

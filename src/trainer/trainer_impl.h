@@ -14,8 +14,8 @@ struct Trainer::Impl {
 
   Metrics evaluate(const TrainerDataset& dataset, const std::string& prefix);
   // Runs the model over the data; `each` gets every batch's output and labels (undefined: none). Gives the mean loss over
-  // the rows that have labels, NaN without.
-  double evaluation_loop(const TrainerDataset& dataset, const std::function<void(const ModelOutput&, const at::Tensor&)>& each);
+  // the rows that have labels, nothing without.
+  std::optional<double> evaluation_loop(const TrainerDataset& dataset, const std::function<void(const ModelOutput&, const at::Tensor&)>& each);
   // The model's loss, or label smoothing in its place.
   at::Tensor loss_of(const ModelOutput& out, const TensorDict& batch) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;

@@ -112,8 +112,12 @@ class Trainer::Run {
     t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr && args_.gradient_accumulation_steps == 1);
   }
 
+  // Other optimizers do not take sparse gradients.
+  ~Run() { t_.model->set_sparse_gradients(false); }
+
   TrainOutput train() {
     check_output();
+    if (args_.eval_strategy != IntervalStrategy::no) (void)t_.parts.eval_dataset.loader(t_.loader_options(args_.per_device_eval_batch_size));
     TrainerState& state = t_.state;
     state = TrainerState{};
     t_.control = TrainerControl{};
@@ -125,12 +129,14 @@ class Trainer::Run {
     state.save_steps = static_cast<double>(plan_.save_steps);
     state.train_batch_size = args_.per_device_train_batch_size;
 
+    optimizer_->zero_grad();
+    t_.accelerator.free_memory();  // no window of a run that broke off
     start_ = Clock::now();
     started_at_step_ = last_logged_ = state.global_step;
     t_.model->train();
     t_.tell(&TrainerCallback::on_train_begin);
     if (args_.eval_on_start && t_.parts.eval_dataset) t_.evaluate(t_.parts.eval_dataset, "eval");
-    while (state.global_step < plan_.max_steps && !t_.control.should_training_stop) epoch();
+    while (state.global_step < plan_.max_steps && !t_.control.should_training_stop && loader_.epoch() < plan_.epochs) epoch();
     return finish();
   }
 
@@ -149,13 +155,13 @@ class Trainer::Run {
 
   void check_output() const {
     const fs::path folder = args_.output_dir;
+    check_writable_directory(folder);
     if (!args_.resume_from_checkpoint.empty()) return;
     if (!args_.overwrite_output_dir && !checkpoints(folder).empty()) {
       throw ConfigError("trainer.output-in-use",
                         {.what = "output_dir " + folder.string(), .got = "the checkpoints of another run", .expected = "an empty or new folder",
                          .hint = "resume with --resume_from_checkpoint true, choose another folder, or start over with --overwrite_output_dir"});
     }
-    check_writable_directory(folder);
     if (args_.overwrite_output_dir) {
       for (const fs::path& old : checkpoints(folder)) fs::remove_all(old);
     }
@@ -174,10 +180,24 @@ class Trainer::Run {
                                                       .hint = "one saved with save_only_model, or by the peer, serves as --model for a new run"});
     }
     TrainerState before = TrainerState::from_file(folder / "trainer_state.json");
-    t_.model->load_weights(load_weights(folder), folder.string());
+    const LoadReport report = t_.model->load_weights(load_weights(folder), folder.string());
+    if (!report.missing.empty()) {
+      throw DataError("trainer.incomplete-weights", {.what = folder.string(), .got = "no tensor " + report.missing.front(), .expected = "every weight of the model"});
+    }
+    if (before.train_batch_size != args_.per_device_train_batch_size && !args_.ignore_data_skip) {
+      throw ConfigError("trainer.batch-size-changed",
+                        {.what = "resuming from " + folder.string(), .got = str("per_device_train_batch_size ", args_.per_device_train_batch_size),
+                         .expected = str(before.train_batch_size, ", which the place in the data was counted in"),
+                         .hint = "keep it, or start an epoch anew with --ignore_data_skip"});
+    }
     const TrainingPosition position = load_training_state(folder, *optimizer_, parameters_);
     scheduler_->set_last_step(position.scheduler_step);
-    if (!args_.ignore_data_skip) loader_.load_state(position.loader);
+    const std::int64_t epochs_done = before.global_step / plan_.steps_per_epoch;
+    loader_.load_state(args_.ignore_data_skip ? LoaderState{.seed = position.loader.seed, .epoch = epochs_done, .batch = 0} : position.loader);
+    if (!before.best_model_checkpoint.empty() && !fs::is_directory(before.best_model_checkpoint)) {
+      t_.notice("the best checkpoint so far is gone: " + before.best_model_checkpoint);
+      before.best_model_checkpoint.clear();
+    }
     for (const auto& callback : t_.parts.callbacks) {
       const auto found = before.callbacks.find(callback->name());
       if (found != before.callbacks.end()) callback->restore(found->second);
@@ -189,12 +209,14 @@ class Trainer::Run {
   // From where the loader stands to the end of its epoch.
   void epoch() {
     t_.control.should_epoch_stop = false;
+    const std::int64_t number = loader_.epoch();
     t_.tell(&TrainerCallback::on_epoch_begin);
     auto [model, batches] = t_.accelerator.prepare(t_.model, loader_);
     for (TensorDict& batch : batches) {
       micro_batch(model, batch);
       if (t_.control.should_training_stop || t_.control.should_epoch_stop) break;
     }
+    if (t_.control.should_epoch_stop) loader_.set_epoch(number + 1);
     t_.tell(&TrainerCallback::on_epoch_end);
     // Also where max_steps ended the epoch early: what was learnt is logged, scored and saved.
     if (args_.logging_strategy == IntervalStrategy::epoch) t_.control.should_log = true;
@@ -205,9 +227,9 @@ class Trainer::Run {
 
   template <class Model>
   void micro_batch(Model& model, TensorDict& batch) {
-    try {
+    within_memory(str("training step ", t_.state.global_step + 1), [&] {
       const auto guard = t_.accelerator.accumulate(model);
-      if (window_items_ == 0) t_.tell(&TrainerCallback::on_step_begin);
+      if (window_batches_++ == 0) t_.tell(&TrainerCallback::on_step_begin);
       const double items = count_items(batch);
       const ModelOutput out = model(batch);
       const at::Tensor loss = t_.loss_of(out, batch);
@@ -215,27 +237,26 @@ class Trainer::Run {
         throw UsageError("trainer.no-loss", {.what = "training", .got = "a batch without labels", .expected = "labels", .hint = "name the label column (--label_column)"});
       }
       t_.accelerator.backward(loss, items);
-      window_loss_ += loss.template item<double>() * items;
+      if (items > 0) window_loss_ += loss.template item<double>() * items;
       window_items_ += items;
-    } catch (const c10::Error& error) {
-      if (is_out_of_memory(error)) explain_out_of_memory(error.what_without_backtrace(), args_, str("training step ", t_.state.global_step + 1));
-      throw;
-    } catch (const std::bad_alloc& error) {
-      explain_out_of_memory(error.what(), args_, str("training step ", t_.state.global_step + 1));
-    }
+    });
     t_.state.total_flos += flos_of(batch, parameters_);
     t_.state.num_input_tokens_seen += tokens_of(batch, args_.include_num_input_tokens_seen);
-    t_.accelerator.sync_gradients() ? optimizer_step() : t_.tell(&TrainerCallback::on_substep_end);
+    if (!t_.accelerator.sync_gradients()) return t_.tell(&TrainerCallback::on_substep_end);
+    optimizer_step();
+    flow();
+    log_evaluate_save();
   }
 
   void optimizer_step() {
     const double loss = window_items_ > 0 ? window_loss_ / window_items_ : 0;
     window_loss_ = window_items_ = 0;
+    window_batches_ = 0;
     t_.tell(&TrainerCallback::on_pre_optimizer_step);
     grad_norm_ = gradient_norm(trained_);
     if (args_.max_grad_norm > 0) clip(clip_factor(grad_norm_, args_.max_grad_norm));
     learning_rate_ = scheduler_->get_last_lr()[0];
-    optimizer_->step();
+    within_memory(str("the optimizer's step ", t_.state.global_step + 1), [&] { optimizer_->step(); });
     t_.accelerator.stepped();
     t_.tell(&TrainerCallback::on_optimizer_step);
     scheduler_->step();
@@ -244,8 +265,19 @@ class Trainer::Run {
     t_.state.epoch = epochs_seen();
     count_loss(loss);
     t_.tell(&TrainerCallback::on_step_end, loss);
-    flow();
-    log_evaluate_save();
+  }
+
+  // Memory that runs out inside is explained.
+  template <class Body>
+  void within_memory(const std::string& during, Body body) const {
+    try {
+      body();
+    } catch (const c10::Error& error) {
+      if (is_out_of_memory(error)) explain_out_of_memory(error.what_without_backtrace(), args_, during);
+      throw;
+    } catch (const std::bad_alloc& error) {
+      explain_out_of_memory(error.what(), args_, during);
+    }
   }
 
   // Clipping is folded into the optimizer where it can be: no pass over the gradients of its own.
@@ -264,6 +296,7 @@ class Trainer::Run {
       logged_loss_ += loss;
       total_loss_ += loss;
       ++finite_;
+      ++total_finite_;
       return;
     }
     ++nonfinite_;
@@ -288,7 +321,7 @@ class Trainer::Run {
     if (step >= plan_.max_steps) {
       control.should_training_stop = true;
       if (args_.save_strategy == SaveStrategy::steps) control.should_save = true;
-      if (args_.eval_strategy == IntervalStrategy::steps && step % plan_.eval_steps == 0) control.should_evaluate = true;
+      if (args_.eval_strategy == IntervalStrategy::steps && args_.eval_delay <= static_cast<double>(step)) control.should_evaluate = true;
     }
   }
 
@@ -330,12 +363,12 @@ class Trainer::Run {
       for (const auto& [key, value] : metrics) names.push_back(key);
       throw ConfigError("trainer.unknown-metric", {.what = "metric_for_best_model", .got = name, .expected = "one of " + join(names, ", ")});
     }
+    if (!std::isfinite(found->second)) return false;
     TrainerState& state = t_.state;
     const bool greater = args_.greater_is_better.value_or(false);
     if (state.best_metric && !(greater ? found->second > *state.best_metric : found->second < *state.best_metric)) return false;
     state.best_metric = found->second;
     state.best_global_step = state.global_step;
-    if (args_.save_strategy != SaveStrategy::no) state.best_model_checkpoint = checkpoint_folder().string();
     return true;
   }
 
@@ -345,6 +378,11 @@ class Trainer::Run {
     const fs::path target = checkpoint_folder();
     for (const auto& callback : t_.parts.callbacks) {
       if (!callback->name().empty()) t_.state.callbacks[callback->name()] = callback->attributes();
+    }
+    // The best model's folder is known once it is saved, which may be at no step at all.
+    if (const auto best = t_.state.best_global_step) {
+      const fs::path folder = fs::path(args_.output_dir) / str("checkpoint-", *best);
+      if (*best == t_.state.global_step || fs::is_directory(folder)) t_.state.best_model_checkpoint = folder.string();
     }
     StagedDirectory staged(target);
     t_.save_model(staged.path());
@@ -360,10 +398,11 @@ class Trainer::Run {
   TrainOutput finish() {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     TrainerState& state = t_.state;
-    const auto steps = static_cast<double>(std::max<std::int64_t>(1, state.global_step - started_at_step_));
-    Metrics metrics = speed_metrics("train", seconds, plan_.samples, static_cast<double>(plan_.max_steps));
+    const auto steps = static_cast<double>(state.global_step - started_at_step_);  // of this run, as the rows
+    Metrics metrics = speed_metrics("train", seconds, plan_.samples * steps / static_cast<double>(plan_.max_steps), steps);
+    const double loss = total_loss_ / static_cast<double>(std::max<std::int64_t>(1, total_finite_));
     metrics["total_flos"] = state.total_flos;
-    metrics["train_loss"] = total_loss_ / steps;
+    metrics["train_loss"] = loss;
     if (!args_.skip_memory_metrics) metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
     if (total_nonfinite_ + nonfinite_ > 0) metrics["nonfinite_losses"] = static_cast<double>(total_nonfinite_ + nonfinite_);
     t_.log(metrics);
@@ -373,7 +412,7 @@ class Trainer::Run {
       t_.notice(str("loaded the best model: ", state.best_model_checkpoint, " (", args_.metric_for_best_model, " ", *state.best_metric, ")"));
     }
     t_.tell(&TrainerCallback::on_train_end);
-    return {.global_step = state.global_step, .training_loss = total_loss_ / steps, .metrics = metrics};
+    return {.global_step = state.global_step, .training_loss = loss, .metrics = metrics};
   }
 
   Impl& t_;
@@ -387,9 +426,11 @@ class Trainer::Run {
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0, last_logged_ = 0;
-  double window_loss_ = 0, window_items_ = 0;                 // of the open accumulation window
+  std::int64_t window_batches_ = 0;                           // of the open accumulation window
+  double window_loss_ = 0, window_items_ = 0;
   double logged_loss_ = 0, total_loss_ = 0;                   // of the steps since the last log; of all
-  std::int64_t finite_ = 0, nonfinite_ = 0, total_nonfinite_ = 0;  // steps since the last log; of all logged
+  std::int64_t finite_ = 0, nonfinite_ = 0;                   // steps since the last log
+  std::int64_t total_finite_ = 0, total_nonfinite_ = 0;       // of all; of all logged
   double grad_norm_ = 0, learning_rate_ = 0;                  // of the last step
 };
 

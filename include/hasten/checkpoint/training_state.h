@@ -2,7 +2,7 @@
 // What a run needs beside the weights to go on as if it had never stopped: the optimizer's moments, the schedule's step,
 // every stream of randomness, and the place in the data. Safetensors and JSON; nothing is ever unpickled.
 //
-//   save_training_state(folder, {.optimizer = &adamw, .parameters = names, .scheduler_step = 500, .loader = loader.state()});
+//   save_training_state(folder, adamw, names, {.scheduler_step = 500, .loader = loader.state()});
 //   TrainingPosition position = load_training_state(folder, adamw, names);
 //
 // Files: optimizer.safetensors (NAME.exp_avg, NAME.exp_avg_sq, NAME.step; NAME.momentum_buffer for SGD),

@@ -81,7 +81,7 @@ struct TrainingArguments {
   // Precision and device
   bool bf16 = false;            // bfloat16 autocast; weights and optimizer state stay float32
   bool fp16 = false;            // refused: there is no gradient scaler yet
-  bool bf16_full_eval = false;  // evaluate with bfloat16 weights
+  bool bf16_full_eval = false;  // evaluate in bfloat16; weights stay float32
   bool fp16_full_eval = false;  // refused as fp16 is
   bool use_cpu = false;
   std::int64_t num_threads = 0;  // hasten's own: threads of an operation; 0 = as LibTorch picks

@@ -30,7 +30,7 @@ struct BertConfig {
   std::int64_t type_vocab_size = 2;
   double initializer_range = 0.02;  // standard deviation of new weights
   double layer_norm_eps = 1e-12;
-  std::int64_t pad_token_id = 0;              // its embedding gets no gradient
+  std::int64_t pad_token_id = 0;              // its embedding gets no gradient; -1: none
   std::optional<double> classifier_dropout;   // hidden_dropout_prob where absent
   std::int64_t num_labels = 2;
   std::map<std::int64_t, std::string> id2label;  // empty: LABEL_0, LABEL_1, ...

@@ -2,7 +2,7 @@
 // What every reference model is: a LibTorch module that takes a batch of named tensors, gives loss and logits, and is
 // read from and written to Hugging Face's folders.
 //
-//   auto model = load_model("path/to/folder", {.task = Task::text_classification, .num_labels = 10});
+//   auto model = load_model("path/to/folder", {.task = Task::text_classification, .num_labels = 10}).model;
 //   ModelOutput out = model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
 //   out.loss.backward();
 //   model->save_pretrained("out");       // config.json, model.safetensors

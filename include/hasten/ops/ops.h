@@ -43,7 +43,7 @@ Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& resid
 // x with each element zeroed with probability p and the rest scaled by 1 / (1 - p), while training.
 Tensor dropout(const Tensor& x, double p, bool training);
 
-// What attention may look at: one number a key, and on the CPU how many keys of each row matter at all.
+// What attention may look at: one number a key.
 class KeyMask {
  public:
   // attention_mask [batch, length], non-zero where a token may be attended to; undefined: everywhere.
@@ -60,10 +60,10 @@ class KeyMask {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask, std::int64_t heads, double p, bool training);
 
 // word[ids] + position[position_ids] + type[type_ids]. ids, type_ids, position_ids [batch, length] int64 (the last two
-// may be undefined: type 0, positions 0, 1, ...). The result is [batch, length, n].
+// may be undefined: type 0, positions 0, 1, ...; or one row for all). The result is [batch, length, n].
 // The row `padding_id` of `word` gets no gradient, as LibTorch's padding_idx (-1: every row does).
 // With `sparse` the gradient of `word` is a coalesced sparse tensor of the rows that were used: exact, and a few
-// hundred rows instead of the whole vocabulary. It needs an optimizer that takes it (hasten::optim::AdamW does).
+// hundred rows instead of the whole vocabulary. It needs an optimizer that takes it (hasten::AdamW does).
 // Throws DataError "models.id-out-of-range" for an id outside the table.
 Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& ids, const Tensor& position_ids,
                      const Tensor& type_ids, std::int64_t padding_id, bool sparse);

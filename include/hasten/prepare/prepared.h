@@ -139,8 +139,8 @@ class PreparedLoader {
     // One pass over the loader; known to the step while it lives.
     struct Pass {
       Pass(Loader& loader, std::shared_ptr<Step> shared_step) : loader(loader), at(loader.begin()), end(loader.end()), step(std::move(shared_step)) {
-        step->loaders.push_back(&progress);
         take();
+        step->loaders.push_back(&progress);  // last: what throws before leaves nothing behind
       }
       Pass(const Pass&) = delete;
       Pass& operator=(const Pass&) = delete;

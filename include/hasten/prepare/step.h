@@ -37,28 +37,33 @@ class Step {
   // The gradients are those of a whole window: optimizers step, schedules count, gradients may be cleared.
   bool sync_gradients() const { return sync_; }
   void set_sync_gradients(bool sync) { sync_ = sync; }
-  // Whether clearing the gradients now would lose part of an open window.
-  bool window_is_open() const { return window_ != nullptr && window_->batches > 0; }
+  // Whether clearing these gradients now would lose part of an open window.
+  bool window_is_open(const std::vector<at::Tensor>& parameters) const;
+  // The gradients of the latest window have been used.
   void stepped();
+  // Lets go of all windows and of the parameters they know.
+  void forget();
 
   std::int64_t accumulation_steps = 1;
   const Precision precision;
   const ProcessState process;
   // Loaders being iterated, innermost last.
   std::vector<const LoaderProgress*> loaders;
-  // Calls of prepared models since the last step; a backward pass under mixed precision without one has lost its autocast.
+  // Scopes under the Accelerator's precision so far; a backward pass under mixed precision without any has lost its autocast.
   std::int64_t forwards = 0;
 
  private:
   struct Window {
     std::int64_t batches = 0;  // micro-batches whose backward pass has run
     double weight = 0;         // and the sum of their weights
+    bool closed = false;       // an optimizer has used the gradients: the next micro-batch begins anew
     std::vector<at::Tensor> parameters;
   };
 
   std::map<std::vector<void*>, Window> windows_;
   Window* window_ = nullptr;  // that of the latest accumulate()
   bool inside_ = false;
+  std::int64_t backwards_ = 0;  // in this micro-batch
   bool sync_ = true;
 };
 

@@ -37,7 +37,7 @@ class EvalMetric {
   virtual Metrics compute() const = 0;
 };
 
-// "accuracy": the share of labels (those that are not -100) that the largest logit hits.
+// "accuracy": the share of labels (those that are not -100) that the largest logit hits. Nothing for a regression.
 class Accuracy : public EvalMetric {
  public:
   void reset() override { right_ = total_ = 0; }

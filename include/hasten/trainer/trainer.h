@@ -12,7 +12,8 @@
 // is bounded; checkpoints appear whole or not at all.
 // Throws ConfigError for arguments, UsageError "trainer.*", DataError, IoError, MemoryError; before the first step where
 // that is possible.
-// Thread rule: one thread at a time. Several Trainers in one process are independent, but for LibTorch's generators.
+// Thread rule: one thread at a time. Several Trainers in one process are independent but for what LibTorch has once a
+// process: generators, the number of threads, determinism.
 #pragma once
 
 #include <filesystem>

@@ -23,6 +23,8 @@ TEST_CASE("train options: a run trains unless only evaluation or prediction is a
   CHECK_FALSE(parse({"--model", "m", "--eval_data", "a.tsv", "--do_predict"}).arguments.do_train);
   CHECK(parse_more({"--eval_data", "a.tsv", "--do_train", "--do_predict"}).arguments.do_train);
   CHECK(parse_more({"--do_eval", "false"}).arguments.do_train);
+  // The documentation's own example: a notice of the Trainer's, and training goes on.
+  CHECK(parse_more({"--evaluation_strategy", "steps"}).arguments.do_train);
   CHECK(parse_more({"--eval_data", "a.tsv", "--eval_strategy", "epoch"}).arguments.do_train);
 }
 

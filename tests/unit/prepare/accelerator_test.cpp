@@ -141,6 +141,55 @@ TEST_CASE("accelerator: two models of one loop have windows of their own") {
   CHECK(steps == std::vector<int>{0, 11, 11, 22});
 }
 
+TEST_CASE("accelerator: two losses of one micro-batch count as one micro-batch") {
+  for (const std::int64_t steps : {1, 2}) {
+    Line whole, net;
+    torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)), sgd(net->parameters(), SGDOptions(0.1));
+    const auto all = rows(2);
+    Accelerator accelerator({.gradient_accumulation_steps = steps, .cpu = true});
+    auto data = rows(2);
+    auto [model, optimizer, loader] = accelerator.prepare(net, sgd, data);
+    for (auto& x : loader) {
+      const auto guard = accelerator.accumulate(model);
+      accelerator.backward(model(x).square().mean());
+      accelerator.backward(model(x).abs().mean());
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    for (std::int64_t first = 0; first < 2; first += steps) {
+      for (std::int64_t i = first; i < first + steps; ++i) {
+        const at::Tensor& x = all[static_cast<std::size_t>(i)];
+        ((whole(x).square().mean() + whole(x).abs().mean()) / static_cast<double>(steps)).backward();
+      }
+      by_hand.step();
+      by_hand.zero_grad();
+    }
+    CHECK((net->layer->weight - whole->layer->weight).abs().max().item<double>() < 1e-6);
+  }
+}
+
+TEST_CASE("accelerator: zero_grad outside any scope keeps the open window of its own model, and free_memory ends all") {
+  Line first, second;
+  torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)), sgd2(second->parameters(), SGDOptions(0.1));
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [a, b, opt_a, opt_b] = accelerator.prepare(first, second, sgd1, sgd2);
+  const at::Tensor x = rows(1)[0];
+  {
+    const auto guard = accelerator.accumulate(a);
+    accelerator.backward(a(x).mean());
+  }
+  {
+    const auto guard = accelerator.accumulate(b);
+    accelerator.backward(b(x).mean());
+    opt_b.step();
+  }
+  opt_a.zero_grad();
+  CHECK(first->layer->weight.grad().defined());
+  accelerator.free_memory();
+  opt_a.zero_grad();
+  CHECK_FALSE(first->layer->weight.grad().defined());
+}
+
 TEST_CASE("accelerator: an evaluation inside the training loop does not close its window") {
   Line net;
   torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
@@ -201,7 +250,10 @@ TEST_CASE("accelerator: mixed precision runs the model in bfloat16 and keeps wei
   accelerator.backward(y.to(at::kFloat).mean());
   CHECK((net->layer->weight.grad().scalar_type() == at::kFloat));
   optimizer.step();
-  CHECK_THROWS_AS(accelerator.backward(net(at::ones({2, 3})).mean()), UsageError);
+  Accelerator other({.mixed_precision = Precision::bf16, .cpu = true});
+  CHECK_THROWS_AS(other.backward(net(at::ones({2, 3})).mean()), UsageError);
+  const auto guard = other.autocast();
+  other.backward(net(at::ones({2, 3})).to(at::kFloat).mean());
 }
 
 TEST_CASE("accelerator: two in one process, of different settings, do not disturb each other") {

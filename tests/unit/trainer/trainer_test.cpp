@@ -198,6 +198,35 @@ TEST_CASE("trainer: the best model is kept and loaded at the end") {
   CHECK(trainer.evaluate().at("eval_accuracy") == doctest::Approx(best));
 }
 
+TEST_CASE("trainer: the best model of a step that was not saved loses nothing; the last step is always scored") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 2;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 4;
+  args.load_best_model_at_end = true;
+  args.max_steps = 7;
+  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(32)), .eval_dataset = TrainerDataset(rows(16)),
+                                      .notice = [](const std::string&) {}});
+  trainer.train();
+  std::vector<double> scored;
+  for (const LogEntry& entry : trainer.state().log_history) {
+    if (entry.count("eval_loss")) scored.push_back(entry.at("step"));
+  }
+  CHECK(scored == std::vector<double>{2, 4, 6, 7});
+}
+
+TEST_CASE("trainer: should_epoch_stop goes on with the next epoch") {
+  struct Stop : TrainerCallback {
+    void on_step_end(const TrainerEvent&, TrainerControl& control, double) override { control.should_epoch_stop = true; }
+  };
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(32)), .callbacks = {std::make_shared<Stop>()}});
+  CHECK(trainer.train().global_step == 3);
+}
+
 TEST_CASE("trainer: eval_strategy without evaluation data warns and trains") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
