@@ -16,7 +16,7 @@ fetch_wheels() {
   mkdir -p "$(dirname "$dir")"
   say "fetching $(sed -n 's/^\([a-z][^ ]*\).*/\1/p' "$lock" | paste -sd' ') into $dir"
   # One interpreter tag for everyone: the wheels are unpacked for their C++ libraries, no Python runs them.
-  python3 -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --no-cache-dir \
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile --no-cache-dir \
     --only-binary=:all: --python-version 3.11 --implementation cp --platform manylinux_2_28_x86_64 \
     --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_24_x86_64 \
     --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
