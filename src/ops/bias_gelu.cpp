@@ -10,7 +10,7 @@ using torch::autograd::variable_list;
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& bias) {
     const Tensor x = input.contiguous();
-    const std::int64_t columns = x.size(-1), rows = x.numel() / std::max<std::int64_t>(columns, 1);
+    const std::int64_t columns = x.size(-1), rows = row_count(x);
     Tensor y = at::empty_like(x);
     with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
       at::parallel_for(0, rows, row_grain(columns), [&](std::int64_t first, std::int64_t last) {
@@ -26,7 +26,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &bias = saved[1];
     const Tensor dy = grads[0].to(x.scalar_type()).contiguous();
-    const std::int64_t columns = x.size(-1), rows = x.numel() / std::max<std::int64_t>(columns, 1);
+    const std::int64_t columns = x.size(-1), rows = row_count(x);
     Tensor dx = at::empty_like(x);
     const Tensor dbias = with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
       return summed_rows(rows, columns, columns, [&](std::int64_t first, std::int64_t last, float* sums) {

@@ -29,6 +29,9 @@ T* rows_of(const at::Tensor& x) {
   return static_cast<T*>(x.data_ptr());
 }
 
+// x [..., columns] seen as rows.
+inline std::int64_t row_count(const at::Tensor& x) { return x.numel() / std::max<std::int64_t>(x.size(-1), 1); }
+
 // Rows worth a thread of their own: about 16 Ki elements.
 inline std::int64_t row_grain(std::int64_t columns) { return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1)); }
 

@@ -12,7 +12,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
   static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& bias, const Tensor& residual_input,
                         const Tensor& gamma, const Tensor& beta, double epsilon, const Dropout& dropout) {
     const Tensor x = input.contiguous(), residual = residual_input.to(x.scalar_type()).contiguous();
-    const std::int64_t columns = x.size(-1), rows = x.numel() / std::max<std::int64_t>(columns, 1);
+    const std::int64_t columns = x.size(-1), rows = row_count(x);
     Tensor z = at::empty_like(x), y = at::empty_like(x), moments = at::empty({2, rows}, at::kFloat);
     float *mean = moments.mutable_data_ptr<float>(), *rstd = mean + rows;
     with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
@@ -34,7 +34,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     const Tensor &z = kept[0], &moments = kept[1], &gamma = kept[2];
     const Dropout dropout = saved(context);
     const Tensor dy = grads[0].to(z.scalar_type()).contiguous();
-    const std::int64_t columns = z.size(-1), rows = z.numel() / std::max<std::int64_t>(columns, 1);
+    const std::int64_t columns = z.size(-1), rows = row_count(z);
     Tensor dz = at::empty_like(z), dx = at::empty_like(z);
     const float *mean = moments.const_data_ptr<float>(), *rstd = mean + rows;
     const Tensor sums = with_type(z, [&]<class T>(const RowKernels<T>& kernel, T*) {
@@ -53,7 +53,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
 
 Tensor dropped(const Tensor& input, const Dropout& dropout) {
   const Tensor x = input.contiguous();
-  const std::int64_t columns = x.size(-1), rows = x.numel() / std::max<std::int64_t>(columns, 1);
+  const std::int64_t columns = x.size(-1), rows = row_count(x);
   Tensor y = at::empty_like(x);
   with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     at::parallel_for(0, rows, row_grain(columns), [&](std::int64_t first, std::int64_t last) {

@@ -1,8 +1,6 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <fstream>
-
 #include "hasten/ops/ops.h"
 #include "ops/cpu.h"
 

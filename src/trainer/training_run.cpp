@@ -77,12 +77,11 @@ ParameterNames names_of(const PreTrainedModel& model) {
   return out;
 }
 
-// Tokens times six times the parameters that are multiplied with them.
-double flos_of(const TensorDict& batch, const ParameterNames& parameters) {
-  static constexpr const char* tables = "_embeddings.weight";
+// Six operations for each parameter that a token is multiplied with: all but the embedding tables.
+double flos_per_token(const ParameterNames& parameters) {
   std::int64_t multiplied = 0;
-  for (const auto& [name, parameter] : parameters) multiplied += ends_with(name, tables) ? 0 : parameter.numel();
-  return 6.0 * static_cast<double>(take(batch, "input_ids").numel()) * static_cast<double>(multiplied);
+  for (const auto& [name, parameter] : parameters) multiplied += ends_with(name, "_embeddings.weight") ? 0 : parameter.numel();
+  return 6.0 * static_cast<double>(multiplied);
 }
 
 std::int64_t tokens_of(const TensorDict& batch, CountTokens how) {
@@ -102,9 +101,10 @@ class Trainer::Run {
         loader_(make_loader()),
         plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size())),
         parameters_(names_of(*trainer.model)),
+        flos_per_token_(flos_per_token(parameters_)),
         optimizer_(make_optimizer(args_, parameters_)),
         scheduler_(get_scheduler(args_.lr_scheduler_type, *optimizer_,
-                                 {.num_warmup_steps = warmup_steps(), .num_training_steps = plan_.max_steps, .kwargs = args_.lr_scheduler_kwargs})) {
+                                 {.num_warmup_steps = absolute_steps(args_.warmup_steps, plan_.max_steps), .num_training_steps = plan_.max_steps, .kwargs = args_.lr_scheduler_kwargs})) {
     for (const auto& [name, parameter] : parameters_) {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
@@ -148,11 +148,6 @@ class Trainer::Run {
     return t_.parts.train_dataset.loader(options);
   }
 
-  std::int64_t warmup_steps() const {
-    return args_.warmup_steps < 1 ? static_cast<std::int64_t>(std::ceil(args_.warmup_steps * static_cast<double>(plan_.max_steps)))
-                                  : static_cast<std::int64_t>(args_.warmup_steps);
-  }
-
   void check_output() const {
     const fs::path folder = args_.output_dir;
     check_writable_directory(folder);
@@ -180,15 +175,15 @@ class Trainer::Run {
                                                       .hint = "one saved with save_only_model, or by the peer, serves as --model for a new run"});
     }
     TrainerState before = TrainerState::from_file(folder / "trainer_state.json");
-    const LoadReport report = t_.model->load_weights(load_weights(folder), folder.string());
-    if (!report.missing.empty()) {
-      throw DataError("trainer.incomplete-weights", {.what = folder.string(), .got = "no tensor " + report.missing.front(), .expected = "every weight of the model"});
-    }
     if (before.train_batch_size != args_.per_device_train_batch_size && !args_.ignore_data_skip) {
       throw ConfigError("trainer.batch-size-changed",
                         {.what = "resuming from " + folder.string(), .got = str("per_device_train_batch_size ", args_.per_device_train_batch_size),
                          .expected = str(before.train_batch_size, ", which the place in the data was counted in"),
                          .hint = "keep it, or start an epoch anew with --ignore_data_skip"});
+    }
+    const LoadReport report = t_.model->load_weights(load_weights(folder), folder.string());
+    if (!report.missing.empty()) {
+      throw DataError("trainer.incomplete-weights", {.what = folder.string(), .got = "no tensor " + report.missing.front(), .expected = "every weight of the model"});
     }
     const TrainingPosition position = load_training_state(folder, *optimizer_, parameters_);
     scheduler_->set_last_step(position.scheduler_step);
@@ -240,7 +235,7 @@ class Trainer::Run {
       if (items > 0) window_loss_ += loss.template item<double>() * items;
       window_items_ += items;
     });
-    t_.state.total_flos += flos_of(batch, parameters_);
+    t_.state.total_flos += flos_per_token_ * static_cast<double>(take(batch, "input_ids").numel());
     t_.state.num_input_tokens_seen += tokens_of(batch, args_.include_num_input_tokens_seen);
     if (!t_.accelerator.sync_gradients()) return t_.tell(&TrainerCallback::on_substep_end);
     optimizer_step();
@@ -420,6 +415,7 @@ class Trainer::Run {
   Loader<TensorDict> loader_;
   Plan plan_;
   ParameterNames parameters_;
+  double flos_per_token_;
   std::vector<at::Tensor> trained_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<LambdaLR> scheduler_;

@@ -36,7 +36,6 @@ class Step {
 
   // The gradients are those of a whole window: optimizers step, schedules count, gradients may be cleared.
   bool sync_gradients() const { return sync_; }
-  void set_sync_gradients(bool sync) { sync_ = sync; }
   // Whether clearing these gradients now would lose part of an open window.
   bool window_is_open(const std::vector<at::Tensor>& parameters) const;
   // The gradients of the latest window have been used.

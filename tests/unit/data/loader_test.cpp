@@ -8,8 +8,8 @@
 #include <ranges>
 #include <thread>
 
-#include "hasten/base/error.h"
 #include "hasten/data/column_dataset.h"
+#include "unit/code_of.h"
 
 using namespace hasten;
 
@@ -59,16 +59,6 @@ std::vector<Batch> pass(Loader<Batch>& loader) {
   std::vector<Batch> batches;
   for (Batch& batch : loader) batches.push_back(batch);
   return batches;
-}
-
-template <class Call>
-std::string code_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "none";
 }
 
 }  // namespace

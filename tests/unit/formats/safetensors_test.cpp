@@ -6,8 +6,8 @@
 
 #include <fstream>
 
-#include "hasten/base/error.h"
 #include "hasten/base/files.h"
+#include "unit/code_of.h"
 
 using namespace hasten;
 namespace fs = std::filesystem;
@@ -20,16 +20,6 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
          (a.numel() == 0 || std::memcmp(a.contiguous().const_data_ptr(),
                                         b.contiguous().const_data_ptr(), a.nbytes()) == 0);
-}
-
-template <class Call>
-std::string code_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "none";
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
-#include "hasten/base/error.h"
 #include "hasten/base/files.h"
+#include "unit/code_of.h"
 
 using namespace hasten;
 namespace fs = std::filesystem;
@@ -20,16 +20,6 @@ std::set<std::string> files_in(const fs::path& folder) {
     names.insert(entry.path().filename().string());
   }
   return names;
-}
-
-template <class Call>
-std::string code_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "none";
 }
 
 // A copy of the sharded folder with another weight map.

@@ -1,0 +1,20 @@
+// The code of the error that a call throws, for CHECKs that name it; "none" where it throws none.
+#pragma once
+
+#include <string>
+
+#include "hasten/base/error.h"
+
+namespace hasten {
+
+template <class Call>
+std::string code_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return "none";
+}
+
+}  // namespace hasten
