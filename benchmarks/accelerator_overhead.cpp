@@ -1,4 +1,5 @@
-// What the Accelerator adds to a step: the same loop by hand and prepared, in turn; prints one JSON line.
+// What the Accelerator adds to a step: the same loop by hand and prepared, in turn; prints one JSON
+// line.
 //
 //   accelerator_overhead [--steps N]
 #include <torch/torch.h>
@@ -22,12 +23,14 @@ struct Rows {
 
 std::vector<Rows> batches_of(std::int64_t steps) {
   std::vector<Rows> out;
-  for (std::int64_t i = 0; i < steps; ++i) out.push_back({at::randn({4, 8}), at::randint(0, 8, {4})});
+  for (std::int64_t i = 0; i < steps; ++i)
+    out.push_back({at::randn({4, 8}), at::randint(0, 8, {4})});
   return out;
 }
 
 double microseconds_per_step(std::int64_t steps, Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / static_cast<double>(steps);
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count() /
+         static_cast<double>(steps);
 }
 
 double by_hand(const std::vector<Rows>& batches) {
@@ -63,7 +66,8 @@ double median(std::vector<double> v) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::int64_t steps = argc > 2 && std::strcmp(argv[1], "--steps") == 0 ? std::atoll(argv[2]) : 2000;
+  const std::int64_t steps =
+      argc > 2 && std::strcmp(argv[1], "--steps") == 0 ? std::atoll(argv[2]) : 2000;
   at::set_num_threads(1);
   auto batches = batches_of(steps);
   Accelerator accelerator({.cpu = true});
@@ -73,5 +77,6 @@ int main(int argc, char** argv) {
     ours.push_back(prepared(batches, accelerator));
     difference.push_back(ours.back() - plain.back());
   }
-  std::printf("{\"by_hand_us\": %.2f, \"prepared_us\": %.2f, \"difference_us\": %.2f}\n", median(plain), median(ours), median(difference));
+  std::printf("{\"by_hand_us\": %.2f, \"prepared_us\": %.2f, \"difference_us\": %.2f}\n",
+              median(plain), median(ours), median(difference));
 }

@@ -1,4 +1,5 @@
-// BERT for sequence classification as a plain LibTorch user writes it: torch::nn modules and nothing of hasten.
+// BERT for sequence classification as a plain LibTorch user writes it: torch::nn modules and
+// nothing of hasten.
 #pragma once
 
 #include <torch/torch.h>
@@ -27,8 +28,11 @@ struct LayerImpl : nn::Module {
         drop(register_module("drop", nn::Dropout(s.dropout))) {}
 
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
-    const auto split = [&](const torch::Tensor& t) { return t.view({x.size(0), x.size(1), heads, -1}).transpose(1, 2); };
-    const auto seen = torch::scaled_dot_product_attention(split(q(x)), split(k(x)), split(v(x)), mask, is_training() ? rate : 0.0);
+    const auto split = [&](const torch::Tensor& t) {
+      return t.view({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
+    };
+    const auto seen = torch::scaled_dot_product_attention(split(q(x)), split(k(x)), split(v(x)),
+                                                          mask, is_training() ? rate : 0.0);
     const auto mixed = norm1(drop(o(seen.transpose(1, 2).reshape(x.sizes()))) + x);
     return norm2(drop(down(torch::gelu(up(mixed)))) + mixed);
   }
@@ -55,7 +59,8 @@ struct BertImpl : nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& mask) {
-    auto x = drop(norm(word(ids) + position(torch::arange(ids.size(1))) + type(torch::zeros_like(ids))));
+    auto x =
+        drop(norm(word(ids) + position(torch::arange(ids.size(1))) + type(torch::zeros_like(ids))));
     const auto allowed = mask.to(torch::kBool).view({mask.size(0), 1, 1, mask.size(1)});
     for (const auto& layer : *layers) x = layer->as<LayerImpl>()->forward(x, allowed);
     return head(drop(torch::tanh(pooler(x.select(1, 0)))));

@@ -1,12 +1,14 @@
 // One training step of a BERT classifier, many times; prints one JSON line. The work is that of
-// benchmarks/peer/train_step.py: random ids, masks of ones, AdamW, linear schedule, clipping at norm 1.
+// benchmarks/peer/train_step.py: random ids, masks of ones, AdamW, linear schedule, clipping at
+// norm 1.
 //
-//   train_step --mode hasten|naive|floor --size tiny|small|base [--steps N] [--batch N] [--seq N] [--threads N]
+//   train_step --mode hasten|naive|floor --size tiny|small|base [--steps N] [--batch N] [--seq N]
+//   [--threads N]
 //              [--dropout P] [--bf16]
 //
-// naive: the same as a plain LibTorch user writes it (naive_bert.h, torch::optim::AdamW). floor: only what no
-// implementation can leave out: the matrix products of forward and backward at the rate this CPU reaches, and one pass
-// of AdamW over its memory.
+// naive: the same as a plain LibTorch user writes it (naive_bert.h, torch::optim::AdamW). floor:
+// only what no implementation can leave out: the matrix products of forward and backward at the
+// rate this CPU reaches, and one pass of AdamW over its memory.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -44,22 +46,34 @@ Options parse(int argc, char** argv) {
       continue;
     }
     const char* value = i + 1 < argc ? argv[++i] : "";
-    if (flag == "--mode") o.mode = value;
-    else if (flag == "--size") o.size = value;
-    else if (flag == "--steps") o.steps = std::atoll(value);
-    else if (flag == "--batch") o.batch = std::atoll(value);
-    else if (flag == "--seq") o.seq = std::atoll(value);
-    else if (flag == "--threads") o.threads = std::atoi(value);
-    else if (flag == "--dropout") o.dropout = std::atof(value);
-    else std::fprintf(stderr, "unknown flag %s\n", flag.c_str()), std::exit(2);
+    if (flag == "--mode")
+      o.mode = value;
+    else if (flag == "--size")
+      o.size = value;
+    else if (flag == "--steps")
+      o.steps = std::atoll(value);
+    else if (flag == "--batch")
+      o.batch = std::atoll(value);
+    else if (flag == "--seq")
+      o.seq = std::atoll(value);
+    else if (flag == "--threads")
+      o.threads = std::atoi(value);
+    else if (flag == "--dropout")
+      o.dropout = std::atof(value);
+    else
+      std::fprintf(stderr, "unknown flag %s\n", flag.c_str()), std::exit(2);
   }
   return o;
 }
 
 BertConfig config_of(const Options& o) {
   BertConfig c;
-  if (o.size == "tiny") c.hidden_size = 64, c.num_hidden_layers = 2, c.num_attention_heads = 2, c.intermediate_size = 256;
-  if (o.size == "small") c.hidden_size = 256, c.num_hidden_layers = 4, c.num_attention_heads = 4, c.intermediate_size = 1024;
+  if (o.size == "tiny")
+    c.hidden_size = 64, c.num_hidden_layers = 2, c.num_attention_heads = 2,
+    c.intermediate_size = 256;
+  if (o.size == "small")
+    c.hidden_size = 256, c.num_hidden_layers = 4, c.num_attention_heads = 4,
+    c.intermediate_size = 1024;
   c.hidden_dropout_prob = c.attention_probs_dropout_prob = o.dropout;
   return c;
 }
@@ -73,17 +87,21 @@ struct Rows {
   at::Tensor ids, labels, mask, order;
 };
 
-using StepFunction = std::function<double(const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& labels)>;
+using StepFunction =
+    std::function<double(const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& labels)>;
 
 StepFunction hasten_step(const Options& o) {
   auto model = std::make_shared<BertForSequenceClassification>(config_of(o));
   model->initialize();
   model->train();
   model->set_sparse_gradients(true);
-  auto optimizer = std::make_shared<AdamW>(model->parameters(), torch::optim::AdamWOptions(5e-5).weight_decay(0));
-  std::shared_ptr<LambdaLR> scheduler = get_scheduler(SchedulerType::linear, *optimizer, {.num_training_steps = o.steps});
+  auto optimizer = std::make_shared<AdamW>(model->parameters(),
+                                           torch::optim::AdamWOptions(5e-5).weight_decay(0));
+  std::shared_ptr<LambdaLR> scheduler =
+      get_scheduler(SchedulerType::linear, *optimizer, {.num_training_steps = o.steps});
   const Precision precision = o.bf16 ? Precision::bf16 : Precision::no;
-  return [=, parameters = model->parameters()](const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& labels) {
+  return [=, parameters = model->parameters()](const at::Tensor& ids, const at::Tensor& mask,
+                                               const at::Tensor& labels) {
     ModelOutput out;
     {
       const AutocastGuard guard(precision, at::kCPU);
@@ -100,10 +118,13 @@ StepFunction hasten_step(const Options& o) {
 
 StepFunction naive_step(const Options& o) {
   const BertConfig c = config_of(o);
-  naive::Bert model(naive::Sizes{c.vocab_size, c.hidden_size, c.num_hidden_layers, c.num_attention_heads, c.intermediate_size, 512, o.dropout});
+  naive::Bert model(naive::Sizes{c.vocab_size, c.hidden_size, c.num_hidden_layers,
+                                 c.num_attention_heads, c.intermediate_size, 512, o.dropout});
   model->train();
-  auto optimizer = std::make_shared<torch::optim::AdamW>(model->parameters(), torch::optim::AdamWOptions(5e-5).weight_decay(0));
-  return [=, step = std::int64_t{0}](const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& labels) mutable {
+  auto optimizer = std::make_shared<torch::optim::AdamW>(
+      model->parameters(), torch::optim::AdamWOptions(5e-5).weight_decay(0));
+  return [=, step = std::int64_t{0}](const at::Tensor& ids, const at::Tensor& mask,
+                                     const at::Tensor& labels) mutable {
     at::Tensor loss;
     {
       const AutocastGuard guard(o.bf16 ? Precision::bf16 : Precision::no, at::kCPU);
@@ -112,16 +133,19 @@ StepFunction naive_step(const Options& o) {
     loss.backward();
     torch::nn::utils::clip_grad_norm_(model->parameters(), 1.0);
     optimizer->step();
-    optimizer->param_groups()[0].options().set_lr(5e-5 * static_cast<double>(o.steps - ++step) / static_cast<double>(o.steps));
+    optimizer->param_groups()[0].options().set_lr(5e-5 * static_cast<double>(o.steps - ++step) /
+                                                  static_cast<double>(o.steps));
     optimizer->zero_grad();
     return loss.item<double>();
   };
 }
 
-// Each product of the step on tensors of its own, in the type of the run; three a linear layer, seven an attention.
+// Each product of the step on tensors of its own, in the type of the run; three a linear layer,
+// seven an attention.
 StepFunction floor_step(const Options& o) {
   const BertConfig c = config_of(o);
-  const std::int64_t rows = o.batch * o.seq, n = c.hidden_size, inner = c.intermediate_size, head = n / c.num_attention_heads;
+  const std::int64_t rows = o.batch * o.seq, n = c.hidden_size, inner = c.intermediate_size,
+                     head = n / c.num_attention_heads;
   const at::ScalarType type = o.bf16 ? at::kBFloat16 : at::kFloat;
   struct Product {
     at::Tensor x, w;
@@ -129,23 +153,31 @@ StepFunction floor_step(const Options& o) {
   };
   std::vector<Product> products;
   const auto linear = [&](std::int64_t in, std::int64_t out, std::int64_t times) {
-    products.push_back({at::randn({rows, in}).to(type), at::randn({out, in}).to(type), times});    // forward
-    products.push_back({at::randn({rows, out}).to(type), at::randn({in, out}).to(type), times});   // gradient of x
-    products.push_back({at::randn({out, rows}).to(type), at::randn({in, rows}).to(type), times});  // gradient of w
+    products.push_back(
+        {at::randn({rows, in}).to(type), at::randn({out, in}).to(type), times});  // forward
+    products.push_back(
+        {at::randn({rows, out}).to(type), at::randn({in, out}).to(type), times});  // gradient of x
+    products.push_back(
+        {at::randn({out, rows}).to(type), at::randn({in, rows}).to(type), times});  // gradient of w
   };
   linear(n, n, 4 * c.num_hidden_layers);
   linear(n, inner, c.num_hidden_layers);
   linear(inner, n, c.num_hidden_layers);
   const std::int64_t groups = o.batch * c.num_attention_heads;
-  const at::Tensor a = at::randn({groups, o.seq, head}).to(type), b = at::randn({groups, head, o.seq}).to(type), p = at::randn({groups, o.seq, o.seq}).to(type);
+  const at::Tensor a = at::randn({groups, o.seq, head}).to(type),
+                   b = at::randn({groups, head, o.seq}).to(type),
+                   p = at::randn({groups, o.seq, o.seq}).to(type);
   std::vector<at::Tensor> weights;
-  for (const at::Tensor& parameter : BertForSequenceClassification(c).parameters()) weights.push_back(at::zeros_like(parameter).requires_grad_());
+  for (const at::Tensor& parameter : BertForSequenceClassification(c).parameters())
+    weights.push_back(at::zeros_like(parameter).requires_grad_());
   auto optimizer = std::make_shared<AdamW>(weights);
   for (at::Tensor& weight : weights) weight.mutable_grad() = at::zeros_like(weight).detach();
   return [=](const at::Tensor&, const at::Tensor&, const at::Tensor&) {
     const torch::NoGradGuard no_grad;
     for (const Product& product : products) {
-      for (std::int64_t i = 0; i < product.times; ++i) type == at::kFloat ? ops::linear(product.x, product.w, {}) : at::linear(product.x, product.w);
+      for (std::int64_t i = 0; i < product.times; ++i)
+        type == at::kFloat ? ops::linear(product.x, product.w, {})
+                           : at::linear(product.x, product.w);
     }
     for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
       for (int i = 0; i < 2; ++i) at::bmm(a, b);
@@ -156,7 +188,9 @@ StepFunction floor_step(const Options& o) {
   };
 }
 
-double milliseconds(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double, std::milli>(b - a).count(); }
+double milliseconds(Clock::time_point a, Clock::time_point b) {
+  return std::chrono::duration<double, std::milli>(b - a).count();
+}
 
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
@@ -171,7 +205,9 @@ int main(int argc, char** argv) {
   if (o.mode == "hasten") keep_freed_memory();
   at::set_num_threads(o.threads);
   torch::manual_seed(0);
-  const StepFunction step = o.mode == "naive" ? naive_step(o) : o.mode == "floor" ? floor_step(o) : hasten_step(o);
+  const StepFunction step = o.mode == "naive"   ? naive_step(o)
+                            : o.mode == "floor" ? floor_step(o)
+                                                : hasten_step(o);
   const Rows rows(o);
   std::vector<double> times;
   double first = 0, sum = 0;
@@ -184,9 +220,12 @@ int main(int argc, char** argv) {
     if (i >= std::max<std::int64_t>(2, o.steps / 10)) times.push_back(milliseconds(before, now));
     before = now;
   }
-  std::printf("{\"mode\": \"%s\", \"size\": \"%s\", \"bf16\": %s, \"steps\": %lld, \"median_ms\": %.3f, \"min_ms\": %.3f, "
-              "\"first_step_from_main_ms\": %.1f, \"peak_rss_mib\": %lld, \"mean_loss\": %.6f}\n",
-              o.mode.c_str(), o.size.c_str(), o.bf16 ? "true" : "false", static_cast<long long>(o.steps), median(times),
-              *std::min_element(times.begin(), times.end()), first, static_cast<long long>(host_memory().peak_resident >> 20),
-              sum / static_cast<double>(o.steps));
+  std::printf(
+      "{\"mode\": \"%s\", \"size\": \"%s\", \"bf16\": %s, \"steps\": %lld, \"median_ms\": %.3f, "
+      "\"min_ms\": %.3f, "
+      "\"first_step_from_main_ms\": %.1f, \"peak_rss_mib\": %lld, \"mean_loss\": %.6f}\n",
+      o.mode.c_str(), o.size.c_str(), o.bf16 ? "true" : "false", static_cast<long long>(o.steps),
+      median(times), *std::min_element(times.begin(), times.end()), first,
+      static_cast<long long>(host_memory().peak_resident >> 20),
+      sum / static_cast<double>(o.steps));
 }

@@ -1,5 +1,6 @@
 // File: cli/commands.h
-// The commands of hasten-torch, one file each; argv as main has it, argv[1] being the command's name.
+// The commands of hasten-torch, one file each; argv as main has it, argv[1] being the command's
+// name.
 #pragma once
 
 namespace hasten::cli {

@@ -1,5 +1,6 @@
 // File: cli/torch_main.cpp
-// hasten-torch: the commands that need tensors. `hasten` starts it after it has checked the words it hands over.
+// hasten-torch: the commands that need tensors. `hasten` starts it after it has checked the words
+// it hands over.
 #include <unistd.h>
 
 #include <cstdio>
@@ -7,8 +8,8 @@
 
 #include <new>
 
-#include "commands.h"
 #include <c10/util/Exception.h>
+#include "commands.h"
 
 #include "hasten/base/error.h"
 
@@ -19,22 +20,30 @@ int main(int argc, char** argv) {
     if (word == "train") {
       code = hasten::cli::train(argc, argv);
     } else {
-      std::fprintf(stderr, "hasten-torch: error: got '%s', expected a command of hasten's. Hint: call hasten\n", word.c_str());
+      std::fprintf(
+          stderr,
+          "hasten-torch: error: got '%s', expected a command of hasten's. Hint: call hasten\n",
+          word.c_str());
     }
   } catch (const hasten::Error& error) {
-    std::fprintf(stderr, "\nhasten %s: error[%s]: %s\n", word.c_str(), error.code().c_str(), error.what());
+    std::fprintf(stderr, "\nhasten %s: error[%s]: %s\n", word.c_str(), error.code().c_str(),
+                 error.what());
     code = error.exit_code();
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "\nhasten %s: error: %s\n", word.c_str(), error.what_without_backtrace());
     code = 1;
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "\nhasten %s: error: memory ran out before training began. Hint: a smaller model or data set\n", word.c_str());
+    std::fprintf(stderr,
+                 "\nhasten %s: error: memory ran out before training began. Hint: a smaller model "
+                 "or data set\n",
+                 word.c_str());
     code = 5;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "\nhasten %s: error: %s\n", word.c_str(), error.what());
     code = 1;
   }
-  // LibTorch's static destructors take longer than what they free is worth; everything of ours is written and closed.
+  // LibTorch's static destructors take longer than what they free is worth; everything of ours is
+  // written and closed.
   std::fflush(nullptr);
   _exit(code);
 }

@@ -1,10 +1,12 @@
 // File: cli/train.cpp
-// `hasten train`: a model, data and TrainingArguments in; a trained model and its results in output_dir.
+// `hasten train`: a model, data and TrainingArguments in; a trained model and its results in
+// output_dir.
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 
 #include "commands.h"
+#include "hasten/accelerator.h"
 #include "hasten/base/text.h"
 #include "hasten/config/train_options.h"
 #include "hasten/device/memory.h"
@@ -12,7 +14,6 @@
 #include "hasten/ops/ops.h"
 #include "hasten/trainer/classification_data.h"
 #include "hasten/trainer/progress_callback.h"
-#include "hasten/accelerator.h"
 #include "hasten/trainer/trainer.h"
 
 namespace hasten::cli {
@@ -23,15 +24,19 @@ void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); 
 void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
   std::int64_t parameters = 0;
   for (const at::Tensor& parameter : loaded.model->parameters()) parameters += parameter.numel();
-  say(str(loaded.model->name(), ": ", grouped(parameters), " parameters", loaded.random ? ", random weights" : " from " + options.model));
+  say(str(loaded.model->name(), ": ", grouped(parameters), " parameters",
+          loaded.random ? ", random weights" : " from " + options.model));
   if (!loaded.report.missing.empty()) say("  new weights: " + join(loaded.report.missing, ", "));
-  if (!loaded.report.unexpected.empty()) say("  not used of the file: " + join(loaded.report.unexpected, ", "));
+  if (!loaded.report.unexpected.empty())
+    say("  not used of the file: " + join(loaded.report.unexpected, ", "));
 }
 
 // What the peer prints before the first step.
 void say_plan(const TrainingArguments& args, std::int64_t rows) {
-  say(str("***** Running training *****\n  Num examples = ", grouped(rows), "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
-          "\n  Total train batch size (with accumulation) = ", args.per_device_train_batch_size * args.gradient_accumulation_steps,
+  say(str("***** Running training *****\n  Num examples = ", grouped(rows),
+          "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
+          "\n  Total train batch size (with accumulation) = ",
+          args.per_device_train_batch_size * args.gradient_accumulation_steps,
           "\n  Matrix products by ", ops::matrix_product_engine()));
 }
 
@@ -53,7 +58,8 @@ void predict(Trainer& trainer, const TrainerDataset& data) {
   trainer.save_metrics("test", out.metrics);
   TensorDict tensors = {{"predictions", out.predictions}};
   if (out.label_ids.defined()) tensors["label_ids"] = out.label_ids;
-  const std::filesystem::path file = std::filesystem::path(trainer.args().output_dir) / "predictions.safetensors";
+  const std::filesystem::path file =
+      std::filesystem::path(trainer.args().output_dir) / "predictions.safetensors";
   save_safetensors(file, tensors);
   std::cout << "\nPredictions in " << file.string() << '\n';
 }
@@ -70,11 +76,13 @@ int train(int argc, char** argv) {
   say_loaded(loaded, run.options);
 
   const bool bar = !run.arguments.disable_tqdm.value_or(false);
-  const bool quiet = run.arguments.log_level == LogLevel::error || run.arguments.log_level == LogLevel::critical;
+  const bool quiet =
+      run.arguments.log_level == LogLevel::error || run.arguments.log_level == LogLevel::critical;
   TrainerParts parts{.train_dataset = files.train(*loaded.model),
                      .eval_dataset = files.eval(*loaded.model),
                      .compute_metrics = std::make_shared<Accuracy>(),
-                     .callbacks = {std::make_shared<ProgressCallback>(ProgressOptions{.bar = bar, .lines = !quiet})},
+                     .callbacks = {std::make_shared<ProgressCallback>(
+                         ProgressOptions{.bar = bar, .lines = !quiet})},
                      .extra_files = files.tokenizer_files()};
   const TrainerDataset eval = parts.eval_dataset;
   const std::int64_t rows = parts.train_dataset.size();

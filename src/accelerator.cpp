@@ -9,7 +9,8 @@
 
 namespace hasten {
 
-Accumulate::Accumulate(std::shared_ptr<Step> step, const std::vector<void*>& models, const std::vector<at::Tensor>& parameters)
+Accumulate::Accumulate(std::shared_ptr<Step> step, const std::vector<void*>& models,
+                       const std::vector<at::Tensor>& parameters)
     : step_(std::move(step)) {
   step_->enter(models, parameters);
 }
@@ -18,7 +19,8 @@ Accumulate::~Accumulate() { step_->leave(); }
 
 Profile::Profile(std::filesystem::path trace) : trace_(std::move(trace)) {
   namespace profiler = torch::autograd::profiler;
-  const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO, /*report_input_shapes=*/true, /*profile_memory=*/true);
+  const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO,
+                                        /*report_input_shapes=*/true, /*profile_memory=*/true);
   const std::set<profiler::ActivityType> activities = {profiler::ActivityType::CPU};
   profiler::prepareProfiler(config, activities);
   profiler::enableProfiler(config, activities);
@@ -28,9 +30,11 @@ Profile::~Profile() { torch::autograd::profiler::disableProfiler()->save(trace_.
 
 Accelerator::Accelerator(AcceleratorOptions options)
     : options_(options),
-      step_(std::make_shared<Step>(options.gradient_accumulation_steps, options.mixed_precision, ProcessState::single(options.cpu))) {}
+      step_(std::make_shared<Step>(options.gradient_accumulation_steps, options.mixed_precision,
+                                   ProcessState::single(options.cpu))) {}
 
-double Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+double Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                    double norm_type) {
   return sync_gradients() ? hasten::clip_grad_norm_(parameters, max_norm, norm_type) : 0.0;
 }
 

@@ -1,8 +1,9 @@
-// plain.cpp with hasten: four lines more (+), two fewer (-); then the schedule and the bar of the documentation's loop.
+// plain.cpp with hasten: four lines more (+), two fewer (-); then the schedule and the bar of the
+// documentation's loop.
 #include <torch/torch.h>
 
-#include <cstdio>
 #include <hasten/hasten.h>  // +
+#include <cstdio>
 
 #include "spirals.h"
 
@@ -18,7 +19,8 @@ int main() {
 
   // Made after prepare, on what prepare gave, as in the documentation. It counts optimizer steps.
   const int num_epochs = 5, num_training_steps = num_epochs * (4096 / 32);
-  auto lr_scheduler = hasten::get_scheduler("linear", optimizer, /*num_warmup_steps=*/0, num_training_steps);
+  auto lr_scheduler =
+      hasten::get_scheduler("linear", optimizer, /*num_warmup_steps=*/0, num_training_steps);
   hasten::ProgressBar progress_bar(num_training_steps);
 
   double last = 0;

@@ -18,7 +18,8 @@ int main() {
   for (int epoch = 0; epoch < 5; ++epoch) {
     for (auto& batch : *batches) {
       adamw.zero_grad();
-      auto loss = torch::nn::functional::cross_entropy(net(batch.data.to(device)), batch.target.to(device));
+      auto loss =
+          torch::nn::functional::cross_entropy(net(batch.data.to(device)), batch.target.to(device));
       loss.backward();
       adamw.step();
       last = loss.item<double>();

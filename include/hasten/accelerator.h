@@ -10,11 +10,10 @@
 //     optimizer.step();
 //   }
 //
-// The facade has no logic of its own: hasten/prepare holds it. Several Accelerators in one process are independent.
-// Defaults: float, no accumulation, the first GPU where LibTorch has one, else the CPU.
-// Thread rule: one thread at a time per Accelerator.
-// Throws UsageError "prepare.*".
-// Source: the names and behaviour of Hugging Face's Accelerate; where it differs, docs/design/ says why.
+// The facade has no logic of its own: hasten/prepare holds it. Several Accelerators in one process
+// are independent. Defaults: float, no accumulation, the first GPU where LibTorch has one, else the
+// CPU. Thread rule: one thread at a time per Accelerator. Throws UsageError "prepare.*". Source:
+// the names and behaviour of Hugging Face's Accelerate; where it differs, docs/design/ says why.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +40,8 @@ struct AcceleratorOptions {
 // One micro-batch of some models; see Accelerator::accumulate.
 class [[nodiscard]] Accumulate {
  public:
-  Accumulate(std::shared_ptr<Step> step, const std::vector<void*>& models, const std::vector<at::Tensor>& parameters);
+  Accumulate(std::shared_ptr<Step> step, const std::vector<void*>& models,
+             const std::vector<at::Tensor>& parameters);
   Accumulate(const Accumulate&) = delete;
   Accumulate& operator=(const Accumulate&) = delete;
   ~Accumulate();
@@ -50,7 +50,8 @@ class [[nodiscard]] Accumulate {
   std::shared_ptr<Step> step_;
 };
 
-// Records LibTorch's operators until the end of the block and then writes a Chrome trace (chrome://tracing, Perfetto).
+// Records LibTorch's operators until the end of the block and then writes a Chrome trace
+// (chrome://tracing, Perfetto).
 class [[nodiscard]] Profile {
  public:
   explicit Profile(std::filesystem::path trace);
@@ -66,15 +67,18 @@ class Accelerator {
  public:
   explicit Accelerator(AcceleratorOptions options = {});
 
-  // A handle for each object, in order, for structured bindings: a module (TORCH_MODULE holder, shared_ptr or an object
-  // on the stack), an optimizer, a learning-rate scheduler, a loader. See hasten/prepare/prepared.h.
+  // A handle for each object, in order, for structured bindings: a module (TORCH_MODULE holder,
+  // shared_ptr or an object on the stack), an optimizer, a learning-rate scheduler, a loader. See
+  // hasten/prepare/prepared.h.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
-    return std::make_tuple(detail::prepare_one(std::forward<Objects>(objects), step_, options_.device_placement)...);
+    return std::make_tuple(
+        detail::prepare_one(std::forward<Objects>(objects), step_, options_.device_placement)...);
   }
 
-  // Gradients of the loss. Inside accumulate() the micro-batches of a window weigh equally, or by `items` (tokens,
-  // labels, rows: what the loss is a mean over); the gradients are divided once, when the window closes.
+  // Gradients of the loss. Inside accumulate() the micro-batches of a window weigh equally, or by
+  // `items` (tokens, labels, rows: what the loss is a mean over); the gradients are divided once,
+  // when the window closes.
   void backward(const at::Tensor& loss) { step_->backward(loss, -1); }
   void backward(const at::Tensor& loss, double items) { step_->backward(loss, items); }
 
@@ -92,8 +96,10 @@ class Accelerator {
   void stepped() { step_->stepped(); }
   std::int64_t gradient_accumulation_steps() const { return step_->accumulation_steps; }
 
-  // Clips where a window closes (elsewhere it does nothing and gives 0); gives the norm from before.
-  double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
+  // Clips where a window closes (elsewhere it does nothing and gives 0); gives the norm from
+  // before.
+  double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                         double norm_type = 2.0);
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
   // The Accelerator's precision for code outside a prepared model.
@@ -113,7 +119,8 @@ class Accelerator {
   // A line on standard output, from each machine's main process.
   void print(const std::string& line) const;
 
-  // The collectives. gather_for_metrics also drops rows that stand in a last batch for padding; alone there are none.
+  // The collectives. gather_for_metrics also drops rows that stand in a last batch for padding;
+  // alone there are none.
   const Group& group() const { return group_; }
   at::Tensor gather(const at::Tensor& tensor) const { return group_.gather(tensor); }
   at::Tensor gather_for_metrics(const at::Tensor& tensor) const { return group_.gather(tensor); }
@@ -121,8 +128,8 @@ class Accelerator {
 
   // Chrome trace of what runs until the end of the block.
   Profile profile(const std::filesystem::path& trace) const { return Profile(trace); }
-  // Lets go of these handles and of accumulation windows: `accelerator.free_memory(model, optimizer);`. What else refers to
-  // an object keeps it alive.
+  // Lets go of these handles and of accumulation windows: `accelerator.free_memory(model,
+  // optimizer);`. What else refers to an object keeps it alive.
   template <class... Handles>
   void free_memory(Handles&... handles) {
     (handles.reset(), ...);

@@ -1,5 +1,6 @@
 // File: hasten/hasten.h
-// Everything at once, for programs. A file that wants to compile fast includes what it uses instead.
+// Everything at once, for programs. A file that wants to compile fast includes what it uses
+// instead.
 #pragma once
 
 #include "hasten/accelerator.h"

@@ -8,7 +8,8 @@ namespace {
 std::string sentence(const ErrorText& text) {
   std::string out = text.what;
   if (!text.got.empty()) out += ": got " + text.got;
-  if (!text.expected.empty()) out += (text.got.empty() ? ": expected " : ", expected ") + text.expected;
+  if (!text.expected.empty())
+    out += (text.got.empty() ? ": expected " : ", expected ") + text.expected;
   if (!text.hint.empty()) out += ". Hint: " + text.hint;
   return out;
 }

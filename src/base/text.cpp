@@ -38,7 +38,8 @@ std::size_t edits(std::string_view a, std::string_view b) {
 
 // Columns a terminal gives the text: one a code point, which holds for what hasten prints.
 std::size_t width(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; });
+  return std::count_if(text.begin(), text.end(),
+                       [](unsigned char c) { return (c & 0xC0) != 0x80; });
 }
 
 bool is_number(std::string_view cell) {
@@ -124,12 +125,15 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+bool starts_with(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
 bool ends_with(std::string_view text, std::string_view suffix) {
   return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
 }
 
-std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
+std::optional<std::string> nearest(std::string_view word,
+                                   const std::vector<std::string>& candidates) {
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::optional<std::string> found;
   for (const std::string& candidate : candidates) {
@@ -142,17 +146,21 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
   return found;
 }
 
-std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
+std::string table(const std::vector<std::string>& header,
+                  const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const std::string& cell : header) widths.push_back(width(cell));
   for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size() && i < widths.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    for (std::size_t i = 0; i < row.size() && i < widths.size(); ++i)
+      widths[i] = std::max(widths[i], width(row[i]));
   }
   auto line = [&](const std::vector<std::string>& row, bool is_header) {
     std::string out;
     for (std::size_t i = 0; i < widths.size(); ++i) {
       const std::string cell = i < row.size() ? row[i] : "";
-      const bool numbers = is_header ? (!rows.empty() && i < rows[0].size() && is_number(rows[0][i])) : is_number(cell);
+      const bool numbers = is_header
+                               ? (!rows.empty() && i < rows[0].size() && is_number(rows[0][i]))
+                               : is_number(cell);
       const std::string pad(widths[i] - width(cell), ' ');
       if (i > 0) out += "  ";
       out += numbers ? pad + cell : cell + pad;
@@ -161,7 +169,8 @@ std::string table(const std::vector<std::string>& header, const std::vector<std:
     return out + "\n";
   };
   std::string rule;
-  for (std::size_t i = 0; i < widths.size(); ++i) rule += std::string(i > 0 ? 2 : 0, ' ') + std::string(widths[i], '-');
+  for (std::size_t i = 0; i < widths.size(); ++i)
+    rule += std::string(i > 0 ? 2 : 0, ' ') + std::string(widths[i], '-');
   std::string out = line(header, true) + rule + "\n";
   for (const auto& row : rows) out += line(row, false);
   return out;

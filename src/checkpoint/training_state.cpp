@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 using torch::optim::AdamWParamState;
 using torch::optim::SGDParamState;
 
-TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer, const ParameterNames& parameters) {
+TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer,
+                             const ParameterNames& parameters) {
   TensorDict out;
   for (const auto& [name, parameter] : parameters) {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
@@ -29,8 +30,11 @@ TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer, const Par
     } else if (const auto* sgd = dynamic_cast<const SGDParamState*>(found->second.get())) {
       if (sgd->momentum_buffer().defined()) out[name + ".momentum_buffer"] = sgd->momentum_buffer();
     } else {
-      throw UsageError("checkpoint.unknown-optimizer", {.what = "saving the optimizer's state", .got = "an optimizer hasten does not know",
-                                                        .expected = "AdamW or SGD", .hint = "save_only_model saves the weights alone"});
+      throw UsageError("checkpoint.unknown-optimizer",
+                       {.what = "saving the optimizer's state",
+                        .got = "an optimizer hasten does not know",
+                        .expected = "AdamW or SGD",
+                        .hint = "save_only_model saves the weights alone"});
     }
   }
   return out;
@@ -44,16 +48,20 @@ std::string kind_of(const torch::optim::Optimizer& optimizer) {
   return "other";
 }
 
-at::Tensor checked(const TensorDict& tensors, const std::string& name, const at::Tensor& parameter, const fs::path& file) {
+at::Tensor checked(const TensorDict& tensors, const std::string& name, const at::Tensor& parameter,
+                   const fs::path& file) {
   const at::Tensor& tensor = take(tensors, name);
   if (tensor.sizes() != parameter.sizes() || tensor.scalar_type() != parameter.scalar_type()) {
-    throw DataError("checkpoint.optimizer-shape", {.what = file.string() + ", tensor " + name, .got = "another shape or type than the parameter's",
-                                                   .hint = "resume with the model the checkpoint was made with"});
+    throw DataError("checkpoint.optimizer-shape",
+                    {.what = file.string() + ", tensor " + name,
+                     .got = "another shape or type than the parameter's",
+                     .hint = "resume with the model the checkpoint was made with"});
   }
   return tensor.clone();
 }
 
-void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames& parameters, const TensorDict& tensors, const fs::path& file) {
+void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
+                       const TensorDict& tensors, const fs::path& file) {
   optimizer.state().clear();
   std::size_t used = 0;
   for (const auto& [name, parameter] : parameters) {
@@ -72,18 +80,26 @@ void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames&
     }
   }
   if (used != tensors.size()) {
-    throw DataError("checkpoint.optimizer-names", {.what = file.string(), .got = str(tensors.size() - used, " tensors of parameters that the model does not have"),
-                                                   .hint = "resume with the model and optimizer the checkpoint was made with"});
+    throw DataError(
+        "checkpoint.optimizer-names",
+        {.what = file.string(),
+         .got = str(tensors.size() - used, " tensors of parameters that the model does not have"),
+         .hint = "resume with the model and optimizer the checkpoint was made with"});
   }
 }
 
-std::size_t gpus() { return torch::cuda::is_available() ? static_cast<std::size_t>(torch::cuda::device_count()) : 0; }
+std::size_t gpus() {
+  return torch::cuda::is_available() ? static_cast<std::size_t>(torch::cuda::device_count()) : 0;
+}
 
 // LibTorch's own form of a generator's state, as bytes.
 TensorDict random_state() {
   TensorDict out = {{"cpu", at::detail::getDefaultCPUGenerator().get_state()}};
   for (std::size_t i = 0; i < gpus(); ++i) {
-    out[str("cuda.", i)] = at::globalContext().defaultGenerator(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i))).get_state();
+    out[str("cuda.", i)] =
+        at::globalContext()
+            .defaultGenerator(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i)))
+            .get_state();
   }
   return out;
 }
@@ -92,7 +108,8 @@ void restore_random(const TensorDict& tensors) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(take(tensors, "cpu").clone());
   for (std::size_t i = 0; i < gpus(); ++i) {
-    at::Generator device = at::globalContext().defaultGenerator(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i)));
+    at::Generator device = at::globalContext().defaultGenerator(
+        at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i)));
     device.set_state(take(tensors, str("cuda.", i)).clone());
   }
 }
@@ -101,45 +118,61 @@ std::int64_t step_of(const fs::path& folder) {
   const std::string name = folder.filename().string(), prefix = "checkpoint-";
   if (!starts_with(name, prefix)) return -1;
   const std::string digits = name.substr(prefix.size());
-  const bool number = !digits.empty() && digits.size() < 19 && std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); });
+  const bool number =
+      !digits.empty() && digits.size() < 19 &&
+      std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); });
   return number ? std::stoll(digits) : -1;
 }
 
 }  // namespace
 
-void save_training_state(const fs::path& folder, const torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
-                         const TrainingPosition& position) {
+void save_training_state(const fs::path& folder, const torch::optim::Optimizer& optimizer,
+                         const ParameterNames& parameters, const TrainingPosition& position) {
   save_safetensors(folder / "optimizer.safetensors", optimizer_tensors(optimizer, parameters));
   save_safetensors(folder / "random_state.safetensors", random_state());
   const nlohmann::json json = {{"optimizer", kind_of(optimizer)},
                                {"scheduler_step", position.scheduler_step},
-                               {"loader", {{"seed", position.loader.seed}, {"epoch", position.loader.epoch}, {"batch", position.loader.batch}}}};
+                               {"loader",
+                                {{"seed", position.loader.seed},
+                                 {"epoch", position.loader.epoch},
+                                 {"batch", position.loader.batch}}}};
   write_file_atomically(folder / "training_position.json", json.dump(2) + "\n");
 }
 
-TrainingPosition load_training_state(const fs::path& folder, torch::optim::Optimizer& optimizer, const ParameterNames& parameters) {
+TrainingPosition load_training_state(const fs::path& folder, torch::optim::Optimizer& optimizer,
+                                     const ParameterNames& parameters) {
   const fs::path file = folder / "training_position.json";
   TrainingPosition position;
   try {
     const auto json = nlohmann::json::parse(read_file(file));
     const auto kind = json.at("optimizer").get<std::string>();
     if (kind != kind_of(optimizer)) {
-      throw DataError("checkpoint.optimizer-kind", {.what = file.string(), .got = "the state of " + kind, .expected = "that of " + kind_of(optimizer),
-                                                    .hint = "resume with the optimizer the checkpoint was made with (--optim)"});
+      throw DataError("checkpoint.optimizer-kind",
+                      {.what = file.string(),
+                       .got = "the state of " + kind,
+                       .expected = "that of " + kind_of(optimizer),
+                       .hint = "resume with the optimizer the checkpoint was made with (--optim)"});
     }
     position.scheduler_step = json.at("scheduler_step").get<std::int64_t>();
     const auto& loader = json.at("loader");
-    position.loader = {.seed = loader.at("seed").get<std::uint64_t>(), .epoch = loader.at("epoch").get<std::int64_t>(), .batch = loader.at("batch").get<std::int64_t>()};
+    position.loader = {.seed = loader.at("seed").get<std::uint64_t>(),
+                       .epoch = loader.at("epoch").get<std::int64_t>(),
+                       .batch = loader.at("batch").get<std::int64_t>()};
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("checkpoint.position", {.what = file.string(), .got = error.what(), .expected = "scheduler_step and loader"});
+    throw DataError(
+        "checkpoint.position",
+        {.what = file.string(), .got = error.what(), .expected = "scheduler_step and loader"});
   }
   const TensorDict random = load_safetensors(folder / "random_state.safetensors");
-  restore_optimizer(optimizer, parameters, load_safetensors(folder / "optimizer.safetensors"), folder / "optimizer.safetensors");
+  restore_optimizer(optimizer, parameters, load_safetensors(folder / "optimizer.safetensors"),
+                    folder / "optimizer.safetensors");
   restore_random(random);
   return position;
 }
 
-bool has_training_state(const fs::path& folder) { return fs::exists(folder / "training_position.json"); }
+bool has_training_state(const fs::path& folder) {
+  return fs::exists(folder / "training_position.json");
+}
 
 std::vector<fs::path> checkpoints(const fs::path& output_dir) {
   std::vector<fs::path> found;
@@ -147,7 +180,8 @@ std::vector<fs::path> checkpoints(const fs::path& output_dir) {
   for (const auto& entry : fs::directory_iterator(output_dir, error)) {
     if (entry.is_directory() && step_of(entry.path()) >= 0) found.push_back(entry.path());
   }
-  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) { return step_of(a) < step_of(b); });
+  std::sort(found.begin(), found.end(),
+            [](const fs::path& a, const fs::path& b) { return step_of(a) < step_of(b); });
   return found;
 }
 

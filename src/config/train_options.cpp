@@ -39,11 +39,11 @@ void check_evaluation_has_data(const O& options, const TrainingArguments& argume
   // eval_strategy alone is no mistake: the documentation's own example sets it without data. The
   // Trainer says so and trains. do_eval follows from it, so it counts only where it stands alone.
   const bool follows = arguments.eval_strategy != IntervalStrategy::no;
-  const char* asks = arguments.load_best_model_at_end  ? "load_best_model_at_end"
-                     : arguments.do_eval && !follows   ? "do_eval"
-                     : arguments.eval_on_start         ? "eval_on_start"
-                     : arguments.do_predict            ? "do_predict"
-                                                       : nullptr;
+  const char* asks = arguments.load_best_model_at_end ? "load_best_model_at_end"
+                     : arguments.do_eval && !follows  ? "do_eval"
+                     : arguments.eval_on_start        ? "eval_on_start"
+                     : arguments.do_predict           ? "do_predict"
+                                                      : nullptr;
   if (asks) missing(std::string(asks) + " needs rows to evaluate", "--eval_data FILE");
 }
 

@@ -85,7 +85,8 @@ void precision(D& d) {
   d("bf16", &A::bf16, "Compute in bfloat16 where it is safe; weights stay float32.");
   d("fp16", &A::fp16, "Compute in float16 where it is safe.")
       .refuse("bf16 needs no loss scaling: use that");
-  d("bf16_full_eval", &A::bf16_full_eval, "Evaluate in bfloat16 (autocast; the weights stay float32).");
+  d("bf16_full_eval", &A::bf16_full_eval,
+    "Evaluate in bfloat16 (autocast; the weights stay float32).");
   d("fp16_full_eval", &A::fp16_full_eval, "Evaluate with float16 weights.")
       .refuse("use bf16_full_eval");
   d("use_cpu", &A::use_cpu, "Stay on the CPU though there is an accelerator.")

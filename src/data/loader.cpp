@@ -16,9 +16,9 @@ namespace {
 
 void check_range(const char* option, std::int64_t got, std::int64_t least, std::int64_t most) {
   if (got >= least && got <= most) return;
-  throw ConfigError("data.option", {.what = option,
-                                    .got = std::to_string(got),
-                                    .expected = str(least, " to ", most)});
+  throw ConfigError(
+      "data.option",
+      {.what = option, .got = std::to_string(got), .expected = str(least, " to ", most)});
 }
 
 void check_options(const LoaderOptions& options, bool stream) {

@@ -12,7 +12,8 @@
 namespace hasten {
 namespace {
 
-// The few NVML entry points needed, by their documented C signatures; nvml.h is not everywhere the library is.
+// The few NVML entry points needed, by their documented C signatures; nvml.h is not everywhere the
+// library is.
 struct Nvml {
   struct Memory {
     unsigned long long total, free, used;
@@ -27,7 +28,8 @@ struct Nvml {
     void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) return;
     init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
-    handle = reinterpret_cast<int (*)(unsigned, Device*)>(dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
+    handle = reinterpret_cast<int (*)(unsigned, Device*)>(
+        dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
     memory = reinterpret_cast<int (*)(Device, Memory*)>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
     ready = init && handle && memory && init() == 0;
   }
@@ -49,7 +51,9 @@ std::optional<std::int64_t> gpu_memory_used(int index) {
   static const Nvml nvml;
   Nvml::Device device = nullptr;
   Nvml::Memory memory{};
-  if (!nvml.ready || nvml.handle(static_cast<unsigned>(index), &device) != 0 || nvml.memory(device, &memory) != 0) return std::nullopt;
+  if (!nvml.ready || nvml.handle(static_cast<unsigned>(index), &device) != 0 ||
+      nvml.memory(device, &memory) != 0)
+    return std::nullopt;
   return static_cast<std::int64_t>(memory.used);
 }
 

@@ -21,16 +21,22 @@ std::shared_ptr<torch::nn::Module> group(torch::nn::Module& parent, const char* 
 class BertEmbeddings : public torch::nn::Module {
  public:
   explicit BertEmbeddings(const BertConfig& config)
-      : word_(register_module("word_embeddings", std::make_shared<Table>(config.vocab_size, config.hidden_size))),
-        position_(register_module("position_embeddings", std::make_shared<Table>(config.max_position_embeddings, config.hidden_size))),
-        type_(register_module("token_type_embeddings", std::make_shared<Table>(config.type_vocab_size, config.hidden_size))),
-        norm_(register_module("LayerNorm", std::make_shared<Norm>(config.hidden_size, config.layer_norm_eps))),
+      : word_(register_module("word_embeddings",
+                              std::make_shared<Table>(config.vocab_size, config.hidden_size))),
+        position_(register_module(
+            "position_embeddings",
+            std::make_shared<Table>(config.max_position_embeddings, config.hidden_size))),
+        type_(register_module("token_type_embeddings",
+                              std::make_shared<Table>(config.type_vocab_size, config.hidden_size))),
+        norm_(register_module("LayerNorm",
+                              std::make_shared<Norm>(config.hidden_size, config.layer_norm_eps))),
         dropout_(config.hidden_dropout_prob),
         padding_id_(config.pad_token_id) {}
 
   at::Tensor forward(const TensorDict& batch) {
-    const at::Tensor sum = ops::embedding_sum(word_->weight, position_->weight, type_->weight, take(batch, "input_ids"),
-                                              optional(batch, "position_ids"), optional(batch, "token_type_ids"), padding_id_, sparse);
+    const at::Tensor sum = ops::embedding_sum(
+        word_->weight, position_->weight, type_->weight, take(batch, "input_ids"),
+        optional(batch, "position_ids"), optional(batch, "token_type_ids"), padding_id_, sparse);
     return ops::dropout((*norm_)(sum), dropout_, is_training());
   }
   const at::Tensor& word() const { return word_->weight; }
@@ -53,21 +59,26 @@ class BertLayer : public torch::nn::Module {
         dropout_(config.hidden_dropout_prob),
         attention_dropout_(config.attention_probs_dropout_prob) {
     const std::int64_t n = config.hidden_size;
-    const auto attention = group(*this, "attention"), self = group(*attention, "self"), mixed = group(*attention, "output");
+    const auto attention = group(*this, "attention"), self = group(*attention, "self"),
+               mixed = group(*attention, "output");
     const auto intermediate = group(*this, "intermediate"), output = group(*this, "output");
     query_ = self->register_module("query", std::make_shared<Projection>(n, n));
     key_ = self->register_module("key", std::make_shared<Projection>(n, n));
     value_ = self->register_module("value", std::make_shared<Projection>(n, n));
     mixed_ = mixed->register_module("dense", std::make_shared<Projection>(n, n));
-    mixed_norm_ = mixed->register_module("LayerNorm", std::make_shared<Norm>(n, config.layer_norm_eps));
-    up_ = intermediate->register_module("dense", std::make_shared<Projection>(n, config.intermediate_size));
-    down_ = output->register_module("dense", std::make_shared<Projection>(config.intermediate_size, n));
+    mixed_norm_ =
+        mixed->register_module("LayerNorm", std::make_shared<Norm>(n, config.layer_norm_eps));
+    up_ = intermediate->register_module("dense",
+                                        std::make_shared<Projection>(n, config.intermediate_size));
+    down_ =
+        output->register_module("dense", std::make_shared<Projection>(config.intermediate_size, n));
     norm_ = output->register_module("LayerNorm", std::make_shared<Norm>(n, config.layer_norm_eps));
   }
 
   at::Tensor forward(const at::Tensor& x, const ops::KeyMask& mask) {
     const bool training = is_training();
-    const at::Tensor seen = ops::attention((*query_)(x), (*key_)(x), (*value_)(x), mask, heads_, attention_dropout_, training);
+    const at::Tensor seen = ops::attention((*query_)(x), (*key_)(x), (*value_)(x), mask, heads_,
+                                           attention_dropout_, training);
     const at::Tensor mixed = added(*mixed_, *mixed_norm_, seen, x, training);
     const at::Tensor inner = activate(activation_, up_->product(mixed), up_->bias);
     return added(*down_, *norm_, inner, mixed, training);
@@ -75,8 +86,10 @@ class BertLayer : public torch::nn::Module {
 
  private:
   // norm(dropout(dense(x)) + residual)
-  at::Tensor added(const Projection& dense, const Norm& norm, const at::Tensor& x, const at::Tensor& residual, bool training) const {
-    return ops::dropout_add_norm(dense.product(x), dense.bias, residual, norm.weight, norm.bias, norm.epsilon, dropout_, training);
+  at::Tensor added(const Projection& dense, const Norm& norm, const at::Tensor& x,
+                   const at::Tensor& residual, bool training) const {
+    return ops::dropout_add_norm(dense.product(x), dense.bias, residual, norm.weight, norm.bias,
+                                 norm.epsilon, dropout_, training);
   }
 
   std::int64_t heads_;
@@ -91,7 +104,8 @@ class BertEncoder : public torch::nn::Module {
   explicit BertEncoder(const BertConfig& config) {
     const auto list = group(*this, "layer");
     for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-      layers_.push_back(list->register_module(std::to_string(i), std::make_shared<BertLayer>(config)));
+      layers_.push_back(
+          list->register_module(std::to_string(i), std::make_shared<BertLayer>(config)));
     }
   }
   at::Tensor forward(at::Tensor x, const ops::KeyMask& mask) {
@@ -106,14 +120,16 @@ class BertEncoder : public torch::nn::Module {
 class BertPooler : public torch::nn::Module {
  public:
   explicit BertPooler(const BertConfig& config)
-      : dense_(register_module("dense", std::make_shared<Projection>(config.hidden_size, config.hidden_size))) {}
+      : dense_(register_module(
+            "dense", std::make_shared<Projection>(config.hidden_size, config.hidden_size))) {}
   at::Tensor forward(const at::Tensor& hidden) { return at::tanh((*dense_)(hidden.select(1, 0))); }
 
  private:
   std::shared_ptr<Projection> dense_;
 };
 
-BertPreTrainedModel::BertPreTrainedModel(BertConfig config, const char* architecture) : config_(std::move(config)) {
+BertPreTrainedModel::BertPreTrainedModel(BertConfig config, const char* architecture)
+    : config_(std::move(config)) {
   config_.check("BertConfig");
   config_.architectures = {architecture};
 }
@@ -122,7 +138,9 @@ std::string BertPreTrainedModel::config_json() const { return config_.to_json();
 
 void BertPreTrainedModel::initialize(const std::vector<std::string>* names) {
   const torch::NoGradGuard no_grad;
-  const auto wanted = [&](const std::string& name) { return !names || std::find(names->begin(), names->end(), name) != names->end(); };
+  const auto wanted = [&](const std::string& name) {
+    return !names || std::find(names->begin(), names->end(), name) != names->end();
+  };
   for (const auto& item : named_parameters()) {
     if (!wanted(item.key())) continue;
     if (item.value().dim() > 1) {
@@ -130,7 +148,8 @@ void BertPreTrainedModel::initialize(const std::vector<std::string>* names) {
     } else {
       item.value().fill_(ends_with(item.key(), "LayerNorm.weight") ? 1 : 0);
     }
-    if (ends_with(item.key(), "word_embeddings.weight") && config_.pad_token_id >= 0) item.value()[config_.pad_token_id].zero_();
+    if (ends_with(item.key(), "word_embeddings.weight") && config_.pad_token_id >= 0)
+      item.value()[config_.pad_token_id].zero_();
   }
 }
 
@@ -155,7 +174,8 @@ const at::Tensor& BertModel::word_embeddings() const { return embeddings_->word(
 BertForSequenceClassification::BertForSequenceClassification(BertConfig config)
     : BertPreTrainedModel(std::move(config), "BertForSequenceClassification"),
       bert_(register_module("bert", std::make_shared<BertModel>(config_))),
-      classifier_(register_module("classifier", std::make_shared<Projection>(config_.hidden_size, config_.num_labels))) {}
+      classifier_(register_module(
+          "classifier", std::make_shared<Projection>(config_.hidden_size, config_.num_labels))) {}
 
 ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
   ModelOutput out = bert_->forward(batch);
@@ -165,7 +185,7 @@ ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
   if (!labels.defined()) return out;
   std::string problem = config_.problem_type;
   if (problem.empty()) {
-    problem = config_.num_labels == 1         ? "regression"
+    problem = config_.num_labels == 1      ? "regression"
               : labels.is_floating_point() ? "multi_label_classification"
                                            : "single_label_classification";
   }
@@ -173,17 +193,21 @@ ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
     out.loss = cross_entropy(out.logits.to(at::kFloat), labels);
   } else if (problem == "regression") {
     const at::Tensor predicted = config_.num_labels == 1 ? out.logits.squeeze(-1) : out.logits;
-    out.loss = at::mse_loss(predicted.to(at::kFloat), labels.to(at::kFloat).reshape(predicted.sizes()));
+    out.loss =
+        at::mse_loss(predicted.to(at::kFloat), labels.to(at::kFloat).reshape(predicted.sizes()));
   } else {
-    out.loss = at::binary_cross_entropy_with_logits(out.logits.to(at::kFloat), labels.to(at::kFloat));
+    out.loss =
+        at::binary_cross_entropy_with_logits(out.logits.to(at::kFloat), labels.to(at::kFloat));
   }
   return out;
 }
 
 BertForTokenClassification::BertForTokenClassification(BertConfig config)
     : BertPreTrainedModel(std::move(config), "BertForTokenClassification"),
-      bert_(register_module("bert", std::make_shared<BertModel>(config_, /*add_pooling_layer=*/false))),
-      classifier_(register_module("classifier", std::make_shared<Projection>(config_.hidden_size, config_.num_labels))) {}
+      bert_(register_module("bert",
+                            std::make_shared<BertModel>(config_, /*add_pooling_layer=*/false))),
+      classifier_(register_module(
+          "classifier", std::make_shared<Projection>(config_.hidden_size, config_.num_labels))) {}
 
 ModelOutput BertForTokenClassification::forward(const TensorDict& batch) {
   ModelOutput out = bert_->forward(batch);
@@ -194,16 +218,21 @@ ModelOutput BertForTokenClassification::forward(const TensorDict& batch) {
   return out;
 }
 
-// cls.predictions of transformers' names: a transformation, then the output matrix with a bias of its own.
+// cls.predictions of transformers' names: a transformation, then the output matrix with a bias of
+// its own.
 class BertForMaskedLM::Head : public torch::nn::Module {
  public:
   explicit Head(const BertConfig& config) : activation_(config.hidden_act) {
-    const auto predictions = group(*this, "predictions"), transform = group(*predictions, "transform");
+    const auto predictions = group(*this, "predictions"),
+               transform = group(*predictions, "transform");
     bias = predictions->register_parameter("bias", at::empty({config.vocab_size}));
-    dense_ = transform->register_module("dense", std::make_shared<Projection>(config.hidden_size, config.hidden_size));
-    norm_ = transform->register_module("LayerNorm", std::make_shared<Norm>(config.hidden_size, config.layer_norm_eps));
+    dense_ = transform->register_module(
+        "dense", std::make_shared<Projection>(config.hidden_size, config.hidden_size));
+    norm_ = transform->register_module(
+        "LayerNorm", std::make_shared<Norm>(config.hidden_size, config.layer_norm_eps));
     if (!config.tie_word_embeddings) {
-      decoder = predictions->register_module("decoder", std::make_shared<Table>(config.vocab_size, config.hidden_size));
+      decoder = predictions->register_module(
+          "decoder", std::make_shared<Table>(config.vocab_size, config.hidden_size));
     }
   }
   at::Tensor forward(const at::Tensor& hidden, const at::Tensor& words) {
@@ -222,7 +251,8 @@ class BertForMaskedLM::Head : public torch::nn::Module {
 
 BertForMaskedLM::BertForMaskedLM(BertConfig config)
     : BertPreTrainedModel(std::move(config), "BertForMaskedLM"),
-      bert_(register_module("bert", std::make_shared<BertModel>(config_, /*add_pooling_layer=*/false))),
+      bert_(register_module("bert",
+                            std::make_shared<BertModel>(config_, /*add_pooling_layer=*/false))),
       head_(register_module("cls", std::make_shared<Head>(config_))) {}
 
 ModelOutput BertForMaskedLM::forward(const TensorDict& batch) {
@@ -239,8 +269,10 @@ void BertForMaskedLM::set_sparse_gradients(bool sparse) {
 }
 
 std::map<std::string, std::string> BertForMaskedLM::tied_parameters() const {
-  std::map<std::string, std::string> tied = {{"cls.predictions.decoder.bias", "cls.predictions.bias"}};
-  if (!head_->decoder) tied["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight";
+  std::map<std::string, std::string> tied = {
+      {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+  if (!head_->decoder)
+    tied["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight";
   return tied;
 }
 

@@ -12,11 +12,16 @@ namespace {
 
 using Json = nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& key, std::string got, std::string expected, std::string hint = "") {
-  throw DataError("models.config-value", {.what = where + ", key " + key, .got = std::move(got), .expected = std::move(expected), .hint = std::move(hint)});
+[[noreturn]] void refuse(const std::string& where, const std::string& key, std::string got,
+                         std::string expected, std::string hint = "") {
+  throw DataError("models.config-value", {.what = where + ", key " + key,
+                                          .got = std::move(got),
+                                          .expected = std::move(expected),
+                                          .hint = std::move(hint)});
 }
 
-// One key of the object: taken out of it, so that what is left at the end is what hasten does not know.
+// One key of the object: taken out of it, so that what is left at the end is what hasten does not
+// know.
 class Reader {
  public:
   Reader(Json& object, const std::string& where) : object_(object), where_(where) {}
@@ -56,7 +61,8 @@ class Reader {
   }
   void read(const char* key, std::vector<std::string>& to) {
     take(key, [&](const Json& value) {
-      if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); })) {
+      if (!value.is_array() || !std::all_of(value.begin(), value.end(),
+                                            [](const Json& item) { return item.is_string(); })) {
         refuse(where_, key, value.dump(), "a list of strings");
       }
       to = value.get<std::vector<std::string>>();
@@ -64,10 +70,14 @@ class Reader {
   }
   void read_labels(BertConfig& config) {
     take("id2label", [&](const Json& value) {
-      if (!value.is_object()) refuse(where_, "id2label", value.dump(), "an object of number to name");
+      if (!value.is_object())
+        refuse(where_, "id2label", value.dump(), "an object of number to name");
       for (const auto& [id, name] : value.items()) {
-        const bool number = !id.empty() && std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c); });
-        if (!number || id.size() > 9 || !name.is_string()) refuse(where_, "id2label", "\"" + id + "\": " + name.dump(), "a number and a name");
+        const bool number = !id.empty() && std::all_of(id.begin(), id.end(), [](unsigned char c) {
+          return std::isdigit(c);
+        });
+        if (!number || id.size() > 9 || !name.is_string())
+          refuse(where_, "id2label", "\"" + id + "\": " + name.dump(), "a number and a name");
         config.id2label[std::stoll(id)] = name.get<std::string>();
       }
       config.num_labels = static_cast<std::int64_t>(config.id2label.size());
@@ -90,18 +100,24 @@ class Reader {
 
 }  // namespace
 
-BertConfig BertConfig::from_file(const std::filesystem::path& path) { return from_json(read_file(path), path.string()); }
+BertConfig BertConfig::from_file(const std::filesystem::path& path) {
+  return from_json(read_file(path), path.string());
+}
 
 BertConfig BertConfig::from_json(const std::string& text, const std::string& where) {
   Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) {
-    throw DataError("models.config-json", {.what = where, .got = "text that is not a JSON object", .expected = "a model's config.json"});
+    throw DataError("models.config-json", {.what = where,
+                                           .got = "text that is not a JSON object",
+                                           .expected = "a model's config.json"});
   }
   std::string model_type;
   Reader reader(object, where);
   reader.read("model_type", model_type);
   if (model_type != "bert") {
-    throw DataError("models.unknown-type", {.what = where + ", key model_type", .got = model_type.empty() ? "none" : model_type, .expected = "bert"});
+    throw DataError("models.unknown-type", {.what = where + ", key model_type",
+                                            .got = model_type.empty() ? "none" : model_type,
+                                            .expected = "bert"});
   }
   BertConfig config;
   reader.read("vocab_size", config.vocab_size);
@@ -116,7 +132,8 @@ BertConfig BertConfig::from_json(const std::string& text, const std::string& whe
   reader.read("type_vocab_size", config.type_vocab_size);
   reader.read("initializer_range", config.initializer_range);
   reader.read("layer_norm_eps", config.layer_norm_eps);
-  if (object.contains("pad_token_id") && object.at("pad_token_id").is_null()) config.pad_token_id = -1;
+  if (object.contains("pad_token_id") && object.at("pad_token_id").is_null())
+    config.pad_token_id = -1;
   reader.read("pad_token_id", config.pad_token_id);
   reader.read("classifier_dropout", config.classifier_dropout);
   reader.read("num_labels", config.num_labels);
@@ -125,10 +142,13 @@ BertConfig BertConfig::from_json(const std::string& text, const std::string& whe
   reader.read("tie_word_embeddings", config.tie_word_embeddings);
   reader.read("architectures", config.architectures);
   for (const char* key : {"is_decoder", "add_cross_attention"}) {
-    if (object.contains(key) && object.at(key) == true) refuse(where, key, "true", "false", "hasten has BERT as an encoder");
+    if (object.contains(key) && object.at(key) == true)
+      refuse(where, key, "true", "false", "hasten has BERT as an encoder");
   }
-  if (object.contains("position_embedding_type") && object.at("position_embedding_type") != "absolute") {
-    refuse(where, "position_embedding_type", object.at("position_embedding_type").dump(), "absolute");
+  if (object.contains("position_embedding_type") &&
+      object.at("position_embedding_type") != "absolute") {
+    refuse(where, "position_embedding_type", object.at("position_embedding_type").dump(),
+           "absolute");
   }
   config.other_keys = object.dump();
   config.check(where);
@@ -138,7 +158,10 @@ BertConfig BertConfig::from_json(const std::string& text, const std::string& whe
 std::optional<BertConfig> BertConfig::by_name(const std::string& name) {
   if (name == "bert-base") return BertConfig{};
   if (name == "bert-large") {
-    return BertConfig{.hidden_size = 1024, .num_hidden_layers = 24, .num_attention_heads = 16, .intermediate_size = 4096};
+    return BertConfig{.hidden_size = 1024,
+                      .num_hidden_layers = 24,
+                      .num_attention_heads = 16,
+                      .intermediate_size = 4096};
   }
   return std::nullopt;
 }
@@ -146,7 +169,8 @@ std::optional<BertConfig> BertConfig::by_name(const std::string& name) {
 std::string BertConfig::to_json() const {
   Json object = Json::parse(other_keys);
   object["model_type"] = "bert";
-  // What is written are float weights, whatever the source file held; transformers loads by this key.
+  // What is written are float weights, whatever the source file held; transformers loads by this
+  // key.
   object.erase("torch_dtype");
   object["dtype"] = "float32";
   object["vocab_size"] = vocab_size;
@@ -183,7 +207,8 @@ std::string BertConfig::to_json() const {
 void BertConfig::check(const std::string& where) const {
   const auto positive = [&](const char* key, std::int64_t value) {
     // Sizes beyond 2^31 cannot be meant, and their products must not overflow.
-    if (value < 1 || value > (std::int64_t{1} << 31)) refuse(where, key, std::to_string(value), "a positive size");
+    if (value < 1 || value > (std::int64_t{1} << 31))
+      refuse(where, key, std::to_string(value), "a positive size");
   };
   positive("vocab_size", vocab_size);
   positive("hidden_size", hidden_size);
@@ -192,9 +217,11 @@ void BertConfig::check(const std::string& where) const {
   positive("max_position_embeddings", max_position_embeddings);
   positive("type_vocab_size", type_vocab_size);
   positive("num_labels", num_labels);
-  if (num_hidden_layers < 0 || num_hidden_layers > 10000) refuse(where, "num_hidden_layers", std::to_string(num_hidden_layers), "0 to 10000");
+  if (num_hidden_layers < 0 || num_hidden_layers > 10000)
+    refuse(where, "num_hidden_layers", std::to_string(num_hidden_layers), "0 to 10000");
   if (hidden_size % num_attention_heads != 0) {
-    refuse(where, "hidden_size", std::to_string(hidden_size), str("a multiple of num_attention_heads (", num_attention_heads, ")"));
+    refuse(where, "hidden_size", std::to_string(hidden_size),
+           str("a multiple of num_attention_heads (", num_attention_heads, ")"));
   }
   const auto rate = [&](const char* key, double value) {
     if (!(value >= 0 && value < 1)) refuse(where, key, str(value), "a probability in [0, 1)");
@@ -202,15 +229,21 @@ void BertConfig::check(const std::string& where) const {
   rate("hidden_dropout_prob", hidden_dropout_prob);
   rate("attention_probs_dropout_prob", attention_probs_dropout_prob);
   if (classifier_dropout) rate("classifier_dropout", *classifier_dropout);
-  if (pad_token_id >= vocab_size) refuse(where, "pad_token_id", std::to_string(pad_token_id), str("below vocab_size (", vocab_size, ")"));
-  static const std::vector<std::string> activations = {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh"};
+  if (pad_token_id >= vocab_size)
+    refuse(where, "pad_token_id", std::to_string(pad_token_id),
+           str("below vocab_size (", vocab_size, ")"));
+  static const std::vector<std::string> activations = {
+      "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh"};
   if (std::find(activations.begin(), activations.end(), hidden_act) == activations.end()) {
     refuse(where, "hidden_act", hidden_act, join(activations, ", "));
   }
-  static const std::vector<std::string> problems = {"", "regression", "single_label_classification", "multi_label_classification"};
-  if (std::find(problems.begin(), problems.end(), problem_type) == problems.end()) refuse(where, "problem_type", problem_type, join(problems, ", "));
+  static const std::vector<std::string> problems = {"", "regression", "single_label_classification",
+                                                    "multi_label_classification"};
+  if (std::find(problems.begin(), problems.end(), problem_type) == problems.end())
+    refuse(where, "problem_type", problem_type, join(problems, ", "));
   for (const auto& [id, name] : id2label) {
-    if (id < 0 || id >= num_labels) refuse(where, "id2label", str(id, ": ", name), str("ids 0 to ", num_labels - 1));
+    if (id < 0 || id >= num_labels)
+      refuse(where, "id2label", str(id, ": ", name), str("ids 0 to ", num_labels - 1));
   }
 }
 

@@ -1,5 +1,5 @@
-// The parts every transformer here is made of. Parameters only, uninitialized until loaded or initialize()d: no random
-// numbers are drawn for weights that a file will overwrite.
+// The parts every transformer here is made of. Parameters only, uninitialized until loaded or
+// initialize()d: no random numbers are drawn for weights that a file will overwrite.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,7 +12,8 @@ namespace hasten {
 class Projection : public torch::nn::Module {
  public:
   Projection(std::int64_t in, std::int64_t out)
-      : weight(register_parameter("weight", at::empty({out, in}))), bias(register_parameter("bias", at::empty({out}))) {}
+      : weight(register_parameter("weight", at::empty({out, in}))),
+        bias(register_parameter("bias", at::empty({out}))) {}
   at::Tensor operator()(const at::Tensor& x) const { return ops::linear(x, weight, bias); }
   // Without the bias, for what adds it in a later pass.
   at::Tensor product(const at::Tensor& x) const { return ops::linear(x, weight, {}); }
@@ -24,8 +25,12 @@ class Projection : public torch::nn::Module {
 class Norm : public torch::nn::Module {
  public:
   Norm(std::int64_t n, double epsilon)
-      : weight(register_parameter("weight", at::empty({n}))), bias(register_parameter("bias", at::empty({n}))), epsilon(epsilon) {}
-  at::Tensor operator()(const at::Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon); }
+      : weight(register_parameter("weight", at::empty({n}))),
+        bias(register_parameter("bias", at::empty({n}))),
+        epsilon(epsilon) {}
+  at::Tensor operator()(const at::Tensor& x) const {
+    return at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
+  }
 
   at::Tensor weight, bias;
   double epsilon;
@@ -34,7 +39,8 @@ class Norm : public torch::nn::Module {
 // weight [rows, n].
 class Table : public torch::nn::Module {
  public:
-  Table(std::int64_t rows, std::int64_t n) : weight(register_parameter("weight", at::empty({rows, n}))) {}
+  Table(std::int64_t rows, std::int64_t n)
+      : weight(register_parameter("weight", at::empty({rows, n}))) {}
 
   at::Tensor weight;
 };

@@ -1,4 +1,5 @@
-// The losses of the heads, with labels checked before LibTorch would fail on them without a word of where.
+// The losses of the heads, with labels checked before LibTorch would fail on them without a word of
+// where.
 #pragma once
 
 #include <torch/torch.h>
@@ -16,10 +17,12 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
   const std::int64_t* label = flat.const_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < flat.numel(); ++i) {
     if (label[i] != kIgnoredLabel && (label[i] < 0 || label[i] >= num_labels)) {
-      throw DataError("models.label-out-of-range", {.what = str("labels, entry ", i, " of the batch"),
-                                                    .got = str(label[i]),
-                                                    .expected = str("0 to ", num_labels - 1, " (or ", kIgnoredLabel, ": ignored)"),
-                                                    .hint = "does num_labels fit the data?"});
+      throw DataError(
+          "models.label-out-of-range",
+          {.what = str("labels, entry ", i, " of the batch"),
+           .got = str(label[i]),
+           .expected = str("0 to ", num_labels - 1, " (or ", kIgnoredLabel, ": ignored)"),
+           .hint = "does num_labels fit the data?"});
     }
   }
 }
@@ -29,7 +32,8 @@ inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& give
   const std::int64_t classes = logits.size(-1);
   const at::Tensor labels = given.to(at::kLong);
   check_labels(labels, classes);
-  return at::cross_entropy_loss(logits.reshape({-1, classes}), labels.reshape({-1}), {}, at::Reduction::Mean, kIgnoredLabel);
+  return at::cross_entropy_loss(logits.reshape({-1, classes}), labels.reshape({-1}), {},
+                                at::Reduction::Mean, kIgnoredLabel);
 }
 
 }  // namespace hasten

@@ -22,8 +22,10 @@ std::string shape_text(at::IntArrayRef sizes) {
 
 // transformers' oldest checkpoints call the norms' parameters gamma and beta.
 std::string modern_name(std::string name) {
-  for (const auto& [old, now] : {std::pair{"LayerNorm.gamma", "LayerNorm.weight"}, std::pair{"LayerNorm.beta", "LayerNorm.bias"}}) {
-    if (ends_with(name, old)) name.replace(name.size() - std::string(old).size(), std::string::npos, now);
+  for (const auto& [old, now] : {std::pair{"LayerNorm.gamma", "LayerNorm.weight"},
+                                 std::pair{"LayerNorm.beta", "LayerNorm.bias"}}) {
+    if (ends_with(name, old))
+      name.replace(name.size() - std::string(old).size(), std::string::npos, now);
   }
   return name;
 }
@@ -41,9 +43,11 @@ LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::s
     std::string name = modern_name(file_name);
     if (const auto alias = tied.find(name); alias != tied.end()) name = alias->second;
     if (parameters.count(name)) return name;
-    if (!prefix.empty() && parameters.count(prefix + name)) return prefix + name;  // a base model's file
+    if (!prefix.empty() && parameters.count(prefix + name))
+      return prefix + name;  // a base model's file
     const std::size_t dot = name.find('.');
-    if (prefix.empty() && dot != std::string::npos && parameters.count(name.substr(dot + 1))) return name.substr(dot + 1);
+    if (prefix.empty() && dot != std::string::npos && parameters.count(name.substr(dot + 1)))
+      return name.substr(dot + 1);
     return std::string();
   };
 
@@ -56,13 +60,17 @@ LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::s
       continue;
     }
     if (parameters[name].sizes() != tensor.sizes()) {
-      throw DataError("models.shape", {.what = where + ", tensor " + file_name,
-                                       .got = "shape " + shape_text(tensor.sizes()),
-                                       .expected = shape_text(parameters[name].sizes()),
-                                       .hint = "do config.json and the weights belong together, and num_labels to the data?"});
+      throw DataError(
+          "models.shape",
+          {.what = where + ", tensor " + file_name,
+           .got = "shape " + shape_text(tensor.sizes()),
+           .expected = shape_text(parameters[name].sizes()),
+           .hint = "do config.json and the weights belong together, and num_labels to the data?"});
     }
     if (!tensor.is_floating_point()) {
-      throw DataError("models.dtype", {.what = where + ", tensor " + file_name, .got = c10::toString(tensor.scalar_type()), .expected = "a floating-point type"});
+      throw DataError("models.dtype", {.what = where + ", tensor " + file_name,
+                                       .got = c10::toString(tensor.scalar_type()),
+                                       .expected = "a floating-point type"});
     }
     source.emplace(name, file_name);
   }
@@ -70,7 +78,10 @@ LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::s
     if (!source.count(name)) report.missing.push_back(name);
   }
   if (source.empty()) {
-    throw DataError("models.no-weights", {.what = where, .got = "no tensor that belongs to this model", .expected = "names such as " + parameters.begin()->first});
+    throw DataError("models.no-weights",
+                    {.what = where,
+                     .got = "no tensor that belongs to this model",
+                     .expected = "names such as " + parameters.begin()->first});
   }
   const torch::NoGradGuard no_grad;
   for (const auto& [name, file_name] : source) parameters[name].copy_(weights.at(file_name));
@@ -85,10 +96,12 @@ TensorDict PreTrainedModel::state_dict() const {
   return out;
 }
 
-void PreTrainedModel::save_pretrained(const std::filesystem::path& folder, std::int64_t max_shard_size) const {
+void PreTrainedModel::save_pretrained(const std::filesystem::path& folder,
+                                      std::int64_t max_shard_size) const {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw IoError("io.create-directory", {.what = folder.string(), .got = error.message()});
+  if (error)
+    throw IoError("io.create-directory", {.what = folder.string(), .got = error.message()});
   write_file_atomically(folder / "config.json", config_json());
   save_weights(folder, state_dict(), {.max_shard_size = max_shard_size});
 }
@@ -97,10 +110,14 @@ namespace {
 
 std::shared_ptr<PreTrainedModel> make_model(Task task, BertConfig config) {
   switch (task) {
-    case Task::base: return std::make_shared<BertModel>(std::move(config));
-    case Task::text_classification: return std::make_shared<BertForSequenceClassification>(std::move(config));
-    case Task::token_classification: return std::make_shared<BertForTokenClassification>(std::move(config));
-    case Task::masked_lm: return std::make_shared<BertForMaskedLM>(std::move(config));
+    case Task::base:
+      return std::make_shared<BertModel>(std::move(config));
+    case Task::text_classification:
+      return std::make_shared<BertForSequenceClassification>(std::move(config));
+    case Task::token_classification:
+      return std::make_shared<BertForTokenClassification>(std::move(config));
+    case Task::masked_lm:
+      return std::make_shared<BertForMaskedLM>(std::move(config));
   }
   throw UsageError("models.unknown-task", {.what = "a task that is not in the list"});
 }
@@ -113,7 +130,8 @@ void apply(const ModelOptions& options, BertConfig& config) {
   if (!options.labels.empty()) {
     config.num_labels = static_cast<std::int64_t>(options.labels.size());
     config.id2label.clear();
-    for (std::size_t i = 0; i < options.labels.size(); ++i) config.id2label[static_cast<std::int64_t>(i)] = options.labels[i];
+    for (std::size_t i = 0; i < options.labels.size(); ++i)
+      config.id2label[static_cast<std::int64_t>(i)] = options.labels[i];
   }
   if (options.hidden_dropout >= 0) {
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = options.hidden_dropout;
@@ -128,7 +146,8 @@ BertConfig read_config(const std::string& what) {
   if (std::filesystem::is_regular_file(path)) return BertConfig::from_file(path);
   throw IoError("models.not-found", {.what = "model " + what,
                                      .got = "no such file or folder",
-                                     .expected = "a folder with config.json and model.safetensors, a config.json, bert-base or bert-large",
+                                     .expected = "a folder with config.json and model.safetensors, "
+                                                 "a config.json, bert-base or bert-large",
                                      .hint = "hasten downloads nothing: fetch the model first"});
 }
 
@@ -137,14 +156,16 @@ BertConfig read_config(const std::string& what) {
 LoadedModel load_model(const std::string& what, const ModelOptions& options) {
   BertConfig config = read_config(what);
   apply(options, config);
-  LoadedModel loaded{.model = make_model(options.task, std::move(config)), .report = {}, .random = false};
+  LoadedModel loaded{
+      .model = make_model(options.task, std::move(config)), .report = {}, .random = false};
   const bool folder = std::filesystem::is_directory(what);
   if (options.weights.empty() && !folder) {
     loaded.model->initialize();
     loaded.random = true;
     return loaded;
   }
-  const std::filesystem::path weights = options.weights.empty() ? std::filesystem::path(what) : options.weights;
+  const std::filesystem::path weights =
+      options.weights.empty() ? std::filesystem::path(what) : options.weights;
   loaded.report = loaded.model->load_weights(load_weights(weights), weights.string());
   return loaded;
 }

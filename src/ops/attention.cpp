@@ -10,13 +10,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// One row of the batch as LibTorch's batched product takes it without a copy: [heads, length, head size], strided.
+// One row of the batch as LibTorch's batched product takes it without a copy: [heads, length, head
+// size], strided.
 Tensor heads_of(const Tensor& x, std::int64_t row, std::int64_t heads) {
   return x.select(0, row).view({x.size(1), heads, x.size(2) / heads}).transpose(0, 1);
 }
 
 // The keys of each row up to the last one that may be attended to: padding behind it costs nothing.
-std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t batch, std::int64_t length) {
+std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t batch,
+                                           std::int64_t length) {
   std::vector<std::int64_t> lengths(batch, length);
   if (!additive.defined()) return lengths;
   const float* mask = additive.const_data_ptr<float>();
@@ -37,8 +39,9 @@ void for_rows(const Shape& shape, std::int64_t keys, Body body) {
 }
 
 struct Attention : torch::autograd::Function<Attention> {
-  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& masked,
-                        std::int64_t heads, const Dropout& dropout) {
+  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const std::optional<Tensor>& masked, std::int64_t heads,
+                        const Dropout& dropout) {
     const Tensor mask = masked.value_or(Tensor());
     const Shape shape{q.size(0), q.size(1), heads, q.size(2) / heads};
     Tensor out = at::empty_like(q);
@@ -47,14 +50,17 @@ struct Attention : torch::autograd::Function<Attention> {
     const Tensor zeros = mask.defined() ? mask : at::zeros({1, shape.length}, at::kFloat);
     for (std::int64_t row = 0; row < shape.batch; ++row) {
       const std::int64_t keys = lengths[row];
-      const Tensor keys_of = heads_of(k, row, heads).narrow(1, 0, keys), values_of = heads_of(v, row, heads).narrow(1, 0, keys);
+      const Tensor keys_of = heads_of(k, row, heads).narrow(1, 0, keys),
+                   values_of = heads_of(v, row, heads).narrow(1, 0, keys);
       Tensor scores = at::bmm(heads_of(q, row, heads), keys_of.transpose(1, 2));
-      const float* row_mask = zeros.const_data_ptr<float>() + (mask.defined() ? row * shape.length : 0);
+      const float* row_mask =
+          zeros.const_data_ptr<float>() + (mask.defined() ? row * shape.length : 0);
       float* row_log_sum = log_sum.mutable_data_ptr<float>() + row * heads * shape.length;
       with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
         for_rows(shape, keys, [&](std::int64_t first, std::int64_t last) {
-          kernel.softmax_dropout(rows_of<T>(scores) + first * keys, row_mask, shape.scale(), dropout,
-                                 row * heads * shape.length + first, row_log_sum + first, last - first, keys);
+          kernel.softmax_dropout(rows_of<T>(scores) + first * keys, row_mask, shape.scale(),
+                                 dropout, row * heads * shape.length + first, row_log_sum + first,
+                                 last - first, keys);
         });
       });
       heads_of(out, row, heads).copy_(at::bmm(scores, values_of));
@@ -67,7 +73,8 @@ struct Attention : torch::autograd::Function<Attention> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto kept = context->get_saved_variables();
-    const Tensor &q = kept[0], &k = kept[1], &v = kept[2], &mask = kept[3], &out = kept[4], &log_sum = kept[5];
+    const Tensor &q = kept[0], &k = kept[1], &v = kept[2], &mask = kept[3], &out = kept[4],
+                 &log_sum = kept[5];
     const std::int64_t heads = context->saved_data["heads"].toInt();
     const Dropout dropout = saved(context);
     const Shape shape{q.size(0), q.size(1), heads, q.size(2) / heads};
@@ -79,23 +86,27 @@ struct Attention : torch::autograd::Function<Attention> {
     for (std::int64_t row = 0; row < shape.batch; ++row) {
       const std::int64_t keys = lengths[row];
       const Tensor queries_of = heads_of(q, row, heads), douts_of = heads_of(dout, row, heads);
-      const Tensor keys_of = heads_of(k, row, heads).narrow(1, 0, keys), values_of = heads_of(v, row, heads).narrow(1, 0, keys);
+      const Tensor keys_of = heads_of(k, row, heads).narrow(1, 0, keys),
+                   values_of = heads_of(v, row, heads).narrow(1, 0, keys);
       Tensor scores = at::bmm(queries_of, keys_of.transpose(1, 2));
       Tensor dscores = at::bmm(douts_of, values_of.transpose(1, 2));
-      const float* row_mask = zeros.const_data_ptr<float>() + (mask.defined() ? row * shape.length : 0);
+      const float* row_mask =
+          zeros.const_data_ptr<float>() + (mask.defined() ? row * shape.length : 0);
       const float* row_log_sum = log_sum.const_data_ptr<float>() + row * heads * shape.length;
       float* along = delta.mutable_data_ptr<float>();
       with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
         const std::int64_t width = heads * shape.head_size;
         const std::int64_t base = row * shape.length * width;
         for (std::int64_t head = 0; head < heads; ++head) {
-          kernel.row_dot(rows_of<T>(dout) + base + head * shape.head_size, rows_of<T>(out) + base + head * shape.head_size,
+          kernel.row_dot(rows_of<T>(dout) + base + head * shape.head_size,
+                         rows_of<T>(out) + base + head * shape.head_size,
                          along + head * shape.length, shape.length, shape.head_size, width);
         }
         for_rows(shape, keys, [&](std::int64_t first, std::int64_t last) {
-          kernel.softmax_dropout_backward(rows_of<T>(scores) + first * keys, rows_of<T>(dscores) + first * keys, row_mask, shape.scale(),
-                                          dropout, row * heads * shape.length + first, row_log_sum + first, along + first, last - first,
-                                          keys);
+          kernel.softmax_dropout_backward(
+              rows_of<T>(scores) + first * keys, rows_of<T>(dscores) + first * keys, row_mask,
+              shape.scale(), dropout, row * heads * shape.length + first, row_log_sum + first,
+              along + first, last - first, keys);
         });
       });
       heads_of(dq, row, heads).copy_(at::bmm(dscores, keys_of));
@@ -111,10 +122,18 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 };
 
-Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, std::int64_t heads, double p) {
-  const auto split = [&](const Tensor& x) { return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2); };
-  const auto bias = mask.defined() ? std::make_optional(mask.to(q.scalar_type()).view({mask.size(0), 1, 1, mask.size(1)})) : std::nullopt;
-  return at::scaled_dot_product_attention(split(q), split(k), split(v), bias, p).transpose(1, 2).reshape(q.sizes());
+Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                           std::int64_t heads, double p) {
+  const auto split = [&](const Tensor& x) {
+    return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
+  };
+  const auto bias =
+      mask.defined()
+          ? std::make_optional(mask.to(q.scalar_type()).view({mask.size(0), 1, 1, mask.size(1)}))
+          : std::nullopt;
+  return at::scaled_dot_product_attention(split(q), split(k), split(v), bias, p)
+      .transpose(1, 2)
+      .reshape(q.sizes());
 }
 
 }  // namespace
@@ -124,17 +143,21 @@ KeyMask::KeyMask(const Tensor& attention_mask) {
   const Tensor masked = attention_mask.eq(0);
   // Reading back one number from a GPU would stall it; there the mask is always applied.
   if (attention_mask.device().is_cpu() && !masked.any().item<bool>()) return;
-  additive_ = at::zeros(masked.sizes(), masked.options().dtype(at::kFloat)).masked_fill_(masked, -std::numeric_limits<float>::infinity());
+  additive_ = at::zeros(masked.sizes(), masked.options().dtype(at::kFloat))
+                  .masked_fill_(masked, -std::numeric_limits<float>::infinity());
 }
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask, std::int64_t heads, double p, bool training) {
-  TORCH_CHECK(q.dim() == 3 && q.sizes() == k.sizes() && q.sizes() == v.sizes() && q.size(2) % heads == 0, "attention: got q ", q.sizes(),
-              ", k ", k.sizes(), ", v ", v.sizes(), " for ", heads, " heads");
-  TORCH_CHECK(!mask.additive().defined() || mask.additive().sizes() == q.sizes().slice(0, 2), "attention: got a mask of ",
-              mask.additive().sizes(), " for q ", q.sizes());
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
+                 std::int64_t heads, double p, bool training) {
+  TORCH_CHECK(
+      q.dim() == 3 && q.sizes() == k.sizes() && q.sizes() == v.sizes() && q.size(2) % heads == 0,
+      "attention: got q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(), " for ", heads,
+      " heads");
+  TORCH_CHECK(!mask.additive().defined() || mask.additive().sizes() == q.sizes().slice(0, 2),
+              "attention: got a mask of ", mask.additive().sizes(), " for q ", q.sizes());
   if (!is_fused(q)) return reference_attention(q, k, v, mask.additive(), heads, training ? p : 0);
-  return Attention::apply(q.contiguous(), k.contiguous(), v.contiguous(), defined(mask.additive()), heads,
-                          decisions(p, training));
+  return Attention::apply(q.contiguous(), k.contiguous(), v.contiguous(), defined(mask.additive()),
+                          heads, decisions(p, training));
 }
 
 }  // namespace hasten::ops

@@ -14,8 +14,8 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     Tensor y = at::empty_like(x);
     with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
       at::parallel_for(0, rows, row_grain(columns), [&](std::int64_t first, std::int64_t last) {
-        kernel.bias_gelu(rows_of<T>(x) + first * columns, bias.const_data_ptr<float>(), rows_of<T>(y) + first * columns, last - first,
-                         columns);
+        kernel.bias_gelu(rows_of<T>(x) + first * columns, bias.const_data_ptr<float>(),
+                         rows_of<T>(y) + first * columns, last - first, columns);
       });
     });
     context->save_for_backward({x, bias});
@@ -29,10 +29,13 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     const std::int64_t columns = x.size(-1), rows = row_count(x);
     Tensor dx = at::empty_like(x);
     const Tensor dbias = with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
-      return summed_rows(rows, columns, columns, [&](std::int64_t first, std::int64_t last, float* sums) {
-        kernel.bias_gelu_backward(rows_of<T>(dy) + first * columns, rows_of<T>(x) + first * columns, bias.const_data_ptr<float>(),
-                                  rows_of<T>(dx) + first * columns, sums, last - first, columns);
-      });
+      return summed_rows(
+          rows, columns, columns, [&](std::int64_t first, std::int64_t last, float* sums) {
+            kernel.bias_gelu_backward(rows_of<T>(dy) + first * columns,
+                                      rows_of<T>(x) + first * columns, bias.const_data_ptr<float>(),
+                                      rows_of<T>(dx) + first * columns, sums, last - first,
+                                      columns);
+          });
     });
     return {dx, dbias};
   }
@@ -42,7 +45,8 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
   if (!is_fused(x) || bias.scalar_type() != at::kFloat) return at::gelu(x + bias);
-  TORCH_CHECK(x.dim() >= 1 && bias.dim() == 1 && bias.size(0) == x.size(-1), "bias_gelu: got x ", x.sizes(), " and bias ", bias.sizes());
+  TORCH_CHECK(x.dim() >= 1 && bias.dim() == 1 && bias.size(0) == x.size(-1), "bias_gelu: got x ",
+              x.sizes(), " and bias ", bias.sizes());
   return BiasGelu::apply(x, bias.contiguous());
 }
 

@@ -9,8 +9,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
-  static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& bias, const Tensor& residual_input,
-                        const Tensor& gamma, const Tensor& beta, double epsilon, const Dropout& dropout) {
+  static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& bias,
+                        const Tensor& residual_input, const Tensor& gamma, const Tensor& beta,
+                        double epsilon, const Dropout& dropout) {
     const Tensor x = input.contiguous(), residual = residual_input.to(x.scalar_type()).contiguous();
     const std::int64_t columns = x.size(-1), rows = row_count(x);
     Tensor z = at::empty_like(x), y = at::empty_like(x), moments = at::empty({2, rows}, at::kFloat);
@@ -18,9 +19,11 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
       at::parallel_for(0, rows, row_grain(columns), [&](std::int64_t first, std::int64_t last) {
         const std::int64_t at = first * columns;
-        kernel.dropout_add_norm(rows_of<T>(x) + at, bias.const_data_ptr<float>(), rows_of<T>(residual) + at, gamma.const_data_ptr<float>(),
-                                beta.const_data_ptr<float>(), static_cast<float>(epsilon), dropout, first, rows_of<T>(z) + at,
-                                rows_of<T>(y) + at, mean + first, rstd + first, last - first, columns);
+        kernel.dropout_add_norm(rows_of<T>(x) + at, bias.const_data_ptr<float>(),
+                                rows_of<T>(residual) + at, gamma.const_data_ptr<float>(),
+                                beta.const_data_ptr<float>(), static_cast<float>(epsilon), dropout,
+                                first, rows_of<T>(z) + at, rows_of<T>(y) + at, mean + first,
+                                rstd + first, last - first, columns);
       });
     });
     context->save_for_backward({z, moments, gamma});
@@ -38,16 +41,23 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     Tensor dz = at::empty_like(z), dx = at::empty_like(z);
     const float *mean = moments.const_data_ptr<float>(), *rstd = mean + rows;
     const Tensor sums = with_type(z, [&]<class T>(const RowKernels<T>& kernel, T*) {
-      return summed_rows(rows, columns, 3 * columns, [&](std::int64_t first, std::int64_t last, float* out) {
-        const std::int64_t at = first * columns;
-        kernel.dropout_add_norm_backward(rows_of<T>(dy) + at, rows_of<T>(z) + at, mean + first, rstd + first, gamma.const_data_ptr<float>(),
-                                         dropout, first, rows_of<T>(dz) + at, rows_of<T>(dx) + at, out, out + columns, out + 2 * columns,
-                                         last - first, columns);
-      });
+      return summed_rows(
+          rows, columns, 3 * columns, [&](std::int64_t first, std::int64_t last, float* out) {
+            const std::int64_t at = first * columns;
+            kernel.dropout_add_norm_backward(
+                rows_of<T>(dy) + at, rows_of<T>(z) + at, mean + first, rstd + first,
+                gamma.const_data_ptr<float>(), dropout, first, rows_of<T>(dz) + at,
+                rows_of<T>(dx) + at, out, out + columns, out + 2 * columns, last - first, columns);
+          });
     });
     const Tensor by_kind = sums.view({3, columns});
-    return {dx,       by_kind[0].clone(), dz.to(context->saved_data["residual_type"].toScalarType()), by_kind[1].clone(), by_kind[2].clone(),
-            Tensor(), Tensor()};
+    return {dx,
+            by_kind[0].clone(),
+            dz.to(context->saved_data["residual_type"].toScalarType()),
+            by_kind[1].clone(),
+            by_kind[2].clone(),
+            Tensor(),
+            Tensor()};
   }
 };
 
@@ -57,7 +67,8 @@ Tensor dropped(const Tensor& input, const Dropout& dropout) {
   Tensor y = at::empty_like(x);
   with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     at::parallel_for(0, rows, row_grain(columns), [&](std::int64_t first, std::int64_t last) {
-      kernel.dropout(rows_of<T>(x) + first * columns, dropout, first, rows_of<T>(y) + first * columns, last - first, columns);
+      kernel.dropout(rows_of<T>(x) + first * columns, dropout, first,
+                     rows_of<T>(y) + first * columns, last - first, columns);
     });
   });
   return y;
@@ -68,21 +79,27 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
     save(context, dropout);
     return dropped(x, dropout);
   }
-  static variable_list backward(AutogradContext* context, variable_list grads) { return {dropped(grads[0], saved(context)), Tensor()}; }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return {dropped(grads[0], saved(context)), Tensor()};
+  }
 };
 
 }  // namespace
 
-Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& gamma, const Tensor& beta,
-                        double epsilon, double p, bool training) {
-  TORCH_CHECK(x.dim() >= 1 && x.sizes() == residual.sizes() && bias.dim() == 1 && bias.size(0) == x.size(-1) && gamma.sizes() == bias.sizes() &&
+Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,
+                        const Tensor& gamma, const Tensor& beta, double epsilon, double p,
+                        bool training) {
+  TORCH_CHECK(x.dim() >= 1 && x.sizes() == residual.sizes() && bias.dim() == 1 &&
+                  bias.size(0) == x.size(-1) && gamma.sizes() == bias.sizes() &&
                   beta.sizes() == bias.sizes(),
-              "dropout_add_norm: got x ",
-              x.sizes(), ", residual ", residual.sizes(), " and bias ", bias.sizes());
+              "dropout_add_norm: got x ", x.sizes(), ", residual ", residual.sizes(), " and bias ",
+              bias.sizes());
   if (!is_fused(x) || gamma.scalar_type() != at::kFloat || bias.scalar_type() != at::kFloat) {
-    return at::layer_norm(at::dropout(x + bias, p, training) + residual, {x.size(-1)}, gamma, beta, epsilon);
+    return at::layer_norm(at::dropout(x + bias, p, training) + residual, {x.size(-1)}, gamma, beta,
+                          epsilon);
   }
-  return DropoutAddNorm::apply(x, bias.contiguous(), residual, gamma.contiguous(), beta.contiguous(), epsilon, decisions(p, training));
+  return DropoutAddNorm::apply(x, bias.contiguous(), residual, gamma.contiguous(),
+                               beta.contiguous(), epsilon, decisions(p, training));
 }
 
 Tensor dropout(const Tensor& x, double p, bool training) {

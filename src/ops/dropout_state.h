@@ -1,4 +1,5 @@
-// What a call with dropout keeps for its backward pass: the decisions' seed and rate instead of a mask.
+// What a call with dropout keeps for its backward pass: the decisions' seed and rate instead of a
+// mask.
 #pragma once
 
 #include <torch/torch.h>

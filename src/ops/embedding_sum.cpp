@@ -18,16 +18,19 @@ void check_ids(const Tensor& ids, std::int64_t rows, const char* table) {
   for (std::int64_t i = 0; i < ids.numel(); ++i) {
     if (id[i] < 0 || id[i] >= rows) {
       const std::int64_t length = ids.size(-1);
-      throw DataError("models.id-out-of-range", {.what = str(table, ", row ", i / length, " position ", i % length, " of the batch"),
-                                                 .got = str("id ", id[i]),
-                                                 .expected = str("0 to ", rows - 1),
-                                                 .hint = "is the tokenizer the one that belongs to the model?"});
+      throw DataError(
+          "models.id-out-of-range",
+          {.what = str(table, ", row ", i / length, " position ", i % length, " of the batch"),
+           .got = str("id ", id[i]),
+           .expected = str("0 to ", rows - 1),
+           .hint = "is the tokenizer the one that belongs to the model?"});
     }
   }
 }
 
 // Adds row i of `values` to row ids[i] of a zeroed table, but for ids equal to `skipped`.
-Tensor scattered(const Tensor& values, const Tensor& ids, std::int64_t rows, std::int64_t skipped = -1) {
+Tensor scattered(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                 std::int64_t skipped = -1) {
   const std::int64_t columns = values.size(1);
   Tensor out = at::zeros({rows, columns}, values.options());
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
@@ -50,13 +53,15 @@ Tensor gathered(const Tensor& values, const Tensor& ids, std::int64_t rows, std:
   for (std::int64_t i = 0; i < values.size(0); ++i) {
     if (id[i] != skipped) order.push_back(i);
   }
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return id[a] != id[b] ? id[a] < id[b] : a < b; });
+  std::sort(order.begin(), order.end(),
+            [&](std::int64_t a, std::int64_t b) { return id[a] != id[b] ? id[a] < id[b] : a < b; });
   std::vector<std::int64_t> used;
   for (const std::int64_t i : order) {
     if (used.empty() || used.back() != id[i]) used.push_back(id[i]);
   }
   const auto distinct = static_cast<std::int64_t>(used.size());
-  Tensor indices = at::empty({1, distinct}, at::kLong), sums = at::empty({distinct, columns}, values.options());
+  Tensor indices = at::empty({1, distinct}, at::kLong),
+         sums = at::empty({distinct, columns}, values.options());
   std::copy(used.begin(), used.end(), indices.mutable_data_ptr<std::int64_t>());
   const float* from = values.const_data_ptr<float>();
   float* to = sums.mutable_data_ptr<float>() - columns;
@@ -70,30 +75,42 @@ Tensor gathered(const Tensor& values, const Tensor& ids, std::int64_t rows, std:
     }
     for (std::int64_t c = 0; c < columns; ++c) to[c] += from[i * columns + c];
   }
-  return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, columns}, values.options().layout(at::kSparse), /*is_coalesced=*/true);
+  return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, columns},
+                                       values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
 
 struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
-  static Tensor forward(AutogradContext* context, const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& ids,
-                        const std::optional<Tensor>& positions_of, const std::optional<Tensor>& types_of, std::int64_t padding_id, bool sparse) {
-    const Tensor position_ids = positions_of.value_or(Tensor()), type_ids = types_of.value_or(Tensor());
+  static Tensor forward(AutogradContext* context, const Tensor& word, const Tensor& position,
+                        const Tensor& type, const Tensor& ids,
+                        const std::optional<Tensor>& positions_of,
+                        const std::optional<Tensor>& types_of, std::int64_t padding_id,
+                        bool sparse) {
+    const Tensor position_ids = positions_of.value_or(Tensor()),
+                 type_ids = types_of.value_or(Tensor());
     const std::int64_t batch = ids.size(0), length = ids.size(1), columns = word.size(1);
     Tensor out = at::empty({batch, length, columns}, word.options());
-    const float *words = word.const_data_ptr<float>(), *positions = position.const_data_ptr<float>(), *types = type.const_data_ptr<float>();
+    const float *words = word.const_data_ptr<float>(),
+                *positions = position.const_data_ptr<float>(),
+                *types = type.const_data_ptr<float>();
     const std::int64_t *id = ids.const_data_ptr<std::int64_t>(),
-                       *position_id = position_ids.defined() ? position_ids.const_data_ptr<std::int64_t>() : nullptr,
-                       *type_id = type_ids.defined() ? type_ids.const_data_ptr<std::int64_t>() : nullptr;
+                       *position_id = position_ids.defined()
+                                          ? position_ids.const_data_ptr<std::int64_t>()
+                                          : nullptr,
+                       *type_id =
+                           type_ids.defined() ? type_ids.const_data_ptr<std::int64_t>() : nullptr;
     float* to = out.mutable_data_ptr<float>();
-    at::parallel_for(0, batch * length, row_grain(columns), [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t i = first; i < last; ++i) {
-        const float* w = words + id[i] * columns;
-        const float* p = positions + (position_id ? position_id[i] : i % length) * columns;
-        const float* t = types + (type_id ? type_id[i] : 0) * columns;
-        for (std::int64_t c = 0; c < columns; ++c) to[i * columns + c] = w[c] + t[c] + p[c];
-      }
-    });
+    at::parallel_for(
+        0, batch * length, row_grain(columns), [&](std::int64_t first, std::int64_t last) {
+          for (std::int64_t i = first; i < last; ++i) {
+            const float* w = words + id[i] * columns;
+            const float* p = positions + (position_id ? position_id[i] : i % length) * columns;
+            const float* t = types + (type_id ? type_id[i] : 0) * columns;
+            for (std::int64_t c = 0; c < columns; ++c) to[i * columns + c] = w[c] + t[c] + p[c];
+          }
+        });
     context->save_for_backward({ids, position_ids, type_ids});
-    context->saved_data["rows"] = std::vector<std::int64_t>{word.size(0), position.size(0), type.size(0)};
+    context->saved_data["rows"] =
+        std::vector<std::int64_t>{word.size(0), position.size(0), type.size(0)};
     context->saved_data["sparse"] = sparse;
     context->saved_data["padding_id"] = padding_id;
     return out;
@@ -107,7 +124,8 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     const Tensor flat = grads[0].to(at::kFloat).contiguous().view({-1, columns});
     const std::int64_t padding_id = context->saved_data["padding_id"].toInt();
     const bool sparse = context->saved_data["sparse"].toBool();
-    const Tensor word = sparse ? gathered(flat, ids, rows[0], padding_id) : scattered(flat, ids, rows[0], padding_id);
+    const Tensor word = sparse ? gathered(flat, ids, rows[0], padding_id)
+                               : scattered(flat, ids, rows[0], padding_id);
     Tensor position, type;
     if (position_ids.defined()) {
       position = scattered(flat, position_ids, rows[1]);
@@ -127,29 +145,35 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
 
 }  // namespace
 
-Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& ids, const Tensor& position_ids,
-                     const Tensor& type_ids, std::int64_t padding_id, bool sparse) {
-  TORCH_CHECK(ids.dim() == 2 && ids.scalar_type() == at::kLong, "embedding_sum: got ids ", ids.sizes(), " ", ids.scalar_type(),
-              ", expected [batch, length] int64");
+Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type,
+                     const Tensor& ids, const Tensor& position_ids, const Tensor& type_ids,
+                     std::int64_t padding_id, bool sparse) {
+  TORCH_CHECK(ids.dim() == 2 && ids.scalar_type() == at::kLong, "embedding_sum: got ids ",
+              ids.sizes(), " ", ids.scalar_type(), ", expected [batch, length] int64");
   if (ids.size(1) > position.size(0) && !position_ids.defined()) {
-    throw DataError("models.sequence-too-long", {.what = "a batch of ids",
-                                                 .got = str(ids.size(1), " tokens a row"),
-                                                 .expected = str("at most ", position.size(0), " (max_position_embeddings)"),
-                                                 .hint = "truncate when tokenizing (--max_length)"});
+    throw DataError("models.sequence-too-long",
+                    {.what = "a batch of ids",
+                     .got = str(ids.size(1), " tokens a row"),
+                     .expected = str("at most ", position.size(0), " (max_position_embeddings)"),
+                     .hint = "truncate when tokenizing (--max_length)"});
   }
   if (!word.device().is_cpu() || word.scalar_type() != at::kFloat) {
-    const Tensor at_position = position_ids.defined() ? at::embedding(position, position_ids) : position.narrow(0, 0, ids.size(1));
+    const Tensor at_position = position_ids.defined() ? at::embedding(position, position_ids)
+                                                      : position.narrow(0, 0, ids.size(1));
     const Tensor of_type = type_ids.defined() ? at::embedding(type, type_ids) : type.select(0, 0);
     return at::embedding(word, ids, padding_id, false, sparse) + of_type + at_position;
   }
   // One row of positions may stand for all rows of the batch.
-  const auto like_ids = [&](const Tensor& x) { return x.defined() ? x.to(at::kLong).expand_as(ids).contiguous() : x; };
-  const Tensor rows = ids.contiguous(), positions = like_ids(position_ids), types = like_ids(type_ids);
+  const auto like_ids = [&](const Tensor& x) {
+    return x.defined() ? x.to(at::kLong).expand_as(ids).contiguous() : x;
+  };
+  const Tensor rows = ids.contiguous(), positions = like_ids(position_ids),
+               types = like_ids(type_ids);
   check_ids(rows, word.size(0), "input_ids");
   if (positions.defined()) check_ids(positions, position.size(0), "position_ids");
   if (types.defined()) check_ids(types, type.size(0), "token_type_ids");
-  return EmbeddingSum::apply(word.contiguous(), position.contiguous(), type.contiguous(), rows, defined(positions), defined(types), padding_id,
-                             sparse);
+  return EmbeddingSum::apply(word.contiguous(), position.contiguous(), type.contiguous(), rows,
+                             defined(positions), defined(types), padding_id, sparse);
 }
 
 }  // namespace hasten::ops

@@ -14,7 +14,8 @@ const Kernels& choose() {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return avx512::table();
   }
-  if (most != "baseline" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table();
+  if (most != "baseline" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return avx2::table();
   return baseline::table();
 }
 
@@ -27,7 +28,9 @@ const Kernels& kernels() {
 
 Dropout Dropout::make(double p, std::uint64_t seed) {
   const auto threshold = static_cast<std::uint32_t>(std::lround(p * 65536));
-  return {.seed = seed, .threshold = threshold, .scale = static_cast<float>(65536.0 / (65536.0 - threshold))};
+  return {.seed = seed,
+          .threshold = threshold,
+          .scale = static_cast<float>(65536.0 / (65536.0 - threshold))};
 }
 
 }  // namespace hasten::ops

@@ -10,8 +10,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// MKL, LibTorch's usual BLAS, uses AVX-512 on Intel's CPUs only; oneDNN inside LibTorch uses it wherever it is there
-// (measured on a Zen 5 core: 98 against 226 GFLOP/s). On other machines BLAS stays, as LibTorch has it.
+// MKL, LibTorch's usual BLAS, uses AVX-512 on Intel's CPUs only; oneDNN inside LibTorch uses it
+// wherever it is there (measured on a Zen 5 core: 98 against 226 GFLOP/s). On other machines BLAS
+// stays, as LibTorch has it.
 bool choose_onednn() {
   if (!at::globalContext().userEnabledMkldnn() || !at::hasMKL()) return false;
   return __builtin_cpu_supports("avx512f") && !__builtin_cpu_is("intel") &&
@@ -25,17 +26,22 @@ bool onednn() {
 
 // x weight^T + bias through oneDNN, for any strides a transposed view can have.
 Tensor onednn_linear(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
-  using Signature = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::string_view,
-                           c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>);
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Signature>();
+  using Signature =
+      Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::string_view,
+             c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>);
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("mkldnn::_linear_pointwise", "")
+                             .typed<Signature>();
   return op.call(x, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
-// oneDNN looks its kernel up anew each call, some 10 microseconds: below this many multiplications BLAS is done sooner.
+// oneDNN looks its kernel up anew each call, some 10 microseconds: below this many multiplications
+// BLAS is done sooner.
 constexpr std::int64_t kSmallProduct = 3'000'000;
 
 bool use_onednn(const Tensor& x, std::int64_t rows, std::int64_t in, std::int64_t out) {
-  return x.device().is_cpu() && x.scalar_type() == at::kFloat && onednn() && rows * in * out >= kSmallProduct;
+  return x.device().is_cpu() && x.scalar_type() == at::kFloat && onednn() &&
+         rows * in * out >= kSmallProduct;
 }
 
 // a [m, k] times b^T, b [n, k].
@@ -48,14 +54,16 @@ Tensor column_sum(const Tensor& x) {
   if (!is_fused(x) || !x.is_contiguous()) return x.sum(0, false, at::kFloat);
   const std::int64_t columns = x.size(1);
   return with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
-    return summed_rows(x.size(0), columns, columns, [&](std::int64_t first, std::int64_t last, float* sums) {
-      kernel.column_sum(rows_of<T>(x) + first * columns, sums, last - first, columns);
-    });
+    return summed_rows(
+        x.size(0), columns, columns, [&](std::int64_t first, std::int64_t last, float* sums) {
+          kernel.column_sum(rows_of<T>(x) + first * columns, sums, last - first, columns);
+        });
   });
 }
 
 struct Linear : torch::autograd::Function<Linear> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, at::ScalarType type) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias, at::ScalarType type) {
     const Tensor rows = x.reshape({-1, x.size(-1)}).to(type);
     const Tensor factor = weight.to(type);
     context->save_for_backward({rows, factor});
@@ -64,7 +72,8 @@ struct Linear : torch::autograd::Function<Linear> {
     context->saved_data["has_bias"] = bias.has_value();
     std::vector<std::int64_t> shape = x.sizes().vec();
     shape.back() = weight.size(0);
-    return product(rows, factor, bias ? std::make_optional(bias->to(type)) : std::nullopt).view(shape);
+    return product(rows, factor, bias ? std::make_optional(bias->to(type)) : std::nullopt)
+        .view(shape);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
@@ -73,10 +82,13 @@ struct Linear : torch::autograd::Function<Linear> {
     const Tensor dy = grads[0].reshape({-1, grads[0].size(-1)}).to(rows.scalar_type()).contiguous();
     Tensor dx, dweight, dbias;
     if (context->needs_input_grad(0)) {
-      dx = product(dy, factor.t()).view(context->saved_data["shape"].toIntVector()).to(context->saved_data["x_type"].toScalarType());
+      dx = product(dy, factor.t())
+               .view(context->saved_data["shape"].toIntVector())
+               .to(context->saved_data["x_type"].toScalarType());
     }
     if (context->needs_input_grad(1)) dweight = product(dy.t(), rows.t()).to(at::kFloat);
-    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) dbias = column_sum(dy);
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2))
+      dbias = column_sum(dy);
     return {dx, dweight, dbias, Tensor()};
   }
 };
@@ -90,9 +102,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (!x.device().is_cpu() || weight.scalar_type() != at::kFloat) {
     return at::linear(x, weight, defined(bias));
   }
-  TORCH_CHECK(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1), "linear: got x ", x.sizes(), " and weight ",
-              weight.sizes(), ", expected x [..., ", weight.size(-1), "]");
-  return Linear::apply(x, weight, defined(bias), lower ? at::autocast::get_autocast_dtype(at::kCPU) : at::kFloat);
+  TORCH_CHECK(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1), "linear: got x ",
+              x.sizes(), " and weight ", weight.sizes(), ", expected x [..., ", weight.size(-1),
+              "]");
+  return Linear::apply(x, weight, defined(bias),
+                       lower ? at::autocast::get_autocast_dtype(at::kCPU) : at::kFloat);
 }
 
 }  // namespace hasten::ops

@@ -11,9 +11,13 @@ namespace hasten {
 namespace {
 
 // The numbers of a gradient: of a sparse one the sums of its repeated rows.
-at::Tensor values_of(const at::Tensor& gradient) { return gradient.is_sparse() ? gradient.coalesce().values() : gradient; }
+at::Tensor values_of(const at::Tensor& gradient) {
+  return gradient.is_sparse() ? gradient.coalesce().values() : gradient;
+}
 
-bool is_plain(const at::Tensor& x) { return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.is_non_overlapping_and_dense(); }
+bool is_plain(const at::Tensor& x) {
+  return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.is_non_overlapping_and_dense();
+}
 
 double sum_of_squares(const at::Tensor& values) {
   if (!is_plain(values)) return values.to(at::kDouble).square().sum().item<double>();
@@ -23,7 +27,8 @@ double sum_of_squares(const at::Tensor& values) {
   const std::int64_t count = values.numel(), pieces = (count + piece - 1) / piece;
   std::vector<double> sums(pieces);
   at::parallel_for(0, pieces, 4, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t i = first; i < last; ++i) sums[i] = ops::kernels().sum_of_squares(data + i * piece, std::min(piece, count - i * piece));
+    for (std::int64_t i = first; i < last; ++i)
+      sums[i] = ops::kernels().sum_of_squares(data + i * piece, std::min(piece, count - i * piece));
   });
   double total = 0;
   for (const double sum : sums) total += sum;
@@ -64,7 +69,8 @@ void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor) 
   }
 }
 
-double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                       double norm_type) {
   const double norm = gradient_norm(parameters, norm_type);
   scale_gradients_(parameters, clip_factor(norm, max_norm));
   return norm;

@@ -17,10 +17,13 @@ constexpr double kPi = std::numbers::pi;
 
 [[noreturn]] void refuse(SchedulerType type, std::string got, std::string expected) {
   throw ConfigError("optim.scheduler-kwargs",
-                    {.what = str("lr_scheduler_kwargs of ", name_of(type)), .got = std::move(got), .expected = std::move(expected)});
+                    {.what = str("lr_scheduler_kwargs of ", name_of(type)),
+                     .got = std::move(got),
+                     .expected = std::move(expected)});
 }
 
-// Warm-up by a straight line from 0, then `after(progress)`, progress 0 to 1 (and beyond, where training goes on).
+// Warm-up by a straight line from 0, then `after(progress)`, progress 0 to 1 (and beyond, where
+// training goes on).
 Factor warmed_up(double warmup, double total, std::function<double(double)> after) {
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
@@ -29,17 +32,25 @@ Factor warmed_up(double warmup, double total, std::function<double(double)> afte
   };
 }
 
-double half_wave(double cycles, double progress) { return 0.5 * (1 + std::cos(kPi * cycles * 2 * progress)); }
+double half_wave(double cycles, double progress) {
+  return 0.5 * (1 + std::cos(kPi * cycles * 2 * progress));
+}
 
 // min_lr as a share of the base rate, however it was given.
 double least_share(SchedulerType type, const Kwargs& kwargs, double base_lr) {
-  if (kwargs.has("min_lr") == kwargs.has("min_lr_rate")) refuse(type, kwargs.has("min_lr") ? "both min_lr and min_lr_rate" : "neither", "one of min_lr and min_lr_rate");
-  return kwargs.has("min_lr") ? kwargs.number("min_lr", 0) / base_lr : kwargs.number("min_lr_rate", 0);
+  if (kwargs.has("min_lr") == kwargs.has("min_lr_rate"))
+    refuse(type, kwargs.has("min_lr") ? "both min_lr and min_lr_rate" : "neither",
+           "one of min_lr and min_lr_rate");
+  return kwargs.has("min_lr") ? kwargs.number("min_lr", 0) / base_lr
+                              : kwargs.number("min_lr_rate", 0);
 }
 
 Factor polynomial(const SchedulerOptions& options, double base_lr) {
-  const double end = options.kwargs.number("lr_end", 1e-7), power = options.kwargs.number("power", 1.0);
-  if (!(base_lr > end)) refuse(SchedulerType::polynomial, str("lr_end ", end), str("less than the learning rate, ", base_lr));
+  const double end = options.kwargs.number("lr_end", 1e-7),
+               power = options.kwargs.number("power", 1.0);
+  if (!(base_lr > end))
+    refuse(SchedulerType::polynomial, str("lr_end ", end),
+           str("less than the learning rate, ", base_lr));
   const double total = options.num_training_steps, warmup = options.num_warmup_steps;
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
@@ -60,14 +71,17 @@ Factor inverse_sqrt(const SchedulerOptions& options) {
 }
 
 Factor cosine_warmup_with_min_lr(const SchedulerOptions& options, double base_lr) {
-  const double least = least_share(SchedulerType::cosine_warmup_with_min_lr, options.kwargs, base_lr);
+  const double least =
+      least_share(SchedulerType::cosine_warmup_with_min_lr, options.kwargs, base_lr);
   const double cycles = options.kwargs.number("num_cycles", 0.5);
   const double warmup = options.num_warmup_steps, total = options.num_training_steps;
   const bool from_rate = options.kwargs.has("warmup_lr_rate");
   const double start = options.kwargs.number("warmup_lr_rate", 0);
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
-    if (s < warmup) return from_rate ? start + (1 - start) * s / std::max(1.0, warmup - 1) : (s + 1) / std::max(1.0, warmup);
+    if (s < warmup)
+      return from_rate ? start + (1 - start) * s / std::max(1.0, warmup - 1)
+                       : (s + 1) / std::max(1.0, warmup);
     const double progress = (s - warmup + 1) / std::max(1.0, total - warmup);
     return std::max(0.0, half_wave(cycles, progress) * (1 - least) + least);
   };
@@ -89,20 +103,27 @@ double fall(const std::string& shape, double progress, double cycles) {
 Factor warmup_stable_decay(const SchedulerOptions& options) {
   const SchedulerType type = SchedulerType::warmup_stable_decay;
   const Kwargs& kwargs = options.kwargs;
-  if (!kwargs.has("num_decay_steps")) refuse(type, "no num_decay_steps", "num_decay_steps, the steps of the last phase");
+  if (!kwargs.has("num_decay_steps"))
+    refuse(type, "no num_decay_steps", "num_decay_steps, the steps of the last phase");
   const double warmup = options.num_warmup_steps, decay = kwargs.number("num_decay_steps", 0);
-  const double stable = kwargs.number("num_stable_steps", static_cast<double>(options.num_training_steps) - warmup - decay);
+  const double stable = kwargs.number(
+      "num_stable_steps", static_cast<double>(options.num_training_steps) - warmup - decay);
   const double least = kwargs.number("min_lr_ratio", 0), cycles = kwargs.number("num_cycles", 0.5);
-  const std::string up = kwargs.text("warmup_type", "linear"), down = kwargs.text("decay_type", "cosine");
+  const std::string up = kwargs.text("warmup_type", "linear"),
+                    down = kwargs.text("decay_type", "cosine");
   for (const std::string& shape : {up, down}) {
-    if (shape != "linear" && shape != "cosine" && shape != "1-sqrt") refuse(type, shape, "linear, cosine or 1-sqrt");
+    if (shape != "linear" && shape != "cosine" && shape != "1-sqrt")
+      refuse(type, shape, "linear, cosine or 1-sqrt");
   }
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
-    const auto above_least = [&](double factor) { return std::max(0.0, factor * (1 - least) + least); };
+    const auto above_least = [&](double factor) {
+      return std::max(0.0, factor * (1 - least) + least);
+    };
     if (s < warmup) return above_least(rise(up, s / std::max(1.0, warmup)));
     if (s < warmup + stable) return 1.0;
-    if (s < warmup + stable + decay) return above_least(fall(down, (s - warmup - stable) / std::max(1.0, decay), cycles));
+    if (s < warmup + stable + decay)
+      return above_least(fall(down, (s - warmup - stable) / std::max(1.0, decay), cycles));
     return least;
   };
 }
@@ -114,14 +135,18 @@ void check_kwargs(SchedulerType type, const Kwargs& kwargs) {
       {SchedulerType::polynomial, {"lr_end", "power"}},
       {SchedulerType::inverse_sqrt, {"timescale"}},
       {SchedulerType::cosine_with_min_lr, {"num_cycles", "min_lr", "min_lr_rate"}},
-      {SchedulerType::cosine_warmup_with_min_lr, {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
+      {SchedulerType::cosine_warmup_with_min_lr,
+       {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
       {SchedulerType::warmup_stable_decay,
-       {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"}},
+       {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio",
+        "num_cycles"}},
   };
   const auto found = known.find(type);
   for (const auto& [name, value] : kwargs.items()) {
     if (found != known.end() && found->second.count(name)) continue;
-    const std::vector<std::string> names = found == known.end() ? std::vector<std::string>{} : std::vector<std::string>(found->second.begin(), found->second.end());
+    const std::vector<std::string> names =
+        found == known.end() ? std::vector<std::string>{}
+                             : std::vector<std::string>(found->second.begin(), found->second.end());
     refuse(type, name, names.empty() ? "none" : join(names, ", "));
   }
 }
@@ -136,35 +161,52 @@ Factor schedule_factor(SchedulerType type, const SchedulerOptions& options, doub
     case SchedulerType::linear:
       return [=](std::int64_t step) {
         const auto s = static_cast<double>(step);
-        return s < warmup ? s / std::max(1.0, warmup) : std::max(0.0, (total - s) / std::max(1.0, total - warmup));
+        return s < warmup ? s / std::max(1.0, warmup)
+                          : std::max(0.0, (total - s) / std::max(1.0, total - warmup));
       };
     case SchedulerType::cosine: {
       const double cycles = kwargs.number("num_cycles", 0.5);
-      return warmed_up(warmup, total, [=](double progress) { return std::max(0.0, half_wave(cycles, progress)); });
+      return warmed_up(warmup, total,
+                       [=](double progress) { return std::max(0.0, half_wave(cycles, progress)); });
     }
     case SchedulerType::cosine_with_restarts: {
       const double cycles = kwargs.number("num_cycles", 1);
       return warmed_up(warmup, total, [=](double progress) {
-        return progress >= 1 ? 0.0 : std::max(0.0, 0.5 * (1 + std::cos(kPi * std::fmod(cycles * progress, 1.0))));
+        return progress >= 1
+                   ? 0.0
+                   : std::max(0.0, 0.5 * (1 + std::cos(kPi * std::fmod(cycles * progress, 1.0))));
       });
     }
-    case SchedulerType::polynomial: return polynomial(options, base_lr);
-    case SchedulerType::constant: return [](std::int64_t) { return 1.0; };
-    case SchedulerType::constant_with_warmup: return warmed_up(warmup, warmup, [](double) { return 1.0; });
-    case SchedulerType::inverse_sqrt: return inverse_sqrt(options);
+    case SchedulerType::polynomial:
+      return polynomial(options, base_lr);
+    case SchedulerType::constant:
+      return [](std::int64_t) { return 1.0; };
+    case SchedulerType::constant_with_warmup:
+      return warmed_up(warmup, warmup, [](double) { return 1.0; });
+    case SchedulerType::inverse_sqrt:
+      return inverse_sqrt(options);
     case SchedulerType::cosine_with_min_lr: {
-      const double least = least_share(type, kwargs, base_lr), cycles = kwargs.number("num_cycles", 0.5);
-      return warmed_up(warmup, total, [=](double progress) { return std::max(0.0, half_wave(cycles, progress) * (1 - least) + least); });
+      const double least = least_share(type, kwargs, base_lr),
+                   cycles = kwargs.number("num_cycles", 0.5);
+      return warmed_up(warmup, total, [=](double progress) {
+        return std::max(0.0, half_wave(cycles, progress) * (1 - least) + least);
+      });
     }
-    case SchedulerType::cosine_warmup_with_min_lr: return cosine_warmup_with_min_lr(options, base_lr);
-    case SchedulerType::warmup_stable_decay: return warmup_stable_decay(options);
+    case SchedulerType::cosine_warmup_with_min_lr:
+      return cosine_warmup_with_min_lr(options, base_lr);
+    case SchedulerType::warmup_stable_decay:
+      return warmup_stable_decay(options);
   }
   throw UsageError("optim.unknown-scheduler", {.what = "a SchedulerType that is not in the list"});
 }
 
 LambdaLR::LambdaLR(torch::optim::Optimizer& optimizer, std::vector<Factor> factors)
-    : torch::optim::LRScheduler(optimizer), optimizer_(optimizer), base_lrs_(get_current_lrs()), factors_(std::move(factors)) {
-  TORCH_CHECK(factors_.size() == base_lrs_.size(), "LambdaLR: got ", factors_.size(), " functions for ", base_lrs_.size(), " groups");
+    : torch::optim::LRScheduler(optimizer),
+      optimizer_(optimizer),
+      base_lrs_(get_current_lrs()),
+      factors_(std::move(factors)) {
+  TORCH_CHECK(factors_.size() == base_lrs_.size(), "LambdaLR: got ", factors_.size(),
+              " functions for ", base_lrs_.size(), " groups");
   apply(lrs_at(0));
 }
 
@@ -175,27 +217,36 @@ void LambdaLR::set_last_step(std::int64_t step) {
 
 std::vector<double> LambdaLR::lrs_at(std::int64_t step) const {
   std::vector<double> lrs;
-  for (std::size_t i = 0; i < base_lrs_.size(); ++i) lrs.push_back(base_lrs_[i] * factors_[i](step));
+  for (std::size_t i = 0; i < base_lrs_.size(); ++i)
+    lrs.push_back(base_lrs_[i] * factors_[i](step));
   return lrs;
 }
 
 void LambdaLR::apply(const std::vector<double>& lrs) {
-  for (std::size_t i = 0; i < lrs.size(); ++i) optimizer_.param_groups()[i].options().set_lr(lrs[i]);
+  for (std::size_t i = 0; i < lrs.size(); ++i)
+    optimizer_.param_groups()[i].options().set_lr(lrs[i]);
 }
 
-std::unique_ptr<LambdaLR> get_scheduler(SchedulerType type, torch::optim::Optimizer& optimizer, const SchedulerOptions& options) {
+std::unique_ptr<LambdaLR> get_scheduler(SchedulerType type, torch::optim::Optimizer& optimizer,
+                                        const SchedulerOptions& options) {
   std::vector<Factor> factors;
-  for (const auto& group : optimizer.param_groups()) factors.push_back(schedule_factor(type, options, group.options().get_lr()));
+  for (const auto& group : optimizer.param_groups())
+    factors.push_back(schedule_factor(type, options, group.options().get_lr()));
   return std::make_unique<LambdaLR>(optimizer, std::move(factors));
 }
 
-std::unique_ptr<LambdaLR> get_scheduler(const std::string& name, torch::optim::Optimizer& optimizer, const SchedulerOptions& options) {
-  if (const auto type = from_name<SchedulerType>(name)) return get_scheduler(*type, optimizer, options);
+std::unique_ptr<LambdaLR> get_scheduler(const std::string& name, torch::optim::Optimizer& optimizer,
+                                        const SchedulerOptions& options) {
+  if (const auto type = from_name<SchedulerType>(name))
+    return get_scheduler(*type, optimizer, options);
   std::vector<std::string> names;
   for (const std::string_view known : Names<SchedulerType>::text) names.emplace_back(known);
   const auto close = nearest(name, names);
-  throw ConfigError("optim.unknown-scheduler", {.what = "scheduler", .got = name, .expected = join(names, ", "),
-                                                .hint = close ? "did you mean " + *close + "?" : ""});
+  throw ConfigError("optim.unknown-scheduler",
+                    {.what = "scheduler",
+                     .got = name,
+                     .expected = join(names, ", "),
+                     .hint = close ? "did you mean " + *close + "?" : ""});
 }
 
 }  // namespace hasten

@@ -13,7 +13,9 @@ bool bf16_is_fast(at::Device device) {
   static const bool fast = [] {
     std::ifstream cpuinfo("/proc/cpuinfo");
     for (std::string line; std::getline(cpuinfo, line);) {
-      if (line.rfind("flags", 0) == 0) return line.find("avx512_bf16") != std::string::npos || line.find("amx_bf16") != std::string::npos;
+      if (line.rfind("flags", 0) == 0)
+        return line.find("avx512_bf16") != std::string::npos ||
+               line.find("amx_bf16") != std::string::npos;
     }
     return false;
   }();

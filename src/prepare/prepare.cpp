@@ -22,8 +22,10 @@ void check_optimizer(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) {
     if (!group.params().empty()) return;
   }
-  throw UsageError("prepare.empty-optimizer", {.what = "prepare(optimizer)", .got = "an optimizer without parameters",
-                                               .hint = "make it from model->parameters() after the model is built"});
+  throw UsageError("prepare.empty-optimizer",
+                   {.what = "prepare(optimizer)",
+                    .got = "an optimizer without parameters",
+                    .hint = "make it from model->parameters() after the model is built"});
 }
 
 }  // namespace hasten::detail

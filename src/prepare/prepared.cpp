@@ -4,7 +4,8 @@
 
 namespace hasten {
 
-PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Step> step)
+PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                     std::shared_ptr<Step> step)
     : optimizer_(std::move(optimizer)), step_(std::move(step)), count_(std::make_shared<Count>()) {}
 
 void PreparedOptimizer::step() {
@@ -24,11 +25,16 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
 
 std::int64_t PreparedOptimizer::steps() const { return count_->steps; }
 
-PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler, std::shared_ptr<Step> step)
+PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
+                                     std::shared_ptr<Step> step)
     : scheduler_(std::move(scheduler)), step_(std::move(step)) {}
 
-PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler, const PreparedOptimizer& optimizer)
-    : scheduler_(std::move(scheduler)), step_(optimizer.step_), count_(optimizer.count_), seen_(optimizer.steps()) {}
+PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
+                                     const PreparedOptimizer& optimizer)
+    : scheduler_(std::move(scheduler)),
+      step_(optimizer.step_),
+      count_(optimizer.count_),
+      seen_(optimizer.steps()) {}
 
 void PreparedScheduler::step() {
   if (count_ ? count_->steps == seen_ : !step_->sync_gradients()) return;
@@ -36,13 +42,18 @@ void PreparedScheduler::step() {
   scheduler_->step();
 }
 
-PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer, const SchedulerOptions& options) {
-  return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(get_scheduler(name, optimizer.unwrap(), options)), optimizer);
+PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer,
+                                const SchedulerOptions& options) {
+  return PreparedScheduler(
+      std::shared_ptr<torch::optim::LRScheduler>(get_scheduler(name, optimizer.unwrap(), options)),
+      optimizer);
 }
 
-PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer, std::int64_t num_warmup_steps,
-                                std::int64_t num_training_steps) {
-  return get_scheduler(name, optimizer, {.num_warmup_steps = num_warmup_steps, .num_training_steps = num_training_steps});
+PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer,
+                                std::int64_t num_warmup_steps, std::int64_t num_training_steps) {
+  return get_scheduler(
+      name, optimizer,
+      {.num_warmup_steps = num_warmup_steps, .num_training_steps = num_training_steps});
 }
 
 }  // namespace hasten

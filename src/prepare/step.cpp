@@ -11,13 +11,17 @@ namespace hasten {
 Step::Step(std::int64_t accumulation_steps, Precision precision, ProcessState process)
     : accumulation_steps(accumulation_steps), precision(precision), process(std::move(process)) {
   if (accumulation_steps < 1) {
-    throw UsageError("prepare.accumulation-steps",
-                     {.what = "gradient_accumulation_steps", .got = str(accumulation_steps), .expected = "1 or more"});
+    throw UsageError("prepare.accumulation-steps", {.what = "gradient_accumulation_steps",
+                                                    .got = str(accumulation_steps),
+                                                    .expected = "1 or more"});
   }
 }
 
 void Step::enter(const std::vector<void*>& models, const std::vector<at::Tensor>& parameters) {
-  if (inside_) throw UsageError("prepare.nested-accumulate", {.what = "accumulate() inside accumulate()", .hint = "hand all models of a step to one call"});
+  if (inside_)
+    throw UsageError("prepare.nested-accumulate",
+                     {.what = "accumulate() inside accumulate()",
+                      .hint = "hand all models of a step to one call"});
   window_ = &windows_[models];
   if (window_->closed) *window_ = Window{};
   window_->parameters = parameters;
@@ -31,13 +35,18 @@ void Step::leave() { inside_ = false; }
 
 void Step::backward(const at::Tensor& loss, double items) {
   if (loss.numel() != 1) {
-    throw UsageError("prepare.loss-not-scalar", {.what = "backward(loss)", .got = str("a tensor of ", loss.numel(), " elements"),
-                                                 .expected = "one number", .hint = "take the mean of the losses"});
+    throw UsageError("prepare.loss-not-scalar",
+                     {.what = "backward(loss)",
+                      .got = str("a tensor of ", loss.numel(), " elements"),
+                      .expected = "one number",
+                      .hint = "take the mean of the losses"});
   }
   if (precision != Precision::no && forwards == 0) {
-    throw UsageError("prepare.unprepared-forward",
-                     {.what = "backward() under mixed precision before any call of a prepared model",
-                      .hint = "call the model that prepare() gave, model(x): model->forward(x) and the raw module run without autocast"});
+    throw UsageError(
+        "prepare.unprepared-forward",
+        {.what = "backward() under mixed precision before any call of a prepared model",
+         .hint = "call the model that prepare() gave, model(x): model->forward(x) and the raw "
+                 "module run without autocast"});
   }
   if (window_ == nullptr || !inside_) {  // no accumulation: the weight of the only batch cancels
     loss.backward();
@@ -49,13 +58,16 @@ void Step::backward(const at::Tensor& loss, double items) {
     ++window_->batches;
     window_->weight += weight;
   }
-  if (sync_ && window_->batches == 1) return loss.backward();  // the only micro-batch: its weight cancels
+  if (sync_ && window_->batches == 1)
+    return loss.backward();  // the only micro-batch: its weight cancels
   // A micro-batch without an item has no loss to speak of (its mean is 0 / 0) and adds nothing.
   if (weight > 0) {
-    const double share = sync_ && !first ? weight / window_->weight : weight;  // the window was divided already
+    const double share =
+        sync_ && !first ? weight / window_->weight : weight;  // the window was divided already
     (share == 1.0 ? loss : loss * share).backward();
   }
-  if (sync_ && first && window_->weight > 0) scale_gradients_(window_->parameters, 1.0 / window_->weight);
+  if (sync_ && first && window_->weight > 0)
+    scale_gradients_(window_->parameters, 1.0 / window_->weight);
 }
 
 bool Step::window_is_open(const std::vector<at::Tensor>& parameters) const {

@@ -9,7 +9,8 @@
 
 namespace hasten {
 
-ProgressBar::ProgressBar(std::int64_t total, ProgressBarOptions options) : options_(std::move(options)), total_(std::max<std::int64_t>(total, 0)) {
+ProgressBar::ProgressBar(std::int64_t total, ProgressBarOptions options)
+    : options_(std::move(options)), total_(std::max<std::int64_t>(total, 0)) {
   terminal_ = isatty(fileno(options_.out)) != 0;
   draw(false);
 }
@@ -50,15 +51,25 @@ std::string ProgressBar::line(int columns) const {
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   const auto fresh = static_cast<double>(done_ - before_);
   const double rate = seconds > 0 ? fresh / seconds : 0;
-  const double share = total_ > 0 ? std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)) : 1.0;
-  const std::string left = rate > 0 ? human_duration(static_cast<double>(std::max<std::int64_t>(0, total_ - done_)) / rate) : "?";
-  const std::string speed = rate == 0 ? "?" : rate < 1 ? str(fixed(1 / rate, 2), " s/", options_.unit) : str(fixed(rate, rate < 10 ? 2 : 1), " ", options_.unit, "/s");
-  const std::string head = str(options_.description.empty() ? "" : options_.description + " ", static_cast<int>(share * 100), "%");
-  std::string tail = str(done_, "/", total_, " [", human_duration(seconds), "<", left, ", ", speed, postfix_.empty() ? "" : ", " + postfix_, "]");
+  const double share =
+      total_ > 0 ? std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)) : 1.0;
+  const std::string left =
+      rate > 0
+          ? human_duration(static_cast<double>(std::max<std::int64_t>(0, total_ - done_)) / rate)
+          : "?";
+  const std::string speed = rate == 0 ? "?"
+                            : rate < 1
+                                ? str(fixed(1 / rate, 2), " s/", options_.unit)
+                                : str(fixed(rate, rate < 10 ? 2 : 1), " ", options_.unit, "/s");
+  const std::string head = str(options_.description.empty() ? "" : options_.description + " ",
+                               static_cast<int>(share * 100), "%");
+  std::string tail = str(done_, "/", total_, " [", human_duration(seconds), "<", left, ", ", speed,
+                         postfix_.empty() ? "" : ", " + postfix_, "]");
   const int width = std::clamp(columns - static_cast<int>(head.size() + tail.size()) - 5, 0, 30);
   if (width < 4) return head + " " + tail;
   const auto filled = static_cast<std::size_t>(share * width);
-  return head + " |" + std::string(filled, '#') + std::string(static_cast<std::size_t>(width) - filled, ' ') + "| " + tail;
+  return head + " |" + std::string(filled, '#') +
+         std::string(static_cast<std::size_t>(width) - filled, ' ') + "| " + tail;
 }
 
 void ProgressBar::draw(bool force) {
@@ -76,7 +87,8 @@ void ProgressBar::draw(bool force) {
   if (!force && now - drawn_ < std::chrono::milliseconds(100)) return;
   drawn_ = now;
   winsize size{};
-  const int columns = ioctl(fileno(options_.out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  const int columns =
+      ioctl(fileno(options_.out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
   std::fprintf(options_.out, "\r\033[K%s", line(columns).c_str());
   std::fflush(options_.out);
   on_screen_ = true;

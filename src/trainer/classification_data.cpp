@@ -18,7 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_text(const std::string& file) { return !file.empty() && file != dummy_data && !ends_with(lower(file), ".safetensors"); }
+bool is_text(const std::string& file) {
+  return !file.empty() && file != dummy_data && !ends_with(lower(file), ".safetensors");
+}
 
 // The names the model's configuration gives its labels, where it gives any of its own.
 std::vector<std::string> configured_labels(const std::string& model) {
@@ -46,7 +48,9 @@ struct ClassificationFiles::Impl {
   std::optional<ColumnDataset> train_columns, eval_columns;
   std::vector<std::string> labels;  // of text files
 
-  TextTable read(const std::string& file) const { return read_text_table(file, {.columns = {options.text_column, options.label_column}}); }
+  TextTable read(const std::string& file) const {
+    return read_text_table(file, {.columns = {options.text_column, options.label_column}});
+  }
 
   ColumnDataset columns(const std::string& file) const {
     if (file == dummy_data) return dummy_classification(options.dummy_rows, options.dummy_length);
@@ -54,18 +58,22 @@ struct ClassificationFiles::Impl {
   }
 
   TrainerDataset dataset(const TextTable& table, const PreTrainedModel& model) const {
-    const EncodeOptions encode{.truncation = Truncation::longest_first, .max_length = std::min(options.max_length, model.max_length())};
+    const EncodeOptions encode{.truncation = Truncation::longest_first,
+                               .max_length = std::min(options.max_length, model.max_length())};
     const auto& texts = table.column(options.text_column);
-    const bool pairs = std::find(table.names().begin(), table.names().end(), options.text_pair_column) != table.names().end();
+    const bool pairs = std::find(table.names().begin(), table.names().end(),
+                                 options.text_pair_column) != table.names().end();
     const int threads = at::get_num_threads();
-    const auto rows = pairs ? tokenizer->encode_batch(texts, table.column(options.text_pair_column), encode, threads)
+    const auto rows = pairs ? tokenizer->encode_batch(texts, table.column(options.text_pair_column),
+                                                      encode, threads)
                             : tokenizer->encode_batch(texts, encode, threads);
     TokenDataset tokens;
     for (const Encoding& row : rows) tokens.push_back(row);
     tokens.set_labels(at::tensor(table.classes(options.label_column, labels).ids, at::kLong));
     check_ids(tokens, model.vocab_size());
     check_labels(tokens, model.num_labels());
-    return TrainerDataset(std::move(tokens), DataCollatorWithPadding{.pad_token_id = tokenizer->pad_id()});
+    return TrainerDataset(std::move(tokens),
+                          DataCollatorWithPadding{.pad_token_id = tokenizer->pad_id()});
   }
 
   TrainerDataset dataset(const ColumnDataset& columns, const PreTrainedModel& model) const {
@@ -75,14 +83,18 @@ struct ClassificationFiles::Impl {
   }
 };
 
-ClassificationFiles::ClassificationFiles(const TrainOptions& options) : impl_(std::make_unique<Impl>()) {
+ClassificationFiles::ClassificationFiles(const TrainOptions& options)
+    : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
   const bool text = is_text(options.data) || is_text(options.eval_data);
   if (text) {
     if (!fs::is_directory(options.model)) {
-      throw ConfigError("train.no-tokenizer", {.what = "--data with texts", .got = "--model " + options.model,
-                                               .expected = "a model folder with tokenizer.json or vocab.txt",
-                                               .hint = "a configuration alone has no vocabulary; safetensors files of ids need none"});
+      throw ConfigError(
+          "train.no-tokenizer",
+          {.what = "--data with texts",
+           .got = "--model " + options.model,
+           .expected = "a model folder with tokenizer.json or vocab.txt",
+           .hint = "a configuration alone has no vocabulary; safetensors files of ids need none"});
     }
     impl_->tokenizer = BertTokenizer::from_pretrained(options.model);
   }
@@ -125,8 +137,10 @@ TrainerDataset ClassificationFiles::eval(const PreTrainedModel& model) const {
 
 std::vector<fs::path> ClassificationFiles::tokenizer_files() const {
   std::vector<fs::path> found;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"}) {
-    if (fs::is_regular_file(fs::path(impl_->options.model) / name)) found.push_back(fs::path(impl_->options.model) / name);
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"}) {
+    if (fs::is_regular_file(fs::path(impl_->options.model) / name))
+      found.push_back(fs::path(impl_->options.model) / name);
   }
   return found;
 }

@@ -5,24 +5,30 @@
 
 namespace hasten {
 
-EarlyStoppingCallback::EarlyStoppingCallback(std::int64_t early_stopping_patience, double early_stopping_threshold)
+EarlyStoppingCallback::EarlyStoppingCallback(std::int64_t early_stopping_patience,
+                                             double early_stopping_threshold)
     : patience_(early_stopping_patience), threshold_(early_stopping_threshold) {}
 
 void EarlyStoppingCallback::on_train_begin(const TrainerEvent& event, TrainerControl&) {
-  if (event.args.metric_for_best_model.empty() || event.args.eval_strategy == IntervalStrategy::no) {
-    throw UsageError("trainer.early-stopping", {.what = "EarlyStoppingCallback",
-                                                .got = "a run without evaluations or without metric_for_best_model",
-                                                .hint = "set eval_strategy and metric_for_best_model"});
+  if (event.args.metric_for_best_model.empty() ||
+      event.args.eval_strategy == IntervalStrategy::no) {
+    throw UsageError("trainer.early-stopping",
+                     {.what = "EarlyStoppingCallback",
+                      .got = "a run without evaluations or without metric_for_best_model",
+                      .hint = "set eval_strategy and metric_for_best_model"});
   }
 }
 
-void EarlyStoppingCallback::on_evaluate(const TrainerEvent& event, TrainerControl& control, const Metrics& metrics) {
+void EarlyStoppingCallback::on_evaluate(const TrainerEvent& event, TrainerControl& control,
+                                        const Metrics& metrics) {
   const std::string& name = event.args.metric_for_best_model;
   const auto found = metrics.find(name.rfind("eval_", 0) == 0 ? name : "eval_" + name);
   if (found == metrics.end()) return;
   const bool greater = event.args.greater_is_better.value_or(false);
-  const bool better = !event.state.best_metric || ((greater ? found->second > *event.state.best_metric : found->second < *event.state.best_metric) &&
-                                                   std::fabs(found->second - *event.state.best_metric) > threshold_);
+  const bool better = !event.state.best_metric ||
+                      ((greater ? found->second > *event.state.best_metric
+                                : found->second < *event.state.best_metric) &&
+                       std::fabs(found->second - *event.state.best_metric) > threshold_);
   counter_ = better ? 0 : counter_ + 1;
   if (counter_ >= patience_) control.should_training_stop = true;
 }

@@ -18,7 +18,8 @@ Metrics Accuracy::compute() const {
 
 at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors) {
   std::int64_t longest = 0;
-  for (const at::Tensor& tensor : tensors) longest = std::max(longest, tensor.dim() > 1 ? tensor.size(1) : 0);
+  for (const at::Tensor& tensor : tensors)
+    longest = std::max(longest, tensor.dim() > 1 ? tensor.size(1) : 0);
   std::vector<at::Tensor> equal;
   for (at::Tensor tensor : tensors) {
     if (tensor.dim() > 1 && tensor.size(1) < longest) {
@@ -35,7 +36,8 @@ namespace {
 
 class Collecting : public EvalMetric {
  public:
-  explicit Collecting(std::function<Metrics(const EvalPrediction&)> compute) : compute_(std::move(compute)) {}
+  explicit Collecting(std::function<Metrics(const EvalPrediction&)> compute)
+      : compute_(std::move(compute)) {}
   void reset() override {
     predictions_.clear();
     labels_.clear();
@@ -44,7 +46,9 @@ class Collecting : public EvalMetric {
     predictions_.push_back(logits.to(at::kCPU));
     labels_.push_back(labels.to(at::kCPU));
   }
-  Metrics compute() const override { return compute_({concatenate_padded(predictions_), concatenate_padded(labels_)}); }
+  Metrics compute() const override {
+    return compute_({concatenate_padded(predictions_), concatenate_padded(labels_)});
+  }
 
  private:
   std::function<Metrics(const EvalPrediction&)> compute_;
@@ -53,7 +57,8 @@ class Collecting : public EvalMetric {
 
 }  // namespace
 
-std::shared_ptr<EvalMetric> collecting(std::function<Metrics(const EvalPrediction&)> compute_metrics) {
+std::shared_ptr<EvalMetric> collecting(
+    std::function<Metrics(const EvalPrediction&)> compute_metrics) {
   return std::make_shared<Collecting>(std::move(compute_metrics));
 }
 

@@ -19,7 +19,9 @@ std::string log_line(const Metrics& logs) {
 }  // namespace
 
 void ProgressCallback::on_train_begin(const TrainerEvent& event, TrainerControl&) {
-  training_ = std::make_unique<ProgressBar>(event.state.max_steps, ProgressBarOptions{.description = "Training", .unit = "step", .enabled = options_.bar});
+  training_ = std::make_unique<ProgressBar>(
+      event.state.max_steps,
+      ProgressBarOptions{.description = "Training", .unit = "step", .enabled = options_.bar});
   training_->start_at(event.state.global_step);
   average_ = 0;
 }
@@ -42,15 +44,22 @@ void ProgressCallback::on_log(const TrainerEvent&, TrainerControl&, const Metric
 }
 
 void ProgressCallback::on_evaluate_begin(const TrainerEvent&, std::int64_t batches) {
-  evaluation_ = std::make_unique<ProgressBar>(batches, ProgressBarOptions{.description = "Evaluating", .unit = "batch", .enabled = options_.bar, .leave = false});
+  evaluation_ = std::make_unique<ProgressBar>(
+      batches,
+      ProgressBarOptions{
+          .description = "Evaluating", .unit = "batch", .enabled = options_.bar, .leave = false});
 }
 
 void ProgressCallback::on_prediction_step(const TrainerEvent&, TrainerControl&) {
   if (evaluation_) evaluation_->update(1);
 }
 
-void ProgressCallback::on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) { evaluation_.reset(); }
-void ProgressCallback::on_predict(const TrainerEvent&, TrainerControl&, const Metrics&) { evaluation_.reset(); }
+void ProgressCallback::on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) {
+  evaluation_.reset();
+}
+void ProgressCallback::on_predict(const TrainerEvent&, TrainerControl&, const Metrics&) {
+  evaluation_.reset();
+}
 
 void ProgressCallback::on_train_end(const TrainerEvent&, TrainerControl&) { training_.reset(); }
 

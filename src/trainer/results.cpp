@@ -14,13 +14,15 @@ namespace {
 void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw IoError("io.create-directory", {.what = folder.string(), .got = error.message()});
+  if (error)
+    throw IoError("io.create-directory", {.what = folder.string(), .got = error.message()});
 }
 
 // As the peer prints them: runtimes as h:mm:ss, memory in MB, FLOP in GF.
 std::string shown(const std::string& key, double value) {
   if (ends_with(key, "_runtime")) return human_duration(value, true);
-  if (key.find("_mem_") != std::string::npos) return str(static_cast<std::int64_t>(value) >> 20, "MB");
+  if (key.find("_mem_") != std::string::npos)
+    return str(static_cast<std::int64_t>(value) >> 20, "MB");
   if (key == "total_flos") return str(static_cast<std::int64_t>(value) >> 30, "GF");
   return fixed(value, 4);
 }
@@ -29,11 +31,13 @@ std::string shown(const std::string& key, double value) {
 
 void Trainer::save_state() {
   make_folder(impl_->args.output_dir);
-  write_file_atomically(std::filesystem::path(impl_->args.output_dir) / "trainer_state.json", impl_->state.to_json());
+  write_file_atomically(std::filesystem::path(impl_->args.output_dir) / "trainer_state.json",
+                        impl_->state.to_json());
 }
 
 void Trainer::save_metrics(const std::string& split, const Metrics& metrics) {
-  const std::filesystem::path folder = impl_->args.output_dir, all_file = folder / "all_results.json";
+  const std::filesystem::path folder = impl_->args.output_dir,
+                              all_file = folder / "all_results.json";
   make_folder(folder);
   write_file_atomically(folder / (split + "_results.json"), metrics_json(metrics));
   Metrics all;
@@ -49,7 +53,8 @@ void Trainer::save_metrics(const std::string& split, const Metrics& metrics) {
   write_file_atomically(all_file, metrics_json(all));
 }
 
-void Trainer::log_metrics(const std::string& split, const Metrics& metrics, std::ostream& out) const {
+void Trainer::log_metrics(const std::string& split, const Metrics& metrics,
+                          std::ostream& out) const {
   std::size_t key_width = 0, value_width = 0;
   for (const auto& [key, value] : metrics) {
     key_width = std::max(key_width, key.size());
@@ -58,7 +63,8 @@ void Trainer::log_metrics(const std::string& split, const Metrics& metrics, std:
   out << "***** " << split << " metrics *****\n";
   for (const auto& [key, value] : metrics) {
     const std::string text = shown(key, value);
-    out << "  " << key << std::string(key_width - key.size(), ' ') << " = " << std::string(value_width - text.size(), ' ') << text << '\n';
+    out << "  " << key << std::string(key_width - key.size(), ' ') << " = "
+        << std::string(value_width - text.size(), ' ') << text << '\n';
   }
 }
 
@@ -67,7 +73,8 @@ void print_summary(const TrainOutput& result, std::ostream& out) {
     const auto found = result.metrics.find(key);
     return found == result.metrics.end() ? 0.0 : found->second;
   };
-  out << "Time: " << fixed(value("train_runtime"), 2) << "\nSamples/second: " << fixed(value("train_samples_per_second"), 2) << '\n';
+  out << "Time: " << fixed(value("train_runtime"), 2)
+      << "\nSamples/second: " << fixed(value("train_samples_per_second"), 2) << '\n';
   print_gpu_utilization(out);
   out << "Peak host memory: " << (host_memory().peak_resident >> 20) << " MB.\n";
 }

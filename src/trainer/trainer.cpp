@@ -51,35 +51,49 @@ Metrics speed_metrics(const std::string& prefix, double seconds, double samples,
 
 bool is_out_of_memory(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
-  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr || text.find("can't allocate memory") != std::string::npos ||
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         text.find("can't allocate memory") != std::string::npos ||
          text.find("not enough memory") != std::string::npos;
 }
 
-void explain_out_of_memory(const std::string& text, const TrainingArguments& args, const std::string& during) {
-  throw MemoryError("trainer.out-of-memory",
-                    {.what = "memory ran out in " + during,
-                     .got = text.substr(0, text.find('\n')),
-                     .expected = "",
-                     .hint = str("halve per_device_train_batch_size (", args.per_device_train_batch_size, ") and double gradient_accumulation_steps (",
-                                 args.gradient_accumulation_steps, ") for the same result in less memory; shorter rows (--max_length) help too")});
+void explain_out_of_memory(const std::string& text, const TrainingArguments& args,
+                           const std::string& during) {
+  throw MemoryError(
+      "trainer.out-of-memory",
+      {.what = "memory ran out in " + during,
+       .got = text.substr(0, text.find('\n')),
+       .expected = "",
+       .hint = str("halve per_device_train_batch_size (", args.per_device_train_batch_size,
+                   ") and double gradient_accumulation_steps (", args.gradient_accumulation_steps,
+                   ") for the same result in less memory; shorter rows (--max_length) help too")});
 }
 
-Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments arguments, TrainerParts given)
-    : model(std::move(module)), args(resolved(std::move(arguments))), parts(std::move(given)), accelerator(accelerator_options(args)) {
+Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments arguments,
+                    TrainerParts given)
+    : model(std::move(module)),
+      args(resolved(std::move(arguments))),
+      parts(std::move(given)),
+      accelerator(accelerator_options(args)) {
   if (!model) throw UsageError("trainer.no-model", {.what = "Trainer without a model"});
   if (args.eval_strategy != IntervalStrategy::no && !parts.eval_dataset) {
-    notice(str("eval_strategy is ", name_of(args.eval_strategy), " but there is no evaluation data: training goes on without evaluations"));
+    notice(str("eval_strategy is ", name_of(args.eval_strategy),
+               " but there is no evaluation data: training goes on without evaluations"));
     args.eval_strategy = IntervalStrategy::no;
   }
   if (args.bf16 && !bf16_is_fast(accelerator.device())) {
-    notice("bf16 on a CPU without AVX512-BF16 or AMX: expect steps some 20 times slower than without --bf16");
+    notice(
+        "bf16 on a CPU without AVX512-BF16 or AMX: expect steps some 20 times slower than without "
+        "--bf16");
   }
   if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
-  if (args.full_determinism) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  if (args.full_determinism)
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   set_seed(args.seed);
 }
 
-void Trainer::Impl::notice(const std::string& line) const { parts.notice ? parts.notice(line) : void(std::cerr << "hasten: " << line << '\n'); }
+void Trainer::Impl::notice(const std::string& line) const {
+  parts.notice ? parts.notice(line) : void(std::cerr << "hasten: " << line << '\n');
+}
 
 LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
   return {.batch_size = batch_size,
@@ -92,17 +106,23 @@ LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
 
 at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batch) const {
   const at::Tensor labels = labels_of(batch);
-  if (args.label_smoothing_factor == 0 || !labels.defined() || labels.is_floating_point()) return out.loss;
+  if (args.label_smoothing_factor == 0 || !labels.defined() || labels.is_floating_point())
+    return out.loss;
   const std::int64_t classes = out.logits.size(-1);
   // (1 - e) * cross entropy + e * its mean over all classes, over the labels that count.
-  const at::Tensor log_p = at::log_softmax(out.logits.to(at::kFloat).reshape({-1, classes}), -1), flat = labels.reshape({-1});
+  const at::Tensor log_p = at::log_softmax(out.logits.to(at::kFloat).reshape({-1, classes}), -1),
+                   flat = labels.reshape({-1});
   const at::Tensor counted = flat.ne(-100);
-  const at::Tensor hit = -log_p.gather(1, flat.clamp_min(0).unsqueeze(1)).squeeze(1), spread = -log_p.mean(1);
-  const at::Tensor each = hit * (1 - args.label_smoothing_factor) + spread * args.label_smoothing_factor;
+  const at::Tensor hit = -log_p.gather(1, flat.clamp_min(0).unsqueeze(1)).squeeze(1),
+                   spread = -log_p.mean(1);
+  const at::Tensor each =
+      hit * (1 - args.label_smoothing_factor) + spread * args.label_smoothing_factor;
   return each.masked_fill(counted.logical_not(), 0).sum() / counted.sum();
 }
 
-std::optional<double> Trainer::Impl::evaluation_loop(const TrainerDataset& dataset, const std::function<void(const ModelOutput&, const at::Tensor&)>& each) {
+std::optional<double> Trainer::Impl::evaluation_loop(
+    const TrainerDataset& dataset,
+    const std::function<void(const ModelOutput&, const at::Tensor&)>& each) {
   auto loader = dataset.loader(loader_options(args.per_device_eval_batch_size));
   const bool was_training = model->is_training();
   model->eval();
@@ -130,28 +150,36 @@ std::optional<double> Trainer::Impl::evaluation_loop(const TrainerDataset& datas
       tell(&TrainerCallback::on_prediction_step);
     }
   } catch (const c10::Error& error) {
-    if (is_out_of_memory(error)) explain_out_of_memory(error.what_without_backtrace(), args, "an evaluation batch");
+    if (is_out_of_memory(error))
+      explain_out_of_memory(error.what_without_backtrace(), args, "an evaluation batch");
     throw;
   }
   return rows > 0 ? std::make_optional(loss / rows) : std::nullopt;
 }
 
 Metrics Trainer::Impl::evaluate(const TrainerDataset& dataset, const std::string& prefix) {
-  if (!dataset) throw UsageError("trainer.no-eval-data", {.what = "evaluate()", .got = "no evaluation data", .hint = "give eval_dataset, or pass one"});
+  if (!dataset)
+    throw UsageError("trainer.no-eval-data", {.what = "evaluate()",
+                                              .got = "no evaluation data",
+                                              .hint = "give eval_dataset, or pass one"});
   const auto start = Clock::now();
   if (parts.compute_metrics) parts.compute_metrics->reset();
   std::int64_t batches = 0;
-  const std::optional<double> loss = evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& labels) {
-    ++batches;
-    if (parts.compute_metrics && labels.defined() && !args.prediction_loss_only) parts.compute_metrics->add(out.logits.detach(), labels);
-  });
+  const std::optional<double> loss =
+      evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& labels) {
+        ++batches;
+        if (parts.compute_metrics && labels.defined() && !args.prediction_loss_only)
+          parts.compute_metrics->add(out.logits.detach(), labels);
+      });
   Metrics metrics;
   if (loss) metrics[prefix + "_loss"] = *loss;
   if (parts.compute_metrics && !args.prediction_loss_only) {
-    for (const auto& [name, value] : parts.compute_metrics->compute()) metrics[starts_with(name, prefix + "_") ? name : prefix + "_" + name] = value;
+    for (const auto& [name, value] : parts.compute_metrics->compute())
+      metrics[starts_with(name, prefix + "_") ? name : prefix + "_" + name] = value;
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()), static_cast<double>(batches)));
+  metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
+                              static_cast<double>(batches)));
   log(metrics);
   metrics["epoch"] = state.epoch;
   tell(&TrainerCallback::on_evaluate, metrics);
@@ -160,7 +188,8 @@ Metrics Trainer::Impl::evaluate(const TrainerDataset& dataset, const std::string
 
 void Trainer::Impl::log(Metrics logs) {
   logs["epoch"] = state.epoch;
-  if (args.include_num_input_tokens_seen != CountTokens::no) logs["num_input_tokens_seen"] = static_cast<double>(state.num_input_tokens_seen);
+  if (args.include_num_input_tokens_seen != CountTokens::no)
+    logs["num_input_tokens_seen"] = static_cast<double>(state.num_input_tokens_seen);
   LogEntry entry = logs;
   entry["step"] = static_cast<double>(state.global_step);
   state.log_history.push_back(std::move(entry));
@@ -169,42 +198,59 @@ void Trainer::Impl::log(Metrics logs) {
 
 void Trainer::Impl::save_model(const std::filesystem::path& folder) const {
   model->save_pretrained(folder);
-  for (const auto& file : parts.extra_files) write_file_atomically(folder / file.filename(), read_file(file));
+  for (const auto& file : parts.extra_files)
+    write_file_atomically(folder / file.filename(), read_file(file));
   write_file_atomically(folder / "training_args.json", to_json(args));
 }
 
-Trainer::Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts)
+Trainer::Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments,
+                 TrainerParts parts)
     : impl_(std::make_unique<Impl>(std::move(model), std::move(arguments), std::move(parts))) {}
 Trainer::~Trainer() = default;
 
-Metrics Trainer::evaluate(const std::string& prefix) { return impl_->evaluate(impl_->parts.eval_dataset, prefix); }
-Metrics Trainer::evaluate(const TrainerDataset& dataset, const std::string& prefix) { return impl_->evaluate(dataset, prefix); }
+Metrics Trainer::evaluate(const std::string& prefix) {
+  return impl_->evaluate(impl_->parts.eval_dataset, prefix);
+}
+Metrics Trainer::evaluate(const TrainerDataset& dataset, const std::string& prefix) {
+  return impl_->evaluate(dataset, prefix);
+}
 
 PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::string& prefix) {
-  if (!dataset) throw UsageError("trainer.no-eval-data", {.what = "predict()", .got = "no data", .hint = "pass a data set"});
+  if (!dataset)
+    throw UsageError("trainer.no-eval-data",
+                     {.what = "predict()", .got = "no data", .hint = "pass a data set"});
   const auto start = Clock::now();
   std::vector<at::Tensor> logits, labels;
   std::int64_t batches = 0;
-  const std::optional<double> loss = impl_->evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& of_batch) {
-    ++batches;
-    logits.push_back(out.logits.to(at::kCPU));
-    if (of_batch.defined()) labels.push_back(of_batch.to(at::kCPU));
-  });
-  PredictionOutput out{.predictions = concatenate_padded(logits), .label_ids = concatenate_padded(labels), .metrics = {}};
+  const std::optional<double> loss =
+      impl_->evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& of_batch) {
+        ++batches;
+        logits.push_back(out.logits.to(at::kCPU));
+        if (of_batch.defined()) labels.push_back(of_batch.to(at::kCPU));
+      });
+  PredictionOutput out{.predictions = concatenate_padded(logits),
+                       .label_ids = concatenate_padded(labels),
+                       .metrics = {}};
   if (loss) out.metrics[prefix + "_loss"] = *loss;
   if (impl_->parts.compute_metrics && out.label_ids.defined()) {
     impl_->parts.compute_metrics->reset();
     impl_->parts.compute_metrics->add(out.predictions, out.label_ids);
-    for (const auto& [name, value] : impl_->parts.compute_metrics->compute()) out.metrics[prefix + "_" + name] = value;
+    for (const auto& [name, value] : impl_->parts.compute_metrics->compute())
+      out.metrics[prefix + "_" + name] = value;
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  out.metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()), static_cast<double>(batches)));
+  out.metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
+                                  static_cast<double>(batches)));
   impl_->tell(&TrainerCallback::on_predict, out.metrics);
   return out;
 }
 
-void Trainer::save_model(const std::filesystem::path& folder) { impl_->save_model(folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder); }
-void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) { impl_->parts.callbacks.push_back(std::move(callback)); }
+void Trainer::save_model(const std::filesystem::path& folder) {
+  impl_->save_model(folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder);
+}
+void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
+  impl_->parts.callbacks.push_back(std::move(callback));
+}
 const TrainerState& Trainer::state() const { return impl_->state; }
 const TrainingArguments& Trainer::args() const { return impl_->args; }
 

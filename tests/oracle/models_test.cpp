@@ -1,15 +1,16 @@
-// Outputs, losses and every parameter's gradient against transformers' BERT classes (tests/oracle/generate_models.py).
+// Outputs, losses and every parameter's gradient against transformers' BERT classes
+// (tests/oracle/generate_models.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include <unistd.h>
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/models/bert.h"
-#include <unistd.h>
 
 #include "hasten/formats/weights.h"
 #include "oracle/minilm.h"
@@ -28,7 +29,8 @@ struct Case {
 std::shared_ptr<PreTrainedModel> load(const Case& which) {
   const auto folder = kData / "models" / which.name;
   if (std::string(which.name) == "bert_relu_no_pooler") {
-    auto model = std::make_shared<BertModel>(BertConfig::from_file(folder / "config.json"), /*add_pooling_layer=*/false);
+    auto model = std::make_shared<BertModel>(BertConfig::from_file(folder / "config.json"),
+                                             /*add_pooling_layer=*/false);
     model->load_weights(load_weights(folder), folder.string());
     return model;
   }
@@ -38,7 +40,8 @@ std::shared_ptr<PreTrainedModel> load(const Case& which) {
   return loaded.model;
 }
 
-void check_near(const std::string& what, const at::Tensor& ours, const at::Tensor& theirs, double tolerance) {
+void check_near(const std::string& what, const at::Tensor& ours, const at::Tensor& theirs,
+                double tolerance) {
   CAPTURE(what);
   REQUIRE(ours.defined());
   REQUIRE(ours.sizes() == theirs.sizes());
@@ -49,15 +52,20 @@ void check_near(const std::string& what, const at::Tensor& ours, const at::Tenso
 }  // namespace
 
 TEST_CASE("models: outputs, losses and gradients equal those of transformers' classes") {
-  for (const Case& which : {Case{"bert", Task::base}, Case{"bert_gelu_new", Task::base}, Case{"bert_relu_no_pooler", Task::base},
-                            Case{"bert_sharded", Task::base}, Case{"sequence_single_label", Task::text_classification},
-                            Case{"sequence_regression", Task::text_classification}, Case{"sequence_regression_2", Task::text_classification},
-                            Case{"sequence_multi_label", Task::text_classification}, Case{"token_classification", Task::token_classification},
-                            Case{"masked_lm", Task::masked_lm}}) {
+  for (const Case& which :
+       {Case{"bert", Task::base}, Case{"bert_gelu_new", Task::base},
+        Case{"bert_relu_no_pooler", Task::base}, Case{"bert_sharded", Task::base},
+        Case{"sequence_single_label", Task::text_classification},
+        Case{"sequence_regression", Task::text_classification},
+        Case{"sequence_regression_2", Task::text_classification},
+        Case{"sequence_multi_label", Task::text_classification},
+        Case{"token_classification", Task::token_classification},
+        Case{"masked_lm", Task::masked_lm}}) {
     CAPTURE(which.name);
     const auto model = load(which);
     model->train();  // dropout is 0 in these configurations
-    const TensorDict expected = load_safetensors(kData / "models" / which.name / "expected.safetensors");
+    const TensorDict expected =
+        load_safetensors(kData / "models" / which.name / "expected.safetensors");
     TensorDict batch;
     for (const auto& [name, tensor] : expected) {
       if (starts_with(name, "input.")) batch[name.substr(6)] = tensor;
@@ -88,7 +96,9 @@ TEST_CASE("models: outputs, losses and gradients equal those of transformers' cl
       check_near(item.key(), item.value().grad(), found->second, 5e-6);
       ++compared;
     }
-    const auto gradients = std::count_if(expected.begin(), expected.end(), [](const auto& item) { return starts_with(item.first, "grad."); });
+    const auto gradients = std::count_if(expected.begin(), expected.end(), [](const auto& item) {
+      return starts_with(item.first, "grad.");
+    });
     CHECK(compared == static_cast<std::size_t>(gradients));
   }
 }
@@ -98,28 +108,34 @@ TEST_CASE("models: MiniLM's hidden states are within 3e-5 of transformers' where
   const LoadedModel loaded = load_model(minilm_folder().string(), {.task = Task::base});
   loaded.model->eval();
   const torch::NoGradGuard no_grad;
-  const ModelOutput out =
-      loaded.model->forward({{"input_ids", expected.at("input_ids")}, {"attention_mask", expected.at("attention_mask")}});
+  const ModelOutput out = loaded.model->forward(
+      {{"input_ids", expected.at("input_ids")}, {"attention_mask", expected.at("attention_mask")}});
   const at::Tensor attended = expected.at("attention_mask").unsqueeze(-1).to(at::kFloat);
   const at::Tensor difference = (out.last_hidden_state - expected.at("last_hidden_state")).abs();
   CHECK((difference * attended).max().item<double>() <= 3e-5);
-  // At padding positions, which nothing reads, the peer itself is 7e-5 away from the same model in double.
+  // At padding positions, which nothing reads, the peer itself is 7e-5 away from the same model in
+  // double.
   CHECK(difference.max().item<double>() <= 1e-4);
 }
 
-TEST_CASE("models: what save_pretrained writes is read back equal, whole and in shards, and names are transformers'") {
+TEST_CASE(
+    "models: what save_pretrained writes is read back equal, whole and in shards, and names are "
+    "transformers'") {
   const std::filesystem::path source = kData / "models/masked_lm";
   const LoadedModel loaded = load_model(source.string(), {.task = Task::masked_lm});
-  const std::filesystem::path out = std::filesystem::temp_directory_path() / str("hasten-save-", getpid());
+  const std::filesystem::path out =
+      std::filesystem::temp_directory_path() / str("hasten-save-", getpid());
   for (const std::int64_t shard : {std::int64_t{1} << 40, std::int64_t{20'000}}) {
     loaded.model->save_pretrained(out, shard);
     const LoadedModel again = load_model(out.string(), {.task = Task::masked_lm});
     CHECK(again.report.missing.empty());
-    for (const auto& [name, tensor] : loaded.model->state_dict()) CHECK(at::equal(tensor, again.model->state_dict().at(name)));
+    for (const auto& [name, tensor] : loaded.model->state_dict())
+      CHECK(at::equal(tensor, again.model->state_dict().at(name)));
     std::filesystem::remove_all(out);
   }
   std::vector<std::string> theirs, ours;
-  for (const auto& [name, tensor] : load_safetensors(source / "model.safetensors")) theirs.push_back(name);
+  for (const auto& [name, tensor] : load_safetensors(source / "model.safetensors"))
+    theirs.push_back(name);
   for (const auto& [name, tensor] : loaded.model->state_dict()) ours.push_back(name);
   CHECK(ours == theirs);
 }

@@ -1,4 +1,5 @@
-// Whole runs of the Trainer against the peer's, log entry by log entry and weight by weight (tests/oracle/generate.py).
+// Whole runs of the Trainer against the peer's, log entry by log entry and weight by weight
+// (tests/oracle/generate.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -24,13 +25,16 @@ const fs::path kData = HASTEN_TEST_DATA "/oracle/data";
 
 ColumnDataset first_rows(std::int64_t rows) {
   const TensorDict batches = load_safetensors(kData / "base/batches.safetensors");
-  return ColumnDataset({{"input_ids", batches.at("input_ids").flatten(0, 1).narrow(0, 0, rows).clone()},
-                        {"attention_mask", batches.at("attention_mask").flatten(0, 1).narrow(0, 0, rows).clone()},
-                        {"labels", batches.at("labels").flatten().narrow(0, 0, rows).clone()}});
+  return ColumnDataset(
+      {{"input_ids", batches.at("input_ids").flatten(0, 1).narrow(0, 0, rows).clone()},
+       {"attention_mask", batches.at("attention_mask").flatten(0, 1).narrow(0, 0, rows).clone()},
+       {"labels", batches.at("labels").flatten().narrow(0, 0, rows).clone()}});
 }
 
 std::shared_ptr<PreTrainedModel> base_model() {
-  return load_model((kData / "base/config.json").string(), {.weights = kData / "base/init.safetensors"}).model;
+  return load_model((kData / "base/config.json").string(),
+                    {.weights = kData / "base/init.safetensors"})
+      .model;
 }
 
 struct Tolerance {
@@ -79,11 +83,13 @@ void run_case(const fs::path& file) {
       MESSAGE("skipped: bf16 needs a CPU with AVX512-BF16");
       return;
     }
-    // bfloat16 rounds each product to 8 bits, and AdamW's direction is a sign where gradients are small.
+    // bfloat16 rounds each product to 8 bits, and AdamW's direction is a sign where gradients are
+    // small.
     tolerance = {.loss = 2e-3, .norm = 0.05, .weights = 2e-2};
   }
   const auto model = base_model();
-  TrainerParts parts{.train_dataset = TrainerDataset(first_rows(expected.at("rows").get<std::int64_t>()))};
+  TrainerParts parts{.train_dataset =
+                         TrainerDataset(first_rows(expected.at("rows").get<std::int64_t>()))};
   if (expected.contains("eval_rows")) {
     parts.eval_dataset = TrainerDataset(first_rows(expected.at("eval_rows").get<std::int64_t>()));
     parts.compute_metrics = std::make_shared<Accuracy>();
@@ -98,7 +104,8 @@ void run_case(const fs::path& file) {
     CAPTURE(i);
     check_entry(expected.at("log_history")[i], history[i], tolerance);
   }
-  if (expected.contains("final")) check_weights(*model, kData / expected.at("final").get<std::string>(), tolerance.weights);
+  if (expected.contains("final"))
+    check_weights(*model, kData / expected.at("final").get<std::string>(), tolerance.weights);
   fs::remove_all(out);
 }
 
@@ -109,7 +116,8 @@ TEST_CASE("trainer: every log entry and every weight of the peer's runs") {
   for (const auto& entry : fs::directory_iterator(kData)) {
     const std::string name = entry.path().filename().string();
     if (entry.path().extension() != ".json" || name == "minilm.json") continue;
-    if (name.find("_mean") != std::string::npos) continue;  // micro-batches weigh equally there: see below
+    if (name.find("_mean") != std::string::npos)
+      continue;  // micro-batches weigh equally there: see below
     files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
@@ -121,7 +129,9 @@ TEST_CASE("trainer: every log entry and every weight of the peer's runs") {
   }
 }
 
-TEST_CASE("accelerator: a loop over its parts gives the peer's windows of equally weighing micro-batches") {
+TEST_CASE(
+    "accelerator: a loop over its parts gives the peer's windows of equally weighing "
+    "micro-batches") {
   for (const char* name : {"accumulation_3_mean", "accumulation_3_mean_ragged"}) {
     CAPTURE(name);
     const json expected = json::parse(read_file(kData / str(name, ".json")));
@@ -141,13 +151,15 @@ TEST_CASE("accelerator: a loop over its parts gives the peer's windows of equall
         optimizer.zero_grad();
         const ModelOutput out = model(batch);
         accelerator.backward(out.loss);
-        if (accelerator.sync_gradients()) norms.push_back(accelerator.clip_grad_norm_(model->parameters(), 1.0));
+        if (accelerator.sync_gradients())
+          norms.push_back(accelerator.clip_grad_norm_(model->parameters(), 1.0));
         optimizer.step();
         scheduler.step();
       }
     }
     REQUIRE(norms.size() == expected["grad_norm"].size());
-    for (std::size_t i = 0; i < norms.size(); ++i) CHECK(norms[i] == doctest::Approx(expected["grad_norm"][i].get<double>()).epsilon(1e-4));
+    for (std::size_t i = 0; i < norms.size(); ++i)
+      CHECK(norms[i] == doctest::Approx(expected["grad_norm"][i].get<double>()).epsilon(1e-4));
     check_weights(*net, kData / expected["final"].get<std::string>(), 1e-5);
   }
 }

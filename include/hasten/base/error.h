@@ -1,15 +1,18 @@
 // File: hasten/base/error.h
-// Every error hasten throws on purpose: one hierarchy, each with a stable code, a text that says what was wrong, what
-// was got, what was expected and a hint, and the exit code a command should end with.
+// Every error hasten throws on purpose: one hierarchy, each with a stable code, a text that says
+// what was wrong, what was got, what was expected and a hint, and the exit code a command should
+// end with.
 //
 //   throw ConfigError("config.unknown-key",
-//                     {.what = "unknown argument --lerning_rate", .hint = "did you mean --learning_rate?"});
+//                     {.what = "unknown argument --lerning_rate", .hint = "did you mean
+//                     --learning_rate?"});
 //
 //   try { trainer.train(); }
-//   catch (const hasten::Error& error) { std::cerr << error.what() << '\n'; return error.exit_code(); }
+//   catch (const hasten::Error& error) { std::cerr << error.what() << '\n'; return
+//   error.exit_code(); }
 //
-// Errors of LibTorch itself (c10::Error) pass through untouched, save those that hasten can explain better.
-// Codes are listed with an explanation in docs/errors.md; they do not change once released.
+// Errors of LibTorch itself (c10::Error) pass through untouched, save those that hasten can explain
+// better. Codes are listed with an explanation in docs/errors.md; they do not change once released.
 // Thread rule: errors are values; safe everywhere.
 #pragma once
 

@@ -1,9 +1,10 @@
 // File: hasten/base/text.h
-// Small text helpers: joining values into a string, human-readable sizes and durations, tables, nearest names.
+// Small text helpers: joining values into a string, human-readable sizes and durations, tables,
+// nearest names.
 //
 //   str("got ", 3, " rows")            // "got 3 rows"
-//   human_bytes(14949000000)           // "14.9 GB"  (powers of 1000, as nvidia-smi's documentation example)
-//   nearest("lerning_rate", names)     // "learning_rate"
+//   human_bytes(14949000000)           // "14.9 GB"  (powers of 1000, as nvidia-smi's documentation
+//   example) nearest("lerning_rate", names)     // "learning_rate"
 //
 // Thread rule: pure functions. None of them throws but for lack of memory.
 #pragma once
@@ -23,20 +24,18 @@ inline void append(std::string& out, const char* text) { out += text; }
 inline void append(std::string& out, char c) { out += c; }
 // A template, so that nothing but a bool becomes one.
 template <class Bool>
-  requires std::is_same_v<Bool, bool>
-void append(std::string& out, Bool value) {
-  out += value ? "true" : "false";
-}
+requires std::is_same_v<Bool, bool>
+void append(std::string& out, Bool value) { out += value ? "true" : "false"; }
 void append(std::string& out, double value);
 template <class Integer>
-  requires(std::is_integral_v<Integer> && !std::is_same_v<Integer, bool> && !std::is_same_v<Integer, char>)
-void append(std::string& out, Integer value) {
+requires(std::is_integral_v<Integer> && !std::is_same_v<Integer, bool> &&
+         !std::is_same_v<Integer, char>) void append(std::string& out, Integer value) {
   out += std::to_string(value);
 }
 }  // namespace detail
 
-// The arguments one after the other: strings, characters, integers, booleans ("true") and doubles (shortest text that
-// reads back to the same value).
+// The arguments one after the other: strings, characters, integers, booleans ("true") and doubles
+// (shortest text that reads back to the same value).
 template <class... Parts>
 std::string str(const Parts&... parts) {
   std::string out;
@@ -62,12 +61,15 @@ std::string lower(std::string_view text);
 bool starts_with(std::string_view text, std::string_view prefix);
 bool ends_with(std::string_view text, std::string_view suffix);
 
-// The candidate with the fewest edits from `word` (Damerau-Levenshtein: insert, delete, replace, swap neighbours), if
-// that is close enough to be worth suggesting: at most a third of the word's length, and at least one edit allowed.
-std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
+// The candidate with the fewest edits from `word` (Damerau-Levenshtein: insert, delete, replace,
+// swap neighbours), if that is close enough to be worth suggesting: at most a third of the word's
+// length, and at least one edit allowed.
+std::optional<std::string> nearest(std::string_view word,
+                                   const std::vector<std::string>& candidates);
 
-// A text table with a header line: columns padded to their widest cell, numbers (cells that start with a digit, a
-// sign or a dot) right-aligned.
-std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows);
+// A text table with a header line: columns padded to their widest cell, numbers (cells that start
+// with a digit, a sign or a dot) right-aligned.
+std::string table(const std::vector<std::string>& header,
+                  const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace hasten

@@ -43,10 +43,9 @@ constexpr bool has_tensors<std::map<Key, Value>> = has_tensors<Value>;
 template <class Value>
 constexpr bool has_tensors<std::vector<Value>> = has_tensors<Value>;
 template <class First, class Second>
-constexpr bool has_tensors<std::pair<First, Second>> = has_tensors<First> && has_tensors<Second>;
+constexpr bool has_tensors<std::pair<First, Second>> = has_tensors<First>&& has_tensors<Second>;
 template <LikeExample T>
-constexpr bool has_tensors<T> =
-    has_tensors<std::remove_cvref_t<decltype(T::data)>> &&
+constexpr bool has_tensors<T> = has_tensors<std::remove_cvref_t<decltype(T::data)>>&&
     has_tensors<std::remove_cvref_t<decltype(T::target)>>;
 
 }  // namespace detail

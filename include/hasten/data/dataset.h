@@ -50,7 +50,7 @@ struct OptionalValue<std::optional<T>> {
 }  // namespace detail
 
 template <class D>
-concept MapDataset = (detail::GetsRow<D> || detail::GetsRowWithContext<D>) && requires(D& dataset) {
+concept MapDataset = (detail::GetsRow<D> || detail::GetsRowWithContext<D>)&&requires(D& dataset) {
   { dataset.size() } -> std::convertible_to<std::int64_t>;
 };
 
@@ -86,8 +86,7 @@ struct RowType<D> {
                                                     std::declval<const RowContext&>()))>;
 };
 template <IterableDataset D>
-  requires(!MapDataset<D>)
-struct RowType<D> {
+requires(!MapDataset<D>) struct RowType<D> {
   using type =
       typename OptionalValue<std::remove_cvref_t<decltype(std::declval<D&>().next())>>::type;
 };

@@ -41,7 +41,7 @@ concept CollatesWithContext = requires(const Collator& collator, std::span<const
 
 // Whether the dataset's own whole batches are what is wanted.
 template <class D, class Collator>
-constexpr bool makes_batches = BatchDataset<D> && std::same_as<Collator, DefaultCollator>;
+constexpr bool makes_batches = BatchDataset<D>&& std::same_as<Collator, DefaultCollator>;
 
 template <class Collator, class Row>
 auto collate(const Collator& collator, std::span<const Row> rows, const BatchContext& context) {
@@ -79,7 +79,7 @@ struct BatchTypeOf {
                        std::declval<const BatchContext&>()));
 };
 template <class D, class Collator>
-  requires makes_batches<D, Collator>
+requires makes_batches<D, Collator>
 struct BatchTypeOf<D, Collator> {
   using type = std::remove_cvref_t<decltype(std::declval<D&>().get_batch(
       std::declval<std::span<const std::int64_t>>()))>;

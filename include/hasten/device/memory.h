@@ -1,12 +1,12 @@
 // File: hasten/device/memory.h
 // How much memory a run takes: of this process on the host, and of a GPU as nvidia-smi shows it.
 //
-//   print_gpu_utilization();                  // "GPU memory occupied: 1343 MB." or the host's, where there is no GPU
-//   HostMemory host = host_memory();
+//   print_gpu_utilization();                  // "GPU memory occupied: 1343 MB." or the host's,
+//   where there is no GPU HostMemory host = host_memory();
 //
-// Units: bytes. The GPU is asked through NVML, loaded at run time; without the library or a GPU there is no figure.
-// Source of the two printed lines: the Transformers documentation's example of model training anatomy.
-// Thread rule: any thread. Nothing here throws.
+// Units: bytes. The GPU is asked through NVML, loaded at run time; without the library or a GPU
+// there is no figure. Source of the two printed lines: the Transformers documentation's example of
+// model training anatomy. Thread rule: any thread. Nothing here throws.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,14 @@ HostMemory host_memory();
 // Used by all processes together on GPU `index`, contexts included.
 std::optional<std::int64_t> gpu_memory_used(int index = 0);
 
-// The documentation's line: "GPU memory occupied: 14949 MB." Without a GPU: "Host memory occupied: 712 MB (no GPU)."
+// The documentation's line: "GPU memory occupied: 14949 MB." Without a GPU: "Host memory occupied:
+// 712 MB (no GPU)."
 void print_gpu_utilization(std::ostream& out, int index = 0);
 void print_gpu_utilization();  // on standard output
 
-// The allocator keeps freed memory for the next step instead of giving it back to the system and fetching new pages: a
-// training step frees and allocates the same large blocks over and over. For programs; call it once, at the start.
+// The allocator keeps freed memory for the next step instead of giving it back to the system and
+// fetching new pages: a training step frees and allocates the same large blocks over and over. For
+// programs; call it once, at the start.
 void keep_freed_memory();
 
 }  // namespace hasten

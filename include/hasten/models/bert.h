@@ -1,20 +1,22 @@
 // File: hasten/models/bert.h
-// BERT (Devlin et al. 2019) as an encoder, with the heads for classifying texts, classifying tokens and filling masks.
+// BERT (Devlin et al. 2019) as an encoder, with the heads for classifying texts, classifying tokens
+// and filling masks.
 //
 //   auto model = std::make_shared<BertForSequenceClassification>(BertConfig{.num_labels = 10});
 //   model->initialize();
-//   ModelOutput out = model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
+//   ModelOutput out = model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels",
+//   labels}});
 //
-// input_ids, attention_mask, token_type_ids, position_ids: [batch, length] int64; attention_mask non-zero where a token
-// counts. Structure, names and arithmetic are those of transformers' classes of the same names.
-// Throws DataError "models.id-out-of-range", "models.label-out-of-range", "models.sequence-too-long", "data.missing-tensor".
+// input_ids, attention_mask, token_type_ids, position_ids: [batch, length] int64; attention_mask
+// non-zero where a token counts. Structure, names and arithmetic are those of transformers' classes
+// of the same names. Throws DataError "models.id-out-of-range", "models.label-out-of-range",
+// "models.sequence-too-long", "data.missing-tensor".
 #pragma once
 
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
 
 namespace hasten {
-
 
 class BertPreTrainedModel : public PreTrainedModel {
  public:
@@ -54,8 +56,9 @@ class BertModel : public BertPreTrainedModel {
   std::shared_ptr<BertPooler> pooler_;
 };
 
-// logits [batch, num_labels]. Loss: mean squared error for one label or problem_type regression, cross entropy for
-// int64 labels [batch] (those equal to -100 do not count), binary cross entropy for float labels [batch, num_labels].
+// logits [batch, num_labels]. Loss: mean squared error for one label or problem_type regression,
+// cross entropy for int64 labels [batch] (those equal to -100 do not count), binary cross entropy
+// for float labels [batch, num_labels].
 class BertForSequenceClassification : public BertPreTrainedModel {
  public:
   explicit BertForSequenceClassification(BertConfig config);
@@ -85,8 +88,9 @@ class BertForTokenClassification : public BertPreTrainedModel {
   std::shared_ptr<Projection> classifier_;
 };
 
-// logits [batch, length, vocab_size]; labels [batch, length], -100 where nothing is to be filled. The output matrix is
-// the table of word embeddings where config.tie_word_embeddings says so (gradients of the table are then never sparse).
+// logits [batch, length, vocab_size]; labels [batch, length], -100 where nothing is to be filled.
+// The output matrix is the table of word embeddings where config.tie_word_embeddings says so
+// (gradients of the table are then never sparse).
 class BertForMaskedLM : public BertPreTrainedModel {
  public:
   explicit BertForMaskedLM(BertConfig config);

@@ -1,11 +1,11 @@
 // File: hasten/models/pretrained_model.h
-// What every reference model is: a LibTorch module that takes a batch of named tensors, gives loss and logits, and is
-// read from and written to Hugging Face's folders.
+// What every reference model is: a LibTorch module that takes a batch of named tensors, gives loss
+// and logits, and is read from and written to Hugging Face's folders.
 //
-//   auto model = load_model("path/to/folder", {.task = Task::text_classification, .num_labels = 10}).model;
-//   ModelOutput out = model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
-//   out.loss.backward();
-//   model->save_pretrained("out");       // config.json, model.safetensors
+//   auto model = load_model("path/to/folder", {.task = Task::text_classification, .num_labels =
+//   10}).model; ModelOutput out = model->forward({{"input_ids", ids}, {"attention_mask", mask},
+//   {"labels", labels}}); out.loss.backward(); model->save_pretrained("out");       // config.json,
+//   model.safetensors
 //
 // Parameter names are those of transformers' state_dict. Weights are float on the CPU until moved.
 // Thread rule: as LibTorch's modules; one thread at a time.
@@ -38,8 +38,8 @@ struct LoadReport {
 
 class PreTrainedModel : public torch::nn::Module {
  public:
-  // Takes input_ids [batch, length] int64 and, where present, attention_mask, token_type_ids, position_ids (same shape)
-  // and labels; other names are ignored.
+  // Takes input_ids [batch, length] int64 and, where present, attention_mask, token_type_ids,
+  // position_ids (same shape) and labels; other names are ignored.
   virtual ModelOutput forward(const TensorDict& batch) = 0;
 
   // config.json's text.
@@ -48,25 +48,31 @@ class PreTrainedModel : public torch::nn::Module {
   virtual std::int64_t max_length() const = 0;
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t num_labels() const = 0;
-  // Names, without duplicates, of parameters that are one tensor under two names (tied), by the name that is saved.
+  // Names, without duplicates, of parameters that are one tensor under two names (tied), by the
+  // name that is saved.
   virtual std::map<std::string, std::string> tied_parameters() const { return {}; }
-  // Whether embedding tables may give sparse gradients (see ops::embedding_sum); an optimizer must take them.
+  // Whether embedding tables may give sparse gradients (see ops::embedding_sum); an optimizer must
+  // take them.
   virtual void set_sparse_gradients(bool) {}
 
-  // Fills new weights: normal(0, initializer_range) for matrices and tables, 0 for biases, 1 for the norms' scales.
-  // Only the parameters named, or all. Uses LibTorch's default generator.
+  // Fills new weights: normal(0, initializer_range) for matrices and tables, 0 for biases, 1 for
+  // the norms' scales. Only the parameters named, or all. Uses LibTorch's default generator.
   virtual void initialize(const std::vector<std::string>* names = nullptr) = 0;
 
-  // Copies the tensors into the parameters by name. A tensor of another shape is an error ("models.shape") before
-  // anything is copied; a missing `prefix` ("bert.") is added or dropped; what the file lacks is initialized.
+  // Copies the tensors into the parameters by name. A tensor of another shape is an error
+  // ("models.shape") before anything is copied; a missing `prefix` ("bert.") is added or dropped;
+  // what the file lacks is initialized.
   LoadReport load_weights(const TensorDict& weights, const std::string& where);
   // Parameters and buffers to be saved, without the second name of tied ones.
   TensorDict state_dict() const;
-  // Writes config.json and model.safetensors (in shards with an index beyond max_shard_size bytes) into the folder.
-  void save_pretrained(const std::filesystem::path& folder, std::int64_t max_shard_size = 50'000'000'000) const;
+  // Writes config.json and model.safetensors (in shards with an index beyond max_shard_size bytes)
+  // into the folder.
+  void save_pretrained(const std::filesystem::path& folder,
+                       std::int64_t max_shard_size = 50'000'000'000) const;
 
  protected:
-  // The name under which the base model's parameters stand in the full model ("bert"); empty in the base model itself.
+  // The name under which the base model's parameters stand in the full model ("bert"); empty in the
+  // base model itself.
   virtual std::string base_prefix() const { return ""; }
 };
 
@@ -74,10 +80,10 @@ enum class Task { base, text_classification, token_classification, masked_lm };
 
 struct ModelOptions {
   Task task = Task::text_classification;
-  std::int64_t num_labels = 0;             // 0: as config.json says
-  std::vector<std::string> labels;         // names of the labels, for id2label; empty: as config.json says
-  double hidden_dropout = -1;              // both dropout rates; negative: as config.json says
-  std::filesystem::path weights;           // a safetensors file instead of the folder's own
+  std::int64_t num_labels = 0;      // 0: as config.json says
+  std::vector<std::string> labels;  // names of the labels, for id2label; empty: as config.json says
+  double hidden_dropout = -1;       // both dropout rates; negative: as config.json says
+  std::filesystem::path weights;    // a safetensors file instead of the folder's own
 };
 
 struct LoadedModel {
@@ -86,9 +92,9 @@ struct LoadedModel {
   bool random = false;  // no weights were read: a configuration alone was given
 };
 
-// `what` is a folder with config.json and model.safetensors (or shards with an index), a config.json (random weights),
-// or the name of a built-in configuration (bert-base, bert-large; random weights).
-// Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
+// `what` is a folder with config.json and model.safetensors (or shards with an index), a
+// config.json (random weights), or the name of a built-in configuration (bert-base, bert-large;
+// random weights). Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
 LoadedModel load_model(const std::string& what, const ModelOptions& options);
 
 }  // namespace hasten

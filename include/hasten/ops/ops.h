@@ -1,19 +1,22 @@
 // File: hasten/ops/ops.h
-// Operators that a transformer's training step spends its time in, each with its backward pass: on the CPU one pass
-// over memory where LibTorch takes several, elsewhere the same arithmetic written with LibTorch's own operators.
+// Operators that a transformer's training step spends its time in, each with its backward pass: on
+// the CPU one pass over memory where LibTorch takes several, elsewhere the same arithmetic written
+// with LibTorch's own operators.
 //
 //   auto u = ops::linear(x, weight, /*bias=*/{});            // [..., in] -> [..., out]
 //   auto h = ops::bias_gelu(u, bias);                        // gelu(u + bias)
-//   auto y = ops::dropout_add_norm(ops::linear(h, w2, {}), b2, x, gamma, beta, 1e-12, 0.1, training);
+//   auto y = ops::dropout_add_norm(ops::linear(h, w2, {}), b2, x, gamma, beta, 1e-12, 0.1,
+//   training);
 //
-// Shapes: `[..., n]` means any leading dimensions. Types: float or bfloat16 activations, float parameters. Under
-// autocast to bfloat16 `linear` and `attention` compute in bfloat16, the others in the type of their input.
-// Randomness: each call with dropout draws one 64-bit seed from LibTorch's default CPU generator, so torch::manual_seed
-// rules it and saving that generator's state saves it (see ops/kernels/kernels.h for how decisions follow from a seed).
-// Throws c10::Error where shapes do not fit, as LibTorch's operators do.
-// Thread rule: as LibTorch's operators; any thread, with shared inputs read only.
-// Sources: BERT (Devlin et al. 2019), GELU (Hendrycks and Gimpel 2016), memory-lean attention backward by recomputing
-// the probabilities (Dao et al. 2022), fusion by data movement (Ivanov et al. 2020, arXiv 2007.00072).
+// Shapes: `[..., n]` means any leading dimensions. Types: float or bfloat16 activations, float
+// parameters. Under autocast to bfloat16 `linear` and `attention` compute in bfloat16, the others
+// in the type of their input. Randomness: each call with dropout draws one 64-bit seed from
+// LibTorch's default CPU generator, so torch::manual_seed rules it and saving that generator's
+// state saves it (see ops/kernels/kernels.h for how decisions follow from a seed). Throws
+// c10::Error where shapes do not fit, as LibTorch's operators do. Thread rule: as LibTorch's
+// operators; any thread, with shared inputs read only. Sources: BERT (Devlin et al. 2019), GELU
+// (Hendrycks and Gimpel 2016), memory-lean attention backward by recomputing the probabilities (Dao
+// et al. 2022), fusion by data movement (Ivanov et al. 2020, arXiv 2007.00072).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,8 +30,8 @@ namespace hasten::ops {
 using at::Tensor;
 
 // x weight^T + bias. x [..., in], weight [out, in], bias [out] or undefined.
-// On CPUs where oneDNN's AVX-512 kernels beat the BLAS that LibTorch was built with (MKL takes its AVX2 path on other
-// vendors' CPUs), float products go to oneDNN: see matrix_product_engine().
+// On CPUs where oneDNN's AVX-512 kernels beat the BLAS that LibTorch was built with (MKL takes its
+// AVX2 path on other vendors' CPUs), float products go to oneDNN: see matrix_product_engine().
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
 // Which library forms float products on this CPU: "oneDNN" or "BLAS".
 std::string matrix_product_engine();
@@ -36,9 +39,11 @@ std::string matrix_product_engine();
 // The exact GELU of x + bias. x [..., n], bias [n].
 Tensor bias_gelu(const Tensor& x, const Tensor& bias);
 
-// layer_norm(dropout(x + bias, p) + residual). x, residual [..., n]; bias, gamma, beta [n]; p in [0, 1), 0 unless training.
-Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& gamma, const Tensor& beta,
-                        double epsilon, double p, bool training);
+// layer_norm(dropout(x + bias, p) + residual). x, residual [..., n]; bias, gamma, beta [n]; p in
+// [0, 1), 0 unless training.
+Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,
+                        const Tensor& gamma, const Tensor& beta, double epsilon, double p,
+                        bool training);
 
 // x with each element zeroed with probability p and the rest scaled by 1 / (1 - p), while training.
 Tensor dropout(const Tensor& x, double p, bool training);
@@ -46,7 +51,8 @@ Tensor dropout(const Tensor& x, double p, bool training);
 // What attention may look at: one number a key.
 class KeyMask {
  public:
-  // attention_mask [batch, length], non-zero where a token may be attended to; undefined: everywhere.
+  // attention_mask [batch, length], non-zero where a token may be attended to; undefined:
+  // everywhere.
   explicit KeyMask(const Tensor& attention_mask);
   // 0 or -infinity, float [batch, length]; undefined where nothing is masked.
   const Tensor& additive() const { return additive_; }
@@ -55,17 +61,20 @@ class KeyMask {
   Tensor additive_;
 };
 
-// softmax(q k^T / sqrt(head size) + mask) with dropout, times v, for `heads` heads lying side by side.
-// q, k, v and the result [batch, length, heads * head size].
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask, std::int64_t heads, double p, bool training);
+// softmax(q k^T / sqrt(head size) + mask) with dropout, times v, for `heads` heads lying side by
+// side. q, k, v and the result [batch, length, heads * head size].
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
+                 std::int64_t heads, double p, bool training);
 
-// word[ids] + position[position_ids] + type[type_ids]. ids, type_ids, position_ids [batch, length] int64 (the last two
-// may be undefined: type 0, positions 0, 1, ...; or one row for all). The result is [batch, length, n].
-// The row `padding_id` of `word` gets no gradient, as LibTorch's padding_idx (-1: every row does).
-// With `sparse` the gradient of `word` is a coalesced sparse tensor of the rows that were used: exact, and a few
-// hundred rows instead of the whole vocabulary. It needs an optimizer that takes it (hasten::AdamW does).
-// Throws DataError "models.id-out-of-range" for an id outside the table.
-Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& ids, const Tensor& position_ids,
-                     const Tensor& type_ids, std::int64_t padding_id, bool sparse);
+// word[ids] + position[position_ids] + type[type_ids]. ids, type_ids, position_ids [batch, length]
+// int64 (the last two may be undefined: type 0, positions 0, 1, ...; or one row for all). The
+// result is [batch, length, n]. The row `padding_id` of `word` gets no gradient, as LibTorch's
+// padding_idx (-1: every row does). With `sparse` the gradient of `word` is a coalesced sparse
+// tensor of the rows that were used: exact, and a few hundred rows instead of the whole vocabulary.
+// It needs an optimizer that takes it (hasten::AdamW does). Throws DataError
+// "models.id-out-of-range" for an id outside the table.
+Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type,
+                     const Tensor& ids, const Tensor& position_ids, const Tensor& type_ids,
+                     std::int64_t padding_id, bool sparse);
 
 }  // namespace hasten::ops

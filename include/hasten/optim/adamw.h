@@ -1,20 +1,21 @@
 // File: hasten/optim/adamw.h
-// AdamW in one pass over memory (Loshchilov and Hutter 2019), where LibTorch's own runs a dozen small operators a
-// parameter. Arithmetic and options are torch.optim.AdamW(fused=True)'s.
+// AdamW in one pass over memory (Loshchilov and Hutter 2019), where LibTorch's own runs a dozen
+// small operators a parameter. Arithmetic and options are torch.optim.AdamW(fused=True)'s.
 //
 //   hasten::AdamW adamw(model->parameters(), torch::optim::AdamWOptions(5e-5).weight_decay(0.01));
 //   loss.backward();
 //   adamw.step();
 //   adamw.zero_grad();
 //
-// On the CPU the pass is hasten's own, shared out among LibTorch's threads; elsewhere it is LibTorch's at::_fused_adamw_.
-// Sparse gradients (coalesced or not, of float tables) are taken as what they stand for: the result is that of the dense
-// gradient to the last bit, not the approximation that torch's SparseAdam makes. Rows that no gradient has ever reached
-// have zero moments, so nothing of them but weight decay is to be done: they are skipped, and the moments' memory for
-// them is never touched.
-// Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 1e-2 (LibTorch's AdamWOptions). amsgrad is refused.
-// Throws UsageError "optim.amsgrad", "optim.dtype" (parameters that are not float).
-// Thread rule: as LibTorch's optimizers, one thread at a time.
+// On the CPU the pass is hasten's own, shared out among LibTorch's threads; elsewhere it is
+// LibTorch's at::_fused_adamw_. Sparse gradients (coalesced or not, of float tables) are taken as
+// what they stand for: the result is that of the dense gradient to the last bit, not the
+// approximation that torch's SparseAdam makes. Rows that no gradient has ever reached have zero
+// moments, so nothing of them but weight decay is to be done: they are skipped, and the moments'
+// memory for them is never touched. Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay
+// 1e-2 (LibTorch's AdamWOptions). amsgrad is refused. Throws UsageError "optim.amsgrad",
+// "optim.dtype" (parameters that are not float). Thread rule: as LibTorch's optimizers, one thread
+// at a time.
 #pragma once
 
 #include <torch/optim/adamw.h>
@@ -28,12 +29,14 @@ namespace hasten {
 
 class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
  public:
-  explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, torch::optim::AdamWOptions defaults = {});
+  explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                 torch::optim::AdamWOptions defaults = {});
   explicit AdamW(std::vector<at::Tensor> parameters, torch::optim::AdamWOptions defaults = {});
   ~AdamW() override;
 
   at::Tensor step(LossClosure closure = nullptr) override;
-  // The next step multiplies each gradient by this as it reads it: clipping without a pass of its own.
+  // The next step multiplies each gradient by this as it reads it: clipping without a pass of its
+  // own.
   void scale_next_step(double factor) override { gradient_scale_ = factor; }
 
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -45,7 +48,8 @@ class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
   void step_elsewhere(torch::optim::OptimizerParamGroup& group);
 
   double gradient_scale_ = 1.0;
-  std::map<void*, std::unique_ptr<TouchedRows>> touched_;  // by parameter: tables that have had a sparse gradient
+  std::map<void*, std::unique_ptr<TouchedRows>>
+      touched_;  // by parameter: tables that have had a sparse gradient
 };
 
 }  // namespace hasten

@@ -24,12 +24,14 @@ class TakesGradientScale {
 
 // The p-norm of all gradients seen as one vector; `norm_type` may be infinity.
 double gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type = 2.0);
-// What gradients of that norm are multiplied by to be at most max_norm; 1 where they are. NaN stays NaN.
+// What gradients of that norm are multiplied by to be at most max_norm; 1 where they are. NaN stays
+// NaN.
 double clip_factor(double norm, double max_norm);
 // Multiplies every gradient in place; nothing is read where the factor is 1.
 void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor);
 // Clips in place and gives the norm from before.
-double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
+double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                       double norm_type = 2.0);
 // Bounds each element to [-clip_value, clip_value] in place.
 void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 

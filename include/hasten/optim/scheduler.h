@@ -1,19 +1,20 @@
 // File: hasten/optim/scheduler.h
-// Learning rates as a function of the optimizer's step: linear, cosine, polynomial and the others, with warm-up.
+// Learning rates as a function of the optimizer's step: linear, cosine, polynomial and the others,
+// with warm-up.
 //
-//   auto scheduler = get_scheduler(SchedulerType::linear, adamw, {.num_warmup_steps = 10, .num_training_steps = 1000});
-//   adamw.step();
-//   scheduler->step();                       // lr = base lr * factor(1)
-//   double lr = scheduler->get_last_lr()[0];
+//   auto scheduler = get_scheduler(SchedulerType::linear, adamw, {.num_warmup_steps = 10,
+//   .num_training_steps = 1000}); adamw.step(); scheduler->step();                       // lr =
+//   base lr * factor(1) double lr = scheduler->get_last_lr()[0];
 //
-// As in PyTorch the schedule takes effect when it is made: the first step runs at base lr * factor(0). Steps are
-// optimizer steps. Any LRScheduler of LibTorch's serves wherever hasten takes a scheduler.
-// kwargs: num_cycles (cosine*: 0.5, with_restarts: 1), lr_end 1e-7 and power 1 (polynomial), timescale (inverse_sqrt:
-// the warm-up or 10000), min_lr or min_lr_rate (cosine_with_min_lr, cosine_warmup_with_min_lr), warmup_lr_rate,
-// num_decay_steps, num_stable_steps, warmup_type, decay_type (linear | cosine | 1-sqrt), min_lr_ratio (warmup_stable_decay).
-// Throws ConfigError "optim.scheduler-kwargs" for a kwarg that the type does not have, lacks or cannot use.
-// Thread rule: one thread at a time. The optimizer must outlive the scheduler.
-// Source: the formulas of transformers 5.23, optimization.py.
+// As in PyTorch the schedule takes effect when it is made: the first step runs at base lr *
+// factor(0). Steps are optimizer steps. Any LRScheduler of LibTorch's serves wherever hasten takes
+// a scheduler. kwargs: num_cycles (cosine*: 0.5, with_restarts: 1), lr_end 1e-7 and power 1
+// (polynomial), timescale (inverse_sqrt: the warm-up or 10000), min_lr or min_lr_rate
+// (cosine_with_min_lr, cosine_warmup_with_min_lr), warmup_lr_rate, num_decay_steps,
+// num_stable_steps, warmup_type, decay_type (linear | cosine | 1-sqrt), min_lr_ratio
+// (warmup_stable_decay). Throws ConfigError "optim.scheduler-kwargs" for a kwarg that the type does
+// not have, lacks or cannot use. Thread rule: one thread at a time. The optimizer must outlive the
+// scheduler. Source: the formulas of transformers 5.23, optimization.py.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -36,23 +37,30 @@ struct SchedulerOptions {
   Kwargs kwargs = {};
 };
 
-// The factor on the base learning rate as a function of the step; `base_lr` is what some kwargs are relative to.
-std::function<double(std::int64_t)> schedule_factor(SchedulerType type, const SchedulerOptions& options, double base_lr);
+// The factor on the base learning rate as a function of the step; `base_lr` is what some kwargs are
+// relative to.
+std::function<double(std::int64_t)> schedule_factor(SchedulerType type,
+                                                    const SchedulerOptions& options,
+                                                    double base_lr);
 
 class LambdaLR : public torch::optim::LRScheduler {
  public:
   // Group i runs at its present learning rate times factors[i](step).
-  LambdaLR(torch::optim::Optimizer& optimizer, std::vector<std::function<double(std::int64_t)>> factors);
+  LambdaLR(torch::optim::Optimizer& optimizer,
+           std::vector<std::function<double(std::int64_t)>> factors);
 
   // One a group, as in force now.
   std::vector<double> get_last_lr() const { return get_current_lrs(); }
-  // Steps taken. Setting it puts the optimizer's learning rates where they belong: what resuming needs.
+  // Steps taken. Setting it puts the optimizer's learning rates where they belong: what resuming
+  // needs.
   std::int64_t last_step() const { return step_count_; }
   void set_last_step(std::int64_t step);
   const std::vector<double>& base_lrs() const { return base_lrs_; }
 
  protected:
-  std::vector<double> get_lrs() override { return lrs_at(static_cast<std::int64_t>(step_count_) + 1); }
+  std::vector<double> get_lrs() override {
+    return lrs_at(static_cast<std::int64_t>(step_count_) + 1);
+  }
 
  private:
   std::vector<double> lrs_at(std::int64_t step) const;
@@ -63,8 +71,10 @@ class LambdaLR : public torch::optim::LRScheduler {
   std::vector<std::function<double(std::int64_t)>> factors_;
 };
 
-std::unique_ptr<LambdaLR> get_scheduler(SchedulerType type, torch::optim::Optimizer& optimizer, const SchedulerOptions& options);
+std::unique_ptr<LambdaLR> get_scheduler(SchedulerType type, torch::optim::Optimizer& optimizer,
+                                        const SchedulerOptions& options);
 // By the peer's name ("linear", ...); ConfigError "optim.unknown-scheduler" names the nearest.
-std::unique_ptr<LambdaLR> get_scheduler(const std::string& name, torch::optim::Optimizer& optimizer, const SchedulerOptions& options);
+std::unique_ptr<LambdaLR> get_scheduler(const std::string& name, torch::optim::Optimizer& optimizer,
+                                        const SchedulerOptions& options);
 
 }  // namespace hasten

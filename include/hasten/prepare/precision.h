@@ -3,10 +3,10 @@
 //
 //   auto guard = autocast(Precision::bf16, at::kCPU);     // until the end of the block
 //
-// `no` is float throughout. `bf16` keeps weights, gradients and optimizer state in float and forms products in bfloat16
-// (LibTorch's autocast). On a CPU without AVX512-BF16 (or AMX) bfloat16 is emulated and some 20 times slower than float:
-// bf16_is_fast() tells.
-// Thread rule: a guard acts on its thread.
+// `no` is float throughout. `bf16` keeps weights, gradients and optimizer state in float and forms
+// products in bfloat16 (LibTorch's autocast). On a CPU without AVX512-BF16 (or AMX) bfloat16 is
+// emulated and some 20 times slower than float: bf16_is_fast() tells. Thread rule: a guard acts on
+// its thread.
 #pragma once
 
 #include <c10/core/Device.h>

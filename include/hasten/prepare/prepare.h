@@ -1,8 +1,9 @@
 // File: hasten/prepare/prepare.h
-// Which handle an object gets (hasten/prepare/prepared.h): the part of Accelerator::prepare that depends on types.
-// Objects: modules (TORCH_MODULE holders, std::shared_ptr or std::unique_ptr of a module, modules on the stack),
-// torch::optim optimizers, LRSchedulers, anything with begin() and end(); each also by shared or unique pointer.
-// An lvalue is referred to and must outlive the handle; an rvalue, and whatever a shared_ptr holds, is kept alive.
+// Which handle an object gets (hasten/prepare/prepared.h): the part of Accelerator::prepare that
+// depends on types. Objects: modules (TORCH_MODULE holders, std::shared_ptr or std::unique_ptr of a
+// module, modules on the stack), torch::optim optimizers, LRSchedulers, anything with begin() and
+// end(); each also by shared or unique pointer. An lvalue is referred to and must outlive the
+// handle; an rvalue, and whatever a shared_ptr holds, is kept alive.
 #pragma once
 
 #include <memory>
@@ -83,14 +84,19 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step, bool device
       check_optimizer(*pointer);
       return PreparedOptimizer(std::move(pointer), step);
     } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Pointee>) {
-      return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(std::move(pointer)), step);
+      return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(std::move(pointer)),
+                               step);
     } else if constexpr (Iterable<Pointee>) {
       return PreparedLoader<Pointee>(std::move(pointer), step);
     } else {
-      static_assert(kNever<T>, "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
+      static_assert(
+          kNever<T>,
+          "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
     }
   } else {
-    static_assert(kNever<T>, "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
+    static_assert(
+        kNever<T>,
+        "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
   }
 }
 

@@ -1,14 +1,15 @@
 // File: hasten/prepare/prepared.h
-// What Accelerator::prepare gives back: handles that behave as the objects they stand for and know the step.
+// What Accelerator::prepare gives back: handles that behave as the objects they stand for and know
+// the step.
 //
 //   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);
-//   auto y = model(x);             // under the Accelerator's precision; model-> reaches the module itself
-//   optimizer.step();              // does nothing inside an accumulation window
+//   auto y = model(x);             // under the Accelerator's precision; model-> reaches the module
+//   itself optimizer.step();              // does nothing inside an accumulation window
 //
-// A handle shares its object: an lvalue given to prepare stays yours and must outlive the handle, an rvalue moves in.
-// Copying a handle copies the reference. The types can be named: PreparedModel<Net>, PreparedLoader<Loader>,
-// PreparedOptimizer, PreparedScheduler.
-// Thread rule: as the objects'; one thread at a time.
+// A handle shares its object: an lvalue given to prepare stays yours and must outlive the handle,
+// an rvalue moves in. Copying a handle copies the reference. The types can be named:
+// PreparedModel<Net>, PreparedLoader<Loader>, PreparedOptimizer, PreparedScheduler. Thread rule: as
+// the objects'; one thread at a time.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -35,7 +36,8 @@ class PreparedModel {
  public:
   using IsPrepared = void;
 
-  PreparedModel(std::shared_ptr<Impl> module, std::shared_ptr<Step> step) : module_(std::move(module)), step_(std::move(step)) {}
+  PreparedModel(std::shared_ptr<Impl> module, std::shared_ptr<Step> step)
+      : module_(std::move(module)), step_(std::move(step)) {}
 
   // The module's forward, under the Accelerator's precision.
   template <class... Arguments>
@@ -87,9 +89,11 @@ class PreparedScheduler {
  public:
   using IsPrepared = void;
 
-  PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler, std::shared_ptr<Step> step);
+  PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
+                    std::shared_ptr<Step> step);
   // A scheduler of a prepared optimizer: counts that optimizer's steps.
-  PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler, const PreparedOptimizer& optimizer);
+  PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
+                    const PreparedOptimizer& optimizer);
 
   // Counts optimizer steps: does nothing where the optimizer made none since the last call.
   void step();
@@ -104,8 +108,9 @@ class PreparedScheduler {
   std::int64_t seen_ = 0;
 };
 
-// Iterates any loader (torch::data's, hasten's, a container of batches); each batch arrives on the device, and the step
-// knows which one is the last. hasten's loaders tell that themselves; others are read one batch ahead.
+// Iterates any loader (torch::data's, hasten's, a container of batches); each batch arrives on the
+// device, and the step knows which one is the last. hasten's loaders tell that themselves; others
+// are read one batch ahead.
 template <class Loader>
 class PreparedLoader {
   using Source = decltype(std::declval<Loader&>().begin());
@@ -120,7 +125,8 @@ class PreparedLoader {
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
 
-    Iterator(Loader& loader, std::shared_ptr<Step> step) : pass_(std::make_unique<Pass>(loader, std::move(step))) {}
+    Iterator(Loader& loader, std::shared_ptr<Step> step)
+        : pass_(std::make_unique<Pass>(loader, std::move(step))) {}
 
     Batch& operator*() const { return *pass_->current; }
     Batch* operator->() const { return &*pass_->current; }
@@ -129,7 +135,9 @@ class PreparedLoader {
       return *this;
     }
     void operator++(int) { pass_->advance(); }
-    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.pass_->current.has_value(); }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) {
+      return !it.pass_->current.has_value();
+    }
 
    private:
     static constexpr bool kKnowsLast = requires(const Loader& loader) {
@@ -138,7 +146,8 @@ class PreparedLoader {
 
     // One pass over the loader; known to the step while it lives.
     struct Pass {
-      Pass(Loader& loader, std::shared_ptr<Step> shared_step) : loader(loader), at(loader.begin()), end(loader.end()), step(std::move(shared_step)) {
+      Pass(Loader& loader, std::shared_ptr<Step> shared_step)
+          : loader(loader), at(loader.begin()), end(loader.end()), step(std::move(shared_step)) {
         take();
         step->loaders.push_back(&progress);  // last: what throws before leaves nothing behind
       }
@@ -182,16 +191,14 @@ class PreparedLoader {
     std::unique_ptr<Pass> pass_;
   };
 
-  PreparedLoader(std::shared_ptr<Loader> loader, std::shared_ptr<Step> step) : loader_(std::move(loader)), step_(std::move(step)) {}
+  PreparedLoader(std::shared_ptr<Loader> loader, std::shared_ptr<Step> step)
+      : loader_(std::move(loader)), step_(std::move(step)) {}
 
   Iterator begin() const { return Iterator(*loader_, step_); }
   std::default_sentinel_t end() const noexcept { return {}; }
   // Batches a pass.
-  auto size() const
-    requires requires(const Loader& loader) { loader.size(); }
-  {
-    return loader_->size();
-  }
+  auto size() const requires requires(const Loader& loader) { loader.size(); }
+  { return loader_->size(); }
   Loader& unwrap() const { return *loader_; }
   Loader* operator->() const { return loader_.get(); }
   void reset() { loader_.reset(); }
@@ -202,9 +209,11 @@ class PreparedLoader {
 };
 
 // By name, on a prepared optimizer (hasten/optim/scheduler.h).
-PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer, const SchedulerOptions& options);
-// The peer's argument order: get_scheduler("linear", optimizer, num_warmup_steps, num_training_steps).
-PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer, std::int64_t num_warmup_steps,
-                                std::int64_t num_training_steps);
+PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer,
+                                const SchedulerOptions& options);
+// The peer's argument order: get_scheduler("linear", optimizer, num_warmup_steps,
+// num_training_steps).
+PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer,
+                                std::int64_t num_warmup_steps, std::int64_t num_training_steps);
 
 }  // namespace hasten

@@ -1,10 +1,12 @@
 // File: hasten/prepare/step.h
-// Where a run stands inside its accumulation window: what the prepared objects of one Accelerator share.
+// Where a run stands inside its accumulation window: what the prepared objects of one Accelerator
+// share.
 //
-// A window is the micro-batches whose gradients one optimizer step uses. It closes after gradient_accumulation_steps of
-// them or with the last batch of the loader, whichever comes first, so it is never longer than the data.
-// Each model (or group of models) handed to accumulate() has a window of its own.
-// Thread rule: one thread at a time. Internal; users meet it through Accelerator.
+// A window is the micro-batches whose gradients one optimizer step uses. It closes after
+// gradient_accumulation_steps of them or with the last batch of the loader, whichever comes first,
+// so it is never longer than the data. Each model (or group of models) handed to accumulate() has a
+// window of its own. Thread rule: one thread at a time. Internal; users meet it through
+// Accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,10 +33,12 @@ class Step {
   // A micro-batch of these models begins.
   void enter(const std::vector<void*>& models, const std::vector<at::Tensor>& parameters);
   void leave();
-  // Runs the backward pass; items < 0: micro-batches weigh equally. Closes the window where it ends.
+  // Runs the backward pass; items < 0: micro-batches weigh equally. Closes the window where it
+  // ends.
   void backward(const at::Tensor& loss, double items);
 
-  // The gradients are those of a whole window: optimizers step, schedules count, gradients may be cleared.
+  // The gradients are those of a whole window: optimizers step, schedules count, gradients may be
+  // cleared.
   bool sync_gradients() const { return sync_; }
   // Whether clearing these gradients now would lose part of an open window.
   bool window_is_open(const std::vector<at::Tensor>& parameters) const;
@@ -48,14 +52,15 @@ class Step {
   const ProcessState process;
   // Loaders being iterated, innermost last.
   std::vector<const LoaderProgress*> loaders;
-  // Scopes under the Accelerator's precision so far; a backward pass under mixed precision without any has lost its autocast.
+  // Scopes under the Accelerator's precision so far; a backward pass under mixed precision without
+  // any has lost its autocast.
   std::int64_t forwards = 0;
 
  private:
   struct Window {
     std::int64_t batches = 0;  // micro-batches whose backward pass has run
     double weight = 0;         // and the sum of their weights
-    bool closed = false;       // an optimizer has used the gradients: the next micro-batch begins anew
+    bool closed = false;  // an optimizer has used the gradients: the next micro-batch begins anew
     std::vector<at::Tensor> parameters;
   };
 

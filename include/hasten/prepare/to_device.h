@@ -3,9 +3,10 @@
 //
 //   batch = to_device(std::move(batch), at::Device(at::kCUDA, 0));
 //
-// Knows what visit_tensors (hasten/data/batch.h) knows: tensors, maps, vectors and pairs of such, types with members
-// `data` and `target`, and your own type once it has a visit_tensors. Other types stay as they are.
-// Pinned memory is copied without waiting for it. Thread rule: a pure function.
+// Knows what visit_tensors (hasten/data/batch.h) knows: tensors, maps, vectors and pairs of such,
+// types with members `data` and `target`, and your own type once it has a visit_tensors. Other
+// types stay as they are. Pinned memory is copied without waiting for it. Thread rule: a pure
+// function.
 #pragma once
 
 #include <utility>
@@ -18,7 +19,8 @@ template <class Batch>
 Batch to_device(Batch batch, at::Device device) {
   if constexpr (TensorBatch<Batch>) {
     visit_tensors(batch, [device](at::Tensor& tensor) {
-      if (tensor.defined() && tensor.device() != device) tensor = tensor.to(device, /*non_blocking=*/tensor.is_pinned());
+      if (tensor.defined() && tensor.device() != device)
+        tensor = tensor.to(device, /*non_blocking=*/tensor.is_pinned());
     });
   }
   return batch;

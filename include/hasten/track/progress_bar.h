@@ -7,9 +7,9 @@
 //
 //   Training  45% |##########            | 563/1250 [0:41<0:50, 13.7 it/s, loss 0.412]
 //
-// On a terminal the line is drawn over itself, at most ten times a second; elsewhere (a file, a pipe) one line is
-// printed for each tenth of the way, so that a log stays short. Output goes to standard error unless told otherwise.
-// Thread rule: one thread at a time. Nothing here throws.
+// On a terminal the line is drawn over itself, at most ten times a second; elsewhere (a file, a
+// pipe) one line is printed for each tenth of the way, so that a log stays short. Output goes to
+// standard error unless told otherwise. Thread rule: one thread at a time. Nothing here throws.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct ProgressBarOptions {
   std::string description = "";
   std::string unit = "it";
   bool enabled = true;
-  bool leave = true;         // keep the finished line
+  bool leave = true;  // keep the finished line
   std::FILE* out = stderr;
 };
 

@@ -2,7 +2,8 @@
 // Code of yours at the points of a training run, and what it may ask for.
 //
 //   struct Stop : hasten::TrainerCallback {
-//     void on_log(const TrainerEvent& event, TrainerControl& control, const Metrics& logs) override {
+//     void on_log(const TrainerEvent& event, TrainerControl& control, const Metrics& logs) override
+//     {
 //       if (logs.count("loss") && logs.at("loss") < 0.1) control.should_training_stop = true;
 //     }
 //   };
@@ -66,12 +67,15 @@ class TrainerCallback {
   virtual void restore(const std::map<std::string, double>&) {}
 };
 
-// Ends training after `patience` evaluations without an improvement of more than `threshold` of metric_for_best_model.
+// Ends training after `patience` evaluations without an improvement of more than `threshold` of
+// metric_for_best_model.
 class EarlyStoppingCallback : public TrainerCallback {
  public:
-  explicit EarlyStoppingCallback(std::int64_t early_stopping_patience = 1, double early_stopping_threshold = 0.0);
+  explicit EarlyStoppingCallback(std::int64_t early_stopping_patience = 1,
+                                 double early_stopping_threshold = 0.0);
   void on_train_begin(const TrainerEvent& event, TrainerControl&) override;
-  void on_evaluate(const TrainerEvent& event, TrainerControl& control, const Metrics& metrics) override;
+  void on_evaluate(const TrainerEvent& event, TrainerControl& control,
+                   const Metrics& metrics) override;
   std::string name() const override { return "EarlyStoppingCallback"; }
   std::map<std::string, double> attributes() const override;
   void restore(const std::map<std::string, double>& attributes) override;

@@ -1,16 +1,17 @@
 // File: hasten/trainer/classification_data.h
-// The files of `hasten train` as data sets for text classification: a table of texts, ready-made ids, or dummy rows.
+// The files of `hasten train` as data sets for text classification: a table of texts, ready-made
+// ids, or dummy rows.
 //
-//   ClassificationFiles files(options);                         // reads the tables and the names of the labels
-//   LoadedModel loaded = load_model(options.model, files.model_options());
+//   ClassificationFiles files(options);                         // reads the tables and the names
+//   of the labels LoadedModel loaded = load_model(options.model, files.model_options());
 //   TrainerDataset train = files.train(*loaded.model), eval = files.eval(*loaded.model);
 //
-// A text file (.tsv, .csv, .jsonl) needs the model folder's tokenizer; labels are names, numbered in sorted order, or in
-// the order of the model's own id2label where that has the same names. A safetensors file holds input_ids,
-// attention_mask ([rows, length]) and labels ([rows]) as integers. "dummy" is 512 rows of 512 ids in [100, 30000) with
-// labels 0 and 1.
-// Ids and labels are checked against the model before training. Throws DataError, IoError, ConfigError.
-// Thread rule: one thread at a time.
+// A text file (.tsv, .csv, .jsonl) needs the model folder's tokenizer; labels are names, numbered
+// in sorted order, or in the order of the model's own id2label where that has the same names. A
+// safetensors file holds input_ids, attention_mask ([rows, length]) and labels ([rows]) as
+// integers. "dummy" is 512 rows of 512 ids in [100, 30000) with labels 0 and 1. Ids and labels are
+// checked against the model before training. Throws DataError, IoError, ConfigError. Thread rule:
+// one thread at a time.
 #pragma once
 
 #include <filesystem>

@@ -1,13 +1,14 @@
 // File: hasten/trainer/evaluation.h
-// Scores of a model on a data set, batch by batch: memory stays bounded, however many rows there are.
+// Scores of a model on a data set, batch by batch: memory stays bounded, however many rows there
+// are.
 //
 //   Trainer trainer(model, arguments, {.train_dataset = train, .eval_dataset = eval,
 //                                      .compute_metrics = std::make_shared<Accuracy>()});
 //   Metrics metrics = trainer.evaluate();          // eval_loss, eval_accuracy, eval_runtime, ...
 //
-// A function of all predictions at once, as the peer's compute_metrics, is made into one with collecting(); it keeps
-// every prediction in memory, on the CPU.
-// Thread rule: called on the thread that trains.
+// A function of all predictions at once, as the peer's compute_metrics, is made into one with
+// collecting(); it keeps every prediction in memory, on the CPU. Thread rule: called on the thread
+// that trains.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,8 +20,8 @@
 
 namespace hasten {
 
-// All that was predicted. logits [rows, ...], label_ids [rows, ...]; token-level tensors of unequal length are padded
-// with -100.
+// All that was predicted. logits [rows, ...], label_ids [rows, ...]; token-level tensors of unequal
+// length are padded with -100.
 struct EvalPrediction {
   at::Tensor predictions;
   at::Tensor label_ids;
@@ -37,7 +38,8 @@ class EvalMetric {
   virtual Metrics compute() const = 0;
 };
 
-// "accuracy": the share of labels (those that are not -100) that the largest logit hits. Nothing for a regression.
+// "accuracy": the share of labels (those that are not -100) that the largest logit hits. Nothing
+// for a regression.
 class Accuracy : public EvalMetric {
  public:
   void reset() override { right_ = total_ = 0; }
@@ -48,9 +50,11 @@ class Accuracy : public EvalMetric {
   std::int64_t right_ = 0, total_ = 0;
 };
 
-std::shared_ptr<EvalMetric> collecting(std::function<Metrics(const EvalPrediction&)> compute_metrics);
+std::shared_ptr<EvalMetric> collecting(
+    std::function<Metrics(const EvalPrediction&)> compute_metrics);
 
-// Tensors one after the other along the first dimension; those of unequal second dimension are filled with -100 behind.
+// Tensors one after the other along the first dimension; those of unequal second dimension are
+// filled with -100 behind.
 at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors);
 
 }  // namespace hasten

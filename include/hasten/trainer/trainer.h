@@ -1,19 +1,20 @@
 // File: hasten/trainer/trainer.h
 // A whole training run from its arguments: the loop, evaluation, logging, checkpoints, resuming.
 //
-//   TrainingArguments arguments{.output_dir = "out", .per_device_train_batch_size = 4, .num_train_epochs = 1,
+//   TrainingArguments arguments{.output_dir = "out", .per_device_train_batch_size = 4,
+//   .num_train_epochs = 1,
 //                               .eval_strategy = IntervalStrategy::steps};
 //   Trainer trainer(model, arguments, {.train_dataset = TrainerDataset(rows)});
 //   TrainOutput result = trainer.train();
 //   print_summary(result);
 //
-// Behaviour, names and files are those of transformers' Trainer (5.23), but for what docs/design/ lists: gradients of an
-// accumulation window are weighed by their labels; losses that are not finite are counted and shown; evaluation memory
-// is bounded; checkpoints appear whole or not at all.
-// Throws ConfigError for arguments, UsageError "trainer.*", DataError, IoError, MemoryError; before the first step where
-// that is possible.
-// Thread rule: one thread at a time. Several Trainers in one process are independent but for what LibTorch has once a
-// process: generators, the number of threads, determinism.
+// Behaviour, names and files are those of transformers' Trainer (5.23), but for what docs/design/
+// lists: gradients of an accumulation window are weighed by their labels; losses that are not
+// finite are counted and shown; evaluation memory is bounded; checkpoints appear whole or not at
+// all. Throws ConfigError for arguments, UsageError "trainer.*", DataError, IoError, MemoryError;
+// before the first step where that is possible. Thread rule: one thread at a time. Several Trainers
+// in one process are independent but for what LibTorch has once a process: generators, the number
+// of threads, determinism.
 #pragma once
 
 #include <filesystem>
@@ -47,7 +48,8 @@ struct TrainerParts {
 struct TrainOutput {
   std::int64_t global_step = 0;
   double training_loss = 0;  // mean over the steps of this run
-  Metrics metrics;           // train_runtime (s), train_samples_per_second, train_steps_per_second, total_flos, train_loss, epoch
+  Metrics metrics;           // train_runtime (s), train_samples_per_second, train_steps_per_second,
+                             // total_flos, train_loss, epoch
 };
 
 struct PredictionOutput {
@@ -65,7 +67,8 @@ class Trainer {
   // On eval_dataset, or another one.
   Metrics evaluate(const std::string& metric_key_prefix = "eval");
   Metrics evaluate(const TrainerDataset& dataset, const std::string& metric_key_prefix = "eval");
-  PredictionOutput predict(const TrainerDataset& dataset, const std::string& metric_key_prefix = "test");
+  PredictionOutput predict(const TrainerDataset& dataset,
+                           const std::string& metric_key_prefix = "test");
 
   // Weights and configuration into output_dir, or another folder.
   void save_model(const std::filesystem::path& folder = {});

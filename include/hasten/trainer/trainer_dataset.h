@@ -1,11 +1,11 @@
 // File: hasten/trainer/trainer_dataset.h
 // A data set for the Trainer: any dataset of hasten/data whose collator gives named tensors.
 //
-//   TrainerDataset train(tokens, DataCollatorWithPadding{.pad_token_id = 0});     // tokens: a TokenDataset
-//   TrainerDataset eval(ColumnDataset(columns));
+//   TrainerDataset train(tokens, DataCollatorWithPadding{.pad_token_id = 0});     // tokens: a
+//   TokenDataset TrainerDataset eval(ColumnDataset(columns));
 //
-// Copies share the data. The batches it gives have the names the model takes (input_ids, attention_mask, labels, ...).
-// Thread rule: as the dataset; several loaders may read it at once.
+// Copies share the data. The batches it gives have the names the model takes (input_ids,
+// attention_mask, labels, ...). Thread rule: as the dataset; several loaders may read it at once.
 #pragma once
 
 #include <functional>
@@ -21,11 +21,13 @@ class TrainerDataset {
   TrainerDataset() = default;  // none
 
   template <class Dataset, class Collator = DefaultCollator>
-    requires(!std::is_same_v<std::remove_cvref_t<Dataset>, TrainerDataset>)
-  explicit TrainerDataset(Dataset dataset, Collator collator = {}) {
+  requires(!std::is_same_v<std::remove_cvref_t<Dataset>, TrainerDataset>) explicit TrainerDataset(
+      Dataset dataset, Collator collator = {}) {
     auto shared = std::make_shared<Dataset>(std::move(dataset));
     rows_ = static_cast<std::int64_t>(shared->size());
-    make_ = [shared, collator](const LoaderOptions& options) { return make_loader(shared, options, collator); };
+    make_ = [shared, collator](const LoaderOptions& options) {
+      return make_loader(shared, options, collator);
+    };
   }
 
   explicit operator bool() const { return static_cast<bool>(make_); }

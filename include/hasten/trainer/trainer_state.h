@@ -2,7 +2,8 @@
 // Where a run stands and what it has logged: the peer's trainer_state.json.
 //
 //   TrainerState state = TrainerState::from_file("out/checkpoint-500/trainer_state.json");
-//   for (const LogEntry& entry : state.log_history) ...                 // {"loss": 0.69, "epoch": 0.5, "step": 10}
+//   for (const LogEntry& entry : state.log_history) ...                 // {"loss": 0.69, "epoch":
+//   0.5, "step": 10}
 //
 // Written with the keys, order and layout of transformers 5.23, so that its tools read it.
 // Thread rule: a value. from_file throws IoError "io.*" and DataError "trainer.state".
@@ -33,13 +34,15 @@ struct TrainerState {
   std::optional<double> best_metric;
   std::optional<std::int64_t> best_global_step;
   std::string best_model_checkpoint;  // empty: none
-  std::map<std::string, std::map<std::string, double>> callbacks;  // attributes of callbacks that keep some
+  std::map<std::string, std::map<std::string, double>>
+      callbacks;  // attributes of callbacks that keep some
 
   std::string to_json() const;
   static TrainerState from_file(const std::filesystem::path& path);
 };
 
-// A file of metrics as the peer writes train_results.json: sorted keys, four spaces, no newline at the end.
+// A file of metrics as the peer writes train_results.json: sorted keys, four spaces, no newline at
+// the end.
 std::string metrics_json(const Metrics& metrics);
 
 }  // namespace hasten

@@ -6,7 +6,8 @@
 namespace hasten::ops::HASTEN_ISA {
 
 template <class T>
-void bias_gelu(const T* __restrict x, const float* __restrict bias, T* __restrict y, Index rows, Index columns) {
+void bias_gelu(const T* __restrict x, const float* __restrict bias, T* __restrict y, Index rows,
+               Index columns) {
   for (Index r = 0; r < rows; ++r, x += columns, y += columns) {
     for (Index c = 0; c < columns; ++c) {
       const float u = load(x[c]) + bias[c];
@@ -16,7 +17,8 @@ void bias_gelu(const T* __restrict x, const float* __restrict bias, T* __restric
 }
 
 template <class T>
-void bias_gelu_backward(const T* __restrict dy, const T* __restrict x, const float* __restrict bias, T* __restrict dx, float* __restrict bias_grad, Index rows, Index columns) {
+void bias_gelu_backward(const T* __restrict dy, const T* __restrict x, const float* __restrict bias,
+                        T* __restrict dx, float* __restrict bias_grad, Index rows, Index columns) {
   for (Index r = 0; r < rows; ++r, x += columns, dy += columns, dx += columns) {
     for (Index c = 0; c < columns; ++c) {
       const float u = load(x[c]) + bias[c];

@@ -1,5 +1,6 @@
-// Elementary functions in a form the compiler vectorizes: no branches, no library calls. Coefficients are our own
-// least-squares fits at Chebyshev nodes; errors stated are the largest over a dense grid against 40-digit values.
+// Elementary functions in a form the compiler vectorizes: no branches, no library calls.
+// Coefficients are our own least-squares fits at Chebyshev nodes; errors stated are the largest
+// over a dense grid against 40-digit values.
 #pragma once
 
 #include <bit>
@@ -13,7 +14,9 @@ namespace hasten::ops::HASTEN_ISA {
 #define HASTEN_INLINE inline __attribute__((always_inline))
 
 HASTEN_INLINE float load(float x) { return x; }
-HASTEN_INLINE float load(bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
+HASTEN_INLINE float load(bf16 x) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
+}
 HASTEN_INLINE void store(float& to, float value) { to = value; }
 // Round to nearest even, as LibTorch does; a NaN stays one.
 HASTEN_INLINE void store(bf16& to, float value) {
@@ -22,11 +25,13 @@ HASTEN_INLINE void store(bf16& to, float value) {
   to.bits = static_cast<std::uint16_t>(value != value ? 0x7FC0u : rounded);
 }
 
-// e^x within 2 units in the last place; 0 below -87.3 (where a float's exponent ends), so also at -infinity.
+// e^x within 2 units in the last place; 0 below -87.3 (where a float's exponent ends), so also at
+// -infinity.
 HASTEN_INLINE float exp(float x) {
   const float clamped = x < -87.3f ? -87.3f : (x > 88.3f ? 88.3f : x);
   const float turns = clamped * 1.44269504f;
-  // Adding and subtracting 1.5 * 2^23 rounds to an integer, whose bits are then the low bits of the sum.
+  // Adding and subtracting 1.5 * 2^23 rounds to an integer, whose bits are then the low bits of the
+  // sum.
   const float shifted = turns + 12582912.0f;
   const float whole = shifted - 12582912.0f;
   const float f = (clamped - whole * 0.693359375f) + whole * 2.12194440e-4f;  // ln 2 in two parts

@@ -1,4 +1,5 @@
-// Bias, dropout, residual and layer normalization in one pass over the rows, and the backward of all four.
+// Bias, dropout, residual and layer normalization in one pass over the rows, and the backward of
+// all four.
 #pragma once
 
 #include "ops/kernels/philox.h"
@@ -6,30 +7,37 @@
 namespace hasten::ops::HASTEN_ISA {
 
 template <class T>
-void dropout(const T* __restrict x, const Dropout& options, Index first_row, T* __restrict y, Index rows, Index columns) {
+void dropout(const T* __restrict x, const Dropout& options, Index first_row, T* __restrict y,
+             Index rows, Index columns) {
   for (Index r = 0; r < rows; ++r, x += columns, y += columns) {
-    for_decisions(options, first_row + r, columns, [&](Index first, Index count, const float* factor) {
-      for (Index i = 0; i < count; ++i) store(y[first + i], load(x[first + i]) * factor[i]);
-    });
+    for_decisions(options, first_row + r, columns,
+                  [&](Index first, Index count, const float* factor) {
+                    for (Index i = 0; i < count; ++i)
+                      store(y[first + i], load(x[first + i]) * factor[i]);
+                  });
   }
 }
 
 template <class T>
-void dropout_add_norm(const T* __restrict x, const float* __restrict bias, const T* __restrict residual, const float* __restrict gamma, const float* __restrict beta, float epsilon,
-                      const Dropout& options, Index first_row, T* __restrict z, T* __restrict y, float* __restrict mean, float* __restrict rstd, Index rows, Index columns) {
+void dropout_add_norm(const T* __restrict x, const float* __restrict bias,
+                      const T* __restrict residual, const float* __restrict gamma,
+                      const float* __restrict beta, float epsilon, const Dropout& options,
+                      Index first_row, T* __restrict z, T* __restrict y, float* __restrict mean,
+                      float* __restrict rstd, Index rows, Index columns) {
   for (Index r = 0; r < rows; ++r, x += columns, z += columns, y += columns) {
     float sum = 0;
-    for_decisions(options, first_row + r, columns, [&](Index first, Index count, const float* factor) {
-      float part = 0;
+    for_decisions(options, first_row + r, columns,
+                  [&](Index first, Index count, const float* factor) {
+                    float part = 0;
 #pragma omp simd reduction(+ : part)
-      for (Index i = 0; i < count; ++i) {
-        const Index c = first + i;
-        const float value = (load(x[c]) + bias[c]) * factor[i] + load(residual[c]);
-        store(z[c], value);
-        part += value;
-      }
-      sum += part;
-    });
+                    for (Index i = 0; i < count; ++i) {
+                      const Index c = first + i;
+                      const float value = (load(x[c]) + bias[c]) * factor[i] + load(residual[c]);
+                      store(z[c], value);
+                      part += value;
+                    }
+                    sum += part;
+                  });
     residual += columns;
     // Two passes for the variance: the row is in cache, and the one-pass form cancels.
     const float m = sum / static_cast<float>(columns);
@@ -42,13 +50,17 @@ void dropout_add_norm(const T* __restrict x, const float* __restrict bias, const
     const float inverse = 1.0f / std::sqrt(square / static_cast<float>(columns) + epsilon);
     mean[r] = m;
     rstd[r] = inverse;
-    for (Index c = 0; c < columns; ++c) store(y[c], (load(z[c]) - m) * inverse * gamma[c] + beta[c]);
+    for (Index c = 0; c < columns; ++c)
+      store(y[c], (load(z[c]) - m) * inverse * gamma[c] + beta[c]);
   }
 }
 
 template <class T>
-void dropout_add_norm_backward(const T* __restrict dy, const T* __restrict z, const float* __restrict mean, const float* __restrict rstd, const float* __restrict gamma,
-                               const Dropout& options, Index first_row, T* __restrict dz, T* __restrict dx, float* __restrict bias_grad, float* __restrict gamma_grad,
+void dropout_add_norm_backward(const T* __restrict dy, const T* __restrict z,
+                               const float* __restrict mean, const float* __restrict rstd,
+                               const float* __restrict gamma, const Dropout& options,
+                               Index first_row, T* __restrict dz, T* __restrict dx,
+                               float* __restrict bias_grad, float* __restrict gamma_grad,
                                float* __restrict beta_grad, Index rows, Index columns) {
   const float share = 1.0f / static_cast<float>(columns);
   for (Index r = 0; r < rows; ++r, dy += columns, z += columns, dz += columns, dx += columns) {
@@ -66,17 +78,18 @@ void dropout_add_norm_backward(const T* __restrict dy, const T* __restrict z, co
     }
     along *= share;
     total *= share;
-    for_decisions(options, first_row + r, columns, [&](Index first, Index count, const float* factor) {
-      for (Index i = 0; i < count; ++i) {
-        const Index c = first + i;
-        const float hat = (load(z[c]) - m) * inverse;
-        const float value = (load(dy[c]) * gamma[c] - total - hat * along) * inverse;
-        store(dz[c], value);
-        const float kept = value * factor[i];
-        store(dx[c], kept);
-        bias_grad[c] += kept;
-      }
-    });
+    for_decisions(options, first_row + r, columns,
+                  [&](Index first, Index count, const float* factor) {
+                    for (Index i = 0; i < count; ++i) {
+                      const Index c = first + i;
+                      const float hat = (load(z[c]) - m) * inverse;
+                      const float value = (load(dy[c]) * gamma[c] - total - hat * along) * inverse;
+                      store(dz[c], value);
+                      const float kept = value * factor[i];
+                      store(dx[c], kept);
+                      bias_grad[c] += kept;
+                    }
+                  });
   }
 }
 

@@ -1,5 +1,6 @@
-// Philox 4x32-10 for a row of dropout decisions: 8 decisions of 16 bits a counter, 16 counters a batch. Which counter
-// serves which column does not depend on the instruction set, so a seed drops the same elements on every CPU.
+// Philox 4x32-10 for a row of dropout decisions: 8 decisions of 16 bits a counter, 16 counters a
+// batch. Which counter serves which column does not depend on the instruction set, so a seed drops
+// the same elements on every CPU.
 #pragma once
 
 #include <immintrin.h>
@@ -11,17 +12,23 @@
 
 namespace hasten::ops::HASTEN_ISA {
 
-// A vector of 64-bit lanes as wide as the registers. A lane carries one 32-bit word; what the rounds leave in its upper
-// half is ignored by the next multiplication and cut off at the end.
+// A vector of 64-bit lanes as wide as the registers. A lane carries one 32-bit word; what the
+// rounds leave in its upper half is ignored by the next multiplication and cut off at the end.
 #if defined(__AVX512F__)
 typedef std::uint64_t Lanes __attribute__((vector_size(64)));
-HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) { return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
+HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) {
+  return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+}
 #elif defined(__AVX2__)
 typedef std::uint64_t Lanes __attribute__((vector_size(32)));
-HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) { return (Lanes)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) {
+  return (Lanes)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+}
 #else
 typedef std::uint64_t Lanes __attribute__((vector_size(16)));
-HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) { return (Lanes)_mm_mul_epu32((__m128i)a, (__m128i)b); }
+HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) {
+  return (Lanes)_mm_mul_epu32((__m128i)a, (__m128i)b);
+}
 #endif
 
 inline constexpr Index kCounters = 16;
@@ -31,14 +38,17 @@ inline constexpr Index kLanes = sizeof(Lanes) / sizeof(std::uint64_t);
 HASTEN_INLINE Lanes lanes(std::uint64_t value) { return Lanes{} + value; }
 
 // 128 random 16-bit words for columns [batch * 128, batch * 128 + 128) of a row.
-HASTEN_INLINE void philox_batch(std::uint64_t seed, std::uint64_t row, std::uint32_t batch, std::uint16_t* out) {
+HASTEN_INLINE void philox_batch(std::uint64_t seed, std::uint64_t row, std::uint32_t batch,
+                                std::uint16_t* out) {
   alignas(64) std::uint64_t first_counter[kCounters];
-  for (Index i = 0; i < kCounters; ++i) first_counter[i] = batch * static_cast<std::uint64_t>(kCounters) + i;
+  for (Index i = 0; i < kCounters; ++i)
+    first_counter[i] = batch * static_cast<std::uint64_t>(kCounters) + i;
   const Lanes low = lanes(0xFFFFFFFFu), factor0 = lanes(0xD2511F53u), factor1 = lanes(0xCD9E8D57u);
   for (Index part = 0; part < kCounters; part += kLanes) {
     Lanes c0, c1 = lanes(row & 0xFFFFFFFFu), c2 = lanes(row >> 32), c3 = lanes(0);
     std::memcpy(&c0, first_counter + part, sizeof(c0));
-    std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
+    std::uint32_t k0 = static_cast<std::uint32_t>(seed),
+                  k1 = static_cast<std::uint32_t>(seed >> 32);
     for (int round = 0; round < 10; ++round) {
       const Lanes a = multiply(c0, factor0), b = multiply(c2, factor1);
       c0 = (b >> 32) ^ c1 ^ lanes(k0);
@@ -54,11 +64,13 @@ HASTEN_INLINE void philox_batch(std::uint64_t seed, std::uint64_t row, std::uint
   }
 }
 
-// Calls body(first, count, factor) for stretches of at most 128 columns, where factor[i] is what column first + i is
-// multiplied by: 0 or the scale; ones where nothing is dropped, so that there is one loop and not two.
+// Calls body(first, count, factor) for stretches of at most 128 columns, where factor[i] is what
+// column first + i is multiplied by: 0 or the scale; ones where nothing is dropped, so that there
+// is one loop and not two.
 template <class Body>
 HASTEN_INLINE void for_decisions(const Dropout& options, Index row, Index columns, Body body) {
-  // By value: a store to float memory could otherwise change the options, as far as the compiler knows.
+  // By value: a store to float memory could otherwise change the options, as far as the compiler
+  // knows.
   const Dropout dropout = options;
   const int threshold = static_cast<int>(dropout.threshold);
   alignas(64) std::uint16_t random[kDecisionsPerBatch];
@@ -69,8 +81,10 @@ HASTEN_INLINE void for_decisions(const Dropout& options, Index row, Index column
   for (Index first = 0; first < columns; first += kDecisionsPerBatch) {
     const Index count = columns - first < kDecisionsPerBatch ? columns - first : kDecisionsPerBatch;
     if (dropout.threshold != 0) {
-      philox_batch(dropout.seed, static_cast<std::uint64_t>(row), static_cast<std::uint32_t>(first / kDecisionsPerBatch), random);
-      for (Index i = 0; i < kDecisionsPerBatch; ++i) factor[i] = random[i] >= threshold ? dropout.scale : 0.0f;
+      philox_batch(dropout.seed, static_cast<std::uint64_t>(row),
+                   static_cast<std::uint32_t>(first / kDecisionsPerBatch), random);
+      for (Index i = 0; i < kDecisionsPerBatch; ++i)
+        factor[i] = random[i] >= threshold ? dropout.scale : 0.0f;
     }
     body(first, count, static_cast<const float*>(factor));
   }

@@ -1,4 +1,5 @@
-// The middle of attention: softmax and dropout of a block of scores in place, and its backward from the scores again.
+// The middle of attention: softmax and dropout of a block of scores in place, and its backward from
+// the scores again.
 #pragma once
 
 #include <limits>
@@ -8,8 +9,9 @@
 namespace hasten::ops::HASTEN_ISA {
 
 template <class T>
-void softmax_dropout(T* __restrict scores, const float* __restrict mask, float scale, const Dropout& options, Index first_row, float* __restrict log_sum,
-                     Index rows, Index columns) {
+void softmax_dropout(T* __restrict scores, const float* __restrict mask, float scale,
+                     const Dropout& options, Index first_row, float* __restrict log_sum, Index rows,
+                     Index columns) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   for (Index r = 0; r < rows; ++r, scores += columns) {
     float top = lowest;
@@ -25,35 +27,40 @@ void softmax_dropout(T* __restrict scores, const float* __restrict mask, float s
     // A row with nothing to attend to gives zeros, here and in the backward pass.
     const float log_total = sum > 0 ? base + std::log(sum) : std::numeric_limits<float>::infinity();
     log_sum[r] = log_total;
-    for_decisions(options, first_row + r, columns, [&](Index first, Index count, const float* factor) {
-      for (Index i = 0; i < count; ++i) {
-        const Index c = first + i;
-        const float p = exp(load(scores[c]) * scale + mask[c] - log_total);
-        store(scores[c], p * factor[i]);
-      }
-    });
+    for_decisions(options, first_row + r, columns,
+                  [&](Index first, Index count, const float* factor) {
+                    for (Index i = 0; i < count; ++i) {
+                      const Index c = first + i;
+                      const float p = exp(load(scores[c]) * scale + mask[c] - log_total);
+                      store(scores[c], p * factor[i]);
+                    }
+                  });
   }
 }
 
 template <class T>
-void softmax_dropout_backward(T* __restrict scores, T* __restrict dropped_grad, const float* __restrict mask, float scale, const Dropout& options, Index first_row,
-                              const float* __restrict log_sum, const float* __restrict delta, Index rows, Index columns) {
+void softmax_dropout_backward(T* __restrict scores, T* __restrict dropped_grad,
+                              const float* __restrict mask, float scale, const Dropout& options,
+                              Index first_row, const float* __restrict log_sum,
+                              const float* __restrict delta, Index rows, Index columns) {
   for (Index r = 0; r < rows; ++r, scores += columns, dropped_grad += columns) {
     const float log_total = log_sum[r], along = delta[r];
-    for_decisions(options, first_row + r, columns, [&](Index first, Index count, const float* factor) {
-      for (Index i = 0; i < count; ++i) {
-        const Index c = first + i;
-        const float p = exp(load(scores[c]) * scale + mask[c] - log_total);
-        const float keep = factor[i];
-        store(scores[c], p * keep);
-        store(dropped_grad[c], p * (load(dropped_grad[c]) * keep - along) * scale);
-      }
-    });
+    for_decisions(options, first_row + r, columns,
+                  [&](Index first, Index count, const float* factor) {
+                    for (Index i = 0; i < count; ++i) {
+                      const Index c = first + i;
+                      const float p = exp(load(scores[c]) * scale + mask[c] - log_total);
+                      const float keep = factor[i];
+                      store(scores[c], p * keep);
+                      store(dropped_grad[c], p * (load(dropped_grad[c]) * keep - along) * scale);
+                    }
+                  });
   }
 }
 
 template <class T>
-void row_dot(const T* __restrict a, const T* __restrict b, float* __restrict out, Index rows, Index columns, Index stride) {
+void row_dot(const T* __restrict a, const T* __restrict b, float* __restrict out, Index rows,
+             Index columns, Index stride) {
   for (Index r = 0; r < rows; ++r, a += stride, b += stride) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)

@@ -10,7 +10,8 @@ namespace {
 #define HASTEN_TEXT(x) HASTEN_TEXT_(x)
 
 double sum_of_squares(const float* x, Index count) {
-  // Float lanes over short stretches, doubles between them: as fast as memory, and exact enough for 1e9 elements.
+  // Float lanes over short stretches, doubles between them: as fast as memory, and exact enough for
+  // 1e9 elements.
   constexpr Index stretch = 4096;
   double total = 0;
   for (Index first = 0; first < count; first += stretch) {
@@ -25,11 +26,13 @@ double sum_of_squares(const float* x, Index count) {
 
 // torch.optim.AdamW's formula (Loshchilov and Hutter 2019), in the order of its fused kernel.
 template <bool kHasGradient>
-void adamw_loop(float* __restrict parameter, const float* __restrict gradient, float* __restrict exp_avg, float* __restrict exp_avg_sq,
-                const AdamW& options, Index count) {
+void adamw_loop(float* __restrict parameter, const float* __restrict gradient,
+                float* __restrict exp_avg, float* __restrict exp_avg_sq, const AdamW& options,
+                Index count) {
   const float decay = static_cast<float>(1.0 - options.learning_rate * options.weight_decay);
   const float beta2 = static_cast<float>(options.beta2);
-  const float rest1 = static_cast<float>(1.0 - options.beta1), rest2 = static_cast<float>(1.0 - options.beta2);
+  const float rest1 = static_cast<float>(1.0 - options.beta1),
+              rest2 = static_cast<float>(1.0 - options.beta2);
   const float step = static_cast<float>(options.learning_rate / options.bias_correction1);
   const float root = static_cast<float>(1.0 / std::sqrt(options.bias_correction2));
   const float epsilon = static_cast<float>(options.epsilon), scale = options.gradient_scale;
@@ -44,7 +47,8 @@ void adamw_loop(float* __restrict parameter, const float* __restrict gradient, f
   }
 }
 
-void adamw(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq, const AdamW& options, Index count) {
+void adamw(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq,
+           const AdamW& options, Index count) {
   gradient ? adamw_loop<true>(parameter, gradient, exp_avg, exp_avg_sq, options, count)
            : adamw_loop<false>(parameter, gradient, exp_avg, exp_avg_sq, options, count);
 }

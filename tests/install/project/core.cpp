@@ -1,7 +1,7 @@
 // Links the part without tensors: no LibTorch on the include path, none loaded.
-#include <cstdio>
 #include <hasten/base/text.h>
 #include <hasten/config/training_arguments.h>
+#include <cstdio>
 
 #if __has_include(<torch/torch.h>)
 #error "hasten::core must not bring LibTorch's headers"

@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
-#include <cstdio>
 #include <hasten/hasten.h>
+#include <cstdio>
 
 int main() {
   hasten::Accelerator accelerator({.cpu = true});

@@ -7,8 +7,12 @@
 using namespace hasten;
 
 TEST_CASE("error: the text says what, got, expected and the hint, and leaves out what is empty") {
-  const DataError full("formats.truncated", {.what = "model.safetensors", .got = "10 bytes", .expected = "at least 16", .hint = "fetch it again"});
-  CHECK(std::string(full.what()) == "model.safetensors: got 10 bytes, expected at least 16. Hint: fetch it again");
+  const DataError full("formats.truncated", {.what = "model.safetensors",
+                                             .got = "10 bytes",
+                                             .expected = "at least 16",
+                                             .hint = "fetch it again"});
+  CHECK(std::string(full.what()) ==
+        "model.safetensors: got 10 bytes, expected at least 16. Hint: fetch it again");
   CHECK(full.exit_code() == 3);
   const UsageError bare("usage", {.what = "no loader"});
   CHECK(std::string(bare.what()) == "no loader");

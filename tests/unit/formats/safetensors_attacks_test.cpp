@@ -222,11 +222,10 @@ TEST_CASE(
         file_of("{\"a\\n\\u001b[31m\":" + entry("F32", "2, 2", "0,12") + "}", 12), "w.safetensors");
     FAIL("expected an error");
   } catch (const DataError& error) {
-    CHECK(
-        std::string(error.what()) ==
-        R"(w.safetensors: tensor "a\n\u001b[31m": size: got 12 bytes in data_offsets [0, 12], )"
-        "expected 16 bytes for F32 [2, 2]. Hint: the file is damaged or its writer is faulty: "
-        "fetch it again, or save it again");
+    CHECK(std::string(error.what()) ==
+          R"(w.safetensors: tensor "a\n\u001b[31m": size: got 12 bytes in data_offsets [0, 12], )"
+          "expected 16 bytes for F32 [2, 2]. Hint: the file is damaged or its writer is faulty: "
+          "fetch it again, or save it again");
   }
 }
 

@@ -1,4 +1,5 @@
-// Every operator against the same arithmetic written with LibTorch's own operators, forward and backward.
+// Every operator against the same arithmetic written with LibTorch's own operators, forward and
+// backward.
 #include "hasten/ops/ops.h"
 
 #include <doctest/doctest.h>
@@ -17,11 +18,13 @@ Tensor leaf(at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_(); }
 double distance(const Tensor& a, const Tensor& b) { return (a - b).abs().max().item<double>(); }
 
 // Gradients of sum(weights * f()) for each input.
-std::vector<Tensor> gradients(const Tensor& y, const Tensor& weights, const std::vector<Tensor>& inputs) {
+std::vector<Tensor> gradients(const Tensor& y, const Tensor& weights,
+                              const std::vector<Tensor>& inputs) {
   return torch::autograd::grad({(y * weights).sum()}, inputs);
 }
 
-void check_same(const Tensor& ours, const Tensor& theirs, const std::vector<Tensor>& inputs, double tolerance) {
+void check_same(const Tensor& ours, const Tensor& theirs, const std::vector<Tensor>& inputs,
+                double tolerance) {
   CHECK(distance(ours, theirs) <= tolerance);
   const Tensor weights = at::randn(ours.sizes());
   const auto a = gradients(ours, weights, inputs), b = gradients(theirs, weights, inputs);
@@ -35,32 +38,40 @@ void check_same(const Tensor& ours, const Tensor& theirs, const std::vector<Tens
 
 TEST_CASE("ops: linear equals LibTorch's for small and large products, with and without bias") {
   torch::manual_seed(1);
-  for (const auto& [rows, in, out] : {std::array<std::int64_t, 3>{3, 5, 7}, {64, 256, 512}, {130, 300, 129}}) {
+  for (const auto& [rows, in, out] :
+       {std::array<std::int64_t, 3>{3, 5, 7}, {64, 256, 512}, {130, 300, 129}}) {
     const Tensor x = leaf({2, rows, in}), w = leaf({out, in}), b = leaf({out});
     check_same(ops::linear(x, w, b), at::linear(x, w, b), {x, w, b}, 3e-4);
     check_same(ops::linear(x, w, {}), at::linear(x, w), {x, w}, 3e-4);
   }
 }
 
-TEST_CASE("ops: linear refuses shapes that do not fit") { CHECK_THROWS_AS(ops::linear(at::ones({2, 3}), at::ones({4, 5}), {}), c10::Error); }
+TEST_CASE("ops: linear refuses shapes that do not fit") {
+  CHECK_THROWS_AS(ops::linear(at::ones({2, 3}), at::ones({4, 5}), {}), c10::Error);
+}
 
 TEST_CASE("ops: bias_gelu equals gelu(x + bias)") {
   torch::manual_seed(2);
   const Tensor x = leaf({3, 17, 129}), b = leaf({129});
   check_same(ops::bias_gelu(x, b), at::gelu(x + b), {x, b}, 2e-6);
-  const Tensor far = at::tensor({-30.0f, -9.0f, -5.5f, 0.0f, 5.5f, 30.0f, 1e30f, -1e30f}).view({1, 8});
-  CHECK(distance(ops::bias_gelu(far, at::zeros({8})).slice(1, 0, 6), at::gelu(far).slice(1, 0, 6)) < 1e-6);
+  const Tensor far =
+      at::tensor({-30.0f, -9.0f, -5.5f, 0.0f, 5.5f, 30.0f, 1e30f, -1e30f}).view({1, 8});
+  CHECK(distance(ops::bias_gelu(far, at::zeros({8})).slice(1, 0, 6), at::gelu(far).slice(1, 0, 6)) <
+        1e-6);
   CHECK(ops::bias_gelu(at::full({1, 4}, NAN), at::zeros({4})).isnan().all().item<bool>());
 }
 
 TEST_CASE("ops: dropout_add_norm without dropout equals layer_norm(x + bias + residual)") {
   torch::manual_seed(3);
-  const Tensor x = leaf({4, 9, 200}), b = leaf({200}), r = leaf({4, 9, 200}), g = leaf({200}), be = leaf({200});
-  check_same(ops::dropout_add_norm(x, b, r, g, be, 1e-12, 0.1, /*training=*/false), at::layer_norm(x + b + r, {200}, g, be, 1e-12),
-             {x, b, r, g, be}, 1e-5);
+  const Tensor x = leaf({4, 9, 200}), b = leaf({200}), r = leaf({4, 9, 200}), g = leaf({200}),
+               be = leaf({200});
+  check_same(ops::dropout_add_norm(x, b, r, g, be, 1e-12, 0.1, /*training=*/false),
+             at::layer_norm(x + b + r, {200}, g, be, 1e-12), {x, b, r, g, be}, 1e-5);
 }
 
-TEST_CASE("ops: dropout drops the asked share, scales the rest, and its backward drops the same elements") {
+TEST_CASE(
+    "ops: dropout drops the asked share, scales the rest, and its backward drops the same "
+    "elements") {
   torch::manual_seed(4);
   const Tensor x = at::ones({400, 300}).requires_grad_();
   const Tensor y = ops::dropout(x, 0.1, true);
@@ -72,7 +83,9 @@ TEST_CASE("ops: dropout drops the asked share, scales the rest, and its backward
   CHECK(at::equal(ops::dropout(x, 0.1, false), x));
 }
 
-TEST_CASE("ops: the same seed drops the same elements, whatever the number of threads; another seed others") {
+TEST_CASE(
+    "ops: the same seed drops the same elements, whatever the number of threads; another seed "
+    "others") {
   const Tensor x = at::ones({300, 129});
   const int threads = at::get_num_threads();
   torch::manual_seed(5);
@@ -94,13 +107,16 @@ TEST_CASE("ops: every instruction set gives the same decisions and the same numb
   const std::int64_t rows = 7, columns = 301;
   const Tensor x = at::randn({rows, columns}), bias = at::randn({columns});
   std::vector<Tensor> dropped, activated;
-  for (const ops::Kernels* set : {&ops::baseline::table(), &ops::avx2::table(), &ops::avx512::table()}) {
+  for (const ops::Kernels* set :
+       {&ops::baseline::table(), &ops::avx2::table(), &ops::avx512::table()}) {
     const std::string isa = set->isa;
     if (isa == "avx512" && !__builtin_cpu_supports("avx512vl")) continue;
     if (isa == "avx2" && !__builtin_cpu_supports("avx2")) continue;
     Tensor y = at::empty_like(x), z = at::empty_like(x);
-    set->f32.dropout(x.const_data_ptr<float>(), dropout, 3, y.mutable_data_ptr<float>(), rows, columns);
-    set->f32.bias_gelu(x.const_data_ptr<float>(), bias.const_data_ptr<float>(), z.mutable_data_ptr<float>(), rows, columns);
+    set->f32.dropout(x.const_data_ptr<float>(), dropout, 3, y.mutable_data_ptr<float>(), rows,
+                     columns);
+    set->f32.bias_gelu(x.const_data_ptr<float>(), bias.const_data_ptr<float>(),
+                       z.mutable_data_ptr<float>(), rows, columns);
     dropped.push_back(y);
     activated.push_back(z);
   }
@@ -112,49 +128,67 @@ TEST_CASE("ops: every instruction set gives the same decisions and the same numb
 
 TEST_CASE("ops: dropout_add_norm's gradient under dropout is that of its own decisions") {
   torch::manual_seed(6);
-  const Tensor x = leaf({5, 64}), b = leaf({64}), r = leaf({5, 64}), g = leaf({64}), be = leaf({64});
+  const Tensor x = leaf({5, 64}), b = leaf({64}), r = leaf({5, 64}), g = leaf({64}),
+               be = leaf({64});
   torch::manual_seed(7);
   const Tensor y = ops::dropout_add_norm(x, b, r, g, be, 1e-5, 0.4, true);
   torch::manual_seed(7);
-  const Tensor mask = ops::dropout(at::ones({5, 64}), 0.4, true);  // the same seed, rows and columns: the same decisions
+  const Tensor mask = ops::dropout(at::ones({5, 64}), 0.4,
+                                   true);  // the same seed, rows and columns: the same decisions
   check_same(y, at::layer_norm((x + b) * mask + r, {64}, g, be, 1e-5), {x, b, r, g, be}, 1e-5);
 }
 
 TEST_CASE("ops: attention equals LibTorch's, masked and unmasked, forward and backward") {
   torch::manual_seed(8);
   const std::int64_t batch = 3, length = 37, heads = 4, size = 16;
-  const Tensor q = leaf({batch, length, heads * size}), k = leaf({batch, length, heads * size}), v = leaf({batch, length, heads * size});
+  const Tensor q = leaf({batch, length, heads * size}), k = leaf({batch, length, heads * size}),
+               v = leaf({batch, length, heads * size});
   Tensor padded = at::ones({batch, length}, at::kLong), holes = padded.clone();
   padded[0].slice(0, 20).zero_();
   padded[2].slice(0, 1).zero_();
   holes[1].slice(0, 3, 9).zero_();
-  const auto split = [&](const Tensor& x) { return x.view({batch, length, heads, size}).transpose(1, 2); };
+  const auto split = [&](const Tensor& x) {
+    return x.view({batch, length, heads, size}).transpose(1, 2);
+  };
   for (const Tensor& mask : {Tensor(), padded, holes}) {
     std::optional<Tensor> allowed;
-    if (mask.defined()) allowed = mask.to(at::kBool).view({batch, 1, 1, length}).expand({batch, 1, length, length});
-    const Tensor theirs = at::scaled_dot_product_attention(split(q), split(k), split(v), allowed).transpose(1, 2).reshape(q.sizes());
-    check_same(ops::attention(q, k, v, ops::KeyMask(mask), heads, 0.0, true), theirs, {q, k, v}, 1e-5);
+    if (mask.defined())
+      allowed = mask.to(at::kBool).view({batch, 1, 1, length}).expand({batch, 1, length, length});
+    const Tensor theirs = at::scaled_dot_product_attention(split(q), split(k), split(v), allowed)
+                              .transpose(1, 2)
+                              .reshape(q.sizes());
+    check_same(ops::attention(q, k, v, ops::KeyMask(mask), heads, 0.0, true), theirs, {q, k, v},
+               1e-5);
   }
 }
 
-TEST_CASE("ops: attention under dropout is the product with dropped probabilities, and its gradient follows") {
+TEST_CASE(
+    "ops: attention under dropout is the product with dropped probabilities, and its gradient "
+    "follows") {
   torch::manual_seed(9);
   const std::int64_t length = 24, heads = 2, size = 8;
-  const Tensor q = leaf({1, length, heads * size}), k = leaf({1, length, heads * size}), v = leaf({1, length, heads * size});
+  const Tensor q = leaf({1, length, heads * size}), k = leaf({1, length, heads * size}),
+               v = leaf({1, length, heads * size});
   torch::manual_seed(10);
   const Tensor ours = ops::attention(q, k, v, ops::KeyMask({}), heads, 0.3, true);
   torch::manual_seed(10);
-  const Tensor mask = ops::dropout(at::ones({heads * length, length}), 0.3, true).view({1, heads, length, length});
-  const auto split = [&](const Tensor& x) { return x.view({1, length, heads, size}).transpose(1, 2); };
-  const Tensor p = at::softmax(at::matmul(split(q), split(k).transpose(2, 3)) / std::sqrt(8.0), -1) * mask;
+  const Tensor mask =
+      ops::dropout(at::ones({heads * length, length}), 0.3, true).view({1, heads, length, length});
+  const auto split = [&](const Tensor& x) {
+    return x.view({1, length, heads, size}).transpose(1, 2);
+  };
+  const Tensor p =
+      at::softmax(at::matmul(split(q), split(k).transpose(2, 3)) / std::sqrt(8.0), -1) * mask;
   check_same(ours, at::matmul(p, split(v)).transpose(1, 2).reshape(q.sizes()), {q, k, v}, 1e-5);
 }
 
 TEST_CASE("ops: a row with nothing to attend to gives zeros and no NaN") {
   const Tensor q = leaf({1, 4, 8}), k = leaf({1, 4, 8}), v = leaf({1, 4, 8});
-  const Tensor y = ops::attention(q, k, v, ops::KeyMask(at::zeros({1, 4}, at::kLong)), 2, 0.0, true);
+  const Tensor y =
+      ops::attention(q, k, v, ops::KeyMask(at::zeros({1, 4}, at::kLong)), 2, 0.0, true);
   CHECK(y.abs().max().item<double>() == 0);
-  for (const Tensor& gradient : gradients(y, at::ones_like(y), {q, k, v})) CHECK(gradient.isfinite().all().item<bool>());
+  for (const Tensor& gradient : gradients(y, at::ones_like(y), {q, k, v}))
+    CHECK(gradient.isfinite().all().item<bool>());
 }
 
 TEST_CASE("ops: embedding_sum adds three tables; its sparse gradient is the dense one") {
@@ -165,11 +199,15 @@ TEST_CASE("ops: embedding_sum adds three tables; its sparse gradient is the dens
   for (const Tensor& at_positions : {Tensor(), positions}) {
     const auto theirs = [&] {
       return at::embedding(word, ids, 7) + at::embedding(type, types) +
-             (at_positions.defined() ? at::embedding(position, at_positions) : position.slice(0, 0, 10));
+             (at_positions.defined() ? at::embedding(position, at_positions)
+                                     : position.slice(0, 0, 10));
     };
-    check_same(ops::embedding_sum(word, position, type, ids, at_positions, types, 7, false), theirs(), {word, position, type}, 1e-6);
+    check_same(ops::embedding_sum(word, position, type, ids, at_positions, types, 7, false),
+               theirs(), {word, position, type}, 1e-6);
     const Tensor weights = at::randn({3, 10, 12});
-    const Tensor sparse = gradients(ops::embedding_sum(word, position, type, ids, at_positions, types, 7, true), weights, {word})[0];
+    const Tensor sparse =
+        gradients(ops::embedding_sum(word, position, type, ids, at_positions, types, 7, true),
+                  weights, {word})[0];
     const Tensor dense = gradients(theirs(), weights, {word})[0];
     REQUIRE(sparse.is_sparse());
     CHECK(sparse.is_coalesced());
@@ -181,23 +219,28 @@ TEST_CASE("ops: an id outside the table is named with its row and position") {
   Tensor ids = at::zeros({2, 3}, at::kLong);
   ids[1][2] = 9;
   try {
-    ops::embedding_sum(at::zeros({9, 4}), at::zeros({8, 4}), at::zeros({2, 4}), ids, {}, {}, -1, false);
+    ops::embedding_sum(at::zeros({9, 4}), at::zeros({8, 4}), at::zeros({2, 4}), ids, {}, {}, -1,
+                       false);
     FAIL("expected an error");
   } catch (const DataError& error) {
     CHECK(error.code() == "models.id-out-of-range");
     CHECK(std::string(error.what()) ==
-          "input_ids, row 1 position 2 of the batch: got id 9, expected 0 to 8. Hint: is the tokenizer the one that belongs to the model?");
+          "input_ids, row 1 position 2 of the batch: got id 9, expected 0 to 8. Hint: is the "
+          "tokenizer the one that belongs to the model?");
   }
-  CHECK_THROWS_AS(ops::embedding_sum(at::zeros({9, 4}), at::zeros({2, 4}), at::zeros({2, 4}), at::zeros({1, 3}, at::kLong), {}, {}, -1, false),
+  CHECK_THROWS_AS(ops::embedding_sum(at::zeros({9, 4}), at::zeros({2, 4}), at::zeros({2, 4}),
+                                     at::zeros({1, 3}, at::kLong), {}, {}, -1, false),
                   DataError);
 }
 
 TEST_CASE("ops: the fused operators in bfloat16 stay within its rounding of the float results") {
   torch::manual_seed(12);
-  const Tensor x = at::randn({6, 100}), b = at::randn({100}), r = at::randn({6, 100}), g = at::randn({100}), be = at::randn({100});
+  const Tensor x = at::randn({6, 100}), b = at::randn({100}), r = at::randn({6, 100}),
+               g = at::randn({100}), be = at::randn({100});
   const Tensor low = x.to(at::kBFloat16);
   CHECK(distance(ops::bias_gelu(low, b).to(at::kFloat), at::gelu(low.to(at::kFloat) + b)) < 0.02);
   const Tensor y = ops::dropout_add_norm(low, b, r.to(at::kBFloat16), g, be, 1e-5, 0, false);
   CHECK((y.scalar_type() == at::kBFloat16));
-  CHECK(distance(y.to(at::kFloat), at::layer_norm(low.to(at::kFloat) + b + r, {100}, g, be, 1e-5)) < 0.06);
+  CHECK(distance(y.to(at::kFloat), at::layer_norm(low.to(at::kFloat) + b + r, {100}, g, be, 1e-5)) <
+        0.06);
 }

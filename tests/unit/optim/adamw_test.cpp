@@ -13,7 +13,8 @@ namespace {
 
 std::vector<Tensor> parameters(std::uint64_t seed) {
   torch::manual_seed(seed);
-  return {at::randn({300, 70}).requires_grad_(), at::randn({70}).requires_grad_(), at::randn({1}).requires_grad_()};
+  return {at::randn({300, 70}).requires_grad_(), at::randn({70}).requires_grad_(),
+          at::randn({1}).requires_grad_()};
 }
 
 }  // namespace
@@ -21,7 +22,8 @@ std::vector<Tensor> parameters(std::uint64_t seed) {
 TEST_CASE("adamw: equals LibTorch's AdamW over 20 steps, with and without decay") {
   for (const double decay : {0.0, 0.1}) {
     auto a = parameters(1), b = parameters(1);
-    const AdamWOptions options = AdamWOptions(1e-2).betas({0.8, 0.95}).eps(1e-7).weight_decay(decay);
+    const AdamWOptions options =
+        AdamWOptions(1e-2).betas({0.8, 0.95}).eps(1e-7).weight_decay(decay);
     AdamW ours(a, options);
     torch::optim::AdamW theirs(b, options);
     for (int step = 0; step < 20; ++step) {
@@ -32,11 +34,14 @@ TEST_CASE("adamw: equals LibTorch's AdamW over 20 steps, with and without decay"
       ours.step();
       theirs.step();
     }
-    for (std::size_t i = 0; i < a.size(); ++i) CHECK((a[i] - b[i]).abs().max().item<double>() < 2e-6);
+    for (std::size_t i = 0; i < a.size(); ++i)
+      CHECK((a[i] - b[i]).abs().max().item<double>() < 2e-6);
   }
 }
 
-TEST_CASE("adamw: a sparse gradient gives bit for bit what the dense one gives, also with decay and mixed with dense steps") {
+TEST_CASE(
+    "adamw: a sparse gradient gives bit for bit what the dense one gives, also with decay and "
+    "mixed with dense steps") {
   for (const double decay : {0.0, 0.1}) {
     auto a = parameters(2), b = parameters(2);
     const AdamWOptions options = AdamWOptions(1e-2).weight_decay(decay);
@@ -46,7 +51,10 @@ TEST_CASE("adamw: a sparse gradient gives bit for bit what the dense one gives, 
       const Tensor rows = std::get<0>(at::_unique(at::randint(0, 300, {9})));
       gradient.index_copy_(0, rows, at::randn({rows.size(0), 70}));
       b[0].mutable_grad() = gradient;
-      a[0].mutable_grad() = step == 15 ? gradient.clone() : at::sparse_coo_tensor(rows.unsqueeze(0), gradient.index_select(0, rows), {300, 70});
+      a[0].mutable_grad() =
+          step == 15
+              ? gradient.clone()
+              : at::sparse_coo_tensor(rows.unsqueeze(0), gradient.index_select(0, rows), {300, 70});
       sparse.step();
       dense.step();
     }
@@ -87,8 +95,10 @@ TEST_CASE("adamw: clip_grad_norm_ agrees with LibTorch's and counts sparse gradi
   const double ours = clip_grad_norm_(a, 1.0), theirs = torch::nn::utils::clip_grad_norm_(b, 1.0);
   CHECK(ours == doctest::Approx(theirs).epsilon(1e-5));
   CHECK((a[0].grad() - b[0].grad()).abs().max().item<double>() < 1e-8);
-  CHECK(gradient_norm(a, INFINITY) == doctest::Approx(std::max({a[0].grad().abs().max().item<double>(), a[1].grad().abs().max().item<double>(),
-                                                               a[2].grad().abs().max().item<double>()})));
+  CHECK(gradient_norm(a, INFINITY) ==
+        doctest::Approx(std::max({a[0].grad().abs().max().item<double>(),
+                                  a[1].grad().abs().max().item<double>(),
+                                  a[2].grad().abs().max().item<double>()})));
   const Tensor dense = at::zeros({300, 70});
   dense[3].fill_(2);
   a[0].mutable_grad() = dense.to_sparse(1);

@@ -39,7 +39,8 @@ std::vector<at::Tensor> rows(std::int64_t batches, std::int64_t size = 4) {
 
 TEST_CASE("accelerator: the prepared loop trains to the same weights as the plain one") {
   Line plain, net;
-  torch::optim::SGD by_hand(plain->parameters(), SGDOptions(0.1)), sgd(net->parameters(), SGDOptions(0.1));
+  torch::optim::SGD by_hand(plain->parameters(), SGDOptions(0.1)),
+      sgd(net->parameters(), SGDOptions(0.1));
   auto batches = rows(5);
   for (const auto& x : batches) {
     by_hand.zero_grad();
@@ -58,23 +59,28 @@ TEST_CASE("accelerator: the prepared loop trains to the same weights as the plai
   CHECK(optimizer.steps() == 5);
 }
 
-TEST_CASE("accelerator: holders, shared pointers and modules on the stack are all prepared; rvalues are kept alive") {
+TEST_CASE(
+    "accelerator: holders, shared pointers and modules on the stack are all prepared; rvalues are "
+    "kept alive") {
   Accelerator accelerator({.cpu = true});
   Line holder;
   auto shared = std::make_shared<LineImpl>();
   LineImpl on_stack;
   auto [a, b, c, d] = accelerator.prepare(holder, shared, on_stack, std::make_shared<LineImpl>());
   const at::Tensor x = at::ones({1, 3});
-  for (const at::Tensor& y : {a(x), b(x), c(x), d(x)}) CHECK(y.item<double>() == doctest::Approx(1.5));
+  for (const at::Tensor& y : {a(x), b(x), c(x), d(x)})
+    CHECK(y.item<double>() == doctest::Approx(1.5));
   static_assert(std::is_same_v<decltype(a), PreparedModel<LineImpl>>);
   static_assert(std::is_same_v<decltype(c), PreparedModel<LineImpl>>);
   auto e = std::get<0>(accelerator.prepare(a));
   CHECK(e.unwrap() == a.unwrap());
 }
 
-TEST_CASE("accelerator: a window averages its micro-batches, and the last one is as long as the data") {
+TEST_CASE(
+    "accelerator: a window averages its micro-batches, and the last one is as long as the data") {
   Line whole, net;
-  torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)), sgd(net->parameters(), SGDOptions(0.1));
+  torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)),
+      sgd(net->parameters(), SGDOptions(0.1));
   const auto all = rows(5);
   for (const auto& [first, last] : {std::pair{0, 3}, std::pair{3, 5}}) {
     by_hand.zero_grad();
@@ -100,7 +106,8 @@ TEST_CASE("accelerator: a window averages its micro-batches, and the last one is
 
 TEST_CASE("accelerator: backward with items weighs micro-batches by them") {
   Line whole, net;
-  torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)), sgd(net->parameters(), SGDOptions(0.1));
+  torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)),
+      sgd(net->parameters(), SGDOptions(0.1));
   const std::vector<at::Tensor> parts = {rows(1, 7)[0], rows(1, 2)[0]};
   whole(at::cat(parts)).square().mean().backward();
   by_hand.step();
@@ -118,7 +125,8 @@ TEST_CASE("accelerator: backward with items weighs micro-batches by them") {
 
 TEST_CASE("accelerator: two models of one loop have windows of their own") {
   Line first, second;
-  torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)), sgd2(second->parameters(), SGDOptions(0.1));
+  torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)),
+      sgd2(second->parameters(), SGDOptions(0.1));
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
   auto data = rows(4);
   auto [g, d, opt_g, opt_d, loader] = accelerator.prepare(first, second, sgd1, sgd2, data);
@@ -144,7 +152,8 @@ TEST_CASE("accelerator: two models of one loop have windows of their own") {
 TEST_CASE("accelerator: two losses of one micro-batch count as one micro-batch") {
   for (const std::int64_t steps : {1, 2}) {
     Line whole, net;
-    torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)), sgd(net->parameters(), SGDOptions(0.1));
+    torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)),
+        sgd(net->parameters(), SGDOptions(0.1));
     const auto all = rows(2);
     Accelerator accelerator({.gradient_accumulation_steps = steps, .cpu = true});
     auto data = rows(2);
@@ -159,7 +168,8 @@ TEST_CASE("accelerator: two losses of one micro-batch count as one micro-batch")
     for (std::int64_t first = 0; first < 2; first += steps) {
       for (std::int64_t i = first; i < first + steps; ++i) {
         const at::Tensor& x = all[static_cast<std::size_t>(i)];
-        ((whole(x).square().mean() + whole(x).abs().mean()) / static_cast<double>(steps)).backward();
+        ((whole(x).square().mean() + whole(x).abs().mean()) / static_cast<double>(steps))
+            .backward();
       }
       by_hand.step();
       by_hand.zero_grad();
@@ -168,9 +178,12 @@ TEST_CASE("accelerator: two losses of one micro-batch count as one micro-batch")
   }
 }
 
-TEST_CASE("accelerator: zero_grad outside any scope keeps the open window of its own model, and free_memory ends all") {
+TEST_CASE(
+    "accelerator: zero_grad outside any scope keeps the open window of its own model, and "
+    "free_memory ends all") {
   Line first, second;
-  torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)), sgd2(second->parameters(), SGDOptions(0.1));
+  torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)),
+      sgd2(second->parameters(), SGDOptions(0.1));
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
   auto [a, b, opt_a, opt_b] = accelerator.prepare(first, second, sgd1, sgd2);
   const at::Tensor x = rows(1)[0];
@@ -208,7 +221,9 @@ TEST_CASE("accelerator: an evaluation inside the training loop does not close it
   CHECK(steps == std::vector<std::int64_t>{0, 0, 0, 1, 1, 1, 1, 2});
 }
 
-TEST_CASE("accelerator: a schedule counts optimizer steps, whether prepared or made from the prepared optimizer") {
+TEST_CASE(
+    "accelerator: a schedule counts optimizer steps, whether prepared or made from the prepared "
+    "optimizer") {
   Line net;
   torch::optim::SGD sgd(net->parameters(), SGDOptions(1.0));
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
@@ -230,7 +245,9 @@ TEST_CASE("accelerator: a schedule counts optimizer steps, whether prepared or m
 TEST_CASE("accelerator: torch::data loaders and hasten loaders are prepared alike") {
   Accelerator accelerator({.cpu = true});
   auto torch_loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
-      torch::data::datasets::TensorDataset(at::arange(10)).map(torch::data::transforms::Stack<torch::data::TensorExample>()), 4);
+      torch::data::datasets::TensorDataset(at::arange(10))
+          .map(torch::data::transforms::Stack<torch::data::TensorExample>()),
+      4);
   auto ours = make_loader(ColumnDataset({{"x", at::arange(10)}}), {.batch_size = 4});
   auto [a, b] = accelerator.prepare(torch_loader, ours);
   std::vector<std::int64_t> sizes;
@@ -240,7 +257,9 @@ TEST_CASE("accelerator: torch::data loaders and hasten loaders are prepared alik
   CHECK(b.size() == 3);
 }
 
-TEST_CASE("accelerator: mixed precision runs the model in bfloat16 and keeps weights and gradients in float") {
+TEST_CASE(
+    "accelerator: mixed precision runs the model in bfloat16 and keeps weights and gradients in "
+    "float") {
   Line net;
   torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
   Accelerator accelerator({.mixed_precision = Precision::bf16, .cpu = true});
@@ -258,7 +277,9 @@ TEST_CASE("accelerator: mixed precision runs the model in bfloat16 and keeps wei
 
 TEST_CASE("accelerator: two in one process, of different settings, do not disturb each other") {
   Line first, second;
-  Accelerator bf16({.mixed_precision = Precision::bf16, .gradient_accumulation_steps = 7, .cpu = true}), plain({.cpu = true});
+  Accelerator bf16(
+      {.mixed_precision = Precision::bf16, .gradient_accumulation_steps = 7, .cpu = true}),
+      plain({.cpu = true});
   auto [a] = bf16.prepare(first);
   auto [b] = plain.prepare(second);
   CHECK((a(at::ones({1, 3})).scalar_type() == at::kBFloat16));
@@ -292,11 +313,14 @@ TEST_CASE("accelerator: the collectives of a group of one are the identity") {
   CHECK(ran);
 }
 
-TEST_CASE("accelerator: free_memory lets go of what was prepared; clip and profile work on the prepared model") {
+TEST_CASE(
+    "accelerator: free_memory lets go of what was prepared; clip and profile work on the prepared "
+    "model") {
   Accelerator accelerator({.cpu = true});
   auto net = std::make_shared<LineImpl>();
   auto [model] = accelerator.prepare(net);
-  const std::filesystem::path trace = std::filesystem::temp_directory_path() / "hasten-profile-test.json";
+  const std::filesystem::path trace =
+      std::filesystem::temp_directory_path() / "hasten-profile-test.json";
   {
     const auto profile = accelerator.profile(trace);
     accelerator.backward(model(at::ones({4, 3}) * 100).square().mean());

@@ -23,7 +23,9 @@ namespace {
 
 // A folder of its own for each test, gone afterwards.
 struct Folder {
-  Folder() : path(fs::temp_directory_path() / str("hasten-trainer-", getpid(), "-", ++count)) { fs::remove_all(path); }
+  Folder() : path(fs::temp_directory_path() / str("hasten-trainer-", getpid(), "-", ++count)) {
+    fs::remove_all(path);
+  }
   ~Folder() { fs::remove_all(path); }
   fs::path path;
   inline static int count = 0;
@@ -50,7 +52,9 @@ std::shared_ptr<PreTrainedModel> new_model(double dropout = 0.1) {
 ColumnDataset rows(std::int64_t count) {
   torch::manual_seed(11);
   const at::Tensor ids = at::randint(5, 60, {count, 12});
-  return ColumnDataset({{"input_ids", ids}, {"attention_mask", at::ones_like(ids)}, {"labels", ids.select(1, 0).gt(30).to(at::kLong)}});
+  return ColumnDataset({{"input_ids", ids},
+                        {"attention_mask", at::ones_like(ids)},
+                        {"labels", ids.select(1, 0).gt(30).to(at::kLong)}});
 }
 
 TrainingArguments arguments(const Folder& folder) {
@@ -83,7 +87,9 @@ void check_equal(const PreTrainedModel& a, const PreTrainedModel& b) {
 
 }  // namespace
 
-TEST_CASE("trainer: a run resumed at any step ends with the same bits as one that never stopped, dropout and shuffling included") {
+TEST_CASE(
+    "trainer: a run resumed at any step ends with the same bits as one that never stopped, dropout "
+    "and shuffling included") {
   for (const std::int64_t accumulation : {1, 2}) {
     const Folder whole, parts;
     TrainingArguments args = arguments(whole);
@@ -98,13 +104,17 @@ TEST_CASE("trainer: a run resumed at any step ends with the same bits as one tha
     const auto first = new_model();
     Trainer saver(first, args, {.train_dataset = TrainerDataset(rows(22))});
     saver.train();
-    for (const std::int64_t step : {std::int64_t{1}, std::int64_t{4}, reference.state().global_step / 3, reference.state().global_step - 1}) {
+    for (const std::int64_t step :
+         {std::int64_t{1}, std::int64_t{4}, reference.state().global_step / 3,
+          reference.state().global_step - 1}) {
       CAPTURE(step);
       args.resume_from_checkpoint = (parts.path / str("checkpoint-", step)).string();
       args.save_strategy = SaveStrategy::no;
       const auto resumed = new_model();
       torch::manual_seed(99);  // what the generator did in between must not matter
-      Trainer trainer(resumed, args, {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
+      Trainer trainer(
+          resumed, args,
+          {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
       trainer.train();
       check_equal(*resumed, *straight);
       CHECK(losses(trainer) == losses(reference));
@@ -112,7 +122,9 @@ TEST_CASE("trainer: a run resumed at any step ends with the same bits as one tha
   }
 }
 
-TEST_CASE("trainer: resuming with true takes the newest checkpoint, and a missing part of it is an error") {
+TEST_CASE(
+    "trainer: resuming with true takes the newest checkpoint, and a missing part of it is an "
+    "error") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::steps;
@@ -122,18 +134,23 @@ TEST_CASE("trainer: resuming with true takes the newest checkpoint, and a missin
   CHECK(last_checkpoint(folder.path).filename() == "checkpoint-10");
   args.resume_from_checkpoint = "true";
   args.max_steps = 12;
-  Trainer resumed(new_model(), args, {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
+  Trainer resumed(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
   CHECK(resumed.train().global_step == 12);
-  for (const char* file : {"optimizer.safetensors", "random_state.safetensors", "training_position.json", "model.safetensors"}) {
+  for (const char* file : {"optimizer.safetensors", "random_state.safetensors",
+                           "training_position.json", "model.safetensors"}) {
     CAPTURE(file);
     fs::remove(folder.path / "checkpoint-12" / file);
-    Trainer again(new_model(), args, {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
+    Trainer again(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
     CHECK_THROWS_AS(again.train(), Error);
     fs::copy_file(folder.path / "checkpoint-10" / file, folder.path / "checkpoint-12" / file);
   }
 }
 
-TEST_CASE("trainer: a checkpoint of another optimizer, or without the optimizer's state, is not resumed from") {
+TEST_CASE(
+    "trainer: a checkpoint of another optimizer, or without the optimizer's state, is not resumed "
+    "from") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::steps;
@@ -142,20 +159,25 @@ TEST_CASE("trainer: a checkpoint of another optimizer, or without the optimizer'
   args.resume_from_checkpoint = "true";
   args.max_steps = 4;
   args.optim = OptimizerName::sgd;
-  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(22))}).train(), DataError);
+  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(22))}).train(),
+                  DataError);
   args.optim = OptimizerName::adamw_torch_fused;
   fs::remove(folder.path / "checkpoint-2/training_position.json");
-  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(22))}).train(), ConfigError);
+  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(22))}).train(),
+                  ConfigError);
 }
 
-TEST_CASE("trainer: an output folder with another run's checkpoints is refused unless resuming or overwriting") {
+TEST_CASE(
+    "trainer: an output folder with another run's checkpoints is refused unless resuming or "
+    "overwriting") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::epoch;
   args.num_train_epochs = 1;
   fs::create_directories(folder.path);  // an existing empty one is fine
   Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train();
-  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train(), ConfigError);
+  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train(),
+                  ConfigError);
   args.overwrite_output_dir = true;
   Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train();
   CHECK(checkpoints(folder.path).size() == 1);
@@ -186,8 +208,11 @@ TEST_CASE("trainer: the best model is kept and loaded at the end") {
   args.load_best_model_at_end = true;
   args.metric_for_best_model = "accuracy";
   const auto model = new_model();
-  Trainer trainer(model, args, {.train_dataset = TrainerDataset(rows(32)), .eval_dataset = TrainerDataset(rows(16)),
-                                .compute_metrics = std::make_shared<Accuracy>(), .notice = [](const std::string&) {}});
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(rows(32)),
+                   .eval_dataset = TrainerDataset(rows(16)),
+                   .compute_metrics = std::make_shared<Accuracy>(),
+                   .notice = [](const std::string&) {}});
   trainer.train();
   double best = 0;
   for (const LogEntry& entry : trainer.state().log_history) {
@@ -198,7 +223,9 @@ TEST_CASE("trainer: the best model is kept and loaded at the end") {
   CHECK(trainer.evaluate().at("eval_accuracy") == doctest::Approx(best));
 }
 
-TEST_CASE("trainer: the best model of a step that was not saved loses nothing; the last step is always scored") {
+TEST_CASE(
+    "trainer: the best model of a step that was not saved loses nothing; the last step is always "
+    "scored") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.eval_strategy = IntervalStrategy::steps;
@@ -207,8 +234,10 @@ TEST_CASE("trainer: the best model of a step that was not saved loses nothing; t
   args.save_steps = 4;
   args.load_best_model_at_end = true;
   args.max_steps = 7;
-  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(32)), .eval_dataset = TrainerDataset(rows(16)),
-                                      .notice = [](const std::string&) {}});
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(32)),
+                   .eval_dataset = TrainerDataset(rows(16)),
+                   .notice = [](const std::string&) {}});
   trainer.train();
   std::vector<double> scored;
   for (const LogEntry& entry : trainer.state().log_history) {
@@ -219,11 +248,15 @@ TEST_CASE("trainer: the best model of a step that was not saved loses nothing; t
 
 TEST_CASE("trainer: should_epoch_stop goes on with the next epoch") {
   struct Stop : TrainerCallback {
-    void on_step_end(const TrainerEvent&, TrainerControl& control, double) override { control.should_epoch_stop = true; }
+    void on_step_end(const TrainerEvent&, TrainerControl& control, double) override {
+      control.should_epoch_stop = true;
+    }
   };
   const Folder folder;
   TrainingArguments args = arguments(folder);
-  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(32)), .callbacks = {std::make_shared<Stop>()}});
+  Trainer trainer(
+      new_model(), args,
+      {.train_dataset = TrainerDataset(rows(32)), .callbacks = {std::make_shared<Stop>()}});
   CHECK(trainer.train().global_step == 3);
 }
 
@@ -233,12 +266,16 @@ TEST_CASE("trainer: eval_strategy without evaluation data warns and trains") {
   args.eval_strategy = IntervalStrategy::steps;
   args.num_train_epochs = 1;
   std::string told;
-  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8)), .notice = [&](const std::string& line) { told += line; }});
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(8)),
+                   .notice = [&](const std::string& line) { told += line; }});
   CHECK(trainer.train().global_step == 2);
   CHECK(told.find("no evaluation data") != std::string::npos);
 }
 
-TEST_CASE("trainer: losses that are not finite are counted and told, and stop the run where that is asked") {
+TEST_CASE(
+    "trainer: losses that are not finite are counted and told, and stop the run where that is "
+    "asked") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.num_train_epochs = 1;
@@ -249,13 +286,16 @@ TEST_CASE("trainer: losses that are not finite are counted and told, and stop th
     return model;
   };
   int told = 0;
-  Trainer trainer(broken(), args, {.train_dataset = TrainerDataset(rows(8)), .notice = [&](const std::string&) { ++told; }});
+  Trainer trainer(
+      broken(), args,
+      {.train_dataset = TrainerDataset(rows(8)), .notice = [&](const std::string&) { ++told; }});
   const TrainOutput out = trainer.train();
   CHECK(out.metrics.at("nonfinite_losses") == 2);
   CHECK(told == 2);
   CHECK(trainer.state().log_history[0].at("nonfinite_losses") == 1);
   args.stop_on_nonfinite_loss = true;
-  Trainer stopping(broken(), args, {.train_dataset = TrainerDataset(rows(8)), .notice = [](const std::string&) {}});
+  Trainer stopping(broken(), args,
+                   {.train_dataset = TrainerDataset(rows(8)), .notice = [](const std::string&) {}});
   CHECK_THROWS_AS(stopping.train(), DivergedError);
 }
 
@@ -264,17 +304,21 @@ TEST_CASE("trainer: a label outside the classes is named before it reaches the l
   ColumnDataset wrong = rows(8);
   TensorDict columns = wrong.columns();
   columns["labels"] = columns["labels"].clone().index_fill_(0, at::tensor({3}, at::kLong), 9);
-  Trainer trainer(new_model(), arguments(folder), {.train_dataset = TrainerDataset(ColumnDataset(columns))});
+  Trainer trainer(new_model(), arguments(folder),
+                  {.train_dataset = TrainerDataset(ColumnDataset(columns))});
   CHECK_THROWS_AS(trainer.train(), DataError);
 }
 
-TEST_CASE("trainer: missing pieces and an output that cannot be written are refused before the first step") {
+TEST_CASE(
+    "trainer: missing pieces and an output that cannot be written are refused before the first "
+    "step") {
   const Folder folder;
   CHECK_THROWS_AS(Trainer(nullptr, arguments(folder), {}), UsageError);
   CHECK_THROWS_AS(Trainer(new_model(), arguments(folder), {}).train(), UsageError);
   TrainingArguments args = arguments(folder);
   std::ofstream(folder.path.string()) << "a file, not a folder";
-  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train(), IoError);
+  CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train(),
+                  IoError);
 }
 
 TEST_CASE("trainer: predict gives logits and labels of every row in order") {
@@ -288,10 +332,13 @@ TEST_CASE("trainer: predict gives logits and labels of every row in order") {
   CHECK(out.metrics.count("test_accuracy") == 1);
   model->eval();
   const torch::NoGradGuard no_grad;
-  CHECK((out.predictions - model->forward(data.columns()).logits).abs().max().item<double>() < 1e-5);
+  CHECK((out.predictions - model->forward(data.columns()).logits).abs().max().item<double>() <
+        1e-5);
 }
 
-TEST_CASE("trainer: collecting hands all predictions to a function of yours, padded where rows are of unequal length") {
+TEST_CASE(
+    "trainer: collecting hands all predictions to a function of yours, padded where rows are of "
+    "unequal length") {
   std::int64_t seen = 0;
   const auto metric = collecting([&](const EvalPrediction& all) {
     seen = all.predictions.size(0);
@@ -311,16 +358,22 @@ TEST_CASE("trainer: early stopping ends the run after evaluations without improv
   args.eval_strategy = IntervalStrategy::epoch;
   args.metric_for_best_model = "accuracy";
   args.num_train_epochs = 9;
-  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8)), .eval_dataset = TrainerDataset(rows(8)),
-                                      .compute_metrics = std::make_shared<Accuracy>(), .callbacks = {std::make_shared<EarlyStoppingCallback>(2)}});
-  CHECK(trainer.train().global_step == 6);  // the first evaluation sets the mark, two more do not improve on it
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(8)),
+                   .eval_dataset = TrainerDataset(rows(8)),
+                   .compute_metrics = std::make_shared<Accuracy>(),
+                   .callbacks = {std::make_shared<EarlyStoppingCallback>(2)}});
+  CHECK(trainer.train().global_step ==
+        6);  // the first evaluation sets the mark, two more do not improve on it
 }
 
 TEST_CASE("trainer: result files have the peer's keys and layout") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
-  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8)), .eval_dataset = TrainerDataset(rows(8)),
-                                      .compute_metrics = std::make_shared<Accuracy>()});
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(8)),
+                   .eval_dataset = TrainerDataset(rows(8)),
+                   .compute_metrics = std::make_shared<Accuracy>()});
   const TrainOutput out = trainer.train();
   trainer.save_model();
   trainer.save_metrics("train", out.metrics);
@@ -346,7 +399,9 @@ TEST_CASE("trainer: result files have the peer's keys and layout") {
 TEST_CASE("trainer: text files become rows, with the labels' names in the model's configuration") {
   const Folder folder;
   fs::create_directories(folder.path);
-  const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder.path / name) << text; };
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder.path / name) << text;
+  };
   write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nred\ngreen\nblue\n");
   BertConfig config = tiny(0);
   config.vocab_size = 8;
@@ -356,13 +411,16 @@ TEST_CASE("trainer: text files become rows, with the labels' names in the model'
   model.save_pretrained(folder.path);
   write("train.tsv", "text\tlabel\nred green\tapple\nblue\tsky\nred\tapple\n");
   write("eval.tsv", "text\tlabel\nblue blue\tsky\n");
-  TrainOptions options{.model = folder.path.string(), .data = (folder.path / "train.tsv").string(), .eval_data = (folder.path / "eval.tsv").string()};
+  TrainOptions options{.model = folder.path.string(),
+                       .data = (folder.path / "train.tsv").string(),
+                       .eval_data = (folder.path / "eval.tsv").string()};
   const ClassificationFiles files(options);
   const LoadedModel loaded = load_model(options.model, files.model_options());
   CHECK(nlohmann::json::parse(loaded.model->config_json())["id2label"]["1"] == "sky");
   auto loader = files.train(*loaded.model).loader({.batch_size = 3});
   const TensorDict batch = *loader.begin();
-  CHECK(at::equal(batch.at("input_ids"), at::tensor({2, 5, 6, 3, 2, 7, 3, 0, 2, 5, 3, 0}, at::kLong).view({3, 4})));
+  CHECK(at::equal(batch.at("input_ids"),
+                  at::tensor({2, 5, 6, 3, 2, 7, 3, 0, 2, 5, 3, 0}, at::kLong).view({3, 4})));
   CHECK(at::equal(batch.at("labels"), at::tensor({0, 1, 0}, at::kLong)));
   write("eval.tsv", "text\tlabel\nblue\tsea\n");
   const ClassificationFiles wrong(options);
