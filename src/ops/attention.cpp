@@ -28,41 +28,79 @@ std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t 
   return lengths;
 }
 
-struct Shape {
-  std::int64_t batch, length, heads, head_size;
-  float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_size)); }
-};
+// In place on the scores [heads, length, keys] of one row of the batch; mask [batch or 1, length],
+// log_sum [batch, heads, length].
+void softmax_dropout_cpu(const Tensor& scores, const Tensor& mask, const Tensor& log_sum,
+                         std::int64_t row, double scale, std::int64_t seed, double p) {
+  const Dropout dropout = DropoutState{seed, p}.decisions();
+  const std::int64_t keys = scores.size(2), lines = scores.size(0) * scores.size(1);
+  const float* row_mask = mask.const_data_ptr<float>() + (row % mask.size(0)) * mask.size(1);
+  float* row_log_sum = log_sum.mutable_data_ptr<float>() + row * lines;
+  with_type(scores, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for_rows(scores, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
+      kernel.softmax_dropout(rows_of<T>(scores) + at, row_mask, static_cast<float>(scale), dropout,
+                             row * lines + first, row_log_sum + first, last - first, keys);
+    });
+  });
+}
 
-template <class Body>
-void for_rows(const Shape& shape, std::int64_t keys, Body body) {
-  at::parallel_for(0, shape.heads * shape.length, row_grain(keys), body);
+// In place on the scores, which become the dropped probabilities, and on their gradient dscores;
+// delta [heads, length] is room for the sums of dout * out.
+void softmax_dropout_backward_cpu(const Tensor& scores, const Tensor& dscores, const Tensor& mask,
+                                  const Tensor& log_sum, const Tensor& dout, const Tensor& out,
+                                  const Tensor& delta, std::int64_t row, double scale,
+                                  std::int64_t seed, double p) {
+  const Dropout dropout = DropoutState{seed, p}.decisions();
+  const std::int64_t heads = scores.size(0), length = scores.size(1), keys = scores.size(2);
+  const std::int64_t width = out.size(2), head_size = width / heads, base = row * length * width;
+  const float* row_mask = mask.const_data_ptr<float>() + (row % mask.size(0)) * mask.size(1);
+  const float* row_log_sum = log_sum.const_data_ptr<float>() + row * heads * length;
+  float* along = delta.mutable_data_ptr<float>();
+  with_type(scores, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      kernel.row_dot(rows_of<T>(dout) + base + head * head_size,
+                     rows_of<T>(out) + base + head * head_size, along + head * length, length,
+                     head_size, width);
+    }
+    for_rows(scores, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
+      kernel.softmax_dropout_backward(rows_of<T>(scores) + at, rows_of<T>(dscores) + at, row_mask,
+                                      static_cast<float>(scale), dropout,
+                                      row * heads * length + first, row_log_sum + first,
+                                      along + first, last - first, keys);
+    });
+  });
+}
+
+TORCH_LIBRARY_FRAGMENT(hasten, library) {
+  add_operator(library,
+               "softmax_dropout(Tensor(a!) scores, Tensor mask, Tensor(b!) log_sum, int row, "
+               "float scale, int seed, float p) -> ()",
+               softmax_dropout_cpu);
+  add_operator(library,
+               "softmax_dropout_backward(Tensor(a!) scores, Tensor(b!) dscores, Tensor mask, "
+               "Tensor log_sum, Tensor dout, Tensor out, Tensor(c!) delta, int row, float scale, "
+               "int seed, float p) -> ()",
+               softmax_dropout_backward_cpu);
 }
 
 struct Attention : torch::autograd::Function<Attention> {
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         const std::optional<Tensor>& masked, std::int64_t heads,
-                        const Dropout& dropout) {
+                        const DropoutState& dropout) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const Tensor mask = masked.value_or(Tensor());
-    const Shape shape{q.size(0), q.size(1), heads, q.size(2) / heads};
-    Tensor out = at::empty_like(q);
-    Tensor log_sum = at::empty({shape.batch, heads, shape.length}, at::kFloat);
-    const auto lengths = attended_lengths(mask, shape.batch, shape.length);
-    const Tensor zeros = mask.defined() ? mask : at::zeros({1, shape.length}, at::kFloat);
-    for (std::int64_t row = 0; row < shape.batch; ++row) {
+    const std::int64_t batch = q.size(0), length = q.size(1);
+    const double scale = 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
+    const Tensor out = at::empty_like(q), log_sum = at::empty({batch, heads, length}, at::kFloat);
+    const auto lengths = attended_lengths(mask, batch, length);
+    const Tensor additive = mask.defined() ? mask : at::zeros({1, length}, at::kFloat);
+    for (std::int64_t row = 0; row < batch; ++row) {
       const std::int64_t keys = lengths[row];
       const Tensor keys_of = heads_of(k, row, heads).narrow(1, 0, keys),
                    values_of = heads_of(v, row, heads).narrow(1, 0, keys);
-      Tensor scores = at::bmm(heads_of(q, row, heads), keys_of.transpose(1, 2));
-      const float* row_mask =
-          zeros.const_data_ptr<float>() + (mask.defined() ? row * shape.length : 0);
-      float* row_log_sum = log_sum.mutable_data_ptr<float>() + row * heads * shape.length;
-      with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
-        for_rows(shape, keys, [&](std::int64_t first, std::int64_t last) {
-          kernel.softmax_dropout(rows_of<T>(scores) + first * keys, row_mask, shape.scale(),
-                                 dropout, row * heads * shape.length + first, row_log_sum + first,
-                                 last - first, keys);
-        });
-      });
+      const Tensor scores = at::bmm(heads_of(q, row, heads), keys_of.transpose(1, 2));
+      call<softmax_dropout_cpu>("hasten::softmax_dropout", scores, additive, log_sum, row, scale,
+                                dropout.seed, dropout.p);
       heads_of(out, row, heads).copy_(at::bmm(scores, values_of));
     }
     context->save_for_backward({q, k, v, mask, out, log_sum});
@@ -72,48 +110,34 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto kept = context->get_saved_variables();
     const Tensor &q = kept[0], &k = kept[1], &v = kept[2], &mask = kept[3], &out = kept[4],
                  &log_sum = kept[5];
     const std::int64_t heads = context->saved_data["heads"].toInt();
-    const Dropout dropout = saved(context);
-    const Shape shape{q.size(0), q.size(1), heads, q.size(2) / heads};
+    const DropoutState dropout = saved_dropout(context);
+    const std::int64_t batch = q.size(0), length = q.size(1);
+    const double scale = 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
     const Tensor dout = grads[0].to(q.scalar_type()).contiguous();
-    const auto lengths = attended_lengths(mask, shape.batch, shape.length);
-    const Tensor zeros = mask.defined() ? mask : at::zeros({1, shape.length}, at::kFloat);
-    Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
-    Tensor delta = at::empty({heads, shape.length}, at::kFloat);
-    for (std::int64_t row = 0; row < shape.batch; ++row) {
+    const auto lengths = attended_lengths(mask, batch, length);
+    const Tensor additive = mask.defined() ? mask : at::zeros({1, length}, at::kFloat);
+    const Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v),
+                 delta = at::empty({heads, length}, at::kFloat);
+    for (std::int64_t row = 0; row < batch; ++row) {
       const std::int64_t keys = lengths[row];
       const Tensor queries_of = heads_of(q, row, heads), douts_of = heads_of(dout, row, heads);
       const Tensor keys_of = heads_of(k, row, heads).narrow(1, 0, keys),
                    values_of = heads_of(v, row, heads).narrow(1, 0, keys);
-      Tensor scores = at::bmm(queries_of, keys_of.transpose(1, 2));
-      Tensor dscores = at::bmm(douts_of, values_of.transpose(1, 2));
-      const float* row_mask =
-          zeros.const_data_ptr<float>() + (mask.defined() ? row * shape.length : 0);
-      const float* row_log_sum = log_sum.const_data_ptr<float>() + row * heads * shape.length;
-      float* along = delta.mutable_data_ptr<float>();
-      with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
-        const std::int64_t width = heads * shape.head_size;
-        const std::int64_t base = row * shape.length * width;
-        for (std::int64_t head = 0; head < heads; ++head) {
-          kernel.row_dot(rows_of<T>(dout) + base + head * shape.head_size,
-                         rows_of<T>(out) + base + head * shape.head_size,
-                         along + head * shape.length, shape.length, shape.head_size, width);
-        }
-        for_rows(shape, keys, [&](std::int64_t first, std::int64_t last) {
-          kernel.softmax_dropout_backward(
-              rows_of<T>(scores) + first * keys, rows_of<T>(dscores) + first * keys, row_mask,
-              shape.scale(), dropout, row * heads * shape.length + first, row_log_sum + first,
-              along + first, last - first, keys);
-        });
-      });
+      const Tensor scores = at::bmm(queries_of, keys_of.transpose(1, 2));
+      const Tensor dscores = at::bmm(douts_of, values_of.transpose(1, 2));
+      call<softmax_dropout_backward_cpu>("hasten::softmax_dropout_backward", scores, dscores,
+                                         additive, log_sum, dout, out, delta, row, scale,
+                                         dropout.seed, dropout.p);
       heads_of(dq, row, heads).copy_(at::bmm(dscores, keys_of));
       const auto fill = [&](const Tensor& grad, const Tensor& value) {
         const Tensor whole = heads_of(grad, row, heads);
         whole.narrow(1, 0, keys).copy_(value);
-        if (keys < shape.length) whole.narrow(1, keys, shape.length - keys).zero_();
+        if (keys < length) whole.narrow(1, keys, length - keys).zero_();
       };
       fill(dk, at::bmm(dscores.transpose(1, 2), queries_of));
       fill(dv, at::bmm(scores.transpose(1, 2), douts_of));
@@ -157,7 +181,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMas
               "attention: got a mask of ", mask.additive().sizes(), " for q ", q.sizes());
   if (!is_fused(q)) return reference_attention(q, k, v, mask.additive(), heads, training ? p : 0);
   return Attention::apply(q.contiguous(), k.contiguous(), v.contiguous(), defined(mask.additive()),
-                          heads, decisions(p, training));
+                          heads, draw_dropout(p, training));
 }
 
 }  // namespace hasten::ops

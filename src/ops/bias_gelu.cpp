@@ -7,17 +7,39 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+void forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
+  with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for_rows(x, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
+      kernel.bias_gelu(rows_of<T>(x) + at, bias.const_data_ptr<float>(), rows_of<T>(y) + at,
+                       last - first, x.size(-1));
+    });
+  });
+}
+
+void backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& bias, const Tensor& dx,
+                  const Tensor& bias_grad) {
+  with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for_parts(x, bias_grad,
+              [&](std::int64_t first, std::int64_t last, std::int64_t at, float* sums) {
+                kernel.bias_gelu_backward(rows_of<T>(dy) + at, rows_of<T>(x) + at,
+                                          bias.const_data_ptr<float>(), rows_of<T>(dx) + at, sums,
+                                          last - first, x.size(-1));
+              });
+  });
+}
+
+TORCH_LIBRARY_FRAGMENT(hasten, library) {
+  add_operator(library, "bias_gelu(Tensor x, Tensor bias, Tensor(a!) y) -> ()", forward_cpu);
+  add_operator(library,
+               "bias_gelu_backward(Tensor dy, Tensor x, Tensor bias, Tensor(a!) dx, "
+               "Tensor(b!) bias_grad) -> ()",
+               backward_cpu);
+}
+
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& bias) {
-    const Tensor x = input.contiguous();
-    const std::int64_t columns = x.size(-1), rows = row_count(x);
-    Tensor y = at::empty_like(x);
-    with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
-      at::parallel_for(0, rows, row_grain(columns), [&](std::int64_t first, std::int64_t last) {
-        kernel.bias_gelu(rows_of<T>(x) + first * columns, bias.const_data_ptr<float>(),
-                         rows_of<T>(y) + first * columns, last - first, columns);
-      });
-    });
+    const Tensor x = input.contiguous(), y = at::empty_like(x);
+    call<forward_cpu>("hasten::bias_gelu", x, bias, y);
     context->save_for_backward({x, bias});
     return y;
   }
@@ -26,18 +48,9 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &bias = saved[1];
     const Tensor dy = grads[0].to(x.scalar_type()).contiguous();
-    const std::int64_t columns = x.size(-1), rows = row_count(x);
-    Tensor dx = at::empty_like(x);
-    const Tensor dbias = with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
-      return summed_rows(
-          rows, columns, columns, [&](std::int64_t first, std::int64_t last, float* sums) {
-            kernel.bias_gelu_backward(rows_of<T>(dy) + first * columns,
-                                      rows_of<T>(x) + first * columns, bias.const_data_ptr<float>(),
-                                      rows_of<T>(dx) + first * columns, sums, last - first,
-                                      columns);
-          });
-    });
-    return {dx, dbias};
+    const Tensor dx = at::empty_like(x), sums = partial_sums(x, x.size(-1));
+    call<backward_cpu>("hasten::bias_gelu_backward", dy, x, bias, dx, sums);
+    return {dx, total(sums)};
   }
 };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ops/kernels/kernels.h"
+#include "ops/operator.h"
 
 namespace hasten::ops {
 
@@ -43,20 +44,42 @@ inline std::int64_t row_grain(std::int64_t columns) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1));
 }
 
-// Splits [0, rows) among the threads and adds up one vector of partial sums a thread: body(first,
-// last, float* sums). The split depends on the number of threads alone, so a result is the same
-// each time for that number.
+// body(first, last, offset of row `first`) for ranges of the rows of x, shared out among the
+// threads.
 template <class Body>
-at::Tensor summed_rows(std::int64_t rows, std::int64_t columns, std::int64_t sums, Body body) {
-  const std::int64_t parts = std::clamp<std::int64_t>(
-      (rows + row_grain(columns) - 1) / row_grain(columns), 1, at::get_num_threads());
-  at::Tensor partial = at::zeros({parts, sums}, at::kFloat);
-  float* out = partial.mutable_data_ptr<float>();
-  at::parallel_for(0, parts, 1, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t part = first; part < last; ++part)
-      body(rows * part / parts, rows * (part + 1) / parts, out + part * sums);
+void for_rows(const at::Tensor& x, Body body) {
+  const std::int64_t columns = x.size(-1);
+  at::parallel_for(0, row_count(x), row_grain(columns), [&](std::int64_t first, std::int64_t last) {
+    body(first, last, first * columns);
   });
-  return parts == 1 ? partial.select(0, 0) : partial.sum(0);
+}
+
+// Sums over rows are formed in parts, one a thread at most: zeros [parts, sums] for the parts of
+// rows [rows, columns], filled by for_parts and added up by total. The split depends on the number
+// of threads alone, so a result is the same each time for that number.
+inline at::Tensor partial_sums(const at::Tensor& x, std::int64_t sums) {
+  const std::int64_t grain = row_grain(x.size(-1));
+  return at::zeros(
+      {std::clamp<std::int64_t>((row_count(x) + grain - 1) / grain, 1, at::get_num_threads()),
+       sums},
+      at::kFloat);
+}
+
+inline at::Tensor total(const at::Tensor& partial) {
+  return partial.size(0) == 1 ? partial.select(0, 0) : partial.sum(0);
+}
+
+// body(first, last, offset of row `first`, float* sums of this part)
+template <class Body>
+void for_parts(const at::Tensor& x, const at::Tensor& partial, Body body) {
+  const std::int64_t rows = row_count(x), columns = x.size(-1), parts = partial.size(0);
+  float* sums = partial.mutable_data_ptr<float>();
+  at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      const std::int64_t first = rows * part / parts;
+      body(first, rows * (part + 1) / parts, first * columns, sums + part * partial.size(1));
+    }
+  });
 }
 
 }  // namespace hasten::ops

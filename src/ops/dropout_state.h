@@ -9,22 +9,27 @@
 
 namespace hasten::ops {
 
-// The decisions of one call; draws a seed only where something is dropped.
-inline Dropout decisions(double p, bool training) {
+struct DropoutState {
+  std::int64_t seed = 0;
+  double p = 0;  // 0: nothing is dropped
+
+  Dropout decisions() const { return Dropout::make(p, static_cast<std::uint64_t>(seed)); }
+};
+
+// Draws a seed only where something is dropped.
+inline DropoutState draw_dropout(double p, bool training) {
   TORCH_CHECK(p >= 0 && p < 1, "dropout: got probability ", p, ", expected [0, 1)");
-  return training && p > 0 ? Dropout::make(p, next_seed()) : Dropout{};
+  if (!training || p == 0) return {};
+  return {.seed = static_cast<std::int64_t>(next_seed()), .p = p};
 }
 
-inline void save(torch::autograd::AutogradContext* context, const Dropout& dropout) {
-  context->saved_data["seed"] = static_cast<std::int64_t>(dropout.seed);
-  context->saved_data["threshold"] = static_cast<std::int64_t>(dropout.threshold);
-  context->saved_data["dropout_scale"] = static_cast<double>(dropout.scale);
+inline void save(torch::autograd::AutogradContext* context, const DropoutState& dropout) {
+  context->saved_data["seed"] = dropout.seed;
+  context->saved_data["p"] = dropout.p;
 }
 
-inline Dropout saved(torch::autograd::AutogradContext* context) {
-  return {.seed = static_cast<std::uint64_t>(context->saved_data["seed"].toInt()),
-          .threshold = static_cast<std::uint32_t>(context->saved_data["threshold"].toInt()),
-          .scale = static_cast<float>(context->saved_data["dropout_scale"].toDouble())};
+inline DropoutState saved_dropout(torch::autograd::AutogradContext* context) {
+  return {.seed = context->saved_data["seed"].toInt(), .p = context->saved_data["p"].toDouble()};
 }
 
 }  // namespace hasten::ops

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "hasten/base/error.h"
@@ -28,87 +27,108 @@ void check_ids(const Tensor& ids, std::int64_t rows, const char* table) {
   }
 }
 
-// Adds row i of `values` to row ids[i] of a zeroed table, but for ids equal to `skipped`.
-Tensor scattered(const Tensor& values, const Tensor& ids, std::int64_t rows,
-                 std::int64_t skipped = -1) {
+void forward_cpu(const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& ids,
+                 const std::optional<Tensor>& position_ids, const std::optional<Tensor>& type_ids,
+                 const Tensor& out) {
+  const std::int64_t length = ids.size(1), columns = word.size(1);
+  const auto ids_of = [](const std::optional<Tensor>& x) {
+    return x ? x->const_data_ptr<std::int64_t>() : nullptr;
+  };
+  const float *words = word.const_data_ptr<float>(), *positions = position.const_data_ptr<float>(),
+              *types = type.const_data_ptr<float>();
+  const std::int64_t *id = ids.const_data_ptr<std::int64_t>(), *position_id = ids_of(position_ids),
+                     *type_id = ids_of(type_ids);
+  float* to = out.mutable_data_ptr<float>();
+  for_rows(out, [&](std::int64_t first, std::int64_t last, std::int64_t) {
+    for (std::int64_t i = first; i < last; ++i) {
+      const float* w = words + id[i] * columns;
+      const float* p = positions + (position_id ? position_id[i] : i % length) * columns;
+      const float* t = types + (type_id ? type_id[i] : 0) * columns;
+      for (std::int64_t c = 0; c < columns; ++c) to[i * columns + c] = w[c] + t[c] + p[c];
+    }
+  });
+}
+
+// Adds row i of `values` to row ids[i] of the table, but for ids equal to `skipped`.
+void scatter_cpu(const Tensor& values, const Tensor& ids, std::int64_t skipped,
+                 const Tensor& table) {
   const std::int64_t columns = values.size(1);
-  Tensor out = at::zeros({rows, columns}, values.options());
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
   const float* from = values.const_data_ptr<float>();
-  float* to = out.mutable_data_ptr<float>();
+  float* to = table.mutable_data_ptr<float>();
   for (std::int64_t i = 0; i < values.size(0); ++i) {
     if (id[i] == skipped) continue;
     float* row = to + id[i] * columns;
     for (std::int64_t c = 0; c < columns; ++c) row[c] += from[i * columns + c];
   }
+}
+
+// The same for a table that holds the rows `used` alone, in ascending order.
+void gather_cpu(const Tensor& values, const Tensor& ids, const Tensor& used, const Tensor& table) {
+  const std::int64_t columns = values.size(1);
+  const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
+  const std::int64_t *begin = used.const_data_ptr<std::int64_t>(), *end = begin + used.numel();
+  const float* from = values.const_data_ptr<float>();
+  float* to = table.mutable_data_ptr<float>();
+  for (std::int64_t i = 0; i < values.size(0); ++i) {
+    const std::int64_t* place = std::lower_bound(begin, end, id[i]);
+    if (place == end || *place != id[i]) continue;  // the skipped one
+    float* row = to + (place - begin) * columns;
+    for (std::int64_t c = 0; c < columns; ++c) row[c] += from[i * columns + c];
+  }
+}
+
+TORCH_LIBRARY_FRAGMENT(hasten, library) {
+  add_operator(library,
+               "embedding_sum(Tensor word, Tensor position, Tensor type, Tensor ids, "
+               "Tensor? position_ids, Tensor? type_ids, Tensor(a!) out) -> ()",
+               forward_cpu);
+  add_operator(library,
+               "embedding_scatter(Tensor values, Tensor ids, int skipped, Tensor(a!) table) -> ()",
+               scatter_cpu);
+  add_operator(library,
+               "embedding_gather(Tensor values, Tensor ids, Tensor used, Tensor(a!) table) -> ()",
+               gather_cpu);
+}
+
+Tensor scattered(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                 std::int64_t skipped = -1) {
+  const Tensor table = at::zeros({rows, values.size(1)}, values.options());
+  call<scatter_cpu>("hasten::embedding_scatter", values, ids, skipped, table);
+  return table;
+}
+
+std::vector<std::int64_t> distinct(const Tensor& ids, std::int64_t skipped) {
+  const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
+  std::vector<std::int64_t> out(id, id + ids.numel());
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  std::erase(out, skipped);
   return out;
 }
 
-// The same as a sparse tensor of the rows that occur, in ascending order and without repetition.
+// A coalesced sparse tensor of the rows that occur.
 Tensor gathered(const Tensor& values, const Tensor& ids, std::int64_t rows, std::int64_t skipped) {
-  const std::int64_t columns = values.size(1);
-  const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
-  std::vector<std::int64_t> order;
-  order.reserve(values.size(0));
-  for (std::int64_t i = 0; i < values.size(0); ++i) {
-    if (id[i] != skipped) order.push_back(i);
-  }
-  std::sort(order.begin(), order.end(),
-            [&](std::int64_t a, std::int64_t b) { return id[a] != id[b] ? id[a] < id[b] : a < b; });
-  std::vector<std::int64_t> used;
-  for (const std::int64_t i : order) {
-    if (used.empty() || used.back() != id[i]) used.push_back(id[i]);
-  }
-  const auto distinct = static_cast<std::int64_t>(used.size());
-  Tensor indices = at::empty({1, distinct}, at::kLong),
-         sums = at::empty({distinct, columns}, values.options());
+  const std::vector<std::int64_t> used = distinct(ids, skipped);
+  const auto count = static_cast<std::int64_t>(used.size());
+  Tensor indices = at::empty({1, count}, at::kLong);
   std::copy(used.begin(), used.end(), indices.mutable_data_ptr<std::int64_t>());
-  const float* from = values.const_data_ptr<float>();
-  float* to = sums.mutable_data_ptr<float>() - columns;
-  std::int64_t last = -1;
-  for (const std::int64_t i : order) {
-    if (id[i] != last) {
-      last = id[i];
-      to += columns;
-      std::memcpy(to, from + i * columns, columns * sizeof(float));
-      continue;
-    }
-    for (std::int64_t c = 0; c < columns; ++c) to[c] += from[i * columns + c];
-  }
-  return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, columns},
+  const Tensor sums = at::zeros({count, values.size(1)}, values.options());
+  call<gather_cpu>("hasten::embedding_gather", values, ids, indices, sums);
+  return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, values.size(1)},
                                        values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
 
 struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
   static Tensor forward(AutogradContext* context, const Tensor& word, const Tensor& position,
                         const Tensor& type, const Tensor& ids,
-                        const std::optional<Tensor>& positions_of,
-                        const std::optional<Tensor>& types_of, std::int64_t padding_id,
+                        const std::optional<Tensor>& position_ids,
+                        const std::optional<Tensor>& type_ids, std::int64_t padding_id,
                         bool sparse) {
-    const Tensor position_ids = positions_of.value_or(Tensor()),
-                 type_ids = types_of.value_or(Tensor());
-    const std::int64_t batch = ids.size(0), length = ids.size(1), columns = word.size(1);
-    Tensor out = at::empty({batch, length, columns}, word.options());
-    const float *words = word.const_data_ptr<float>(),
-                *positions = position.const_data_ptr<float>(),
-                *types = type.const_data_ptr<float>();
-    const std::int64_t *id = ids.const_data_ptr<std::int64_t>(),
-                       *position_id = position_ids.defined()
-                                          ? position_ids.const_data_ptr<std::int64_t>()
-                                          : nullptr,
-                       *type_id =
-                           type_ids.defined() ? type_ids.const_data_ptr<std::int64_t>() : nullptr;
-    float* to = out.mutable_data_ptr<float>();
-    at::parallel_for(
-        0, batch * length, row_grain(columns), [&](std::int64_t first, std::int64_t last) {
-          for (std::int64_t i = first; i < last; ++i) {
-            const float* w = words + id[i] * columns;
-            const float* p = positions + (position_id ? position_id[i] : i % length) * columns;
-            const float* t = types + (type_id ? type_id[i] : 0) * columns;
-            for (std::int64_t c = 0; c < columns; ++c) to[i * columns + c] = w[c] + t[c] + p[c];
-          }
-        });
-    context->save_for_backward({ids, position_ids, type_ids});
+    const Tensor out = at::empty({ids.size(0), ids.size(1), word.size(1)}, word.options());
+    call<forward_cpu>("hasten::embedding_sum", word, position, type, ids, position_ids, type_ids,
+                      out);
+    context->save_for_backward({ids, position_ids.value_or(Tensor()), type_ids.value_or(Tensor())});
     context->saved_data["rows"] =
         std::vector<std::int64_t>{word.size(0), position.size(0), type.size(0)};
     context->saved_data["sparse"] = sparse;

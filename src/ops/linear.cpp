@@ -50,20 +50,29 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
   return bias ? at::addmm(*bias, a, b.t()) : at::mm(a, b.t());
 }
 
-Tensor column_sum(const Tensor& x) {
-  if (!is_fused(x) || !x.is_contiguous()) return x.sum(0, false, at::kFloat);
-  const std::int64_t columns = x.size(1);
-  return with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
-    return summed_rows(
-        x.size(0), columns, columns, [&](std::int64_t first, std::int64_t last, float* sums) {
-          kernel.column_sum(rows_of<T>(x) + first * columns, sums, last - first, columns);
-        });
+void column_sum_cpu(const Tensor& x, const Tensor& sums) {
+  with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for_parts(x, sums, [&](std::int64_t first, std::int64_t last, std::int64_t at, float* out) {
+      kernel.column_sum(rows_of<T>(x) + at, out, last - first, x.size(-1));
+    });
   });
+}
+
+TORCH_LIBRARY_FRAGMENT(hasten, library) {
+  add_operator(library, "column_sum(Tensor x, Tensor(a!) sums) -> ()", column_sum_cpu);
+}
+
+// x [rows, columns] contiguous -> [columns]
+Tensor column_sum(const Tensor& x) {
+  const Tensor sums = partial_sums(x, x.size(1));
+  call<column_sum_cpu>("hasten::column_sum", x, sums);
+  return total(sums);
 }
 
 struct Linear : torch::autograd::Function<Linear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias, at::ScalarType type) {
+    // A view that shares x's version, so that a later in-place change of x is noticed.
     const Tensor rows = x.reshape({-1, x.size(-1)}).to(type);
     const Tensor factor = weight.to(type);
     context->save_for_backward({rows, factor});
@@ -72,11 +81,13 @@ struct Linear : torch::autograd::Function<Linear> {
     context->saved_data["has_bias"] = bias.has_value();
     std::vector<std::int64_t> shape = x.sizes().vec();
     shape.back() = weight.size(0);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return product(rows, factor, bias ? std::make_optional(bias->to(type)) : std::nullopt)
         .view(shape);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto saved = context->get_saved_variables();
     const Tensor &rows = saved[0], &factor = saved[1];
     const Tensor dy = grads[0].reshape({-1, grads[0].size(-1)}).to(rows.scalar_type()).contiguous();

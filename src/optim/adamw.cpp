@@ -1,14 +1,11 @@
 #include "hasten/optim/adamw.h"
 
-#include <ATen/Parallel.h>
 #include <sys/mman.h>
 #include <torch/torch.h>
 
-#include <cmath>
-
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "ops/kernels/kernels.h"
+#include "ops/adamw.h"
 
 namespace hasten {
 namespace {
@@ -33,38 +30,6 @@ at::Tensor untouched_zeros(const at::Tensor& like) {
       like.options().requires_grad(false));
 }
 
-// A stretch of one parameter for one call of the kernel. gradient is null where it is all zeros.
-struct Stretch {
-  float *parameter, *exp_avg, *exp_avg_sq;
-  const float* gradient;
-  std::int64_t count;
-  const ops::AdamW* options;
-};
-
-constexpr std::int64_t kStretch = 1 << 16;
-
-// Rows that no gradient has reached: their moments stay untouched.
-Stretch decay_only(const Stretch& table, std::int64_t at, std::int64_t count) {
-  return {.parameter = table.parameter + at,
-          .exp_avg = nullptr,
-          .exp_avg_sq = nullptr,
-          .gradient = nullptr,
-          .count = count,
-          .options = table.options};
-}
-
-void add_stretches(std::vector<Stretch>& out, Stretch whole) {
-  for (std::int64_t at = 0; at < whole.count; at += kStretch) {
-    Stretch part = whole;
-    part.parameter += at;
-    part.exp_avg += at;
-    part.exp_avg_sq += at;
-    if (part.gradient) part.gradient += at;
-    part.count = std::min(kStretch, whole.count - at);
-    out.push_back(part);
-  }
-}
-
 State& state_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
   auto& slot = optimizer.state()[parameter.unsafeGetTensorImpl()];
   if (!slot) {
@@ -76,80 +41,17 @@ State& state_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter)
   return static_cast<State&>(*slot);
 }
 
-ops::AdamW kernel_options(const Options& options, std::int64_t step, double scale) {
+ops::AdamWStep step_of(const Options& options, double gradient_scale) {
   const auto [beta1, beta2] = options.betas();
   return {.learning_rate = options.lr(),
           .beta1 = beta1,
           .beta2 = beta2,
           .epsilon = options.eps(),
           .weight_decay = options.weight_decay(),
-          .bias_correction1 = 1.0 - std::pow(beta1, static_cast<double>(step)),
-          .bias_correction2 = 1.0 - std::pow(beta2, static_cast<double>(step)),
-          .gradient_scale = static_cast<float>(scale)};
+          .gradient_scale = gradient_scale};
 }
 
 }  // namespace
-
-// Which rows of a table have ever had a gradient, in blocks of some 16 KiB: a block is worked on as
-// a whole.
-struct AdamW::TouchedRows {
-  const void* moments;  // whose rows these are: others came from a checkpoint
-  std::int64_t rows, columns, block;
-  std::vector<char> touched;  // a block each
-
-  TouchedRows(const at::Tensor& parameter, const State& state)
-      : moments(state.exp_avg().const_data_ptr()),
-        rows(parameter.size(0)),
-        columns(parameter.numel() / std::max<std::int64_t>(rows, 1)),
-        block(std::max<std::int64_t>(1, 4096 / columns)) {
-    touched.assign((rows + block - 1) / block, 0);
-    if (state.step() == 0) return;
-    // Moments from a checkpoint or from earlier dense gradients: a block counts if it holds any
-    // number but 0.
-    const float *first = state.exp_avg().const_data_ptr<float>(),
-                *second = state.exp_avg_sq().const_data_ptr<float>();
-    for (std::size_t i = 0; i < touched.size(); ++i) {
-      const std::int64_t begin = static_cast<std::int64_t>(i) * block * columns,
-                         end = std::min(begin + block * columns, rows * columns);
-      for (std::int64_t at = begin; at < end && !touched[i]; ++at)
-        touched[i] = first[at] != 0 || second[at] != 0;
-    }
-  }
-
-  void add(std::vector<Stretch>& out, const Stretch& table, const at::Tensor& gradient) {
-    const at::Tensor indices = gradient.indices().contiguous(),
-                     values = gradient.values().contiguous();
-    const std::int64_t* row = indices.const_data_ptr<std::int64_t>();
-    const float* value = values.const_data_ptr<float>();
-    const std::int64_t used = values.size(0);
-    for (std::int64_t i = 0; i < used; ++i) touched[row[i] / block] = 1;
-    const bool decays = table.options->weight_decay != 0;
-    std::int64_t next = 0;
-    for (std::size_t b = 0; b < touched.size(); ++b) {
-      const std::int64_t begin = static_cast<std::int64_t>(b) * block,
-                         end = std::min(begin + block, rows);
-      if (!touched[b]) {
-        if (decays) out.push_back(decay_only(table, begin * columns, (end - begin) * columns));
-        continue;
-      }
-      std::int64_t at = begin;
-      while (at < end) {
-        const bool has_gradient = next < used && row[next] == at;
-        const std::int64_t stop =
-            has_gradient ? at + 1 : (next < used ? std::min(row[next], end) : end);
-        Stretch part = table;
-        part.parameter += at * columns;
-        part.exp_avg += at * columns;
-        part.exp_avg_sq += at * columns;
-        part.gradient = has_gradient ? value + next * columns : nullptr;
-        part.count = (stop - at) * columns;
-        out.push_back(part);
-        if (has_gradient) ++next;
-        at = stop;
-      }
-    }
-  }
-};
 
 AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, Options defaults)
     : torch::optim::Optimizer(groups, std::make_unique<Options>(defaults)) {
@@ -197,49 +99,39 @@ at::Tensor AdamW::step(LossClosure closure) {
 
 void AdamW::step_cpu(torch::optim::OptimizerParamGroup& group) {
   const auto& options = static_cast<const Options&>(group.options());
-  std::map<std::int64_t, ops::AdamW>
-      by_step;  // parameters that joined later have other bias corrections
-  std::vector<Stretch> work;
-  std::vector<at::Tensor>
-      alive;  // contiguous or coalesced forms of gradients, until the work is done
+  const ops::AdamWStep how = step_of(options, gradient_scale_);
+  std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
+  std::vector<std::int64_t> steps;
   for (const at::Tensor& parameter : group.params()) {
     if (!parameter.grad().defined()) continue;
     TORCH_CHECK(parameter.is_contiguous(), "hasten::AdamW: got a parameter that is not contiguous");
     State& state = state_of(*this, parameter);
-    const bool sparse = parameter.grad().is_sparse();
-    auto& rows = touched_[parameter.unsafeGetTensorImpl()];
-    if (sparse && (!rows || rows->moments != state.exp_avg().const_data_ptr()))
-      rows = std::make_unique<TouchedRows>(parameter, state);
-    if (!sparse && rows) rows.reset();  // a dense gradient reaches every row
     state.step(state.step() + 1);
-    const auto at_step =
-        by_step.try_emplace(state.step(), kernel_options(options, state.step(), gradient_scale_))
-            .first;
-    alive.push_back(sparse ? parameter.grad().coalesce() : parameter.grad().contiguous());
-    const at::Tensor& gradient = alive.back();
-    const Stretch whole{.parameter = parameter.mutable_data_ptr<float>(),
-                        .exp_avg = state.exp_avg().mutable_data_ptr<float>(),
-                        .exp_avg_sq = state.exp_avg_sq().mutable_data_ptr<float>(),
-                        .gradient = sparse ? nullptr : gradient.const_data_ptr<float>(),
-                        .count = parameter.numel(),
-                        .options = &at_step->second};
-    sparse ? rows->add(work, whole, gradient) : add_stretches(work, whole);
+    if (parameter.grad().is_sparse()) {
+      step_rows(parameter, how);
+      continue;
+    }
+    touched_.erase(parameter.unsafeGetTensorImpl());  // a dense gradient reaches every row
+    parameters.push_back(parameter);
+    gradients.push_back(parameter.grad().contiguous());
+    exp_avgs.push_back(state.exp_avg());
+    exp_avg_sqs.push_back(state.exp_avg_sq());
+    steps.push_back(state.step());
   }
-  const auto kernel = ops::kernels().adamw;
-  at::parallel_for(
-      0, static_cast<std::int64_t>(work.size()), 1, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t i = first; i < last; ++i) {
-          const Stretch& part = work[i];
-          if (part.exp_avg == nullptr) {
-            const auto decay =
-                static_cast<float>(1.0 - part.options->learning_rate * part.options->weight_decay);
-            for (std::int64_t at = 0; at < part.count; ++at) part.parameter[at] *= decay;
-            continue;
-          }
-          kernel(part.parameter, part.gradient, part.exp_avg, part.exp_avg_sq, *part.options,
-                 part.count);
-        }
-      });
+  ops::adamw(parameters, gradients, exp_avgs, exp_avg_sqs, steps, how);
+}
+
+void AdamW::step_rows(const at::Tensor& parameter, const ops::AdamWStep& how) {
+  const State& state = state_of(*this, parameter);
+  TouchedRows& touched = touched_[parameter.unsafeGetTensorImpl()];
+  const void* moments = state.exp_avg().const_data_ptr();
+  if (touched.moments != moments) {
+    const bool fresh = state.step() == 1;
+    touched = {moments, ops::touched_blocks(state.exp_avg(), state.exp_avg_sq(), fresh)};
+  }
+  const at::Tensor gradient = parameter.grad().coalesce();
+  ops::adamw_rows(parameter, gradient.indices().contiguous(), gradient.values().contiguous(),
+                  state.exp_avg(), state.exp_avg_sq(), touched.blocks, state.step(), how);
 }
 
 void AdamW::step_elsewhere(torch::optim::OptimizerParamGroup& group) {

@@ -3,9 +3,8 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <limits>
 
-#include "ops/kernels/kernels.h"
+#include "ops/sum_of_squares.h"
 
 namespace hasten {
 namespace {
@@ -19,41 +18,47 @@ bool is_plain(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.is_non_overlapping_and_dense();
 }
 
-double sum_of_squares(const at::Tensor& values) {
-  if (!is_plain(values)) return values.to(at::kDouble).square().sum().item<double>();
-  const float* data = values.const_data_ptr<float>();
-  // Fixed pieces, so that the sum does not depend on the number of threads.
-  constexpr std::int64_t piece = 1 << 16;
-  const std::int64_t count = values.numel(), pieces = (count + piece - 1) / piece;
-  std::vector<double> sums(pieces);
-  at::parallel_for(0, pieces, 4, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t i = first; i < last; ++i)
-      sums[i] = ops::kernels().sum_of_squares(data + i * piece, std::min(piece, count - i * piece));
-  });
+double two_norm(const std::vector<at::Tensor>& gradients) {
+  std::vector<at::Tensor> plain;
+  double squares = 0;
+  for (const at::Tensor& values : gradients) {
+    if (is_plain(values)) {
+      plain.push_back(values);
+    } else {
+      squares += values.to(at::kDouble).square().sum().item<double>();
+    }
+  }
+  return std::sqrt(squares + ops::sum_of_squares(plain));
+}
+
+double largest(const std::vector<at::Tensor>& gradients) {
+  double out = 0;
+  for (const at::Tensor& values : gradients) {
+    const double here = values.abs().max().item<double>();
+    if (!(out >= here)) out = here;  // a NaN stays
+  }
+  return out;
+}
+
+double power_norm(const std::vector<at::Tensor>& gradients, double power) {
   double total = 0;
-  for (const double sum : sums) total += sum;
-  return total;
+  for (const at::Tensor& values : gradients)
+    total += values.to(at::kDouble).abs().pow(power).sum().item<double>();
+  return std::pow(total, 1.0 / power);
 }
 
 }  // namespace
 
 double gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type) {
-  const bool maximum = std::isinf(norm_type);
-  double total = 0;
+  const torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : parameters) {
     if (!parameter.grad().defined()) continue;
     const at::Tensor values = values_of(parameter.grad());
-    if (values.numel() == 0) continue;
-    if (maximum) {
-      const double largest = values.abs().max().item<double>();
-      if (!(total >= largest)) total = largest;  // a NaN stays
-    } else if (norm_type == 2.0) {
-      total += sum_of_squares(values);
-    } else {
-      total += values.to(at::kDouble).abs().pow(norm_type).sum().item<double>();
-    }
+    if (values.numel() != 0) gradients.push_back(values);
   }
-  return maximum ? total : norm_type == 2.0 ? std::sqrt(total) : std::pow(total, 1.0 / norm_type);
+  if (norm_type == 2.0) return two_norm(gradients);
+  return std::isinf(norm_type) ? largest(gradients) : power_norm(gradients, norm_type);
 }
 
 double clip_factor(double norm, double max_norm) {

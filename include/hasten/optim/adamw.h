@@ -27,6 +27,10 @@
 
 namespace hasten {
 
+namespace ops {
+struct AdamWStep;
+}
+
 class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
  public:
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -43,13 +47,19 @@ class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
-  struct TouchedRows;
+  // Which rows of a table have ever had a gradient (ops/adamw.h), and whose moments that is about:
+  // others came from a checkpoint.
+  struct TouchedRows {
+    const void* moments = nullptr;
+    at::Tensor blocks;
+  };
   void step_cpu(torch::optim::OptimizerParamGroup& group);
+  void step_rows(const at::Tensor& parameter, const ops::AdamWStep& how);
   void step_elsewhere(torch::optim::OptimizerParamGroup& group);
 
   double gradient_scale_ = 1.0;
-  std::map<void*, std::unique_ptr<TouchedRows>>
-      touched_;  // by parameter: tables that have had a sparse gradient
+  // By parameter: tables whose gradients have all been sparse.
+  std::map<void*, TouchedRows> touched_;
 };
 
 }  // namespace hasten

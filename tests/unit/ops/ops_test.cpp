@@ -2,6 +2,7 @@
 // backward.
 #include "hasten/ops/ops.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -243,4 +244,33 @@ TEST_CASE("ops: the fused operators in bfloat16 stay within its rounding of the 
   CHECK((y.scalar_type() == at::kBFloat16));
   CHECK(distance(y.to(at::kFloat), at::layer_norm(low.to(at::kFloat) + b + r, {100}, g, be, 1e-5)) <
         0.06);
+}
+
+TEST_CASE(
+    "ops: each is an operator of LibTorch's dispatcher, and does nothing to tensors without data") {
+  for (const char* name :
+       {"bias_gelu", "bias_gelu_backward", "dropout", "dropout_add_norm",
+        "dropout_add_norm_backward", "softmax_dropout", "softmax_dropout_backward", "column_sum",
+        "embedding_sum", "embedding_scatter", "embedding_gather", "adamw", "adamw_rows",
+        "sum_of_squares"}) {
+    CAPTURE(name);
+    const auto op = c10::Dispatcher::singleton().findSchema({std::string("hasten::") + name, ""});
+    REQUIRE(op.has_value());
+    CHECK(op->hasKernelForDispatchKey(c10::DispatchKey::CPU));
+    CHECK(op->hasKernelForDispatchKey(c10::DispatchKey::Meta));
+    CHECK(op->schema().returns().empty());
+  }
+  const Tensor x = at::empty({3, 4}, at::kMeta), y = at::empty({3, 4}, at::kMeta);
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow("hasten::dropout", "")
+      .typed<void(const Tensor&, std::int64_t, double, const Tensor&)>()
+      .call(x, 1, 0.5, y);
+}
+
+TEST_CASE("ops: a change of an input in place between forward and backward is noticed") {
+  const Tensor w = leaf({4, 6}), source = leaf({3, 6});
+  Tensor x = source * 1;
+  const Tensor y = ops::linear(x, w, {});
+  x.add_(1);
+  CHECK_THROWS_AS(y.sum().backward(), c10::Error);
 }

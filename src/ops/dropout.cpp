@@ -1,0 +1,49 @@
+#include "hasten/ops/ops.h"
+#include "ops/cpu.h"
+#include "ops/dropout_state.h"
+
+namespace hasten::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+void dropout_cpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y) {
+  const Dropout decisions = DropoutState{seed, p}.decisions();
+  with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for_rows(x, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
+      kernel.dropout(rows_of<T>(x) + at, decisions, first, rows_of<T>(y) + at, last - first,
+                     x.size(-1));
+    });
+  });
+}
+
+TORCH_LIBRARY_FRAGMENT(hasten, library) {
+  add_operator(library, "dropout(Tensor x, int seed, float p, Tensor(a!) y) -> ()", dropout_cpu);
+}
+
+Tensor dropped(const Tensor& input, const DropoutState& dropout) {
+  const Tensor x = input.contiguous(), y = at::empty_like(x);
+  call<dropout_cpu>("hasten::dropout", x, dropout.seed, dropout.p, y);
+  return y;
+}
+
+struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const DropoutState& dropout) {
+    save(context, dropout);
+    return dropped(x, dropout);
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return {dropped(grads[0], saved_dropout(context)), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, bool training) {
+  if (!is_fused(x) || x.dim() < 1) return at::dropout(x, p, training);
+  const DropoutState state = draw_dropout(p, training);
+  return state.p == 0 ? x : DropoutFunction::apply(x, state);
+}
+
+}  // namespace hasten::ops

@@ -1,0 +1,43 @@
+// How a CPU kernel becomes an operator of LibTorch's dispatcher, `hasten::name`: profilers count it
+// and a run without memory or arithmetic can leave it out.
+//
+// The operators of this namespace write into tensors they are given and allocate nothing, so every
+// byte of a training step comes from LibTorch's own allocating operators, where the ledger sees it;
+// and on the Meta device, where tensors have shapes only, there is nothing for them to do.
+#pragma once
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <string_view>
+#include <utility>
+
+namespace hasten::ops {
+
+// The Meta kernel of an operator without results: its arguments leave the stack.
+inline void nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  torch::jit::drop(*stack, op.schema().arguments().size());
+}
+
+// add_operator(library, "bias_gelu(Tensor x, Tensor bias, Tensor(a!) y) -> ()", kernel)
+template <class Kernel>
+void add_operator(torch::Library& library, std::string_view schema, Kernel* kernel) {
+  const std::string name(schema.substr(0, schema.find('(')));
+  library.def(std::string(schema).c_str(), torch::dispatch(c10::DispatchKey::CPU, kernel));
+  library.impl(name.c_str(),
+               torch::dispatch(c10::DispatchKey::Meta,
+                               torch::CppFunction::makeFromBoxedFunction<&nothing>()));
+}
+
+// Calls the operator below autograd: whoever calls is an autograd function itself, or an optimizer.
+template <auto kernel, class... Args>
+auto call(const char* name, Args&&... args) {
+  using Signature = std::remove_pointer_t<decltype(kernel)>;
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return op.call(std::forward<Args>(args)...);
+}
+
+}  // namespace hasten::ops

@@ -1,0 +1,12 @@
+// The squared 2-norm of many tensors at once, in double and in fixed pieces, so that it does not
+// depend on the number of threads. Operator `hasten::sum_of_squares`.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace hasten::ops {
+
+// Float CPU tensors without gaps or overlaps.
+double sum_of_squares(at::TensorList tensors);
+
+}  // namespace hasten::ops
