@@ -1,5 +1,5 @@
 // plain.cpp with hasten: four lines more (+), two fewer (-); then the schedule and the bar of the
-// documentation's loop.
+// documentation's loop, for which hasten's loader, unlike torch::data's, tells its length.
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>  // +
@@ -13,18 +13,18 @@ int main() {
   Net net;
   // -   net->to(device);
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-3));
-  auto batches = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
-      spirals(4096).map(torch::data::transforms::Stack<>()), torch::data::DataLoaderOptions(32));
+  auto batches = hasten::make_loader(spirals(4096).map(torch::data::transforms::Stack<>()),
+                                     {.batch_size = 32});
   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);  // +
 
   // Made after prepare, on what prepare gave, as in the documentation. It counts optimizer steps.
-  const int num_epochs = 5, num_training_steps = num_epochs * (4096 / 32);
+  const std::int64_t num_epochs = 5, num_training_steps = num_epochs * train_loader.size();
   auto lr_scheduler =
       hasten::get_scheduler("linear", optimizer, /*num_warmup_steps=*/0, num_training_steps);
   hasten::ProgressBar progress_bar(num_training_steps);
 
   double last = 0;
-  for (int epoch = 0; epoch < num_epochs; ++epoch) {
+  for (std::int64_t epoch = 0; epoch < num_epochs; ++epoch) {
     for (auto& batch : train_loader) {
       optimizer.zero_grad();
       auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);

@@ -27,93 +27,14 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
-#include <optional>
-#include <span>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "hasten/data/batch.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/dataset.h"
-#include "hasten/data/sampler.h"
+#include "hasten/data/loader_core.h"
+#include "hasten/data/loader_source.h"
 
 namespace hasten {
-
-struct LoaderOptions {
-  std::int64_t batch_size = 8;       // rows
-  bool shuffle = false;              // a new order each epoch; not for streams
-  bool drop_last = false;            // leave out a last batch that is not full
-  std::int64_t num_workers = 0;      // threads; 0: the calling thread makes each batch in its turn
-  std::int64_t prefetch_factor = 2;  // batches made ahead a worker
-  // Batches in page-locked memory. Does nothing without CUDA, and for types of batches that
-  // visit_tensors (hasten/data/batch.h) does not know.
-  bool pin_memory = false;
-  std::uint64_t seed = 42;   // of the order, and of BatchContext and RowContext
-  OrderFunction order = {};  // the rows of each epoch, instead of shuffle
-};
-
-// Where the next pass starts. Saved with a checkpoint; with the same dataset and batch_size the
-// rows that follow are the same.
-struct LoaderState {
-  std::uint64_t seed = 0;
-  std::int64_t epoch = 0;
-  std::int64_t batch = 0;
-  bool operator==(const LoaderState&) const = default;
-};
-
-namespace detail {
-
-using AnyBatch = std::shared_ptr<void>;
-
-// Makes batches whose type only the Loader<Batch> around it knows.
-class BatchSource {
- public:
-  virtual ~BatchSource() = default;
-  // Rows of an epoch; nothing for a stream that does not know.
-  virtual std::optional<std::int64_t> rows() const = 0;
-  virtual bool is_stream() const = 0;
-  // Of a map dataset; from several threads at once.
-  virtual AnyBatch make(std::span<const std::int64_t> indices, const BatchContext& context) = 0;
-  // Of a stream: the next rows, null at the end.
-  virtual AnyBatch next(const LoaderOptions& options, const BatchContext& context) = 0;
-  virtual void rewind(std::int64_t epoch) = 0;
-  virtual void skip(std::int64_t rows) = 0;
-};
-
-// Everything about a loader that does not depend on the type of its batches.
-class LoaderCore {
- public:
-  LoaderCore(std::unique_ptr<BatchSource> source, LoaderOptions options);
-  ~LoaderCore();
-
-  std::int64_t start_pass();  // the pass's number
-  void end_pass(std::int64_t pass);
-  void advance(std::int64_t pass);
-  void* current(std::int64_t pass) const;
-  bool done(std::int64_t pass) const;
-
-  bool is_last() const;
-  std::int64_t epoch() const;
-  std::int64_t batch() const;
-  std::optional<std::int64_t> batches() const;
-  std::optional<std::int64_t> rows() const;
-  const LoaderOptions& options() const;
-  LoaderState state() const;
-  void load_state(const LoaderState& state);
-  void set_epoch(std::int64_t epoch);
-  void seek(std::int64_t batch);
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
-
-[[noreturn]] void throw_unknown_size(const char* call);
-// Page-locked, if there is CUDA and the tensor is in ordinary memory.
-at::Tensor pinned(const at::Tensor& tensor);
-
-}  // namespace detail
 
 template <class Batch>
 class Loader {
@@ -200,14 +121,9 @@ class Loader {
   std::shared_ptr<detail::LoaderCore> core_;
 };
 
-}  // namespace hasten
-
-#include "hasten/data/loader_source.h"
-
-namespace hasten {
-
 // A loader of the dataset's rows put together by the collator. The dataset is moved or copied in;
-// pass a std::shared_ptr to it to share it. Without a collator, datasets that make whole batches
+// pass a std::shared_ptr to it to share it. torch::data's map datasets are taken as they are
+// (hasten/data/torch_dataset.h). Without a collator, datasets that make whole batches
 // make them, and rows that are tensors or TensorDicts are stacked.
 template <class D, class Collator = DefaultCollator>
 auto make_loader(D dataset, LoaderOptions options = {}, Collator collator = {}) {

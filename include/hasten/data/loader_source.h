@@ -1,33 +1,42 @@
 // File: hasten/data/loader_source.h
-// The typed inside of a loader: a dataset and a collator as a detail::BatchSource. Included by
+// The typed inside of a loader: a dataset and a collator as a detail::BatchSource. Part of
 // hasten/data/loader.h.
 #pragma once
 
 #include <concepts>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
-#include "hasten/data/loader.h"
+#include "hasten/data/batch.h"
+#include "hasten/data/collator.h"
+#include "hasten/data/dataset.h"
+#include "hasten/data/loader_core.h"
+#include "hasten/data/torch_dataset.h"
 
 namespace hasten::detail {
 
+// The dataset a loader shares: given by value, by shared_ptr, or torch::data's behind an adapter.
 template <class D>
-struct DatasetOfImpl {
-  using type = D;
-};
-template <class D>
-struct DatasetOfImpl<std::shared_ptr<D>> {
-  using type = D;
-};
-template <class D>
-using DatasetOf = typename DatasetOfImpl<D>::type;
-
-template <class D>
-std::shared_ptr<D> shared_dataset(D dataset) {
-  return std::make_shared<D>(std::move(dataset));
+auto shared_dataset(D dataset) {
+  if constexpr (TorchMapDataset<D>) {
+    return std::make_shared<TorchDataset<D>>(std::make_shared<D>(std::move(dataset)));
+  } else {
+    return std::make_shared<D>(std::move(dataset));
+  }
 }
 template <class D>
-std::shared_ptr<D> shared_dataset(std::shared_ptr<D> dataset) {
-  return dataset;
+auto shared_dataset(std::shared_ptr<D> dataset) {
+  if constexpr (TorchMapDataset<D>) {
+    return std::make_shared<TorchDataset<D>>(std::move(dataset));
+  } else {
+    return dataset;
+  }
 }
+template <class D>
+using DatasetOf = typename decltype(shared_dataset(std::declval<D>()))::element_type;
 
 template <class Collator, class Row>
 concept Collates = requires(const Collator& collator, std::span<const Row> rows) {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <torch/data.h>
 
 #include <atomic>
 #include <random>
@@ -341,4 +342,49 @@ TEST_CASE("loader: pinning is harmless where there is no CUDA, for any type of b
   auto tensors =
       make_loader(ColumnDataset({{"a", at::arange(4)}}), {.batch_size = 2, .pin_memory = true});
   for (TensorDict& batch : tensors) CHECK(batch.at("a").is_pinned() == at::hasCUDA());
+}
+
+namespace {
+
+// A dataset as torch::data has them.
+struct Counted : torch::data::datasets::Dataset<Counted> {
+  explicit Counted(std::size_t count) : count(count) {}
+  torch::data::Example<> get(std::size_t index) override {
+    return {at::full({2}, static_cast<double>(index)), at::full({}, static_cast<double>(index))};
+  }
+  std::optional<std::size_t> size() const override { return count; }
+  std::size_t count;
+};
+
+struct Unsized : torch::data::datasets::Dataset<Unsized> {
+  torch::data::Example<> get(std::size_t) override { return {}; }
+  std::optional<std::size_t> size() const override { return std::nullopt; }
+};
+
+}  // namespace
+
+TEST_CASE("loader: torch::data's map datasets are taken as they are, with a length and a place") {
+  auto stacked = make_loader(Counted(10).map(torch::data::transforms::Stack<>()),
+                             {.batch_size = 4, .num_workers = 2});
+  CHECK(stacked.size() == 3);
+  CHECK(stacked.dataset_size() == 10);
+  std::vector<double> seen;
+  for (const auto& batch : stacked) {
+    CHECK(batch.data.size(0) == batch.target.size(0));
+    CHECK(batch.data.size(1) == 2);
+    for (std::int64_t i = 0; i < batch.target.size(0); ++i)
+      seen.push_back(batch.target[i].item<double>());
+  }
+  CHECK(seen == std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+
+  auto plain = make_loader(std::make_shared<Counted>(5), {.batch_size = 2});
+  plain.seek(2);
+  int batches = 0;
+  for (const std::vector<torch::data::Example<>>& batch : plain) {
+    CHECK(batch.size() == 1);
+    CHECK(batch[0].target.item<double>() == 4);
+    ++batches;
+  }
+  CHECK(batches == 1);
+  CHECK(code_of([] { make_loader(Unsized(), {}); }) == "data.unknown-size");
 }
