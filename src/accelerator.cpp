@@ -46,6 +46,22 @@ void Accelerator::on_main_process(const std::function<void()>& f) const {
   if (is_main_process()) f();
 }
 
+void Accelerator::on_local_main_process(const std::function<void()>& f) const {
+  if (is_local_main_process()) f();
+}
+
+void Accelerator::on_last_process(const std::function<void()>& f) const {
+  if (is_last_process()) f();
+}
+
+void Accelerator::on_process(std::int64_t process_index, const std::function<void()>& f) const {
+  if (process().process_index == process_index) f();
+}
+
+Logger Accelerator::get_logger(const std::string& name, LogLevel level) const {
+  return Logger(name, level, process(), group_);
+}
+
 void Accelerator::print(const std::string& line) const {
   if (is_local_main_process()) std::cout << line << std::endl;
 }

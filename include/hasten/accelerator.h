@@ -27,6 +27,7 @@
 #include "hasten/optim/gradients.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/process/group.h"
+#include "hasten/process/logger.h"
 
 namespace hasten {
 
@@ -114,8 +115,16 @@ class Accelerator {
   bool is_main_process() const { return process().is_main_process(); }
   bool is_local_main_process() const { return process().is_local_main_process(); }
   bool is_last_process() const { return process().is_last_process(); }
-  // Runs f on the main process only.
+  // Runs f on that process only: of the job, of each machine, the last, or the one with that index.
   void on_main_process(const std::function<void()>& f) const;
+  void on_local_main_process(const std::function<void()>& f) const;
+  void on_last_process(const std::function<void()>& f) const;
+  void on_process(std::int64_t process_index, const std::function<void()>& f) const;
+  // The main process (of each machine) goes through the block before the others.
+  MainProcessFirst main_process_first() const { return {process(), group_}; }
+  MainProcessFirst local_main_process_first() const { return {process(), group_, true}; }
+  // Lines with a level; see hasten/process/logger.h.
+  Logger get_logger(const std::string& name, LogLevel level = LogLevel::passive) const;
   // A line on standard output, from each machine's main process.
   void print(const std::string& line) const;
 

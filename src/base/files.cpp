@@ -94,12 +94,6 @@ void sync_path(const fs::path& path, int flags) {
 
 void sync_directory(const fs::path& path) { sync_path(path, O_RDONLY | O_DIRECTORY); }
 
-void make_directories(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) fail("io.mkdir", "cannot make the folder", path, error.value());
-}
-
 void remove_all_quietly(const fs::path& path) noexcept {
   std::error_code ignored;
   fs::remove_all(path, ignored);
@@ -254,6 +248,12 @@ bool is_partial(const fs::path& path) {
   if (at == std::string::npos) return false;
   const std::vector<std::string> numbers = split(name.substr(at + 5), '-');
   return numbers.size() == 2 && all_digits(numbers[0]) && all_digits(numbers[1]);
+}
+
+void make_directories(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail("io.mkdir", "cannot make the folder", path, error.value());
 }
 
 void check_writable_directory(const fs::path& path) {

@@ -57,7 +57,7 @@ at::Tensor checked(const TensorDict& tensors, const std::string& name, const at:
                      .got = "another shape or type than the parameter's",
                      .hint = "resume with the model the checkpoint was made with"});
   }
-  return tensor.clone();
+  return tensor.to(parameter.device(), /*non_blocking=*/false, /*copy=*/true);
 }
 
 void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames& parameters,

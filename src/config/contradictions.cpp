@@ -114,10 +114,6 @@ void check_loading(const A& a) {
     contradiction("dataloader_prefetch_factor needs workers: dataloader_num_workers is 0",
                   "--dataloader_num_workers 1");
   }
-  if (a.dataloader_persistent_workers) {
-    contradiction("dataloader_persistent_workers needs workers: dataloader_num_workers is 0",
-                  "--dataloader_num_workers 1");
-  }
 }
 
 void check_output(const A& a) {

@@ -30,6 +30,8 @@ void not_yet(D& d) {
   d.not_yet<Flag>("enable_jit_checkpoint", "save_steps bounds what a killed run loses");
   d.not_yet<Flag>("restore_callback_states_from_checkpoint", "callbacks start anew");
   d.not_yet<Flag>("group_by_length", "train_sampling_strategy is random or sequential");
+  d.not_yet<AnyText>("length_column_name", "rows are not sampled by length in this release",
+                     {"length"});
   d.not_yet<AnyText>("accelerator_config", "leave it out");
   d.not_yet<AnyText>("parallelism_config", "a run is one process in this release");
   d.not_yet<AnyText>("fsdp", "a run is one process in this release");
@@ -62,6 +64,10 @@ void of_python(D& d) {
   d.no_meaning<Flag>("eval_use_gather_object", "predictions are tensors, not Python objects");
   d.no_meaning<AnyText>("dataloader_multiprocessing_context",
                         "it tells how Python starts its worker processes");
+  d.no_meaning<Flag>("dataloader_persistent_workers",
+                     "workers are threads, started anew each epoch within microseconds");
+  d.no_meaning<Flag>("remove_unused_columns", "models take what they know from a batch, by name",
+                     true);
   d.no_meaning<Flag>("dataloader_in_order", "batches always come in order", true);
   d.no_meaning<Flag>("save_safetensors", "weights are always saved as safetensors", true);
 }

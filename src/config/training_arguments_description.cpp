@@ -116,7 +116,7 @@ void logging(D& d) {
     "Count the input tokens in the logs.")
       .spelling("true", "all")
       .spelling("false", "no");
-  d("log_level", &A::log_level, "How much to tell on standard error; passive = warning.")
+  d("log_level", &A::log_level, "How much to tell on standard error; passive = info.")
       .spelling("detail", "debug");
   d("disable_tqdm", &A::disable_tqdm,
     "No progress bar; unset = a bar where standard error is a terminal.");
@@ -171,8 +171,6 @@ void data(D& d) {
   d.group("Data loading");
   d("train_sampling_strategy", &A::train_sampling_strategy, "Order of the training rows.")
       .later({"group_by_length", "batch_rebalance"});
-  d("length_column_name", &A::length_column_name,
-    "Column with the rows' lengths, for sampling by length.");
   d("dataloader_drop_last", &A::dataloader_drop_last,
     "Leave out the last batch where it is not full.");
   d("dataloader_num_workers", &A::dataloader_num_workers,
@@ -183,11 +181,7 @@ void data(D& d) {
   d("dataloader_prefetch_factor", &A::dataloader_prefetch_factor,
     "Batches that each worker holds ready.")
       .at_least(1);
-  d("dataloader_persistent_workers", &A::dataloader_persistent_workers,
-    "Keep the workers from epoch to epoch.");
-  d("remove_unused_columns", &A::remove_unused_columns,
-    "Drop columns that the model does not take.");
-  d("label_names", &A::label_names, "Columns that are labels; unset = what the model calls them.");
+  d("label_names", &A::label_names, "Column of the labels; unset = labels.");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "hasten/device/memory.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/resource.h>
@@ -66,6 +67,10 @@ void print_gpu_utilization(std::ostream& out, int index) {
 }
 
 void print_gpu_utilization() { print_gpu_utilization(std::cout); }
+
+void empty_device_cache() {
+  if (at::hasCUDA()) at::accelerator::emptyCache();
+}
 
 void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, INT_MAX);

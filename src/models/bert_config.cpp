@@ -1,6 +1,7 @@
 #include "hasten/models/bert_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "hasten/base/error.h"
@@ -228,6 +229,11 @@ void BertConfig::check(const std::string& where) const {
   };
   rate("hidden_dropout_prob", hidden_dropout_prob);
   rate("attention_probs_dropout_prob", attention_probs_dropout_prob);
+  const auto not_negative = [&](const char* key, double value) {
+    if (!(value >= 0 && std::isfinite(value))) refuse(where, key, str(value), "0 or more");
+  };
+  not_negative("initializer_range", initializer_range);
+  not_negative("layer_norm_eps", layer_norm_eps);
   if (classifier_dropout) rate("classifier_dropout", *classifier_dropout);
   if (pad_token_id >= vocab_size)
     refuse(where, "pad_token_id", std::to_string(pad_token_id),

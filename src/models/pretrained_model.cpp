@@ -98,10 +98,7 @@ TensorDict PreTrainedModel::state_dict() const {
 
 void PreTrainedModel::save_pretrained(const std::filesystem::path& folder,
                                       std::int64_t max_shard_size) const {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw IoError("io.create-directory", {.what = folder.string(), .got = error.message()});
+  make_directories(folder);
   write_file_atomically(folder / "config.json", config_json());
   save_weights(folder, state_dict(), {.max_shard_size = max_shard_size});
 }
@@ -142,7 +139,15 @@ void apply(const ModelOptions& options, BertConfig& config) {
 BertConfig read_config(const std::string& what) {
   if (const auto built_in = BertConfig::by_name(what)) return *built_in;
   const std::filesystem::path path = what;
-  if (std::filesystem::is_directory(path)) return BertConfig::from_file(path / "config.json");
+  if (std::filesystem::is_directory(path)) {
+    if (!std::filesystem::exists(path / "config.json")) {
+      throw IoError("models.not-found", {.what = "model " + what,
+                                         .got = "a folder without config.json",
+                                         .expected = "config.json and model.safetensors in it",
+                                         .hint = "name the folder that holds both"});
+    }
+    return BertConfig::from_file(path / "config.json");
+  }
   if (std::filesystem::is_regular_file(path)) return BertConfig::from_file(path);
   throw IoError("models.not-found", {.what = "model " + what,
                                      .got = "no such file or folder",

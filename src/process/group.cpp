@@ -27,4 +27,15 @@ at::Tensor Group::pad_across_processes(const at::Tensor& tensor, std::int64_t, d
   return tensor;
 }
 
+MainProcessFirst::MainProcessFirst(const ProcessState& process, const Group& group,
+                                   bool of_each_machine)
+    : group_(group),
+      goes_first_(of_each_machine ? process.is_local_main_process() : process.is_main_process()) {
+  if (!goes_first_) group_.barrier();
+}
+
+MainProcessFirst::~MainProcessFirst() {
+  if (goes_first_) group_.barrier();
+}
+
 }  // namespace hasten

@@ -207,11 +207,7 @@ BertTokenizer BertTokenizer::from_json(const std::filesystem::path& file) {
 }
 
 void BertTokenizer::save_pretrained(const std::filesystem::path& folder) const {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw IoError("tokenizers.cannot-write",
-                  {.what = "cannot make the folder " + folder.string(), .got = error.message()});
+  make_directories(folder);
   write_file_atomically(folder / "tokenizer.json", tokenizer_json(*state_));
   write_file_atomically(folder / "tokenizer_config.json", config_json(*state_));
   write_file_atomically(folder / "special_tokens_map.json", special_tokens(*state_).dump(2) + "\n");

@@ -11,13 +11,6 @@
 namespace hasten {
 namespace {
 
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw IoError("io.create-directory", {.what = folder.string(), .got = error.message()});
-}
-
 // As the peer prints them: runtimes as h:mm:ss, memory in MB, FLOP in GF.
 std::string shown(const std::string& key, double value) {
   if (ends_with(key, "_runtime")) return human_duration(value, true);
@@ -30,7 +23,7 @@ std::string shown(const std::string& key, double value) {
 }  // namespace
 
 void Trainer::save_state() {
-  make_folder(impl_->args.output_dir);
+  make_directories(impl_->args.output_dir);
   write_file_atomically(std::filesystem::path(impl_->args.output_dir) / "trainer_state.json",
                         impl_->state.to_json());
 }
@@ -38,7 +31,7 @@ void Trainer::save_state() {
 void Trainer::save_metrics(const std::string& split, const Metrics& metrics) {
   const std::filesystem::path folder = impl_->args.output_dir,
                               all_file = folder / "all_results.json";
-  make_folder(folder);
+  make_directories(folder);
   write_file_atomically(folder / (split + "_results.json"), metrics_json(metrics));
   Metrics all;
   if (std::filesystem::exists(all_file)) {

@@ -15,15 +15,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-at::Tensor labels_of(const TensorDict& batch) {
-  const auto found = batch.find("labels");
-  return found == batch.end() ? at::Tensor() : found->second;
-}
-
 AcceleratorOptions accelerator_options(const TrainingArguments& args) {
   return {.mixed_precision = args.bf16 ? Precision::bf16 : Precision::no,
           .gradient_accumulation_steps = args.gradient_accumulation_steps,
           .cpu = args.use_cpu};
+}
+
+// The Trainer's own lines are few: they are told unless the level says otherwise.
+LogLevel level_of(const TrainingArguments& args) {
+  return args.log_level == LogLevel::passive ? LogLevel::info : args.log_level;
 }
 
 double rounded(double value, int decimals) {
@@ -32,13 +32,6 @@ double rounded(double value, int decimals) {
 }
 
 }  // namespace
-
-double count_items(const TensorDict& batch) {
-  const at::Tensor labels = labels_of(batch);
-  if (!labels.defined()) return static_cast<double>(take(batch, "input_ids").size(0));
-  if (labels.is_floating_point()) return static_cast<double>(labels.size(0));
-  return static_cast<double>(labels.ne(-100).sum().item<std::int64_t>());
-}
 
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps) {
   Metrics out = {{prefix + "_runtime", rounded(seconds, 4)}};
@@ -73,15 +66,23 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
     : model(std::move(module)),
       args(resolved(std::move(arguments))),
       parts(std::move(given)),
-      accelerator(accelerator_options(args)) {
+      accelerator(accelerator_options(args)),
+      logger("hasten", level_of(args), accelerator.process(), accelerator.group(), parts.log_sink) {
   if (!model) throw UsageError("trainer.no-model", {.what = "Trainer without a model"});
+  if (args.label_names.size() > 1) {
+    throw UsageError("trainer.label-names",
+                     {.what = "label_names",
+                      .got = join(args.label_names, ", "),
+                      .expected = "one name",
+                      .hint = "several label columns are not supported yet"});
+  }
   if (args.eval_strategy != IntervalStrategy::no && !parts.eval_dataset) {
-    notice(str("eval_strategy is ", name_of(args.eval_strategy),
-               " but there is no evaluation data: training goes on without evaluations"));
+    logger.warning(str("eval_strategy is ", name_of(args.eval_strategy),
+                       " but there is no evaluation data: training goes on without evaluations"));
     args.eval_strategy = IntervalStrategy::no;
   }
   if (args.bf16 && !bf16_is_fast(accelerator.device())) {
-    notice(
+    logger.warning(
         "bf16 on a CPU without AVX512-BF16 or AMX: expect steps some 20 times slower than without "
         "--bf16");
   }
@@ -89,10 +90,7 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
   if (args.full_determinism)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   set_seed(args.seed);
-}
-
-void Trainer::Impl::notice(const std::string& line) const {
-  parts.notice ? parts.notice(line) : void(std::cerr << "hasten: " << line << '\n');
+  model->to(accelerator.device());  // also for an evaluation that no training went before
 }
 
 LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
@@ -102,6 +100,18 @@ LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
           .prefetch_factor = args.dataloader_prefetch_factor.value_or(2),
           .pin_memory = args.dataloader_pin_memory,
           .seed = static_cast<std::uint64_t>(args.data_seed.value_or(args.seed))};
+}
+
+at::Tensor Trainer::Impl::labels_of(const TensorDict& batch) const {
+  const auto found = batch.find(args.label_names.empty() ? "labels" : args.label_names.front());
+  return found == batch.end() ? at::Tensor() : found->second;
+}
+
+double Trainer::Impl::count_items(const TensorDict& batch) const {
+  const at::Tensor labels = labels_of(batch);
+  if (!labels.defined()) return static_cast<double>(take(batch, "input_ids").size(0));
+  if (labels.is_floating_point()) return static_cast<double>(labels.size(0));
+  return static_cast<double>(labels.ne(-100).sum().item<std::int64_t>());
 }
 
 at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batch) const {

@@ -19,13 +19,16 @@ struct Trainer::Impl {
   std::optional<double> evaluation_loop(
       const TrainerDataset& dataset,
       const std::function<void(const ModelOutput&, const at::Tensor&)>& each);
+  // The column of label_names; undefined where the batch has none.
+  at::Tensor labels_of(const TensorDict& batch) const;
+  // What a loss is a mean over: labels that are not -100, or rows.
+  double count_items(const TensorDict& batch) const;
   // The model's loss, or label smoothing in its place.
   at::Tensor loss_of(const ModelOutput& out, const TensorDict& batch) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
 
   void log(Metrics logs);
   void save_model(const std::filesystem::path& folder) const;
-  void notice(const std::string& line) const;
 
   TrainerEvent event() { return {.args = args, .state = state, .model = *model}; }
   template <class... Parameters, class... Arguments>
@@ -39,12 +42,11 @@ struct Trainer::Impl {
   TrainingArguments args;
   TrainerParts parts;
   Accelerator accelerator;
+  Logger logger;
   TrainerState state;
   TrainerControl control;
 };
 
-// What a loss is a mean over: labels that are not -100.
-double count_items(const TensorDict& batch);
 // Runtime and rates, rounded as the peer does: 4 and 3 decimals.
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps);
 // Throws again what LibTorch says of memory that ran out, with what to try.

@@ -230,7 +230,7 @@ class Trainer::Run {
             ? LoaderState{.seed = position.loader.seed, .epoch = epochs_done, .batch = 0}
             : position.loader);
     if (!before.best_model_checkpoint.empty() && !fs::is_directory(before.best_model_checkpoint)) {
-      t_.notice("the best checkpoint so far is gone: " + before.best_model_checkpoint);
+      t_.logger.warning("the best checkpoint so far is gone: " + before.best_model_checkpoint);
       before.best_model_checkpoint.clear();
     }
     for (const auto& callback : t_.parts.callbacks) {
@@ -238,7 +238,7 @@ class Trainer::Run {
       if (found != before.callbacks.end()) callback->restore(found->second);
     }
     t_.state = std::move(before);
-    t_.notice(str("resuming from ", folder.string(), " at step ", t_.state.global_step));
+    t_.logger.info(str("resuming from ", folder.string(), " at step ", t_.state.global_step));
   }
 
   // From where the loader stands to the end of its epoch.
@@ -266,7 +266,7 @@ class Trainer::Run {
     within_memory(str("training step ", t_.state.global_step + 1), [&] {
       const auto guard = t_.accelerator.accumulate(model);
       if (window_batches_++ == 0) t_.tell(&TrainerCallback::on_step_begin);
-      const double items = count_items(batch);
+      const double items = t_.count_items(batch);
       const ModelOutput out = model(batch);
       const at::Tensor loss = t_.loss_of(out, batch);
       if (!loss.defined()) {
@@ -302,6 +302,8 @@ class Trainer::Run {
     scheduler_->step();
     optimizer_->zero_grad();
     ++t_.state.global_step;
+    if (args_.torch_empty_cache_steps && t_.state.global_step % *args_.torch_empty_cache_steps == 0)
+      empty_device_cache();
     t_.state.epoch = epochs_seen();
     count_loss(loss);
     t_.tell(&TrainerCallback::on_step_end, loss);
@@ -342,8 +344,8 @@ class Trainer::Run {
       return;
     }
     ++nonfinite_;
-    t_.notice(str("the loss of step ", t_.state.global_step, " is ",
-                  std::isnan(loss) ? "NaN" : "infinite"));
+    t_.logger.warning(str("the loss of step ", t_.state.global_step, " is ",
+                          std::isnan(loss) ? "NaN" : "infinite"));
     if (args_.stop_on_nonfinite_loss) {
       throw DivergedError(
           "trainer.nonfinite-loss",
@@ -480,8 +482,8 @@ class Trainer::Run {
     if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) {
       t_.model->load_weights(load_weights(state.best_model_checkpoint),
                              state.best_model_checkpoint);
-      t_.notice(str("loaded the best model: ", state.best_model_checkpoint, " (",
-                    args_.metric_for_best_model, " ", *state.best_metric, ")"));
+      t_.logger.info(str("loaded the best model: ", state.best_model_checkpoint, " (",
+                         args_.metric_for_best_model, " ", *state.best_metric, ")"));
     }
     t_.tell(&TrainerCallback::on_train_end);
     return {.global_step = state.global_step, .training_loss = loss, .metrics = metrics};

@@ -88,6 +88,9 @@ class StagedDirectory {
 // whichever process.
 bool is_partial(const std::filesystem::path& path);
 
+// The folder and those above it, where they are missing. "io.mkdir".
+void make_directories(const std::filesystem::path& path);
+
 // Makes sure that files can be made in the folder `path`, creating it where it is missing, by
 // making one and removing it again. "io.not-a-directory" or "io.not-writable" otherwise.
 void check_writable_directory(const std::filesystem::path& path);

@@ -18,6 +18,8 @@
 #include <optional>
 #include <string_view>
 
+#include "hasten/base/log.h"
+
 namespace hasten {
 
 template <class Enum>
@@ -36,5 +38,11 @@ constexpr std::optional<Enum> from_name(std::string_view name) {
   }
   return std::nullopt;
 }
+
+template <>
+struct Names<LogLevel> {
+  static constexpr std::string_view text[] = {"passive", "debug", "info",
+                                              "warning", "error", "critical"};
+};
 
 }  // namespace hasten

@@ -31,7 +31,6 @@ enum class SaveStrategy { no, steps, epoch, best };
 enum class OptimizerName { adamw_torch, adamw_torch_fused, sgd };
 enum class SamplingStrategy { random, sequential };
 enum class CountTokens { no, non_padding, all };
-enum class LogLevel { passive, debug, info, warning, error, critical };
 enum class SchedulerType {
   linear,
   cosine,
@@ -123,14 +122,11 @@ struct TrainingArguments {
 
   // Data
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
-  std::string length_column_name = "length";
   bool dataloader_drop_last = false;
   std::int64_t dataloader_num_workers = 0;  // background workers; 0 = load in the training thread
   bool dataloader_pin_memory = true;
   std::optional<std::int64_t> dataloader_prefetch_factor;  // batches a worker
-  bool dataloader_persistent_workers = false;
-  bool remove_unused_columns = true;
-  std::vector<std::string> label_names;  // unset = what the model calls its labels
+  std::vector<std::string> label_names;                    // one column; unset = labels
 };
 
 // The arguments with all that follows from others filled in: do_eval, eval_steps,
@@ -176,11 +172,6 @@ struct Names<SamplingStrategy> {
 template <>
 struct Names<CountTokens> {
   static constexpr std::string_view text[] = {"no", "non_padding", "all"};
-};
-template <>
-struct Names<LogLevel> {
-  static constexpr std::string_view text[] = {"passive", "debug", "info",
-                                              "warning", "error", "critical"};
 };
 template <>
 struct Names<SchedulerType> {

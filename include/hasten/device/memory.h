@@ -29,9 +29,12 @@ std::optional<std::int64_t> gpu_memory_used(int index = 0);
 void print_gpu_utilization(std::ostream& out, int index = 0);
 void print_gpu_utilization();  // on standard output
 
-// The allocator keeps freed memory for the next step instead of giving it back to the system and
-// fetching new pages: a training step frees and allocates the same large blocks over and over. For
-// programs; call it once, at the start.
+// Gives the GPU's cached but unused blocks back to its driver; nothing without a GPU.
+void empty_device_cache();
+
+// The host's allocator keeps freed memory for the next step instead of giving it back to the system
+// and fetching new pages: a training step frees and allocates the same large blocks over and over.
+// For programs; call it once, at the start.
 void keep_freed_memory();
 
 }  // namespace hasten

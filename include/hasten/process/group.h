@@ -61,4 +61,20 @@ class Group {
   Group() = default;
 };
 
+// The main process (of the job, or of each machine) goes through a block before the others:
+// downloads and caches are then made once and found by the rest.
+//
+//   { const MainProcessFirst turn(process, group); prepare_cache(); }
+class [[nodiscard]] MainProcessFirst {
+ public:
+  MainProcessFirst(const ProcessState& process, const Group& group, bool of_each_machine = false);
+  MainProcessFirst(const MainProcessFirst&) = delete;
+  MainProcessFirst& operator=(const MainProcessFirst&) = delete;
+  ~MainProcessFirst();
+
+ private:
+  Group group_;
+  bool goes_first_;
+};
+
 }  // namespace hasten

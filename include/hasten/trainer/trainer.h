@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/log.h"
 #include "hasten/config/training_arguments.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/trainer/callback.h"
@@ -41,8 +42,9 @@ struct TrainerParts {
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   // Copied beside each saved model: a tokenizer's files.
   std::vector<std::filesystem::path> extra_files = {};
-  // Where notices go; nothing: standard error.
-  std::function<void(const std::string&)> notice = {};
+  // Where the Trainer's own lines go (resumed from, a loss that is not finite); nothing: standard
+  // error.
+  LogSink log_sink = {};
 };
 
 struct TrainOutput {

@@ -336,3 +336,21 @@ TEST_CASE(
   accelerator.free_memory(model);
   CHECK(watch.expired());
 }
+
+TEST_CASE("accelerator: the main process's helpers run on a process that is alone") {
+  const Accelerator accelerator({.cpu = true});
+  int ran = 0;
+  const auto count = [&] { ++ran; };
+  accelerator.on_main_process(count);
+  accelerator.on_local_main_process(count);
+  accelerator.on_last_process(count);
+  accelerator.on_process(0, count);
+  CHECK(ran == 4);
+  accelerator.on_process(1, count);
+  CHECK(ran == 4);
+  {
+    const auto turn = accelerator.main_process_first();
+    const auto local = accelerator.local_main_process_first();
+  }
+  CHECK(accelerator.get_logger("train", LogLevel::error).level() == LogLevel::error);
+}

@@ -114,7 +114,7 @@ TEST_CASE(
       torch::manual_seed(99);  // what the generator did in between must not matter
       Trainer trainer(
           resumed, args,
-          {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
+          {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
       trainer.train();
       check_equal(*resumed, *straight);
       CHECK(losses(trainer) == losses(reference));
@@ -135,14 +135,14 @@ TEST_CASE(
   args.resume_from_checkpoint = "true";
   args.max_steps = 12;
   Trainer resumed(new_model(), args,
-                  {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
+                  {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
   CHECK(resumed.train().global_step == 12);
   for (const char* file : {"optimizer.safetensors", "random_state.safetensors",
                            "training_position.json", "model.safetensors"}) {
     CAPTURE(file);
     fs::remove(folder.path / "checkpoint-12" / file);
     Trainer again(new_model(), args,
-                  {.train_dataset = TrainerDataset(rows(22)), .notice = [](const std::string&) {}});
+                  {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
     CHECK_THROWS_AS(again.train(), Error);
     fs::copy_file(folder.path / "checkpoint-10" / file, folder.path / "checkpoint-12" / file);
   }
@@ -212,7 +212,7 @@ TEST_CASE("trainer: the best model is kept and loaded at the end") {
                   {.train_dataset = TrainerDataset(rows(32)),
                    .eval_dataset = TrainerDataset(rows(16)),
                    .compute_metrics = std::make_shared<Accuracy>(),
-                   .notice = [](const std::string&) {}});
+                   .log_sink = [](std::string_view) {}});
   trainer.train();
   double best = 0;
   for (const LogEntry& entry : trainer.state().log_history) {
@@ -237,7 +237,7 @@ TEST_CASE(
   Trainer trainer(new_model(), args,
                   {.train_dataset = TrainerDataset(rows(32)),
                    .eval_dataset = TrainerDataset(rows(16)),
-                   .notice = [](const std::string&) {}});
+                   .log_sink = [](std::string_view) {}});
   trainer.train();
   std::vector<double> scored;
   for (const LogEntry& entry : trainer.state().log_history) {
@@ -268,7 +268,7 @@ TEST_CASE("trainer: eval_strategy without evaluation data warns and trains") {
   std::string told;
   Trainer trainer(new_model(), args,
                   {.train_dataset = TrainerDataset(rows(8)),
-                   .notice = [&](const std::string& line) { told += line; }});
+                   .log_sink = [&](std::string_view line) { told += line; }});
   CHECK(trainer.train().global_step == 2);
   CHECK(told.find("no evaluation data") != std::string::npos);
 }
@@ -288,14 +288,14 @@ TEST_CASE(
   int told = 0;
   Trainer trainer(
       broken(), args,
-      {.train_dataset = TrainerDataset(rows(8)), .notice = [&](const std::string&) { ++told; }});
+      {.train_dataset = TrainerDataset(rows(8)), .log_sink = [&](std::string_view) { ++told; }});
   const TrainOutput out = trainer.train();
   CHECK(out.metrics.at("nonfinite_losses") == 2);
   CHECK(told == 2);
   CHECK(trainer.state().log_history[0].at("nonfinite_losses") == 1);
   args.stop_on_nonfinite_loss = true;
   Trainer stopping(broken(), args,
-                   {.train_dataset = TrainerDataset(rows(8)), .notice = [](const std::string&) {}});
+                   {.train_dataset = TrainerDataset(rows(8)), .log_sink = [](std::string_view) {}});
   CHECK_THROWS_AS(stopping.train(), DivergedError);
 }
 
@@ -425,4 +425,82 @@ TEST_CASE("trainer: text files become rows, with the labels' names in the model'
   write("eval.tsv", "text\tlabel\nblue\tsea\n");
   const ClassificationFiles wrong(options);
   CHECK_THROWS_AS(wrong.eval(*loaded.model), DataError);
+}
+
+namespace {
+
+// A model that asks for more memory than there is.
+struct Greedy : BertForSequenceClassification {
+  using BertForSequenceClassification::BertForSequenceClassification;
+  ModelOutput forward(const TensorDict&) override {
+    return {.loss = at::empty({std::int64_t{1} << 46})};
+  }
+};
+
+// A model whose labels have another name.
+struct Renamed : BertForSequenceClassification {
+  using BertForSequenceClassification::BertForSequenceClassification;
+  ModelOutput forward(const TensorDict& batch) override {
+    TensorDict known = batch;
+    known["labels"] = batch.at("section");
+    return BertForSequenceClassification::forward(known);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("trainer: memory that runs out is explained: during what, how much, what to try") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.gradient_accumulation_steps = 2;
+  Trainer trainer(std::make_shared<Greedy>(tiny()), args,
+                  {.train_dataset = TrainerDataset(rows(8)),
+                   .eval_dataset = TrainerDataset(rows(8)),
+                   .log_sink = [](std::string_view) {}});
+  try {
+    trainer.train();
+    FAIL("expected an error");
+  } catch (const MemoryError& error) {
+    const std::string text = error.what();
+    CHECK(error.code() == "trainer.out-of-memory");
+    CHECK_MESSAGE(text.find("memory ran out in training step 1") == 0, text);
+    CHECK_MESSAGE(text.find("281474976710656 bytes") != std::string::npos, text);
+    CHECK_MESSAGE(text.find("halve per_device_train_batch_size (4) and double "
+                            "gradient_accumulation_steps (2)") != std::string::npos,
+                  text);
+  }
+  try {
+    trainer.evaluate();
+    FAIL("expected an error");
+  } catch (const MemoryError& error) {
+    CHECK(std::string(error.what()).find("memory ran out in an evaluation batch") == 0);
+  }
+}
+
+TEST_CASE("trainer: label_names names the column that loss and metrics are about") {
+  const Folder one, other;
+  const auto model = new_model(0);
+  Trainer plain(model, arguments(one), {.train_dataset = TrainerDataset(rows(16))});
+  plain.train();
+
+  torch::manual_seed(7);
+  const auto renamed = std::make_shared<Renamed>(tiny(0));
+  renamed->initialize();
+  torch::manual_seed(11);
+  const at::Tensor ids = at::randint(5, 60, {16, 12});
+  const ColumnDataset columns({{"input_ids", ids},
+                               {"attention_mask", at::ones_like(ids)},
+                               {"section", ids.select(1, 0).gt(30).to(at::kLong)}});
+  TrainingArguments args = arguments(other);
+  args.label_names = {"section"};
+  Trainer trainer(renamed, args,
+                  {.train_dataset = TrainerDataset(columns),
+                   .eval_dataset = TrainerDataset(columns),
+                   .compute_metrics = std::make_shared<Accuracy>()});
+  trainer.train();
+  CHECK(losses(trainer) == losses(plain));
+  CHECK(trainer.evaluate().count("eval_accuracy") == 1);
+
+  args.label_names = {"section", "labels"};
+  CHECK_THROWS_AS(Trainer(renamed, args, {.train_dataset = TrainerDataset(columns)}), UsageError);
 }

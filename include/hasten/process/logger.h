@@ -1,0 +1,56 @@
+// File: hasten/process/logger.h
+// Lines with a level, told by the main process alone unless asked for, as accelerate's get_logger.
+//
+//   hasten::Logger logger = accelerator.get_logger("train", hasten::LogLevel::info);
+//   logger.info("starts");                                   // train: info: starts
+//   logger.warning("slow disk", {.main_process_only = false});   // every rank, [RANK 1] in front
+//   logger.warning_once("shown a single time");
+//
+// A value: each logger has its own level and sink, nothing is global. Lines go to standard error
+// unless a sink is given. The level comes from the call; passive takes it from the environment
+// variable ACCELERATE_LOG_LEVEL (DEBUG, INFO, WARNING, ERROR, CRITICAL), else warning. Throws
+// ConfigError "process.log-level" for another word there. Thread rule: one thread at a time, unless
+// the sink allows more; with in_order every rank must make the call.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "hasten/base/log.h"
+#include "hasten/process/group.h"
+
+namespace hasten {
+
+struct LogOptions {
+  bool main_process_only = true;
+  bool in_order = false;  // rank after rank; with main_process_only = false
+};
+
+class Logger {
+ public:
+  Logger(std::string name, LogLevel level = LogLevel::passive, ProcessState process = {},
+         Group group = Group::single(), LogSink sink = {});
+
+  void debug(std::string_view text, LogOptions options = {}) const;
+  void info(std::string_view text, LogOptions options = {}) const;
+  void warning(std::string_view text, LogOptions options = {}) const;
+  void error(std::string_view text, LogOptions options = {}) const;
+  void critical(std::string_view text, LogOptions options = {}) const;
+  void log(LogLevel level, std::string_view text, LogOptions options = {}) const;
+  // A text that has been told by this logger is not told again.
+  void warning_once(std::string_view text, LogOptions options = {});
+
+  bool is_enabled_for(LogLevel level) const { return level >= level_; }
+  LogLevel level() const { return level_; }
+
+ private:
+  std::string name_;
+  LogLevel level_;
+  ProcessState process_;
+  Group group_;
+  LogSink sink_;
+  std::set<std::string, std::less<>> told_;
+};
+
+}  // namespace hasten

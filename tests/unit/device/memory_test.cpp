@@ -1,0 +1,37 @@
+#include "hasten/device/memory.h"
+
+#include <doctest/doctest.h>
+
+#include <regex>
+#include <sstream>
+#include <vector>
+
+using namespace hasten;
+
+TEST_CASE("memory: what a program touches shows up in the host's figures, and stays in the peak") {
+  const HostMemory before = host_memory();
+  CHECK(before.resident > 1 << 20);
+  CHECK(before.peak_resident >= before.resident / 2);  // the two come from different counters
+  std::int64_t with_block = 0;
+  {
+    std::vector<char> block(200 << 20);
+    for (std::size_t i = 0; i < block.size(); i += 4096) block[i] = 1;
+    with_block = host_memory().resident;
+    CHECK(with_block - before.resident > 190 << 20);
+  }
+  CHECK(host_memory().peak_resident >= with_block - (16 << 20));
+}
+
+TEST_CASE("memory: the documentation's line, or the host's where there is no GPU") {
+  std::ostringstream out;
+  print_gpu_utilization(out);
+  const bool gpu = gpu_memory_used().has_value();
+  CHECK(std::regex_match(out.str(), std::regex(gpu ? "GPU memory occupied: [0-9]+ MB\\.\n"
+                                                   : "Host memory occupied: [0-9]+ MB "
+                                                     "\\(no GPU\\)\\.\n")));
+}
+
+TEST_CASE("memory: a GPU that is not there has no figure, and its cache is empty") {
+  CHECK_FALSE(gpu_memory_used(1000).has_value());
+  empty_device_cache();
+}

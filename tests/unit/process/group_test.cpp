@@ -1,0 +1,42 @@
+// A group of one: every collective is the identity, through the same calls.
+#include "hasten/process/group.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+using namespace hasten;
+
+TEST_CASE("group: alone, collectives give what they were given") {
+  const Group group = Group::single();
+  CHECK(group.size() == 1);
+  CHECK(group.rank() == 0);
+  const at::Tensor rows = at::arange(6).view({3, 2});
+  CHECK(at::equal(group.gather(rows), rows));
+  CHECK(at::equal(group.reduce(rows), rows));
+  CHECK(at::equal(group.reduce(rows, Reduction::mean, 0.5), rows * 0.5));
+  CHECK(at::equal(group.broadcast(rows), rows));
+  CHECK(at::equal(group.pad_across_processes(rows), rows));
+  group.barrier();
+}
+
+TEST_CASE("group: a scalar is gathered as one number a rank") {
+  const at::Tensor gathered = Group::single().gather(at::scalar_tensor(3.0));
+  CHECK(gathered.sizes() == at::IntArrayRef{1});
+  CHECK(gathered[0].item<double>() == 3.0);
+}
+
+TEST_CASE("group: a rank that is not there cannot send") {
+  CHECK_THROWS_AS(Group::single().broadcast(at::ones({1}), 1), c10::Error);
+}
+
+TEST_CASE("process: one process is the first, the last and the main one") {
+  const ProcessState process = ProcessState::single(/*cpu=*/true);
+  CHECK(process.device.is_cpu());
+  CHECK(process.is_main_process());
+  CHECK(process.is_local_main_process());
+  CHECK(process.is_last_process());
+  const ProcessState second{.process_index = 1, .num_processes = 3, .local_process_index = 1};
+  CHECK_FALSE(second.is_main_process());
+  CHECK_FALSE(second.is_local_main_process());
+  CHECK_FALSE(second.is_last_process());
+}
