@@ -10,20 +10,24 @@ namespace {
 
 constexpr std::int64_t ignored_label = -100;
 
+std::string prefix(const std::string& source) { return source.empty() ? "" : source + ": "; }
+
 bool label_fits(std::int64_t label, std::int64_t count) {
   return (label >= 0 && label < count) || label == ignored_label;
 }
 
-[[noreturn]] void fail_label(std::int64_t row, std::int64_t got, std::int64_t count) {
+[[noreturn]] void fail_label(const std::string& where, std::int64_t row, std::int64_t got,
+                             std::int64_t count) {
   throw DataError("data.labels",
-                  {.what = str("the label of row ", row),
+                  {.what = str(where, "the label of row ", row),
                    .got = std::to_string(got),
                    .expected = str("0 to ", count - 1, ", or -100, which is ignored"),
                    .hint = "set num_labels, or correct the data"});
 }
 
-[[noreturn]] void fail_id(std::int64_t row, std::int64_t got, std::int64_t size) {
-  throw DataError("data.ids", {.what = str("an id of row ", row),
+[[noreturn]] void fail_id(const std::string& where, std::int64_t row, std::int64_t got,
+                          std::int64_t size) {
+  throw DataError("data.ids", {.what = str(where, "an id of row ", row),
                                .got = std::to_string(got),
                                .expected = str("0 to ", size - 1, ", the ids of the vocabulary"),
                                .hint = "the data was made with the vocabulary of another model"});
@@ -43,7 +47,8 @@ void for_each_value(const at::Tensor& column, Check&& check) {
   }
 }
 
-void check_label_column(const at::Tensor& labels, std::int64_t num_labels) {
+void check_label_column(const at::Tensor& labels, std::int64_t num_labels,
+                        const std::string& where) {
   if (num_labels < 1) {
     throw UsageError(
         "data.labels",
@@ -52,58 +57,73 @@ void check_label_column(const at::Tensor& labels, std::int64_t num_labels) {
   if (labels.is_floating_point()) {
     const std::int64_t columns = labels.dim() > 1 ? labels.size(1) : 1;
     if (labels.dim() <= 2 && columns == num_labels) return;
-    throw DataError("data.labels", {.what = "labels that are not whole numbers",
+    throw DataError("data.labels", {.what = where + "labels that are not whole numbers",
                                     .got = str(columns, " a row"),
                                     .expected = str(num_labels, " a row"),
                                     .hint = "convert class numbers to int64"});
   }
   if (num_labels == 1) return;  // regression on whole numbers
   for_each_value(labels, [&](std::int64_t row, std::int64_t label) {
-    if (!label_fits(label, num_labels)) fail_label(row, label, num_labels);
+    if (!label_fits(label, num_labels)) fail_label(where, row, label, num_labels);
   });
 }
 
 }  // namespace
 
-void check_labels(const ColumnDataset& dataset, std::int64_t num_labels) {
+void check_labels(const ColumnDataset& dataset, std::int64_t num_labels,
+                  const std::string& source) {
+  const std::string where = prefix(source);
   const auto labels = dataset.columns().find("labels");
   if (labels == dataset.columns().end()) {
-    throw DataError("data.labels", {.what = "the dataset has no column \"labels\""});
+    throw DataError("data.labels", {.what = where + "there is no column \"labels\""});
   }
-  check_label_column(labels->second, num_labels);
+  check_label_column(labels->second, num_labels, where);
 }
 
-void check_labels(const TokenDataset& dataset, std::int64_t num_labels) {
-  if (dataset.labels().defined()) return check_label_column(dataset.labels(), num_labels);
+void check_labels(const TokenDataset& dataset, std::int64_t num_labels, const std::string& source) {
+  const std::string where = prefix(source);
+  if (dataset.labels().defined()) return check_label_column(dataset.labels(), num_labels, where);
   for (std::int64_t row = 0; row < dataset.size(); ++row) {
     const TokenRow tokens = dataset.get(row);
     if (tokens.token_labels.empty()) {
-      throw DataError("data.labels", {.what = "the dataset has no labels"});
+      throw DataError("data.labels", {.what = where + "the rows have no labels"});
     }
     for (const std::int32_t label : tokens.token_labels) {
-      if (!label_fits(label, num_labels)) fail_label(row, label, num_labels);
+      if (!label_fits(label, num_labels)) fail_label(where, row, label, num_labels);
     }
   }
 }
 
-void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size) {
+void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size, const std::string& source) {
+  const std::string where = prefix(source);
   const at::Tensor& ids = take(dataset.columns(), "input_ids");
   if (ids.is_floating_point()) {
-    throw DataError("data.ids", {.what = "input_ids",
+    throw DataError("data.ids", {.what = where + "input_ids",
                                  .got = c10::toString(ids.scalar_type()),
                                  .expected = "int64 or int32"});
   }
   for_each_value(ids, [&](std::int64_t row, std::int64_t id) {
-    if (id < 0 || id >= vocab_size) fail_id(row, id, vocab_size);
+    if (id < 0 || id >= vocab_size) fail_id(where, row, id, vocab_size);
   });
 }
 
-void check_ids(const TokenDataset& dataset, std::int64_t vocab_size) {
+void check_ids(const TokenDataset& dataset, std::int64_t vocab_size, const std::string& source) {
+  const std::string where = prefix(source);
   for (std::int64_t row = 0; row < dataset.size(); ++row) {
     for (const std::int32_t id : dataset.get(row).input_ids) {
-      if (id < 0 || id >= vocab_size) fail_id(row, id, vocab_size);
+      if (id < 0 || id >= vocab_size) fail_id(where, row, id, vocab_size);
     }
   }
+}
+
+void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
+                   const std::string& source) {
+  const std::int64_t length = take(dataset.columns(), "input_ids").size(1);
+  if (length <= max_length) return;
+  throw DataError("data.lengths", {.what = prefix(source) + "input_ids",
+                                   .got = str(length, " tokens a row"),
+                                   .expected = str("at most ", max_length, ", as the model takes"),
+                                   .hint = "shorten the rows, or take a model for longer ones"});
 }
 
 }  // namespace hasten

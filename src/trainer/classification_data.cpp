@@ -57,7 +57,8 @@ struct ClassificationFiles::Impl {
     return load_columns(file);
   }
 
-  TrainerDataset dataset(const TextTable& table, const PreTrainedModel& model) const {
+  TrainerDataset dataset(const TextTable& table, const PreTrainedModel& model,
+                         const std::string& source) const {
     const EncodeOptions encode{.truncation = Truncation::longest_first,
                                .max_length = std::min(options.max_length, model.max_length())};
     const auto& texts = table.column(options.text_column);
@@ -70,15 +71,23 @@ struct ClassificationFiles::Impl {
     TokenDataset tokens;
     for (const Encoding& row : rows) tokens.push_back(row);
     tokens.set_labels(at::tensor(table.classes(options.label_column, labels).ids, at::kLong));
-    check_ids(tokens, model.vocab_size());
-    check_labels(tokens, model.num_labels());
+    check_ids(tokens, model.vocab_size(), source);
+    check_labels(tokens, model.num_labels(), source);
     return TrainerDataset(std::move(tokens),
                           DataCollatorWithPadding{.pad_token_id = tokenizer->pad_id()});
   }
 
-  TrainerDataset dataset(const ColumnDataset& columns, const PreTrainedModel& model) const {
-    check_ids(columns, model.vocab_size());
-    check_labels(columns, model.num_labels());
+  TrainerDataset dataset(const ColumnDataset& columns, const PreTrainedModel& model,
+                         const std::string& source) const {
+    if (columns.size() == 0) {
+      throw DataError("data.empty", {.what = source,
+                                     .got = "no rows",
+                                     .expected = "at least one",
+                                     .hint = "was the file written to its end?"});
+    }
+    check_lengths(columns, model.max_length(), source);
+    check_ids(columns, model.vocab_size(), source);
+    check_labels(columns, model.num_labels(), source);
     return TrainerDataset(columns);
   }
 };
@@ -126,13 +135,15 @@ ModelOptions ClassificationFiles::model_options() const {
 }
 
 TrainerDataset ClassificationFiles::train(const PreTrainedModel& model) const {
-  if (impl_->train_table) return impl_->dataset(*impl_->train_table, model);
-  return impl_->train_columns ? impl_->dataset(*impl_->train_columns, model) : TrainerDataset();
+  if (impl_->train_table) return impl_->dataset(*impl_->train_table, model, impl_->options.data);
+  return impl_->train_columns ? impl_->dataset(*impl_->train_columns, model, impl_->options.data)
+                              : TrainerDataset();
 }
 
 TrainerDataset ClassificationFiles::eval(const PreTrainedModel& model) const {
-  if (impl_->eval_table) return impl_->dataset(*impl_->eval_table, model);
-  return impl_->eval_columns ? impl_->dataset(*impl_->eval_columns, model) : TrainerDataset();
+  if (impl_->eval_table) return impl_->dataset(*impl_->eval_table, model, impl_->options.eval_data);
+  return impl_->eval_columns ? impl_->dataset(*impl_->eval_columns, model, impl_->options.eval_data)
+                             : TrainerDataset();
 }
 
 std::vector<fs::path> ClassificationFiles::tokenizer_files() const {

@@ -1,8 +1,9 @@
-# check.sh PROGRAM CASE.sh: runs a case in an empty folder and compares its output with CASE.expected.
-# In a case, `hasten` runs the program beside a stand-in for hasten-torch that prints its words, and says the exit
-# code where it is not 0. Variables HASTEN_* of the caller are out of sight.
+# check.sh PROGRAM CASE.sh [HASTEN-TORCH]: runs a case in an empty folder and compares its output with CASE.expected.
+# In a case, `hasten` runs the program, beside hasten-torch or a stand-in for it that prints its words, and says the exit
+# code where it is not 0; $data is the folder of the oracle's models. Variables HASTEN_* of the caller are out of sight.
 set -u
-program=$(readlink -f "$1") case=$(readlink -f "$2")
+program=$(readlink -f "$1") case=$(readlink -f "$2") torch=${3:+$(readlink -f "$3")}
+data=$(readlink -f "$(dirname "$case")/../../oracle/data")
 accept=${HASTEN_ACCEPT:-}
 for name in "${!HASTEN_@}"; do unset "$name"; done
 
@@ -10,8 +11,12 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/bin" "$folder/work"
 cp "$program" "$folder/bin/hasten" || exit 1
-printf '#!/bin/sh\necho "hasten-torch got: $*"\nexit "${STAND_IN_EXIT:-0}"\n' >"$folder/bin/hasten-torch"
-chmod +x "$folder/bin/hasten-torch"
+if [ -n "$torch" ]; then
+  ln -s "$torch" "$folder/bin/hasten-torch"
+else
+  printf '#!/bin/sh\necho "hasten-torch got: $*"\nexit "${STAND_IN_EXIT:-0}"\n' >"$folder/bin/hasten-torch"
+  chmod +x "$folder/bin/hasten-torch"
+fi
 
 hasten() {
   "$folder/bin/hasten" "$@"
@@ -21,7 +26,7 @@ hasten() {
 
 cd "$folder/work" || exit 1
 output=$(. "$case" 2>&1)
-output=${output//$folder/FOLDER}
+output=${output//$folder/FOLDER} output=${output//$data/DATA}
 cd / || exit 1
 if [ -n "$accept" ]; then
   printf '%s\n' "$output" >"${case%.sh}.expected"

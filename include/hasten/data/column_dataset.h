@@ -52,11 +52,18 @@ ColumnDataset dummy_classification(std::int64_t rows = 512, std::int64_t length 
 
 // What would otherwise be an index error deep inside a model, on the GPU an abort: every label is
 // one of 0 ... num_labels - 1 or -100 (ignored); floating labels are [rows] for one label, or
-// [rows, num_labels]. The error names the row and the value.
-void check_labels(const ColumnDataset& dataset, std::int64_t num_labels);
-void check_labels(const TokenDataset& dataset, std::int64_t num_labels);
+// [rows, num_labels]. The error names the source, if one is given, the row and the value.
+void check_labels(const ColumnDataset& dataset, std::int64_t num_labels,
+                  const std::string& source = "");
+void check_labels(const TokenDataset& dataset, std::int64_t num_labels,
+                  const std::string& source = "");
 // Every id is one of 0 ... vocab_size - 1.
-void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size);
-void check_ids(const TokenDataset& dataset, std::int64_t vocab_size);
+void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size,
+               const std::string& source = "");
+void check_ids(const TokenDataset& dataset, std::int64_t vocab_size,
+               const std::string& source = "");
+// Rows are no longer than the model takes.
+void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
+                   const std::string& source = "");
 
 }  // namespace hasten

@@ -165,7 +165,7 @@ TEST_CASE("token dataset: rows and labels that do not fit are refused, naming th
   CHECK(contains(error_of([&] { dataset.set_labels(row_of({1, 2})); }), "got 2 rows, expected 1"));
   CHECK(contains(error_of([&] { dataset.set_labels(at::ones({})); }), "a scalar"));
   CHECK(contains(error_of([&] { dataset.get(1); }), "got 1, expected 0 to 0"));
-  CHECK(contains(error_of([&] { check_labels(dataset, 2); }), "has no labels"));
+  CHECK(contains(error_of([&] { check_labels(dataset, 2); }), "the rows have no labels"));
   dataset.set_labels(row_of({1}).to(at::kInt));
   CHECK((dataset.get(0).label.scalar_type() == at::kLong));
   dataset.push_back(Ids{1}, Ids{0});
