@@ -1,10 +1,4 @@
-// libFuzzer entry for the safetensors header. No LibTorch is linked; from the repository's root,
-// with $T its folder:
-//
-//   clang++ -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -Iinclude -Isrc
-//     -isystem $T/include tests/fuzz/safetensors_fuzz.cpp
-//     src/formats/safetensors_{header,parser}.cpp src/base/{error,text}.cpp -o fuzz
-//   ./fuzz -max_len=4096 -dict=tests/fuzz/safetensors.dict corpus tests/unit/formats/data
+// libFuzzer entry for the safetensors header; CMakeLists.txt builds it. No LibTorch is linked.
 //
 // The first byte says whether the length in front is the input's own or made honest, so that the
 // fuzzer need not guess it. What is accepted must tile the data exactly, and must compose and parse
