@@ -4,7 +4,10 @@
 //
 //   train_step --mode hasten|naive|floor --size tiny|small|base [--steps N] [--batch N] [--seq N]
 //   [--threads N]
-//              [--dropout P] [--bf16]
+//              [--dropout P] [--bf16] [--profile]
+//
+// --profile (hasten): afterwards an anatomy of three more steps, as tables, and a second JSON line
+// with the milliseconds a step of each operator.
 //
 // naive: the same as a plain LibTorch user writes it (naive_bert.h, torch::optim::AdamW). floor:
 // only what no implementation can leave out: the matrix products of forward and backward at the
@@ -16,6 +19,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "hasten/anatomy/anatomy.h"
 #include "hasten/device/memory.h"
 #include "hasten/models/bert.h"
 #include "hasten/ops/ops.h"
@@ -34,7 +38,7 @@ struct Options {
   std::int64_t steps = 100, batch = 8, seq = 32;
   int threads = 1;
   double dropout = 0.1;
-  bool bf16 = false;
+  bool bf16 = false, profile = false;
 };
 
 Options parse(int argc, char** argv) {
@@ -43,6 +47,10 @@ Options parse(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--bf16") {
       o.bf16 = true;
+      continue;
+    }
+    if (flag == "--profile") {
+      o.profile = true;
       continue;
     }
     const char* value = i + 1 < argc ? argv[++i] : "";
@@ -90,7 +98,7 @@ struct Rows {
 using StepFunction =
     std::function<double(const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& labels)>;
 
-StepFunction hasten_step(const Options& o) {
+StepFunction hasten_step(const Options& o, const std::shared_ptr<StepObservers>& observers) {
   auto model = std::make_shared<BertForSequenceClassification>(config_of(o));
   model->initialize();
   model->train();
@@ -100,16 +108,27 @@ StepFunction hasten_step(const Options& o) {
   std::shared_ptr<LambdaLR> scheduler =
       get_scheduler(SchedulerType::linear, *optimizer, {.num_training_steps = o.steps});
   const Precision precision = o.bf16 ? Precision::bf16 : Precision::no;
+  observers->model(model);
+  observers->optimizer(optimizer);
   return [=, parameters = model->parameters()](const at::Tensor& ids, const at::Tensor& mask,
                                                const at::Tensor& labels) {
+    observers->tell(&StepObserver::on_batch, std::vector<at::Tensor>{ids, mask, labels});
     ModelOutput out;
     {
+      const PhaseScope phase(*observers, StepPhase::forward);
       const AutocastGuard guard(precision, at::kCPU);
       out = model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
     }
-    out.loss.backward();
-    optimizer->scale_next_step(clip_factor(gradient_norm(parameters), 1.0));
-    optimizer->step();
+    {
+      const PhaseScope phase(*observers, StepPhase::backward);
+      out.loss.backward();
+    }
+    {
+      const PhaseScope phase(*observers, StepPhase::optimizer);
+      optimizer->scale_next_step(clip_factor(gradient_norm(parameters), 1.0));
+      optimizer->step();
+    }
+    observers->tell(&StepObserver::on_step);
     scheduler->step();
     optimizer->zero_grad();
     return out.loss.item<double>();
@@ -197,6 +216,26 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
+void print_profile(const anatomy::Report& report) {
+  std::map<std::string, double> seconds;
+  double all = 0;
+  for (const anatomy::Operation& each : report.operations) {
+    seconds[each.name] += each.seconds;
+    all += each.seconds;
+  }
+  std::vector<std::pair<std::string, double>> rows(seconds.begin(), seconds.end());
+  std::sort(rows.begin(), rows.end(),
+            [](const auto& a, const auto& b) { return a.second > b.second; });
+  rows.resize(std::min<std::size_t>(rows.size(), 14));
+  std::fprintf(stderr, "%s", anatomy::to_text(report).c_str());
+  std::printf("{");
+  for (const auto& [name, took] : rows) {
+    std::printf("\"%s\": {\"ms\": %.3f, \"share\": %.3f}%s", name.c_str(),
+                1000 * took / static_cast<double>(report.steps), took / all,
+                name == rows.back().first ? "}\n" : ", ");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -205,9 +244,10 @@ int main(int argc, char** argv) {
   if (o.mode == "hasten") keep_freed_memory();
   at::set_num_threads(o.threads);
   torch::manual_seed(0);
+  const auto observers = std::make_shared<StepObservers>();
   const StepFunction step = o.mode == "naive"   ? naive_step(o)
                             : o.mode == "floor" ? floor_step(o)
-                                                : hasten_step(o);
+                                                : hasten_step(o, observers);
   const Rows rows(o);
   std::vector<double> times;
   double first = 0, sum = 0;
@@ -228,4 +268,12 @@ int main(int argc, char** argv) {
       median(times), *std::min_element(times.begin(), times.end()), first,
       static_cast<long long>(host_memory().peak_resident >> 20),
       sum / static_cast<double>(o.steps));
+  if (!o.profile) return 0;
+  constexpr std::int64_t kSteps = 3;
+  Anatomy anatomy({.steps = kSteps}, observers);
+  for (std::int64_t i = 0; i < kSteps; ++i) {
+    const at::Tensor some = rows.order.narrow(0, i * o.batch, o.batch);
+    step(rows.ids.index_select(0, some), rows.mask, rows.labels.index_select(0, some));
+  }
+  print_profile(anatomy.report());
 }

@@ -6,5 +6,6 @@
 namespace hasten::cli {
 
 int train(int argc, char** argv);
+int estimate(int argc, char** argv);
 
 }  // namespace hasten::cli

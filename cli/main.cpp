@@ -10,6 +10,7 @@
 #include "hand_over.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/config/estimate_options.h"
 #include "hasten/config/train_options.h"
 
 namespace {
@@ -47,7 +48,20 @@ int train(int argc, char** argv) {
   cli::hand_over(argv);
 }
 
+int estimate(int argc, char** argv) {
+  const auto run = parse_estimate(argc - 2, argv + 2, config::process_environment());
+  if (run.help) {
+    print(estimate_help());
+    return 0;
+  }
+  for (const std::string& notice : run.train.notices)
+    print("hasten estimate: note: " + notice + "\n", stderr);
+  check_files(run.train.options);
+  cli::hand_over(argv);
+}
+
 constexpr Command commands[] = {
+    {"estimate", "what a training step takes, before it is made", estimate},
     {"train", "fine-tune a model, evaluate it and save it", train},
 };
 
@@ -56,7 +70,8 @@ std::string usage() {
       "usage: hasten COMMAND [--NAME VALUE ...]\n\n"
       "Training on LibTorch: what a run does, what it costs, and why.\n\n";
   for (const Command& command : commands)
-    out += "  " + std::string(command.name) + "   " + command.help + "\n";
+    out += "  " + std::string(command.name).append(11 - std::string(command.name).size(), ' ') +
+           command.help + "\n";
   return out +
          "\n  hasten COMMAND --help   the options of a command\n"
          "  hasten --version        the version\n";

@@ -19,6 +19,8 @@ int main(int argc, char** argv) {
   try {
     if (word == "train") {
       code = hasten::cli::train(argc, argv);
+    } else if (word == "estimate") {
+      code = hasten::cli::estimate(argc, argv);
     } else {
       std::fprintf(
           stderr,

@@ -62,6 +62,10 @@ Logger Accelerator::get_logger(const std::string& name, LogLevel level) const {
   return Logger(name, level, process(), group_);
 }
 
+Anatomy Accelerator::anatomy(AnatomyOptions options) const {
+  return Anatomy(options, std::shared_ptr<StepObservers>(step_, &step_->observers));
+}
+
 void Accelerator::print(const std::string& line) const {
   if (is_local_main_process()) std::cout << line << std::endl;
 }

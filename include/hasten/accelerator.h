@@ -24,6 +24,7 @@
 #include <tuple>
 #include <vector>
 
+#include "hasten/anatomy/anatomy.h"
 #include "hasten/optim/gradients.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/process/group.h"
@@ -137,6 +138,8 @@ class Accelerator {
 
   // Chrome trace of what runs until the end of the block.
   Profile profile(const std::filesystem::path& trace) const { return Profile(trace); }
+  // Where every byte and operation goes, from here on; see hasten/anatomy/anatomy.h.
+  Anatomy anatomy(AnatomyOptions options = {}) const;
   // Lets go of these handles and of accumulation windows: `accelerator.free_memory(model,
   // optimizer);`. What else refers to an object keeps it alive.
   template <class... Handles>

@@ -116,6 +116,11 @@ void check_loading(const A& a) {
   }
 }
 
+void check_anatomy(const A& a) {
+  if (a.anatomy.empty() || a.anatomy == "text" || ends_with(a.anatomy, ".json")) return;
+  out_of_range("anatomy", "'" + a.anatomy + "'", "text, or a file ending in .json");
+}
+
 void check_output(const A& a) {
   if (a.output_dir.empty()) out_of_range("output_dir", "''", "a folder");
   const std::string resume = lower(a.resume_from_checkpoint);
@@ -128,6 +133,7 @@ void check_output(const A& a) {
 }  // namespace
 
 void check_contradictions(const A& a) {
+  check_anatomy(a);
   check_output(a);
   check_duration(a);
   check_precision(a);

@@ -125,6 +125,10 @@ void logging(D& d) {
       .later(config::trackers_not_yet());
   d("run_name", &A::run_name, "Name of the run for trackers.");
   d("skip_memory_metrics", &A::skip_memory_metrics, "Leave memory figures out of the metrics.");
+  d("anatomy", &A::anatomy,
+    "Where memory and operations of the first steps went: text for tables, or a file ending in "
+    ".json.");
+  d("anatomy_steps", &A::anatomy_steps, "Optimizer steps the anatomy looks at.").at_least(1);
 }
 
 void evaluation(D& d) {

@@ -158,6 +158,8 @@ BertConfig read_config(const std::string& what) {
 
 }  // namespace
 
+std::int64_t vocabulary_of(const std::string& what) { return read_config(what).vocab_size; }
+
 LoadedModel load_model(const std::string& what, const ModelOptions& options) {
   BertConfig config = read_config(what);
   apply(options, config);

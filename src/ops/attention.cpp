@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "hasten/ops/ops.h"
@@ -160,13 +161,19 @@ Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, co
       .reshape(q.sizes());
 }
 
+// Reading from a GPU would stall it; there the mask is always applied.
+bool attends_everywhere(const Tensor& attention_mask) {
+  if (!attention_mask.device().is_cpu()) return false;
+  const Tensor mask = attention_mask.to(at::kLong).contiguous();
+  const std::int64_t* first = mask.const_data_ptr<std::int64_t>();
+  return std::all_of(first, first + mask.numel(), [](std::int64_t each) { return each != 0; });
+}
+
 }  // namespace
 
 KeyMask::KeyMask(const Tensor& attention_mask) {
-  if (!attention_mask.defined()) return;
+  if (!attention_mask.defined() || attends_everywhere(attention_mask)) return;
   const Tensor masked = attention_mask.eq(0);
-  // Reading back one number from a GPU would stall it; there the mask is always applied.
-  if (attention_mask.device().is_cpu() && !masked.any().item<bool>()) return;
   additive_ = at::zeros(masked.sizes(), masked.options().dtype(at::kFloat))
                   .masked_fill_(masked, -std::numeric_limits<float>::infinity());
 }

@@ -1,11 +1,13 @@
 #include "hasten/optim/adamw.h"
 
+#include <c10/core/Allocator.h>
 #include <sys/mman.h>
 #include <torch/torch.h>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "ops/adamw.h"
+#include "optim/coalesced.h"
 
 namespace hasten {
 namespace {
@@ -25,8 +27,16 @@ at::Tensor untouched_zeros(const at::Tensor& like) {
                       {.what = "the moments of AdamW",
                        .got = str("no room for ", human_bytes(static_cast<std::int64_t>(bytes)))});
   }
+  const auto report = [bytes](void* at, int sign) {  // as LibTorch's allocator does
+    c10::reportMemoryUsageToProfiler(at, sign * static_cast<std::int64_t>(bytes), 0, 0, at::kCPU);
+  };
+  report(memory, 1);
   return at::from_blob(
-      memory, like.sizes(), [bytes](void* p) { munmap(p, bytes); },
+      memory, like.sizes(),
+      [bytes, report](void* p) {
+        report(p, -1);
+        munmap(p, bytes);
+      },
       like.options().requires_grad(false));
 }
 
@@ -129,7 +139,7 @@ void AdamW::step_rows(const at::Tensor& parameter, const ops::AdamWStep& how) {
     const bool fresh = state.step() == 1;
     touched = {moments, ops::touched_blocks(state.exp_avg(), state.exp_avg_sq(), fresh)};
   }
-  const at::Tensor gradient = parameter.grad().coalesce();
+  const at::Tensor gradient = coalesced(parameter.grad());
   ops::adamw_rows(parameter, gradient.indices().contiguous(), gradient.values().contiguous(),
                   state.exp_avg(), state.exp_avg_sq(), touched.blocks, state.step(), how);
 }

@@ -5,13 +5,14 @@
 #include <cmath>
 
 #include "ops/sum_of_squares.h"
+#include "optim/coalesced.h"
 
 namespace hasten {
 namespace {
 
 // The numbers of a gradient: of a sparse one the sums of its repeated rows.
 at::Tensor values_of(const at::Tensor& gradient) {
-  return gradient.is_sparse() ? gradient.coalesce().values() : gradient;
+  return gradient.is_sparse() ? coalesced(gradient).values() : gradient;
 }
 
 bool is_plain(const at::Tensor& x) {
@@ -86,7 +87,7 @@ void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_val
   for (const at::Tensor& parameter : parameters) {
     if (!parameter.grad().defined()) continue;
     if (parameter.grad().is_sparse()) {
-      at::Tensor gradient = parameter.grad().coalesce();
+      at::Tensor gradient = coalesced(parameter.grad());
       gradient.values().clamp_(-clip_value, clip_value);
       parameter.mutable_grad() = gradient;
     } else {

@@ -6,13 +6,19 @@ namespace hasten {
 
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                      std::shared_ptr<Step> step)
-    : optimizer_(std::move(optimizer)), step_(std::move(step)), count_(std::make_shared<Count>()) {}
+    : optimizer_(std::move(optimizer)), step_(std::move(step)), count_(std::make_shared<Count>()) {
+  step_->observers.optimizer(optimizer_);
+}
 
 void PreparedOptimizer::step() {
   if (!step_->sync_gradients()) return;
-  optimizer_->step();
+  {
+    const PhaseScope phase(step_->observers, StepPhase::optimizer);
+    optimizer_->step();
+  }
   step_->stepped();
   ++count_->steps;
+  step_->observers.tell(&StepObserver::on_step);
 }
 
 void PreparedOptimizer::zero_grad(bool set_to_none) {

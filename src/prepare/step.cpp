@@ -48,6 +48,7 @@ void Step::backward(const at::Tensor& loss, double items) {
          .hint = "call the model that prepare() gave, model(x): model->forward(x) and the raw "
                  "module run without autocast"});
   }
+  const PhaseScope phase(observers, StepPhase::backward);
   if (window_ == nullptr || !inside_) {  // no accumulation: the weight of the only batch cancels
     loss.backward();
     return;

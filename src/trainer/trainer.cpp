@@ -1,5 +1,6 @@
 #include "hasten/trainer/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -111,7 +112,11 @@ double Trainer::Impl::count_items(const TensorDict& batch) const {
   const at::Tensor labels = labels_of(batch);
   if (!labels.defined()) return static_cast<double>(take(batch, "input_ids").size(0));
   if (labels.is_floating_point()) return static_cast<double>(labels.size(0));
-  return static_cast<double>(labels.ne(-100).sum().item<std::int64_t>());
+  if (!labels.is_cpu()) return static_cast<double>(labels.ne(-100).sum().item<std::int64_t>());
+  const at::Tensor all = labels.to(at::kLong).contiguous();
+  const std::int64_t* label = all.const_data_ptr<std::int64_t>();
+  return static_cast<double>(
+      all.numel() - std::count(label, label + all.numel(), std::int64_t{-100}));
 }
 
 at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batch) const {

@@ -1,6 +1,7 @@
 // One call of Trainer::train: plan, resume, loop, finish.
 #include <chrono>
 #include <cmath>
+#include <iostream>
 
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -115,6 +116,7 @@ class Trainer::Run {
         parameters_(names_of(*trainer.model)),
         flos_per_token_(flos_per_token(parameters_)),
         optimizer_(make_optimizer(args_, parameters_)),
+        stepper_(std::get<0>(trainer.accelerator.prepare(*optimizer_))),
         scheduler_(
             get_scheduler(args_.lr_scheduler_type, *optimizer_,
                           {.num_warmup_steps = absolute_steps(args_.warmup_steps, plan_.max_steps),
@@ -153,10 +155,13 @@ class Trainer::Run {
     started_at_step_ = last_logged_ = state.global_step;
     t_.model->train();
     t_.tell(&TrainerCallback::on_train_begin);
+    if (!args_.anatomy.empty())
+      anatomy_.emplace(t_.accelerator.anatomy({.steps = args_.anatomy_steps}));
     if (args_.eval_on_start && t_.parts.eval_dataset) t_.evaluate(t_.parts.eval_dataset, "eval");
     while (state.global_step < plan_.max_steps && !t_.control.should_training_stop &&
            loader_.epoch() < plan_.epochs)
       epoch();
+    if (anatomy_) tell_anatomy();  // the run was shorter
     return finish();
   }
 
@@ -295,9 +300,7 @@ class Trainer::Run {
     grad_norm_ = gradient_norm(trained_);
     if (args_.max_grad_norm > 0) clip(clip_factor(grad_norm_, args_.max_grad_norm));
     learning_rate_ = scheduler_->get_last_lr()[0];
-    within_memory(str("the optimizer's step ", t_.state.global_step + 1),
-                  [&] { optimizer_->step(); });
-    t_.accelerator.stepped();
+    within_memory(str("the optimizer's step ", t_.state.global_step + 1), [&] { stepper_.step(); });
     t_.tell(&TrainerCallback::on_optimizer_step);
     scheduler_->step();
     optimizer_->zero_grad();
@@ -307,6 +310,16 @@ class Trainer::Run {
     t_.state.epoch = epochs_seen();
     count_loss(loss);
     t_.tell(&TrainerCallback::on_step_end, loss);
+    if (anatomy_ && anatomy_->finished()) tell_anatomy();
+  }
+
+  void tell_anatomy() {
+    const anatomy::Report report = anatomy_->report();
+    anatomy_.reset();
+    if (t_.parts.on_anatomy) return t_.parts.on_anatomy(report);
+    if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
+    write_file_atomically(args_.anatomy, to_json(report));
+    t_.logger.info("the anatomy of the first steps is in " + args_.anatomy);
   }
 
   // Memory that runs out inside is explained.
@@ -497,7 +510,9 @@ class Trainer::Run {
   double flos_per_token_;
   std::vector<at::Tensor> trained_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  PreparedOptimizer stepper_;  // the same, as the Accelerator knows it
   std::unique_ptr<LambdaLR> scheduler_;
+  std::optional<Anatomy> anatomy_;  // of the first steps
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0, last_logged_ = 0;

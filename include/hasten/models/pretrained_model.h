@@ -96,5 +96,7 @@ struct LoadedModel {
 // config.json (random weights), or the name of a built-in configuration (bert-base, bert-large;
 // random weights). Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
 LoadedModel load_model(const std::string& what, const ModelOptions& options);
+// The number of ids of that model, from its configuration alone.
+std::int64_t vocabulary_of(const std::string& what);
 
 }  // namespace hasten

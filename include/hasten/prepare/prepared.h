@@ -37,12 +37,15 @@ class PreparedModel {
   using IsPrepared = void;
 
   PreparedModel(std::shared_ptr<Impl> module, std::shared_ptr<Step> step)
-      : module_(std::move(module)), step_(std::move(step)) {}
+      : module_(std::move(module)), step_(std::move(step)) {
+    step_->observers.model(module_);
+  }
 
   // The module's forward, under the Accelerator's precision.
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
     ++step_->forwards;
+    const PhaseScope phase(step_->observers, StepPhase::forward);
     const AutocastGuard guard(step_->precision, step_->process.device.type());
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
@@ -172,11 +175,20 @@ class PreparedLoader {
         current.reset();
         if (!(at != end)) return;
         current.emplace(to_device(batch(), step->process.device));
+        if (!step->observers.empty()) tell_batch();
         if constexpr (kKnowsLast) {
           progress.at_last_batch = loader.is_last();
         } else {
           ++at;  // what comes next tells whether this was the last
           progress.at_last_batch = !(at != end);
+        }
+      }
+
+      void tell_batch() {
+        if constexpr (TensorBatch<Batch>) {
+          std::vector<at::Tensor> tensors;
+          visit_tensors(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+          step->observers.tell(&StepObserver::on_batch, tensors);
         }
       }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "hasten/prepare/precision.h"
+#include "hasten/prepare/step_observer.h"
 #include "hasten/process/group.h"
 
 namespace hasten {
@@ -52,6 +53,8 @@ class Step {
   const ProcessState process;
   // Loaders being iterated, innermost last.
   std::vector<const LoaderProgress*> loaders;
+  // Who listens to this step.
+  StepObservers observers;
   // Scopes under the Accelerator's precision so far; a backward pass under mixed precision without
   // any has lost its autocast.
   std::int64_t forwards = 0;

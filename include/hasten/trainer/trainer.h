@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/anatomy/report.h"
 #include "hasten/base/log.h"
 #include "hasten/config/training_arguments.h"
 #include "hasten/models/pretrained_model.h"
@@ -45,6 +46,8 @@ struct TrainerParts {
   // Where the Trainer's own lines go (resumed from, a loss that is not finite); nothing: standard
   // error.
   LogSink log_sink = {};
+  // What the anatomy of the first steps found (TrainingArguments::anatomy); nothing: as that says.
+  std::function<void(const anatomy::Report&)> on_anatomy = {};
 };
 
 struct TrainOutput {

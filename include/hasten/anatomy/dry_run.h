@@ -1,0 +1,44 @@
+// File: hasten/anatomy/dry_run.h
+// The real program without its memory and arithmetic: within a DryRun autograd, modules, optimizers
+// and loops are LibTorch's own, but tensors have no pages behind them and operators compute shapes
+// alone. An Anatomy listens to it as to a real run, so a step that would take 300 GB is measured on
+// a laptop in a second.
+//
+//   DryRun dry;                                  // before the model is made
+//   auto model = std::make_shared<BertForSequenceClassification>(config);
+//   ...                                          // the loop as it is, with an Anatomy
+//
+// Numbers read back (item(), a norm, a comparison) are stand-ins: 1, or true; stand_ins() tells how
+// often and where. Memory written by pointer is kept, so that batches made by host code are real.
+// Operators whose result depends on values (nonzero, masked_select, unique) throw UsageError
+// "anatomy.data-dependent"; one without a shape rule UsageError "anatomy.no-shape-rule".
+//
+// Thread rule: acts on the thread it was made on, and on autograd's. Source: a fallback at a
+// dispatch key of LibTorch's that lies below autograd; docs/design/005.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace hasten {
+
+class DryRun {
+ public:
+  DryRun();
+  DryRun(const DryRun&) = delete;
+  DryRun& operator=(const DryRun&) = delete;
+  ~DryRun();
+
+  // Whether this thread is inside one.
+  static bool active();
+  // Operators that read a value, with the number of times.
+  static std::map<std::string, std::int64_t> stand_ins();
+
+ private:
+  struct Guard;
+  std::unique_ptr<Guard> guard_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,90 @@
+// File: hasten/anatomy/report.h
+// What an anatomy found, as plain data, and the forms it is shown in.
+//
+//   Report report = anatomy.report();
+//   std::cout << to_text(report);
+//   write_file_atomically("anatomy.json", to_json(report));
+//
+// Units: bytes, seconds, FLOP (a multiplication with an addition counts as two). Thread rule:
+// values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hasten/anatomy/component.h"
+
+namespace hasten::anatomy {
+
+struct TimelinePoint {
+  double seconds = 0;  // since the anatomy began
+  ComponentBytes bytes{};
+};
+
+struct ModuleMemory {
+  std::string module;  // path in the model; empty: outside of any module
+  ComponentBytes at_peak{};
+};
+
+struct LargeBlock {
+  std::int64_t bytes = 0;
+  Component component = Component::unknown;
+  Phase phase = Phase::other;  // in which it was allocated
+  std::string module, operation;
+};
+
+struct Memory {
+  std::int64_t peak = 0;
+  ComponentBytes at_peak{};
+  Phase peak_phase = Phase::other;
+  std::string peak_operation, peak_module;
+  std::int64_t before = 0;                  // live when the anatomy began
+  std::int64_t after = 0;                   // live when it ended
+  std::vector<std::int64_t> peak_in_phase;  // by Phase
+  std::int64_t parameters = 0;              // numbers, not bytes
+  std::int64_t trained_parameters = 0;
+  std::vector<ModuleMemory> modules;  // by descending total
+  std::vector<LargeBlock> largest;    // at the peak, by descending size
+  std::vector<TimelinePoint> timeline;
+};
+
+struct Operation {
+  std::string name;  // aten::addmm, hasten::adamw, ...
+  std::string module;
+  OperationGroup group = OperationGroup::none;
+  Phase phase = Phase::other;
+  std::int64_t count = 0;
+  double flops = 0;
+  std::int64_t bytes_read = 0, bytes_written = 0;
+  double seconds = 0;  // what it calls is not counted again
+};
+
+struct Report {
+  std::string device;
+  bool dry = false;          // predicted: no memory was taken and nothing computed
+  std::int64_t steps = 0;    // optimizer steps inside
+  double seconds = 0;        // from the first batch's forward to the end of the last step
+  std::int64_t samples = 0;  // rows of the batches
+  std::int64_t tokens = 0;   // numbers in their input_ids, or 0
+  Memory memory;
+  std::vector<Operation> operations;         // by descending time
+  std::vector<std::string> without_formula;  // operators whose FLOP are not counted
+  std::vector<std::string> notes;            // what a reader should know
+};
+
+// One line of the sums over operations.
+struct OperationTotal {
+  std::int64_t count = 0;
+  double flops = 0, seconds = 0;
+  std::int64_t bytes_read = 0, bytes_written = 0;
+};
+OperationTotal total_of(const Report& report, OperationGroup group);
+OperationTotal total_of(const Report& report, Phase phase);
+
+// The table people read in a terminal.
+std::string to_text(const Report& report);
+// Everything, for programs; the keys are the fields' names.
+std::string to_json(const Report& report);
+
+}  // namespace hasten::anatomy

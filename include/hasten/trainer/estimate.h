@@ -1,0 +1,33 @@
+// File: hasten/trainer/estimate.h
+// What a training run will take, before it runs: the Trainer's own steps on stand-in rows, dry.
+//
+//   anatomy::Report report = estimate({.model = "bert-large", .length = 512,
+//                                      .arguments = {.per_device_train_batch_size = 4}});
+//   report.memory.peak;                                 // bytes
+//
+// Rows are random ids of the given length. Of the arguments those count that change a step: batch
+// size, accumulation, optimizer, precision, clipping. With dry = false the same steps are made for
+// real and measured: what the prediction is tested against. Throws as load_model, Trainer and
+// DryRun do. Thread rule: one at a time in a process.
+#pragma once
+
+#include <string>
+
+#include "hasten/anatomy/report.h"
+#include "hasten/config/training_arguments.h"
+
+namespace hasten {
+
+struct EstimateOptions {
+  std::string model;            // a folder with config.json, a config.json, or a built-in name
+  std::int64_t num_labels = 0;  // 0: as config.json says
+  double hidden_dropout = -1;   // negative: as config.json says
+  std::int64_t length = 512;    // tokens of a row
+  std::int64_t steps = 2;       // the first makes the optimizer's states, the second has them
+  TrainingArguments arguments;
+  bool dry = true;
+};
+
+anatomy::Report estimate(const EstimateOptions& options);
+
+}  // namespace hasten

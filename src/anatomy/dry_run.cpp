@@ -1,0 +1,327 @@
+#include "hasten/anatomy/dry_run.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+#include <torch/torch.h>
+
+#include <mutex>
+#include <set>
+#include <unordered_map>
+
+#include "anatomy/dry_tensor.h"
+#include "anatomy/shape_rules.h"
+#include "anatomy/workspaces.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace anatomy {
+namespace {
+
+using at::Tensor;
+using c10::DispatchKey;
+using c10::IValue;
+using torch::jit::Stack;
+
+// How an operator is carried out without data.
+enum class Way {
+  shapes,     // results of the right shape: LibTorch's Meta kernel or a rule of ours
+  real,       // views and wrappers: the real kernel touches no data
+  composite,  // the operators it is made of, each in its way
+  sparse,     // the kernel for sparse tensors, down to operators on their parts
+  drop,       // nothing comes back
+  value,      // a number is read: a stand-in
+  truth,      // a comparison: true
+  depends,    // the shape of the result depends on values
+};
+
+struct Plan {
+  Way way = Way::shapes;
+  DispatchKey composite = DispatchKey::CompositeImplicitAutograd;
+  ShapeRule rule = nullptr;
+  bool workspace = false;
+  std::string name;
+  std::ptrdiff_t device = -1, pinned = -1;  // places of these arguments
+};
+
+bool gives_views(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) return true;
+  }
+  return false;
+}
+
+Way way_of(const c10::OperatorHandle& op, Plan& plan) {
+  static const std::set<std::string, std::less<>> wrappers = {
+      "aten::_sparse_coo_tensor_with_dims_and_tensors",
+      "aten::_coalesced_",
+      "aten::_nnz",
+      "aten::is_coalesced",
+      "aten::sparse_dim",
+      "aten::dense_dim",
+      "aten::_has_compatible_shallow_copy_type",
+      "aten::_fused_sdp_choice",
+      "aten::is_same_size",
+      "aten::record_stream",
+      "aten::set_"};
+  static const std::set<std::string, std::less<>> depending = {
+      "aten::nonzero",    "aten::masked_select",      "aten::_unique2",
+      "aten::unique_dim", "aten::unique_consecutive", "aten::bincount",
+      "aten::_unique"};
+  if (plan.name == "aten::_local_scalar_dense") return Way::value;
+  if (plan.name == "aten::equal") return Way::truth;
+  if (wrappers.count(plan.name)) return Way::real;
+  // `to` and `contiguous` may give their argument or a copy: what they are made of decides.
+  const bool has_kernel = op.hasKernelForDispatchKey(DispatchKey::CPU) ||
+                          op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+  if (gives_views(op.schema()) &&
+      (has_kernel || !op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)))
+    return Way::real;
+  if (depending.count(plan.name)) return Way::depends;
+  if (op.schema().returns().empty()) return Way::drop;
+  // copy_ has a kernel for all devices that moves bytes.
+  if (plan.rule || plan.name == "aten::copy_" || op.hasKernelForDispatchKey(DispatchKey::CPU))
+    return Way::shapes;
+  for (const DispatchKey key :
+       {DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeExplicitAutogradNonFunctional,
+        DispatchKey::CompositeImplicitAutograd}) {
+    if (!op.hasKernelForDispatchKey(key)) continue;
+    plan.composite = key;
+    return Way::composite;
+  }
+  return Way::shapes;
+}
+
+const Plan& plan_of(const c10::OperatorHandle& op) {
+  static thread_local std::unordered_map<const void*, Plan> plans;
+  Plan& plan = plans[&op.schema()];
+  if (!plan.name.empty()) return plan;
+  plan.name = op.schema().name();
+  plan.rule = find_shape_rule(plan.name);
+  plan.workspace = has_workspace(plan.name);
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "device") plan.device = static_cast<std::ptrdiff_t>(i);
+    if (arguments[i].name() == "pin_memory") plan.pinned = static_cast<std::ptrdiff_t>(i);
+  }
+  plan.way = way_of(op, plan);
+  return plan;
+}
+
+// The same tensor without data.
+Tensor meta_of(const Tensor& x) {
+  if (!x.defined() || x.is_meta()) return x;
+  Tensor meta = at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta));
+  if (x.unsafeGetTensorImpl()->is_wrapped_number())
+    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return meta;
+}
+
+IValue meta_of(const IValue& value) {
+  if (value.isTensor()) return meta_of(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<Tensor> out;
+    for (const Tensor& each : value.toTensorVector()) out.push_back(meta_of(each));
+    return out;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<Tensor>> out;
+    for (const std::optional<Tensor>& each : value.toOptionalTensorVector())
+      out.push_back(each ? std::optional<Tensor>(meta_of(*each)) : std::nullopt);
+    return out;
+  }
+  if (value.isGenerator()) return IValue();
+  return value;
+}
+
+// Where the results lie: as asked, else where the first tensor lies.
+at::Device device_of(const std::vector<IValue>& arguments, const Plan& plan) {
+  if (plan.device >= 0 && arguments[static_cast<std::size_t>(plan.device)].isDevice())
+    return arguments[static_cast<std::size_t>(plan.device)].toDevice();
+  for (const IValue& each : arguments) {
+    if (each.isTensor() && each.toTensor().defined()) return each.toTensor().device();
+    if (each.isTensorList() && !each.toTensorList().empty())
+      return each.toTensorVector().front().device();
+  }
+  return at::kCPU;
+}
+
+IValue dry_of(const IValue& result, at::Device device) {
+  const auto dry = [&](const Tensor& meta) {
+    return meta.defined() ? dry_tensor(meta.sizes(), meta.strides(), meta.scalar_type(), device)
+                          : Tensor();
+  };
+  if (result.isTensor()) return dry(result.toTensor());
+  if (result.isTensorList()) {
+    c10::List<Tensor> out;
+    for (const Tensor& each : result.toTensorVector()) out.push_back(dry(each));
+    return out;
+  }
+  return result;
+}
+
+// An argument that is written to is given back, with the size the operator gives it.
+void fit(const Tensor& argument, const Tensor& result) {
+  if (argument.sizes() == result.sizes()) return;
+  const Tensor sized =
+      dry_tensor(result.sizes(), result.strides(), argument.scalar_type(), argument.device());
+  argument.unsafeGetTensorImpl()->set_storage_keep_dtype(sized.storage());
+  argument.unsafeGetTensorImpl()->set_sizes_and_strides(sized.sizes(), sized.strides());
+}
+
+std::ptrdiff_t written_argument(const c10::FunctionSchema& schema, const c10::Argument& result) {
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    if (alias != nullptr && alias->isWrite() &&
+        alias->beforeSets() == result.alias_info()->beforeSets())
+      return static_cast<std::ptrdiff_t>(i);
+  }
+  return -1;
+}
+
+std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
+                              const std::vector<IValue>& arguments) {
+  Stack meta;
+  meta.reserve(arguments.size());
+  for (const IValue& each : arguments) meta.push_back(meta_of(each));
+  if (plan.device >= 0) meta[static_cast<std::size_t>(plan.device)] = at::Device(at::kMeta);
+  if (plan.pinned >= 0) meta[static_cast<std::size_t>(plan.pinned)] = IValue();
+  if (plan.rule) return plan.rule(meta);
+  try {
+    op.callBoxed(meta);
+  } catch (const c10::NotImplementedError&) {
+    throw UsageError("anatomy.no-shape-rule",
+                     {.what = "a dry run",
+                      .got = plan.name + ", whose results' shapes LibTorch tells in Python only",
+                      .hint = "measure a real step instead, or report the operator's name"});
+  }
+  return meta;
+}
+
+// On the CPU a number among the operands is cast to the operation's type in memory of its own.
+std::int64_t cast_scalars(const std::vector<IValue>& arguments,
+                          const std::vector<IValue>& results) {
+  if (results.empty() || !results[0].isTensor() || !results[0].toTensor().defined()) return 0;
+  const at::ScalarType type = results[0].toTensor().scalar_type();
+  std::int64_t bytes = 0;
+  for (const IValue& each : arguments) {
+    if (!each.isTensor() || !each.toTensor().defined()) continue;
+    const Tensor& x = each.toTensor();
+    if (x.unsafeGetTensorImpl()->is_wrapped_number() && x.scalar_type() != type)
+      bytes += static_cast<std::int64_t>(c10::elementSize(type));
+  }
+  return bytes;
+}
+
+void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
+  const auto& schema = op.schema();
+  const std::size_t count = schema.arguments().size();
+  const std::vector<IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count),
+                                      stack->end());
+  const std::vector<IValue> results = shapes_of(op, plan, arguments);
+  torch::jit::drop(*stack, count);
+  const at::Device device = device_of(arguments, plan);
+  for (std::size_t i = 0; i < schema.returns().size(); ++i) {
+    const c10::Argument& result = schema.returns()[i];
+    if (result.alias_info() == nullptr) {
+      stack->push_back(dry_of(results[i], device));
+      continue;
+    }
+    const std::ptrdiff_t at = written_argument(schema, result);
+    const IValue& argument = arguments[static_cast<std::size_t>(std::max<std::ptrdiff_t>(at, 0))];
+    if (argument.isTensor() && results[i].isTensor())
+      fit(argument.toTensor(), results[i].toTensor());
+    stack->push_back(argument);
+  }
+  if (!device.is_cpu()) return;
+  std::int64_t workspace = cast_scalars(arguments, results);
+  if (plan.workspace) workspace += workspace_of(op, arguments);
+  dry_workspace(workspace, device);
+}
+
+bool any_sparse(const Stack& stack, std::size_t count) {
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
+    if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().is_sparse())
+      return true;
+  }
+  return false;
+}
+
+std::mutex stand_ins_mutex;
+std::map<std::string, std::int64_t>& all_stand_ins() {
+  static std::map<std::string, std::int64_t> all;
+  return all;
+}
+void note_stand_in(const std::string& name) {
+  const std::lock_guard lock(stand_ins_mutex);
+  ++all_stand_ins()[name];
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  const Plan& plan = plan_of(op);
+  const std::size_t count = op.schema().arguments().size();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Way way = plan.way;
+  if ((way == Way::shapes || way == Way::composite) && any_sparse(*stack, count)) way = Way::sparse;
+  if (way == Way::composite) return op.callBoxedForDispatchKey(plan.composite, *stack);
+  if (way == Way::sparse && op.hasKernelForDispatchKey(DispatchKey::SparseCPU))
+    return op.callBoxedForDispatchKey(DispatchKey::SparseCPU, *stack);
+
+  const c10::impl::ExcludeDispatchKeyGuard without_data(c10::DispatchKeySet(DispatchKey::Fake));
+  const at::RecordFunctionGuard unheard(/*is_enabled=*/false);
+  switch (way) {
+    case Way::real:
+    case Way::sparse:
+      return op.callBoxed(*stack);
+    case Way::drop:
+      return torch::jit::drop(*stack, count);
+    case Way::value: {
+      const at::ScalarType type = torch::jit::peek(*stack, 0, count).toTensor().scalar_type();
+      torch::jit::drop(*stack, count);
+      note_stand_in(plan.name);
+      stack->push_back(type == at::kBool                  ? at::Scalar(true)
+                       : c10::isIntegralType(type, false) ? at::Scalar(std::int64_t{1})
+                                                          : at::Scalar(1.0));
+      return;
+    }
+    case Way::truth:
+      torch::jit::drop(*stack, count);
+      note_stand_in(plan.name);
+      stack->push_back(true);
+      return;
+    case Way::depends:
+      throw UsageError("anatomy.data-dependent",
+                       {.what = "a dry run",
+                        .got = plan.name + ", whose result's size depends on values",
+                        .hint = "measure a real step instead, or use a form of fixed size "
+                                "(where, a mask)"});
+    default:
+      return by_shapes(op, plan, stack);
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, Fake, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+}  // namespace
+}  // namespace anatomy
+
+struct DryRun::Guard {
+  c10::impl::IncludeDispatchKeyGuard dry{c10::DispatchKey::Fake};
+};
+
+DryRun::DryRun() : guard_(std::make_unique<Guard>()) {}
+DryRun::~DryRun() = default;
+
+bool DryRun::active() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake); }
+
+std::map<std::string, std::int64_t> DryRun::stand_ins() {
+  const std::lock_guard lock(anatomy::stand_ins_mutex);
+  return anatomy::all_stand_ins();
+}
+
+}  // namespace hasten

@@ -1,0 +1,84 @@
+// The report as JSON; keys are the fields' names.
+#include <nlohmann/json.hpp>
+
+#include "hasten/anatomy/report.h"
+
+namespace hasten::anatomy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const ComponentBytes& bytes) {
+  Json out = Json::object();
+  for (std::size_t i = 0; i < kComponents; ++i)
+    out[std::string(name_of(static_cast<Component>(i)))] = bytes[i];
+  return out;
+}
+
+Json json_of(const OperationTotal& total) {
+  return {{"count", total.count},
+          {"flops", total.flops},
+          {"seconds", total.seconds},
+          {"bytes_read", total.bytes_read},
+          {"bytes_written", total.bytes_written}};
+}
+
+Json json_of(const Memory& memory) {
+  Json out = {{"peak", memory.peak},
+              {"at_peak", json_of(memory.at_peak)},
+              {"peak_phase", name_of(memory.peak_phase)},
+              {"peak_operation", memory.peak_operation},
+              {"peak_module", memory.peak_module},
+              {"before", memory.before},
+              {"after", memory.after},
+              {"parameters", memory.parameters},
+              {"trained_parameters", memory.trained_parameters}};
+  for (std::size_t i = 0; i < memory.peak_in_phase.size(); ++i)
+    out["peak_in_phase"][std::string(name_of(static_cast<Phase>(i)))] = memory.peak_in_phase[i];
+  for (const ModuleMemory& each : memory.modules)
+    out["modules"].push_back({{"module", each.module}, {"at_peak", json_of(each.at_peak)}});
+  for (const LargeBlock& each : memory.largest) {
+    out["largest"].push_back({{"bytes", each.bytes},
+                              {"component", name_of(each.component)},
+                              {"phase", name_of(each.phase)},
+                              {"module", each.module},
+                              {"operation", each.operation}});
+  }
+  for (const TimelinePoint& each : memory.timeline)
+    out["timeline"].push_back({{"seconds", each.seconds}, {"bytes", each.bytes}});
+  return out;
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  Json out = {{"device", report.device},         {"dry", report.dry},
+              {"steps", report.steps},           {"seconds", report.seconds},
+              {"samples", report.samples},       {"tokens", report.tokens},
+              {"memory", json_of(report.memory)}};
+  for (std::size_t i = 0; i < kGroups; ++i) {
+    const auto group = static_cast<OperationGroup>(i);
+    out["groups"][std::string(name_of(group))] = json_of(total_of(report, group));
+  }
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    out["phases"][std::string(name_of(phase))] = json_of(total_of(report, phase));
+  }
+  out["operations"] = Json::array();
+  for (const Operation& each : report.operations) {
+    out["operations"].push_back({{"name", each.name},
+                                 {"module", each.module},
+                                 {"group", name_of(each.group)},
+                                 {"phase", name_of(each.phase)},
+                                 {"count", each.count},
+                                 {"flops", each.flops},
+                                 {"bytes_read", each.bytes_read},
+                                 {"bytes_written", each.bytes_written},
+                                 {"seconds", each.seconds}});
+  }
+  out["without_formula"] = report.without_formula;
+  out["notes"] = report.notes;
+  return out.dump(1) + "\n";
+}
+
+}  // namespace hasten::anatomy

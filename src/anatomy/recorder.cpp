@@ -1,0 +1,534 @@
+#include "anatomy/recorder.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "anatomy/saved_tensors.h"
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/base/error.h"
+
+namespace hasten {
+
+using namespace anatomy;
+using Clock = std::chrono::steady_clock;
+
+Anatomy::Recorder* Anatomy::Recorder::active_ = nullptr;
+
+struct Anatomy::Recorder::Operator {
+  std::string name;
+  std::int32_t number = 0;
+  const OpRule* rule = nullptr;
+  bool views = false;        // gives a view of its argument: nothing is computed
+  std::vector<bool> writes;  // by argument
+  std::vector<bool> only_writes;
+  mutable bool leaf = false;  // has computed something of its own without a rule
+};
+
+struct Anatomy::Recorder::Frame : at::ObserverContext {
+  Frame* below = nullptr;
+  const Operator* op = nullptr;  // null: a node of the backward pass
+  std::int32_t module = -1, module_before = -1;
+  Phase phase = Phase::other, phase_before = Phase::other;
+  Clock::time_point began;
+  Clock::duration inside{};     // in operators it calls
+  bool counted_inside = false;  // some of them count
+  CallShapes shapes;
+  std::int64_t read = 0, written = 0;
+  bool copies_weight = false;
+};
+
+struct Anatomy::Recorder::Allocations : c10::MemoryReportingInfoBase {
+  explicit Allocations(Recorder& recorder) : recorder(recorder) {}
+  void reportMemoryUsage(void* pointer, std::int64_t bytes, std::size_t, std::size_t,
+                         c10::Device) override {
+    if (recorder.listening_) recorder.allocated(pointer, bytes);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  Recorder& recorder;
+};
+
+namespace {
+
+const void* storage_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
+}
+
+// A tensor's bytes; an expanded one's are those that exist.
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
+  return tensor.has_storage()
+             ? std::min(bytes, static_cast<std::int64_t>(tensor.storage().nbytes()))
+             : bytes;
+}
+
+TensorShape shape_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided) return {};
+  return {.sizes = tensor.sizes().vec(), .numel = tensor.numel(), .bytes = bytes_of(tensor)};
+}
+
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, Visit visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) visit(each);
+  }
+}
+
+// The storages and bytes of a tensor, sparse ones included.
+template <class Visit>
+void for_each_storage(const at::Tensor& tensor, Visit visit) {
+  if (!tensor.defined()) return;
+  if (tensor.is_sparse()) {
+    for_each_storage(tensor._indices(), visit);
+    for_each_storage(tensor._values(), visit);
+  } else if (const void* storage = storage_of(tensor)) {
+    visit(storage, static_cast<std::int64_t>(tensor.storage().nbytes()));
+  }
+}
+
+// LibTorch records its engine's work and some calls under free names.
+bool is_operator(std::string_view name) {
+  return name.find("::") != name.npos && name.rfind("autograd::", 0) != 0;
+}
+
+std::vector<at::Tensor> tensors_of(torch::optim::OptimizerParamState& state) {
+  using namespace torch::optim;
+  if (auto* adamw = dynamic_cast<AdamWParamState*>(&state))
+    return {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()};
+  if (auto* adam = dynamic_cast<AdamParamState*>(&state))
+    return {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()};
+  if (auto* sgd = dynamic_cast<SGDParamState*>(&state)) return {sgd->momentum_buffer()};
+  if (auto* rms = dynamic_cast<RMSpropParamState*>(&state))
+    return {rms->square_avg(), rms->momentum_buffer(), rms->grad_avg()};
+  if (auto* adagrad = dynamic_cast<AdagradParamState*>(&state)) return {adagrad->sum()};
+  return {};
+}
+
+}  // namespace
+
+Anatomy::Recorder::Recorder(AnatomyOptions options) : options_(options) {}
+
+Anatomy::Recorder::~Recorder() { stop(); }
+
+void Anatomy::Recorder::start() {
+  if (active_ != nullptr) {
+    throw UsageError("anatomy.nested", {.what = "an anatomy inside another one",
+                                        .hint = "end the first: destroy it, or ask its report()"});
+  }
+  active_ = this;
+  dry_ = DryRun::active();
+  listening_ = true;
+  allocations_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Allocations>(*this));
+  callback_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&Recorder::begin, &Recorder::end)
+          .needsInputs(true)
+          .needsOutputs(options_.operations)
+          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  set_saved_tensor_listener([this](const at::Tensor& tensor) { saved(tensor); });
+}
+
+void Anatomy::Recorder::stop() {
+  if (!listening_) return;
+  listening_ = false;
+  set_saved_tensor_listener({});
+  at::removeCallback(callback_);
+  allocations_.reset();
+  active_ = nullptr;
+}
+
+// What is there already, and what it is for.
+
+void Anatomy::Recorder::on_model(torch::nn::Module& module) {
+  modules_.watch(module);
+  const auto adopt = [&](const at::Tensor& tensor, Component component) {
+    for_each_storage(tensor, [&](const void* storage, std::int64_t bytes) {
+      ledger_.adopt(storage, bytes, component, modules_.owner(storage_of(tensor)));
+    });
+  };
+  std::set<const void*> seen;  // tied ones count once
+  for (const at::Tensor& parameter : module.parameters()) {
+    parameters_.emplace_back(parameter.getIntrusivePtr());
+    if (seen.insert(storage_of(parameter)).second) {
+      numbers_ += parameter.numel();
+      trained_ += parameter.requires_grad() ? parameter.numel() : 0;
+    }
+    device_ = parameter.device().str();
+    adopt(parameter, Component::model_weights);
+    if (parameter.grad().defined()) adopt(parameter.grad(), Component::gradients);
+  }
+  for (const at::Tensor& buffer : module.buffers()) adopt(buffer, Component::model_weights);
+}
+
+void Anatomy::Recorder::on_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
+  optimizers_.push_back(optimizer);
+  assign_states();
+}
+
+// The states of the optimizers LibTorch has, with the layers of their parameters.
+void Anatomy::Recorder::assign_states() {
+  std::map<const void*, std::int32_t> modules;
+  for (const at::Tensor& parameter : parameters())
+    modules[parameter.unsafeGetTensorImpl()] = modules_.owner(storage_of(parameter));
+  for (const auto& each : optimizers_) {
+    const auto optimizer = each.lock();
+    if (!optimizer) continue;
+    for (const auto& [parameter, state] : optimizer->state()) {
+      const auto found = modules.find(parameter);
+      for (const at::Tensor& tensor : tensors_of(*state)) {
+        for_each_storage(tensor, [&](const void* storage, std::int64_t bytes) {
+          ledger_.adopt(storage, bytes, Component::optimizer_states,
+                        found == modules.end() ? -1 : found->second);
+        });
+      }
+    }
+  }
+}
+
+void Anatomy::Recorder::on_batch(const std::vector<at::Tensor>& tensors) {
+  if (!listening_) return;
+  phase_ = Phase::other;
+  for (const at::Tensor& tensor : tensors) {
+    for_each_storage(tensor, [&](const void* storage, std::int64_t bytes) {
+      ledger_.adopt(storage, bytes, Component::functionality, -1);
+    });
+  }
+  const auto with_rows = std::find_if(tensors.begin(), tensors.end(),
+                                      [](const at::Tensor& tensor) { return tensor.dim() > 0; });
+  if (with_rows != tensors.end()) samples_ += with_rows->size(0);
+  const auto ids = std::find_if(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.dim() == 2 && !tensor.is_floating_point();
+  });
+  if (ids != tensors.end()) tokens_ += ids->numel();
+}
+
+// The phases of a step.
+
+void Anatomy::Recorder::enter(StepPhase phase) {
+  if (!listening_) return;
+  phase_ = static_cast<Phase>(phase);
+  phase_began_ = static_cast<std::int64_t>(ledger_.events().size());
+  if (!first_) {
+    first_ = Clock::now();
+    before_ = ledger_.live();
+    ledger_.reset_peak();
+  }
+}
+
+// What a loop does between the phases belongs to them: the loss to the forward pass, clipping to
+// the optimizer.
+void Anatomy::Recorder::leave(StepPhase phase) {
+  if (!listening_) return;
+  phase_ = phase == StepPhase::forward    ? Phase::forward
+           : phase == StepPhase::backward ? Phase::optimizer
+                                          : Phase::other;
+  modules_.leave_model();
+  if (phase == StepPhase::backward) assign_gradients();
+  if (phase == StepPhase::optimizer) {
+    assign_states();
+    // What an optimizer that is not known keeps beside.
+    ledger_.assign_survivors(phase_began_, Phase::optimizer, Component::optimizer_states);
+  }
+}
+
+std::vector<at::Tensor> Anatomy::Recorder::parameters() const {
+  std::vector<at::Tensor> alive;
+  for (const auto& each : parameters_) {
+    if (auto parameter = each.lock()) alive.emplace_back(std::move(parameter));
+  }
+  return alive;
+}
+
+void Anatomy::Recorder::assign_gradients() {
+  for (const at::Tensor& parameter : parameters()) {
+    const std::int32_t module = modules_.owner(storage_of(parameter));
+    for_each_storage(parameter.grad(), [&](const void* storage, std::int64_t) {
+      ledger_.assign(storage, Component::gradients, module);
+    });
+  }
+}
+
+void Anatomy::Recorder::on_step() {
+  if (!listening_) return;
+  last_ = Clock::now();
+  phase_ = Phase::other;
+  ++steps_;
+  if (options_.steps > 0 && steps_ >= options_.steps) stop();
+}
+
+// What LibTorch tells.
+
+Place Anatomy::Recorder::place() const {
+  Place place{.phase = phase_, .module = modules_.current()};
+  if (top_ == nullptr) return place;
+  place.module = top_->module;
+  for (const Frame* frame = top_; frame != nullptr; frame = frame->below) {
+    if (frame->op != nullptr) {
+      place.operation = frame->op->number;
+      break;
+    }
+  }
+  return place;
+}
+
+void Anatomy::Recorder::allocated(void* pointer, std::int64_t bytes) {
+  if (bytes > 0) {
+    ledger_.allocate(pointer, bytes, place());
+  } else if (bytes < 0) {
+    ledger_.release(pointer);
+  }
+}
+
+void Anatomy::Recorder::saved(const at::Tensor& tensor) {
+  if (!listening_) return;
+  for_each_storage(tensor, [&](const void* storage, std::int64_t) {
+    ledger_.assign(storage, Component::activations);
+  });
+}
+
+std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin(const at::RecordFunction& function) {
+  if (active_ == nullptr) return nullptr;
+  return function.scope() == at::RecordScope::BACKWARD_FUNCTION ? active_->begin_node(function)
+                                                                : active_->begin_operator(function);
+}
+
+void Anatomy::Recorder::end(const at::RecordFunction& function, at::ObserverContext* context) {
+  if (context == nullptr || active_ == nullptr) return;
+  auto& frame = static_cast<Frame&>(*context);
+  frame.op ? active_->end_operator(function, frame) : active_->end_node(frame);
+}
+
+std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_node(
+    const at::RecordFunction& function) {
+  auto frame = std::make_unique<Frame>();
+  frame->below = top_;
+  frame->phase_before = phase_;
+  phase_ = Phase::backward;
+  frame->phase = Phase::backward;
+  frame->module = modules_.of_node(function.seqNr());
+  frame->began = Clock::now();
+  top_ = frame.get();
+  return frame;
+}
+
+void Anatomy::Recorder::end_node(Frame& frame) {
+  phase_ = frame.phase_before;
+  top_ = frame.below;
+}
+
+const Anatomy::Recorder::Operator& Anatomy::Recorder::known(const at::RecordFunction& function) {
+  auto& slot = operators_[function.name()];
+  if (slot) return *slot;
+  slot = std::make_unique<Operator>();
+  slot->name = function.name();
+  slot->number = static_cast<std::int32_t>(numbered_.size());
+  slot->rule = find_rule(slot->name);
+  if (const auto schema = function.operator_schema()) {
+    for (const c10::Argument& result : schema->returns())
+      slot->views |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
+    // Operators of ours take what they only write behind what they read; LibTorch's name it out=.
+    const bool ours = slot->name.rfind("hasten::", 0) == 0 && slot->name != "hasten::adamw" &&
+                      slot->name != "hasten::adamw_rows";
+    bool reads = false;
+    for (const c10::Argument& argument : schema->arguments()) {
+      const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+      slot->writes.push_back(writes);
+      slot->only_writes.push_back(writes && (argument.kwarg_only() || (ours && reads)));
+      reads |= !writes;
+    }
+  }
+  numbered_.push_back(slot.get());
+  return *slot;
+}
+
+std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
+    const at::RecordFunction& function) {
+  if (!is_operator(function.name())) return nullptr;
+  // Inside an operator that counts as a whole.
+  if (top_ != nullptr && top_->op != nullptr && top_->op->rule != nullptr &&
+      top_->op->rule->group != OperationGroup::none)
+    return nullptr;
+  auto frame = std::make_unique<Frame>();
+  frame->op = &known(function);
+  const Operator& op = *frame->op;
+  const auto inputs = function.inputs();
+  std::int32_t owner = -1;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      if (owner < 0 && phase_ != Phase::backward) owner = modules_.owner(storage_of(tensor));
+      if (!options_.operations || op.views) return;
+      const TensorShape shape = shape_of(tensor);
+      const bool writes = i < op.writes.size() && op.writes[i];
+      if (!(i < op.only_writes.size() && op.only_writes[i])) frame->read += shape.bytes;
+      if (writes) frame->written += shape.bytes;
+      frame->shapes.inputs.push_back(shape);
+    });
+    if (frame->shapes.first_list == 0 && inputs[i].isTensorList())
+      frame->shapes.first_list = static_cast<std::int64_t>(frame->shapes.inputs.size());
+  }
+  if (owner >= 0 && phase_ == Phase::forward) {
+    // Inside an autograd function gradients are off, and its node has been numbered already.
+    const auto next = static_cast<std::int64_t>(at::sequence_number::peek());
+    modules_.enter(owner, c10::GradMode::is_enabled() ? next : next - 1);
+  }
+  frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
+  frame->below = top_;
+  frame->phase = phase_;
+  frame->module = phase_ == Phase::backward ? (top_ ? top_->module : -1) : modules_.current();
+  if (phase_ == Phase::optimizer) frame->module = -1;
+  frame->began = Clock::now();
+  top_ = frame.get();
+  return frame;
+}
+
+void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& frame) {
+  const auto took = Clock::now() - frame.began;
+  top_ = frame.below;
+  if (frame.copies_weight) {
+    for (const c10::IValue& output : function.outputs()) {
+      for_each_tensor(output, [&](const at::Tensor& tensor) {
+        ledger_.assign(storage_of(tensor), Component::model_weights, frame.module);
+      });
+    }
+  }
+  if (top_ != nullptr && top_->op != nullptr) top_->inside += took;
+  if (!options_.operations) return;
+  const Operator& op = *frame.op;
+  const bool nothing = op.views || (op.rule != nullptr && op.rule->group == OperationGroup::none) ||
+                       (op.rule == nullptr && frame.counted_inside);
+  Operation& row = rows_[{&op, frame.module, frame.phase}];
+  row.seconds += std::chrono::duration<double>(took - frame.inside).count();
+  ++row.count;
+  if (top_ != nullptr && (!nothing || frame.counted_inside)) top_->counted_inside = true;
+  if (nothing) return;
+  const bool returns_inputs =
+      std::find(op.writes.begin(), op.writes.end(), true) != op.writes.end();
+  for (const c10::IValue& output : function.outputs()) {
+    for_each_tensor(output, [&](const at::Tensor& tensor) {
+      frame.shapes.outputs.push_back(shape_of(tensor));
+      if (!returns_inputs) frame.written += frame.shapes.outputs.back().bytes;
+    });
+  }
+  if (op.rule == nullptr) {  // traffic is known all the same
+    op.leaf = true;
+    row.group = OperationGroup::element_wise;
+    row.bytes_read += frame.read;
+    row.bytes_written += frame.written;
+    return;
+  }
+  if (op.rule->reads_as_written) frame.read = std::min(frame.read, frame.written);
+  row.group = op.rule->group;
+  row.flops += op.rule->flops ? op.rule->flops(frame.shapes) : 0;
+  row.bytes_read += frame.read;
+  row.bytes_written += frame.written;
+}
+
+// The report.
+
+void Anatomy::Recorder::fill_memory(Memory& memory) const {
+  memory.peak = ledger_.peak();
+  memory.before = before_;
+  memory.after = ledger_.live();
+  memory.parameters = numbers_;
+  memory.trained_parameters = trained_;
+  memory.peak_in_phase.assign(kPhases, 0);
+  if (ledger_.peak_event() < 0) return;
+  memory.at_peak = ledger_.at(ledger_.peak_event());
+  const auto name_of_operation = [&](const Place& place) {
+    return place.operation < 0 ? "" : numbered_[static_cast<std::size_t>(place.operation)]->name;
+  };
+  const Event& at_peak = ledger_.events()[static_cast<std::size_t>(ledger_.peak_event())];
+  const Block& last = ledger_.blocks()[static_cast<std::size_t>(at_peak.block)];
+  memory.peak_phase = last.place.phase;
+  memory.peak_operation = name_of_operation(last.place);
+  memory.peak_module = modules_.name(last.place.module);
+
+  std::map<std::int32_t, ComponentBytes> by_module;
+  for (const Block& block : ledger_.blocks()) {
+    if (block.born > ledger_.peak_event() ||
+        (block.died >= 0 && block.died <= ledger_.peak_event()))
+      continue;
+    of(by_module[block.place.module], block.component) += block.bytes;
+    memory.largest.push_back({.bytes = block.bytes,
+                              .component = block.component,
+                              .phase = block.place.phase,
+                              .module = modules_.name(block.place.module),
+                              .operation = name_of_operation(block.place)});
+  }
+  const auto by_size = [](const LargeBlock& a, const LargeBlock& b) { return a.bytes > b.bytes; };
+  const std::size_t kept = std::min<std::size_t>(20, memory.largest.size());
+  std::partial_sort(memory.largest.begin(),
+                    memory.largest.begin() + static_cast<std::ptrdiff_t>(kept),
+                    memory.largest.end(), by_size);
+  memory.largest.resize(kept);
+  for (const auto& [module, bytes] : by_module)
+    memory.modules.push_back({.module = modules_.name(module), .at_peak = bytes});
+  std::stable_sort(memory.modules.begin(), memory.modules.end(),
+                   [](const ModuleMemory& a, const ModuleMemory& b) {
+                     return total(a.at_peak) > total(b.at_peak);
+                   });
+
+  // The timeline: of each of some two thousand slices of time the moment with the most memory.
+  constexpr double kSlices = 2000;
+  ComponentBytes now{};
+  std::int64_t live = 0;
+  const auto& events = ledger_.events();
+  const auto origin = events.front().time;
+  const double slice = static_cast<double>(events.back().time - origin) / kSlices + 1;
+  double current = -1;
+  std::int64_t highest = -1;
+  for (const Event& event : events) {
+    const Block& block = ledger_.blocks()[static_cast<std::size_t>(event.block)];
+    const std::int64_t bytes = event.birth ? block.bytes : -block.bytes;
+    of(now, block.component) += bytes;
+    live += bytes;
+    auto& phase_peak = memory.peak_in_phase[static_cast<std::size_t>(block.place.phase)];
+    if (event.birth) phase_peak = std::max(phase_peak, live);
+    const double number = std::floor(static_cast<double>(event.time - origin) / slice);
+    const double seconds = static_cast<double>(event.time - origin) * 1e-9;
+    if (number != current) {
+      current = number;
+      highest = live;
+      memory.timeline.push_back({.seconds = seconds, .bytes = now});
+    } else if (live > highest) {
+      highest = live;
+      memory.timeline.back() = {.seconds = seconds, .bytes = now};
+    }
+  }
+}
+
+Report Anatomy::Recorder::report() {
+  stop();
+  Report report;
+  report.dry = dry_;
+  report.device = device_;
+  report.steps = steps_;
+  report.samples = samples_;
+  report.tokens = tokens_;
+  if (first_ && steps_ > 0) report.seconds = std::chrono::duration<double>(last_ - *first_).count();
+  fill_memory(report.memory);
+  std::set<std::string> without;
+  for (const auto& [key, row] : rows_) {
+    const auto& [op, module, phase] = key;
+    Operation operation = row;
+    operation.name = op->name;
+    operation.module = modules_.name(module);
+    operation.phase = phase;
+    report.operations.push_back(std::move(operation));
+  }
+  for (const Operator* op : numbered_) {
+    if (op->rule == nullptr && op->leaf) without.insert(op->name);
+  }
+  report.without_formula.assign(without.begin(), without.end());
+  std::stable_sort(report.operations.begin(), report.operations.end(),
+                   [](const Operation& a, const Operation& b) { return a.seconds > b.seconds; });
+  return report;
+}
+
+}  // namespace hasten

@@ -1,0 +1,92 @@
+// File: anatomy/recorder.h (internal)
+// Hears what LibTorch does, and writes it into the ledger and the table of operations.
+#pragma once
+
+#include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "anatomy/ledger.h"
+#include "anatomy/modules.h"
+#include "anatomy/op_rules.h"
+#include "hasten/anatomy/anatomy.h"
+
+namespace hasten {
+
+class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_this<Recorder> {
+ public:
+  explicit Recorder(AnatomyOptions options);
+  ~Recorder() override;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  void start();
+  void stop();
+  bool listening() const { return listening_; }
+  anatomy::Report report();
+
+  void on_model(torch::nn::Module& module) override;
+  void on_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) override;
+  void on_batch(const std::vector<at::Tensor>& tensors) override;
+  void enter(StepPhase phase) override;
+  void leave(StepPhase phase) override;
+  void on_step() override;
+
+ private:
+  struct Frame;     // an operator that is running
+  struct Operator;  // what is known of an operator
+  struct Allocations;
+  using Key = std::tuple<const Operator*, std::int32_t, anatomy::Phase>;
+
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function);
+  static void end(const at::RecordFunction& function, at::ObserverContext* context);
+  std::unique_ptr<at::ObserverContext> begin_operator(const at::RecordFunction& function);
+  std::unique_ptr<at::ObserverContext> begin_node(const at::RecordFunction& function);
+  void end_node(Frame& frame);
+  void end_operator(const at::RecordFunction& function, Frame& frame);
+  const Operator& known(const at::RecordFunction& function);
+
+  void allocated(void* pointer, std::int64_t bytes);
+  void saved(const at::Tensor& tensor);
+  std::vector<at::Tensor> parameters() const;
+  void assign_gradients();
+  void assign_states();
+  void fill_memory(anatomy::Memory& memory) const;
+  anatomy::Place place() const;
+
+  static Recorder* active_;
+
+  AnatomyOptions options_;
+  bool listening_ = false, dry_ = false;
+  std::optional<c10::DebugInfoGuard> allocations_;
+  at::CallbackHandle callback_ = 0;
+
+  anatomy::Ledger ledger_;
+  anatomy::Modules modules_;
+  std::unordered_map<const void*, std::unique_ptr<Operator>> operators_;  // by schema's name
+  std::vector<const Operator*> numbered_;
+  std::map<Key, anatomy::Operation> rows_;
+  // Not kept alive: what is left of an experiment is to be seen.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters_;
+  std::vector<std::weak_ptr<torch::optim::Optimizer>> optimizers_;
+
+  anatomy::Phase phase_ = anatomy::Phase::other;
+  Frame* top_ = nullptr;
+  std::int64_t phase_began_ = 0;  // the first event of the phase
+  std::int64_t before_ = 0;
+  std::int64_t numbers_ = 0, trained_ = 0;  // of parameters
+  std::string device_ = "cpu";
+  std::int64_t steps_ = 0, samples_ = 0, tokens_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> first_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+}  // namespace hasten

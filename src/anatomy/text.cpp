@@ -1,0 +1,192 @@
+// The report as tables for a terminal.
+#include "hasten/base/text.h"
+#include "hasten/anatomy/report.h"
+
+namespace hasten::anatomy {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string share(double part, double whole) {
+  return whole > 0 ? fixed(100 * part / whole, part / whole < 0.001 ? 3 : 1) + " %" : "-";
+}
+
+std::string a_parameter(std::int64_t bytes, std::int64_t parameters) {
+  return parameters > 0
+             ? fixed(static_cast<double>(bytes) / static_cast<double>(parameters), 2) + " B"
+             : "-";
+}
+
+std::string in_units(double value, const char* unit) {
+  constexpr const char* kPrefix[] = {"", "k", "M", "G", "T", "P"};
+  int step = 0;
+  while (value >= 1000 && step < 5) {
+    value /= 1000;
+    ++step;
+  }
+  return str(significant(value, 3), " ", kPrefix[step], unit);
+}
+
+// What the documentation's table gives a parameter in float training with AdamW; empty: it depends.
+const char* textbook(Component component) {
+  switch (component) {
+    case Component::model_weights:
+      return "4 B (mixed 6)";
+    case Component::optimizer_states:
+      return "8 B (AdamW)";
+    case Component::gradients:
+      return "4 B";
+    default:
+      return "";
+  }
+}
+
+std::string memory_text(const Report& report) {
+  const Memory& memory = report.memory;
+  Rows rows;
+  for (std::size_t i = 0; i < kComponents; ++i) {
+    const auto component = static_cast<Component>(i);
+    const std::int64_t bytes = memory.at_peak[i];
+    const bool by_parameter = i <= static_cast<std::size_t>(Component::gradients);
+    rows.push_back({std::string(name_of(component)), grouped(bytes),
+                    share(static_cast<double>(bytes), static_cast<double>(memory.peak)),
+                    by_parameter ? a_parameter(bytes, memory.parameters) : "",
+                    textbook(component)});
+  }
+  rows.push_back(
+      {"peak", grouped(memory.peak), "100.0 %", a_parameter(memory.peak, memory.parameters), ""});
+  return table({"memory at the peak", "bytes", "share", "a parameter", "textbook"}, rows) +
+         str("The peak came in the ", name_of(memory.peak_phase),
+             memory.peak_phase == Phase::other ? " code" : "",
+             memory.peak_operation.empty() ? "" : ", in " + memory.peak_operation,
+             memory.peak_module.empty() ? "" : " of " + memory.peak_module,
+             ". Before the first step ", human_bytes(memory.before), ", after the last ",
+             human_bytes(memory.after), ".\n");
+}
+
+std::string modules_text(const Memory& memory) {
+  Rows rows;
+  for (const ModuleMemory& each : memory.modules) {
+    if (rows.size() == 12) break;
+    const auto cell = [&](Component component) { return grouped(of(each.at_peak, component)); };
+    rows.push_back({each.module.empty() ? "(no layer)" : each.module,
+                    cell(Component::model_weights), cell(Component::optimizer_states),
+                    cell(Component::gradients), cell(Component::activations),
+                    grouped(total(each.at_peak))});
+  }
+  std::string text =
+      table({"layer", "weights", "optimizer", "gradients", "activations", "all"}, rows);
+  if (memory.modules.size() > rows.size())
+    text += str("... and ", memory.modules.size() - rows.size(), " more layers\n");
+  return text;
+}
+
+std::vector<std::string> operation_row(const std::string& name, const OperationTotal& each,
+                                       const OperationTotal& all) {
+  const auto bytes = static_cast<double>(each.bytes_read + each.bytes_written);
+  return {name,
+          grouped(each.count),
+          in_units(each.flops, "FLOP"),
+          share(each.flops, all.flops),
+          human_bytes(each.bytes_read),
+          human_bytes(each.bytes_written),
+          bytes > 0 ? fixed(each.flops / bytes, 2) : "-",
+          fixed(1000 * each.seconds, 1) + " ms",
+          share(each.seconds, all.seconds)};
+}
+
+OperationTotal all_of(const Report& report) {
+  OperationTotal all;
+  for (std::size_t i = 0; i < kGroups; ++i) {
+    const OperationTotal each = total_of(report, static_cast<OperationGroup>(i));
+    all.count += each.count;
+    all.flops += each.flops;
+    all.seconds += each.seconds;
+    all.bytes_read += each.bytes_read;
+    all.bytes_written += each.bytes_written;
+  }
+  return all;
+}
+
+const std::vector<std::string>& operation_header(const char* first) {
+  static thread_local std::vector<std::string> header;
+  header = {first, "count", "computed", "share", "read", "written", "FLOP/B", "time", "share"};
+  return header;
+}
+
+std::string operations_text(const Report& report) {
+  const OperationTotal all = all_of(report);
+  Rows groups, phases, names;
+  for (std::size_t i = 0; i < kGroups; ++i) {
+    const auto group = static_cast<OperationGroup>(i);
+    groups.push_back(operation_row(
+        group == OperationGroup::none ? "views, allocations" : std::string(name_of(group)),
+        total_of(report, group), all));
+  }
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    phases.push_back(operation_row(std::string(name_of(phase)), total_of(report, phase), all));
+  }
+  std::string text = table(operation_header("operations"), groups) + "\n" +
+                     table(operation_header("phase"), phases);
+  const double forward = total_of(report, Phase::forward).flops,
+               backward = total_of(report, Phase::backward).flops;
+  if (forward > 0)
+    text += str("The backward pass computes ", fixed(backward / forward, 2),
+                " times what the forward pass does.\n");
+  return text;
+}
+
+std::string by_name_text(const Report& report) {
+  std::vector<std::pair<std::string, OperationTotal>> names;
+  for (const Operation& each : report.operations) {
+    auto found = std::find_if(names.begin(), names.end(),
+                              [&](const auto& known) { return known.first == each.name; });
+    if (found == names.end()) found = names.insert(names.end(), {each.name, {}});
+    OperationTotal& total = found->second;
+    total.count += each.count;
+    total.flops += each.flops;
+    total.seconds += each.seconds;
+    total.bytes_read += each.bytes_read;
+    total.bytes_written += each.bytes_written;
+  }
+  std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
+    return a.second.seconds > b.second.seconds;
+  });
+  const OperationTotal all = all_of(report);
+  Rows rows;
+  for (const auto& [name, total] : names) {
+    if (rows.size() == 12) break;
+    rows.push_back(operation_row(name, total, all));
+  }
+  return table(operation_header("operator"), rows);
+}
+
+std::string head(const Report& report) {
+  std::string text = str(report.dry ? "Predicted" : "Measured", " on ", report.device, ": ",
+                         report.steps, report.steps == 1 ? " step" : " steps", ", ",
+                         grouped(report.memory.parameters), " parameters");
+  if (report.seconds > 0 && report.samples > 0) {
+    text += str(", ", significant(static_cast<double>(report.samples) / report.seconds, 4),
+                " samples/s");
+    if (report.tokens > 0)
+      text += str(", ", significant(static_cast<double>(report.tokens) / report.seconds, 4),
+                  " tokens/s");
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string to_text(const Report& report) {
+  std::string text = head(report) + "\n" + memory_text(report) + "\n" + modules_text(report.memory);
+  if (!report.operations.empty()) {
+    text += "\n" + operations_text(report) + "\n" + by_name_text(report);
+    if (!report.without_formula.empty())
+      text += "Without a formula, so not in FLOP: " + join(report.without_formula, ", ") + "\n";
+  }
+  for (const std::string& note : report.notes) text += "Note: " + note + "\n";
+  return text;
+}
+
+}  // namespace hasten::anatomy

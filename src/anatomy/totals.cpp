@@ -1,0 +1,30 @@
+#include "hasten/anatomy/report.h"
+
+namespace hasten::anatomy {
+namespace {
+
+template <class Belongs>
+OperationTotal sum(const Report& report, Belongs belongs) {
+  OperationTotal total;
+  for (const Operation& each : report.operations) {
+    if (!belongs(each)) continue;
+    total.count += each.count;
+    total.flops += each.flops;
+    total.seconds += each.seconds;
+    total.bytes_read += each.bytes_read;
+    total.bytes_written += each.bytes_written;
+  }
+  return total;
+}
+
+}  // namespace
+
+OperationTotal total_of(const Report& report, OperationGroup group) {
+  return sum(report, [&](const Operation& each) { return each.group == group; });
+}
+
+OperationTotal total_of(const Report& report, Phase phase) {
+  return sum(report, [&](const Operation& each) { return each.phase == phase; });
+}
+
+}  // namespace hasten::anatomy

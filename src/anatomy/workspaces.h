@@ -1,0 +1,26 @@
+// File: anatomy/workspaces.h (internal)
+// Memory that LibTorch's kernels take for themselves while they run and give back before they
+// return, which a dry run cannot see. How much it is depends on the kernel, the shapes, the type,
+// the threads and the CPU, and only the kernel knows: so it is asked. The operators that do such
+// things are run once for each signature on stand-in operands, while a listener counts.
+//
+// A product too large to be run in passing is asked with fewer rows; what it copies of its operands
+// is added by its own size. Thread rule: as DryRun.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace hasten::anatomy {
+
+// Whether the operator may take memory of its own on the CPU.
+bool has_workspace(std::string_view name);
+
+// The most bytes held at once beside the results. Arguments as the program gave them; call it with
+// dry runs switched off.
+std::int64_t workspace_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+
+}  // namespace hasten::anatomy

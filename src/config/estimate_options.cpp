@@ -1,0 +1,131 @@
+#include "hasten/config/estimate_options.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+// The words of `hasten train` for those of `hasten estimate`.
+class Translation {
+ public:
+  explicit Translation(EstimateConfiguration& estimate) : estimate_(estimate) {}
+
+  void take(const std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const std::size_t equals = words[i].find('=');
+      const std::string name = words[i].substr(0, equals);
+      const auto value = [&]() -> std::string {
+        if (equals != std::string::npos) return words[i].substr(equals + 1);
+        if (i + 1 < words.size()) return words[++i];
+        throw ConfigError("config.missing-value", {.what = name + " has no value"});
+      };
+      if (!starts_with(name, "-")) {
+        // A word that is no option's value is the model.
+        positional(words[i], i);
+      } else if (name == "--help" || name == "-h") {
+        estimate_.help = true;
+      } else if (name == "--json") {
+        estimate_.json = true;
+      } else if (name == "--measure") {
+        estimate_.measure = true;
+      } else if (name == "--steps") {
+        estimate_.steps = number(name, value());
+      } else if (name == "--batch") {
+        add({"--per_device_train_batch_size", value()});
+      } else if (name == "--seq") {
+        length_ = value();
+      } else if (name == "--precision") {
+        precision(value());
+      } else if (name == "--optim") {
+        const std::string optim = value();
+        add({"--optim", optim == "adamw" ? "adamw_torch_fused" : optim});
+      } else {
+        words_.push_back(words[i]);
+        after_option_ = equals == std::string::npos;
+        continue;
+      }
+      after_option_ = false;
+    }
+  }
+
+  std::vector<std::string> words() const {
+    std::vector<std::string> all = {"--data", "dummy",        "--dummy_length",
+                                    length_,  "--max_length", length_};
+    if (!model_.empty()) all.insert(all.end(), {"--model", model_});
+    all.insert(all.end(), words_.begin(), words_.end());
+    return all;
+  }
+
+ private:
+  void add(std::initializer_list<std::string> words) {
+    words_.insert(words_.end(), words.begin(), words.end());
+  }
+  void positional(const std::string& word, std::size_t) {
+    if (model_.empty() && !after_option_) {
+      model_ = word;
+    } else {
+      words_.push_back(word);
+    }
+  }
+  void precision(const std::string& word) {
+    if (word == "bf16") return add({"--bf16"});
+    if (word == "fp32" || word == "no") return;
+    throw ConfigError("config.bad-value",
+                      {.what = "--precision", .got = "'" + word + "'", .expected = "fp32 or bf16"});
+  }
+  static std::int64_t number(const std::string& name, const std::string& word) {
+    std::int64_t out = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), out);
+    if (error != std::errc() || end != word.data() + word.size() || out < 1) {
+      throw ConfigError(
+          "config.out-of-range",
+          {.what = name, .got = "'" + word + "'", .expected = "a whole number of at least 1"});
+    }
+    return out;
+  }
+
+  EstimateConfiguration& estimate_;
+  std::vector<std::string> words_;
+  std::string model_, length_ = "512";
+  bool after_option_ = false;
+};
+
+}  // namespace
+
+EstimateConfiguration parse_estimate(int argc, const char* const* argv,
+                                     const config::Environment& environment) {
+  EstimateConfiguration estimate;
+  Translation translation(estimate);
+  translation.take(std::vector<std::string>(argv, argv + argc));
+  if (estimate.help) return estimate;
+  const std::vector<std::string> words = translation.words();
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  estimate.train = parse_train(static_cast<int>(pointers.size()), pointers.data(), environment);
+  return estimate;
+}
+
+std::string estimate_help() {
+  return "usage: hasten estimate MODEL [--batch N] [--seq N] [--optim NAME] [--precision "
+         "fp32|bf16]\n"
+         "                       [--json] [--NAME VALUE ...]\n\n"
+         "What a training step takes, without making it: memory by component at its peak, by "
+         "layer,\n"
+         "operations by group. MODEL is a folder with config.json, a config.json, bert-base or\n"
+         "bert-large. Nothing is computed and no memory of the model's size is taken.\n\n"
+         "  --batch N       rows of a batch [8]\n"
+         "  --seq N         tokens of a row [512]\n"
+         "  --optim NAME    adamw, sgd [adamw]\n"
+         "  --precision P   fp32 or bf16 [fp32]\n"
+         "  --steps N       steps to look at [2]\n"
+         "  --measure       make the steps for real and measure them\n"
+         "  --json          everything as JSON, in bytes\n\n"
+         "Every option of `hasten train` that changes a step may follow, for example\n"
+         "--gradient_accumulation_steps 4.\n";
+}
+
+}  // namespace hasten

@@ -1,0 +1,26 @@
+// A sparse gradient with distinct rows in ascending order. Autograd forgets that a gradient has
+// them already when it stores it, and LibTorch's coalesce() would sort and copy all of it again;
+// looking takes no time beside that.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace hasten {
+
+inline bool rows_ascend(const at::Tensor& gradient) {
+  if (!gradient.device().is_cpu() || gradient.sparse_dim() != 1) return false;
+  const at::Tensor rows = gradient._indices();
+  if (!rows.is_contiguous()) return false;
+  const std::int64_t *begin = rows.const_data_ptr<std::int64_t>(), *end = begin + rows.numel();
+  return std::adjacent_find(begin, end, std::greater_equal<>()) == end;
+}
+
+inline at::Tensor coalesced(at::Tensor gradient) {
+  if (gradient.is_coalesced()) return gradient;
+  return rows_ascend(gradient) ? gradient._coalesced_(true) : gradient.coalesce();
+}
+
+}  // namespace hasten

@@ -1,0 +1,43 @@
+#include "hasten/prepare/step_observer.h"
+
+#include <algorithm>
+
+namespace hasten {
+namespace {
+
+// Adds the object unless it is there already, and forgets those that are gone.
+template <class T>
+bool add_new(std::vector<std::weak_ptr<T>>& known, const std::shared_ptr<T>& object) {
+  std::erase_if(known, [](const std::weak_ptr<T>& each) { return each.expired(); });
+  for (const std::weak_ptr<T>& each : known) {
+    if (each.lock() == object) return false;
+  }
+  known.push_back(object);
+  return true;
+}
+
+}  // namespace
+
+void StepObservers::add(const std::shared_ptr<StepObserver>& observer) {
+  observers_.push_back(observer);
+  for (const auto& each : models_) {
+    if (const auto module = each.lock()) observer->on_model(*module);
+  }
+  for (const auto& each : optimizers_) {
+    if (const auto optimizer = each.lock()) observer->on_optimizer(optimizer);
+  }
+}
+
+void StepObservers::remove(const StepObserver& observer) {
+  std::erase_if(observers_, [&](const auto& each) { return each.get() == &observer; });
+}
+
+void StepObservers::model(const std::shared_ptr<torch::nn::Module>& module) {
+  if (add_new(models_, module)) tell(&StepObserver::on_model, *module);
+}
+
+void StepObservers::optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
+  if (add_new(optimizers_, optimizer)) tell(&StepObserver::on_optimizer, optimizer);
+}
+
+}  // namespace hasten

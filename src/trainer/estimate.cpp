@@ -1,0 +1,69 @@
+#include "hasten/trainer/estimate.h"
+
+#include <optional>
+
+#include "hasten/accelerator.h"
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/data/column_dataset.h"
+#include "hasten/models/bert_config.h"
+#include "hasten/models/pretrained_model.h"
+#include "hasten/trainer/trainer.h"
+
+namespace hasten {
+namespace {
+
+TrainingArguments arguments_of(const EstimateOptions& options,
+                               const std::filesystem::path& scratch) {
+  TrainingArguments args = options.arguments;
+  args.output_dir = scratch.string();
+  args.resume_from_checkpoint.clear();
+  args.max_steps = options.steps;
+  args.logging_strategy = IntervalStrategy::no;
+  args.eval_strategy = IntervalStrategy::no;
+  args.save_strategy = SaveStrategy::no;
+  args.load_best_model_at_end = false;
+  args.train_sampling_strategy = SamplingStrategy::sequential;
+  args.use_cpu = true;
+  args.anatomy = "text";
+  args.anatomy_steps = options.steps;
+  return args;
+}
+
+}  // namespace
+
+anatomy::Report estimate(const EstimateOptions& options) {
+  const TemporaryDirectory scratch("hasten-estimate");
+  const TrainingArguments args = arguments_of(options, scratch.path());
+  anatomy::Report found;
+  // The rows are made for real: an embedding's gradient depends on how many ids differ.
+  const std::int64_t rows =
+      options.steps * args.per_device_train_batch_size * args.gradient_accumulation_steps;
+  const std::int64_t vocabulary = vocabulary_of(options.model);
+  const ColumnDataset dataset =
+      dummy_classification(rows, options.length, std::min<std::int64_t>(100, vocabulary / 2),
+                           std::min<std::int64_t>(30000, vocabulary));
+  std::optional<DryRun> dry;
+  const ModelOptions model_options{.num_labels = options.num_labels,
+                                   .hidden_dropout = options.hidden_dropout};
+  if (options.dry) dry.emplace();
+  set_seed(args.seed);
+  const LoadedModel loaded = load_model(options.model, model_options);
+  if (options.length > loaded.model->max_length()) {
+    throw UsageError(
+        "models.sequence-too-long",
+        {.what = "an estimate",
+         .got = str(options.length, " tokens a row"),
+         .expected = str("at most ", loaded.model->max_length(), " (max_position_embeddings)")});
+  }
+  Trainer trainer(loaded.model, args,
+                  {.train_dataset = TrainerDataset(dataset),
+                   .log_sink = [](std::string_view) {},
+                   .on_anatomy = [&](const anatomy::Report& report) { found = report; }});
+  trainer.train();
+  return found;
+}
+
+}  // namespace hasten

@@ -1,0 +1,227 @@
+// Real steps of small models: every byte has a purpose, and the figures are those one can reckon.
+#include "hasten/anatomy/anatomy.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "hasten/accelerator.h"
+#include "hasten/optim/adamw.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+using anatomy::Component;
+using anatomy::OperationGroup;
+using anatomy::Phase;
+using anatomy::Report;
+
+namespace {
+
+struct TwoLayersImpl : torch::nn::Module {
+  TwoLayersImpl()
+      : up(register_module("up", torch::nn::Linear(64, 256))),
+        down(register_module("down", torch::nn::Linear(256, 8))) {}
+  at::Tensor forward(const at::Tensor& x) { return down(torch::gelu(up(x))); }
+  torch::nn::Linear up, down;
+};
+TORCH_MODULE(TwoLayers);
+constexpr std::int64_t kParameters = 64 * 256 + 256 + 256 * 8 + 8;
+
+template <class Optimizer>
+Report report_of(Optimizer& raw, TwoLayers& net, Accelerator& accelerator, std::int64_t steps) {
+  std::vector<at::Tensor> batches;
+  for (std::int64_t i = 0; i < steps; ++i) batches.push_back(at::randn({32, 64}));
+  auto [model, optimizer, loader] = accelerator.prepare(net, raw, batches);
+  auto anatomy = accelerator.anatomy({.steps = 0});
+  for (auto& x : loader) {
+    const at::Tensor loss = model(x).square().mean();
+    accelerator.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return anatomy.report();
+}
+
+anatomy::OperationTotal named(const Report& report, const std::string& name, Phase phase) {
+  anatomy::OperationTotal total;
+  for (const auto& each : report.operations) {
+    if (each.name != name || each.phase != phase) continue;
+    total.count += each.count;
+    total.flops += each.flops;
+    total.bytes_read += each.bytes_read;
+    total.bytes_written += each.bytes_written;
+  }
+  return total;
+}
+
+}  // namespace
+
+TEST_CASE("anatomy: every byte at the peak has a purpose, with AdamW and with SGD") {
+  Accelerator accelerator({.cpu = true});
+  {
+    TwoLayers net;
+    AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
+    const Report report = report_of(adamw, net, accelerator, 3);
+    CHECK(report.steps == 3);
+    CHECK(report.samples == 96);
+    CHECK(report.memory.parameters == kParameters);
+    CHECK(of(report.memory.at_peak, Component::model_weights) == 4 * kParameters);
+    CHECK(of(report.memory.at_peak, Component::optimizer_states) == 8 * kParameters);
+    CHECK(of(report.memory.at_peak, Component::unknown) == 0);
+    CHECK(anatomy::total(report.memory.at_peak) == report.memory.peak);
+    // x is the batch; gelu saves its input [32, 256] and its output for the next layer.
+    CHECK(of(report.memory.at_peak, Component::activations) >= 2 * 32 * 256 * 4);
+    CHECK(of(report.memory.at_peak, Component::functionality) >= 32 * 64 * 4);
+  }
+  TwoLayers net;
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+  const Report report = report_of(sgd, net, accelerator, 2);
+  CHECK(of(report.memory.at_peak, Component::optimizer_states) == 0);
+  CHECK(of(report.memory.at_peak, Component::unknown) == 0);
+}
+
+TEST_CASE("anatomy: layers hold what is theirs") {
+  Accelerator accelerator({.cpu = true});
+  TwoLayers net;
+  AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
+  const Report report = report_of(adamw, net, accelerator, 2);
+  std::map<std::string, anatomy::ComponentBytes> layers;
+  for (const auto& each : report.memory.modules) layers[each.module] = each.at_peak;
+  REQUIRE(layers.count("up") == 1);
+  REQUIRE(layers.count("down") == 1);
+  CHECK(of(layers["up"], Component::model_weights) == 4 * (64 * 256 + 256));
+  CHECK(of(layers["up"], Component::optimizer_states) == 8 * (64 * 256 + 256));
+  CHECK(of(layers["down"], Component::model_weights) == 4 * (256 * 8 + 8));
+}
+
+TEST_CASE("anatomy: operations fall into three groups, and the backward pass computes twice") {
+  Accelerator accelerator({.cpu = true});
+  TwoLayers net;
+  AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
+  const Report report = report_of(adamw, net, accelerator, 1);
+  const double products = 2.0 * 32 * (64 * 256 + 256 * 8);
+  CHECK(named(report, "aten::addmm", Phase::forward).flops == products);
+  CHECK(named(report, "aten::addmm", Phase::forward).count == 2);
+  // No gradient for the batch: one product less.
+  CHECK(named(report, "aten::mm", Phase::backward).flops == 2 * products - 2.0 * 32 * 64 * 256);
+  const auto gelu = named(report, "aten::gelu", Phase::forward);
+  CHECK(gelu.bytes_read == 32 * 256 * 4);
+  CHECK(gelu.bytes_written == 32 * 256 * 4);
+  CHECK(total_of(report, OperationGroup::tensor_contraction).flops ==
+        3 * products - 2.0 * 32 * 64 * 256);
+  CHECK(total_of(report, Phase::optimizer).flops >= 14.0 * kParameters);
+  CHECK_MESSAGE(report.without_formula.empty(), hasten::anatomy::to_text(report));
+}
+
+TEST_CASE("anatomy: it listens for the steps asked for, then no longer") {
+  Accelerator accelerator({.cpu = true});
+  TwoLayers net;
+  AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
+  std::vector<at::Tensor> batches(5, at::randn({4, 64}));
+  auto [model, optimizer, loader] = accelerator.prepare(net, adamw, batches);
+  auto anatomy = accelerator.anatomy({.steps = 2});
+  int steps = 0;
+  for (auto& x : loader) {
+    accelerator.backward(model(x).square().mean());
+    optimizer.step();
+    optimizer.zero_grad();
+    CHECK(anatomy.finished() == (++steps >= 2));
+  }
+  CHECK(anatomy.report().steps == 2);
+}
+
+TEST_CASE("anatomy: one inside another is refused, one after another is not") {
+  Accelerator accelerator({.cpu = true});
+  {
+    const auto first = accelerator.anatomy();
+    CHECK(code_of([&] { (void)accelerator.anatomy(); }) == "anatomy.nested");
+  }
+  CHECK(code_of([&] { (void)accelerator.anatomy(); }) == "none");
+}
+
+TEST_CASE("anatomy: the numbers of training are the same with and without it") {
+  const auto train = [](bool listened) {
+    torch::manual_seed(3);
+    Accelerator accelerator({.gradient_accumulation_steps = 3, .cpu = true});
+    TwoLayers net;
+    AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    std::vector<at::Tensor> batches;
+    for (int i = 0; i < 9; ++i) batches.push_back(at::randn({8, 64}));
+    auto [model, optimizer, loader] = accelerator.prepare(net, adamw, batches);
+    std::optional<Anatomy> anatomy;
+    if (listened) anatomy.emplace(accelerator.anatomy());
+    for (auto& x : loader) {
+      const auto window = accelerator.accumulate(model);
+      accelerator.backward(model(x).square().mean() * 0.3, 1 + x.size(0) % 3);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    return net->up->weight.detach().clone();
+  };
+  CHECK(at::equal(train(false), train(true)));
+}
+
+TEST_CASE("anatomy: nothing is left of an experiment once its objects are gone") {
+  Accelerator accelerator({.cpu = true});
+  auto anatomy = accelerator.anatomy({.steps = 0});
+  {
+    auto net = std::make_shared<TwoLayersImpl>();
+    auto adamw = std::make_shared<AdamW>(net->parameters(), torch::optim::AdamWOptions(1e-3));
+    auto [model, optimizer] = accelerator.prepare(net, adamw);
+    for (int i = 0; i < 2; ++i) {
+      accelerator.backward(model(at::randn({8, 64})).square().mean());
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    accelerator.free_memory(model, optimizer);
+  }
+  CHECK(anatomy.report().memory.after == 0);
+}
+
+TEST_CASE("anatomy: a plain loop without an Accelerator tells its phases itself") {
+  TwoLayers net;
+  torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
+  Anatomy anatomy;
+  anatomy.watch(*net);
+  anatomy.watch(adamw);
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor x = at::randn({8, 64});
+    anatomy.watch_batch({x});
+    at::Tensor loss;
+    {
+      const auto phase = anatomy.forward();
+      loss = net(x).square().mean();
+    }
+    {
+      const auto phase = anatomy.backward();
+      loss.backward();
+    }
+    {
+      const auto phase = anatomy.optimizer();
+      adamw.step();
+    }
+    anatomy.step();
+    adamw.zero_grad();
+  }
+  const Report report = anatomy.report();
+  CHECK(of(report.memory.at_peak, Component::optimizer_states) == 8 * kParameters);
+  CHECK(of(report.memory.at_peak, Component::unknown) == 0);
+}
+
+TEST_CASE("anatomy: as text and as JSON") {
+  Accelerator accelerator({.cpu = true});
+  TwoLayers net;
+  AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
+  const Report report = report_of(adamw, net, accelerator, 1);
+  const std::string text = to_text(report);
+  for (const char* word :
+       {"model_weights", "tensor_contraction", "a parameter", "up", "aten::addmm"})
+    CHECK_MESSAGE(text.find(word) != std::string::npos, word);
+  const auto json = nlohmann::json::parse(to_json(report));
+  CHECK(json["memory"]["peak"] == report.memory.peak);
+  CHECK(json["memory"]["at_peak"]["model_weights"] == 4 * kParameters);
+  CHECK(json["groups"]["tensor_contraction"]["flops"] ==
+        total_of(report, OperationGroup::tensor_contraction).flops);
+  CHECK(json["memory"]["timeline"].size() >= 2);
+}
