@@ -13,15 +13,18 @@ int estimate(int argc, char** argv) {
   const EstimateConfiguration run =
       parse_estimate(argc - 2, argv + 2, config::process_environment());
   const TrainOptions& options = run.train.options;
-  const anatomy::Report report =
-      hasten::estimate({.model = options.model,
-                        .num_labels = options.num_labels.value_or(0),
-                        .hidden_dropout = options.hidden_dropout.value_or(-1),
-                        .length = options.dummy_length,
-                        .steps = run.steps,
-                        .arguments = run.train.arguments,
-                        .dry = !run.measure});
+  const EstimateOptions asked{.model = options.model,
+                              .num_labels = options.num_labels.value_or(0),
+                              .hidden_dropout = options.hidden_dropout.value_or(-1),
+                              .length = options.dummy_length,
+                              .steps = run.steps,
+                              .arguments = run.train.arguments,
+                              .dry = !run.measure};
+  anatomy::Report report = hasten::estimate(asked);
+  if (run.measure && !run.html.empty()) report.roofs = anatomy::measure_roofs();
+  if (run.what_if || !run.html.empty()) report.alternatives = what_if(asked);
   std::cout << (run.json ? to_json(report) : to_text(report));
+  if (!run.html.empty()) write_report(run.html, report);
   return 0;
 }
 

@@ -76,6 +76,13 @@ std::string to_json(const Report& report) {
                                  {"bytes_written", each.bytes_written},
                                  {"seconds", each.seconds}});
   }
+  if (report.roofs.flops_per_second > 0) {
+    out["roofs"] = {{"flops_per_second", report.roofs.flops_per_second},
+                    {"bf16_flops_per_second", report.roofs.bf16_flops_per_second},
+                    {"bytes_per_second", report.roofs.bytes_per_second}};
+  }
+  for (const Alternative& each : report.alternatives)
+    out["alternatives"].push_back({{"name", each.name}, {"peak", each.peak}});
   out["without_formula"] = report.without_formula;
   out["notes"] = report.notes;
   return out.dump(1) + "\n";

@@ -1,5 +1,8 @@
 // The report as tables for a terminal.
 #include "hasten/base/text.h"
+#include <algorithm>
+#include <cstdlib>
+
 #include "hasten/anatomy/report.h"
 
 namespace hasten::anatomy {
@@ -81,18 +84,29 @@ std::string modules_text(const Memory& memory) {
   return text;
 }
 
+// A prediction has no times.
 std::vector<std::string> operation_row(const std::string& name, const OperationTotal& each,
-                                       const OperationTotal& all) {
+                                       const OperationTotal& all, bool dry) {
   const auto bytes = static_cast<double>(each.bytes_read + each.bytes_written);
-  return {name,
-          grouped(each.count),
-          in_units(each.flops, "FLOP"),
-          share(each.flops, all.flops),
-          human_bytes(each.bytes_read),
-          human_bytes(each.bytes_written),
-          bytes > 0 ? fixed(each.flops / bytes, 2) : "-",
-          fixed(1000 * each.seconds, 1) + " ms",
-          share(each.seconds, all.seconds)};
+  std::vector<std::string> row = {name,
+                                  grouped(each.count),
+                                  in_units(each.flops, "FLOP"),
+                                  share(each.flops, all.flops),
+                                  human_bytes(each.bytes_read),
+                                  human_bytes(each.bytes_written),
+                                  bytes > 0 ? fixed(each.flops / bytes, 2) : "-"};
+  if (!dry) {
+    row.push_back(fixed(1000 * each.seconds, 1) + " ms");
+    row.push_back(share(each.seconds, all.seconds));
+  }
+  return row;
+}
+
+std::vector<std::string> operation_header(const char* first, bool dry) {
+  std::vector<std::string> header = {first,  "count",   "computed", "share",
+                                     "read", "written", "FLOP/B"};
+  if (!dry) header.insert(header.end(), {"time", "share"});
+  return header;
 }
 
 OperationTotal all_of(const Report& report) {
@@ -108,27 +122,22 @@ OperationTotal all_of(const Report& report) {
   return all;
 }
 
-const std::vector<std::string>& operation_header(const char* first) {
-  static thread_local std::vector<std::string> header;
-  header = {first, "count", "computed", "share", "read", "written", "FLOP/B", "time", "share"};
-  return header;
-}
-
 std::string operations_text(const Report& report) {
   const OperationTotal all = all_of(report);
-  Rows groups, phases, names;
+  Rows groups, phases;
   for (std::size_t i = 0; i < kGroups; ++i) {
     const auto group = static_cast<OperationGroup>(i);
     groups.push_back(operation_row(
         group == OperationGroup::none ? "views, allocations" : std::string(name_of(group)),
-        total_of(report, group), all));
+        total_of(report, group), all, report.dry));
   }
   for (std::size_t i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
-    phases.push_back(operation_row(std::string(name_of(phase)), total_of(report, phase), all));
+    phases.push_back(
+        operation_row(std::string(name_of(phase)), total_of(report, phase), all, report.dry));
   }
-  std::string text = table(operation_header("operations"), groups) + "\n" +
-                     table(operation_header("phase"), phases);
+  std::string text = table(operation_header("operations", report.dry), groups) + "\n" +
+                     table(operation_header("phase", report.dry), phases);
   const double forward = total_of(report, Phase::forward).flops,
                backward = total_of(report, Phase::backward).flops;
   if (forward > 0)
@@ -150,23 +159,23 @@ std::string by_name_text(const Report& report) {
     total.bytes_read += each.bytes_read;
     total.bytes_written += each.bytes_written;
   }
-  std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
-    return a.second.seconds > b.second.seconds;
+  std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return report.dry ? a.second.flops > b.second.flops : a.second.seconds > b.second.seconds;
   });
   const OperationTotal all = all_of(report);
   Rows rows;
   for (const auto& [name, total] : names) {
     if (rows.size() == 12) break;
-    rows.push_back(operation_row(name, total, all));
+    rows.push_back(operation_row(name, total, all, report.dry));
   }
-  return table(operation_header("operator"), rows);
+  return table(operation_header("operator", report.dry), rows);
 }
 
 std::string head(const Report& report) {
   std::string text = str(report.dry ? "Predicted" : "Measured", " on ", report.device, ": ",
                          report.steps, report.steps == 1 ? " step" : " steps", ", ",
                          grouped(report.memory.parameters), " parameters");
-  if (report.seconds > 0 && report.samples > 0) {
+  if (!report.dry && report.seconds > 0 && report.samples > 0) {
     text += str(", ", significant(static_cast<double>(report.samples) / report.seconds, 4),
                 " samples/s");
     if (report.tokens > 0)
@@ -184,6 +193,15 @@ std::string to_text(const Report& report) {
     text += "\n" + operations_text(report) + "\n" + by_name_text(report);
     if (!report.without_formula.empty())
       text += "Without a formula, so not in FLOP: " + join(report.without_formula, ", ") + "\n";
+  }
+  if (!report.alternatives.empty()) {
+    Rows rows;
+    for (const Alternative& each : report.alternatives) {
+      rows.push_back({each.name, grouped(each.peak),
+                      str(each.peak > report.memory.peak ? "+" : "-",
+                          human_bytes(std::abs(each.peak - report.memory.peak)))});
+    }
+    text += "\n" + table({"what if", "peak", "difference"}, rows);
   }
   for (const std::string& note : report.notes) text += "Note: " + note + "\n";
   return text;

@@ -116,9 +116,19 @@ std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IVal
   if (a.dim() != 2 || multiplications < 3e8 || rows <= kMostRows) return asked(op, arguments, {});
   std::map<std::size_t, std::vector<std::int64_t>> smaller;
   smaller[at] = {kMostRows, a.size(1)};
+  std::int64_t copied = 0;
+  if (linear) {
+    // Float products pack a strip of the second operand, however many strips there are; a first
+    // operand that does not lie row by row is copied whole.
+    const std::int64_t columns = std::min(kMostRows, b.size(0));
+    smaller[at + 1] = {columns, b.size(1)};
+    if (!a.is_contiguous())
+      copied = (rows - kMostRows) * a.size(1) * static_cast<std::int64_t>(a.element_size());
+    if (arguments[2].isTensor()) smaller[2] = {columns};
+  }
   if (at == 1 && arguments[0].isTensor() && arguments[0].toTensor().dim() == 2)
     smaller[0] = {kMostRows, arguments[0].toTensor().size(1)};
-  return asked(op, arguments, smaller);
+  return copied + asked(op, arguments, smaller);
 }
 
 }  // namespace

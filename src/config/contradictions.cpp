@@ -117,8 +117,10 @@ void check_loading(const A& a) {
 }
 
 void check_anatomy(const A& a) {
-  if (a.anatomy.empty() || a.anatomy == "text" || ends_with(a.anatomy, ".json")) return;
-  out_of_range("anatomy", "'" + a.anatomy + "'", "text, or a file ending in .json");
+  if (a.anatomy.empty() || a.anatomy == "text" || ends_with(a.anatomy, ".json") ||
+      ends_with(a.anatomy, ".html"))
+    return;
+  out_of_range("anatomy", "'" + a.anatomy + "'", "text, or a file ending in .json or .html");
 }
 
 void check_output(const A& a) {

@@ -30,6 +30,10 @@ class Translation {
         estimate_.help = true;
       } else if (name == "--json") {
         estimate_.json = true;
+      } else if (name == "--html") {
+        estimate_.html = value();
+      } else if (name == "--what_if") {
+        estimate_.what_if = true;
       } else if (name == "--measure") {
         estimate_.measure = true;
       } else if (name == "--steps") {
@@ -123,6 +127,8 @@ std::string estimate_help() {
          "  --precision P   fp32 or bf16 [fp32]\n"
          "  --steps N       steps to look at [2]\n"
          "  --measure       make the steps for real and measure them\n"
+         "  --what_if       the peaks with one thing changed: precision, batch, length, optimizer\n"
+         "  --html FILE     a page with charts beside the tables\n"
          "  --json          everything as JSON, in bytes\n\n"
          "Every option of `hasten train` that changes a step may follow, for example\n"
          "--gradient_accumulation_steps 4.\n";

@@ -127,7 +127,7 @@ void logging(D& d) {
   d("skip_memory_metrics", &A::skip_memory_metrics, "Leave memory figures out of the metrics.");
   d("anatomy", &A::anatomy,
     "Where memory and operations of the first steps went: text for tables, or a file ending in "
-    ".json.");
+    ".json or .html.");
   d("anatomy_steps", &A::anatomy_steps, "Optimizer steps the anatomy looks at.").at_least(1);
 }
 

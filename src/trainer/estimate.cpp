@@ -66,4 +66,28 @@ anatomy::Report estimate(const EstimateOptions& options) {
   return found;
 }
 
+std::vector<anatomy::Alternative> what_if(const EstimateOptions& options) {
+  std::vector<anatomy::Alternative> out;
+  const auto add = [&](const std::string& name, auto change) {
+    EstimateOptions changed = options;
+    changed.dry = true;
+    change(changed);
+    out.push_back({.name = name, .peak = estimate(changed).memory.peak});
+  };
+  const TrainingArguments& args = options.arguments;
+  add(args.bf16 ? "float instead of bf16" : "bf16",
+      [](EstimateOptions& o) { o.arguments.bf16 = !o.arguments.bf16; });
+  if (const std::int64_t batch = args.per_device_train_batch_size; batch > 1) {
+    add(str("batches of ", batch / 2, ", twice as many accumulated"), [&](EstimateOptions& o) {
+      o.arguments.per_device_train_batch_size = batch / 2;
+      o.arguments.gradient_accumulation_steps *= 2;
+    });
+  }
+  if (options.length > 1)
+    add(str("rows of ", options.length / 2, " tokens"), [](EstimateOptions& o) { o.length /= 2; });
+  if (args.optim != OptimizerName::sgd)
+    add("SGD instead of AdamW", [](EstimateOptions& o) { o.arguments.optim = OptimizerName::sgd; });
+  return out;
+}
+
 }  // namespace hasten

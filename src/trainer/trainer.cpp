@@ -115,8 +115,8 @@ double Trainer::Impl::count_items(const TensorDict& batch) const {
   if (!labels.is_cpu()) return static_cast<double>(labels.ne(-100).sum().item<std::int64_t>());
   const at::Tensor all = labels.to(at::kLong).contiguous();
   const std::int64_t* label = all.const_data_ptr<std::int64_t>();
-  return static_cast<double>(
-      all.numel() - std::count(label, label + all.numel(), std::int64_t{-100}));
+  return static_cast<double>(all.numel() -
+                             std::count(label, label + all.numel(), std::int64_t{-100}));
 }
 
 at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batch) const {

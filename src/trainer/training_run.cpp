@@ -314,11 +314,12 @@ class Trainer::Run {
   }
 
   void tell_anatomy() {
-    const anatomy::Report report = anatomy_->report();
+    anatomy::Report report = anatomy_->report();
     anatomy_.reset();
     if (t_.parts.on_anatomy) return t_.parts.on_anatomy(report);
     if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
-    write_file_atomically(args_.anatomy, to_json(report));
+    report.roofs = anatomy::measure_roofs();
+    write_report(args_.anatomy, report);
     t_.logger.info("the anatomy of the first steps is in " + args_.anatomy);
   }
 

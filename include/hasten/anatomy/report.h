@@ -10,10 +10,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "hasten/anatomy/component.h"
+#include "hasten/anatomy/roofs.h"
 
 namespace hasten::anatomy {
 
@@ -60,6 +62,12 @@ struct Operation {
   double seconds = 0;  // what it calls is not counted again
 };
 
+// The same step with one thing changed.
+struct Alternative {
+  std::string name;
+  std::int64_t peak = 0;
+};
+
 struct Report {
   std::string device;
   bool dry = false;          // predicted: no memory was taken and nothing computed
@@ -70,7 +78,9 @@ struct Report {
   Memory memory;
   std::vector<Operation> operations;         // by descending time
   std::vector<std::string> without_formula;  // operators whose FLOP are not counted
-  std::vector<std::string> notes;            // what a reader should know
+  Roofs roofs;                               // of this machine; zeros: not measured
+  std::vector<Alternative> alternatives;
+  std::vector<std::string> notes;  // what a reader should know
 };
 
 // One line of the sums over operations.
@@ -86,5 +96,9 @@ OperationTotal total_of(const Report& report, Phase phase);
 std::string to_text(const Report& report);
 // Everything, for programs; the keys are the fields' names.
 std::string to_json(const Report& report);
+// One page that needs nothing else: memory over time, a roofline, the layers as a tree.
+std::string to_html(const Report& report);
+// By the file's ending: .json, .html, anything else as text.
+void write_report(const std::filesystem::path& file, const Report& report);
 
 }  // namespace hasten::anatomy

@@ -18,6 +18,8 @@ namespace hasten {
 struct EstimateConfiguration {
   TrainConfiguration train;
   bool json = false;     // JSON instead of tables
+  std::string html;      // a page beside the tables
+  bool what_if = false;  // predict changes too; so does a page
   bool measure = false;  // make the steps for real
   std::int64_t steps = 2;
   bool help = false;

@@ -101,7 +101,7 @@ struct TrainingArguments {
   std::vector<std::string> report_to = {"none"};
   std::string run_name;
   bool skip_memory_metrics = true;
-  std::string anatomy;             // hasten's own: "text", or a file ending in .json; empty: none
+  std::string anatomy;             // hasten's own: "text", or a file (.json, .html); empty: none
   std::int64_t anatomy_steps = 3;  // hasten's own: optimizer steps it looks at
 
   // Evaluation

@@ -29,5 +29,7 @@ struct EstimateOptions {
 };
 
 anatomy::Report estimate(const EstimateOptions& options);
+// The peaks of the same step with one thing changed each: precision, batch, length, optimizer.
+std::vector<anatomy::Alternative> what_if(const EstimateOptions& options);
 
 }  // namespace hasten

@@ -1,4 +1,5 @@
 #include "hasten/anatomy/report.h"
+#include "hasten/base/files.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -21,6 +22,13 @@ OperationTotal sum(const Report& report, Belongs belongs) {
 
 OperationTotal total_of(const Report& report, OperationGroup group) {
   return sum(report, [&](const Operation& each) { return each.group == group; });
+}
+
+void write_report(const std::filesystem::path& file, const Report& report) {
+  const std::string ending = file.extension().string();
+  write_file_atomically(file, ending == ".json"   ? to_json(report)
+                              : ending == ".html" ? to_html(report)
+                                                  : to_text(report));
 }
 
 OperationTotal total_of(const Report& report, Phase phase) {

@@ -1,0 +1,51 @@
+#include "hasten/anatomy/roofs.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "hasten/ops/ops.h"
+#include "hasten/prepare/precision.h"
+
+namespace hasten::anatomy {
+namespace {
+
+// Seconds of one call: the median of the faster half over some 0.1 s.
+template <class Call>
+double seconds_of(Call call) {
+  using Clock = std::chrono::steady_clock;
+  call();
+  std::vector<double> times;
+  const auto end = Clock::now() + std::chrono::milliseconds(100);
+  while (times.size() < 3 || Clock::now() < end) {
+    const auto before = Clock::now();
+    call();
+    times.push_back(std::chrono::duration<double>(Clock::now() - before).count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 4];
+}
+
+}  // namespace
+
+Roofs measure_roofs() {
+  const torch::NoGradGuard no_grad;
+  constexpr std::int64_t kSize = 1024;
+  constexpr double kFlops = 2.0 * kSize * kSize * kSize;
+  Roofs roofs;
+  const at::Tensor a = at::ones({kSize, kSize}), b = at::ones({kSize, kSize});
+  roofs.flops_per_second = kFlops / seconds_of([&] { ops::linear(a, b, {}); });
+  if (bf16_is_fast(at::kCPU)) {
+    const at::Tensor low = a.to(at::kBFloat16);
+    roofs.bf16_flops_per_second = kFlops / seconds_of([&] { at::mm(low, low); });
+  }
+  const at::Tensor from = at::ones({32 << 20});
+  at::Tensor to = at::empty_like(from);
+  roofs.bytes_per_second =
+      2.0 * static_cast<double>(from.nbytes()) / seconds_of([&] { to.copy_(from); });
+  return roofs;
+}
+
+}  // namespace hasten::anatomy

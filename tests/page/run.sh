@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# run.sh HASTEN: the anatomy's page in a real browser: charts drawn, no error on the console, nothing fetched, no
+# sideways scrolling on a phone, light and dark.
+set -euo pipefail
+hasten=$(readlink -f "$1") model=$(readlink -f "$(dirname "$0")/../oracle/data/models/sequence_single_label")
+browser=$(command -v chromium || command -v chromium-browser || true)
+[ -n "$browser" ] || { echo "skipped: chromium is missing (Debian: chromium)"; exit 0; }
+folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+fail() { echo "page: $*" >&2; exit 1; }
+
+"$hasten" estimate "$model" --batch 2 --seq 16 --html predicted.html >/dev/null
+"$hasten" estimate "$model" --batch 2 --seq 16 --measure --html measured.html >/dev/null
+! grep -E '(src|href)=|https?://' predicted.html | grep -v 'www.w3.org/2000/svg' || fail "something is fetched from elsewhere"
+
+# look PAGE WIDTH SCHEME: the page's elements after its script has run, in $dom; 0 is dark.
+look() {
+  "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$folder/profile" --enable-logging=stderr \
+    --window-size="$2",2000 --blink-settings=preferredColorScheme="$3" --virtual-time-budget=3000 --dump-dom "file://$folder/$1" >dom 2>log
+  ! grep -E 'CONSOLE.*(rror|Uncaught)' log || fail "$1 at $2: the console tells of an error"
+}
+for width in 1200 390; do
+  for scheme in 0 1; do
+    look predicted.html $width $scheme
+    [ "$(grep -o '<path' dom | wc -l)" -ge 7 ] || fail "$width: no stacked chart of seven components"
+    for heading in "Memory at the peak" "Memory over time" "Operations" "Operators" "What if" "Layers at the peak"; do
+      grep -q "<h2>$heading</h2>" dom || fail "$width: no section '$heading'"
+    done
+    grep -q 'data-fits="true"' dom || fail "$width: the page is wider than the window"
+  done
+done
+look measured.html 1200 1
+grep -q '<h2>Roofline</h2>' dom || fail "a measured page has no roofline"
+[ "$(grep -o '<circle' dom | wc -l)" -eq 3 ] || fail "the roofline does not show three groups"
+echo ok
