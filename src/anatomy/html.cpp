@@ -98,7 +98,7 @@ function summary() {
   const figures = [[bytes(memory.peak), "memory at the peak"], [memory.parameters.toLocaleString("en"), "parameters"],
     [memory.parameters ? (memory.peak / memory.parameters).toFixed(2) + " B" : "–", "a parameter, in all"]];
   if (!report.dry && report.seconds > 0) {
-    figures.push([(report.samples / report.seconds).toPrecision(3), "samples a second"]);
+    figures.push([(report.samples / report.seconds).toLocaleString("en", { maximumSignificantDigits: 3 }), "samples a second"]);
     if (report.tokens) figures.push([Math.round(report.tokens / report.seconds).toLocaleString("en"), "tokens a second"]);
   }
   page.append(element("div", { class: "figures" }, ...figures.map(([value, what]) =>
@@ -186,7 +186,7 @@ function roofline(groups) {
   chart.append(element("polyline", { fill: "none", stroke: "var(--ink)", "stroke-width": 2,
     points: [[xs[0], roofs.bytes_per_second * xs[0]], [ridge, roofs.flops_per_second], [xs[1], roofs.flops_per_second]].map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }));
   chart.append(element("text", { x: x(ridge) + 8, y: y(roofs.flops_per_second) - 6 }, flop(roofs.flops_per_second) + "/s"));
-  chart.append(element("text", { x: left, y: height - 10 }, "FLOP a byte"));
+  chart.append(element("text", { x: width, y: height - bottom - 6, "text-anchor": "end" }, "FLOP a byte"));
   for (const point of points) {
     chart.append(element("circle", { cx: x(point.x), cy: y(point.y), r: 7, fill: colour(point.i) }));
     chart.append(element("text", { x: x(point.x) + 11, y: y(point.y) + 4 }, `${title(point.name)}, ${flop(point.y)}/s`));
