@@ -1,6 +1,7 @@
 // File: cli/main.cpp
 // The command `hasten`: answers help, version and mistakes itself, in milliseconds, and hands what
 // needs tensors to hasten-torch, which links LibTorch. Exit codes are those of hasten/base/error.h.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -12,6 +13,7 @@
 #include "hasten/base/text.h"
 #include "hasten/config/estimate_options.h"
 #include "hasten/config/train_options.h"
+#include "listen.h"
 
 namespace {
 
@@ -48,7 +50,19 @@ int train(int argc, char** argv) {
   cli::hand_over(argv);
 }
 
+int anatomy(int argc, char** argv) {
+  const ListenOptions options = parse_listen(argc - 2, argv + 2, "anatomy");
+  if (options.help) {
+    print(anatomy_help());
+    return 0;
+  }
+  cli::listen(options, /*dry=*/false);
+}
+
 int estimate(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 2, argv + argc);
+  if (std::find(words.begin(), words.end(), "--") != words.end())
+    cli::listen(parse_listen(argc - 2, argv + 2, "estimate"), /*dry=*/true);
   const auto run = parse_estimate(argc - 2, argv + 2, config::process_environment());
   if (run.help) {
     print(estimate_help());
@@ -61,6 +75,7 @@ int estimate(int argc, char** argv) {
 }
 
 constexpr Command commands[] = {
+    {"anatomy", "where memory and operations of a program's steps go", anatomy},
     {"estimate", "what a training step takes, before it is made", estimate},
     {"train", "fine-tune a model, evaluate it and save it", train},
 };

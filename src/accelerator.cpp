@@ -5,6 +5,7 @@
 
 #include <iostream>
 
+#include "anatomy/environment.h"
 #include "hasten/base/error.h"
 
 namespace hasten {
@@ -31,7 +32,9 @@ Profile::~Profile() { torch::autograd::profiler::disableProfiler()->save(trace_.
 Accelerator::Accelerator(AcceleratorOptions options)
     : options_(options),
       step_(std::make_shared<Step>(options.gradient_accumulation_steps, options.mixed_precision,
-                                   ProcessState::single(options.cpu))) {}
+                                   ProcessState::single(options.cpu))) {
+  anatomy::listen_if_asked(std::shared_ptr<StepObservers>(step_, &step_->observers));
+}
 
 double Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                     double norm_type) {

@@ -8,12 +8,7 @@ template <class Belongs>
 OperationTotal sum(const Report& report, Belongs belongs) {
   OperationTotal total;
   for (const Operation& each : report.operations) {
-    if (!belongs(each)) continue;
-    total.count += each.count;
-    total.flops += each.flops;
-    total.seconds += each.seconds;
-    total.bytes_read += each.bytes_read;
-    total.bytes_written += each.bytes_written;
+    if (belongs(each)) total += each;
   }
   return total;
 }

@@ -111,14 +111,7 @@ std::vector<std::string> operation_header(const char* first, bool dry) {
 
 OperationTotal all_of(const Report& report) {
   OperationTotal all;
-  for (std::size_t i = 0; i < kGroups; ++i) {
-    const OperationTotal each = total_of(report, static_cast<OperationGroup>(i));
-    all.count += each.count;
-    all.flops += each.flops;
-    all.seconds += each.seconds;
-    all.bytes_read += each.bytes_read;
-    all.bytes_written += each.bytes_written;
-  }
+  for (std::size_t i = 0; i < kGroups; ++i) all += total_of(report, static_cast<OperationGroup>(i));
   return all;
 }
 
@@ -152,12 +145,7 @@ std::string by_name_text(const Report& report) {
     auto found = std::find_if(names.begin(), names.end(),
                               [&](const auto& known) { return known.first == each.name; });
     if (found == names.end()) found = names.insert(names.end(), {each.name, {}});
-    OperationTotal& total = found->second;
-    total.count += each.count;
-    total.flops += each.flops;
-    total.seconds += each.seconds;
-    total.bytes_read += each.bytes_read;
-    total.bytes_written += each.bytes_written;
+    found->second += each;
   }
   std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
     return report.dry ? a.second.flops > b.second.flops : a.second.seconds > b.second.seconds;

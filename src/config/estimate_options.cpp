@@ -116,7 +116,8 @@ EstimateConfiguration parse_estimate(int argc, const char* const* argv,
 std::string estimate_help() {
   return "usage: hasten estimate MODEL [--batch N] [--seq N] [--optim NAME] [--precision "
          "fp32|bf16]\n"
-         "                       [--json] [--NAME VALUE ...]\n\n"
+         "                       [--json] [--NAME VALUE ...]\n"
+         "       hasten estimate [--steps N] [--json] -- PROGRAM [ARGUMENT ...]\n\n"
          "What a training step takes, without making it: memory by component at its peak, by "
          "layer,\n"
          "operations by group. MODEL is a folder with config.json, a config.json, bert-base or\n"

@@ -9,8 +9,9 @@ namespace hasten {
 namespace {
 
 // Variables of the build and the tests, which are no options.
-const std::vector<std::string> other_variables = {"HASTEN_CACHE", "HASTEN_LIBTORCH",
-                                                  "HASTEN_MINILM"};
+const std::vector<std::string> other_variables = {"HASTEN_CACHE",        "HASTEN_LIBTORCH",
+                                                  "HASTEN_MINILM",       "HASTEN_LISTEN",
+                                                  "HASTEN_LISTEN_STEPS", "HASTEN_DRY_RUN"};
 
 // What to do, where nothing says so: train, and evaluate if there are rows for it.
 std::vector<config::Derived> derive_actions(const config::OptionTable& table,

@@ -88,6 +88,17 @@ struct OperationTotal {
   std::int64_t count = 0;
   double flops = 0, seconds = 0;
   std::int64_t bytes_read = 0, bytes_written = 0;
+
+  // Of an Operation or another total.
+  template <class Counted>
+  OperationTotal& operator+=(const Counted& each) {
+    count += each.count;
+    flops += each.flops;
+    seconds += each.seconds;
+    bytes_read += each.bytes_read;
+    bytes_written += each.bytes_written;
+    return *this;
+  }
 };
 OperationTotal total_of(const Report& report, OperationGroup group);
 OperationTotal total_of(const Report& report, Phase phase);

@@ -46,11 +46,7 @@ Report report_of(Optimizer& raw, TwoLayers& net, Accelerator& accelerator, std::
 anatomy::OperationTotal named(const Report& report, const std::string& name, Phase phase) {
   anatomy::OperationTotal total;
   for (const auto& each : report.operations) {
-    if (each.name != name || each.phase != phase) continue;
-    total.count += each.count;
-    total.flops += each.flops;
-    total.bytes_read += each.bytes_read;
-    total.bytes_written += each.bytes_written;
+    if (each.name == name && each.phase == phase) total += each;
   }
   return total;
 }

@@ -1,0 +1,13 @@
+// File: cli/listen.h
+// Starts a program in the place of this process, with what `hasten anatomy` asks of it in its
+// environment.
+#pragma once
+
+#include "hasten/config/listen_options.h"
+
+namespace hasten::cli {
+
+// Returns only by throwing IoError.
+[[noreturn]] void listen(const ListenOptions& options, bool dry);
+
+}  // namespace hasten::cli

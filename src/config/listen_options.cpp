@@ -1,0 +1,70 @@
+#include "hasten/config/listen_options.h"
+
+#include <charconv>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+std::int64_t steps_of(const std::string& word) {
+  std::int64_t steps = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), steps);
+  if (error == std::errc() && end == word.data() + word.size() && steps > 0) return steps;
+  throw ConfigError(
+      "config.out-of-range",
+      {.what = "--steps", .got = "'" + word + "'", .expected = "a whole number of at least 1"});
+}
+
+}  // namespace
+
+ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command) {
+  const std::vector<std::string> words(argv, argv + argc);
+  ListenOptions options;
+  std::size_t i = 0;
+  const auto value = [&] {
+    if (i + 1 < words.size()) return words[++i];
+    throw ConfigError("config.missing-value", {.what = words[i] + " has no value"});
+  };
+  for (; i < words.size() && starts_with(words[i], "-"); ++i) {
+    if (words[i] == "--") {
+      ++i;
+      break;
+    } else if (words[i] == "--help" || words[i] == "-h") {
+      options.help = true;
+    } else if (words[i] == "--steps") {
+      options.steps = steps_of(value());
+    } else if (words[i] == "--json") {
+      options.output = "json";
+    } else if (words[i] == "--html" || words[i] == "--output") {
+      options.output = value();
+    } else {
+      const auto near = nearest(words[i], {"--steps", "--json", "--html", "--output"});
+      throw ConfigError("config.unknown-key",
+                        {.what = "unknown argument " + words[i],
+                         .hint = near ? "did you mean " + *near + "?"
+                                      : "options of the program stand behind its name"});
+    }
+  }
+  options.program.assign(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+  if (options.program.empty() && !options.help) {
+    throw ConfigError("config.missing",
+                      {.what = "hasten " + command + ": no program to run",
+                       .hint = "hasten anatomy ./train, hasten estimate -- ./train"});
+  }
+  return options;
+}
+
+std::string anatomy_help() {
+  return "usage: hasten anatomy [--steps N] [--json | --output FILE] PROGRAM [ARGUMENT ...]\n"
+         "       hasten estimate [...] -- PROGRAM [ARGUMENT ...]\n\n"
+         "Runs a program that trains with a hasten::Accelerator, unchanged, for a few optimizer\n"
+         "steps, tells where memory and operations went, and ends it. With estimate the program\n"
+         "runs dry: nothing is computed and no memory of the model's size is taken.\n\n"
+         "  --steps N       optimizer steps [3]\n"
+         "  --json          JSON on standard output instead of tables\n"
+         "  --output FILE   into a file: .json, .html, or text\n";
+}
+
+}  // namespace hasten

@@ -1,0 +1,16 @@
+# A program that knows nothing of it, measured and predicted: the same bytes. It ends after the steps asked for.
+program=$(dirname "$torch")/example_01_accelerated
+weights='import json, sys
+report = json.load(sys.stdin)
+memory = report["memory"]
+print("dry", report["dry"], "steps", report["steps"], "peak", memory["peak"], "before", memory["before"], "unknown", memory["at_peak"]["unknown"])'
+hasten anatomy --json "$program" 2>/dev/null | grep -v '^epoch' | python3 -c "$weights" >measured
+hasten estimate --json -- "$program" 2>/dev/null | grep -v '^epoch' | python3 -c "$weights" >predicted
+cut -d' ' -f1-4 measured predicted
+[ "$(cut -d' ' -f5- measured)" = "$(cut -d' ' -f5- predicted)" ] && echo "the same bytes"
+hasten anatomy --steps 1 --output page.html "$program" 2>&1 | tail -1
+grep -c '<html' page.html
+hasten anatomy
+hasten anatomy --stepz 3 "$program"
+hasten anatomy --steps 0 "$program"
+hasten anatomy ./missing
