@@ -6,7 +6,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "anatomy/saved_tensors.h"
@@ -19,16 +18,6 @@ using namespace anatomy;
 using Clock = std::chrono::steady_clock;
 
 Anatomy::Recorder* Anatomy::Recorder::active_ = nullptr;
-
-struct Anatomy::Recorder::Operator {
-  std::string name;
-  std::int32_t number = 0;
-  const OpRule* rule = nullptr;
-  bool views = false;        // gives a view of its argument: nothing is computed
-  std::vector<bool> writes;  // by argument
-  std::vector<bool> only_writes;
-  mutable bool leaf = false;  // has computed something of its own without a rule
-};
 
 struct Anatomy::Recorder::Frame : at::ObserverContext {
   Frame* below = nullptr;
@@ -427,108 +416,6 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   row.flops += op.rule->flops ? op.rule->flops(frame.shapes) : 0;
   row.bytes_read += frame.read;
   row.bytes_written += frame.written;
-}
-
-// The report.
-
-void Anatomy::Recorder::fill_memory(Memory& memory) const {
-  memory.peak = ledger_.peak();
-  memory.before = before_;
-  memory.after = ledger_.live();
-  memory.parameters = numbers_;
-  memory.trained_parameters = trained_;
-  memory.peak_in_phase.assign(kPhases, 0);
-  if (ledger_.peak_event() < 0) return;
-  memory.at_peak = ledger_.at(ledger_.peak_event());
-  const auto name_of_operation = [&](const Place& place) {
-    return place.operation < 0 ? "" : numbered_[static_cast<std::size_t>(place.operation)]->name;
-  };
-  const Event& at_peak = ledger_.events()[static_cast<std::size_t>(ledger_.peak_event())];
-  const Block& last = ledger_.blocks()[static_cast<std::size_t>(at_peak.block)];
-  memory.peak_phase = last.place.phase;
-  memory.peak_operation = name_of_operation(last.place);
-  memory.peak_module = modules_.name(last.place.module);
-
-  std::map<std::int32_t, ComponentBytes> by_module;
-  for (const Block& block : ledger_.blocks()) {
-    if (block.born > ledger_.peak_event() ||
-        (block.died >= 0 && block.died <= ledger_.peak_event()))
-      continue;
-    of(by_module[block.place.module], block.component) += block.bytes;
-    memory.largest.push_back({.bytes = block.bytes,
-                              .component = block.component,
-                              .phase = block.place.phase,
-                              .module = modules_.name(block.place.module),
-                              .operation = name_of_operation(block.place)});
-  }
-  const auto by_size = [](const LargeBlock& a, const LargeBlock& b) { return a.bytes > b.bytes; };
-  const std::size_t kept = std::min<std::size_t>(20, memory.largest.size());
-  std::partial_sort(memory.largest.begin(),
-                    memory.largest.begin() + static_cast<std::ptrdiff_t>(kept),
-                    memory.largest.end(), by_size);
-  memory.largest.resize(kept);
-  for (const auto& [module, bytes] : by_module)
-    memory.modules.push_back({.module = modules_.name(module), .at_peak = bytes});
-  std::stable_sort(memory.modules.begin(), memory.modules.end(),
-                   [](const ModuleMemory& a, const ModuleMemory& b) {
-                     return total(a.at_peak) > total(b.at_peak);
-                   });
-
-  // The timeline: of each of some two thousand slices of time the moment with the most memory.
-  constexpr double kSlices = 2000;
-  ComponentBytes now{};
-  std::int64_t live = 0;
-  const auto& events = ledger_.events();
-  const auto origin = events.front().time;
-  const double slice = static_cast<double>(events.back().time - origin) / kSlices + 1;
-  double current = -1;
-  std::int64_t highest = -1;
-  for (const Event& event : events) {
-    const Block& block = ledger_.blocks()[static_cast<std::size_t>(event.block)];
-    const std::int64_t bytes = event.birth ? block.bytes : -block.bytes;
-    of(now, block.component) += bytes;
-    live += bytes;
-    auto& phase_peak = memory.peak_in_phase[static_cast<std::size_t>(block.place.phase)];
-    if (event.birth) phase_peak = std::max(phase_peak, live);
-    const double number = std::floor(static_cast<double>(event.time - origin) / slice);
-    const double seconds = static_cast<double>(event.time - origin) * 1e-9;
-    if (number != current) {
-      current = number;
-      highest = live;
-      memory.timeline.push_back({.seconds = seconds, .bytes = now});
-    } else if (live > highest) {
-      highest = live;
-      memory.timeline.back() = {.seconds = seconds, .bytes = now};
-    }
-  }
-}
-
-Report Anatomy::Recorder::report() {
-  stop();
-  Report report;
-  report.dry = dry_;
-  report.device = device_;
-  report.steps = steps_;
-  report.samples = samples_;
-  report.tokens = tokens_;
-  if (first_ && steps_ > 0) report.seconds = std::chrono::duration<double>(last_ - *first_).count();
-  fill_memory(report.memory);
-  std::set<std::string> without;
-  for (const auto& [key, row] : rows_) {
-    const auto& [op, module, phase] = key;
-    Operation operation = row;
-    operation.name = op->name;
-    operation.module = modules_.name(module);
-    operation.phase = phase;
-    report.operations.push_back(std::move(operation));
-  }
-  for (const Operator* op : numbered_) {
-    if (op->rule == nullptr && op->leaf) without.insert(op->name);
-  }
-  report.without_formula.assign(without.begin(), without.end());
-  std::stable_sort(report.operations.begin(), report.operations.end(),
-                   [](const Operation& a, const Operation& b) { return a.seconds > b.seconds; });
-  return report;
 }
 
 }  // namespace hasten

@@ -41,9 +41,18 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void on_step() override;
 
  private:
-  struct Frame;     // an operator that is running
-  struct Operator;  // what is known of an operator
+  struct Frame;  // an operator that is running
   struct Allocations;
+  // What is known of an operator.
+  struct Operator {
+    std::string name;
+    std::int32_t number = 0;
+    const anatomy::OpRule* rule = nullptr;
+    bool views = false;        // gives a view of its argument: nothing is computed
+    std::vector<bool> writes;  // by argument
+    std::vector<bool> only_writes;
+    mutable bool leaf = false;  // has computed something of its own without a rule
+  };
   using Key = std::tuple<const Operator*, std::int32_t, anatomy::Phase>;
 
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function);
@@ -60,6 +69,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void assign_gradients();
   void assign_states();
   void fill_memory(anatomy::Memory& memory) const;
+  void fill_timeline(anatomy::Memory& memory) const;
   anatomy::Place place() const;
 
   static Recorder* active_;

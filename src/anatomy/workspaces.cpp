@@ -113,9 +113,10 @@ std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IVal
   const std::int64_t rows = a.numel() / std::max<std::int64_t>(1, a.size(-1));
   const double multiplications =
       static_cast<double>(a.numel()) * static_cast<double>(linear ? b.size(0) : b.size(-1));
-  if (a.dim() != 2 || multiplications < 3e8 || rows <= kMostRows) return asked(op, arguments, {});
+  if (a.dim() != 2 || multiplications < 3e8) return asked(op, arguments, {});
   std::map<std::size_t, std::vector<std::int64_t>> smaller;
-  smaller[at] = {kMostRows, a.size(1)};
+  const std::int64_t fewer = std::min(kMostRows, rows);
+  smaller[at] = {fewer, a.size(1)};
   std::int64_t copied = 0;
   if (linear) {
     // Float products pack a strip of the second operand, however many strips there are; a first
@@ -123,11 +124,11 @@ std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IVal
     const std::int64_t columns = std::min(kMostRows, b.size(0));
     smaller[at + 1] = {columns, b.size(1)};
     if (!a.is_contiguous())
-      copied = (rows - kMostRows) * a.size(1) * static_cast<std::int64_t>(a.element_size());
+      copied = (rows - fewer) * a.size(1) * static_cast<std::int64_t>(a.element_size());
     if (arguments[2].isTensor()) smaller[2] = {columns};
   }
   if (at == 1 && arguments[0].isTensor() && arguments[0].toTensor().dim() == 2)
-    smaller[0] = {kMostRows, arguments[0].toTensor().size(1)};
+    smaller[0] = {fewer, arguments[0].toTensor().size(1)};
   return copied + asked(op, arguments, smaller);
 }
 
@@ -166,6 +167,9 @@ std::int64_t workspace_of(const c10::OperatorHandle& op, const std::vector<IValu
       if (each.isTensor() && each.toTensor().scalar_type() == at::kFloat) return 0;
     }
   }
+  // A sum in the type of its operand copies nothing.
+  static const std::set<std::string, std::less<>> sums = {"aten::sum", "aten::mean", "aten::prod"};
+  if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return 0;
   const auto [entry, is_new] = known.try_emplace(signature(op, arguments), 0);
   if (is_new) entry->second = product ? asked_product(op, arguments) : asked(op, arguments, {});
   return entry->second;

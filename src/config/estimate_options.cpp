@@ -25,7 +25,7 @@ class Translation {
       };
       if (!starts_with(name, "-")) {
         // A word that is no option's value is the model.
-        positional(words[i], i);
+        positional(words[i]);
       } else if (name == "--help" || name == "-h") {
         estimate_.help = true;
       } else if (name == "--json") {
@@ -68,7 +68,7 @@ class Translation {
   void add(std::initializer_list<std::string> words) {
     words_.insert(words_.end(), words.begin(), words.end());
   }
-  void positional(const std::string& word, std::size_t) {
+  void positional(const std::string& word) {
     if (model_.empty() && !after_option_) {
       model_ = word;
     } else {

@@ -94,3 +94,43 @@ TEST_CASE("dry run: a prediction equals the measurement to the byte, over models
   at::set_num_threads(threads);
   CHECK(combinations >= 40);
 }
+
+TEST_CASE(
+    "dry run: the products of BERT's forward pass are those of the closed formula, backward "
+    "twice") {
+  constexpr double kRows = 2, kLength = 128, kLayers = 12, kHidden = 768, kInner = 3072,
+                   kLabels = 2;
+  const anatomy::Report report =
+      estimate({.model = "bert-base",
+                .length = static_cast<std::int64_t>(kLength),
+                .steps = 1,
+                .arguments = {.per_device_train_batch_size = static_cast<std::int64_t>(kRows)}});
+  const double tokens = kRows * kLength;
+  const double formula = kLayers * (2 * tokens * (4 * kHidden * kHidden + 2 * kHidden * kInner) +
+                                    4 * kRows * kLength * kLength * kHidden) +
+                         2 * kRows * kHidden * kHidden + 2 * kRows * kHidden * kLabels;
+  double forward = 0, backward = 0;
+  for (const anatomy::Operation& each : report.operations) {
+    if (each.group != anatomy::OperationGroup::tensor_contraction) continue;
+    if (each.phase == anatomy::Phase::forward) forward += each.flops;
+    if (each.phase == anatomy::Phase::backward) backward += each.flops;
+  }
+  CHECK(std::abs(forward / formula - 1) < 0.005);
+  CHECK(backward / forward == doctest::Approx(2.0).epsilon(0.05));
+  CHECK(report.without_formula.empty());
+}
+
+TEST_CASE("dry run: a model of 59 billion parameters takes no memory of that size") {
+  // As wide and deep as one: the model's own code runs, on addresses without pages.
+  const TemporaryDirectory folder;
+  write_file_atomically(
+      folder.path() / "config.json",
+      R"({"model_type": "bert", "vocab_size": 32000, "hidden_size": 8192, "num_hidden_layers": 80,
+          "num_attention_heads": 64, "intermediate_size": 28672, "max_position_embeddings": 4096})");
+  const anatomy::Report report = estimate({.model = (folder.path() / "config.json").string(),
+                                           .length = 128,
+                                           .arguments = {.per_device_train_batch_size = 1}});
+  CHECK(report.memory.parameters > 55'000'000'000);
+  CHECK(of(report.memory.at_peak, Component::model_weights) == 4 * report.memory.parameters);
+  CHECK(of(report.memory.at_peak, Component::unknown) == 0);
+}

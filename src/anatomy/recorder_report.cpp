@@ -1,0 +1,124 @@
+// What was recorded, as a report.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "anatomy/recorder.h"
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+
+using namespace anatomy;
+
+void Anatomy::Recorder::fill_memory(Memory& memory) const {
+  memory.peak = ledger_.peak();
+  memory.before = before_;
+  memory.after = ledger_.live();
+  memory.parameters = numbers_;
+  memory.trained_parameters = trained_;
+  memory.peak_in_phase.assign(kPhases, 0);
+  if (ledger_.peak_event() < 0) return;
+  memory.at_peak = ledger_.at(ledger_.peak_event());
+  const auto name_of_operation = [&](const Place& place) {
+    return place.operation < 0 ? "" : numbered_[static_cast<std::size_t>(place.operation)]->name;
+  };
+  const Event& at_peak = ledger_.events()[static_cast<std::size_t>(ledger_.peak_event())];
+  const Block& last = ledger_.blocks()[static_cast<std::size_t>(at_peak.block)];
+  memory.peak_phase = last.place.phase;
+  memory.peak_operation = name_of_operation(last.place);
+  memory.peak_module = modules_.name(last.place.module);
+
+  std::map<std::int32_t, ComponentBytes> by_module;
+  for (const Block& block : ledger_.blocks()) {
+    if (block.born > ledger_.peak_event() ||
+        (block.died >= 0 && block.died <= ledger_.peak_event()))
+      continue;
+    of(by_module[block.place.module], block.component) += block.bytes;
+    memory.largest.push_back({.bytes = block.bytes,
+                              .component = block.component,
+                              .phase = block.place.phase,
+                              .module = modules_.name(block.place.module),
+                              .operation = name_of_operation(block.place)});
+  }
+  const auto by_size = [](const LargeBlock& a, const LargeBlock& b) { return a.bytes > b.bytes; };
+  const std::size_t kept = std::min<std::size_t>(20, memory.largest.size());
+  std::partial_sort(memory.largest.begin(),
+                    memory.largest.begin() + static_cast<std::ptrdiff_t>(kept),
+                    memory.largest.end(), by_size);
+  memory.largest.resize(kept);
+  for (const auto& [module, bytes] : by_module)
+    memory.modules.push_back({.module = modules_.name(module), .at_peak = bytes});
+  std::stable_sort(memory.modules.begin(), memory.modules.end(),
+                   [](const ModuleMemory& a, const ModuleMemory& b) {
+                     return total(a.at_peak) > total(b.at_peak);
+                   });
+
+  fill_timeline(memory);
+}
+
+void Anatomy::Recorder::fill_timeline(Memory& memory) const {
+  // Of each of some two thousand slices of time the moment with the most memory.
+  constexpr double kSlices = 2000;
+  ComponentBytes now{};
+  std::int64_t live = 0;
+  const auto& events = ledger_.events();
+  const auto origin = events.front().time;
+  const double slice = static_cast<double>(events.back().time - origin) / kSlices + 1;
+  double current = -1;
+  std::int64_t highest = -1;
+  for (const Event& event : events) {
+    const Block& block = ledger_.blocks()[static_cast<std::size_t>(event.block)];
+    const std::int64_t bytes = event.birth ? block.bytes : -block.bytes;
+    of(now, block.component) += bytes;
+    live += bytes;
+    auto& phase_peak = memory.peak_in_phase[static_cast<std::size_t>(block.place.phase)];
+    if (event.birth) phase_peak = std::max(phase_peak, live);
+    const double number = std::floor(static_cast<double>(event.time - origin) / slice);
+    const double seconds = static_cast<double>(event.time - origin) * 1e-9;
+    if (number != current) {
+      current = number;
+      highest = live;
+      memory.timeline.push_back({.seconds = seconds, .bytes = now});
+    } else if (live > highest) {
+      highest = live;
+      memory.timeline.back() = {.seconds = seconds, .bytes = now};
+    }
+  }
+}
+
+Report Anatomy::Recorder::report() {
+  stop();
+  Report report;
+  report.dry = dry_;
+  report.device = device_;
+  report.steps = steps_;
+  report.samples = samples_;
+  report.tokens = tokens_;
+  if (first_ && steps_ > 0) report.seconds = std::chrono::duration<double>(last_ - *first_).count();
+  fill_memory(report.memory);
+  for (const auto& [key, row] : rows_) {
+    const auto& [op, module, phase] = key;
+    Operation operation = row;
+    operation.name = op->name;
+    operation.module = modules_.name(module);
+    operation.phase = phase;
+    report.operations.push_back(std::move(operation));
+  }
+  std::set<std::string> without;
+  for (const Operator* op : numbered_) {
+    if (op->rule == nullptr && op->leaf) without.insert(op->name);
+  }
+  report.without_formula.assign(without.begin(), without.end());
+  std::int64_t read_back = 0;
+  for (const auto& [name, times] : DryRun::stand_ins()) read_back += times;
+  if (dry_ && read_back > 0) {
+    report.notes.push_back(str("the program read back ", read_back,
+                               " numbers (item(), comparisons); a prediction answers 1 and true"));
+  }
+  std::stable_sort(report.operations.begin(), report.operations.end(),
+                   [](const Operation& a, const Operation& b) { return a.seconds > b.seconds; });
+  return report;
+}
+
+}  // namespace hasten
