@@ -193,6 +193,7 @@ std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
   try {
     op.callBoxed(meta);
   } catch (const c10::NotImplementedError&) {
+    if (auto shapes = asked_shapes(op, arguments)) return *shapes;
     throw UsageError("anatomy.no-shape-rule",
                      {.what = "a dry run",
                       .got = plan.name + ", whose results' shapes LibTorch tells in Python only",

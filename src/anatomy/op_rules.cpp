@@ -311,6 +311,7 @@ void nothing(Table& t) {
        "requires_grad_",
        "_has_compatible_shallow_copy_type",
        "set_data",
+       "_unsafe_view",
        "scalar_tensor",
        "_sparse_coo_tensor_with_dims_and_tensors",
        "_sparse_coo_tensor_unsafe",

@@ -75,10 +75,9 @@ std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& 
   return text;
 }
 
-std::int64_t asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
-                   const std::map<std::size_t, std::vector<std::int64_t>>& sizes) {
-  const auto counter = std::make_shared<Counter>();
-  const c10::DebugInfoGuard listening(c10::DebugInfoKind::PROFILER_STATE, counter);
+// Zeros in the place of every tensor, smaller where `sizes` says so.
+torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
+                               const std::map<std::size_t, std::vector<std::int64_t>>& sizes) {
   torch::jit::Stack stack;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const IValue& each = arguments[i];
@@ -95,6 +94,14 @@ std::int64_t asked(const c10::OperatorHandle& op, const std::vector<IValue>& arg
       stack.push_back(each);
     }
   }
+  return stack;
+}
+
+std::int64_t asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
+                   const std::map<std::size_t, std::vector<std::int64_t>>& sizes) {
+  const auto counter = std::make_shared<Counter>();
+  const c10::DebugInfoGuard listening(c10::DebugInfoKind::PROFILER_STATE, counter);
+  torch::jit::Stack stack = stand_ins_of(arguments, sizes);
   const torch::jit::Stack operands = stack;  // alive until the results are
   counter->live = counter->peak = 0;
   op.callBoxed(stack);
@@ -172,6 +179,33 @@ std::int64_t workspace_of(const c10::OperatorHandle& op, const std::vector<IValu
   if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return 0;
   const auto [entry, is_new] = known.try_emplace(signature(op, arguments), 0);
   if (is_new) entry->second = product ? asked_product(op, arguments) : asked(op, arguments, {});
+  return entry->second;
+}
+
+std::optional<std::vector<IValue>> asked_shapes(const c10::OperatorHandle& op,
+                                                const std::vector<IValue>& arguments) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 28;
+  static thread_local std::map<std::string, std::vector<IValue>> known;
+  std::size_t bytes = 0;
+  for (const IValue& each : arguments) {
+    if (each.isTensor() && each.toTensor().defined()) bytes += each.toTensor().nbytes();
+  }
+  if (bytes > kMostBytes || !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
+  const auto [entry, is_new] = known.try_emplace(signature(op, arguments));
+  if (!is_new) return entry->second;
+  const c10::DebugInfoGuard unheard(c10::DebugInfoKind::PROFILER_STATE,
+                                    std::make_shared<Counter>());
+  torch::jit::Stack results = stand_ins_of(arguments, {});
+  op.callBoxed(results);
+  for (const IValue& each : results) {
+    if (each.isTensor() && each.toTensor().defined()) {
+      const Tensor x = each.toTensor();
+      entry->second.emplace_back(
+          at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta)));
+    } else {
+      entry->second.push_back(each);
+    }
+  }
   return entry->second;
 }
 

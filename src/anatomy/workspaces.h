@@ -12,6 +12,8 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 namespace hasten::anatomy {
@@ -22,5 +24,10 @@ bool has_workspace(std::string_view name);
 // The most bytes held at once beside the results. Arguments as the program gave them; call it with
 // dry runs switched off.
 std::int64_t workspace_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+
+// The results' shapes, on the Meta device, of an operator whose Meta kernel is missing: the kernel
+// is run on stand-in operands. Nothing where the operands are too large for that.
+std::optional<std::vector<c10::IValue>> asked_shapes(const c10::OperatorHandle& op,
+                                                     const std::vector<c10::IValue>& arguments);
 
 }  // namespace hasten::anatomy
