@@ -5,7 +5,6 @@
 
 #include "commands.h"
 #include "hasten/config/estimate_options.h"
-#include "hasten/device/memory.h"
 
 namespace hasten::cli {
 

@@ -50,19 +50,21 @@ int train(int argc, char** argv) {
   cli::hand_over(argv);
 }
 
-int anatomy(int argc, char** argv) {
-  const ListenOptions options = parse_listen(argc - 2, argv + 2, "anatomy");
+int listen(int argc, char** argv, bool dry) {
+  const ListenOptions options = parse_listen(argc - 2, argv + 2, argv[1]);
   if (options.help) {
     print(anatomy_help());
     return 0;
   }
-  cli::listen(options, /*dry=*/false);
+  cli::listen(options, dry);
 }
+
+int anatomy(int argc, char** argv) { return listen(argc, argv, /*dry=*/false); }
 
 int estimate(int argc, char** argv) {
   const std::vector<std::string> words(argv + 2, argv + argc);
   if (std::find(words.begin(), words.end(), "--") != words.end())
-    cli::listen(parse_listen(argc - 2, argv + 2, "estimate"), /*dry=*/true);
+    return listen(argc, argv, /*dry=*/true);
   const auto run = parse_estimate(argc - 2, argv + 2, config::process_environment());
   if (run.help) {
     print(estimate_help());

@@ -5,9 +5,10 @@
 namespace hasten {
 
 Anatomy::Anatomy(AnatomyOptions options, std::shared_ptr<StepObservers> observers)
-    : recorder_(std::make_shared<Recorder>(options)), observers_(std::move(observers)) {
+    : recorder_(std::make_shared<Recorder>(options)),
+      observers_(observers ? std::move(observers) : std::make_shared<StepObservers>()) {
   recorder_->start();
-  if (observers_) observers_->add(recorder_);
+  observers_->add(recorder_);
 }
 
 Anatomy::Anatomy(Anatomy&&) noexcept = default;
@@ -15,7 +16,7 @@ Anatomy::Anatomy(Anatomy&&) noexcept = default;
 Anatomy::~Anatomy() {
   if (!recorder_) return;  // moved from
   recorder_->stop();
-  if (observers_) observers_->remove(*recorder_);
+  observers_->remove(*recorder_);
 }
 
 void Anatomy::watch(torch::nn::Module& model) { recorder_->on_model(model); }
@@ -24,15 +25,6 @@ void Anatomy::watch(torch::optim::Optimizer& optimizer) {
 }
 void Anatomy::watch_batch(const std::vector<at::Tensor>& tensors) { recorder_->on_batch(tensors); }
 
-Anatomy::PhaseGuard::PhaseGuard(StepObserver& recorder, StepPhase phase)
-    : recorder_(recorder), phase_(phase) {
-  recorder_.enter(phase_);
-}
-Anatomy::PhaseGuard::~PhaseGuard() { recorder_.leave(phase_); }
-
-Anatomy::PhaseGuard Anatomy::forward() { return {*recorder_, StepPhase::forward}; }
-Anatomy::PhaseGuard Anatomy::backward() { return {*recorder_, StepPhase::backward}; }
-Anatomy::PhaseGuard Anatomy::optimizer() { return {*recorder_, StepPhase::optimizer}; }
 void Anatomy::step() { recorder_->on_step(); }
 
 bool Anatomy::finished() const { return !recorder_->listening(); }

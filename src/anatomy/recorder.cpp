@@ -22,7 +22,7 @@ Anatomy::Recorder* Anatomy::Recorder::active_ = nullptr;
 struct Anatomy::Recorder::Frame : at::ObserverContext {
   Frame* below = nullptr;
   const Operator* op = nullptr;  // null: a node of the backward pass
-  std::int32_t module = -1, module_before = -1;
+  std::int32_t module = -1;
   Phase phase = Phase::other, phase_before = Phase::other;
   Clock::time_point began;
   Clock::duration inside{};     // in operators it calls

@@ -1,8 +1,8 @@
 #include "hasten/config/estimate_options.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "config/count.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -37,7 +37,7 @@ class Translation {
       } else if (name == "--measure") {
         estimate_.measure = true;
       } else if (name == "--steps") {
-        estimate_.steps = number(name, value());
+        estimate_.steps = config::parse_count(name, value());
       } else if (name == "--batch") {
         add({"--per_device_train_batch_size", value()});
       } else if (name == "--seq") {
@@ -81,17 +81,6 @@ class Translation {
     throw ConfigError("config.bad-value",
                       {.what = "--precision", .got = "'" + word + "'", .expected = "fp32 or bf16"});
   }
-  static std::int64_t number(const std::string& name, const std::string& word) {
-    std::int64_t out = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), out);
-    if (error != std::errc() || end != word.data() + word.size() || out < 1) {
-      throw ConfigError(
-          "config.out-of-range",
-          {.what = name, .got = "'" + word + "'", .expected = "a whole number of at least 1"});
-    }
-    return out;
-  }
-
   EstimateConfiguration& estimate_;
   std::vector<std::string> words_;
   std::string model_, length_ = "512";

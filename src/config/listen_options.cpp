@@ -1,24 +1,10 @@
 #include "hasten/config/listen_options.h"
 
-#include <charconv>
-
+#include "config/count.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
-namespace {
-
-std::int64_t steps_of(const std::string& word) {
-  std::int64_t steps = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), steps);
-  if (error == std::errc() && end == word.data() + word.size() && steps > 0) return steps;
-  throw ConfigError(
-      "config.out-of-range",
-      {.what = "--steps", .got = "'" + word + "'", .expected = "a whole number of at least 1"});
-}
-
-}  // namespace
-
 ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command) {
   const std::vector<std::string> words(argv, argv + argc);
   ListenOptions options;
@@ -34,7 +20,7 @@ ListenOptions parse_listen(int argc, const char* const* argv, const std::string&
     } else if (words[i] == "--help" || words[i] == "-h") {
       options.help = true;
     } else if (words[i] == "--steps") {
-      options.steps = steps_of(value());
+      options.steps = config::parse_count("--steps", value());
     } else if (words[i] == "--json") {
       options.output = "json";
     } else if (words[i] == "--html" || words[i] == "--output") {

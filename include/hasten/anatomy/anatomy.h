@@ -42,20 +42,9 @@ class Anatomy {
   void watch_batch(const std::vector<at::Tensor>& tensors);
 
   // The rest of the block belongs to this phase of the step.
-  class [[nodiscard]] PhaseGuard {
-   public:
-    PhaseGuard(StepObserver& recorder, StepPhase phase);
-    PhaseGuard(const PhaseGuard&) = delete;
-    PhaseGuard& operator=(const PhaseGuard&) = delete;
-    ~PhaseGuard();
-
-   private:
-    StepObserver& recorder_;
-    StepPhase phase_;
-  };
-  PhaseGuard forward();
-  PhaseGuard backward();
-  PhaseGuard optimizer();
+  PhaseScope forward() const { return {*observers_, StepPhase::forward}; }
+  PhaseScope backward() const { return {*observers_, StepPhase::backward}; }
+  PhaseScope optimizer() const { return {*observers_, StepPhase::optimizer}; }
   // An optimizer step is over.
   void step();
 
@@ -66,7 +55,7 @@ class Anatomy {
  private:
   class Recorder;
   std::shared_ptr<Recorder> recorder_;
-  std::shared_ptr<StepObservers> observers_;
+  std::shared_ptr<StepObservers> observers_;  // an Accelerator's, or its own
 };
 
 }  // namespace hasten

@@ -14,3 +14,4 @@ hasten anatomy
 hasten anatomy --stepz 3 "$program"
 hasten anatomy --steps 0 "$program"
 hasten anatomy ./missing
+hasten estimate --help -- | head -1

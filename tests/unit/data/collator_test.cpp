@@ -6,6 +6,7 @@
 #include "hasten/base/error.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
+#include "unit/data/error_of.h"
 
 using namespace hasten;
 
@@ -17,20 +18,6 @@ at::Tensor longs(std::vector<std::int64_t> values, at::IntArrayRef sizes) {
 at::Tensor row_of(std::vector<std::int64_t> values) { return at::tensor(values, at::kLong); }
 
 using Ids = std::vector<std::int32_t>;
-
-template <class Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code() + " | " + error.what();
-  }
-  return "none";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

@@ -7,26 +7,13 @@
 #include "hasten/base/files.h"
 #include "hasten/data/loader.h"
 #include "hasten/formats/safetensors.h"
+#include "unit/data/error_of.h"
 
 using namespace hasten;
 
 namespace {
 
 at::Tensor longs(std::vector<std::int64_t> values) { return at::tensor(values, at::kLong); }
-
-template <class Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code() + " | " + error.what();
-  }
-  return "none";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 
