@@ -171,16 +171,24 @@ ModelOutput BertModel::forward(const TensorDict& batch) {
 void BertModel::set_sparse_gradients(bool sparse) { embeddings_->sparse = sparse; }
 const at::Tensor& BertModel::word_embeddings() const { return embeddings_->word(); }
 
-BertForSequenceClassification::BertForSequenceClassification(BertConfig config)
-    : BertPreTrainedModel(std::move(config), "BertForSequenceClassification"),
-      bert_(register_module("bert", std::make_shared<BertModel>(config_))),
+BertClassifier::BertClassifier(BertConfig config, const char* name, bool add_pooling_layer)
+    : BertPreTrainedModel(std::move(config), name),
+      bert_(register_module("bert", std::make_shared<BertModel>(config_, add_pooling_layer))),
       classifier_(register_module(
           "classifier", std::make_shared<Projection>(config_.hidden_size, config_.num_labels))) {}
 
+at::Tensor BertClassifier::classify(const at::Tensor& hidden) const {
+  const double rate = config_.classifier_dropout.value_or(config_.hidden_dropout_prob);
+  return (*classifier_)(ops::dropout(hidden, rate, is_training()));
+}
+
+BertForSequenceClassification::BertForSequenceClassification(BertConfig config)
+    : BertClassifier(std::move(config), "BertForSequenceClassification",
+                     /*add_pooling_layer=*/true) {}
+
 ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
   ModelOutput out = bert_->forward(batch);
-  const double rate = config_.classifier_dropout.value_or(config_.hidden_dropout_prob);
-  out.logits = (*classifier_)(ops::dropout(out.pooler_output, rate, is_training()));
+  out.logits = classify(out.pooler_output);
   const at::Tensor labels = optional(batch, "labels");
   if (!labels.defined()) return out;
   std::string problem = config_.problem_type;
@@ -203,16 +211,12 @@ ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
 }
 
 BertForTokenClassification::BertForTokenClassification(BertConfig config)
-    : BertPreTrainedModel(std::move(config), "BertForTokenClassification"),
-      bert_(register_module("bert",
-                            std::make_shared<BertModel>(config_, /*add_pooling_layer=*/false))),
-      classifier_(register_module(
-          "classifier", std::make_shared<Projection>(config_.hidden_size, config_.num_labels))) {}
+    : BertClassifier(std::move(config), "BertForTokenClassification",
+                     /*add_pooling_layer=*/false) {}
 
 ModelOutput BertForTokenClassification::forward(const TensorDict& batch) {
   ModelOutput out = bert_->forward(batch);
-  const double rate = config_.classifier_dropout.value_or(config_.hidden_dropout_prob);
-  out.logits = (*classifier_)(ops::dropout(out.last_hidden_state, rate, is_training()));
+  out.logits = classify(out.last_hidden_state);
   const at::Tensor labels = optional(batch, "labels");
   if (labels.defined()) out.loss = cross_entropy(out.logits.to(at::kFloat), labels);
   return out;

@@ -56,36 +56,35 @@ class BertModel : public BertPreTrainedModel {
   std::shared_ptr<BertPooler> pooler_;
 };
 
-// logits [batch, num_labels]. Loss: mean squared error for one label or problem_type regression,
-// cross entropy for int64 labels [batch] (those equal to -100 do not count), binary cross entropy
-// for float labels [batch, num_labels].
-class BertForSequenceClassification : public BertPreTrainedModel {
+// A BertModel with dropout and one linear layer on top: what the two classifiers share.
+class BertClassifier : public BertPreTrainedModel {
  public:
-  explicit BertForSequenceClassification(BertConfig config);
-  ModelOutput forward(const TensorDict& batch) override;
   void set_sparse_gradients(bool sparse) override { bert_->set_sparse_gradients(sparse); }
 
  protected:
+  BertClassifier(BertConfig config, const char* name, bool add_pooling_layer);
   std::string base_prefix() const override { return "bert"; }
+  // hidden [..., hidden_size] -> [..., num_labels]
+  at::Tensor classify(const at::Tensor& hidden) const;
 
- private:
   std::shared_ptr<BertModel> bert_;
   std::shared_ptr<Projection> classifier_;
 };
 
+// logits [batch, num_labels]. Loss: mean squared error for one label or problem_type regression,
+// cross entropy for int64 labels [batch] (those equal to -100 do not count), binary cross entropy
+// for float labels [batch, num_labels].
+class BertForSequenceClassification : public BertClassifier {
+ public:
+  explicit BertForSequenceClassification(BertConfig config);
+  ModelOutput forward(const TensorDict& batch) override;
+};
+
 // logits [batch, length, num_labels]; labels [batch, length], -100 where a token does not count.
-class BertForTokenClassification : public BertPreTrainedModel {
+class BertForTokenClassification : public BertClassifier {
  public:
   explicit BertForTokenClassification(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;
-  void set_sparse_gradients(bool sparse) override { bert_->set_sparse_gradients(sparse); }
-
- protected:
-  std::string base_prefix() const override { return "bert"; }
-
- private:
-  std::shared_ptr<BertModel> bert_;
-  std::shared_ptr<Projection> classifier_;
 };
 
 // logits [batch, length, vocab_size]; labels [batch, length], -100 where nothing is to be filled.
