@@ -15,10 +15,12 @@ int estimate(int argc, char** argv) {
   const EstimateOptions asked{.model = options.model,
                               .num_labels = options.num_labels.value_or(0),
                               .hidden_dropout = options.hidden_dropout.value_or(-1),
+                              .attn_implementation = options.attn_implementation,
                               .length = options.dummy_length,
                               .steps = run.steps,
                               .arguments = run.train.arguments,
-                              .dry = !run.measure};
+                              .dry = !run.measure,
+                              .device = run.device};
   anatomy::Report report = hasten::estimate(asked);
   if (run.measure && !run.html.empty()) report.roofs = anatomy::measure_roofs();
   if (run.what_if || !run.html.empty()) report.alternatives = what_if(asked);

@@ -14,7 +14,7 @@ namespace hasten::cli {
 void listen(const ListenOptions& options, bool dry) {
   setenv(kListenVariable, options.output.c_str(), 1);
   setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);
-  dry ? setenv(kDryRunVariable, "1", 1) : unsetenv(kDryRunVariable);
+  dry ? setenv(kDryRunVariable, options.device.c_str(), 1) : unsetenv(kDryRunVariable);
   std::vector<char*> words;
   for (const std::string& word : options.program) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);

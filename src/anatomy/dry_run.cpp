@@ -11,7 +11,9 @@
 #include <set>
 #include <unordered_map>
 
+#include "anatomy/dry_gpu.h"
 #include "anatomy/dry_tensor.h"
+#include "anatomy/gpu_kernels.h"
 #include "anatomy/shape_rules.h"
 #include "anatomy/workspaces.h"
 #include "hasten/base/error.h"
@@ -40,9 +42,11 @@ enum class Way {
 
 struct Plan {
   Way way = Way::shapes;
-  DispatchKey composite = DispatchKey::CompositeImplicitAutograd;
-  ShapeRule rule = nullptr;
-  bool workspace = false;
+  std::optional<DispatchKey> composite;
+  ShapeRule rule = nullptr, gpu_rule = nullptr;
+  bool on_cpu = false;     // has a kernel for the CPU
+  bool workspace = false;  // which takes memory of its own
+  GpuWorkspace gpu_workspace = nullptr;
   std::string name;
   std::ptrdiff_t device = -1, pinned = -1;  // places of these arguments
 };
@@ -75,24 +79,27 @@ Way way_of(const c10::OperatorHandle& op, Plan& plan) {
   if (plan.name == "aten::equal") return Way::truth;
   if (wrappers.count(plan.name)) return Way::real;
   // `to` and `contiguous` may give their argument or a copy: what they are made of decides.
-  const bool has_kernel = op.hasKernelForDispatchKey(DispatchKey::CPU) ||
-                          op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+  const bool has_kernel =
+      plan.on_cpu || op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
   if (gives_views(op.schema()) &&
       (has_kernel || !op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)))
     return Way::real;
   if (depending.count(plan.name)) return Way::depends;
-  if (op.schema().returns().empty()) return Way::drop;
+  if (op.schema().returns().empty())
+    return plan.on_cpu || !plan.composite ? Way::drop : Way::composite;
   // copy_ has a kernel for all devices that moves bytes.
-  if (plan.rule || plan.name == "aten::copy_" || op.hasKernelForDispatchKey(DispatchKey::CPU))
-    return Way::shapes;
+  if (plan.rule || plan.gpu_rule || plan.name == "aten::copy_" || plan.on_cpu) return Way::shapes;
+  return plan.composite ? Way::composite : Way::shapes;
+}
+
+// The kernel that stands for all devices.
+std::optional<DispatchKey> composite_of(const c10::OperatorHandle& op) {
   for (const DispatchKey key :
        {DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeExplicitAutogradNonFunctional,
         DispatchKey::CompositeImplicitAutograd}) {
-    if (!op.hasKernelForDispatchKey(key)) continue;
-    plan.composite = key;
-    return Way::composite;
+    if (op.hasKernelForDispatchKey(key)) return key;
   }
-  return Way::shapes;
+  return std::nullopt;
 }
 
 const Plan& plan_of(const c10::OperatorHandle& op) {
@@ -101,7 +108,11 @@ const Plan& plan_of(const c10::OperatorHandle& op) {
   if (!plan.name.empty()) return plan;
   plan.name = op.schema().name();
   plan.rule = find_shape_rule(plan.name);
+  plan.on_cpu = op.hasKernelForDispatchKey(DispatchKey::CPU);
+  plan.composite = composite_of(op);
+  plan.gpu_rule = find_gpu_shape_rule(plan.name);
   plan.workspace = has_workspace(plan.name);
+  plan.gpu_workspace = find_gpu_workspace(plan.name);
   const auto& arguments = op.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].name() == "device") plan.device = static_cast<std::ptrdiff_t>(i);
@@ -137,10 +148,15 @@ IValue meta_of(const IValue& value) {
   return value;
 }
 
+// The current GPU where a program names none.
+at::Device with_index(at::Device device) {
+  return device.is_cuda() && !device.has_index() ? at::Device(at::kCUDA, 0) : device;
+}
+
 // Where the results lie: as asked, else where the first tensor lies.
 at::Device device_of(const std::vector<IValue>& arguments, const Plan& plan) {
   if (plan.device >= 0 && arguments[static_cast<std::size_t>(plan.device)].isDevice())
-    return arguments[static_cast<std::size_t>(plan.device)].toDevice();
+    return with_index(arguments[static_cast<std::size_t>(plan.device)].toDevice());
   for (const IValue& each : arguments) {
     if (each.isTensor() && each.toTensor().defined()) return each.toTensor().device();
     if (each.isTensorList() && !each.toTensorList().empty())
@@ -151,6 +167,7 @@ at::Device device_of(const std::vector<IValue>& arguments, const Plan& plan) {
 
 IValue dry_of(const IValue& result, at::Device device) {
   const auto dry = [&](const Tensor& meta) {
+    if (meta.defined() && !meta.is_meta()) return meta;
     return meta.defined() ? dry_tensor(meta.sizes(), meta.strides(), meta.scalar_type(), device)
                           : Tensor();
   };
@@ -183,12 +200,13 @@ std::ptrdiff_t written_argument(const c10::FunctionSchema& schema, const c10::Ar
 }
 
 std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
-                              const std::vector<IValue>& arguments) {
+                              const std::vector<IValue>& arguments, at::Device device) {
   Stack meta;
   meta.reserve(arguments.size());
   for (const IValue& each : arguments) meta.push_back(meta_of(each));
   if (plan.device >= 0) meta[static_cast<std::size_t>(plan.device)] = at::Device(at::kMeta);
   if (plan.pinned >= 0) meta[static_cast<std::size_t>(plan.pinned)] = IValue();
+  if (plan.gpu_rule && device.is_cuda()) return plan.gpu_rule(meta);
   if (plan.rule) return plan.rule(meta);
   try {
     op.callBoxed(meta);
@@ -222,9 +240,10 @@ void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
   const std::size_t count = schema.arguments().size();
   const std::vector<IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count),
                                       stack->end());
-  const std::vector<IValue> results = shapes_of(op, plan, arguments);
-  torch::jit::drop(*stack, count);
   const at::Device device = device_of(arguments, plan);
+  const std::vector<IValue> results = shapes_of(op, plan, arguments, device);
+  torch::jit::drop(*stack, count);
+  if (device.is_cuda()) DryGpu::active()->use(product_library(plan.name, arguments));
   for (std::size_t i = 0; i < schema.returns().size(); ++i) {
     const c10::Argument& result = schema.returns()[i];
     if (result.alias_info() == nullptr) {
@@ -237,10 +256,14 @@ void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
       fit(argument.toTensor(), results[i].toTensor());
     stack->push_back(argument);
   }
-  if (!device.is_cpu()) return;
-  std::int64_t workspace = cast_scalars(arguments, results);
-  if (plan.workspace) workspace += workspace_of(op, arguments);
-  dry_workspace(workspace, device);
+  if (device.is_cpu()) {
+    std::int64_t workspace = cast_scalars(arguments, results);
+    if (plan.workspace) workspace += workspace_of(op, arguments);
+    dry_workspaces({workspace}, device);
+  } else if (plan.gpu_workspace) {
+    for (const auto& held : plan.gpu_workspace(arguments, DryGpu::active()->gpu()))
+      dry_workspaces(held, device);
+  }
 }
 
 bool any_sparse(const Stack& stack, std::size_t count) {
@@ -267,9 +290,16 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   Way way = plan.way;
   if ((way == Way::shapes || way == Way::composite) && any_sparse(*stack, count)) way = Way::sparse;
-  if (way == Way::composite) return op.callBoxedForDispatchKey(plan.composite, *stack);
+  // What the CPU does tensor by tensor (_foreach_mul_) is one kernel on a GPU, in place.
+  if (way == Way::composite && op.schema().returns().empty() && DryGpu::active() != nullptr)
+    way = Way::drop;
+  if (way == Way::composite) return op.callBoxedForDispatchKey(*plan.composite, *stack);
   if (way == Way::sparse && op.hasKernelForDispatchKey(DispatchKey::SparseCPU))
     return op.callBoxedForDispatchKey(DispatchKey::SparseCPU, *stack);
+
+  // Views are the same everywhere, but on a GPU that is not there they have no kernel.
+  if (way == Way::real && DryGpu::active() != nullptr && (plan.on_cpu || plan.composite))
+    return op.callBoxedForDispatchKey(plan.on_cpu ? DispatchKey::CPU : *plan.composite, *stack);
 
   const c10::impl::ExcludeDispatchKeyGuard without_data(c10::DispatchKeySet(DispatchKey::Fake));
   const at::RecordFunctionGuard unheard(/*is_enabled=*/false);
@@ -312,11 +342,18 @@ TORCH_LIBRARY_IMPL(_, Fake, library) {
 }  // namespace anatomy
 
 struct DryRun::Guard {
+  std::optional<anatomy::DryGpu> gpu;
   c10::impl::IncludeDispatchKeyGuard dry{c10::DispatchKey::Fake};
 };
 
 DryRun::DryRun() : guard_(std::make_unique<Guard>()) {}
+DryRun::DryRun(const Gpu& gpu) : guard_(std::make_unique<Guard>()) { guard_->gpu.emplace(gpu); }
 DryRun::~DryRun() = default;
+
+const Gpu* DryRun::gpu() {
+  const anatomy::DryGpu* const dry = anatomy::DryGpu::active();
+  return dry ? &dry->gpu() : nullptr;
+}
 
 bool DryRun::active() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake); }
 

@@ -5,7 +5,10 @@
 #include <c10/core/StorageImpl.h>
 #include <sys/mman.h>
 
+#include <memory>
 #include <mutex>
+
+#include "anatomy/dry_gpu.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -48,36 +51,57 @@ Addresses& addresses() {
 }
 
 struct Allocation {
-  void* pointer;
-  std::int64_t bytes;
-  at::Device device;
+  void* pointer = nullptr;
+  std::int64_t bytes = 0;  // as the device's allocator counts them
+  at::Device device = at::kCPU;
+  // Of a GPU's memory.
+  std::shared_ptr<CachingAllocator> memory;
+  CachingAllocator::Block* block = nullptr;
 };
 
+std::unique_ptr<Allocation> allocate(std::int64_t bytes, at::Device device) {
+  auto out = std::make_unique<Allocation>();
+  out->pointer = addresses().take(static_cast<std::size_t>(bytes));
+  out->bytes = bytes;
+  out->device = device;
+  DryGpu* const gpu = device.is_cuda() ? DryGpu::active() : nullptr;
+  if (gpu == nullptr) return out;
+  out->memory = gpu->memory();
+  out->block = out->memory->allocate(bytes);
+  out->bytes = out->block->bytes;
+  return out;
+}
+
 void report(const Allocation& allocation, int sign) {
-  c10::reportMemoryUsageToProfiler(allocation.pointer, sign * allocation.bytes, 0, 0,
+  const CachingAllocator* memory = allocation.memory.get();
+  c10::reportMemoryUsageToProfiler(allocation.pointer, sign * allocation.bytes,
+                                   memory ? static_cast<std::size_t>(memory->allocated()) : 0,
+                                   memory ? static_cast<std::size_t>(memory->reserved()) : 0,
                                    allocation.device);
 }
 
 void release(void* context) {
   const std::unique_ptr<Allocation> allocation(static_cast<Allocation*>(context));
+  if (allocation->memory) allocation->memory->free(allocation->block);
   report(*allocation, -1);
 }
 
 }  // namespace
 
+c10::DataPtr dry_memory(std::int64_t bytes, at::Device device) {
+  if (bytes <= 0) return {nullptr, device};
+  Allocation* const allocation = allocate(bytes, device).release();
+  report(*allocation, 1);
+  return {allocation->pointer, allocation, release, device};
+}
+
 at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
                       at::Device device) {
   const auto bytes = static_cast<std::int64_t>(
       at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type)));
-  c10::DataPtr pointer(nullptr, device);
-  if (bytes > 0) {
-    auto* allocation =
-        new Allocation{addresses().take(static_cast<std::size_t>(bytes)), bytes, device};
-    report(*allocation, 1);
-    pointer = c10::DataPtr(allocation->pointer, allocation, release, device);
-  }
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, std::move(pointer), nullptr, /*resizable=*/false);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       dry_memory(bytes, device), nullptr,
+                                                       /*resizable=*/false);
   const c10::DispatchKeySet keys(device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(std::move(storage)), keys, c10::scalarTypeToTypeMeta(type));
@@ -85,11 +109,17 @@ at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scalar
   return tensor;
 }
 
-void dry_workspace(std::int64_t bytes, at::Device device) {
-  if (bytes <= 0) return;
-  const Allocation allocation{addresses().take(64), bytes, device};
-  report(allocation, 1);
-  report(allocation, -1);
+void dry_workspaces(const std::vector<std::int64_t>& blocks, at::Device device) {
+  std::vector<c10::DataPtr> held;
+  for (const std::int64_t bytes : blocks) held.push_back(dry_memory(bytes, device));
+}
+
+std::int64_t allocated_bytes(const at::Tensor& tensor) {
+  const c10::DataPtr& pointer = tensor.storage().data_ptr();
+  if (pointer.get_deleter() == &release)
+    return static_cast<const Allocation*>(pointer.get_context())->bytes;
+  const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
+  return tensor.is_cuda() ? (bytes + 511) / 512 * 512 : bytes;  // at least
 }
 
 }  // namespace hasten::anatomy

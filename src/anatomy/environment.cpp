@@ -9,6 +9,7 @@
 
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/anatomy/dry_run.h"
+#include "hasten/base/error.h"
 #include "hasten/config/listen_options.h"
 
 namespace hasten::anatomy {
@@ -21,8 +22,18 @@ std::string variable(const char* name) {
 
 // Before main, so that what the program makes at its start is dry too. It lasts as long as the
 // process.
-[[maybe_unused]] const DryRun* const from_the_start =
-    variable(kDryRunVariable) == "1" ? new DryRun : nullptr;
+const DryRun* start() {
+  const std::string device = variable(kDryRunVariable);
+  if (device.empty()) return nullptr;
+  if (device == "cpu") return new DryRun;
+  try {
+    return new DryRun(find_gpu(device));
+  } catch (const Error& error) {  // there is nobody yet to catch it
+    std::fprintf(stderr, "hasten: error[%s]: %s\n", error.code().c_str(), error.what());
+    _exit(error.exit_code());
+  }
+}
+[[maybe_unused]] const DryRun* const from_the_start = start();
 
 // One for a process: the program's first Accelerator.
 class Listener : public StepObserver {

@@ -46,6 +46,14 @@ Json json_of(const Memory& memory) {
   }
   for (const TimelinePoint& each : memory.timeline)
     out["timeline"].push_back({{"seconds", each.seconds}, {"bytes", each.bytes}});
+  if (memory.gpu) {
+    out["gpu"] = {{"title", memory.gpu->title},
+                  {"capacity", memory.gpu->capacity},
+                  {"context", memory.gpu->context},
+                  {"reserved", memory.gpu->reserved},
+                  {"reserved_at_peak", memory.gpu->reserved_at_peak},
+                  {"missing", memory.gpu->missing}};
+  }
   return out;
 }
 

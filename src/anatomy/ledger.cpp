@@ -61,6 +61,15 @@ void Ledger::release(const void* pointer) {
   alive_.erase(found);
 }
 
+void Ledger::forget() {
+  const std::lock_guard lock(mutex_);
+  blocks_.clear();
+  events_.clear();
+  alive_.clear();
+  live_ = peak_ = 0;
+  peak_event_ = -1;
+}
+
 void Ledger::assign(const void* pointer, Component component, std::int32_t module) {
   const std::lock_guard lock(mutex_);
   const auto found = alive_.find(pointer);

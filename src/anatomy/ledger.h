@@ -48,6 +48,8 @@ class Ledger {
   void adopt(const void* pointer, std::int64_t bytes, Component component, std::int32_t module);
   // A pointer that is not known is somebody else's.
   void release(const void* pointer);
+  // Everything.
+  void forget();
   // What the block serves. The first lasting purpose stays (a batch is a batch though it is saved
   // for the backward pass too), but what turns out to be weights is weights.
   void assign(const void* pointer, Component component, std::int32_t module = -1);

@@ -53,15 +53,12 @@ double attention(Calls c) {
   return N * 2 * numel(c, Q) * size(c, Q + 1, 2);
 }
 // Operators of the dispatcher's namespace hasten write into arguments: input I is what counts.
-double adamw(Calls c) {
+// N operations an element of the first list of tensors.
+template <int N>
+double a_listed(Calls c) {
   double elements = 0;
   for (std::int64_t i = 0; i < c.first_list; ++i) elements += numel(c, static_cast<std::size_t>(i));
-  return 14 * elements;
-}
-double sum_of_list(Calls c) {
-  double elements = 0;
-  for (std::int64_t i = 0; i < c.first_list; ++i) elements += numel(c, static_cast<std::size_t>(i));
-  return 2 * elements;
+  return N * elements;
 }
 
 constexpr OperationGroup kContraction = OperationGroup::tensor_contraction;
@@ -131,7 +128,8 @@ void normalizations(Table& t) {
        "avg_pool2d",
        "count_nonzero"});
   add(t, kNormalization, an_input<2>,
-      {"norm", "linalg_vector_norm", "_foreach_norm", "mse_loss", "binary_cross_entropy"});
+      {"norm", "linalg_vector_norm", "mse_loss", "binary_cross_entropy"});
+  add(t, kNormalization, a_listed<2>, {"_foreach_norm"});
   add(t, kNormalization, an_input<3>, {"var", "std", "var_mean"});
   add(t, kNormalization, an_output<1>,
       {"nll_loss_backward", "nll_loss2d_backward", "max_pool2d_with_indices_backward",
@@ -144,7 +142,7 @@ void normalizations(Table& t) {
   ours("dropout_add_norm", an_input<11>);         // bias, dropout, residual, norm
   ours("dropout_add_norm_backward", an_input<16>);
   ours("column_sum", an_input<1>);
-  ours("sum_of_squares", sum_of_list);
+  ours("sum_of_squares", a_listed<2>);
 }
 
 void element_wise(Table& t) {
@@ -228,7 +226,14 @@ void element_wise(Table& t) {
   add(t, kElementWise, an_output<1>,
       {"embedding_dense_backward", "index_add_", "index_add", "scatter_add", "scatter_add_",
        "_index_put_impl_"});
-  add(t, kElementWise, adamw, {"_fused_adamw_", "_fused_adam_"});
+  add(t, kElementWise, a_listed<14>, {"_fused_adamw_", "_fused_adam_"});
+  add(t, kElementWise, a_listed<4>, {"_fused_sgd_"});
+  add(t, kElementWise, a_listed<1>,
+      {"_foreach_add", "_foreach_add_", "_foreach_sub", "_foreach_sub_", "_foreach_mul",
+       "_foreach_mul_", "_foreach_div", "_foreach_div_", "_foreach_neg", "_foreach_sqrt",
+       "_foreach_sqrt_", "_foreach_clamp_max_"});
+  add(t, kElementWise, a_listed<2>,
+      {"_foreach_addcmul_", "_foreach_addcdiv_", "_foreach_lerp", "_foreach_lerp_"});
   // Moved, not computed.
   add(t, kElementWise, nullptr,
       {"copy_",
@@ -279,7 +284,7 @@ void element_wise(Table& t) {
   ours("dropout", an_input<1>);
   ours("embedding_scatter", an_input<1>);
   ours("embedding_gather", an_input<1>);
-  ours("adamw", adamw);
+  ours("adamw", a_listed<14>);
   t["hasten::embedding_sum"] = {.group = kElementWise,
                                 .flops = [](Calls c) { return 2 * numel(c, c.inputs.size() - 1); },
                                 .reads_as_written = true};

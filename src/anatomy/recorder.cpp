@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <set>
 
-#include "anatomy/saved_tensors.h"
+#include "anatomy/dry_tensor.h"
+#include "anatomy/engine.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
 
@@ -34,9 +35,11 @@ struct Anatomy::Recorder::Frame : at::ObserverContext {
 
 struct Anatomy::Recorder::Allocations : c10::MemoryReportingInfoBase {
   explicit Allocations(Recorder& recorder) : recorder(recorder) {}
-  void reportMemoryUsage(void* pointer, std::int64_t bytes, std::size_t, std::size_t,
-                         c10::Device) override {
-    if (recorder.listening_) recorder.allocated(pointer, bytes);
+  void reportMemoryUsage(void* pointer, std::int64_t bytes, std::size_t, std::size_t total_reserved,
+                         c10::Device device) override {
+    if (!recorder.listening_ || device.type() != recorder.device_.type()) return;
+    recorder.allocated(pointer, bytes);
+    recorder.reserved(static_cast<std::int64_t>(total_reserved));
   }
   bool memoryProfilingEnabled() const override { return true; }
   Recorder& recorder;
@@ -78,7 +81,7 @@ void for_each_storage(const at::Tensor& tensor, Visit visit) {
     for_each_storage(tensor._indices(), visit);
     for_each_storage(tensor._values(), visit);
   } else if (const void* storage = storage_of(tensor)) {
-    visit(storage, static_cast<std::int64_t>(tensor.storage().nbytes()));
+    visit(storage, allocated_bytes(tensor));
   }
 }
 
@@ -113,6 +116,7 @@ void Anatomy::Recorder::start() {
   }
   active_ = this;
   dry_ = DryRun::active();
+  device_ = at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   listening_ = true;
   allocations_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Allocations>(*this));
   callback_ = at::addThreadLocalCallback(
@@ -136,10 +140,8 @@ void Anatomy::Recorder::stop() {
 
 void Anatomy::Recorder::on_model(torch::nn::Module& module) {
   modules_.watch(module);
-  const auto adopt = [&](const at::Tensor& tensor, Component component) {
-    for_each_storage(tensor, [&](const void* storage, std::int64_t bytes) {
-      ledger_.adopt(storage, bytes, component, modules_.owner(storage_of(tensor)));
-    });
+  const auto take = [&](const at::Tensor& tensor, Component component) {
+    adopt(tensor, component, modules_.owner(storage_of(tensor)));
   };
   std::set<const void*> seen;  // tied ones count once
   for (const at::Tensor& parameter : module.parameters()) {
@@ -148,11 +150,23 @@ void Anatomy::Recorder::on_model(torch::nn::Module& module) {
       numbers_ += parameter.numel();
       trained_ += parameter.requires_grad() ? parameter.numel() : 0;
     }
-    device_ = parameter.device().str();
-    adopt(parameter, Component::model_weights);
-    if (parameter.grad().defined()) adopt(parameter.grad(), Component::gradients);
+    listen_to(parameter.device());
+    take(parameter, Component::model_weights);
+    if (parameter.grad().defined()) take(parameter.grad(), Component::gradients);
   }
-  for (const at::Tensor& buffer : module.buffers()) adopt(buffer, Component::model_weights);
+  for (const at::Tensor& buffer : module.buffers()) take(buffer, Component::model_weights);
+}
+
+void Anatomy::Recorder::adopt(const at::Tensor& tensor, Component component, std::int32_t module) {
+  for_each_storage(tensor, [&](const void* storage, std::int64_t bytes) {
+    if (tensor.device().type() == device_.type()) ledger_.adopt(storage, bytes, component, module);
+  });
+}
+
+// What was heard of another device before the first model came is not its memory.
+void Anatomy::Recorder::listen_to(at::Device device) {
+  if (device.type() != device_.type()) ledger_.forget();
+  device_ = device;
 }
 
 void Anatomy::Recorder::on_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
@@ -170,12 +184,8 @@ void Anatomy::Recorder::assign_states() {
     if (!optimizer) continue;
     for (const auto& [parameter, state] : optimizer->state()) {
       const auto found = modules.find(parameter);
-      for (const at::Tensor& tensor : tensors_of(*state)) {
-        for_each_storage(tensor, [&](const void* storage, std::int64_t bytes) {
-          ledger_.adopt(storage, bytes, Component::optimizer_states,
-                        found == modules.end() ? -1 : found->second);
-        });
-      }
+      for (const at::Tensor& tensor : tensors_of(*state))
+        adopt(tensor, Component::optimizer_states, found == modules.end() ? -1 : found->second);
     }
   }
 }
@@ -183,11 +193,7 @@ void Anatomy::Recorder::assign_states() {
 void Anatomy::Recorder::on_batch(const std::vector<at::Tensor>& tensors) {
   if (!listening_) return;
   phase_ = Phase::other;
-  for (const at::Tensor& tensor : tensors) {
-    for_each_storage(tensor, [&](const void* storage, std::int64_t bytes) {
-      ledger_.adopt(storage, bytes, Component::functionality, -1);
-    });
-  }
+  for (const at::Tensor& tensor : tensors) adopt(tensor, Component::functionality, -1);
   const auto with_rows = std::find_if(tensors.begin(), tensors.end(),
                                       [](const at::Tensor& tensor) { return tensor.dim() > 0; });
   if (with_rows != tensors.end()) samples_ += with_rows->size(0);
@@ -207,6 +213,7 @@ void Anatomy::Recorder::enter(StepPhase phase) {
     first_ = Clock::now();
     before_ = ledger_.live();
     ledger_.reset_peak();
+    reserved_ = 0;
   }
 }
 
@@ -272,6 +279,11 @@ void Anatomy::Recorder::allocated(void* pointer, std::int64_t bytes) {
   } else if (bytes < 0) {
     ledger_.release(pointer);
   }
+}
+
+void Anatomy::Recorder::reserved(std::int64_t bytes) {
+  reserved_ = std::max(reserved_, bytes);
+  if (ledger_.live() == ledger_.peak()) reserved_at_peak_ = bytes;
 }
 
 void Anatomy::Recorder::saved(const at::Tensor& tensor) {

@@ -64,12 +64,16 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   const Operator& known(const at::RecordFunction& function);
 
   void allocated(void* pointer, std::int64_t bytes);
+  void reserved(std::int64_t bytes);
   void saved(const at::Tensor& tensor);
   std::vector<at::Tensor> parameters() const;
+  void adopt(const at::Tensor& tensor, anatomy::Component component, std::int32_t module);
   void assign_gradients();
   void assign_states();
   void fill_memory(anatomy::Memory& memory) const;
   void fill_timeline(anatomy::Memory& memory) const;
+  void fill_gpu(anatomy::Memory& memory) const;
+  void listen_to(at::Device device);
   anatomy::Place place() const;
 
   static Recorder* active_;
@@ -93,7 +97,8 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::int64_t phase_began_ = 0;  // the first event of the phase
   std::int64_t before_ = 0;
   std::int64_t numbers_ = 0, trained_ = 0;  // of parameters
-  std::string device_ = "cpu";
+  at::Device device_ = at::kCPU;            // whose memory is counted: the model's
+  std::int64_t reserved_ = 0, reserved_at_peak_ = 0;
   std::int64_t steps_ = 0, samples_ = 0, tokens_ = 0;
   std::optional<std::chrono::steady_clock::time_point> first_;
   std::chrono::steady_clock::time_point last_;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "anatomy/dry_gpu.h"
 #include "anatomy/recorder.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/text.h"
@@ -55,6 +56,18 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
                    });
 
   fill_timeline(memory);
+  if (device_.is_cuda()) fill_gpu(memory);
+}
+
+void Anatomy::Recorder::fill_gpu(Memory& memory) const {
+  GpuMemory gpu{.reserved = reserved_, .reserved_at_peak = reserved_at_peak_};
+  if (const DryGpu* const dry = DryGpu::active()) {
+    gpu.title = dry->gpu().title;
+    gpu.capacity = dry->gpu().memory;
+    gpu.context = dry->gpu().context;
+    gpu.missing = dry->memory()->missing();
+  }
+  memory.gpu = gpu;
 }
 
 void Anatomy::Recorder::fill_timeline(Memory& memory) const {
@@ -91,7 +104,7 @@ Report Anatomy::Recorder::report() {
   stop();
   Report report;
   report.dry = dry_;
-  report.device = device_;
+  report.device = device_.str();
   report.steps = steps_;
   report.samples = samples_;
   report.tokens = tokens_;

@@ -67,6 +67,27 @@ std::string memory_text(const Report& report) {
              human_bytes(memory.after), ".\n");
 }
 
+// What the GPU needs in all, and whether it has it.
+std::string gpu_text(const Memory& memory) {
+  const GpuMemory& gpu = *memory.gpu;
+  const std::int64_t needed = gpu.reserved + gpu.context;
+  const auto row = [&](const char* what, std::int64_t bytes) {
+    return std::vector<std::string>{what, grouped(bytes),
+                                    share(static_cast<double>(bytes), static_cast<double>(needed))};
+  };
+  Rows rows = {row("tensors at the peak", memory.peak),
+               row("held by the allocator then, unused", gpu.reserved_at_peak - memory.peak),
+               row("held at other times, beyond that", gpu.reserved - gpu.reserved_at_peak)};
+  if (gpu.context > 0) rows.push_back(row("context, kernels, libraries", gpu.context));
+  rows.push_back(row("in all", needed));
+  std::string text = table({"memory of the GPU", "bytes", "share"}, rows);
+  if (gpu.capacity == 0) return text;
+  text += str("The ", gpu.title, " has ", human_bytes(gpu.capacity), ": ");
+  return text + (gpu.missing > 0
+                     ? str("it does not fit, ", human_bytes(gpu.missing), " are missing.\n")
+                     : str("it fits, ", human_bytes(gpu.capacity - needed), " are left.\n"));
+}
+
 std::string modules_text(const Memory& memory) {
   Rows rows;
   for (const ModuleMemory& each : memory.modules) {
@@ -176,7 +197,9 @@ std::string head(const Report& report) {
 }  // namespace
 
 std::string to_text(const Report& report) {
-  std::string text = head(report) + "\n" + memory_text(report) + "\n" + modules_text(report.memory);
+  std::string text = head(report) + "\n" + memory_text(report) + "\n";
+  if (report.memory.gpu) text += gpu_text(report.memory) + "\n";
+  text += modules_text(report.memory);
   if (!report.operations.empty()) {
     text += "\n" + operations_text(report) + "\n" + by_name_text(report);
     if (!report.without_formula.empty())

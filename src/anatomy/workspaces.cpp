@@ -39,7 +39,8 @@ constexpr std::int64_t kMostRows = 256;
 // The same sizes and strides, zeros.
 Tensor stand_in(const Tensor& x, const std::vector<std::int64_t>& sizes) {
   if (!x.defined()) return x;
-  if (sizes == x.sizes()) return at::empty_strided(sizes, x.strides(), x.options()).zero_();
+  const auto options = x.options().device(at::kCPU);
+  if (sizes == x.sizes()) return at::empty_strided(sizes, x.strides(), options).zero_();
   // Smaller, in the same order of dimensions.
   std::vector<std::int64_t> order(sizes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
@@ -51,7 +52,7 @@ Tensor stand_in(const Tensor& x, const std::vector<std::int64_t>& sizes) {
     strides[static_cast<std::size_t>(*dim)] = stride;
     stride *= sizes[static_cast<std::size_t>(*dim)];
   }
-  return at::empty_strided(sizes, strides, x.options()).zero_();
+  return at::empty_strided(sizes, strides, options).zero_();
 }
 
 std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {

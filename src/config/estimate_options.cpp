@@ -5,6 +5,7 @@
 #include "config/count.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/config/gpus.h"
 
 namespace hasten {
 namespace {
@@ -40,6 +41,9 @@ class Translation {
         estimate_.steps = config::parse_count(name, value());
       } else if (name == "--batch") {
         add({"--per_device_train_batch_size", value()});
+      } else if (name == "--device") {
+        estimate_.device = value();
+        if (estimate_.device != "cpu") find_gpu(estimate_.device);
       } else if (name == "--seq") {
         length_ = value();
       } else if (name == "--precision") {
@@ -95,6 +99,12 @@ EstimateConfiguration parse_estimate(int argc, const char* const* argv,
   Translation translation(estimate);
   translation.take(std::vector<std::string>(argv, argv + argc));
   if (estimate.help) return estimate;
+  if (estimate.measure && estimate.device != "cpu") {
+    throw ConfigError("config.contradiction",
+                      {.what = "--measure makes the steps on this machine's CPU",
+                       .got = "--device " + estimate.device,
+                       .hint = "leave one of them out"});
+  }
   const std::vector<std::string> words = translation.words();
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
@@ -115,6 +125,8 @@ std::string estimate_help() {
          "  --seq N         tokens of a row [512]\n"
          "  --optim NAME    adamw, sgd [adamw]\n"
          "  --precision P   fp32 or bf16 [fp32]\n"
+         "  --device NAME   cpu, or a GPU that need not be there: cuda:v100-16gb, cuda:a100-80gb "
+         "... [cpu]\n"
          "  --steps N       steps to look at [2]\n"
          "  --measure       make the steps for real and measure them\n"
          "  --what_if       the peaks with one thing changed: precision, batch, length, optimizer\n"

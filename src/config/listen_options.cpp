@@ -3,6 +3,7 @@
 #include "config/count.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/config/gpus.h"
 
 namespace hasten {
 ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command) {
@@ -23,10 +24,13 @@ ListenOptions parse_listen(int argc, const char* const* argv, const std::string&
       options.steps = config::parse_count("--steps", value());
     } else if (words[i] == "--json") {
       options.output = "json";
+    } else if (words[i] == "--device" && command == "estimate") {
+      options.device = value();
+      if (options.device != "cpu") find_gpu(options.device);
     } else if (words[i] == "--html" || words[i] == "--output") {
       options.output = value();
     } else {
-      const auto near = nearest(words[i], {"--steps", "--json", "--html", "--output"});
+      const auto near = nearest(words[i], {"--steps", "--json", "--html", "--output", "--device"});
       throw ConfigError("config.unknown-key",
                         {.what = "unknown argument " + words[i],
                          .hint = near ? "did you mean " + *near + "?"
@@ -49,6 +53,8 @@ std::string anatomy_help() {
          "steps, tells where memory and operations went, and ends it. With estimate the program\n"
          "runs dry: nothing is computed and no memory of the model's size is taken.\n\n"
          "  --steps N       optimizer steps [3]\n"
+         "  --device NAME   estimate: cpu, or a GPU that need not be there: cuda:v100-16gb ... "
+         "[cpu]\n"
          "  --json          JSON on standard output instead of tables\n"
          "  --output FILE   into a file: .json, .html, or text\n";
 }

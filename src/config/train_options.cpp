@@ -86,6 +86,8 @@ void describe(config::OptionTable& table, TrainOptions& options) {
     "Dropout of the hidden layers; unset = as the model's config says.")
       .at_least(0)
       .below(1);
+  d("attn_implementation", &O::attn_implementation,
+    "How attention is computed: in one operator, or step by step.");
   d.group("Data");
   d("data", &O::data,
     "Training rows: " + join(data_endings, ", ") + ", or dummy for made-up ones.");

@@ -57,7 +57,8 @@ class BertLayer : public torch::nn::Module {
       : heads_(config.num_attention_heads),
         activation_(config.hidden_act),
         dropout_(config.hidden_dropout_prob),
-        attention_dropout_(config.attention_probs_dropout_prob) {
+        attention_dropout_(config.attention_probs_dropout_prob),
+        attention_(config.attn_implementation) {
     const std::int64_t n = config.hidden_size;
     const auto attention = group(*this, "attention"), self = group(*attention, "self"),
                mixed = group(*attention, "output");
@@ -77,8 +78,10 @@ class BertLayer : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x, const ops::KeyMask& mask) {
     const bool training = is_training();
-    const at::Tensor seen = ops::attention((*query_)(x), (*key_)(x), (*value_)(x), mask, heads_,
-                                           attention_dropout_, training);
+    const auto attend =
+        attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
+    const at::Tensor seen =
+        attend((*query_)(x), (*key_)(x), (*value_)(x), mask, heads_, attention_dropout_, training);
     const at::Tensor mixed = added(*mixed_, *mixed_norm_, seen, x, training);
     const at::Tensor inner = activate(activation_, up_->product(mixed), up_->bias);
     return added(*down_, *norm_, inner, mixed, training);
@@ -95,6 +98,7 @@ class BertLayer : public torch::nn::Module {
   std::int64_t heads_;
   std::string activation_;
   double dropout_, attention_dropout_;
+  AttentionImplementation attention_;
   std::shared_ptr<Projection> query_, key_, value_, mixed_, up_, down_;
   std::shared_ptr<Norm> mixed_norm_, norm_;
 };

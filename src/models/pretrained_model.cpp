@@ -134,6 +134,7 @@ void apply(const ModelOptions& options, BertConfig& config) {
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = options.hidden_dropout;
     config.classifier_dropout.reset();
   }
+  config.attn_implementation = options.attn_implementation;
 }
 
 BertConfig read_config(const std::string& what) {

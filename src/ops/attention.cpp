@@ -147,18 +147,24 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 };
 
+// [batch, length, heads * size] as [batch, heads, length, size], and back.
+Tensor heads_first(const Tensor& x, std::int64_t heads) {
+  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
+}
+Tensor heads_last(const Tensor& x) {
+  return x.transpose(1, 2).reshape({x.size(0), x.size(2), x.size(1) * x.size(3)});
+}
+// For scores [batch, heads, length, keys].
+Tensor bias_of(const Tensor& mask, at::ScalarType type) {
+  return mask.to(type).view({mask.size(0), 1, 1, mask.size(1)});
+}
+
 Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                            std::int64_t heads, double p) {
-  const auto split = [&](const Tensor& x) {
-    return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
-  };
   const auto bias =
-      mask.defined()
-          ? std::make_optional(mask.to(q.scalar_type()).view({mask.size(0), 1, 1, mask.size(1)}))
-          : std::nullopt;
-  return at::scaled_dot_product_attention(split(q), split(k), split(v), bias, p)
-      .transpose(1, 2)
-      .reshape(q.sizes());
+      mask.defined() ? std::make_optional(bias_of(mask, q.scalar_type())) : std::nullopt;
+  return heads_last(at::scaled_dot_product_attention(heads_first(q, heads), heads_first(k, heads),
+                                                     heads_first(v, heads), bias, p));
 }
 
 // Reading from a GPU would stall it; there the mask is always applied.
@@ -167,6 +173,16 @@ bool attends_everywhere(const Tensor& attention_mask) {
   const Tensor mask = attention_mask.to(at::kLong).contiguous();
   const std::int64_t* first = mask.const_data_ptr<std::int64_t>();
   return std::all_of(first, first + mask.numel(), [](std::int64_t each) { return each != 0; });
+}
+
+void check(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
+           std::int64_t heads) {
+  TORCH_CHECK(
+      q.dim() == 3 && q.sizes() == k.sizes() && q.sizes() == v.sizes() && q.size(2) % heads == 0,
+      "attention: got q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(), " for ", heads,
+      " heads");
+  TORCH_CHECK(!mask.additive().defined() || mask.additive().sizes() == q.sizes().slice(0, 2),
+              "attention: got a mask of ", mask.additive().sizes(), " for q ", q.sizes());
 }
 
 }  // namespace
@@ -180,15 +196,21 @@ KeyMask::KeyMask(const Tensor& attention_mask) {
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                  std::int64_t heads, double p, bool training) {
-  TORCH_CHECK(
-      q.dim() == 3 && q.sizes() == k.sizes() && q.sizes() == v.sizes() && q.size(2) % heads == 0,
-      "attention: got q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(), " for ", heads,
-      " heads");
-  TORCH_CHECK(!mask.additive().defined() || mask.additive().sizes() == q.sizes().slice(0, 2),
-              "attention: got a mask of ", mask.additive().sizes(), " for q ", q.sizes());
+  check(q, k, v, mask, heads);
   if (!is_fused(q)) return reference_attention(q, k, v, mask.additive(), heads, training ? p : 0);
   return Attention::apply(q.contiguous(), k.contiguous(), v.contiguous(), defined(mask.additive()),
                           heads, draw_dropout(p, training));
+}
+
+Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
+                       std::int64_t heads, double p, bool training) {
+  check(q, k, v, mask, heads);
+  const double size = static_cast<double>(q.size(2) / heads);
+  Tensor scores =
+      at::matmul(heads_first(q, heads), heads_first(k, heads).transpose(2, 3)) / std::sqrt(size);
+  if (mask.additive().defined()) scores = scores + bias_of(mask.additive(), scores.scalar_type());
+  const Tensor probabilities = at::dropout(at::softmax(scores, -1), p, training);
+  return heads_last(at::matmul(probabilities, heads_first(v, heads)));
 }
 
 }  // namespace hasten::ops

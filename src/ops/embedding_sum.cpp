@@ -181,7 +181,7 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
     const Tensor at_position = position_ids.defined() ? at::embedding(position, position_ids)
                                                       : position.narrow(0, 0, ids.size(1));
     const Tensor of_type = type_ids.defined() ? at::embedding(type, type_ids) : type.select(0, 0);
-    return at::embedding(word, ids, padding_id, false, sparse) + of_type + at_position;
+    return at::embedding(word, ids, padding_id) + of_type + at_position;
   }
   // One row of positions may stand for all rows of the batch.
   const auto like_ids = [&](const Tensor& x) {

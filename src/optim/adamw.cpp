@@ -147,7 +147,8 @@ void AdamW::step_rows(const at::Tensor& parameter, const ops::AdamWStep& how) {
 void AdamW::step_elsewhere(torch::optim::OptimizerParamGroup& group) {
   const auto& options = static_cast<const Options&>(group.options());
   const auto [beta1, beta2] = options.betas();
-  std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs, steps;
+  std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
+  std::vector<float> steps;
   for (const at::Tensor& parameter : group.params()) {
     if (!parameter.grad().defined()) continue;
     State& state = state_of(*this, parameter);
@@ -157,15 +158,16 @@ void AdamW::step_elsewhere(torch::optim::OptimizerParamGroup& group) {
                                                      : parameter.grad());
     exp_avgs.push_back(state.exp_avg());
     exp_avg_sqs.push_back(state.exp_avg_sq());
-    steps.push_back(at::full({}, static_cast<double>(state.step()),
-                             parameter.options().dtype(at::kFloat).requires_grad(false)));
+    steps.push_back(static_cast<float>(state.step()));
   }
   if (parameters.empty()) return;
   std::optional<at::Tensor> scale;  // the kernel divides by it
   if (gradient_scale_ != 1.0)
     scale = at::full({}, 1.0 / gradient_scale_, parameters[0].options().requires_grad(false));
-  at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, {}, steps, options.lr(), beta1,
-                    beta2, options.weight_decay(), options.eps(), /*amsgrad=*/false,
+  // All of them in one copy: a kernel for each would take longer than the step.
+  const at::Tensor counts = at::tensor(steps).to(parameters[0].device());
+  at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, {}, counts.unbind(), options.lr(),
+                    beta1, beta2, options.weight_decay(), options.eps(), /*amsgrad=*/false,
                     /*maximize=*/false, scale, std::nullopt);
 }
 

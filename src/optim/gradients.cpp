@@ -1,5 +1,6 @@
 #include "hasten/optim/gradients.h"
 
+#include <ATen/OpMathType.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -19,17 +20,22 @@ bool is_plain(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.is_non_overlapping_and_dense();
 }
 
+// One reading of a GPU for all of them, and no copies of the gradients' size.
+double two_norm_elsewhere(const std::vector<at::Tensor>& gradients) {
+  if (gradients.empty()) return 0;
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& each :
+       at::_foreach_norm(gradients, 2, at::toOpMathType(gradients[0].scalar_type())))
+    norms.push_back(each.to(gradients[0].device(), at::kDouble));
+  return at::stack(norms).norm().item<double>();
+}
+
 double two_norm(const std::vector<at::Tensor>& gradients) {
-  std::vector<at::Tensor> plain;
-  double squares = 0;
-  for (const at::Tensor& values : gradients) {
-    if (is_plain(values)) {
-      plain.push_back(values);
-    } else {
-      squares += values.to(at::kDouble).square().sum().item<double>();
-    }
-  }
-  return std::sqrt(squares + ops::sum_of_squares(plain));
+  std::vector<at::Tensor> plain, elsewhere;
+  for (const at::Tensor& values : gradients)
+    (is_plain(values) ? plain : elsewhere).push_back(values);
+  const double rest = two_norm_elsewhere(elsewhere);
+  return std::sqrt(rest * rest + ops::sum_of_squares(plain));
 }
 
 double largest(const std::vector<at::Tensor>& gradients) {
@@ -70,9 +76,16 @@ double clip_factor(double norm, double max_norm) {
 void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor) {
   if (factor == 1.0) return;
   const torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> dense;
   for (const at::Tensor& parameter : parameters) {
-    if (parameter.grad().defined()) parameter.mutable_grad().mul_(factor);
+    if (!parameter.grad().defined()) continue;
+    if (parameter.grad().is_sparse()) {
+      parameter.mutable_grad().mul_(factor);
+    } else {
+      dense.push_back(parameter.mutable_grad());
+    }
   }
+  if (!dense.empty()) at::_foreach_mul_(dense, factor);
 }
 
 double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,

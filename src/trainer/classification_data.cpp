@@ -131,6 +131,7 @@ ModelOptions ClassificationFiles::model_options() const {
           .num_labels = options.num_labels.value_or(0),
           .labels = options.num_labels ? std::vector<std::string>{} : impl_->labels,
           .hidden_dropout = options.hidden_dropout.value_or(-1),
+          .attn_implementation = options.attn_implementation,
           .weights = options.weights};
 }
 

@@ -26,7 +26,7 @@ TrainingArguments arguments_of(const EstimateOptions& options,
   args.save_strategy = SaveStrategy::no;
   args.load_best_model_at_end = false;
   args.train_sampling_strategy = SamplingStrategy::sequential;
-  args.use_cpu = true;
+  args.use_cpu = options.device == "cpu";
   args.anatomy = "text";
   args.anatomy_steps = options.steps;
   return args;
@@ -47,8 +47,13 @@ anatomy::Report estimate(const EstimateOptions& options) {
                            std::min<std::int64_t>(30000, vocabulary));
   std::optional<DryRun> dry;
   const ModelOptions model_options{.num_labels = options.num_labels,
-                                   .hidden_dropout = options.hidden_dropout};
-  if (options.dry) dry.emplace();
+                                   .hidden_dropout = options.hidden_dropout,
+                                   .attn_implementation = options.attn_implementation};
+  if (options.device != "cpu") {
+    dry.emplace(find_gpu(options.device));
+  } else if (options.dry) {
+    dry.emplace();
+  }
   set_seed(args.seed);
   const LoadedModel loaded = load_model(options.model, model_options);
   if (options.length > loaded.model->max_length()) {

@@ -8,6 +8,10 @@
 //   auto model = std::make_shared<BertForSequenceClassification>(config);
 //   ...                                          // the loop as it is, with an Anatomy
 //
+// DryRun dry(find_gpu("cuda:v100-16gb")) runs the program as on that GPU, on a machine that has
+// none: torch::cuda::is_available() is true, tensors on device cuda:0 have their bytes counted by
+// LibTorch's caching allocator's rules, and operators are those LibTorch takes there.
+//
 // Numbers read back (item(), a norm, a comparison) are stand-ins: 1, or true; stand_ins() tells how
 // often and where. Memory written by pointer is kept, so that batches made by host code are real.
 // Operators whose result depends on values (nonzero, masked_select, unique) throw UsageError
@@ -22,17 +26,22 @@
 #include <memory>
 #include <string>
 
+#include "hasten/config/gpus.h"
+
 namespace hasten {
 
 class DryRun {
  public:
-  DryRun();
+  DryRun();                         // on the CPU
+  explicit DryRun(const Gpu& gpu);  // on a GPU, which outlives it; one at a time
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
   ~DryRun();
 
   // Whether this thread is inside one.
   static bool active();
+  // The GPU of the dry run that is on, or null.
+  static const Gpu* gpu();
   // Operators that read a value, with the number of times.
   static std::map<std::string, std::int64_t> stand_ins();
 

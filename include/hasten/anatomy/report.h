@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,17 @@ struct LargeBlock {
   std::string module, operation;
 };
 
+// What a GPU holds beside the tensors' bytes.
+struct GpuMemory {
+  std::string title;                  // NVIDIA's name
+  std::int64_t capacity = 0;          // of the GPU, as CUDA tells; 0: not known
+  std::int64_t context = 0;           // taken outside of LibTorch's allocator: context, kernels
+  std::int64_t reserved = 0;          // the most that allocator held of the GPU at once
+  std::int64_t reserved_at_peak = 0;  // when the tensors' bytes were most; less the peak: unused
+  std::int64_t missing = 0;           // bytes that the GPU does not have; predictions alone
+};
+
+// Of one device: the model's.
 struct Memory {
   std::int64_t peak = 0;
   ComponentBytes at_peak{};
@@ -49,6 +61,7 @@ struct Memory {
   std::vector<ModuleMemory> modules;  // by descending total
   std::vector<LargeBlock> largest;    // at the peak, by descending size
   std::vector<TimelinePoint> timeline;
+  std::optional<GpuMemory> gpu;  // where the model is on one
 };
 
 struct Operation {

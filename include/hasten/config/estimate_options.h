@@ -4,7 +4,7 @@
 //   hasten estimate bert-large --batch 4 --seq 512 --optim adamw --precision bf16 --json
 //
 // Short names stand for the peer's: --batch for --per_device_train_batch_size, --seq for the length
-// of a row, --precision fp32|bf16 for --bf16, --optim adamw for adamw_torch_fused. Every other word
+// of a row, --device for the GPU to predict for, --precision fp32|bf16 for --bf16, --optim adamw for adamw_torch_fused. Every other word
 // is one of `hasten train`. Needs no torch. Throws ConfigError, IoError as parse_train does. Thread
 // rule: pure functions.
 #pragma once
@@ -22,6 +22,7 @@ struct EstimateConfiguration {
   bool what_if = false;  // predict changes too; so does a page
   bool measure = false;  // make the steps for real
   std::int64_t steps = 2;
+  std::string device = "cpu";  // or cuda:NAME (hasten/config/gpus.h)
   bool help = false;
 };
 

@@ -17,6 +17,7 @@ namespace hasten {
 struct ListenOptions {
   std::int64_t steps = 3;       // optimizer steps, after which the program ends
   std::string output = "text";  // text, json, or a file (.json, .html, text)
+  std::string device = "cpu";   // estimate alone: or cuda:NAME (hasten/config/gpus.h)
   bool help = false;
   std::vector<std::string> program;  // with its arguments
 };
@@ -24,7 +25,7 @@ struct ListenOptions {
 // Names of the variables that tell the program.
 inline constexpr const char* kListenVariable = "HASTEN_LISTEN";  // ListenOptions::output
 inline constexpr const char* kListenStepsVariable = "HASTEN_LISTEN_STEPS";
-inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // 1: from the start
+inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // the device; unset: not dry
 
 // `argv` are the words after the subcommand; `command` names it in messages.
 ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command);

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/config/attention.h"
 #include "hasten/config/help.h"
 #include "hasten/config/sources.h"
 #include "hasten/config/training_arguments.h"
@@ -35,6 +36,7 @@ struct TrainOptions {
   TrainTask task = TrainTask::text_classification;
   std::optional<std::int64_t> num_labels;  // unset = as the model's config says
   std::optional<double> hidden_dropout;    // unset = as the model's config says
+  AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
 
   std::string data;       // .tsv, .csv, .jsonl, .safetensors, or "dummy"
   std::string eval_data;  // the same

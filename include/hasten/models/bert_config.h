@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "hasten/config/attention.h"
+
 namespace hasten {
 
 struct BertConfig {
@@ -40,6 +42,8 @@ struct BertConfig {
   std::string problem_type;  // "" (from the labels) | regression | single_label_classification |
                              // multi_label_classification
   bool tie_word_embeddings = true;
+  // Not of the file: how this process computes.
+  AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::vector<std::string> architectures;  // class names, as transformers writes them
   std::string other_keys = "{}";           // JSON object: what else the file held
 

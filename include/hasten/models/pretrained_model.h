@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/config/attention.h"
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
@@ -83,6 +84,7 @@ struct ModelOptions {
   std::int64_t num_labels = 0;      // 0: as config.json says
   std::vector<std::string> labels;  // names of the labels, for id2label; empty: as config.json says
   double hidden_dropout = -1;       // both dropout rates; negative: as config.json says
+  AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::filesystem::path weights;    // a safetensors file instead of the folder's own
 };
 

@@ -66,6 +66,11 @@ class KeyMask {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                  std::int64_t heads, double p, bool training);
 
+// The same, step by step in LibTorch's operators, each of whose results is kept for the backward
+// pass: what transformers calls eager.
+Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
+                       std::int64_t heads, double p, bool training);
+
 // word[ids] + position[position_ids] + type[type_ids]. ids, type_ids, position_ids [batch, length]
 // int64 (the last two may be undefined: type 0, positions 0, 1, ...; or one row for all). The
 // result is [batch, length, n]. The row `padding_id` of `word` gets no gradient, as LibTorch's

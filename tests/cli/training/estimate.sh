@@ -15,3 +15,13 @@ hasten estimate "$model" --precision fp8
 hasten estimate "$model" --batch 0
 hasten estimate "$model" --bath 4
 hasten estimate
+# For a GPU that is not there.
+hasten estimate bert-base --batch 8 --seq 128 --precision bf16 --device cuda:h100-80gb | sed -n '1,20p'
+hasten estimate bert-large --batch 64 --device cuda:t4 | grep 'does not fit'
+hasten estimate bert-base --device cuda:h100
+hasten estimate bert-base --device cuda:h100-80gb --measure
+hasten estimate --device cuda:a100-80gb --json -- "$(dirname "$torch")/example_01_accelerated" 2>/dev/null | grep -v '^epoch' | python3 -c '
+import json, sys
+report = json.load(sys.stdin)
+print(report["device"], report["memory"]["gpu"]["title"], report["memory"]["peak"], report["memory"]["gpu"]["reserved"])'
+hasten estimate --device cuda:a1000 -- ./train

@@ -1,10 +1,13 @@
-#include "anatomy/saved_tensors.h"
+#include "anatomy/engine.h"
 
+#include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <atomic>
 #include <mutex>
+
+#include "anatomy/dry_gpu.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -37,21 +40,39 @@ class TellingHooks : public SavedVariableHooks {
 class ListeningEngine : public Engine {
  public:
   ListeningEngine() = default;
+  // One for each device there is now.
+  void start_threads() { start_device_threads(); }
   std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
     return listening ? std::make_unique<TellingHooks>() : nullptr;
   }
 };
 
+// Engines outlive autograd's threads.
 Engine& engine() {
-  static ListeningEngine& one = *new ListeningEngine;  // outlives autograd's threads
-  return one;
+  static ListeningEngine& plain = *new ListeningEngine;
+  if (DryGpu::active() == nullptr) return plain;
+  static ListeningEngine& with_gpu = [&]() -> ListeningEngine& {
+    auto& one = *new ListeningEngine;
+    one.start_threads();
+    return one;
+  }();
+  return with_gpu;
 }
 
 }  // namespace
 
-void set_saved_tensor_listener(std::function<void(const at::Tensor&)> told) {
+void install_engine() {
   static std::once_flag installed;
-  std::call_once(installed, [] { torch::autograd::set_default_engine_stub(engine); });
+  std::call_once(installed, [] {
+    torch::autograd::set_default_engine_stub(engine);
+    // LibTorch starts threads for devices once in a process, at its first backward pass: here, for
+    // the devices that are there. The engine for a dry GPU starts its own.
+    at::ones({1}).requires_grad_().backward();
+  });
+}
+
+void set_saved_tensor_listener(std::function<void(const at::Tensor&)> told) {
+  install_engine();
   listening = false;
   listener() = std::move(told);
   listening = static_cast<bool>(listener());

@@ -1,0 +1,123 @@
+// The example of Hugging Face's "model training anatomy", in its order: the memory of the GPU
+// before, after the first tensor, with the model, after training; then where it all went.
+//
+//   anatomy_bert_large                                    on the GPU, or else on the CPU
+//   anatomy_bert_large --steps 3                          three steps instead of an epoch
+//   anatomy_bert_large --device cuda:v100-16gb            predicted for that GPU, in a second
+//   anatomy_bert_large --page                             the page's own numbers, line by line
+#include <torch/torch.h>
+
+#include <iostream>
+#include <optional>
+
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/data/column_dataset.h"
+#include "hasten/device/memory.h"
+#include "hasten/models/pretrained_model.h"
+#include "hasten/trainer/trainer.h"
+#include "options.h"
+#include "page.h"
+
+using namespace hasten;
+using anatomy::Report;
+
+namespace {
+
+constexpr std::int64_t kRows = 512, kLength = 512;
+
+// 512 rows of 512 token ids and a label, all made up.
+TrainerDataset dummy_data() { return TrainerDataset(dummy_classification(kRows, kLength)); }
+
+void print_operations(const Report& report) {
+  std::cout << "\nThe three groups of operations, by the share of what they compute and how long "
+               "they take\n";
+  anatomy::OperationTotal all;
+  for (std::size_t i = 0; i < anatomy::kGroups; ++i)
+    all += total_of(report, static_cast<anatomy::OperationGroup>(i));
+  const auto share = [](double part, double whole) {
+    return whole > 0 ? fixed(100 * part / whole, 2) + " %" : "-";
+  };
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i + 1 < anatomy::kGroups; ++i) {
+    const auto group = static_cast<anatomy::OperationGroup>(i);
+    const auto total = total_of(report, group);
+    rows.push_back({std::string(name_of(group)), share(total.flops, all.flops),
+                    share(total.seconds, report.dry ? 0 : all.seconds)});
+  }
+  std::cout << table({"group", "computed", "time"}, rows);
+}
+
+void print_components(const Report& report) {
+  std::cout << "\nThe components of memory, at its peak\n";
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < anatomy::kComponents; ++i) {
+    const std::int64_t bytes = report.memory.at_peak[i];
+    rows.push_back(
+        {std::string(name_of(static_cast<anatomy::Component>(i))), grouped(bytes),
+         fixed(static_cast<double>(bytes) / static_cast<double>(report.memory.parameters), 2)});
+  }
+  std::cout << table({"component", "bytes", "a parameter"}, rows);
+}
+
+void print_passes(const Report& report) {
+  const auto forward = total_of(report, anatomy::Phase::forward),
+             backward = total_of(report, anatomy::Phase::backward);
+  std::cout << "\nThe backward pass computes " << fixed(backward.flops / forward.flops, 2)
+            << " times what the forward pass does";
+  if (!report.dry)
+    std::cout << " and takes " << fixed(backward.seconds / forward.seconds, 2) << " times as long";
+  std::cout << ".\n";
+}
+
+void run(const Options& options) {
+  std::optional<DryRun> dry;
+  if (options.gpu) dry.emplace(*options.gpu);
+  const at::Device device = torch::cuda::is_available() ? at::kCUDA : at::kCPU;
+  const TemporaryDirectory scratch("anatomy-bert-large");
+
+  print_gpu_utilization();  // before
+  const at::Tensor first = at::ones({1, 1}).to(device);
+  print_gpu_utilization();  // context and kernels
+  const auto model = load_model("bert-large", {}).model;
+  model->to(device);
+  print_gpu_utilization();  // and the model
+
+  Report report;
+  Trainer trainer(model,
+                  {.output_dir = scratch.path().string(),
+                   .per_device_train_batch_size = 4,
+                   .num_train_epochs = 1,
+                   .max_steps = options.steps > 0 ? options.steps : -1,
+                   .logging_strategy = IntervalStrategy::no,
+                   .log_level = LogLevel::error,
+                   .anatomy = "text",
+                   .anatomy_steps = options.steps > 0 ? options.steps : 3,
+                   .save_strategy = SaveStrategy::no},
+                  {.train_dataset = dummy_data(),
+                   .log_sink = [](std::string_view) {},
+                   .on_anatomy = [&](const Report& found) { report = found; }});
+  const TrainOutput result = trainer.train();
+  if (dry) {
+    print_gpu_utilization();  // what a prediction takes of time says nothing of the GPU's
+  } else {
+    print_summary(result);
+  }
+  print_operations(report);
+  print_components(report);
+  print_passes(report);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const Options options = parse(argc, argv);
+    options.page ? compare_with_page() : run(options);
+  } catch (const Error& error) {
+    std::cerr << "anatomy_bert_large: " << error.what() << '\n';
+    return error.exit_code();
+  }
+}

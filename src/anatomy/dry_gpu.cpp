@@ -1,0 +1,174 @@
+#include "anatomy/dry_gpu.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/native/transformers/attention.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <atomic>
+#include <type_traits>
+
+#include "anatomy/dry_tensor.h"
+#include "anatomy/engine.h"
+#include "device/stand_in.h"
+#include "hasten/base/error.h"
+
+namespace hasten::anatomy {
+namespace {
+
+std::atomic<DryGpu*> active_gpu = nullptr;
+
+// One device, one stream, and events that are over at once.
+struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
+  static c10::Device device() { return {c10::kCUDA, 0}; }
+  static c10::Stream stream() { return c10::Stream(c10::Stream::DEFAULT, device()); }
+  c10::Device getDevice() const override { return device(); }
+  c10::Device exchangeDevice(c10::Device) const override { return device(); }
+  c10::Stream getStream(c10::Device) const noexcept override { return stream(); }
+  c10::Stream getDefaultStream(c10::Device) const override { return stream(); }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return stream(); }
+  c10::Stream getNewStream(c10::Device, int) const override { return stream(); }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override { return stream(); }
+  void record(void**, const c10::Stream&, const c10::DeviceIndex,
+              const c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeStream(const c10::Stream&) const override {}
+  void synchronizeEvent(void*) const override {}
+  void synchronizeDevice(const c10::DeviceIndex) const override {}
+  void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
+  double elapsedTime(void*, void*, const c10::DeviceIndex) const override { return 0; }
+};
+
+// What LibTorch asks of its CUDA library. Registered always, since it is asked for once in a
+// process; without a DryGpu it answers that there is no GPU.
+struct Hooks : at::CUDAHooksInterface {
+  explicit Hooks(at::CUDAHooksArgs) {}
+  static bool there() { return DryGpu::active() != nullptr; }
+  void init() const override {
+    if (!there()) at::CUDAHooksInterface::init();
+  }
+  bool hasCUDA() const override { return there(); }
+  bool isBuilt() const override { return there(); }
+  bool isAvailable() const override { return there(); }
+  bool hasPrimaryContext(at::DeviceIndex) const override { return there(); }
+  int getNumGPUs() const override { return there() ? 1 : 0; }
+  at::DeviceIndex deviceCount() const override { return there() ? 1 : 0; }
+  at::DeviceIndex current_device() const override { return there() ? 0 : -1; }
+  at::DeviceIndex getCurrentDevice() const override { return 0; }
+  void setCurrentDevice(at::DeviceIndex) const override {}
+  at::DeviceIndex exchangeDevice(at::DeviceIndex) const override { return 0; }
+  at::DeviceIndex maybeExchangeDevice(at::DeviceIndex) const override { return 0; }
+  void deviceSynchronize(at::DeviceIndex) const override {}
+  bool isPinnedPtr(const void*) const override { return false; }
+  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  at::Allocator* getCUDADeviceAllocator() const override { return c10::GetAllocator(c10::kCUDA); }
+  // Seeds and states of random numbers are kept as a GPU's would be.
+  const at::Generator& getDefaultGenerator(at::DeviceIndex) const override {
+    static const at::Generator one = at::detail::createCPUGenerator();
+    return one;
+  }
+  at::Generator getNewGenerator(at::DeviceIndex) const override {
+    return at::detail::createCPUGenerator();
+  }
+};
+
+// Memory asked of the device by other ways than tensors, and the cache emptied.
+struct DeviceMemory final : c10::DeviceAllocator {
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {
+    if (DryGpu* const gpu = DryGpu::active()) gpu->memory()->empty_cache();
+  }
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override { return {}; }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
+  c10::DataPtr allocate(std::size_t bytes) override {
+    return dry_memory(static_cast<std::int64_t>(bytes), Guard::device());
+  }
+  void copy_data(void*, const void*, std::size_t) const override {}
+};
+
+// Whether LibTorch's own CUDA library is loaded: it has registered its hooks before us.
+const bool has_cuda_library = [] {
+  if (at::CUDAHooksRegistry()->Has("CUDAHooks")) return true;
+  at::CUDAHooksRegistry()->Register(
+      "CUDAHooks",
+      [](at::CUDAHooksArgs arguments) -> std::unique_ptr<at::CUDAHooksInterface> {
+        return std::make_unique<Hooks>(arguments);
+      },
+      c10::REGISTRY_FALLBACK);  // LibTorch's own, loaded later, takes its place
+  return false;
+}();
+
+std::atomic<const c10::impl::DeviceGuardImplInterface*>& guard_slot() {
+  return c10::impl::device_guard_impl_registry[static_cast<std::size_t>(c10::kCUDA)];
+}
+
+// LibTorch sets the place of the function that chooses, but does not tell what is in it; the
+// implementation is the stub's only member.
+void*& attention_slot() {
+  auto& stub = at::native::_fused_sdp_choice_stub;
+  using Stub = std::remove_reference_t<decltype(stub)>;
+  static_assert(std::is_standard_layout_v<at::native::DispatchStubImpl> &&
+                sizeof(Stub) == sizeof(at::native::DispatchStubImpl));
+  return reinterpret_cast<at::native::DispatchStubImpl&>(stub).cuda_dispatch_ptr;
+}
+
+}  // namespace
+
+DryGpu* DryGpu::active() { return active_gpu; }
+
+DryGpu::DryGpu(const Gpu& gpu)
+    : gpu_(gpu), memory_(std::make_shared<CachingAllocator>(gpu.memory - gpu.context)) {
+  static Guard& guard = *new Guard;
+  static DeviceMemory& device_memory = *new DeviceMemory;
+  if (active_gpu) {
+    throw UsageError("anatomy.two-gpus",
+                     {.what = "a dry run for a GPU inside another one", .hint = "end the first"});
+  }
+  if (has_cuda_library && !at::hasCUDA()) {
+    throw UsageError("anatomy.cuda-without-gpu",
+                     {.what = "a dry run for a GPU",
+                      .got = "a LibTorch with CUDA on a machine without a GPU",
+                      .hint = "use hasten with LibTorch's CPU build there"});
+  }
+  install_engine();
+  active_gpu = this;
+  guard_before_ = guard_slot().load();
+  if (!has_cuda_library) {
+    guard_slot() = &guard;
+    c10::SetAllocator(c10::kCUDA, &device_memory);
+  }
+  attention_before_ = attention_slot();
+  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
+  // As nvidia-smi shows it: a context appears with the first tensor.
+  set_gpu_memory_stand_in([memory = memory_, context = gpu.context] {
+    return memory->most_reserved() > 0 ? memory->reserved() + context : 0;
+  });
+}
+
+DryGpu::~DryGpu() {
+  set_gpu_memory_stand_in({});
+  workspaces_.clear();
+  attention_slot() = attention_before_;
+  guard_slot() = guard_before_;
+  active_gpu = nullptr;
+}
+
+void DryGpu::use(ProductLibrary library) {
+  if (library == ProductLibrary::none) return;
+  // cuBLASLt is reached through a handle of cuBLAS, which comes with its own.
+  if (library == ProductLibrary::cublas_lt) use(ProductLibrary::cublas);
+  c10::DataPtr& workspace = workspaces_[{std::this_thread::get_id(), library}];
+  if (workspace) return;
+  workspace =
+      dry_memory(library == ProductLibrary::cublas ? cublas_workspace(gpu_) : kCublasLtWorkspace,
+                 Guard::device());
+}
+
+}  // namespace hasten::anatomy

@@ -1,0 +1,314 @@
+#include "anatomy/gpu_kernels.h"
+
+#include <ATen/ATen.h>
+#include <ATen/SDPBackend.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "anatomy/dry_gpu.h"
+#include "anatomy/gpu_reduction.h"
+
+namespace hasten::anatomy {
+namespace {
+
+using at::Tensor;
+using Arguments = const std::vector<c10::IValue>&;
+using Results = std::vector<c10::IValue>;
+
+Tensor tensor(Arguments a, std::size_t i) { return a[i].isNone() ? Tensor() : a[i].toTensor(); }
+std::int64_t rounded(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+std::int64_t quotient(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
+bool is_half(const Tensor& x) { return at::isReducedFloatingType(x.scalar_type()); }
+
+// Attention: q [batch, heads, length, size], k and v likewise.
+
+struct Heads {
+  Heads(const Tensor& q, const Tensor& k)
+      : batch(q.size(0)), heads(q.size(1)), queries(q.size(2)), keys(k.size(2)), size(q.size(3)) {}
+  std::int64_t rows() const { return batch * heads; }
+  std::int64_t batch, heads, queries, keys, size;
+};
+
+// The parts of the choice; each follows LibTorch's filter of that name.
+struct AttentionCall {
+  const Tensor &q, &k, &v;
+  const std::optional<Tensor>& mask;
+  double dropout;
+  bool causal, gqa;
+  int capability;
+
+  bool masked() const { return mask && mask->defined(); }
+  bool trains() const {
+    return at::GradMode::is_enabled() &&
+           (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  }
+  bool dense() const {
+    return q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && q.stride(-1) == 1 && k.stride(-1) == 1 &&
+           v.stride(-1) == 1 && q.size(2) > 0 && k.size(2) > 0;
+  }
+  bool one_size() const { return q.size(3) == k.size(3) && k.size(3) == v.size(3); }
+  bool same_heads() const { return q.size(1) == k.size(1) && k.size(1) == v.size(1); }
+
+  bool flash() const {
+    const std::int64_t size = q.size(3);
+    const bool narrow = capability == 86 || capability == 89 || capability >= 120;
+    const bool refused = narrow && trains() && (size > 224 ? dropout > 0 : size > 192);
+    return capability >= 80 && is_half(q) && !masked() && one_size() && size <= 256 &&
+           (!causal || q.size(2) == k.size(2)) && (same_heads() || gqa) && !refused;
+  }
+  bool cudnn() const {
+    const std::int64_t most = capability == 90 ? 256 : 128;
+    return capability >= 80 && is_half(q) && std::max(q.size(3), v.size(3)) <= most &&
+           q.size(3) % 8 == 0 && v.size(3) % 8 == 0 && k.size(2) > 1 &&
+           !(masked() && mask->requires_grad()) && (same_heads() || gqa) &&
+           !(dropout > 0 && q.size(2) == 1);
+  }
+  bool efficient() const {
+    const std::int64_t alignment = is_half(q) ? 8 : capability >= 80 ? 4 : 1;
+    const bool typed = q.scalar_type() == at::kFloat || q.scalar_type() == at::kHalf ||
+                       (q.scalar_type() == at::kBFloat16 && capability >= 80);
+    return typed && q.size(3) == k.size(3) && q.size(3) % alignment == 0 &&
+           v.size(3) % alignment == 0 && same_heads();
+  }
+  // cuDNN comes first on the GPUs it was tuned for.
+  bool prefers_cudnn() const { return capability == 90 || capability == 100 || capability == 103; }
+};
+
+// Laid out as the kernels write it: [batch, length, heads, size], seen with heads first.
+Tensor heads_inside(at::IntArrayRef sizes, const Tensor& like) {
+  return at::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, like.options()).transpose(1, 2);
+}
+Tensor in_order_of(const Tensor& x) { return at::empty_like(x.transpose(1, 2)).transpose(1, 2); }
+Tensor floats(at::IntArrayRef sizes, const Tensor& like) {
+  return at::empty(sizes, like.options().dtype(at::kFloat));
+}
+Tensor numbers(at::IntArrayRef sizes, const Tensor& like, at::ScalarType type) {
+  return at::empty(sizes, like.options().dtype(type));
+}
+
+Results flash_attention(Arguments a) {
+  const Tensor q = tensor(a, 0), k = tensor(a, 1);
+  const Heads n(q, k);
+  return {in_order_of(q),
+          floats({n.batch, n.heads, n.queries}, q),
+          Tensor(),
+          Tensor(),
+          n.queries,
+          n.keys,
+          numbers({2}, q, at::kUInt64),
+          numbers({}, q, at::kUInt64),
+          numbers({0}, q, q.scalar_type())};
+}
+Results flash_attention_backward(Arguments a) {
+  return {in_order_of(tensor(a, 1)), in_order_of(tensor(a, 2)), in_order_of(tensor(a, 3))};
+}
+
+Results efficient_attention(Arguments a) {
+  const Tensor q = tensor(a, 0), k = tensor(a, 1), v = tensor(a, 2);
+  const Heads n(q, k);
+  const std::int64_t kept = a[4].toBool() ? rounded(n.queries, 32) : 0;
+  const Tensor on_host = at::empty({}, at::TensorOptions().dtype(at::kLong));
+  return {heads_inside({n.batch, n.heads, n.queries, v.size(3)}, q),
+          floats({n.batch, n.heads, kept}, q), on_host, on_host};
+}
+Results efficient_attention_backward(Arguments a) {
+  const auto wanted = a[10].toBoolList();
+  const auto gradient = [&](std::size_t i) {
+    return wanted[i - 1] ? heads_inside(tensor(a, i).sizes(), tensor(a, i)) : Tensor();
+  };
+  const Tensor bias = tensor(a, 4);
+  return {gradient(1), gradient(2), gradient(3),
+          wanted[3] && bias.defined() ? at::empty(bias.sizes(), bias.options()) : Tensor()};
+}
+
+Results cudnn_attention(Arguments a) {
+  const Tensor q = tensor(a, 0), k = tensor(a, 1), v = tensor(a, 2);
+  const Heads n(q, k);
+  const Tensor out = q.sizes() == v.sizes()
+                         ? at::empty_like(q)
+                         : at::empty({n.batch, n.heads, n.queries, v.size(3)}, q.options());
+  return {out,
+          a[4].toBool() ? floats({n.batch, n.heads, n.queries, 1}, q) : Tensor(),
+          Tensor(),
+          Tensor(),
+          n.queries,
+          n.keys,
+          numbers({}, q, at::kLong),
+          numbers({}, q, at::kLong),
+          Tensor()};
+}
+Results like_q_k_v(Arguments a) {
+  return {at::empty_like(tensor(a, 1)), at::empty_like(tensor(a, 2)), at::empty_like(tensor(a, 3))};
+}
+
+// Of each row the mean and the reciprocal deviation, float for every type but double.
+Results layer_norm(Arguments a) {
+  const Tensor x = tensor(a, 0);
+  auto sizes = x.sizes().vec();
+  const std::size_t normalized = a[1].toIntVector().size();
+  for (std::size_t i = sizes.size() - normalized; i < sizes.size(); ++i) sizes[i] = 1;
+  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return {at::empty(x.sizes(), x.options()), numbers(sizes, x, type), numbers(sizes, x, type)};
+}
+
+// A copy, unless it lies as the kernels want it: [batch, length, heads, size].
+std::int64_t copied(const Tensor& x) {
+  const std::int64_t row = x.size(1) * x.size(3);
+  const bool lies_so = x.stride(3) == 1 && x.stride(1) == x.size(3) && x.stride(2) == row &&
+                       x.stride(0) == row * x.size(2);
+  return lies_so ? 0 : static_cast<std::int64_t>(x.nbytes());
+}
+
+std::int64_t padded_size(std::int64_t size) { return rounded(size, size <= 128 ? 32 : 64); }
+
+Moments flash_attention_backward_workspace(Arguments a, const Gpu&) {
+  const Heads n(tensor(a, 1), tensor(a, 2));
+  const std::int64_t queries = rounded(n.queries, 128);
+  return {{copied(tensor(a, 0)), copied(tensor(a, 4)), 4 * n.rows() * queries,
+           4 * n.rows() * queries * padded_size(n.size)}};
+}
+
+// The gradient of q is summed in float beside the halves, or in tiles of [rows, columns].
+Moments efficient_attention_backward_workspace(Arguments a, const Gpu&) {
+  const Tensor gradient = tensor(a, 0), q = tensor(a, 1);
+  const Heads n(q, tensor(a, 2));
+  const std::int64_t rows = !is_half(q) && n.size > 64 ? 128 : 64, columns = 64;
+  const std::int64_t of_q =
+      quotient(n.queries, rows) * quotient(n.size, columns) * (16 + 4 * rows * columns) / 4;
+  std::int64_t splits = 1, of_k_and_v = 0;
+  if (is_half(q) && n.size > 64) {
+    splits = quotient(n.keys, columns);
+    if (n.rows() >= 256 && n.keys <= 2 * columns) splits = 1;
+    splits = std::clamp<std::int64_t>(std::min(splits, 200 / n.rows()), 1, splits);
+    of_k_and_v = 2 * splits * columns * rounded(n.size, rows);
+  }
+  const std::int64_t delta = 4 * n.rows() * n.queries,
+                     tiles = 4 * n.rows() * rounded(of_q + of_k_and_v, 4);
+  if (is_half(q)) return {{copied(gradient), delta, tiles}};
+  return {{copied(gradient), static_cast<std::int64_t>(gradient.nbytes()), delta, delta},
+          {copied(gradient), delta, tiles}};
+}
+
+Moments cudnn_attention_backward_workspace(Arguments a, const Gpu&) {
+  const Heads n(tensor(a, 1), tensor(a, 2));
+  return {{4 * n.rows() * n.queries * n.size + 4 * n.rows() * n.queries}};
+}
+
+Moments reduction_workspace(Arguments a, const Gpu& gpu) {
+  const Tensor x = tensor(a, 0);
+  std::vector<std::int64_t> dimensions;
+  if (a.size() > 1 && a[1].isIntList()) dimensions = a[1].toIntVector();
+  const ReductionBuffers buffers = reduction_buffers(x, dimensions, gpu);
+  if (buffers.staging == 0) return {};
+  return {{buffers.staging, buffers.semaphores}};
+}
+
+// Few rows are added in place; many are sorted by their index first.
+Moments embedding_backward_workspace(Arguments a, const Gpu&) {
+  constexpr std::int64_t kMostInPlace = 3072;
+  const Tensor gradient = tensor(a, 0), indices = tensor(a, 1);
+  const std::int64_t n = indices.numel(), size = static_cast<std::int64_t>(indices.element_size());
+  if (n <= kMostInPlace && !a[4].toBool()) return {};
+  const std::int64_t segments = std::min(n, a[2].toInt()), partial = n / 10 + segments;
+  const std::int64_t list = n * size, parts = segments * size;
+  return {{list, list, list, list},
+          {list, list, list, 8, parts, parts, 8, partial * size, partial * gradient.size(-1) * 4}};
+}
+
+// Norms of chunks of 65,536 numbers.
+Moments foreach_norm_workspace(Arguments a, const Gpu&) {
+  std::int64_t most = 0, tensors = 0;
+  for (const Tensor& x : a[0].toTensorVector()) {
+    most = std::max(most, x.numel());
+    ++tensors;
+  }
+  return {{4 * tensors * quotient(most, 65536)}};
+}
+
+// Rows added up are sorted by their index.
+Moments index_put_workspace(Arguments a, const Gpu&) {
+  if (!a[3].toBool()) return {};
+  std::int64_t n = 1;
+  for (const std::optional<Tensor>& index : a[1].toOptionalTensorVector()) {
+    if (index && index->defined()) n = std::max(n, index->numel());
+  }
+  return {{8 * n, 8 * n, 8 * n, 8 * n}};
+}
+
+}  // namespace
+
+std::int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                              const std::optional<Tensor>& mask, double dropout_p, bool is_causal,
+                              std::optional<double>, bool enable_gqa) {
+  const auto& context = at::globalContext();
+  const AttentionCall call{.q = query,
+                           .k = key,
+                           .v = value,
+                           .mask = mask,
+                           .dropout = dropout_p,
+                           .causal = is_causal,
+                           .gqa = enable_gqa,
+                           .capability = DryGpu::active()->gpu().compute_capability};
+  const bool cudnn = context.userEnabledCuDNNSDP() && call.dense() && call.cudnn();
+  at::SDPBackend chosen = at::SDPBackend::math;
+  if (cudnn && call.prefers_cudnn()) {
+    chosen = at::SDPBackend::cudnn_attention;
+  } else if (context.userEnabledFlashSDP() && call.dense() && call.flash()) {
+    chosen = at::SDPBackend::flash_attention;
+  } else if (context.userEnabledMemEfficientSDP() && call.dense() && call.efficient()) {
+    chosen = at::SDPBackend::efficient_attention;
+  }
+  return static_cast<std::int64_t>(chosen);
+}
+
+ShapeRule find_gpu_shape_rule(std::string_view name) {
+  static const std::map<std::string, ShapeRule, std::less<>> all = {
+      {"aten::native_layer_norm", layer_norm},
+      {"aten::_scaled_dot_product_flash_attention", flash_attention},
+      {"aten::_scaled_dot_product_flash_attention_backward", flash_attention_backward},
+      {"aten::_scaled_dot_product_efficient_attention", efficient_attention},
+      {"aten::_scaled_dot_product_efficient_attention_backward", efficient_attention_backward},
+      {"aten::_scaled_dot_product_cudnn_attention", cudnn_attention},
+      {"aten::_scaled_dot_product_cudnn_attention_backward", like_q_k_v},
+  };
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : found->second;
+}
+
+GpuWorkspace find_gpu_workspace(std::string_view name) {
+  static const std::map<std::string, GpuWorkspace, std::less<>> all = {
+      {"aten::_scaled_dot_product_flash_attention_backward", flash_attention_backward_workspace},
+      {"aten::_scaled_dot_product_efficient_attention_backward",
+       efficient_attention_backward_workspace},
+      {"aten::_scaled_dot_product_cudnn_attention_backward", cudnn_attention_backward_workspace},
+      {"aten::sum", reduction_workspace},
+      {"aten::mean", reduction_workspace},
+      {"aten::embedding_dense_backward", embedding_backward_workspace},
+      {"aten::_foreach_norm", foreach_norm_workspace},
+      {"aten::_index_put_impl_", index_put_workspace},
+  };
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : found->second;
+}
+
+ProductLibrary product_library(std::string_view name, const std::vector<c10::IValue>& arguments) {
+  static const std::set<std::string, std::less<>> products = {
+      "aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm",
+      "aten::mv", "aten::addmv", "aten::dot",    "aten::vdot"};
+  if (!products.count(name)) return ProductLibrary::none;
+  if (name != "aten::addmm") return ProductLibrary::cublas;
+  // With a bias along the rows the product and the sum are one call.
+  const Tensor bias = tensor(arguments, 0), a = tensor(arguments, 1), b = tensor(arguments, 2);
+  const bool fits = bias.dim() == 1 && bias.is_contiguous() && bias.size(0) == b.size(1) &&
+                    arguments[3].toScalar().toDouble() == 1 &&
+                    std::min({a.size(0), a.size(1), b.size(0), b.size(1)}) > 1;
+  return fits ? ProductLibrary::cublas_lt : ProductLibrary::cublas;
+}
+
+std::int64_t cublas_workspace(const Gpu& gpu) {
+  return gpu.compute_capability == 90 ? std::int64_t{32} << 20 : 8519680;
+}
+
+}  // namespace hasten::anatomy

@@ -1,0 +1,97 @@
+#include "anatomy/gpu_reduction.h"
+
+#include <ATen/WrapDimUtils.h>
+
+#include <algorithm>
+#include <bit>
+#include <set>
+
+namespace hasten::anatomy {
+namespace {
+
+std::int64_t quotient(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
+
+// What of the operand decides: sizes are products of the dimensions that are summed and kept.
+struct Shape {
+  std::int64_t summed = 1, kept = 1;
+  bool sums_fastest = true;        // the summed elements lie closer together
+  bool adjacent = false;           // side by side, along the faster of the two
+  std::int64_t fastest_kept = 1;   // length of the kept dimension that lies closest
+  std::int64_t summed_stride = 0;  // elements, of the closest summed dimension
+};
+
+Shape shape_of(const at::Tensor& x, const std::vector<std::int64_t>& dimensions) {
+  std::set<std::int64_t> summed;
+  for (const std::int64_t dim : dimensions) summed.insert(at::maybe_wrap_dim(dim, x.dim()));
+  Shape out;
+  std::int64_t closest_summed = INT64_MAX, closest_kept = INT64_MAX;
+  for (std::int64_t dim = 0; dim < x.dim(); ++dim) {
+    const bool sums = dimensions.empty() || summed.count(dim) != 0;
+    (sums ? out.summed : out.kept) *= x.size(dim);
+    if (x.size(dim) == 1) continue;
+    std::int64_t& closest = sums ? closest_summed : closest_kept;
+    if (x.stride(dim) >= closest) continue;
+    closest = x.stride(dim);
+    if (!sums) out.fastest_kept = x.size(dim);
+  }
+  out.sums_fastest = closest_kept == INT64_MAX || closest_summed < closest_kept;
+  out.adjacent = std::min(closest_summed, closest_kept) == 1;
+  out.summed_stride = closest_summed == INT64_MAX ? 0 : closest_summed;
+  return out;
+}
+
+std::int64_t power_of_two_below(std::int64_t value) {
+  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(value)));
+}
+
+}  // namespace
+
+ReductionBuffers reduction_buffers(const at::Tensor& x, const std::vector<std::int64_t>& dimensions,
+                                   const Gpu& gpu) {
+  if (x.numel() == 0 || !at::isFloatingType(x.scalar_type())) return {};
+  const Shape shape = shape_of(x, dimensions);
+  const auto element = static_cast<std::int64_t>(x.element_size());
+  // Threads stand in two directions, x along what lies side by side.
+  std::int64_t along = shape.sums_fastest ? shape.summed : shape.kept;
+  std::int64_t across = shape.sums_fastest ? shape.kept : shape.summed;
+  std::int64_t outputs_a_thread = 1;
+  if (shape.adjacent && shape.sums_fastest) {
+    if (along >= 128) along /= element == 2 ? 8 : 4;  // read as vectors
+  } else if (shape.adjacent) {
+    for (const std::int64_t width : {4, 2}) {
+      if (shape.fastest_kept % width != 0 || shape.summed_stride % width != 0) continue;
+      outputs_a_thread = width;
+      break;
+    }
+    along /= outputs_a_thread;
+  }
+  constexpr std::int64_t kWarp = 32;
+  const std::int64_t most = 512 / outputs_a_thread;
+  const auto threads_for = [&](std::int64_t length) {
+    return length < most ? power_of_two_below(std::max<std::int64_t>(length, 1)) : most;
+  };
+  std::int64_t width = std::min(threads_for(along), kWarp);
+  const std::int64_t height = std::min(threads_for(across), most / width);
+  width = std::min(threads_for(along), most / height);
+
+  // How many numbers a thread adds, and whether the rows of threads share a sum.
+  std::int64_t step_in = shape.sums_fastest ? width : 1;
+  std::int64_t step_out = shape.sums_fastest ? 1 : width;
+  const bool rows_share =
+      quotient(shape.summed, step_in) >= std::min<std::int64_t>(16 * height, 256);
+  (rows_share ? step_in : step_out) *= height;
+  const std::int64_t a_thread = quotient(shape.summed, step_in);
+  const std::int64_t blocks = quotient(shape.kept / outputs_a_thread, step_out);
+  const std::int64_t room =
+      gpu.multiprocessors * (gpu.threads_per_multiprocessor / (width * height));
+  if (!rows_share || a_thread < 256 || blocks > room) return {};
+  const std::int64_t shares =
+      std::max(std::min(quotient(room, blocks), quotient(a_thread, 16)), quotient(a_thread, 256));
+  if (shares <= 1) return {};
+  const std::int64_t sum = x.scalar_type() == at::kDouble ? 8 : 4;
+  return {
+      .staging = sum * shape.kept * shares * (shape.sums_fastest ? 1 : width * outputs_a_thread),
+      .semaphores = 4 * blocks};
+}
+
+}  // namespace hasten::anatomy

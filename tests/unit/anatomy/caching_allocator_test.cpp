@@ -1,0 +1,98 @@
+// The rules of LibTorch's allocator for GPUs, told by its own source.
+#include "anatomy/caching_allocator.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+#include <vector>
+
+using hasten::anatomy::CachingAllocator;
+using Block = CachingAllocator::Block;
+
+namespace {
+constexpr std::int64_t kMiB = 1 << 20;
+}
+
+TEST_CASE("caching allocator: requests are rounded up, and cut from segments of three sizes") {
+  CachingAllocator memory;
+  CHECK(memory.allocate(1)->bytes == 512);
+  CHECK(memory.reserved() == 2 * kMiB);
+  CHECK(memory.allocate(513)->bytes == 1024);
+  CHECK(memory.allocate(kMiB)->bytes == kMiB);  // the last that counts as small
+  CHECK(memory.reserved() == 2 * kMiB);
+  CHECK(memory.allocate(kMiB + 1)->bytes == kMiB + 512);
+  CHECK(memory.reserved() == 22 * kMiB);
+  CHECK(memory.allocate(10 * kMiB - 512)->bytes == 10 * kMiB - 512);  // of the same segment of 20
+  CHECK(memory.reserved() == 22 * kMiB);
+  CHECK(memory.allocate(11 * kMiB)->bytes == 12 * kMiB);  // a segment of its own, not cut
+  CHECK(memory.reserved() == 34 * kMiB);
+  CHECK(memory.most_allocated() == memory.allocated());
+}
+
+TEST_CASE("caching allocator: a large block is cut only where more than 1 MiB is left") {
+  CachingAllocator memory;
+  memory.free(memory.allocate(40 * kMiB));
+  CHECK(memory.allocate(39 * kMiB)->bytes == 40 * kMiB);
+  memory.free(memory.allocate(80 * kMiB));
+  CHECK(memory.allocate(79 * kMiB - 512)->bytes == 79 * kMiB - 512);
+  CHECK(memory.reserved() == 120 * kMiB);
+}
+
+TEST_CASE("caching allocator: the smallest free block that fits is taken; neighbours are joined") {
+  CachingAllocator memory;
+  Block* const wide = memory.allocate(64 * kMiB);
+  Block* const narrow = memory.allocate(32 * kMiB);
+  memory.free(wide);
+  memory.free(narrow);
+  Block* const first = memory.allocate(16 * kMiB);
+  CHECK(first == narrow);
+  Block* const second = memory.allocate(16 * kMiB);
+  CHECK(memory.reserved() == 96 * kMiB);
+  memory.free(first);
+  memory.free(second);
+  CHECK(memory.allocate(32 * kMiB)->bytes == 32 * kMiB);  // whole again
+  CHECK(memory.reserved() == 96 * kMiB);
+  CHECK(memory.allocated() == 32 * kMiB);
+}
+
+TEST_CASE(
+    "caching allocator: whole free segments go back when asked, and when the device is full") {
+  CachingAllocator memory(100 * kMiB);
+  Block* const kept = memory.allocate(30 * kMiB);
+  memory.free(memory.allocate(50 * kMiB));
+  CHECK(memory.reserved() == 80 * kMiB);
+  Block* const other = memory.allocate(60 * kMiB);  // only where the 50 are given back
+  CHECK(memory.reserved() == 90 * kMiB);
+  CHECK(memory.retries() == 1);
+  CHECK(memory.missing() == 0);
+  memory.allocate(40 * kMiB);
+  CHECK(memory.missing() == 30 * kMiB);
+  memory.free(kept);
+  memory.free(other);
+  memory.empty_cache();
+  CHECK(memory.reserved() == 40 * kMiB);
+}
+
+TEST_CASE("caching allocator: whatever the order, nothing is lost") {
+  std::mt19937 random(7);
+  CachingAllocator memory;
+  std::vector<Block*> blocks;
+  std::int64_t live = 0;
+  for (int i = 0; i < 20000; ++i) {
+    if (blocks.empty() || random() % 2) {
+      blocks.push_back(memory.allocate(1 + random() % (1 << (5 + random() % 20))));
+      live += blocks.back()->bytes;
+    } else {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      live -= blocks.back()->bytes;
+      memory.free(blocks.back());
+      blocks.pop_back();
+    }
+    REQUIRE(memory.allocated() == live);
+    REQUIRE(memory.reserved() >= live);
+  }
+  for (Block* const block : blocks) memory.free(block);
+  CHECK(memory.allocated() == 0);
+  memory.empty_cache();
+  CHECK(memory.reserved() == 0);
+}

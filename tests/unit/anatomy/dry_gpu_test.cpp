@@ -1,0 +1,186 @@
+// A GPU that is not there: what LibTorch does on it, and what it would hold.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include "anatomy/gpu_reduction.h"
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/base/text.h"
+#include "hasten/device/memory.h"
+#include "hasten/models/pretrained_model.h"
+#include "hasten/trainer/estimate.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+using anatomy::Component;
+
+namespace {
+
+const Gpu& v100() { return find_gpu("cuda:v100-16gb"); }
+
+// The names of the attention operators that ran.
+std::set<std::string> attention_on(const std::string& gpu, at::ScalarType type, bool masked,
+                                   std::int64_t size = 64) {
+  const DryRun dry(find_gpu(gpu));
+  static std::set<std::string> seen;
+  seen.clear();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                     -> std::unique_ptr<at::ObserverContext> {
+        const std::string name = function.name();
+        if (name.find("attention") != name.npos && name.find("aten::_") == 0) seen.insert(name);
+        return nullptr;
+      }).scopes({at::RecordScope::FUNCTION}));
+  const auto leaf = [&] {
+    return at::zeros({2, 4, 128, size}, at::TensorOptions().dtype(type).device(at::kCUDA))
+        .requires_grad_();
+  };
+  const std::optional<at::Tensor> mask =
+      masked ? std::make_optional(at::zeros({2, 1, 1, 128}, leaf().options().requires_grad(false)))
+             : std::nullopt;
+  at::scaled_dot_product_attention(leaf(), leaf(), leaf(), mask, 0.1).sum().backward();
+  at::removeCallback(handle);
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("dry GPU: it is there for the scope, and gone after it") {
+  CHECK_FALSE(torch::cuda::is_available());
+  {
+    const DryRun dry(v100());
+    CHECK(torch::cuda::is_available());
+    CHECK(DryRun::gpu() == &v100());
+    const at::Tensor x = at::ones({3, 4}).to(at::kCUDA);
+    CHECK(x.is_cuda());
+    CHECK((x + 1).sum().item<float>() == 1.0f);
+    CHECK(x.to(at::kCPU).is_cpu());
+    CHECK(code_of([] { DryRun second(v100()); }) == "anatomy.two-gpus");
+  }
+  CHECK_FALSE(torch::cuda::is_available());
+  CHECK(DryRun::gpu() == nullptr);
+  // Autograd goes back to the CPU.
+  const at::Tensor x = at::ones({2}).requires_grad_();
+  (x * x).sum().backward();
+  CHECK(x.grad().sum().item<float>() == 4.0f);
+}
+
+TEST_CASE("dry GPU: nvidia-smi's figure, as the documentation of the model's anatomy shows it") {
+  const DryRun dry(v100());
+  CHECK(gpu_memory_used() == 0);
+  const at::Tensor first = at::ones({1, 1}).to(at::kCUDA);
+  const std::int64_t before = *gpu_memory_used();
+  CHECK(before == v100().context + (2 << 20));
+  const auto model = load_model("bert-large", {}).model;
+  model->to(at::kCUDA);
+  CHECK((*gpu_memory_used() - before) / (1 << 20) == 2631 - 1343);
+}
+
+TEST_CASE("dry GPU: memory is freed, and the cache given back") {
+  const DryRun dry(v100());
+  {
+    at::Tensor x = at::empty({64 << 20}, at::TensorOptions().device(at::kCUDA));
+    CHECK(*gpu_memory_used() == v100().context + (256 << 20));
+    x = at::Tensor();
+    CHECK(*gpu_memory_used() == v100().context + (256 << 20));  // kept for later
+  }
+  empty_device_cache();
+  CHECK(*gpu_memory_used() == v100().context);
+}
+
+TEST_CASE("dry GPU: the attention kernel is the one that LibTorch takes on that generation") {
+  using Names = std::set<std::string>;
+  const auto pair = [](const std::string& name) {
+    return Names{"aten::_scaled_dot_product_" + name + "_attention",
+                 "aten::_scaled_dot_product_" + name + "_attention_backward"};
+  };
+  CHECK(attention_on("cuda:v100-16gb", at::kFloat, false) == pair("efficient"));
+  CHECK(attention_on("cuda:a100-40gb", at::kFloat, true) == pair("efficient"));
+  CHECK(attention_on("cuda:a100-40gb", at::kBFloat16, false) == pair("flash"));
+  CHECK(attention_on("cuda:a100-40gb", at::kBFloat16, true) == pair("efficient"));
+  CHECK(attention_on("cuda:h100-80gb", at::kBFloat16, true) == pair("cudnn"));
+  CHECK(attention_on("cuda:rtx4090", at::kBFloat16, false) == pair("flash"));
+  CHECK(attention_on("cuda:rtx4090", at::kBFloat16, false, 256)
+            .count("aten::_scaled_dot_product_attention_math") == 0);
+  // bfloat16 is not among what the kernels of older GPUs take.
+  const Names math = attention_on("cuda:t4", at::kBFloat16, false);
+  CHECK(math.count("aten::_scaled_dot_product_efficient_attention") == 0);
+}
+
+TEST_CASE("dry GPU: sums over many rows take room for their parts") {
+  // By hand from Reduce.cuh: the gradient of a bias, summed over 2048 rows.
+  const auto staging = [](std::int64_t rows, std::int64_t columns, const char* gpu) {
+    return anatomy::reduction_buffers(at::empty({rows, columns}, at::kMeta), {0}, find_gpu(gpu))
+        .staging;
+  };
+  for (const char* gpu : {"cuda:v100-16gb", "cuda:a100-80gb", "cuda:rtx4090"}) {
+    CHECK(staging(2048, 1024, gpu) == 16777216);
+    CHECK(staging(2048, 3072, gpu) == 50331648);
+    CHECK(staging(2048, 4096, gpu) == 67108864);
+  }
+  CHECK(staging(2048, 30522, "cuda:a100-80gb") == 15627264);
+  CHECK(staging(2048, 30522, "cuda:h100-80gb") == 23440896);
+  CHECK(staging(4, 2, "cuda:a100-80gb") == 0);
+  const at::Tensor rows = at::empty({32768, 64}, at::kMeta);
+  CHECK(anatomy::reduction_buffers(rows, {-1}, v100()).staging == 0);
+  CHECK(anatomy::reduction_buffers(at::empty({2048}, at::kMeta), {}, v100()).staging == 0);
+  CHECK(anatomy::reduction_buffers(at::empty({2'000'000}, at::kMeta), {}, v100()).staging > 0);
+}
+
+TEST_CASE("dry GPU: a training step is predicted with what the allocator holds beside it") {
+  const auto options = [](const char* device, bool bf16) {
+    return EstimateOptions{.model = "bert-base",
+                           .length = 128,
+                           .arguments = {.per_device_train_batch_size = 8, .bf16 = bf16},
+                           .device = device};
+  };
+  const anatomy::Report report = estimate(options("cuda:v100-16gb", false));
+  const anatomy::Memory& memory = report.memory;
+  REQUIRE(memory.gpu.has_value());
+  CHECK(report.device == "cuda:0");
+  CHECK(of(memory.at_peak, Component::unknown) == 0);
+  CHECK(memory.gpu->reserved >= memory.gpu->reserved_at_peak);
+  CHECK(memory.gpu->reserved_at_peak >= memory.peak);
+  CHECK(memory.gpu->missing == 0);
+  // Every block is a multiple of 512 bytes, and a parameter's own.
+  for (const std::int64_t bytes : memory.at_peak) CHECK(bytes % 512 == 0);
+  CHECK(of(memory.at_peak, Component::model_weights) >= 4 * memory.parameters);
+  CHECK(of(memory.at_peak, Component::optimizer_states) >= 8 * memory.parameters);
+  CHECK(report.without_formula.empty());
+  CHECK(estimate(options("cuda:h100-80gb", true)).without_formula.empty());
+  CHECK(estimate(options("cuda:a100-40gb", true)).without_formula.empty());
+  CHECK(estimate(options("cuda:v100-16gb", true)).without_formula.empty());
+}
+
+TEST_CASE("dry GPU: a step that does not fit is told, with what is missing") {
+  const anatomy::Report report = estimate({.model = "bert-large",
+                                           .length = 512,
+                                           .arguments = {.per_device_train_batch_size = 64},
+                                           .device = "cuda:t4"});
+  CHECK(report.memory.gpu->missing > (std::int64_t{10} << 30));
+  CHECK(to_text(report).find("it does not fit") != std::string::npos);
+}
+
+TEST_CASE("dry GPU: an experiment leaves nothing behind") {
+  const DryRun dry(v100());
+  {
+    auto net = std::make_shared<torch::nn::LinearImpl>(256, 256);
+    net->to(at::kCUDA);
+    torch::optim::AdamW optimizer(net->parameters());
+    net->forward(at::ones({8, 256}).to(at::kCUDA)).sum().backward();
+    optimizer.step();
+  }
+  empty_device_cache();
+  // The product libraries' workspaces stay, as on a GPU, until the process ends.
+  CHECK(*gpu_memory_used() <= v100().context + (64 << 20));
+}
+
+TEST_CASE("dry GPU: a device that nobody knows is refused with the nearest name") {
+  CHECK(code_of([] { find_gpu("cuda:v100-16g"); }) == "config.unknown-device");
+  CHECK(code_of([] { find_gpu("v100-16gb"); }) == "config.unknown-device");
+  for (const Gpu& gpu : gpus()) {
+    CAPTURE(gpu.name);
+    CHECK(gpu.memory > gpu.context);
+    CHECK(gpu.bytes_per_second > 1e11);
+    CHECK(gpu.multiprocessors > 0);
+  }
+}
