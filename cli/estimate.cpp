@@ -22,7 +22,7 @@ int estimate(int argc, char** argv) {
                               .dry = !run.measure,
                               .device = run.device};
   anatomy::Report report = hasten::estimate(asked);
-  if (run.measure && !run.html.empty()) report.roofs = anatomy::measure_roofs();
+  if (run.measure) report.roofs = anatomy::measure_roofs();
   if (run.what_if || !run.html.empty()) report.alternatives = what_if(asked);
   std::cout << (run.json ? to_json(report) : to_text(report));
   if (!run.html.empty()) write_report(run.html, report);

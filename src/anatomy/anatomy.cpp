@@ -27,6 +27,8 @@ void Anatomy::watch_batch(const std::vector<at::Tensor>& tensors) { recorder_->o
 
 void Anatomy::step() { recorder_->on_step(); }
 
+std::string Anatomy::current_module() { return Recorder::current_module(); }
+
 bool Anatomy::finished() const { return !recorder_->listening(); }
 anatomy::Report Anatomy::report() { return recorder_->report(); }
 

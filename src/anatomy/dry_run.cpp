@@ -16,6 +16,7 @@
 #include "anatomy/gpu_kernels.h"
 #include "anatomy/shape_rules.h"
 #include "anatomy/workspaces.h"
+#include "hasten/anatomy/anatomy.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -199,6 +200,12 @@ std::ptrdiff_t written_argument(const c10::FunctionSchema& schema, const c10::Ar
   return -1;
 }
 
+// Who called, where that is known.
+std::string in_module() {
+  const std::string module = Anatomy::current_module();
+  return module.empty() ? "" : " in " + module;
+}
+
 std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
                               const std::vector<IValue>& arguments, at::Device device) {
   Stack meta;
@@ -212,10 +219,11 @@ std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
     op.callBoxed(meta);
   } catch (const c10::NotImplementedError&) {
     if (auto shapes = asked_shapes(op, arguments)) return *shapes;
-    throw UsageError("anatomy.no-shape-rule",
-                     {.what = "a dry run",
-                      .got = plan.name + ", whose results' shapes LibTorch tells in Python only",
-                      .hint = "measure a real step instead, or report the operator's name"});
+    throw UsageError(
+        "anatomy.no-shape-rule",
+        {.what = "a dry run",
+         .got = plan.name + in_module() + ", whose results' shapes LibTorch tells in Python only",
+         .hint = "measure a real step instead, or report the operator's name"});
   }
   return meta;
 }
@@ -326,7 +334,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
     case Way::depends:
       throw UsageError("anatomy.data-dependent",
                        {.what = "a dry run",
-                        .got = plan.name + ", whose result's size depends on values",
+                        .got = plan.name + in_module() + ", whose result's size depends on values",
                         .hint = "measure a real step instead, or use a form of fixed size "
                                 "(where, a mask)"});
     default:

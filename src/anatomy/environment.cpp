@@ -55,11 +55,11 @@ class Listener : public StepObserver {
     told_ = true;
     std::fflush(nullptr);
     Report report = anatomy_.report();
+    if (!report.dry) report.roofs = measure_roofs();
     if (output_ == "json" || output_ == "text") {
       std::fputs(output_ == "json" ? to_json(report).c_str() : ("\n" + to_text(report)).c_str(),
                  stdout);
     } else {
-      if (!report.dry) report.roofs = measure_roofs();
       write_report(output_, report);
       std::fprintf(stderr, "hasten: the anatomy is in %s\n", output_.c_str());
     }

@@ -94,13 +94,16 @@ function bar(values) {
 
 function summary() {
   page.append(element("h1", {}, "Training anatomy"));
-  page.append(element("p", {}, `${report.dry ? "Predicted" : "Measured"} on ${report.device}, ${report.steps} step${report.steps === 1 ? "" : "s"}.`));
+  page.append(element("p", {}, `${report.dry ? "Predicted" : "Measured"} on ${memory.gpu && memory.gpu.title || report.device}, ${report.steps} step${report.steps === 1 ? "" : "s"}.`));
   const figures = [[bytes(memory.peak), "memory at the peak"], [memory.parameters.toLocaleString("en"), "parameters"],
     [memory.parameters ? (memory.peak / memory.parameters).toFixed(2) + " B" : "–", "a parameter, in all"]];
   if (!report.dry && report.seconds > 0) {
     figures.push([(report.samples / report.seconds).toLocaleString("en", { maximumSignificantDigits: 3 }), "samples a second"]);
     if (report.tokens) figures.push([Math.round(report.tokens / report.seconds).toLocaleString("en"), "tokens a second"]);
   }
+  if (report.model_flops_utilization) figures.push([share(report.model_flops_utilization, 1), "of the roof (MFU)"]);
+  if (report.dry && report.least_step_seconds) figures.push([(1000 * report.least_step_seconds).toPrecision(3) + " ms", "a step at least, at the GPU's roofs"]);
+  if (memory.gpu) figures.push([bytes(memory.gpu.reserved + memory.gpu.context), memory.gpu.capacity ? `of the GPU's ${bytes(memory.gpu.capacity)}` : "of the GPU"]);
   page.append(element("div", { class: "figures" }, ...figures.map(([value, what]) =>
     element("div", { class: "figure" }, element("b", {}, value), element("span", {}, what)))));
 }
@@ -112,6 +115,17 @@ function atThePeak() {
     bar(values), key(components), table(["component", "bytes", "share", "a parameter"], components.map((name, i) =>
       [title(name), values[i].toLocaleString("en"), share(values[i], memory.peak),
         i < 3 && memory.parameters ? (values[i] / memory.parameters).toFixed(2) + " B" : ""])));
+}
+
+function onTheGpu() {
+  const gpu = memory.gpu;
+  if (!gpu) return;
+  const needed = gpu.reserved + gpu.context;
+  const parts = [["tensors at the peak", memory.peak], ["held by the allocator then, unused", gpu.reserved_at_peak - memory.peak],
+    ["held at other times, beyond that", gpu.reserved - gpu.reserved_at_peak], ["context, kernels, libraries", gpu.context], ["in all", needed]];
+  const verdict = !gpu.capacity ? "" : gpu.missing ? `It does not fit the ${gpu.title}: ${bytes(gpu.missing)} are missing.`
+    : `It fits the ${gpu.title}: ${bytes(gpu.capacity - needed)} are left.`;
+  section("Memory of the GPU", verdict, table(["", "bytes", "share"], parts.map(([name, value]) => [name, value.toLocaleString("en"), share(value, needed)])));
 }
 
 function overTime() {
@@ -221,7 +235,7 @@ function whatIf() {
     [each.name, bytes(each.peak), (each.peak <= memory.peak ? "−" : "+") + bytes(Math.abs(each.peak - memory.peak))])));
 }
 
-summary(); atThePeak(); overTime(); operations(); whatIf(); byLayer();
+summary(); atThePeak(); onTheGpu(); overTime(); operations(); whatIf(); byLayer();
 for (const note of report.notes || []) page.append(element("p", {}, note));
 document.documentElement.dataset.fits = String(document.documentElement.scrollWidth <= window.innerWidth);
 </script>

@@ -80,6 +80,7 @@ std::string to_json(const Report& report) {
                                  {"phase", name_of(each.phase)},
                                  {"count", each.count},
                                  {"flops", each.flops},
+                                 {"half_flops", each.half_flops},
                                  {"bytes_read", each.bytes_read},
                                  {"bytes_written", each.bytes_written},
                                  {"seconds", each.seconds}});
@@ -89,6 +90,9 @@ std::string to_json(const Report& report) {
                     {"bf16_flops_per_second", report.roofs.bf16_flops_per_second},
                     {"bytes_per_second", report.roofs.bytes_per_second}};
   }
+  if (const double least = least_step_seconds(report); least > 0) out["least_step_seconds"] = least;
+  if (const double reached = model_flops_utilization(report); reached > 0)
+    out["model_flops_utilization"] = reached;
   for (const Alternative& each : report.alternatives)
     out["alternatives"].push_back({{"name", each.name}, {"peak", each.peak}});
   out["without_formula"] = report.without_formula;

@@ -6,18 +6,41 @@ namespace hasten::anatomy {
 
 void Modules::watch(torch::nn::Module& model) {
   for (const auto& item : model.named_modules()) {
-    const auto number = static_cast<std::int32_t>(names_.size());
-    bool has_own = false;
+    const std::string name = item.key().empty() ? "(model)" : item.key();
     const auto take = [&](const at::Tensor& tensor) {
       if (!tensor.defined() || !tensor.has_storage()) return;
-      owners_.emplace(tensor.storage().data(),
-                      number);  // of tied parameters the first owner counts
-      has_own = true;
+      // Of tied parameters the first owner counts.
+      owners_.emplace(tensor.storage().data(), number(name));
     };
     for (const auto& own : item.value()->named_parameters(/*recurse=*/false)) take(own.value());
     for (const auto& own : item.value()->named_buffers(/*recurse=*/false)) take(own.value());
-    if (has_own) names_.push_back(item.key().empty() ? "(model)" : item.key());
   }
+}
+
+std::int32_t Modules::number(const std::string& name) {
+  if (const auto known = numbers_.find(name); known != numbers_.end()) return known->second;
+  const std::size_t dot = name.rfind('.');
+  const std::int32_t parent = dot == std::string::npos ? -1 : number(name.substr(0, dot));
+  const auto out = static_cast<std::int32_t>(names_.size());
+  names_.push_back(name);
+  parents_.push_back(parent);
+  numbers_[name] = out;
+  return out;
+}
+
+std::int32_t Modules::shared_parent(const std::set<std::int32_t>& layers) const {
+  const auto parent_of = [&](std::int32_t layer) {
+    return parents_[static_cast<std::size_t>(layer)];
+  };
+  for (const std::int32_t layer : layers) {
+    const std::int32_t parent = parent_of(layer);
+    // What was made in the parent itself counts too.
+    if (parent >= 0 && std::all_of(layers.begin(), layers.end(), [&](std::int32_t each) {
+          return each == parent || parent_of(each) == parent;
+        }))
+      return parent;
+  }
+  return -1;
 }
 
 std::int32_t Modules::owner(const void* storage) const {

@@ -31,6 +31,7 @@ struct Anatomy::Recorder::Frame : at::ObserverContext {
   CallShapes shapes;
   std::int64_t read = 0, written = 0;
   bool copies_weight = false;
+  bool half = false;  // computes in 16-bit numbers
 };
 
 struct Anatomy::Recorder::Allocations : c10::MemoryReportingInfoBase {
@@ -46,6 +47,8 @@ struct Anatomy::Recorder::Allocations : c10::MemoryReportingInfoBase {
 };
 
 namespace {
+
+constexpr std::size_t kMostCalls = 1'000'000;  // 24 bytes each
 
 const void* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
@@ -118,6 +121,7 @@ void Anatomy::Recorder::start() {
   dry_ = DryRun::active();
   device_ = at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   listening_ = true;
+  opened_ = Clock::now();
   allocations_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Allocations>(*this));
   callback_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&Recorder::begin, &Recorder::end)
@@ -273,6 +277,10 @@ Place Anatomy::Recorder::place() const {
   return place;
 }
 
+std::string Anatomy::Recorder::current_module() {
+  return active_ ? active_->modules_.name(active_->place().module) : "";
+}
+
 void Anatomy::Recorder::allocated(void* pointer, std::int64_t bytes) {
   if (bytes > 0) {
     ledger_.allocate(pointer, bytes, place());
@@ -348,6 +356,21 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::known(const at::RecordFunc
   return *slot;
 }
 
+// The layer that made the operands.
+std::int32_t Anatomy::Recorder::maker_of(c10::ArrayRef<const c10::IValue> operands,
+                                         const Operator& op) const {
+  std::set<std::int32_t> makers;
+  for (const c10::IValue& operand : operands) {
+    for_each_tensor(operand, [&](const at::Tensor& tensor) {
+      const Block* const block = ledger_.find(storage_of(tensor));
+      if (block != nullptr && block->place.module >= 0) makers.insert(block->place.module);
+    });
+  }
+  if (makers.size() == 1) return *makers.begin();
+  const bool product = op.rule && op.rule->group == OperationGroup::tensor_contraction;
+  return product && !makers.empty() ? modules_.shared_parent(makers) : -1;
+}
+
 std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     const at::RecordFunction& function) {
   if (!is_operator(function.name())) return nullptr;
@@ -364,6 +387,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
       if (owner < 0 && phase_ != Phase::backward) owner = modules_.owner(storage_of(tensor));
       if (!options_.operations || op.views) return;
+      frame->half |= tensor.defined() && at::isReducedFloatingType(tensor.scalar_type());
       const TensorShape shape = shape_of(tensor);
       const bool writes = i < op.writes.size() && op.writes[i];
       if (!(i < op.only_writes.size() && op.only_writes[i])) frame->read += shape.bytes;
@@ -373,12 +397,13 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     if (frame->shapes.first_list == 0 && inputs[i].isTensorList())
       frame->shapes.first_list = static_cast<std::int64_t>(frame->shapes.inputs.size());
   }
+  frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
+  if (owner < 0 && phase_ == Phase::forward && !op.views) owner = maker_of(inputs, op);
   if (owner >= 0 && phase_ == Phase::forward) {
     // Inside an autograd function gradients are off, and its node has been numbered already.
     const auto next = static_cast<std::int64_t>(at::sequence_number::peek());
     modules_.enter(owner, c10::GradMode::is_enabled() ? next : next - 1);
   }
-  frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
   frame->below = top_;
   frame->phase = phase_;
   frame->module = phase_ == Phase::backward ? (top_ ? top_->module : -1) : modules_.current();
@@ -406,6 +431,7 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   Operation& row = rows_[{&op, frame.module, frame.phase}];
   row.seconds += std::chrono::duration<double>(took - frame.inside).count();
   ++row.count;
+  if (calls_.size() < kMostCalls) calls_.push_back({&row, frame.began, took});
   if (top_ != nullptr && (!nothing || frame.counted_inside)) top_->counted_inside = true;
   if (nothing) return;
   const bool returns_inputs =
@@ -425,7 +451,9 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   }
   if (op.rule->reads_as_written) frame.read = std::min(frame.read, frame.written);
   row.group = op.rule->group;
-  row.flops += op.rule->flops ? op.rule->flops(frame.shapes) : 0;
+  const double flops = op.rule->flops ? op.rule->flops(frame.shapes) : 0;
+  row.flops += flops;
+  if (frame.half) row.half_flops += flops;
   row.bytes_read += frame.read;
   row.bytes_written += frame.written;
 }

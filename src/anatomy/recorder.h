@@ -31,6 +31,8 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void start();
   void stop();
   bool listening() const { return listening_; }
+  // The layer in which the program stands, for messages; empty: none, or nobody listens.
+  static std::string current_module();
   anatomy::Report report();
 
   void on_model(torch::nn::Module& module) override;
@@ -61,6 +63,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::unique_ptr<at::ObserverContext> begin_node(const at::RecordFunction& function);
   void end_node(Frame& frame);
   void end_operator(const at::RecordFunction& function, Frame& frame);
+  std::int32_t maker_of(c10::ArrayRef<const c10::IValue> operands, const Operator& op) const;
   const Operator& known(const at::RecordFunction& function);
 
   void allocated(void* pointer, std::int64_t bytes);
@@ -72,6 +75,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void assign_states();
   void fill_memory(anatomy::Memory& memory) const;
   void fill_timeline(anatomy::Memory& memory) const;
+  void fill_operations(anatomy::Report& report) const;
   void fill_gpu(anatomy::Memory& memory) const;
   void listen_to(at::Device device);
   anatomy::Place place() const;
@@ -88,6 +92,12 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::unordered_map<const void*, std::unique_ptr<Operator>> operators_;  // by schema's name
   std::vector<const Operator*> numbered_;
   std::map<Key, anatomy::Operation> rows_;
+  struct Call {
+    const anatomy::Operation* row;
+    std::chrono::steady_clock::time_point began;
+    std::chrono::steady_clock::duration took;
+  };
+  std::vector<Call> calls_;
   // Not kept alive: what is left of an experiment is to be seen.
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters_;
   std::vector<std::weak_ptr<torch::optim::Optimizer>> optimizers_;
@@ -100,6 +110,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   at::Device device_ = at::kCPU;            // whose memory is counted: the model's
   std::int64_t reserved_ = 0, reserved_at_peak_ = 0;
   std::int64_t steps_ = 0, samples_ = 0, tokens_ = 0;
+  std::chrono::steady_clock::time_point opened_;
   std::optional<std::chrono::steady_clock::time_point> first_;
   std::chrono::steady_clock::time_point last_;
 };

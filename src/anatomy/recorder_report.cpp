@@ -76,7 +76,8 @@ void Anatomy::Recorder::fill_timeline(Memory& memory) const {
   ComponentBytes now{};
   std::int64_t live = 0;
   const auto& events = ledger_.events();
-  const auto origin = events.front().time;
+  const std::int64_t origin =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(opened_.time_since_epoch()).count();
   const double slice = static_cast<double>(events.back().time - origin) / kSlices + 1;
   double current = -1;
   std::int64_t highest = -1;
@@ -100,6 +101,31 @@ void Anatomy::Recorder::fill_timeline(Memory& memory) const {
   }
 }
 
+namespace {
+
+// Where a prediction went on with values that the program would have computed.
+void note_stand_ins(Report& report) {
+  std::int64_t all = 0;
+  std::map<std::string, std::int64_t> places;
+  for (const Operation& each : report.operations) {
+    if (each.name != "aten::_local_scalar_dense" && each.name != "aten::equal") continue;
+    all += each.count;
+    places[str(name_of(each.phase), each.module.empty() ? "" : " of " + each.module)] += each.count;
+  }
+  if (all == 0) return;
+  std::vector<std::string> words;
+  for (const auto& [place, count] : places) words.push_back(str(grouped(count), " in ", place));
+  if (words.size() > 4) {
+    words.resize(4);
+    words.emplace_back("...");
+  }
+  report.notes.push_back(str("the program read back ", grouped(all),
+                             " numbers (item(), comparisons): ", join(words, ", "),
+                             "; a prediction answers 1 and true"));
+}
+
+}  // namespace
+
 Report Anatomy::Recorder::report() {
   stop();
   Report report;
@@ -110,28 +136,45 @@ Report Anatomy::Recorder::report() {
   report.tokens = tokens_;
   if (first_ && steps_ > 0) report.seconds = std::chrono::duration<double>(last_ - *first_).count();
   fill_memory(report.memory);
-  for (const auto& [key, row] : rows_) {
-    const auto& [op, module, phase] = key;
-    Operation operation = row;
-    operation.name = op->name;
-    operation.module = modules_.name(module);
-    operation.phase = phase;
-    report.operations.push_back(std::move(operation));
-  }
+  fill_operations(report);
   std::set<std::string> without;
   for (const Operator* op : numbered_) {
     if (op->rule == nullptr && op->leaf) without.insert(op->name);
   }
   report.without_formula.assign(without.begin(), without.end());
-  std::int64_t read_back = 0;
-  for (const auto& [name, times] : DryRun::stand_ins()) read_back += times;
-  if (dry_ && read_back > 0) {
-    report.notes.push_back(str("the program read back ", read_back,
-                               " numbers (item(), comparisons); a prediction answers 1 and true"));
+  if (dry_) note_stand_ins(report);
+  if (const Gpu* const gpu = DryRun::gpu()) {
+    report.roofs = {.flops_per_second = gpu->flops_per_second,
+                    .bf16_flops_per_second = gpu->bf16_flops_per_second,
+                    .bytes_per_second = gpu->bytes_per_second};
   }
-  std::stable_sort(report.operations.begin(), report.operations.end(),
-                   [](const Operation& a, const Operation& b) { return a.seconds > b.seconds; });
   return report;
+}
+
+void Anatomy::Recorder::fill_operations(Report& report) const {
+  std::vector<std::pair<Key, const Operation*>> rows;
+  for (const auto& [key, row] : rows_) rows.emplace_back(key, &row);
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second->seconds > b.second->seconds;
+  });
+  std::unordered_map<const Operation*, std::int32_t> places;
+  for (const auto& [key, row] : rows) {
+    const auto& [op, module, phase] = key;
+    places[row] = static_cast<std::int32_t>(report.operations.size());
+    Operation operation = *row;
+    operation.name = op->name;
+    operation.module = modules_.name(module);
+    operation.phase = phase;
+    report.operations.push_back(std::move(operation));
+  }
+  const auto seconds = [](auto duration) {
+    return std::chrono::duration<double>(duration).count();
+  };
+  for (const Call& call : calls_) {
+    report.spans.push_back({.operation = places.at(call.row),
+                            .began = seconds(call.began - opened_),
+                            .seconds = seconds(call.took)});
+  }
 }
 
 }  // namespace hasten

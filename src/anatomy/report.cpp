@@ -1,5 +1,9 @@
 #include "hasten/anatomy/report.h"
+
+#include <algorithm>
+
 #include "hasten/base/files.h"
+#include "hasten/base/text.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -13,21 +17,52 @@ OperationTotal sum(const Report& report, Belongs belongs) {
   return total;
 }
 
+// At the roof of its types; without one for 16 bits they go at the pace of float.
+double computing_seconds(const Operation& each, const Roofs& roofs) {
+  const double half_roof =
+      roofs.bf16_flops_per_second > 0 ? roofs.bf16_flops_per_second : roofs.flops_per_second;
+  return (each.flops - each.half_flops) / roofs.flops_per_second + each.half_flops / half_roof;
+}
+
 }  // namespace
 
 OperationTotal total_of(const Report& report, OperationGroup group) {
   return sum(report, [&](const Operation& each) { return each.group == group; });
 }
 
-void write_report(const std::filesystem::path& file, const Report& report) {
-  const std::string ending = file.extension().string();
-  write_file_atomically(file, ending == ".json"   ? to_json(report)
-                              : ending == ".html" ? to_html(report)
-                                                  : to_text(report));
-}
-
 OperationTotal total_of(const Report& report, Phase phase) {
   return sum(report, [&](const Operation& each) { return each.phase == phase; });
+}
+
+double least_step_seconds(const Report& report) {
+  const Roofs& roofs = report.roofs;
+  if (roofs.flops_per_second <= 0 || roofs.bytes_per_second <= 0 || report.steps == 0) return 0;
+  double seconds = 0;
+  for (const Operation& each : report.operations) {
+    const double moving =
+        static_cast<double>(each.bytes_read + each.bytes_written) / roofs.bytes_per_second;
+    seconds += std::max(computing_seconds(each, roofs), moving);
+  }
+  return seconds / static_cast<double>(report.steps);
+}
+
+double model_flops_utilization(const Report& report) {
+  const Roofs& roofs = report.roofs;
+  if (report.dry || roofs.flops_per_second <= 0 || report.seconds <= 0) return 0;
+  double at_the_roof = 0;
+  for (const Operation& each : report.operations) {
+    if (each.phase == Phase::forward || each.phase == Phase::backward)
+      at_the_roof += computing_seconds(each, roofs);
+  }
+  return at_the_roof / report.seconds;
+}
+
+void write_report(const std::filesystem::path& file, const Report& report) {
+  const std::string name = file.filename().string();
+  write_file_atomically(file, ends_with(name, ".trace.json") ? to_trace(report)
+                              : ends_with(name, ".json")     ? to_json(report)
+                              : ends_with(name, ".html")     ? to_html(report)
+                                                             : to_text(report));
 }
 
 }  // namespace hasten::anatomy

@@ -1,6 +1,7 @@
 // The report as tables for a terminal.
 #include "hasten/base/text.h"
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "hasten/anatomy/report.h"
@@ -28,6 +29,12 @@ std::string in_units(double value, const char* unit) {
     ++step;
   }
   return str(significant(value, 3), " ", kPrefix[step], unit);
+}
+
+// Of samples or tokens.
+std::string a_second(double number, const char* what) {
+  return str(number >= 1000 ? grouped(std::llround(number)) : significant(number, 3), " ", what,
+             "/s");
 }
 
 // What the documentation's table gives a parameter in float training with AdamW; empty: it depends.
@@ -185,11 +192,17 @@ std::string head(const Report& report) {
                          report.steps, report.steps == 1 ? " step" : " steps", ", ",
                          grouped(report.memory.parameters), " parameters");
   if (!report.dry && report.seconds > 0 && report.samples > 0) {
-    text += str(", ", significant(static_cast<double>(report.samples) / report.seconds, 4),
-                " samples/s");
+    text += ", " + a_second(static_cast<double>(report.samples) / report.seconds, "samples");
     if (report.tokens > 0)
-      text += str(", ", significant(static_cast<double>(report.tokens) / report.seconds, 4),
-                  " tokens/s");
+      text += ", " + a_second(static_cast<double>(report.tokens) / report.seconds, "tokens");
+    if (const double reached = model_flops_utilization(report); reached > 0)
+      text += str(", MFU ", fixed(100 * reached, 1), " %");
+  }
+  if (const double least = least_step_seconds(report); report.dry && least > 0) {
+    const double rows = static_cast<double>(report.samples) /
+                        static_cast<double>(std::max<std::int64_t>(1, report.steps));
+    text += str("\nAt its roofs a step takes ", significant(1000 * least, 3), " ms, ",
+                a_second(rows / least, "samples"), "; no program is faster");
   }
   return text + "\n";
 }

@@ -317,8 +317,8 @@ class Trainer::Run {
     anatomy::Report report = anatomy_->report();
     anatomy_.reset();
     if (t_.parts.on_anatomy) return t_.parts.on_anatomy(report);
+    if (!report.dry) report.roofs = anatomy::measure_roofs();
     if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
-    report.roofs = anatomy::measure_roofs();
     write_report(args_.anatomy, report);
     t_.logger.info("the anatomy of the first steps is in " + args_.anatomy);
   }

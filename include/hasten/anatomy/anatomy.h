@@ -15,6 +15,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "hasten/anatomy/component.h"
 #include "hasten/anatomy/report.h"
@@ -49,6 +50,9 @@ class Anatomy {
   void step();
 
   bool finished() const;
+  // The layer in which the program stands now, for messages; empty outside of layers, and where no
+  // Anatomy listens.
+  static std::string current_module();
   // What was found so far; ends the listening.
   anatomy::Report report();
 

@@ -71,8 +71,15 @@ struct Operation {
   Phase phase = Phase::other;
   std::int64_t count = 0;
   double flops = 0;
+  double half_flops = 0;  // of them in 16-bit numbers
   std::int64_t bytes_read = 0, bytes_written = 0;
   double seconds = 0;  // what it calls is not counted again
+};
+
+// One call of an operator.
+struct Span {
+  std::int32_t operation = 0;     // place in Report::operations
+  double began = 0, seconds = 0;  // since the anatomy began; what it calls lies inside
 };
 
 // The same step with one thing changed.
@@ -90,8 +97,9 @@ struct Report {
   std::int64_t tokens = 0;   // numbers in their input_ids, or 0
   Memory memory;
   std::vector<Operation> operations;         // by descending time
+  std::vector<Span> spans;                   // in the order they ended; the first million
   std::vector<std::string> without_formula;  // operators whose FLOP are not counted
-  Roofs roofs;                               // of this machine; zeros: not measured
+  Roofs roofs;                               // of this machine or GPU; zeros: not measured
   std::vector<Alternative> alternatives;
   std::vector<std::string> notes;  // what a reader should know
 };
@@ -116,13 +124,20 @@ struct OperationTotal {
 OperationTotal total_of(const Report& report, OperationGroup group);
 OperationTotal total_of(const Report& report, Phase phase);
 
+// Seconds of a step in which every operator runs at its roof: no step is faster. 0: no roofs.
+double least_step_seconds(const Report& report);
+// What of the roof of its types the forward and backward passes reached, 0 to 1 (MFU); 0: unknown.
+double model_flops_utilization(const Report& report);
+
 // The table people read in a terminal.
 std::string to_text(const Report& report);
 // Everything, for programs; the keys are the fields' names.
 std::string to_json(const Report& report);
 // One page that needs nothing else: memory over time, a roofline, the layers as a tree.
 std::string to_html(const Report& report);
-// By the file's ending: .json, .html, anything else as text.
+// For Perfetto or chrome://tracing: each operator's call, and a lane of memory for each component.
+std::string to_trace(const Report& report);
+// By the file's ending: .trace.json, .json, .html, anything else as text.
 void write_report(const std::filesystem::path& file, const Report& report);
 
 }  // namespace hasten::anatomy

@@ -5,8 +5,11 @@
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "hasten/accelerator.h"
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/models/bert.h"
 #include "hasten/optim/adamw.h"
 #include "unit/code_of.h"
 
@@ -220,4 +223,65 @@ TEST_CASE("anatomy: as text and as JSON") {
   CHECK(json["groups"]["tensor_contraction"]["flops"] ==
         total_of(report, OperationGroup::tensor_contraction).flops);
   CHECK(json["memory"]["timeline"].size() >= 2);
+}
+
+TEST_CASE("anatomy: attention's products belong to the module their operands are parts of") {
+  const DryRun dry;
+  auto config = *BertConfig::by_name("bert-base");
+  config.num_hidden_layers = 1;
+  auto [model] = Accelerator({.cpu = true}).prepare(std::make_shared<BertModel>(config));
+  Anatomy anatomy;
+  anatomy.watch(*model);
+  {
+    const PhaseScope phase = anatomy.forward();
+    model(TensorDict{{"input_ids", at::ones({2, 16}, at::kLong)}});
+  }
+  std::set<std::string> modules;
+  for (const anatomy::Operation& each : anatomy.report().operations) {
+    if (each.name == "aten::bmm") modules.insert(each.module);
+  }
+  CHECK(modules == std::set<std::string>{"encoder.layer.0.attention.self"});
+}
+
+TEST_CASE("anatomy: a trace has every call and a lane of memory, in the order of time") {
+  Anatomy anatomy;
+  const at::Tensor weight = at::ones({64, 64}).requires_grad_();
+  {
+    const PhaseScope phase = anatomy.forward();
+    at::mm(at::ones({8, 64}), weight).sum();
+  }
+  const auto trace = nlohmann::json::parse(to_trace(anatomy.report()));
+  std::int64_t products = 0, counters = 0;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "X" && event["name"] == "aten::mm") {
+      ++products;
+      CHECK(event["cat"] == "tensor_contraction");
+      CHECK(event["dur"] > 0);
+      CHECK(event["ts"] > 0);
+    }
+    if (event["ph"] == "C") {
+      ++counters;
+      CHECK(event["args"].size() == anatomy::kComponents);
+    }
+  }
+  CHECK(products == 1);
+  CHECK(counters > 0);
+}
+
+TEST_CASE("anatomy: no step is faster than its roofs, and utilization is what was reached of them") {
+  anatomy::Report report;
+  report.steps = 2;
+  report.seconds = 8;
+  report.roofs = {100, 200, 10};
+  report.operations.push_back(
+      {.name = "product", .phase = anatomy::Phase::forward, .flops = 400, .half_flops = 200});
+  report.operations.push_back({.name = "copy",
+                               .phase = anatomy::Phase::optimizer,
+                               .bytes_read = 20,
+                               .bytes_written = 10});
+  CHECK(least_step_seconds(report) == doctest::Approx((2 + 1 + 3) / 2.0));
+  CHECK(model_flops_utilization(report) == doctest::Approx(3.0 / 8));
+  report.roofs = {};
+  CHECK(least_step_seconds(report) == 0);
+  CHECK(model_flops_utilization(report) == 0);
 }

@@ -42,6 +42,46 @@ TEST_CASE("dry run: results whose size depends on values are refused by name") {
         "anatomy.data-dependent");
 }
 
+TEST_CASE("dry run: what is refused names the operator and the module that called it") {
+  struct Choosy : torch::nn::Module {
+    Choosy() : dense(register_module("dense", torch::nn::Linear(4, 4))) {}
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor y = dense(x);
+      return y.masked_select(y > 0).sum();
+    }
+    torch::nn::Linear dense;
+  };
+  const DryRun dry;
+  Accelerator accelerator({.cpu = true});
+  auto [model] = accelerator.prepare(std::make_shared<Choosy>());
+  const auto anatomy = accelerator.anatomy();
+  try {
+    model(at::ones({2, 4}));
+    FAIL("not refused");
+  } catch (const UsageError& error) {
+    CHECK(std::string(error.what()).find("aten::masked_select in dense") != std::string::npos);
+  }
+}
+
+TEST_CASE("dry run: a program that reads values goes on, and the report says where") {
+  struct Reading : torch::nn::Module {
+    Reading() : dense(register_module("dense", torch::nn::Linear(4, 4))) {}
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor y = dense(x);
+      return y.sum().item<float>() > 0 ? y.sum() : y.mean();
+    }
+    torch::nn::Linear dense;
+  };
+  const DryRun dry;
+  Accelerator accelerator({.cpu = true});
+  auto [model] = accelerator.prepare(std::make_shared<Reading>());
+  auto anatomy = accelerator.anatomy();
+  accelerator.backward(model(at::ones({2, 4})));
+  const anatomy::Report report = anatomy.report();
+  REQUIRE(report.notes.size() == 1);
+  CHECK(report.notes[0].find("1 in forward of dense") != std::string::npos);
+}
+
 TEST_CASE("dry run: a prediction equals the measurement to the byte, over models and settings") {
   const TemporaryDirectory folder;
   int combinations = 0;
