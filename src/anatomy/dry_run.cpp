@@ -166,11 +166,12 @@ at::Device device_of(const std::vector<IValue>& arguments, const Plan& plan) {
   return at::kCPU;
 }
 
-IValue dry_of(const IValue& result, at::Device device) {
+// A result is made in `storage` where that is given, as the kernel made it.
+IValue dry_of(const IValue& result, at::Device device, const c10::Storage& storage) {
   const auto dry = [&](const Tensor& meta) {
-    if (meta.defined() && !meta.is_meta()) return meta;
-    return meta.defined() ? dry_tensor(meta.sizes(), meta.strides(), meta.scalar_type(), device)
-                          : Tensor();
+    if (!meta.defined() || !meta.is_meta()) return meta;
+    return storage ? dry_tensor(meta.sizes(), meta.strides(), meta.scalar_type(), storage)
+                   : dry_tensor(meta.sizes(), meta.strides(), meta.scalar_type(), device);
   };
   if (result.isTensor()) return dry(result.toTensor());
   if (result.isTensorList()) {
@@ -243,6 +244,16 @@ std::int64_t cast_scalars(const std::vector<IValue>& arguments,
   return bytes;
 }
 
+// Takes and gives back what the kernel does; the blocks that are left hold its results.
+std::vector<c10::Storage> played(const Script& script, at::Device device) {
+  std::vector<c10::Storage> blocks(script.bytes.size());
+  for (const Script::Event& event : script.events) {
+    blocks[event.block] =
+        event.birth ? dry_storage(script.bytes[event.block], device) : c10::Storage();
+  }
+  return blocks;
+}
+
 void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
   const auto& schema = op.schema();
   const std::size_t count = schema.arguments().size();
@@ -252,10 +263,17 @@ void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
   const std::vector<IValue> results = shapes_of(op, plan, arguments, device);
   torch::jit::drop(*stack, count);
   if (device.is_cuda()) DryGpu::active()->use(product_library(plan.name, arguments));
+  static const Script nothing;
+  const Script& script = device.is_cpu() && plan.workspace ? script_of(op, arguments) : nothing;
+  std::vector<c10::Storage> blocks;
+  if (!script.results.empty()) blocks = played(script, device);
   for (std::size_t i = 0; i < schema.returns().size(); ++i) {
     const c10::Argument& result = schema.returns()[i];
     if (result.alias_info() == nullptr) {
-      stack->push_back(dry_of(results[i], device));
+      const bool made = i < script.results.size() && script.results[i] >= 0;
+      stack->push_back(
+          dry_of(results[i], device,
+                 made ? blocks[static_cast<std::size_t>(script.results[i])] : c10::Storage()));
       continue;
     }
     const std::ptrdiff_t at = written_argument(schema, result);
@@ -265,9 +283,8 @@ void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
     stack->push_back(argument);
   }
   if (device.is_cpu()) {
-    std::int64_t workspace = cast_scalars(arguments, results);
-    if (plan.workspace) workspace += workspace_of(op, arguments);
-    dry_workspaces({workspace}, device);
+    if (script.results.empty()) played(script, device);
+    dry_workspaces({cast_scalars(arguments, results)}, device);
   } else if (plan.gpu_workspace) {
     for (const auto& held : plan.gpu_workspace(arguments, DryGpu::active()->gpu()))
       dry_workspaces(held, device);
@@ -292,12 +309,45 @@ void note_stand_in(const std::string& name) {
   ++all_stand_ins()[name];
 }
 
+// A few whole numbers on the CPU: orders of dimensions, positions, lengths, which LibTorch itself
+// reads by pointer (repeat permutes by one). They are computed.
+bool is_small_number(at::ScalarType type, std::int64_t numel) {
+  constexpr std::int64_t kMost = 1024;
+  return at::isIntegralType(type, /*includeBool=*/true) && numel <= kMost;
+}
+
+bool on_small_numbers(const Plan& plan, const Stack& stack, std::size_t count) {
+  bool any = false;
+  const auto small = [&](const Tensor& x) {
+    if (!x.defined()) return true;
+    any = true;
+    return x.is_cpu() && x.layout() == at::kStrided && is_small_number(x.scalar_type(), x.numel());
+  };
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
+    const IValue& each = stack[i];
+    if (each.isTensor() && !small(each.toTensor())) return false;
+    if (each.isTensorList()) {
+      for (const Tensor& x : each.toTensorVector()) {
+        if (!small(x)) return false;
+      }
+    }
+    if (each.isOptionalTensorList()) return false;
+  }
+  if (any || plan.name != "aten::empty") return any;
+  const IValue* const arguments = stack.data() + stack.size() - count;  // size, dtype, layout, device
+  const bool on_cpu = arguments[3].isNone() || arguments[3].toDevice().is_cpu();
+  return on_cpu && arguments[0].isIntList() && arguments[1].isInt() &&
+         is_small_number(arguments[1].toScalarType(),
+                         c10::multiply_integers(arguments[0].toIntVector()));
+}
+
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const Plan& plan = plan_of(op);
   const std::size_t count = op.schema().arguments().size();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   Way way = plan.way;
   if ((way == Way::shapes || way == Way::composite) && any_sparse(*stack, count)) way = Way::sparse;
+  if (way == Way::shapes && plan.on_cpu && on_small_numbers(plan, *stack, count)) way = Way::real;
   // What the CPU does tensor by tensor (_foreach_mul_) is one kernel on a GPU, in place.
   if (way == Way::composite && op.schema().returns().empty() && DryGpu::active() != nullptr)
     way = Way::drop;

@@ -95,18 +95,27 @@ c10::DataPtr dry_memory(std::int64_t bytes, at::Device device) {
   return {allocation->pointer, allocation, release, device};
 }
 
+c10::Storage dry_storage(std::int64_t bytes, at::Device device) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                            bytes, dry_memory(bytes, device),
+                                                            nullptr, /*resizable=*/false));
+}
+
+at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
+                      c10::Storage storage) {
+  const c10::DispatchKeySet keys(storage.device().is_cuda() ? c10::DispatchKey::CUDA
+                                                            : c10::DispatchKey::CPU);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys,
+                                                               c10::scalarTypeToTypeMeta(type));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
 at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
                       at::Device device) {
   const auto bytes = static_cast<std::int64_t>(
       at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type)));
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                       dry_memory(bytes, device), nullptr,
-                                                       /*resizable=*/false);
-  const c10::DispatchKeySet keys(device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), keys, c10::scalarTypeToTypeMeta(type));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-  return tensor;
+  return dry_tensor(sizes, strides, type, dry_storage(bytes, device));
 }
 
 void dry_workspaces(const std::vector<std::int64_t>& blocks, at::Device device) {

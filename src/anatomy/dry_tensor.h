@@ -14,8 +14,13 @@ namespace hasten::anatomy {
 at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
                       at::Device device);
 
+// A tensor on a storage that is there.
+at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
+                      c10::Storage storage);
+
 // The bytes alone.
 c10::DataPtr dry_memory(std::int64_t bytes, at::Device device);
+c10::Storage dry_storage(std::int64_t bytes, at::Device device);
 
 // Memory that a kernel takes for itself and gives back before it returns.
 void dry_workspaces(const std::vector<std::int64_t>& blocks, at::Device device);

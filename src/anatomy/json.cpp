@@ -29,6 +29,7 @@ Json json_of(const Memory& memory) {
               {"peak_phase", name_of(memory.peak_phase)},
               {"peak_operation", memory.peak_operation},
               {"peak_module", memory.peak_module},
+              {"peak_inside_kernel", memory.peak_inside_kernel},
               {"before", memory.before},
               {"after", memory.after},
               {"parameters", memory.parameters},

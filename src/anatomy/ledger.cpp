@@ -50,12 +50,13 @@ void Ledger::adopt(const void* pointer, std::int64_t bytes, Component component,
   add(pointer, bytes, component, {.phase = Phase::other, .module = module});
 }
 
-void Ledger::release(const void* pointer) {
+void Ledger::release(const void* pointer, std::int64_t call) {
   const std::lock_guard lock(mutex_);
   const auto found = alive_.find(pointer);
   if (found == alive_.end()) return;
   Block& block = blocks_[found->second];
   block.died = static_cast<std::int64_t>(events_.size());
+  block.died_in_its_call = call >= 0 && call == block.place.call;
   events_.push_back({.time = now(), .block = found->second, .birth = false});
   live_ -= block.bytes;
   alive_.erase(found);

@@ -26,6 +26,7 @@ struct Place {
   Phase phase = Phase::other;
   std::int32_t module = -1;
   std::int32_t operation = -1;
+  std::int64_t call = -1;  // of that operation: counts them
 };
 
 struct Block {
@@ -33,6 +34,7 @@ struct Block {
   Component component = Component::temporary_buffers;
   Place place;
   std::int64_t born = 0, died = -1;  // places in the ledger's list of events; -1: alive
+  bool died_in_its_call = false;     // an operator took it for itself
 };
 
 struct Event {
@@ -46,8 +48,8 @@ class Ledger {
   void allocate(const void* pointer, std::int64_t bytes, const Place& place);
   // Memory that was there before the ledger was opened; does nothing for a known block.
   void adopt(const void* pointer, std::int64_t bytes, Component component, std::int32_t module);
-  // A pointer that is not known is somebody else's.
-  void release(const void* pointer);
+  // A pointer that is not known is somebody else's. `call`: the operator's that gives it back.
+  void release(const void* pointer, std::int64_t call = -1);
   // Everything.
   void forget();
   // What the block serves. The first lasting purpose stays (a batch is a batch though it is saved

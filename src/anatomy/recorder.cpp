@@ -23,6 +23,7 @@ Anatomy::Recorder* Anatomy::Recorder::active_ = nullptr;
 struct Anatomy::Recorder::Frame : at::ObserverContext {
   Frame* below = nullptr;
   const Operator* op = nullptr;  // null: a node of the backward pass
+  std::int64_t call = -1;        // counts operators
   std::int32_t module = -1;
   Phase phase = Phase::other, phase_before = Phase::other;
   Clock::time_point began;
@@ -120,6 +121,7 @@ void Anatomy::Recorder::start() {
   active_ = this;
   dry_ = DryRun::active();
   device_ = at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  set_saved_tensor_listener([this](const at::Tensor& tensor) { saved(tensor); });
   listening_ = true;
   opened_ = Clock::now();
   allocations_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Allocations>(*this));
@@ -128,7 +130,6 @@ void Anatomy::Recorder::start() {
           .needsInputs(true)
           .needsOutputs(options_.operations)
           .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-  set_saved_tensor_listener([this](const at::Tensor& tensor) { saved(tensor); });
 }
 
 void Anatomy::Recorder::stop() {
@@ -271,6 +272,7 @@ Place Anatomy::Recorder::place() const {
   for (const Frame* frame = top_; frame != nullptr; frame = frame->below) {
     if (frame->op != nullptr) {
       place.operation = frame->op->number;
+      place.call = frame->call;
       break;
     }
   }
@@ -285,7 +287,7 @@ void Anatomy::Recorder::allocated(void* pointer, std::int64_t bytes) {
   if (bytes > 0) {
     ledger_.allocate(pointer, bytes, place());
   } else if (bytes < 0) {
-    ledger_.release(pointer);
+    ledger_.release(pointer, place().call);
   }
 }
 
@@ -380,6 +382,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     return nullptr;
   auto frame = std::make_unique<Frame>();
   frame->op = &known(function);
+  frame->call = called_++;
   const Operator& op = *frame->op;
   const auto inputs = function.inputs();
   std::int32_t owner = -1;

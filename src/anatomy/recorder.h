@@ -104,6 +104,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
 
   anatomy::Phase phase_ = anatomy::Phase::other;
   Frame* top_ = nullptr;
+  std::int64_t called_ = 0;       // operators so far
   std::int64_t phase_began_ = 0;  // the first event of the phase
   std::int64_t before_ = 0;
   std::int64_t numbers_ = 0, trained_ = 0;  // of parameters

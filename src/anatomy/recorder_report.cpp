@@ -29,6 +29,7 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
   memory.peak_phase = last.place.phase;
   memory.peak_operation = name_of_operation(last.place);
   memory.peak_module = modules_.name(last.place.module);
+  memory.peak_inside_kernel = last.died_in_its_call;
 
   std::map<std::int32_t, ComponentBytes> by_module;
   for (const Block& block : ledger_.blocks()) {

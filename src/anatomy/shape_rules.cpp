@@ -48,15 +48,16 @@ Results index_select(Arguments a) {
 at::ScalarType statistics_type(const Tensor& x) {
   return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
 }
+// Layer and group norms on the CPU: the input's type, unless the weights' is another.
+at::ScalarType kept_type(const Tensor& x, const Tensor& weight) {
+  return weight.defined() && weight.scalar_type() != x.scalar_type() ? at::kFloat : x.scalar_type();
+}
 Results layer_norm(Arguments a) {
   const Tensor x = tensor(a, 0).contiguous();
   auto sizes = x.sizes().vec();
   for (std::size_t i = sizes.size() - a[1].toIntVector().size(); i < sizes.size(); ++i)
     sizes[i] = 1;
-  // On the CPU they have the input's type unless the weights' is another.
-  const Tensor weight = tensor(a, 2);
-  const at::ScalarType type =
-      weight.defined() && weight.scalar_type() != x.scalar_type() ? at::kFloat : x.scalar_type();
+  const at::ScalarType type = kept_type(x, tensor(a, 2));
   return {like(x), sized(sizes, x, type), sized(sizes, x, type)};
 }
 Results layer_norm_backward(Arguments a) {
@@ -68,8 +69,8 @@ Results layer_norm_backward(Arguments a) {
 Results group_norm(Arguments a) {
   const Tensor x = tensor(a, 0);
   const std::int64_t batch = a[3].toInt(), groups = a[6].toInt();
-  return {like(x), sized({batch, groups}, x, statistics_type(x)),
-          sized({batch, groups}, x, statistics_type(x))};
+  const at::ScalarType type = kept_type(x, tensor(a, 1));
+  return {like(x), sized({batch, groups}, x, type), sized({batch, groups}, x, type)};
 }
 Results group_norm_backward(Arguments a) {
   const Tensor x = tensor(a, 1), weight = tensor(a, 4);
@@ -93,16 +94,15 @@ Results batch_norm_backward(Arguments a) {
 
 Results native_dropout(Arguments a) { return {like(tensor(a, 0)), like(tensor(a, 0), at::kBool)}; }
 
-// q, k, v [batch, heads, length, size]: the result lies as the transposed view the kernel fills.
+// q, k, v [batch, heads, length, size]: results lie as the operands do.
 Results flash_attention_cpu(Arguments a) {
   const Tensor q = tensor(a, 0);
-  return {sized({q.size(0), q.size(2), q.size(1), q.size(3)}, q).transpose(1, 2),
+  return {at::empty_like(q.transpose(1, 2)).transpose(1, 2),
           sized({q.size(0), q.size(2), q.size(1)}, q, at::kFloat).transpose(1, 2)};
 }
 Results flash_attention_cpu_backward(Arguments a) {
   const auto lying = [&](std::size_t i) {
-    const Tensor x = tensor(a, i);
-    return sized({x.size(0), x.size(2), x.size(1), x.size(3)}, x).transpose(1, 2);
+    return at::empty_like(tensor(a, i).transpose(1, 2)).transpose(1, 2);
   };
   return {lying(1), lying(2), lying(3)};
 }

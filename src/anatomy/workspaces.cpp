@@ -17,14 +17,25 @@ namespace {
 using at::Tensor;
 using c10::IValue;
 
-struct Counter : c10::MemoryReportingInfoBase {
-  void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t,
+// Writes down what is allocated and freed while it listens.
+struct Listener : c10::MemoryReportingInfoBase {
+  void reportMemoryUsage(void* pointer, std::int64_t bytes, std::size_t, std::size_t,
                          c10::Device) override {
-    live += bytes;
-    peak = std::max(peak, live);
+    if (!listening) return;
+    if (bytes > 0) {
+      alive[pointer] = script.bytes.size();
+      script.events.push_back({.block = script.bytes.size(), .birth = true});
+      script.bytes.push_back(bytes);
+    } else if (const auto found = alive.find(pointer); found != alive.end()) {
+      script.events.push_back({.block = found->second, .birth = false});
+      alive.erase(found);
+    }
   }
   bool memoryProfilingEnabled() const override { return true; }
-  std::int64_t live = 0, peak = 0;
+
+  bool listening = false;
+  Script script;
+  std::map<const void*, std::size_t> alive;
 };
 
 bool is_product(std::string_view name) {
@@ -98,15 +109,40 @@ torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
   return stack;
 }
 
-std::int64_t asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
-                   const std::map<std::size_t, std::vector<std::int64_t>>& sizes) {
-  const auto counter = std::make_shared<Counter>();
-  const c10::DebugInfoGuard listening(c10::DebugInfoKind::PROFILER_STATE, counter);
+Script asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
+             const std::map<std::size_t, std::vector<std::int64_t>>& sizes) {
+  const auto listener = std::make_shared<Listener>();
+  const c10::DebugInfoGuard in_place_of_others(c10::DebugInfoKind::PROFILER_STATE, listener);
   torch::jit::Stack stack = stand_ins_of(arguments, sizes);
   const torch::jit::Stack operands = stack;  // alive until the results are
-  counter->live = counter->peak = 0;
+  listener->listening = true;
   op.callBoxed(stack);
-  return std::max<std::int64_t>(0, counter->peak - counter->live);
+  listener->listening = false;
+  for (const IValue& result : stack) {
+    const bool lies =
+        result.isTensor() && result.toTensor().defined() && result.toTensor().has_storage();
+    const auto found =
+        lies ? listener->alive.find(result.toTensor().storage().data()) : listener->alive.end();
+    listener->script.results.push_back(
+        found == listener->alive.end() ? -1 : static_cast<std::ptrdiff_t>(found->second));
+  }
+  return listener->script;
+}
+
+// The most bytes held at once beside what is left at the end.
+std::int64_t workspace_of(const Script& script) {
+  std::int64_t live = 0, most = 0;
+  for (const Script::Event& event : script.events) {
+    live += event.birth ? script.bytes[event.block] : -script.bytes[event.block];
+    most = std::max(most, live);
+  }
+  return most - live;
+}
+
+// Memory beside the results, which are made first.
+Script workspace_alone(std::int64_t bytes) {
+  if (bytes == 0) return {};
+  return {.bytes = {bytes}, .events = {{0, true}, {0, false}}, .results = {}};
 }
 
 // For products a [m, k] and b [k, n] (or [n, k]): where the first operand stands.
@@ -121,7 +157,7 @@ std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IVal
   const std::int64_t rows = a.numel() / std::max<std::int64_t>(1, a.size(-1));
   const double multiplications =
       static_cast<double>(a.numel()) * static_cast<double>(linear ? b.size(0) : b.size(-1));
-  if (a.dim() != 2 || multiplications < 3e8) return asked(op, arguments, {});
+  if (a.dim() != 2 || multiplications < 3e8) return workspace_of(asked(op, arguments, {}));
   std::map<std::size_t, std::vector<std::int64_t>> smaller;
   const std::int64_t fewer = std::min(kMostRows, rows);
   smaller[at] = {fewer, a.size(1)};
@@ -137,7 +173,7 @@ std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IVal
   }
   if (at == 1 && arguments[0].isTensor() && arguments[0].toTensor().dim() == 2)
     smaller[0] = {fewer, arguments[0].toTensor().size(1)};
-  return copied + asked(op, arguments, smaller);
+  return copied + workspace_of(asked(op, arguments, smaller));
 }
 
 }  // namespace
@@ -161,25 +197,47 @@ bool has_workspace(std::string_view name) {
       "aten::prod",
       "aten::cumsum",
       "aten::index_add_",
+      "aten::mse_loss",
+      "aten::smooth_l1_loss",
+      "aten::huber_loss",
+      "aten::binary_cross_entropy",
+      "aten::gather",
+      "aten::scatter",
+      "aten::scatter_",
+      "aten::scatter_add",
+      "aten::scatter_add_",
+      "aten::scatter_reduce",
+      "aten::logsumexp",
+      "aten::var",
+      "aten::var_mean",
+      "aten::std",
+      "aten::upsample_bilinear2d",
+      "aten::upsample_bilinear2d_backward",
+      "aten::upsample_bicubic2d",
+      "aten::upsample_linear1d",
       "aten::mkldnn_rnn_layer",
       "aten::mkldnn_rnn_layer_backward"};
   return is_product(name) || others.count(name) != 0;
 }
 
-std::int64_t workspace_of(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
-  static thread_local std::map<std::string, std::int64_t> known;
+const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
+  static thread_local std::map<std::string, Script> known;
+  static const Script nothing;
   const bool product = is_product(op.schema().name());
   if (product && op.schema().name() != "mkldnn::_linear_pointwise") {
     // BLAS takes float products as they are; the shorter types go to oneDNN.
     for (const IValue& each : arguments) {
-      if (each.isTensor() && each.toTensor().scalar_type() == at::kFloat) return 0;
+      if (each.isTensor() && each.toTensor().scalar_type() == at::kFloat) return nothing;
     }
   }
   // A sum in the type of its operand copies nothing.
-  static const std::set<std::string, std::less<>> sums = {"aten::sum", "aten::mean", "aten::prod"};
-  if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return 0;
-  const auto [entry, is_new] = known.try_emplace(signature(op, arguments), 0);
-  if (is_new) entry->second = product ? asked_product(op, arguments) : asked(op, arguments, {});
+  static const std::set<std::string, std::less<>> sums = {"aten::sum", "aten::prod"};
+  if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return nothing;
+  const auto [entry, is_new] = known.try_emplace(signature(op, arguments));
+  if (is_new) {
+    entry->second =
+        product ? workspace_alone(asked_product(op, arguments)) : asked(op, arguments, {});
+  }
   return entry->second;
 }
 
@@ -195,7 +253,7 @@ std::optional<std::vector<IValue>> asked_shapes(const c10::OperatorHandle& op,
   const auto [entry, is_new] = known.try_emplace(signature(op, arguments));
   if (!is_new) return entry->second;
   const c10::DebugInfoGuard unheard(c10::DebugInfoKind::PROFILER_STATE,
-                                    std::make_shared<Counter>());
+                                    std::make_shared<Listener>());
   torch::jit::Stack results = stand_ins_of(arguments, {});
   op.callBoxed(results);
   for (const IValue& each : results) {

@@ -53,6 +53,7 @@ struct Memory {
   ComponentBytes at_peak{};
   Phase peak_phase = Phase::other;
   std::string peak_operation, peak_module;
+  bool peak_inside_kernel = false;          // of memory that the operator gave back itself
   std::int64_t before = 0;                  // live when the anatomy began
   std::int64_t after = 0;                   // live when it ended
   std::vector<std::int64_t> peak_in_phase;  // by Phase

@@ -280,10 +280,7 @@ void check_predicted(const std::string& name, Input input) {
       CAPTURE(to_text(measured));
       CAPTURE(to_text(predicted));
       CHECK(predicted.memory.peak == measured.memory.peak);
-      // Within a kernel that makes its results late, they are not told from its workspace yet.
-      const std::string& inside = measured.memory.peak_operation;
-      if (inside != "aten::convolution_backward" && inside != "aten::mkldnn_rnn_layer_backward")
-        CHECK(predicted.memory.at_peak == measured.memory.at_peak);
+      CHECK(predicted.memory.at_peak == measured.memory.at_peak);
       CHECK(predicted.memory.peak_in_phase == measured.memory.peak_in_phase);
       CHECK(of(measured.memory.at_peak, Component::unknown) == 0);
     }
