@@ -264,7 +264,8 @@ void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
   torch::jit::drop(*stack, count);
   if (device.is_cuda()) DryGpu::active()->use(product_library(plan.name, arguments));
   static const Script nothing;
-  const Script& script = device.is_cpu() && plan.workspace ? script_of(op, arguments) : nothing;
+  const Script& script =
+      device.is_cpu() && plan.workspace ? script_of(op, arguments, results) : nothing;
   std::vector<c10::Storage> blocks;
   if (!script.results.empty()) blocks = played(script, device);
   for (std::size_t i = 0; i < schema.returns().size(); ++i) {
@@ -334,7 +335,8 @@ bool on_small_numbers(const Plan& plan, const Stack& stack, std::size_t count) {
     if (each.isOptionalTensorList()) return false;
   }
   if (any || plan.name != "aten::empty") return any;
-  const IValue* const arguments = stack.data() + stack.size() - count;  // size, dtype, layout, device
+  const IValue* const arguments =
+      stack.data() + stack.size() - count;  // size, dtype, layout, device
   const bool on_cpu = arguments[3].isNone() || arguments[3].toDevice().is_cpu();
   return on_cpu && arguments[0].isIntList() && arguments[1].isInt() &&
          is_small_number(arguments[1].toScalarType(),

@@ -87,15 +87,54 @@ std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& 
   return text;
 }
 
-// Zeros in the place of every tensor, smaller where `sizes` says so.
-torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
-                               const std::map<std::size_t, std::vector<std::int64_t>>& sizes) {
+// What a kernel is asked: the operands' sizes and numbers, where they are not the program's own.
+struct Question {
+  std::map<std::size_t, std::vector<std::int64_t>> sizes;
+  std::map<std::size_t, IValue> numbers;
+  bool smaller() const { return !sizes.empty() || !numbers.empty(); }
+};
+
+// The same, where a kernel takes as much memory of its own for fewer rows, or none of its result's
+// size, and the whole would take long to run.
+Question question_of(std::string_view name, const std::vector<IValue>& arguments) {
+  constexpr std::int64_t kMostNumbers = std::int64_t{1} << 22;
+  Question question;
+  const auto rows_alike = [&](std::size_t operand) {
+    const Tensor x = arguments[operand].toTensor();
+    if (x.numel() <= kMostNumbers || x.dim() == 0 || x.size(0) < 2) return;
+    const std::int64_t kept =
+        std::max<std::int64_t>(std::min<std::int64_t>(x.size(0), at::get_num_threads()),
+                               x.size(0) * kMostNumbers / x.numel());
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+      auto sizes = arguments[i].toTensor().sizes().vec();
+      if (sizes.empty() || sizes[0] != x.size(0)) continue;
+      sizes[0] = kept;
+      question.sizes[i] = std::move(sizes);
+    }
+  };
+  if (name == "aten::embedding_dense_backward") {
+    if (arguments[2].toInt() * arguments[0].toTensor().size(-1) > kMostNumbers)
+      question.numbers[2] = std::int64_t{64};  // rows of the table
+  } else if (name == "aten::mean" || name == "aten::_scaled_dot_product_flash_attention_for_cpu") {
+    rows_alike(0);
+  } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" ||
+             name == "aten::native_layer_norm_backward") {
+    rows_alike(1);
+  }
+  return question;
+}
+
+// Zeros in the place of every tensor.
+torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments, const Question& question) {
   torch::jit::Stack stack;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const IValue& each = arguments[i];
-    if (each.isTensor() && each.toTensor().defined()) {
-      const auto smaller = sizes.find(i);
-      stack.push_back(stand_in(each.toTensor(), smaller == sizes.end()
+    if (const auto number = question.numbers.find(i); number != question.numbers.end()) {
+      stack.push_back(number->second);
+    } else if (each.isTensor() && each.toTensor().defined()) {
+      const auto smaller = question.sizes.find(i);
+      stack.push_back(stand_in(each.toTensor(), smaller == question.sizes.end()
                                                     ? each.toTensor().sizes().vec()
                                                     : smaller->second));
     } else if (each.isTensorList()) {
@@ -110,10 +149,10 @@ torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
 }
 
 Script asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
-             const std::map<std::size_t, std::vector<std::int64_t>>& sizes) {
+             const Question& question) {
   const auto listener = std::make_shared<Listener>();
   const c10::DebugInfoGuard in_place_of_others(c10::DebugInfoKind::PROFILER_STATE, listener);
-  torch::jit::Stack stack = stand_ins_of(arguments, sizes);
+  torch::jit::Stack stack = stand_ins_of(arguments, question);
   const torch::jit::Stack operands = stack;  // alive until the results are
   listener->listening = true;
   op.callBoxed(stack);
@@ -127,6 +166,28 @@ Script asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments
         found == listener->alive.end() ? -1 : static_cast<std::ptrdiff_t>(found->second));
   }
   return listener->script;
+}
+
+// A smaller question's answer: results have their own sizes, and copies of operands theirs.
+void enlarge(Script& script, const std::vector<IValue>& arguments, const Question& question,
+             const std::vector<IValue>& results) {
+  std::map<std::int64_t, std::int64_t> operands;  // bytes asked with, bytes
+  for (const auto& [at, sizes] : question.sizes) {
+    const Tensor x = arguments[at].toTensor();
+    operands[c10::multiply_integers(sizes) * static_cast<std::int64_t>(x.element_size())] =
+        static_cast<std::int64_t>(x.nbytes());
+  }
+  std::vector<bool> is_result(script.bytes.size(), false);
+  for (std::size_t i = 0; i < script.results.size() && i < results.size(); ++i) {
+    if (script.results[i] < 0 || !results[i].isTensor()) continue;
+    const auto block = static_cast<std::size_t>(script.results[i]);
+    is_result[block] = true;
+    script.bytes[block] = static_cast<std::int64_t>(results[i].toTensor().nbytes());
+  }
+  for (std::size_t block = 0; block < script.bytes.size(); ++block) {
+    const auto copied = operands.find(script.bytes[block]);
+    if (!is_result[block] && copied != operands.end()) script.bytes[block] = copied->second;
+  }
 }
 
 // The most bytes held at once beside what is left at the end.
@@ -158,7 +219,8 @@ std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IVal
   const double multiplications =
       static_cast<double>(a.numel()) * static_cast<double>(linear ? b.size(0) : b.size(-1));
   if (a.dim() != 2 || multiplications < 3e8) return workspace_of(asked(op, arguments, {}));
-  std::map<std::size_t, std::vector<std::int64_t>> smaller;
+  Question question;
+  auto& smaller = question.sizes;
   const std::int64_t fewer = std::min(kMostRows, rows);
   smaller[at] = {fewer, a.size(1)};
   std::int64_t copied = 0;
@@ -173,7 +235,7 @@ std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IVal
   }
   if (at == 1 && arguments[0].isTensor() && arguments[0].toTensor().dim() == 2)
     smaller[0] = {fewer, arguments[0].toTensor().size(1)};
-  return copied + workspace_of(asked(op, arguments, smaller));
+  return copied + workspace_of(asked(op, arguments, question));
 }
 
 }  // namespace
@@ -220,7 +282,8 @@ bool has_workspace(std::string_view name) {
   return is_product(name) || others.count(name) != 0;
 }
 
-const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
+const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
+                        const std::vector<IValue>& results) {
   static thread_local std::map<std::string, Script> known;
   static const Script nothing;
   const bool product = is_product(op.schema().name());
@@ -234,9 +297,13 @@ const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>
   static const std::set<std::string, std::less<>> sums = {"aten::sum", "aten::prod"};
   if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return nothing;
   const auto [entry, is_new] = known.try_emplace(signature(op, arguments));
-  if (is_new) {
-    entry->second =
-        product ? workspace_alone(asked_product(op, arguments)) : asked(op, arguments, {});
+  if (!is_new) return entry->second;
+  if (product) {
+    entry->second = workspace_alone(asked_product(op, arguments));
+  } else {
+    const Question question = question_of(op.schema().name(), arguments);
+    entry->second = asked(op, arguments, question);
+    if (question.smaller()) enlarge(entry->second, arguments, question, results);
   }
   return entry->second;
 }
