@@ -264,8 +264,7 @@ void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
   torch::jit::drop(*stack, count);
   if (device.is_cuda()) DryGpu::active()->use(product_library(plan.name, arguments));
   static const Script nothing;
-  const Script& script =
-      device.is_cpu() && plan.workspace ? script_of(op, arguments, results) : nothing;
+  const Script& script = device.is_cpu() && plan.workspace ? script_of(op, arguments) : nothing;
   std::vector<c10::Storage> blocks;
   if (!script.results.empty()) blocks = played(script, device);
   for (std::size_t i = 0; i < schema.returns().size(); ++i) {

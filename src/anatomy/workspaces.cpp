@@ -91,38 +91,52 @@ std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& 
 struct Question {
   std::map<std::size_t, std::vector<std::int64_t>> sizes;
   std::map<std::size_t, IValue> numbers;
-  bool smaller() const { return !sizes.empty() || !numbers.empty(); }
 };
 
-// The same, where a kernel takes as much memory of its own for fewer rows, or none of its result's
-// size, and the whole would take long to run.
-Question question_of(std::string_view name, const std::vector<IValue>& arguments) {
-  constexpr std::int64_t kMostNumbers = std::int64_t{1} << 22;
-  Question question;
-  const auto rows_alike = [&](std::size_t operand) {
-    const Tensor x = arguments[operand].toTensor();
-    if (x.numel() <= kMostNumbers || x.dim() == 0 || x.size(0) < 2) return;
-    const std::int64_t kept =
-        std::max<std::int64_t>(std::min<std::int64_t>(x.size(0), at::get_num_threads()),
-                               x.size(0) * kMostNumbers / x.numel());
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+// What of a call may be fewer, because blocks grow with it in proportion or not at all.
+struct Rows {
+  std::vector<std::size_t> operands;  // with these as their first dimension
+  std::ptrdiff_t number = -1;         // or an argument that is their number
+  std::int64_t all = 0, fewer = 0;
+
+  Question with(const std::vector<IValue>& arguments, std::int64_t rows) const {
+    Question question;
+    for (const std::size_t i : operands) {
       auto sizes = arguments[i].toTensor().sizes().vec();
-      if (sizes.empty() || sizes[0] != x.size(0)) continue;
-      sizes[0] = kept;
+      sizes[0] = rows;
       question.sizes[i] = std::move(sizes);
     }
-  };
-  if (name == "aten::embedding_dense_backward") {
-    if (arguments[2].toInt() * arguments[0].toTensor().size(-1) > kMostNumbers)
-      question.numbers[2] = std::int64_t{64};  // rows of the table
-  } else if (name == "aten::mean" || name == "aten::_scaled_dot_product_flash_attention_for_cpu") {
-    rows_alike(0);
-  } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" ||
-             name == "aten::native_layer_norm_backward") {
-    rows_alike(1);
+    if (number >= 0) question.numbers[static_cast<std::size_t>(number)] = rows;
+    return question;
   }
-  return question;
+};
+
+// Nothing where the call is small enough to be made as it is.
+std::optional<Rows> rows_of(std::string_view name, const std::vector<IValue>& arguments) {
+  constexpr std::int64_t kMostNumbers = std::int64_t{1} << 22;
+  const auto fewer = [&](std::int64_t rows, std::int64_t numbers) {
+    return std::max<std::int64_t>(at::get_num_threads() + 1, rows * kMostNumbers / numbers);
+  };
+  const auto first_dimension = [&](std::size_t operand) -> std::optional<Rows> {
+    const Tensor x = arguments[operand].toTensor();
+    if (x.numel() <= kMostNumbers || x.dim() == 0) return std::nullopt;
+    Rows rows{.all = x.size(0), .fewer = fewer(x.size(0), x.numel())};
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+      const Tensor each = arguments[i].toTensor();
+      if (each.dim() > 0 && each.size(0) == rows.all) rows.operands.push_back(i);
+    }
+    return rows.fewer < rows.all ? std::make_optional(rows) : std::nullopt;
+  };
+  if (name == "aten::mean" || name == "aten::_scaled_dot_product_flash_attention_for_cpu")
+    return first_dimension(0);
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" ||
+      name == "aten::native_layer_norm_backward")
+    return first_dimension(1);
+  if (name == "aten::embedding_dense_backward" &&
+      arguments[2].toInt() * arguments[0].toTensor().size(-1) > kMostNumbers)
+    return Rows{.number = 2, .all = arguments[2].toInt(), .fewer = 64};
+  return std::nullopt;
 }
 
 // Zeros in the place of every tensor.
@@ -168,26 +182,17 @@ Script asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments
   return listener->script;
 }
 
-// A smaller question's answer: results have their own sizes, and copies of operands theirs.
-void enlarge(Script& script, const std::vector<IValue>& arguments, const Question& question,
-             const std::vector<IValue>& results) {
-  std::map<std::int64_t, std::int64_t> operands;  // bytes asked with, bytes
-  for (const auto& [at, sizes] : question.sizes) {
-    const Tensor x = arguments[at].toTensor();
-    operands[c10::multiply_integers(sizes) * static_cast<std::int64_t>(x.element_size())] =
-        static_cast<std::int64_t>(x.nbytes());
+// Asked with fewer rows, and with one less: what each row adds to a block.
+Script asked_with_fewer(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
+                        const Rows& rows) {
+  Script script = asked(op, arguments, rows.with(arguments, rows.fewer));
+  const Script less = asked(op, arguments, rows.with(arguments, rows.fewer - 1));
+  // A kernel that takes a block for each row takes one less, at the end.
+  for (std::size_t block = 0; block < std::min(less.bytes.size(), script.bytes.size()); ++block) {
+    const std::int64_t a_row = script.bytes[block] - less.bytes[block];
+    script.bytes[block] += a_row * (rows.all - rows.fewer);
   }
-  std::vector<bool> is_result(script.bytes.size(), false);
-  for (std::size_t i = 0; i < script.results.size() && i < results.size(); ++i) {
-    if (script.results[i] < 0 || !results[i].isTensor()) continue;
-    const auto block = static_cast<std::size_t>(script.results[i]);
-    is_result[block] = true;
-    script.bytes[block] = static_cast<std::int64_t>(results[i].toTensor().nbytes());
-  }
-  for (std::size_t block = 0; block < script.bytes.size(); ++block) {
-    const auto copied = operands.find(script.bytes[block]);
-    if (!is_result[block] && copied != operands.end()) script.bytes[block] = copied->second;
-  }
+  return script;
 }
 
 // The most bytes held at once beside what is left at the end.
@@ -282,8 +287,7 @@ bool has_workspace(std::string_view name) {
   return is_product(name) || others.count(name) != 0;
 }
 
-const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
-                        const std::vector<IValue>& results) {
+const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
   static thread_local std::map<std::string, Script> known;
   static const Script nothing;
   const bool product = is_product(op.schema().name());
@@ -300,10 +304,10 @@ const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>
   if (!is_new) return entry->second;
   if (product) {
     entry->second = workspace_alone(asked_product(op, arguments));
+  } else if (const auto rows = rows_of(op.schema().name(), arguments)) {
+    entry->second = asked_with_fewer(op, arguments, *rows);
   } else {
-    const Question question = question_of(op.schema().name(), arguments);
-    entry->second = asked(op, arguments, question);
-    if (question.smaller()) enlarge(entry->second, arguments, question, results);
+    entry->second = asked(op, arguments, {});
   }
   return entry->second;
 }

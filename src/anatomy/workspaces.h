@@ -4,8 +4,8 @@
 // only the kernel knows: so it is asked. The operators that do such things are run once for each
 // signature on stand-in operands, while a listener writes down what is allocated and freed.
 //
-// A kernel too slow to be run in passing is asked with fewer rows; its results and what it copies
-// of its operands count by their own sizes. Thread rule: as DryRun.
+// A kernel too slow to be run in passing is asked with fewer rows, twice, and what a row adds to
+// each block is reckoned up. Thread rule: as DryRun.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -32,10 +32,9 @@ struct Script {
   std::vector<std::ptrdiff_t> results;  // the block in which each result lies; -1: in none of these
 };
 
-// Arguments as the program gave them, results on the Meta device; call it with dry runs switched
-// off. The reference holds as long as the thread.
-const Script& script_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                        const std::vector<c10::IValue>& results);
+// Arguments as the program gave them; call it with dry runs switched off. The reference holds as
+// long as the thread.
+const Script& script_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
 // The results' shapes, on the Meta device, of an operator whose Meta kernel is missing: the kernel
 // is run on stand-in operands. Nothing where the operands are too large for that.

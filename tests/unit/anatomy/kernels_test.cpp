@@ -101,6 +101,30 @@ std::vector<Case> cases() {
            return std::vector{leaf({4, 16, 20, 20}, type), leaf({16}, type), leaf({16}, type)};
          },
          [](const auto& x) { return at::group_norm(x[0], 4, x[1], x[2]); }});
+    // Beyond the size at which a kernel is asked with fewer rows.
+    all.push_back(
+        {"large flash attention" + in,
+         [=] {
+           return std::vector{leaf({70, 4, 256, 64}, type), leaf({70, 4, 256, 64}, type),
+                              leaf({70, 4, 256, 64}, type)};
+         },
+         [](const auto& x) { return at::scaled_dot_product_attention(x[0], x[1], x[2]); }});
+    all.push_back(
+        {"large layer norm" + in,
+         [=] {
+           return std::vector{leaf({9000, 512}, type), leaf({512}, type), leaf({512}, type)};
+         },
+         [](const auto& x) { return at::layer_norm(x[0], {512}, x[1], x[2]); }});
+    all.push_back({"large table" + in,
+                   [=] {
+                     return std::vector{leaf({20000, 256}, type), at::ones({8, 50}, at::kLong)};
+                   },
+                   [](const auto& x) { return at::embedding(x[0], x[1]); }});
+    all.push_back({"large mean" + in,
+                   [=] {
+                     return std::vector{leaf({9000, 512}, type)};
+                   },
+                   [](const auto& x) { return x[0].mean(-1); }});
     all.push_back({"softmax" + in,
                    [=] {
                      return std::vector{leaf({50, 300}, type)};
