@@ -17,6 +17,7 @@ int estimate(int argc, char** argv) {
                               .hidden_dropout = options.hidden_dropout.value_or(-1),
                               .attn_implementation = options.attn_implementation,
                               .length = options.dummy_length,
+                              .mode = run.mode,
                               .steps = run.steps,
                               .arguments = run.train.arguments,
                               .dry = !run.measure,

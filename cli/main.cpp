@@ -12,6 +12,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/estimate_options.h"
+#include "hasten/config/gpus.h"
 #include "hasten/config/train_options.h"
 #include "listen.h"
 
@@ -68,6 +69,10 @@ int estimate(int argc, char** argv) {
   const auto run = parse_estimate(argc - 2, argv + 2, config::process_environment());
   if (run.help) {
     print(estimate_help());
+    return 0;
+  }
+  if (run.devices) {
+    print(gpus_text());
     return 0;
   }
   for (const std::string& notice : run.train.notices)

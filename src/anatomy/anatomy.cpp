@@ -25,6 +25,10 @@ void Anatomy::watch(torch::optim::Optimizer& optimizer) {
 }
 void Anatomy::watch_batch(const std::vector<at::Tensor>& tensors) { recorder_->on_batch(tensors); }
 
+void Anatomy::watch_functionality(const std::vector<at::Tensor>& tensors) {
+  recorder_->on_functionality(tensors);
+}
+
 void Anatomy::step() { recorder_->on_step(); }
 
 std::string Anatomy::current_module() { return Recorder::current_module(); }

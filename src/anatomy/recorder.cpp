@@ -198,7 +198,7 @@ void Anatomy::Recorder::assign_states() {
 void Anatomy::Recorder::on_batch(const std::vector<at::Tensor>& tensors) {
   if (!listening_) return;
   phase_ = Phase::other;
-  for (const at::Tensor& tensor : tensors) adopt(tensor, Component::functionality, -1);
+  on_functionality(tensors);
   const auto with_rows = std::find_if(tensors.begin(), tensors.end(),
                                       [](const at::Tensor& tensor) { return tensor.dim() > 0; });
   if (with_rows != tensors.end()) samples_ += with_rows->size(0);
@@ -206,6 +206,11 @@ void Anatomy::Recorder::on_batch(const std::vector<at::Tensor>& tensors) {
     return tensor.dim() == 2 && !tensor.is_floating_point();
   });
   if (ids != tensors.end()) tokens_ += ids->numel();
+}
+
+void Anatomy::Recorder::on_functionality(const std::vector<at::Tensor>& tensors) {
+  if (!listening_) return;
+  for (const at::Tensor& tensor : tensors) adopt(tensor, Component::functionality, -1);
 }
 
 // The phases of a step.

@@ -38,6 +38,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void on_model(torch::nn::Module& module) override;
   void on_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) override;
   void on_batch(const std::vector<at::Tensor>& tensors) override;
+  void on_functionality(const std::vector<at::Tensor>& tensors);
   void enter(StepPhase phase) override;
   void leave(StepPhase phase) override;
   void on_step() override;

@@ -38,7 +38,8 @@ std::string a_second(double number, const char* what) {
 }
 
 // What the documentation's table gives a parameter in float training with AdamW; empty: it depends.
-const char* textbook(Component component) {
+const char* textbook(Component component, bool trains) {
+  if (!trains) return component == Component::model_weights ? "4 B (mixed 6)" : "";
   switch (component) {
     case Component::model_weights:
       return "4 B (mixed 6)";
@@ -51,6 +52,12 @@ const char* textbook(Component component) {
   }
 }
 
+bool has_backward(const Report& report) {
+  return of(report.memory.at_peak, Component::gradients) > 0 ||
+         of(report.memory.at_peak, Component::optimizer_states) > 0 ||
+         report.memory.peak_in_phase[static_cast<std::size_t>(Phase::backward)] > 0;
+}
+
 std::string memory_text(const Report& report) {
   const Memory& memory = report.memory;
   Rows rows;
@@ -61,7 +68,7 @@ std::string memory_text(const Report& report) {
     rows.push_back({std::string(name_of(component)), grouped(bytes),
                     share(static_cast<double>(bytes), static_cast<double>(memory.peak)),
                     by_parameter ? a_parameter(bytes, memory.parameters) : "",
-                    textbook(component)});
+                    textbook(component, has_backward(report))});
   }
   rows.push_back(
       {"peak", grouped(memory.peak), "100.0 %", a_parameter(memory.peak, memory.parameters), ""});

@@ -29,6 +29,8 @@ class Translation {
         positional(words[i]);
       } else if (name == "--help" || name == "-h") {
         estimate_.help = true;
+      } else if (name == "--devices") {
+        estimate_.devices = true;
       } else if (name == "--json") {
         estimate_.json = true;
       } else if (name == "--html") {
@@ -41,6 +43,8 @@ class Translation {
         estimate_.steps = config::parse_count(name, value());
       } else if (name == "--batch") {
         add({"--per_device_train_batch_size", value()});
+      } else if (name == "--mode") {
+        mode(value());
       } else if (name == "--device") {
         estimate_.device = value();
         if (estimate_.device != "cpu") find_gpu(estimate_.device);
@@ -85,6 +89,15 @@ class Translation {
     throw ConfigError("config.bad-value",
                       {.what = "--precision", .got = "'" + word + "'", .expected = "fp32 or bf16"});
   }
+  void mode(const std::string& word) {
+    if (const auto found = from_name<EstimateMode>(word)) {
+      estimate_.mode = *found;
+      return;
+    }
+    throw ConfigError(
+        "config.bad-value",
+        {.what = "--mode", .got = "'" + word + "'", .expected = "training or inference"});
+  }
   EstimateConfiguration& estimate_;
   std::vector<std::string> words_;
   std::string model_, length_ = "512";
@@ -98,7 +111,7 @@ EstimateConfiguration parse_estimate(int argc, const char* const* argv,
   EstimateConfiguration estimate;
   Translation translation(estimate);
   translation.take(std::vector<std::string>(argv, argv + argc));
-  if (estimate.help) return estimate;
+  if (estimate.help || estimate.devices) return estimate;
   if (estimate.measure && estimate.device != "cpu") {
     throw ConfigError("config.contradiction",
                       {.what = "--measure makes the steps on this machine's CPU",
@@ -127,6 +140,8 @@ std::string estimate_help() {
          "  --precision P   fp32 or bf16 [fp32]\n"
          "  --device NAME   cpu, or a GPU that need not be there: cuda:v100-16gb, cuda:a100-80gb "
          "... [cpu]\n"
+         "  --devices       list those GPUs\n"
+         "  --mode NAME     training or inference [training]\n"
          "  --steps N       steps to look at [2]\n"
          "  --measure       make the steps for real and measure them\n"
          "  --what_if       the peaks with one thing changed: precision, batch, length, optimizer\n"

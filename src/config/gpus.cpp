@@ -37,6 +37,22 @@ const std::vector<Gpu>& gpus() {
   return all;
 }
 
+std::string gpus_text() {
+  std::vector<std::vector<std::string>> rows;
+  const auto tera = [](double flops) {
+    return flops > 0 ? fixed(flops / 1e12, 1) + " TFLOP/s" : std::string("-");
+  };
+  for (const Gpu& gpu : gpus()) {
+    rows.push_back({std::string(kCuda) + std::string(gpu.name), std::string(gpu.title),
+                    fixed(gpu.compute_capability / 10.0, 1),
+                    fixed(static_cast<double>(gpu.memory) / (1 << 30), 2) + " GiB",
+                    str(gpu.context >> 20, " MiB"), tera(gpu.flops_per_second),
+                    tera(gpu.bf16_flops_per_second),
+                    fixed(gpu.bytes_per_second / 1e9, 0) + " GB/s"});
+  }
+  return table({"device", "", "sm", "memory", "context", "float", "bf16", "bandwidth"}, rows);
+}
+
 const Gpu& find_gpu(std::string_view device) {
   const std::string_view name =
       starts_with(device, kCuda) ? device.substr(kCuda.size()) : std::string_view();

@@ -8,6 +8,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
+#include "hasten/data/loader.h"
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/trainer/trainer.h"
@@ -32,30 +33,62 @@ TrainingArguments arguments_of(const EstimateOptions& options,
   return args;
 }
 
-}  // namespace
-
-anatomy::Report estimate(const EstimateOptions& options) {
-  const TemporaryDirectory scratch("hasten-estimate");
-  const TrainingArguments args = arguments_of(options, scratch.path());
-  anatomy::Report found;
-  // The rows are made for real: an embedding's gradient depends on how many ids differ.
+// The rows are made for real: an embedding's gradient depends on how many ids differ.
+ColumnDataset rows_for(const EstimateOptions& options) {
+  const TrainingArguments& args = options.arguments;
   const std::int64_t rows =
       options.steps * args.per_device_train_batch_size * args.gradient_accumulation_steps;
   const std::int64_t vocabulary = vocabulary_of(options.model);
-  const ColumnDataset dataset =
-      dummy_classification(rows, options.length, std::min<std::int64_t>(100, vocabulary / 2),
-                           std::min<std::int64_t>(30000, vocabulary));
+  return dummy_classification(rows, options.length, std::min<std::int64_t>(100, vocabulary / 2),
+                              std::min<std::int64_t>(30000, vocabulary));
+}
+
+anatomy::Report training(const EstimateOptions& options, const LoadedModel& loaded,
+                         const ColumnDataset& rows) {
+  const TemporaryDirectory scratch("hasten-estimate");
+  anatomy::Report found;
+  Trainer trainer(loaded.model, arguments_of(options, scratch.path()),
+                  {.train_dataset = TrainerDataset(rows),
+                   .log_sink = [](std::string_view) {},
+                   .on_anatomy = [&](const anatomy::Report& report) { found = report; }});
+  trainer.train();
+  return found;
+}
+
+anatomy::Report inference(const EstimateOptions& options, const LoadedModel& loaded,
+                          const ColumnDataset& rows) {
+  const TrainingArguments& args = options.arguments;
+  Accelerator accelerator({.mixed_precision = args.bf16 ? Precision::bf16 : Precision::no,
+                           .cpu = options.device == "cpu"});
+  auto batches = make_loader(rows, {.batch_size = args.per_device_train_batch_size});
+  auto [model, loader] = accelerator.prepare(loaded.model, batches);
+  loaded.model->eval();
+  auto anatomy = accelerator.anatomy({.steps = options.steps});
+  const torch::NoGradGuard no_grad;
+  for (auto& batch : loader) {
+    batch.erase("labels");
+    model(batch);
+    anatomy.step();
+    if (anatomy.finished()) break;
+  }
+  return anatomy.report();
+}
+
+}  // namespace
+
+anatomy::Report estimate(const EstimateOptions& options) {
+  const ColumnDataset rows = rows_for(options);
   std::optional<DryRun> dry;
-  const ModelOptions model_options{.num_labels = options.num_labels,
-                                   .hidden_dropout = options.hidden_dropout,
-                                   .attn_implementation = options.attn_implementation};
   if (options.device != "cpu") {
     dry.emplace(find_gpu(options.device));
   } else if (options.dry) {
     dry.emplace();
   }
-  set_seed(args.seed);
-  const LoadedModel loaded = load_model(options.model, model_options);
+  set_seed(options.arguments.seed);
+  const LoadedModel loaded =
+      load_model(options.model, {.num_labels = options.num_labels,
+                                 .hidden_dropout = options.hidden_dropout,
+                                 .attn_implementation = options.attn_implementation});
   if (options.length > loaded.model->max_length()) {
     throw UsageError(
         "models.sequence-too-long",
@@ -63,12 +96,8 @@ anatomy::Report estimate(const EstimateOptions& options) {
          .got = str(options.length, " tokens a row"),
          .expected = str("at most ", loaded.model->max_length(), " (max_position_embeddings)")});
   }
-  Trainer trainer(loaded.model, args,
-                  {.train_dataset = TrainerDataset(dataset),
-                   .log_sink = [](std::string_view) {},
-                   .on_anatomy = [&](const anatomy::Report& report) { found = report; }});
-  trainer.train();
-  return found;
+  return options.mode == EstimateMode::inference ? inference(options, loaded, rows)
+                                                 : training(options, loaded, rows);
 }
 
 std::vector<anatomy::Alternative> what_if(const EstimateOptions& options) {

@@ -42,6 +42,10 @@ class Anatomy {
   // A batch: its memory is functionality-specific, its rows are samples.
   void watch_batch(const std::vector<at::Tensor>& tensors);
 
+  // Tensors with a function of their own, caches of keys and values or the beams of a search: to be
+  // told whenever they are made anew.
+  void watch_functionality(const std::vector<at::Tensor>& tensors);
+
   // The rest of the block belongs to this phase of the step.
   PhaseScope forward() const { return {*observers_, StepPhase::forward}; }
   PhaseScope backward() const { return {*observers_, StepPhase::backward}; }

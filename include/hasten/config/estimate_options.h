@@ -11,6 +11,7 @@
 
 #include <string>
 
+#include "hasten/config/estimate_mode.h"
 #include "hasten/config/train_options.h"
 
 namespace hasten {
@@ -22,7 +23,9 @@ struct EstimateConfiguration {
   bool what_if = false;  // predict changes too; so does a page
   bool measure = false;  // make the steps for real
   std::int64_t steps = 2;
+  EstimateMode mode = EstimateMode::training;
   std::string device = "cpu";  // or cuda:NAME (hasten/config/gpus.h)
+  bool devices = false;  // list the GPUs there are figures of
   bool help = false;
 };
 

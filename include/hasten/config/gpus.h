@@ -32,6 +32,9 @@ struct Gpu {
 
 const std::vector<Gpu>& gpus();
 
+// A table of them for a terminal.
+std::string gpus_text();
+
 // "cuda:NAME". Throws ConfigError "config.unknown-device" with the names there are.
 const Gpu& find_gpu(std::string_view device);
 

@@ -15,6 +15,7 @@
 
 #include "hasten/anatomy/report.h"
 #include "hasten/config/attention.h"
+#include "hasten/config/estimate_mode.h"
 #include "hasten/config/training_arguments.h"
 
 namespace hasten {
@@ -24,8 +25,9 @@ struct EstimateOptions {
   std::int64_t num_labels = 0;  // 0: as config.json says
   double hidden_dropout = -1;   // negative: as config.json says
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
-  std::int64_t length = 512;    // tokens of a row
-  std::int64_t steps = 2;       // the first makes the optimizer's states, the second has them
+  std::int64_t length = 512;  // tokens of a row
+  EstimateMode mode = EstimateMode::training;
+  std::int64_t steps = 2;  // the first makes the optimizer's states, the second has them
   TrainingArguments arguments;
   bool dry = true;
   std::string device = "cpu";  // or "cuda:NAME" (hasten/config/gpus.h), dry alone

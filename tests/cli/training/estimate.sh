@@ -25,3 +25,6 @@ import json, sys
 report = json.load(sys.stdin)
 print(report["device"], report["memory"]["gpu"]["title"], report["memory"]["peak"], report["memory"]["gpu"]["reserved"])'
 hasten estimate --device cuda:a1000 -- ./train
+hasten estimate "$model" --batch 2 --seq 16 --mode inference --device cuda:t4 | sed -n '1,12p'
+hasten estimate "$model" --mode testing
+hasten estimate --devices | head -3

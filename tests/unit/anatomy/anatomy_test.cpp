@@ -268,20 +268,41 @@ TEST_CASE("anatomy: a trace has every call and a lane of memory, in the order of
   CHECK(counters > 0);
 }
 
-TEST_CASE("anatomy: no step is faster than its roofs, and utilization is what was reached of them") {
+TEST_CASE(
+    "anatomy: no step is faster than its roofs, and utilization is what was reached of them") {
   anatomy::Report report;
   report.steps = 2;
   report.seconds = 8;
   report.roofs = {100, 200, 10};
   report.operations.push_back(
       {.name = "product", .phase = anatomy::Phase::forward, .flops = 400, .half_flops = 200});
-  report.operations.push_back({.name = "copy",
-                               .phase = anatomy::Phase::optimizer,
-                               .bytes_read = 20,
-                               .bytes_written = 10});
+  report.operations.push_back(
+      {.name = "copy", .phase = anatomy::Phase::optimizer, .bytes_read = 20, .bytes_written = 10});
   CHECK(least_step_seconds(report) == doctest::Approx((2 + 1 + 3) / 2.0));
   CHECK(model_flops_utilization(report) == doctest::Approx(3.0 / 8));
   report.roofs = {};
   CHECK(least_step_seconds(report) == 0);
   CHECK(model_flops_utilization(report) == 0);
+}
+
+TEST_CASE("anatomy: caches of keys and values are told apart from what comes and goes") {
+  const torch::NoGradGuard no_grad;
+  const std::int64_t width = 64, steps = 20;
+  torch::nn::Linear qkv(width, 3 * width);
+  Anatomy anatomy({.steps = 0});
+  anatomy.watch(*qkv);
+  at::Tensor keys = at::empty({1, 0, width}), values = keys;
+  for (std::int64_t i = 0; i < steps; ++i) {  // a token at a time
+    const PhaseScope phase = anatomy.forward();
+    const auto parts = qkv(at::ones({1, 1, width})).chunk(3, -1);
+    keys = at::cat({keys, parts[1]}, 1);
+    values = at::cat({values, parts[2]}, 1);
+    anatomy.watch_functionality({keys, values});
+    at::matmul(at::softmax(at::matmul(parts[0], keys.transpose(1, 2)), -1), values);
+  }
+  const anatomy::Memory memory = anatomy.report().memory;
+  const std::int64_t caches = 2 * steps * width * 4;
+  CHECK(of(memory.at_peak, anatomy::Component::functionality) >= caches - 2 * width * 4);
+  CHECK(of(memory.at_peak, anatomy::Component::activations) == 0);
+  CHECK(of(memory.at_peak, anatomy::Component::unknown) == 0);
 }

@@ -385,3 +385,27 @@ TEST_CASE("dry run: convolutions and batch norms are predicted to the byte, insi
 TEST_CASE("dry run: an LSTM is predicted to the byte") {
   check_predicted<Recurrent>("recurrent", [] { return at::randn({4, 12, 16}); });
 }
+
+TEST_CASE("dry run: inference keeps nothing for a backward pass, and is predicted to the byte") {
+  const TemporaryDirectory folder;
+  write_file_atomically(
+      folder.path() / "config.json",
+      R"({"model_type": "bert", "vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 2,
+          "num_attention_heads": 2, "intermediate_size": 256, "max_position_embeddings": 64})");
+  for (const bool bf16 : {false, true}) {
+    CAPTURE(bf16);
+    EstimateOptions options{.model = (folder.path() / "config.json").string(),
+                            .length = 48,
+                            .mode = EstimateMode::inference,
+                            .arguments = {.per_device_train_batch_size = 4, .bf16 = bf16}};
+    const anatomy::Memory predicted = estimate(options).memory;
+    options.dry = false;
+    const anatomy::Memory measured = estimate(options).memory;
+    CHECK(predicted.peak == measured.peak);
+    CHECK(predicted.at_peak == measured.at_peak);
+    CHECK(of(measured.at_peak, Component::model_weights) >= 4 * measured.parameters);
+    for (const Component none : {Component::optimizer_states, Component::gradients,
+                                 Component::activations, Component::unknown})
+      CHECK(of(measured.at_peak, none) == 0);
+  }
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""What PyTorch's profiler costs where it tells what hasten's anatomy tells: memory, shapes and FLOP of a step of BERT-base, with the
+table made of it. One step with, one without, in turn; prints one JSON line.
+
+    python profiler_overhead.py --rounds 7
+"""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import BertConfig, BertForSequenceClassification
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("--rounds", type=int, default=7)
+options = parser.parse_args()
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = BertForSequenceClassification(BertConfig()).train()
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+batch = dict(input_ids=torch.randint(100, 30000, (4, 128)), labels=torch.randint(0, 2, (4,)))
+
+
+def step():
+    model(**batch).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def profiled():
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True, with_flops=True) as profiler:
+        step()
+    profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=12)
+
+
+def milliseconds(work):
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1e3
+
+
+plain, with_profiler, more = [], [], []
+for number in range(-2, options.rounds):
+    a, b = milliseconds(step), milliseconds(profiled)
+    if number >= 0:
+        plain.append(a), with_profiler.append(b), more.append(100 * (b / a - 1))
+print(json.dumps(dict(off_ms=statistics.median(plain), profiler_ms=statistics.median(with_profiler), profiler_percent=statistics.median(more))))

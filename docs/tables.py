@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Fills the tables of docs/anatomy.md, which stand between "<!-- table NAME -->" and "<!-- end -->", with what hasten says.
+
+    docs/tables.py build/release/bin            writes them anew
+    docs/tables.py build/release/bin --check    says where they differ; tables that depend on the machine are left out
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+PAGE = HERE / "anatomy.md"
+COMPONENTS = {"model_weights": "model weights", "optimizer_states": "optimizer states", "gradients": "gradients",
+              "activations": "activations", "temporary_buffers": "temporary buffers", "functionality": "functionality"}
+REASONS = {
+    "model_weights": "as it says",
+    "optimizer_states": "8 B, and a byte for each 4,096 numbers of the word table, which tells where it has moments",
+    "gradients": "4 B at the step's end; at the peak, early in the backward pass, there are few yet",
+    "activations": "attention keeps no probabilities and dropout no masks ([001](design/001-cpu-operators.md))",
+    "temporary_buffers": "what a product packs, and gradients on their way", "functionality": "the batch"}
+TYPICAL = ["cuda:" + name for name in ("t4", "v100-16gb", "rtx4090", "a10g", "l40s", "a100-80gb", "h100-80gb", "b200")]
+BERT_LARGE = ["bert-large", "--batch", "4", "--seq", "512"]
+
+
+def estimate(*words):
+    return json.loads(subprocess.run([BIN / "hasten", "estimate", *words, "--json"], check=True, capture_output=True, text=True).stdout)
+
+
+def output(*command):
+    return subprocess.run([BIN / command[0], *command[1:]], check=True, capture_output=True, text=True).stdout.rstrip()
+
+
+def markdown(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def bert_large_on_the_cpu():
+    memory = estimate(*BERT_LARGE)["memory"]
+    rows = [[title, f"{memory['at_peak'][name]:,}", f"{memory['at_peak'][name] / memory['parameters']:.2f} B", REASONS[name]]
+            for name, title in COMPONENTS.items()]
+    rows.append(["**peak**", f"**{memory['peak']:,}**", f"{memory['peak'] / memory['parameters']:.2f} B", "18 B and activations"])
+    return markdown(["Component", "Bytes at the peak", "A parameter", "Against the textbook"], rows)
+
+
+def the_documentations_gpu():
+    return "```\n$ anatomy_bert_large --page\n" + output("anatomy_bert_large", "--page") + "\n```"
+
+
+def which_gpus():
+    return "```\n$ hasten estimate --devices\n" + output("hasten", "estimate", "--devices") + "\n```"
+
+
+def bert_large_on_gpus():
+    def cells(device, precision):
+        report = estimate(*BERT_LARGE, "--device", device, "--precision", precision)
+        gpu = report["memory"]["gpu"]
+        return f"{(gpu['reserved'] + gpu['context']) / 1e9:.2f} GB", f"{1000 * report['least_step_seconds']:.0f} ms"
+    return markdown(["Device", "float: memory", "a step at least", "bf16: memory", "a step at least"],
+                    [[device, *cells(device, "fp32"), *cells(device, "bf16")] for device in TYPICAL])
+
+
+TABLES = {"bert-large-cpu": bert_large_on_the_cpu, "page": the_documentations_gpu, "gpus": which_gpus, "bert-large-gpus": bert_large_on_gpus}
+OF_THIS_MACHINE = {"bert-large-cpu"}  # what a product packs depends on the CPU
+
+
+def main():
+    check = "--check" in sys.argv[2:]
+    text = PAGE.read_text()
+    for name, make in TABLES.items():
+        if check and name in OF_THIS_MACHINE:
+            continue
+        place = re.compile(rf"(<!-- table {name} -->\n).*?(\n<!-- end -->)", re.S)
+        found = place.search(text)
+        if not found:
+            sys.exit(f"docs/tables.py: docs/anatomy.md has no place for the table {name}")
+        fresh = found[1] + make() + found[2]
+        if check and fresh != found[0]:
+            sys.exit(f"docs/tables.py: the table {name} of docs/anatomy.md is out of date: run docs/tables.py {sys.argv[1]}\n{fresh}")
+        text = text[:found.start()] + fresh + text[found.end():]
+    if not check:
+        PAGE.write_text(text)
+    print(f"{len(TABLES)} tables " + ("checked" if check else "written"))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    BIN = pathlib.Path(sys.argv[1]).resolve()
+    main()
