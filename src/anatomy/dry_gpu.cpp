@@ -147,13 +147,15 @@ DryGpu::DryGpu(const Gpu& gpu)
   attention_before_ = attention_slot();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
   // As nvidia-smi shows it: a context appears with the first tensor.
-  set_gpu_memory_stand_in([memory = memory_, context = gpu.context] {
-    return memory->most_reserved() > 0 ? memory->reserved() + context : 0;
-  });
+  set_gpu_stand_in({.used =
+                        [memory = memory_, context = gpu.context] {
+                          return memory->most_reserved() > 0 ? memory->reserved() + context : 0;
+                        },
+                    .total = gpu.memory});
 }
 
 DryGpu::~DryGpu() {
-  set_gpu_memory_stand_in({});
+  set_gpu_stand_in({});
   workspaces_.clear();
   attention_slot() = attention_before_;
   guard_slot() = guard_before_;

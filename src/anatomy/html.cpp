@@ -231,8 +231,9 @@ function byLayer() {
 
 function whatIf() {
   if (!(report.alternatives || []).length) return;
-  section("What if", "The same step, predicted with one thing changed.", table(["change", "peak", "difference"], report.alternatives.map(each =>
-    [each.name, bytes(each.peak), (each.peak <= memory.peak ? "−" : "+") + bytes(Math.abs(each.peak - memory.peak))])));
+  const now = memory.gpu ? memory.gpu.reserved + memory.gpu.context : memory.peak;
+  section("What if", "The same step, predicted with one thing changed.", table(["change", "needed", "difference"], report.alternatives.map(each =>
+    [each.name, bytes(each.needed), (each.needed <= now ? "−" : "+") + bytes(Math.abs(each.needed - now))])));
 }
 
 summary(); atThePeak(); onTheGpu(); overTime(); operations(); whatIf(); byLayer();

@@ -26,6 +26,7 @@ Json json_of(const OperationTotal& total) {
 Json json_of(const Memory& memory) {
   Json out = {{"peak", memory.peak},
               {"at_peak", json_of(memory.at_peak)},
+              {"most", json_of(memory.most)},
               {"peak_phase", name_of(memory.peak_phase)},
               {"peak_operation", memory.peak_operation},
               {"peak_module", memory.peak_module},
@@ -95,7 +96,7 @@ std::string to_json(const Report& report) {
   if (const double reached = model_flops_utilization(report); reached > 0)
     out["model_flops_utilization"] = reached;
   for (const Alternative& each : report.alternatives)
-    out["alternatives"].push_back({{"name", each.name}, {"peak", each.peak}});
+    out["alternatives"].push_back({{"name", each.name}, {"needed", each.needed}});
   out["without_formula"] = report.without_formula;
   out["notes"] = report.notes;
   return out.dump(1) + "\n";

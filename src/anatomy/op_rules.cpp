@@ -52,6 +52,12 @@ template <int N, int Q>
 double attention(Calls c) {
   return N * 2 * numel(c, Q) * size(c, Q + 1, 2);
 }
+// x [length, batch, in] or [batch, length, in] through both weight matrices at each step; the
+// backward pass forms two products for each. Its operands follow x in the same order.
+template <int N>
+double recurrent(Calls c) {
+  return N * 2 * numel(c, 0) / last(c, 0) * (numel(c, 1) + numel(c, 2));
+}
 // Operators of the dispatcher's namespace hasten write into arguments: input I is what counts.
 // N operations an element of the first list of tensors.
 template <int N>
@@ -85,6 +91,8 @@ void contractions(Table& t) {
   add(t, kContraction, convolution, {"convolution", "convolution_overrideable"});
   add(t, kContraction, convolution_backward,
       {"convolution_backward", "convolution_backward_overrideable"});
+  add(t, kContraction, recurrent<1>, {"mkldnn_rnn_layer"});
+  add(t, kContraction, recurrent<2>, {"mkldnn_rnn_layer_backward"});
   add(t, kContraction, attention<2, 0>,
       {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"});
@@ -323,6 +331,7 @@ void nothing(Table& t) {
        "_coalesced_",
        "equal",
        "_fused_sdp_choice",
+       "cudnn_is_acceptable",
        "record_stream",
        "is_pinned",
        "_indices",

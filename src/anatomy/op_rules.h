@@ -1,6 +1,6 @@
 // File: anatomy/op_rules.h (internal)
 // What each operator computes: its group, its floating-point operations as a formula of shapes, and
-// how it touches its arguments. One table; docs/anatomy.md shows it.
+// how it touches its arguments. One table.
 //
 // A multiplication with an addition counts as two operations; any other arithmetic on one element,
 // an exponential too, as one. An operator with a formula is counted as a whole, whatever it calls

@@ -297,6 +297,7 @@ void Anatomy::Recorder::allocated(void* pointer, std::int64_t bytes) {
 }
 
 void Anatomy::Recorder::reserved(std::int64_t bytes) {
+  reserved_now_ = bytes;
   reserved_ = std::max(reserved_, bytes);
   if (ledger_.live() == ledger_.peak()) reserved_at_peak_ = bytes;
 }

@@ -77,7 +77,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void fill_memory(anatomy::Memory& memory) const;
   void fill_timeline(anatomy::Memory& memory) const;
   void fill_operations(anatomy::Report& report) const;
-  void fill_gpu(anatomy::Memory& memory) const;
+  void fill_gpu(anatomy::Report& report) const;
   void listen_to(at::Device device);
   anatomy::Place place() const;
 
@@ -110,7 +110,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::int64_t before_ = 0;
   std::int64_t numbers_ = 0, trained_ = 0;  // of parameters
   at::Device device_ = at::kCPU;            // whose memory is counted: the model's
-  std::int64_t reserved_ = 0, reserved_at_peak_ = 0;
+  std::int64_t reserved_ = 0, reserved_at_peak_ = 0, reserved_now_ = 0;
   std::int64_t steps_ = 0, samples_ = 0, tokens_ = 0;
   std::chrono::steady_clock::time_point opened_;
   std::optional<std::chrono::steady_clock::time_point> first_;

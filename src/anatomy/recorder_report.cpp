@@ -7,6 +7,7 @@
 #include "anatomy/recorder.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/text.h"
+#include "hasten/device/memory.h"
 
 namespace hasten {
 
@@ -57,18 +58,24 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
                    });
 
   fill_timeline(memory);
-  if (device_.is_cuda()) fill_gpu(memory);
 }
 
-void Anatomy::Recorder::fill_gpu(Memory& memory) const {
+void Anatomy::Recorder::fill_gpu(Report& report) const {
+  if (!device_.is_cuda()) return;
   GpuMemory gpu{.reserved = reserved_, .reserved_at_peak = reserved_at_peak_};
+  // Without NVML neither is known.
+  const std::int64_t used = gpu_memory_used(device_.index()).value_or(0);
+  gpu.context = std::max<std::int64_t>(0, used - reserved_now_);
+  gpu.capacity = gpu_memory_total(device_.index()).value_or(0);
   if (const DryGpu* const dry = DryGpu::active()) {
     gpu.title = dry->gpu().title;
-    gpu.capacity = dry->gpu().memory;
     gpu.context = dry->gpu().context;
     gpu.missing = dry->memory()->missing();
+  } else if (used == 0) {
+    report.notes.emplace_back(
+        "NVML is not there (libnvidia-ml.so.1): the GPU's context and capacity are not known");
   }
-  memory.gpu = gpu;
+  report.memory.gpu = gpu;
 }
 
 void Anatomy::Recorder::fill_timeline(Memory& memory) const {
@@ -86,6 +93,8 @@ void Anatomy::Recorder::fill_timeline(Memory& memory) const {
     const Block& block = ledger_.blocks()[static_cast<std::size_t>(event.block)];
     const std::int64_t bytes = event.birth ? block.bytes : -block.bytes;
     of(now, block.component) += bytes;
+    of(memory.most, block.component) =
+        std::max(of(memory.most, block.component), of(now, block.component));
     live += bytes;
     auto& phase_peak = memory.peak_in_phase[static_cast<std::size_t>(block.place.phase)];
     if (event.birth) phase_peak = std::max(phase_peak, live);
@@ -137,6 +146,7 @@ Report Anatomy::Recorder::report() {
   report.tokens = tokens_;
   if (first_ && steps_ > 0) report.seconds = std::chrono::duration<double>(last_ - *first_).count();
   fill_memory(report.memory);
+  fill_gpu(report);
   fill_operations(report);
   std::set<std::string> without;
   for (const Operator* op : numbered_) {

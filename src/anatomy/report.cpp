@@ -34,6 +34,10 @@ OperationTotal total_of(const Report& report, Phase phase) {
   return sum(report, [&](const Operation& each) { return each.phase == phase; });
 }
 
+std::int64_t needed_bytes(const Memory& memory) {
+  return memory.gpu ? memory.gpu->reserved + memory.gpu->context : memory.peak;
+}
+
 double least_step_seconds(const Report& report) {
   const Roofs& roofs = report.roofs;
   if (roofs.flops_per_second <= 0 || roofs.bytes_per_second <= 0 || report.steps == 0) return 0;

@@ -68,11 +68,12 @@ std::string memory_text(const Report& report) {
     rows.push_back({std::string(name_of(component)), grouped(bytes),
                     share(static_cast<double>(bytes), static_cast<double>(memory.peak)),
                     by_parameter ? a_parameter(bytes, memory.parameters) : "",
-                    textbook(component, has_backward(report))});
+                    textbook(component, has_backward(report)), grouped(memory.most[i])});
   }
-  rows.push_back(
-      {"peak", grouped(memory.peak), "100.0 %", a_parameter(memory.peak, memory.parameters), ""});
-  return table({"memory at the peak", "bytes", "share", "a parameter", "textbook"}, rows) +
+  rows.push_back({"peak", grouped(memory.peak), "100.0 %",
+                  a_parameter(memory.peak, memory.parameters), "", ""});
+  return table({"memory at the peak", "bytes", "share", "a parameter", "textbook", "most at once"},
+               rows) +
          str("The peak came in the ", name_of(memory.peak_phase),
              memory.peak_phase == Phase::other ? " code" : "",
              memory.peak_operation.empty() ? "" : ", in " + memory.peak_operation,
@@ -84,7 +85,7 @@ std::string memory_text(const Report& report) {
 // What the GPU needs in all, and whether it has it.
 std::string gpu_text(const Memory& memory) {
   const GpuMemory& gpu = *memory.gpu;
-  const std::int64_t needed = gpu.reserved + gpu.context;
+  const std::int64_t needed = needed_bytes(memory);
   const auto row = [&](const char* what, std::int64_t bytes) {
     return std::vector<std::string>{what, grouped(bytes),
                                     share(static_cast<double>(bytes), static_cast<double>(needed))};
@@ -166,6 +167,17 @@ std::string operations_text(const Report& report) {
   }
   std::string text = table(operation_header("operations", report.dry), groups) + "\n" +
                      table(operation_header("phase", report.dry), phases);
+  if (report.roofs.flops_per_second > 0) {
+    text += str(report.dry ? "The GPU's roofs: " : "This machine's roofs: ",
+                in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
+                report.roofs.bf16_flops_per_second > 0
+                    ? in_units(report.roofs.bf16_flops_per_second, "FLOP/s") + " bf16, "
+                    : "",
+                human_bytes(static_cast<std::int64_t>(report.roofs.bytes_per_second)),
+                "/s; they meet at ",
+                fixed(report.roofs.flops_per_second / report.roofs.bytes_per_second, 1),
+                " FLOP/B.\n");
+  }
   const double forward = total_of(report, Phase::forward).flops,
                backward = total_of(report, Phase::backward).flops;
   if (forward > 0)
@@ -226,13 +238,14 @@ std::string to_text(const Report& report) {
       text += "Without a formula, so not in FLOP: " + join(report.without_formula, ", ") + "\n";
   }
   if (!report.alternatives.empty()) {
+    const std::int64_t now = needed_bytes(report.memory);
     Rows rows;
     for (const Alternative& each : report.alternatives) {
-      rows.push_back({each.name, grouped(each.peak),
-                      str(each.peak > report.memory.peak ? "+" : "-",
-                          human_bytes(std::abs(each.peak - report.memory.peak)))});
+      rows.push_back(
+          {each.name, grouped(each.needed),
+           str(each.needed > now ? "+" : "-", human_bytes(std::abs(each.needed - now)))});
     }
-    text += "\n" + table({"what if", "peak", "difference"}, rows);
+    text += "\n" + table({"what if", "needed", "difference"}, rows);
   }
   for (const std::string& note : report.notes) text += "Note: " + note + "\n";
   return text;

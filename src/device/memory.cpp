@@ -38,14 +38,14 @@ struct Nvml {
   }
 };
 
-std::function<std::int64_t()>& stand_in() {
-  static std::function<std::int64_t()> current;
+GpuStandIn& stand_in() {
+  static GpuStandIn current;
   return current;
 }
 
 }  // namespace
 
-void set_gpu_memory_stand_in(std::function<std::int64_t()> used) { stand_in() = std::move(used); }
+void set_gpu_stand_in(GpuStandIn gpu) { stand_in() = std::move(gpu); }
 
 HostMemory host_memory() {
   HostMemory out;
@@ -57,15 +57,30 @@ HostMemory host_memory() {
   return out;
 }
 
-std::optional<std::int64_t> gpu_memory_used(int index) {
-  if (stand_in()) return stand_in()();
+namespace {
+
+std::optional<Nvml::Memory> nvml_memory(int index) {
   static const Nvml nvml;
   Nvml::Device device = nullptr;
   Nvml::Memory memory{};
   if (!nvml.ready || nvml.handle(static_cast<unsigned>(index), &device) != 0 ||
       nvml.memory(device, &memory) != 0)
     return std::nullopt;
-  return static_cast<std::int64_t>(memory.used);
+  return memory;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> gpu_memory_used(int index) {
+  if (stand_in().used) return stand_in().used();
+  const auto memory = nvml_memory(index);
+  return memory ? std::make_optional(static_cast<std::int64_t>(memory->used)) : std::nullopt;
+}
+
+std::optional<std::int64_t> gpu_memory_total(int index) {
+  if (stand_in().used) return stand_in().total;
+  const auto memory = nvml_memory(index);
+  return memory ? std::make_optional(static_cast<std::int64_t>(memory->total)) : std::nullopt;
 }
 
 void print_gpu_utilization(std::ostream& out, int index) {

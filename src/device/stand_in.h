@@ -7,7 +7,12 @@
 
 namespace hasten {
 
-// Bytes of the GPU in use; empty: NVML is asked again. Thread rule: while no other thread asks.
-void set_gpu_memory_stand_in(std::function<std::int64_t()> used);
+struct GpuStandIn {
+  std::function<std::int64_t()> used;  // bytes; empty: NVML is asked
+  std::int64_t total = 0;
+};
+
+// Thread rule: while no other thread asks.
+void set_gpu_stand_in(GpuStandIn gpu);
 
 }  // namespace hasten

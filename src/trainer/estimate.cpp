@@ -106,20 +106,22 @@ std::vector<anatomy::Alternative> what_if(const EstimateOptions& options) {
     EstimateOptions changed = options;
     changed.dry = true;
     change(changed);
-    out.push_back({.name = name, .peak = estimate(changed).memory.peak});
+    out.push_back({.name = name, .needed = needed_bytes(estimate(changed).memory)});
   };
   const TrainingArguments& args = options.arguments;
   add(args.bf16 ? "float instead of bf16" : "bf16",
       [](EstimateOptions& o) { o.arguments.bf16 = !o.arguments.bf16; });
+  const bool trains = options.mode == EstimateMode::training;
   if (const std::int64_t batch = args.per_device_train_batch_size; batch > 1) {
-    add(str("batches of ", batch / 2, ", twice as many accumulated"), [&](EstimateOptions& o) {
-      o.arguments.per_device_train_batch_size = batch / 2;
-      o.arguments.gradient_accumulation_steps *= 2;
-    });
+    add(str("batches of ", batch / 2, trains ? ", twice as many accumulated" : ""),
+        [&](EstimateOptions& o) {
+          o.arguments.per_device_train_batch_size = batch / 2;
+          o.arguments.gradient_accumulation_steps *= 2;
+        });
   }
   if (options.length > 1)
     add(str("rows of ", options.length / 2, " tokens"), [](EstimateOptions& o) { o.length /= 2; });
-  if (args.optim != OptimizerName::sgd)
+  if (trains && args.optim != OptimizerName::sgd)
     add("SGD instead of AdamW", [](EstimateOptions& o) { o.arguments.optim = OptimizerName::sgd; });
   return out;
 }

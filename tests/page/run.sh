@@ -29,6 +29,11 @@ for width in 1200 390; do
     grep -q 'data-fits="true"' dom || fail "$width: the page is wider than the window"
   done
 done
+"$hasten" estimate "$model" --batch 2 --seq 16 --device cuda:t4 --html gpu.html >/dev/null
+look gpu.html 390 0
+grep -q '<h2>Memory of the GPU</h2>' dom || fail "a page for a GPU does not show its memory"
+grep -q 'It fits the Tesla T4' dom || fail "a page for a GPU does not say whether it fits"
+grep -q 'data-fits="true"' dom || fail "the page for a GPU is wider than a phone"
 look measured.html 1200 1
 grep -q '<h2>Roofline</h2>' dom || fail "a measured page has no roofline"
 [ "$(grep -o '<circle' dom | wc -l)" -eq 3 ] || fail "the roofline does not show three groups"

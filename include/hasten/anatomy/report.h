@@ -51,6 +51,7 @@ struct GpuMemory {
 struct Memory {
   std::int64_t peak = 0;
   ComponentBytes at_peak{};
+  ComponentBytes most{};  // of each by itself, whenever that was
   Phase peak_phase = Phase::other;
   std::string peak_operation, peak_module;
   bool peak_inside_kernel = false;          // of memory that the operator gave back itself
@@ -86,7 +87,7 @@ struct Span {
 // The same step with one thing changed.
 struct Alternative {
   std::string name;
-  std::int64_t peak = 0;
+  std::int64_t needed = 0;  // needed_bytes of it
 };
 
 struct Report {
@@ -124,6 +125,9 @@ struct OperationTotal {
 };
 OperationTotal total_of(const Report& report, OperationGroup group);
 OperationTotal total_of(const Report& report, Phase phase);
+
+// What the device has to have: the peak, and on a GPU what the allocator and the context hold too.
+std::int64_t needed_bytes(const Memory& memory);
 
 // Seconds of a step in which every operator runs at its roof: no step is faster. 0: no roofs.
 double least_step_seconds(const Report& report);

@@ -24,6 +24,8 @@ HostMemory host_memory();
 // Used by all processes together on GPU `index`, contexts included. In a dry run for a GPU
 // (hasten/anatomy/dry_run.h) what this process would use.
 std::optional<std::int64_t> gpu_memory_used(int index = 0);
+// What GPU `index` has in all.
+std::optional<std::int64_t> gpu_memory_total(int index = 0);
 
 // The documentation's line: "GPU memory occupied: 14949 MB." Without a GPU: "Host memory occupied:
 // 712 MB (no GPU)."

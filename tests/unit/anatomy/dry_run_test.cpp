@@ -367,6 +367,7 @@ void check_predicted(const std::string& name, Input input) {
       CHECK(predicted.memory.at_peak == measured.memory.at_peak);
       CHECK(predicted.memory.peak_in_phase == measured.memory.peak_in_phase);
       CHECK(of(measured.memory.at_peak, Component::unknown) == 0);
+      CHECK(measured.without_formula.empty());
     }
   }
   at::set_num_threads(before);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <regex>
 #include <sstream>
 #include <vector>
@@ -34,4 +35,19 @@ TEST_CASE("memory: the documentation's line, or the host's where there is no GPU
 TEST_CASE("memory: a GPU that is not there has no figure, and its cache is empty") {
   CHECK_FALSE(gpu_memory_used(1000).has_value());
   empty_device_cache();
+}
+
+// Run a second time with a library in NVML's place (tests/nvml).
+TEST_CASE(
+    "memory: NVML's figures are read where the library is, and nothing is claimed where not") {
+  if (std::getenv("HASTEN_TEST_NVML") != nullptr) {
+    CHECK(gpu_memory_used() == (std::int64_t{2631} << 20));
+    CHECK(gpu_memory_total() == (std::int64_t{16160} << 20));
+    CHECK_FALSE(gpu_memory_used(1).has_value());
+    std::ostringstream out;
+    print_gpu_utilization(out);
+    CHECK(out.str() == "GPU memory occupied: 2631 MB.\n");
+  } else {
+    CHECK(gpu_memory_used().has_value() == gpu_memory_total().has_value());
+  }
 }

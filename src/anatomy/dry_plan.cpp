@@ -1,0 +1,85 @@
+#include "anatomy/dry_plan.h"
+
+#include <set>
+#include <unordered_map>
+
+#include "anatomy/workspaces.h"
+
+namespace hasten::anatomy {
+namespace {
+
+using c10::DispatchKey;
+
+bool gives_views(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) return true;
+  }
+  return false;
+}
+
+Way way_of(const c10::OperatorHandle& op, Plan& plan) {
+  static const std::set<std::string, std::less<>> wrappers = {
+      "aten::_sparse_coo_tensor_with_dims_and_tensors",
+      "aten::_coalesced_",
+      "aten::_nnz",
+      "aten::is_coalesced",
+      "aten::sparse_dim",
+      "aten::dense_dim",
+      "aten::_has_compatible_shallow_copy_type",
+      "aten::_fused_sdp_choice",
+      "aten::is_same_size",
+      "aten::record_stream",
+      "aten::set_"};
+  static const std::set<std::string, std::less<>> depending = {
+      "aten::nonzero",    "aten::masked_select",      "aten::_unique2",
+      "aten::unique_dim", "aten::unique_consecutive", "aten::bincount",
+      "aten::_unique"};
+  if (plan.name == "aten::_local_scalar_dense") return Way::value;
+  if (plan.name == "aten::equal") return Way::truth;
+  if (wrappers.count(plan.name)) return Way::real;
+  // `to` and `contiguous` may give their argument or a copy: what they are made of decides.
+  const bool has_kernel =
+      plan.on_cpu || op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+  if (gives_views(op.schema()) &&
+      (has_kernel || !op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)))
+    return Way::real;
+  if (depending.count(plan.name)) return Way::depends;
+  if (op.schema().returns().empty())
+    return plan.on_cpu || !plan.composite ? Way::drop : Way::composite;
+  // copy_ has a kernel for all devices that moves bytes.
+  if (plan.rule || plan.gpu_rule || plan.name == "aten::copy_" || plan.on_cpu) return Way::shapes;
+  return plan.composite ? Way::composite : Way::shapes;
+}
+
+std::optional<DispatchKey> composite_of(const c10::OperatorHandle& op) {
+  for (const DispatchKey key :
+       {DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeExplicitAutogradNonFunctional,
+        DispatchKey::CompositeImplicitAutograd}) {
+    if (op.hasKernelForDispatchKey(key)) return key;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const Plan& plan_of(const c10::OperatorHandle& op) {
+  static thread_local std::unordered_map<const void*, Plan> plans;
+  Plan& plan = plans[&op.schema()];
+  if (!plan.name.empty()) return plan;
+  plan.name = op.schema().name();
+  plan.rule = find_shape_rule(plan.name);
+  plan.on_cpu = op.hasKernelForDispatchKey(DispatchKey::CPU);
+  plan.composite = composite_of(op);
+  plan.gpu_rule = find_gpu_shape_rule(plan.name);
+  plan.workspace = has_workspace(plan.name);
+  plan.gpu_workspace = find_gpu_workspace(plan.name);
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "device") plan.device = static_cast<std::ptrdiff_t>(i);
+    if (arguments[i].name() == "pin_memory") plan.pinned = static_cast<std::ptrdiff_t>(i);
+  }
+  plan.way = way_of(op, plan);
+  return plan;
+}
+
+}  // namespace hasten::anatomy
