@@ -168,15 +168,14 @@ std::string operations_text(const Report& report) {
   std::string text = table(operation_header("operations", report.dry), groups) + "\n" +
                      table(operation_header("phase", report.dry), phases);
   if (report.roofs.flops_per_second > 0) {
-    text += str(report.dry ? "The GPU's roofs: " : "This machine's roofs: ",
-                in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
-                report.roofs.bf16_flops_per_second > 0
-                    ? in_units(report.roofs.bf16_flops_per_second, "FLOP/s") + " bf16, "
-                    : "",
-                human_bytes(static_cast<std::int64_t>(report.roofs.bytes_per_second)),
-                "/s; they meet at ",
-                fixed(report.roofs.flops_per_second / report.roofs.bytes_per_second, 1),
-                " FLOP/B.\n");
+    text += str(
+        report.dry ? "The GPU's roofs: " : "This machine's roofs: ",
+        in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
+        report.roofs.bf16_flops_per_second > 0
+            ? in_units(report.roofs.bf16_flops_per_second, "FLOP/s") + " bf16, "
+            : "",
+        human_bytes(static_cast<std::int64_t>(report.roofs.bytes_per_second)), "/s; they meet at ",
+        fixed(report.roofs.flops_per_second / report.roofs.bytes_per_second, 1), " FLOP/B.\n");
   }
   const double forward = total_of(report, Phase::forward).flops,
                backward = total_of(report, Phase::backward).flops;
