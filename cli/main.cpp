@@ -15,6 +15,7 @@
 #include "hasten/config/gpus.h"
 #include "hasten/config/train_options.h"
 #include "listen.h"
+#include "processes.h"
 
 namespace {
 
@@ -84,6 +85,7 @@ int estimate(int argc, char** argv) {
 constexpr Command commands[] = {
     {"anatomy", "where memory and operations of a program's steps go", anatomy},
     {"estimate", "what a training step takes, before it is made", estimate},
+    {"launch", "a program several times, each with a rank", cli::launch},
     {"train", "fine-tune a model, evaluate it and save it", train},
 };
 

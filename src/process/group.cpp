@@ -2,9 +2,34 @@
 
 #include <torch/torch.h>
 
+#include <cstdlib>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
 namespace hasten {
 
+namespace {
+
+// A launcher has started several of this program: each would train by itself, on all of the data,
+// and write the same files.
+void refuse_to_be_one_of_many() {
+  for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const char* const size = std::getenv(name);
+    if (size == nullptr || std::atol(size) <= 1) continue;
+    throw UsageError(
+        "process.one-of-many",
+        {.what = "an Accelerator in one of several processes",
+         .got = str(name, "=", size),
+         .expected = "one process: training across processes comes with a later release",
+         .hint = str("start the program alone, or unset ", name)});
+  }
+}
+
+}  // namespace
+
 ProcessState ProcessState::single(bool cpu) {
+  refuse_to_be_one_of_many();
   ProcessState state;
   if (!cpu && torch::cuda::is_available()) state.device = at::Device(at::kCUDA, 0);
   return state;

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ("base config tokenizers process device formats data ops models optim prepare anatomy accelerator checkpoint track "
+ORDER = ("base config launch tokenizers process device formats data ops models optim prepare anatomy accelerator checkpoint track "
          "trainer hasten").split()
-CORE = ("base", "config", "tokenizers")
+CORE = ("base", "config", "launch", "tokenizers")
 LIBTORCH = ("torch", "ATen", "c10")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
 

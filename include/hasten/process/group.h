@@ -28,7 +28,8 @@ struct ProcessState {
   bool is_local_main_process() const { return local_process_index == 0; }
   bool is_last_process() const { return process_index == num_processes - 1; }
 
-  // One process on the first GPU, if LibTorch has its CUDA library loaded and a GPU is there, else
+  // Throws UsageError "process.one-of-many" where a launcher has started several: each would train
+  // by itself. One process on the first GPU, if LibTorch has its CUDA library loaded and a GPU is there, else
   // on the CPU.
   static ProcessState single(bool cpu = false);
 };

@@ -4,6 +4,10 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
+
+#include "unit/code_of.h"
+
 using namespace hasten;
 
 TEST_CASE("group: alone, collectives give what they were given") {
@@ -39,4 +43,15 @@ TEST_CASE("process: one process is the first, the last and the main one") {
   CHECK_FALSE(second.is_main_process());
   CHECK_FALSE(second.is_local_main_process());
   CHECK_FALSE(second.is_last_process());
+}
+
+TEST_CASE("process: one of many processes is refused, since each would train by itself") {
+  for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    CAPTURE(name);
+    setenv(name, "2", 1);
+    CHECK(code_of([] { ProcessState::single(); }) == "process.one-of-many");
+    setenv(name, "1", 1);
+    CHECK(ProcessState::single().num_processes == 1);
+    unsetenv(name);
+  }
 }

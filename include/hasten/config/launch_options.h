@@ -1,0 +1,70 @@
+// File: hasten/config/launch_options.h
+// The options of `hasten launch`: how many processes of which program, and how they are looked
+// after. Names, defaults and files are Accelerate's where the thing is the same.
+//
+//   hasten launch --num_processes 4 ./train --epochs 3
+//   hasten launch --config_file accelerate.yaml --dry_run ./train
+//
+// Everything is parsed and checked before a process starts. Needs no torch. Throws ConfigError
+// "config.*", IoError. Thread rule: values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/config/help.h"
+#include "hasten/config/sources.h"
+
+namespace hasten {
+
+enum class LaunchPrecision { no, fp16, bf16 };
+enum class DistributedType { NO, MULTI_CPU, MULTI_GPU };
+
+template <>
+struct Names<LaunchPrecision> {
+  static constexpr std::string_view text[] = {"no", "fp16", "bf16"};
+};
+template <>
+struct Names<DistributedType> {
+  static constexpr std::string_view text[] = {"NO", "MULTI_CPU", "MULTI_GPU"};
+};
+
+struct LaunchOptions {
+  std::vector<std::string> config_file;  // YAML or JSON; later ones win
+  bool dry_run = false;                  // print what would be started, then stop
+
+  std::optional<std::int64_t> num_processes;                // unset: one for each GPU, else one
+  bool use_cpu = false;                                     // also where there are GPUs
+  std::string gpu_ids = "all";                              // or numbers with commas
+  std::optional<std::int64_t> num_cpu_threads_per_process;  // unset: cores / processes
+  bool enable_cpu_affinity = false;                         // each process on cores of its own
+  LaunchPrecision mixed_precision = LaunchPrecision::no;
+  DistributedType distributed_type = DistributedType::NO;  // said by files; follows from the rest
+  bool debug = false;
+
+  std::int64_t max_restarts = 0;  // of all processes, after one has failed
+  double grace_period = 10;       // seconds from a signal to stop until it is enforced
+
+  std::string log_dir;             // files of each attempt and rank; empty: none
+  std::string local_ranks_filter;  // ranks whose output is shown, with commas; empty: all
+  bool quiet = false;              // nothing of the launcher's own but errors
+};
+
+struct LaunchConfiguration {
+  bool help = false;
+  LaunchOptions options;
+  std::vector<std::string> program;           // with its arguments
+  std::vector<std::string> notices;           // one line each, for standard error
+  std::vector<config::ResolvedValue> values;  // with origins
+};
+
+void describe(config::OptionTable& table, LaunchOptions& options);
+
+// `argv` are the words after the subcommand: options, then the program with its own words.
+LaunchConfiguration parse_launch(int argc, const char* const* argv,
+                                 const config::Environment& environment);
+std::string launch_help(int width);
+
+}  // namespace hasten

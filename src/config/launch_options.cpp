@@ -1,0 +1,210 @@
+#include "hasten/config/launch_options.h"
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using O = LaunchOptions;
+using config::AnyText;
+
+// Names of Accelerate's files and flags that need more than one machine, or an engine that is not
+// here.
+void later(config::Describer<O>& d) {
+  d.not_yet<std::int64_t>("num_machines", "processes are started on this machine alone", 1);
+  d.not_yet<std::int64_t>("machine_rank", "processes are started on this machine alone");
+  for (const char* name :
+       {"main_process_ip", "main_process_port", "rdzv_conf", "mpirun_config", "mpirun_hostfile"})
+    d.not_yet<AnyText>(name, "processes are started on this machine alone");
+  for (const char* name : {"fsdp_config", "deepspeed_config", "megatron_lm_config", "fp8_config",
+                           "parallelism_config"})
+    d.not_yet<AnyText>(name, "each process trains by itself");
+  for (const char* name :
+       {"use_fsdp", "use_deepspeed", "use_megatron_lm", "use_parallelism_config", "tpu"})
+    d.not_yet<bool>(name, "each process trains by itself");
+  for (const char* name : {"tpu_name", "tpu_zone", "tpu_vm", "tpu_env", "commands", "command_file"})
+    d.not_yet<AnyText>(name, "TPUs are not known to this release");
+}
+
+void without_meaning(config::Describer<O>& d) {
+  d.no_meaning<AnyText>("compute_environment", "it is this machine");
+  d.no_meaning<AnyText>("main_training_function", "a program has its own main");
+  d.no_meaning<AnyText>("rdzv_backend", "there is one machine");
+  d.no_meaning<bool>("same_network", "there is one machine");
+  d.no_meaning<AnyText>("role", "all processes are alike");
+  d.no_meaning<AnyText>("tee", "output is always shown, and kept where log_dir says");
+  d.no_meaning<double>("monitor_interval", "the system tells when a process ends", 0.1);
+  d.no_meaning<bool>("multi_gpu", "it follows from num_processes");
+  d.no_meaning<bool>("no_python", "programs are started as they are");
+  d.no_meaning<AnyText>("dynamo_config", "programs are compiled before they run");
+  d.no_meaning<AnyText>("downcast_bf16", "it is for TPUs");
+  for (const char* name : {"tpu_use_cluster", "tpu_use_sudo"})
+    d.no_meaning<bool>(name, "it is for TPUs");
+}
+
+// Numbers with commas, each once.
+void check_numbers(const std::string& option, const std::string& text) {
+  std::vector<std::string> seen;
+  std::string word;
+  const auto refuse = [&](const char* expected) {
+    throw ConfigError("config.bad-value",
+                      {.what = option, .got = "'" + text + "'", .expected = expected});
+  };
+  for (const char letter : text + ",") {
+    if (letter != ',') {
+      if (letter < '0' || letter > '9') refuse("numbers with commas, such as 0,1");
+      word += letter;
+      continue;
+    }
+    if (word.empty() || word.size() > 6) refuse("numbers with commas, such as 0,1");
+    if (std::find(seen.begin(), seen.end(), word) != seen.end()) refuse("each number once");
+    seen.push_back(word);
+    word.clear();
+  }
+}
+
+void validate(const O& options) {
+  if (options.gpu_ids != "all") check_numbers("gpu_ids", options.gpu_ids);
+  if (!options.local_ranks_filter.empty())
+    check_numbers("local_ranks_filter", options.local_ranks_filter);
+  if (options.use_cpu && options.gpu_ids != "all") {
+    throw ConfigError("config.contradiction", {.what = "gpu_ids names GPUs, and use_cpu is set",
+                                               .hint = "leave one of them out"});
+  }
+}
+
+// Where the program begins: the first word that is no option and no option's value.
+std::size_t program_at(const config::OptionTable& table, const std::vector<std::string>& words) {
+  std::size_t i = 0;
+  while (i < words.size()) {
+    const std::string& word = words[i];
+    if (word == "--") return i + 1;
+    if (!starts_with(word, "-")) return i;
+    ++i;
+    if (word.find('=') != std::string::npos) continue;
+    const std::string name =
+        word.substr(word.find_first_not_of('-') == std::string::npos ? word.size()
+                                                                     : word.find_first_not_of('-'));
+    const config::Option* const option = table.find(name);
+    if (option != nullptr && option->kind != config::Kind::boolean) {
+      ++i;
+    } else if (i < words.size() && (words[i] == "true" || words[i] == "false")) {
+      ++i;
+    }
+  }
+  return std::min(i, words.size());
+}
+
+// Short names, as other launchers have them.
+std::vector<std::string> with_long_names(std::vector<std::string> words) {
+  for (std::string& word : words) {
+    if (word == "-n" || word == "-np" || word == "--nproc_per_node") word = "--num_processes";
+    if (word == "-q") word = "--quiet";
+    if (word == "--cpu") word = "--use_cpu";
+    if (word == "-h") word = "--help";
+  }
+  return words;
+}
+
+const std::vector<std::string> other_variables = {
+    "HASTEN_CACHE",        "HASTEN_LIBTORCH", "HASTEN_MINILM", "HASTEN_LISTEN",
+    "HASTEN_LISTEN_STEPS", "HASTEN_DRY_RUN",  "HASTEN_JOB_ID"};
+
+}  // namespace
+
+void describe(config::OptionTable& table, LaunchOptions& options) {
+  config::Describer d(table, options);
+  d.group("Command");
+  d("config_file", &O::config_file,
+    "YAML or JSON file, Accelerate's too; of several, later ones win.");
+  d("dry_run", &O::dry_run, "Print the settings, and each process's command and environment.");
+  d.group("Processes");
+  d("num_processes", &O::num_processes, "How many (-n); unset = one for each GPU, else one.")
+      .at_least(1)
+      .at_most(4096);
+  d("use_cpu", &O::use_cpu, "The CPU even where there are GPUs (--cpu).");
+  d("gpu_ids", &O::gpu_ids, "GPUs that the processes see: all, or numbers with commas.");
+  d("num_cpu_threads_per_process", &O::num_cpu_threads_per_process,
+    "OMP_NUM_THREADS of each; unset = cores / processes, unless the variable is set.")
+      .at_least(1);
+  d("enable_cpu_affinity", &O::enable_cpu_affinity, "Give each process cores of its own.");
+  d("mixed_precision", &O::mixed_precision,
+    "What an Accelerator without an own setting computes in.");
+  d("distributed_type", &O::distributed_type,
+    "Said by Accelerate's files; it follows from the rest.")
+      .later({"FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TP"});
+  d("debug", &O::debug, "Check collectives before they run.");
+  d.group("Supervision");
+  d("max_restarts", &O::max_restarts, "How often all start again after one has failed.")
+      .at_least(0);
+  d("grace_period", &O::grace_period,
+    "Seconds that processes have to end after a signal, before they are killed.")
+      .at_least(0);
+  d.group("Output");
+  d("log_dir", &O::log_dir, "Folder for the output of each attempt and process.");
+  d("local_ranks_filter", &O::local_ranks_filter, "Processes whose output is shown; unset = all.");
+  d("quiet", &O::quiet, "Say nothing but errors (-q).");
+  later(d);
+  without_meaning(d);
+}
+
+LaunchConfiguration parse_launch(int argc, const char* const* argv,
+                                 const config::Environment& environment) {
+  LaunchConfiguration run;
+  config::OptionTable table;
+  describe(table, run.options);
+  const std::vector<std::string> words(argv, argv + argc);
+  const std::size_t at = program_at(table, with_long_names(words));
+  std::vector<std::string> own =
+      with_long_names({words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at)});
+  run.program.assign(words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
+  run.help = std::find(own.begin(), own.end(), "--help") != own.end();
+  if (run.help) return run;
+  std::erase(own, "--");
+
+  std::vector<const char*> pointers;
+  for (const std::string& word : own) pointers.push_back(word.c_str());
+  const auto flags = config::read_flags(table, pointers);
+  const auto variables = config::read_environment(table, environment, other_variables, run.notices);
+  std::vector<std::vector<config::Assignment>> sources;
+  for (const config::Assignment& flag : flags) {
+    if (flag.key != "config_file") continue;
+    if (const auto* list = std::get_if<std::vector<std::string>>(&flag.value)) {
+      for (const std::string& file : *list) sources.push_back(config::read_file(file));
+    } else if (const auto* file = std::get_if<std::string>(&flag.value)) {
+      sources.push_back(config::read_file(*file));
+    }
+  }
+  sources.push_back(variables);
+  sources.push_back(flags);
+  config::resolve(table, sources, run.notices);
+  config::check_limits(table);
+  config::check_status(table, run.notices);
+  validate(run.options);
+  if (run.program.empty()) {
+    throw ConfigError("config.missing", {.what = "no program to start",
+                                         .hint = "hasten launch -n 4 ./train --epochs 3"});
+  }
+  run.values = config::snapshot(table);
+  return run;
+}
+
+std::string launch_help(int width) {
+  LaunchOptions options;
+  config::OptionTable table;
+  describe(table, options);
+  return "usage: hasten launch [--NAME VALUE ...] PROGRAM [ARGUMENT ...]\n\n"
+         "Starts PROGRAM several times on this machine, each with a rank in its environment "
+         "(RANK,\n"
+         "LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun has them), and looks "
+         "after\n"
+         "the processes: when one fails the others are stopped, the first failure is told with "
+         "its\n"
+         "last lines, and all start again where --max_restarts says so.\n\n" +
+         config::help_text(table, width);
+}
+
+}  // namespace hasten

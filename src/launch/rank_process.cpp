@@ -1,0 +1,162 @@
+#include "launch/rank_process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+extern char** environ;
+
+namespace hasten {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The launcher's variables, those of the rank in their place.
+std::vector<std::string> whole_environment(const std::vector<std::string>& own) {
+  std::vector<std::string> all = own;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string line = *variable;
+    const std::string name = line.substr(0, line.find('=') + 1);
+    bool replaced = false;
+    for (const std::string& each : own) replaced |= starts_with(each, name);
+    if (!replaced) all.push_back(line);
+  }
+  return all;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+[[noreturn]] void cannot_start(const std::string& program, int error) {
+  throw IoError("launch.start", {.what = "program " + program, .got = std::strerror(error)});
+}
+
+// Between fork and exec: only what is safe there.
+[[noreturn]] void become(pid_t launcher, int output, int errors, int failed, char* const* words,
+                         char* const* environment, const cpu_set_t* cores) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(127);  // it has died meanwhile
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (cores != nullptr) sched_setaffinity(0, sizeof *cores, cores);
+  dup2(output, STDOUT_FILENO);
+  dup2(errors, STDERR_FILENO);
+  execve(words[0], words, environment);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t told = write(failed, &error, sizeof error);
+  _exit(127);
+}
+
+}  // namespace
+
+RankProcess::RankProcess(const RankCommand& command, const std::vector<int>& cores)
+    : began_(Clock::now()) {
+  int output[2], errors[2], failed[2];
+  if (pipe2(output, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0 ||
+      pipe2(failed, O_CLOEXEC) != 0)
+    cannot_start(command.program[0], errno);
+  const std::vector<std::string> environment = whole_environment(command.environment);
+  const std::vector<char*> words = pointers(command.program), variables = pointers(environment);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  const pid_t launcher = getpid();
+  process_ = fork();
+  if (process_ == 0) {
+    become(launcher, output[1], errors[1], failed[1], words.data(), variables.data(),
+           cores.empty() ? nullptr : &set);
+  }
+  const int fork_error = errno;
+  for (const int end : {output[1], errors[1], failed[1]}) close(end);
+  files_[0] = output[0];
+  files_[1] = errors[0];
+  if (process_ < 0) {
+    close(failed[0]);
+    cannot_start(command.program[0], fork_error);
+  }
+  setpgid(process_, process_);  // both sides, whoever comes first
+  for (const int file : files_) fcntl(file, F_SETFL, O_NONBLOCK);
+  int error = 0;
+  const ssize_t got = read(failed[0], &error, sizeof error);  // ends with exec
+  close(failed[0]);
+  if (got == sizeof error) {
+    waitpid(process_, nullptr, 0);
+    status_ = 0;
+    cannot_start(command.program[0], error);
+  }
+}
+
+RankProcess::RankProcess(RankProcess&& other) noexcept
+    : process_(std::exchange(other.process_, -1)),
+      files_{std::exchange(other.files_[0], -1), std::exchange(other.files_[1], -1)},
+      status_(other.status_),
+      began_(other.began_),
+      over_(other.over_) {}
+
+RankProcess::~RankProcess() {
+  for (const int file : files_) {
+    if (file >= 0) close(file);
+  }
+  if (process_ <= 0) return;
+  if (!status_) {
+    send(SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+}
+
+void RankProcess::close_file(int file) {
+  for (int& each : files_) {
+    if (each != file || each < 0) continue;
+    close(each);
+    each = -1;
+  }
+}
+
+void RankProcess::send(int signal) const { kill(-process_, signal); }
+
+bool RankProcess::has_just_ended() {
+  if (status_) return false;
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid != process_)
+    return false;
+  send(SIGKILL);  // what it leaves behind; its number is its group's until it is waited for
+  int status = 0;
+  waitpid(process_, &status, 0);
+  status_ = status;
+  over_ = Clock::now();
+  return true;
+}
+
+int RankProcess::code() const {
+  return WIFSIGNALED(*status_) ? 128 + WTERMSIG(*status_) : WEXITSTATUS(*status_);
+}
+
+std::string RankProcess::how_it_ended() const {
+  if (!WIFSIGNALED(*status_)) return str("ended with code ", WEXITSTATUS(*status_));
+  const int number = WTERMSIG(*status_);
+  const char* const name = sigabbrev_np(number);
+  return str("was killed by signal ", number, name ? str(" (SIG", name, ")") : "");
+}
+
+double RankProcess::seconds() const {
+  return std::chrono::duration<double>((status_ ? over_ : Clock::now()) - began_).count();
+}
+
+}  // namespace hasten

@@ -1,0 +1,47 @@
+# Several processes of one program: what each is told, whose output is whose, who failed first, and what is refused before
+# anything is started. (`stripped` takes out what differs from run to run.)
+cat >program <<'END'
+#!/bin/sh
+case $1 in
+  tell) echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, $MASTER_ADDR, attempt $TORCHELASTIC_RESTART_COUNT, threads $OMP_NUM_THREADS, $ACCELERATE_MIXED_PRECISION" ;;
+  fail) [ "$RANK" = 1 ] || exec sleep 60; echo "a word before"; echo "what(): no such file" >&2; exit 7 ;;
+  die) [ "$RANK" = 0 ] || exec sleep 60; kill -SEGV $$ ;;
+  once) [ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && echo "now it goes" && exit 0; exit 3 ;;
+  half) printf 'no end of line' ;;
+esac
+END
+chmod +x program
+stripped() { sed -E 's/ on [^ ]+ \(pid [0-9]+\)/ on HOST (pid N)/; s/after [0-9.]+ s/after T s/' | sort; }
+unset OMP_NUM_THREADS
+hasten launch -n 3 --num_cpu_threads_per_process 2 --mixed_precision bf16 ./program tell 2>&1 | stripped
+hasten launch ./program tell 2>&1 | sed 's/threads [0-9]*/threads T/'
+hasten launch -n 3 ./program fail 2>&1 | stripped
+hasten launch -n 2 ./program die 2>&1 | stripped
+hasten launch -n 2 --max_restarts 2 ./program once 2>&1 | grep -c 'now it goes'
+hasten launch -n 1 --max_restarts 0 ./program once 2>&1 | stripped
+hasten launch -n 2 ./program half | sort
+hasten launch -n 2 --log_dir logs --local_ranks_filter 1 -q ./program tell | cut -d, -f1
+head -c 11 logs/attempt_0/rank_0.log; echo
+# Accelerate's own file: keys that mean something, keys that do not, and those for later.
+printf "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nmixed_precision: 'no'\nnum_machines: 1\nmachine_rank: 0\nnum_processes: 2\nuse_cpu: true\nmain_training_function: main\nrdzv_backend: static\nsame_network: true\ntpu_env: []\nenable_cpu_affinity: true\n" >accelerate.yaml
+hasten launch --config_file accelerate.yaml ./program tell 2>&1 | sed 's/threads [0-9]*/threads T/' | sort
+hasten launch --config_file accelerate.yaml --dry_run ./program tell 2>/dev/null | sed -n '/^num_processes/p;/^enable_cpu/p;/^# rank 1/,/^LOCAL_RANK/p'
+printf "num_proceses: 2\n" >wrong.yaml
+hasten launch --config_file wrong.yaml ./program
+hasten launch --config_file missing.yaml ./program
+hasten launch --num_machines 2 ./program
+hasten launch --use_fsdp ./program
+hasten launch --distributed_type FSDP ./program
+hasten launch -n two ./program
+hasten launch -n 0 ./program
+hasten launch --num_proceses 2 ./program
+hasten launch --gpu_ids 0,0 ./program
+hasten launch --gpu_ids 0, ./program
+hasten launch --use_cpu --gpu_ids 0 ./program
+hasten launch --mixed_precision fp8 ./program
+hasten launch -n 2
+hasten launch -n 2 ./missing
+hasten launch -n 2 missing-program
+touch plain; hasten launch -n 2 ./plain
+hasten launch -n 2 program
+printf 'not a program' >broken; chmod +x broken; hasten launch -n 2 ./broken
