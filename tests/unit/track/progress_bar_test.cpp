@@ -1,6 +1,7 @@
 #include "hasten/track/progress_bar.h"
 
 #include <doctest/doctest.h>
+#include <poll.h>
 #include <pty.h>
 #include <unistd.h>
 
@@ -39,9 +40,16 @@ struct Terminal {
   }
   std::string text() const {
     std::fflush(file);
+    // The system hands it over in its own time, in pieces.
+    std::string all;
     std::vector<char> bytes(1 << 16);
-    const ssize_t count = read(main, bytes.data(), bytes.size());
-    return std::string(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    pollfd ready{.fd = main, .events = POLLIN, .revents = 0};
+    while (poll(&ready, 1, /*milliseconds=*/100) == 1) {
+      const ssize_t count = read(main, bytes.data(), bytes.size());
+      if (count <= 0) break;
+      all.append(bytes.data(), static_cast<std::size_t>(count));
+    }
+    return all;
   }
   int main = -1, other = -1;
   std::FILE* file = nullptr;
