@@ -1,5 +1,6 @@
 // File: hasten/config/attention.h
-// How attention is computed; the peer's attn_implementation. Needs no torch. Thread rule: constants.
+// How attention is computed; the peer's attn_implementation. Needs no torch. Thread rule:
+// constants.
 #pragma once
 
 #include "hasten/config/names.h"

@@ -19,9 +19,9 @@
 namespace hasten {
 
 struct Gpu {
-  std::string_view name;        // after "cuda:", as in cuda:v100-16gb
-  std::string_view title;       // NVIDIA's
-  int compute_capability = 0;   // 70 for 7.0
+  std::string_view name;       // after "cuda:", as in cuda:v100-16gb
+  std::string_view title;      // NVIDIA's
+  int compute_capability = 0;  // 70 for 7.0
   int multiprocessors = 0, threads_per_multiprocessor = 0;
   std::int64_t memory = 0;      // in all
   std::int64_t context = 0;     // context, loaded kernels and libraries of one training process

@@ -85,7 +85,7 @@ struct ModelOptions {
   std::vector<std::string> labels;  // names of the labels, for id2label; empty: as config.json says
   double hidden_dropout = -1;       // both dropout rates; negative: as config.json says
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
-  std::filesystem::path weights;    // a safetensors file instead of the folder's own
+  std::filesystem::path weights;  // a safetensors file instead of the folder's own
 };
 
 struct LoadedModel {

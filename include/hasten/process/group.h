@@ -29,8 +29,8 @@ struct ProcessState {
   bool is_last_process() const { return process_index == num_processes - 1; }
 
   // Throws UsageError "process.one-of-many" where a launcher has started several: each would train
-  // by itself. One process on the first GPU, if LibTorch has its CUDA library loaded and a GPU is there, else
-  // on the CPU.
+  // by itself. One process on the first GPU, if LibTorch has its CUDA library loaded and a GPU is
+  // there, else on the CPU.
   static ProcessState single(bool cpu = false);
 };
 
