@@ -8,6 +8,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
+#include <memory>
 #include <type_traits>
 
 #include "anatomy/dry_tensor.h"
@@ -93,17 +94,21 @@ struct DeviceMemory final : c10::DeviceAllocator {
   void copy_data(void*, const void*, std::size_t) const override {}
 };
 
-// Whether LibTorch's own CUDA library is loaded: it has registered its hooks before us.
-const bool has_cuda_library = [] {
-  if (at::CUDAHooksRegistry()->Has("CUDAHooks")) return true;
+[[maybe_unused]] const bool hooks_registered = [] {
+  if (at::CUDAHooksRegistry()->Has("CUDAHooks")) return false;
   at::CUDAHooksRegistry()->Register(
       "CUDAHooks",
       [](at::CUDAHooksArgs arguments) -> std::unique_ptr<at::CUDAHooksInterface> {
         return std::make_unique<Hooks>(arguments);
       },
-      c10::REGISTRY_FALLBACK);  // LibTorch's own, loaded later, takes its place
-  return false;
+      c10::REGISTRY_FALLBACK);  // LibTorch's own takes its place, whichever is loaded first
+  return true;
 }();
+
+// Whether LibTorch's own CUDA library is loaded: then the hooks are not ours.
+bool has_cuda_library() {
+  return dynamic_cast<const Hooks*>(&at::detail::getCUDAHooks()) == nullptr;
+}
 
 std::atomic<const c10::impl::DeviceGuardImplInterface*>& guard_slot() {
   return c10::impl::device_guard_impl_registry[static_cast<std::size_t>(c10::kCUDA)];
@@ -131,7 +136,8 @@ DryGpu::DryGpu(const Gpu& gpu)
     throw UsageError("anatomy.two-gpus",
                      {.what = "a dry run for a GPU inside another one", .hint = "end the first"});
   }
-  if (has_cuda_library && !at::hasCUDA()) {
+  const bool cuda_library = has_cuda_library();
+  if (cuda_library && !at::hasCUDA()) {
     throw UsageError("anatomy.cuda-without-gpu",
                      {.what = "a dry run for a GPU",
                       .got = "a LibTorch with CUDA on a machine without a GPU",
@@ -140,7 +146,7 @@ DryGpu::DryGpu(const Gpu& gpu)
   install_engine();
   active_gpu = this;
   guard_before_ = guard_slot().load();
-  if (!has_cuda_library) {
+  if (!cuda_library) {
     guard_slot() = &guard;
     c10::SetAllocator(c10::kCUDA, &device_memory);
   }
