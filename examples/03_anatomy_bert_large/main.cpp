@@ -115,6 +115,7 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   try {
     const Options options = parse(argc, argv);
+    keep_freed_memory();
     options.page ? compare_with_page() : run(options);
   } catch (const Error& error) {
     std::cerr << "anatomy_bert_large: " << error.what() << '\n';
