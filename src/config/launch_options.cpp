@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/command_line.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -109,10 +110,6 @@ std::vector<std::string> with_long_names(std::vector<std::string> words) {
   return words;
 }
 
-const std::vector<std::string> other_variables = {
-    "HASTEN_CACHE",        "HASTEN_LIBTORCH", "HASTEN_MINILM", "HASTEN_LISTEN",
-    "HASTEN_LISTEN_STEPS", "HASTEN_DRY_RUN",  "HASTEN_JOB_ID"};
-
 }  // namespace
 
 void describe(config::OptionTable& table, LaunchOptions& options) {
@@ -168,16 +165,11 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   std::vector<const char*> pointers;
   for (const std::string& word : own) pointers.push_back(word.c_str());
   const auto flags = config::read_flags(table, pointers);
-  const auto variables = config::read_environment(table, environment, other_variables, run.notices);
+  const auto variables =
+      config::read_environment(table, environment, config::other_variables(), run.notices);
   std::vector<std::vector<config::Assignment>> sources;
-  for (const config::Assignment& flag : flags) {
-    if (flag.key != "config_file") continue;
-    if (const auto* list = std::get_if<std::vector<std::string>>(&flag.value)) {
-      for (const std::string& file : *list) sources.push_back(config::read_file(file));
-    } else if (const auto* file = std::get_if<std::string>(&flag.value)) {
-      sources.push_back(config::read_file(*file));
-    }
-  }
+  for (const std::string& file : config::named_files(flags, variables))
+    sources.push_back(config::read_file(file));
   sources.push_back(variables);
   sources.push_back(flags);
   config::resolve(table, sources, run.notices);

@@ -1,17 +1,13 @@
 // From the words of a command line, the environment and files to a checked configuration.
 #include <algorithm>
 
+#include "config/command_line.h"
 #include "config/derive.h"
 #include "hasten/base/error.h"
 #include "hasten/config/train_options.h"
 
 namespace hasten {
 namespace {
-
-// Variables of the build and the tests, which are no options.
-const std::vector<std::string> other_variables = {"HASTEN_CACHE",        "HASTEN_LIBTORCH",
-                                                  "HASTEN_MINILM",       "HASTEN_LISTEN",
-                                                  "HASTEN_LISTEN_STEPS", "HASTEN_DRY_RUN"};
 
 // What to do, where nothing says so: train, and evaluate if there are rows for it.
 std::vector<config::Derived> derive_actions(const config::OptionTable& table,
@@ -44,19 +40,6 @@ std::optional<TrainAnswer> asked_for_help(std::span<const char* const> words) {
   return asks(words, "markdown") ? TrainAnswer::help_markdown : TrainAnswer::help;
 }
 
-std::vector<std::string> named_files(const std::vector<config::Assignment>& assignments) {
-  std::vector<std::string> files;
-  for (const config::Assignment& assignment : assignments) {
-    if (assignment.key != "config_file") continue;
-    if (const auto* list = std::get_if<std::vector<std::string>>(&assignment.value)) {
-      files.insert(files.end(), list->begin(), list->end());
-    } else if (const auto* text = std::get_if<std::string>(&assignment.value)) {
-      files.push_back(*text);
-    }
-  }
-  return files;
-}
-
 // A file says what a run is, not how the command is called.
 void refuse_in_file(const std::vector<config::Assignment>& assignments) {
   for (const config::Assignment& assignment : assignments) {
@@ -83,9 +66,9 @@ TrainConfiguration parse_train(int argc, const char* const* argv,
   describe(table, run.arguments);
 
   const auto flags = config::read_flags(table, words);
-  const auto variables = config::read_environment(table, environment, other_variables, run.notices);
-  auto files = named_files(flags);
-  if (files.empty()) files = named_files(variables);
+  const auto variables =
+      config::read_environment(table, environment, config::other_variables(), run.notices);
+  const auto files = config::named_files(flags, variables);
   std::vector<std::vector<config::Assignment>> sources;
   for (const std::string& file : files) {
     sources.push_back(config::read_file(file));

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -20,6 +19,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/rank_output.h"
 #include "launch/rank_process.h"
@@ -44,24 +44,6 @@ int free_port() {
     throw IoError("launch.port",
                   {.what = "no free port on 127.0.0.1", .got = std::strerror(error)});
   return ntohs(address.sin_port);
-}
-
-// The cores that the launcher may use, in shares that lie side by side.
-std::vector<std::vector<int>> shares_of_cores(std::size_t ranks) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof set, &set);
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &set)) cores.push_back(core);
-  }
-  std::vector<std::vector<int>> shares(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const std::size_t first = rank * cores.size() / ranks, last = (rank + 1) * cores.size() / ranks;
-    for (std::size_t i = first; i < std::max(last, first + 1); ++i)
-      shares[rank].push_back(cores[i]);
-  }
-  return shares;
 }
 
 // The signals that the launcher takes as they come, from a file instead of a handler.
@@ -99,12 +81,12 @@ class Attempt {
   Attempt(const LaunchConfiguration& run, const std::string& job, int number, Signals& signals)
       : options_(run.options), job_(job), number_(number), signals_(signals) {
     const auto commands = rank_commands(run, free_port(), number, job);
-    const auto cores = shares_of_cores(commands.size());
+    std::vector<std::vector<int>> cores(commands.size());  // empty: all
+    if (options_.enable_cpu_affinity) cores = shares_of_cores(commands.size());
     for (std::size_t rank = 0; rank < commands.size(); ++rank) {
       outputs_.emplace_back(commands.size() > 1 ? str("[", rank, "] ") : "", is_shown(rank),
                             log_of(rank));
-      ranks_.emplace_back(commands[rank],
-                          options_.enable_cpu_affinity ? cores[rank] : std::vector<int>());
+      ranks_.emplace_back(commands[rank], cores[rank]);
     }
   }
 

@@ -1,15 +1,14 @@
 // What each rank is told: torchrun's variables, Accelerate's settings, and our job's name.
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <thread>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/launch/launcher.h"
+#include "launch/cores.h"
 #include "launch/job.h"
 
 namespace hasten {
@@ -45,12 +44,6 @@ std::string found_program(const std::string& name) {
   throw IoError("launch.program", {.what = "program " + name,
                                    .got = "no program of that name in PATH",
                                    .hint = fs::exists(name) ? "did you mean ./" + name + "?" : ""});
-}
-
-std::int64_t cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return std::max(1U, std::thread::hardware_concurrency());
 }
 
 }  // namespace
@@ -94,7 +87,8 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, int port,
     if (options.num_cpu_threads_per_process) {
       set("OMP_NUM_THREADS", *options.num_cpu_threads_per_process);
     } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-      set("OMP_NUM_THREADS", std::max<std::int64_t>(1, cores() / count));
+      set("OMP_NUM_THREADS",
+          std::max<std::int64_t>(1, static_cast<std::int64_t>(cores_here().size()) / count));
     }
     set("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");

@@ -77,6 +77,8 @@ TEST_CASE("launch options: a flag wins over the environment, and that over files
   CHECK(run.options.num_processes == 4);
   CHECK(run.options.max_restarts == 6);
   CHECK(run.options.mixed_precision == LaunchPrecision::bf16);
+  // A variable may name the file.
+  CHECK(parsed({"p"}, {{"HASTEN_CONFIG_FILE", file}}).options.max_restarts == 5);
 }
 
 TEST_CASE(

@@ -1,0 +1,34 @@
+#include "config/command_line.h"
+
+namespace hasten::config {
+namespace {
+
+std::vector<std::string> files_of(const std::vector<Assignment>& assignments) {
+  std::vector<std::string> files;
+  for (const Assignment& assignment : assignments) {
+    if (assignment.key != "config_file") continue;
+    if (const auto* list = std::get_if<std::vector<std::string>>(&assignment.value)) {
+      files.insert(files.end(), list->begin(), list->end());
+    } else if (const auto* text = std::get_if<std::string>(&assignment.value)) {
+      files.push_back(*text);
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+const std::vector<std::string>& other_variables() {
+  static const std::vector<std::string> names = {
+      "HASTEN_CACHE",        "HASTEN_LIBTORCH", "HASTEN_MINILM", "HASTEN_LISTEN",
+      "HASTEN_LISTEN_STEPS", "HASTEN_DRY_RUN",  "HASTEN_JOB_ID"};
+  return names;
+}
+
+std::vector<std::string> named_files(const std::vector<Assignment>& flags,
+                                     const std::vector<Assignment>& variables) {
+  auto files = files_of(flags);
+  return files.empty() ? files_of(variables) : files;
+}
+
+}  // namespace hasten::config
