@@ -5,7 +5,7 @@
 namespace hasten::anatomy {
 namespace {
 
-constexpr std::int64_t kKiB = 1 << 10, kMiB = 1 << 20;
+constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kLeastBlock = 512;
 constexpr std::int64_t kMostSmall = kMiB;  // requests cut from small segments
 constexpr std::int64_t kSmallSegment = 2 * kMiB;

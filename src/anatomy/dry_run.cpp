@@ -7,8 +7,6 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
-#include <mutex>
-
 #include "anatomy/dry_gpu.h"
 #include "anatomy/dry_plan.h"
 #include "anatomy/dry_tensor.h"
@@ -187,7 +185,7 @@ void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
   }
   if (device.is_cpu()) {
     if (script.results.empty()) played(script, device);
-    dry_workspaces({cast_scalars(arguments, results)}, device);
+    dry_memory(cast_scalars(arguments, results), device);
   } else if (plan.gpu_workspace) {
     for (const auto& held : plan.gpu_workspace(arguments, DryGpu::active()->gpu()))
       dry_workspaces(held, device);
@@ -200,16 +198,6 @@ bool any_sparse(const Stack& stack, std::size_t count) {
       return true;
   }
   return false;
-}
-
-std::mutex stand_ins_mutex;
-std::map<std::string, std::int64_t>& all_stand_ins() {
-  static std::map<std::string, std::int64_t> all;
-  return all;
-}
-void note_stand_in(const std::string& name) {
-  const std::lock_guard lock(stand_ins_mutex);
-  ++all_stand_ins()[name];
 }
 
 // A few whole numbers on the CPU: orders of dimensions, positions, lengths, which LibTorch itself
@@ -274,7 +262,6 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
     case Way::value: {
       const at::ScalarType type = torch::jit::peek(*stack, 0, count).toTensor().scalar_type();
       torch::jit::drop(*stack, count);
-      note_stand_in(plan.name);
       stack->push_back(type == at::kBool                  ? at::Scalar(true)
                        : c10::isIntegralType(type, false) ? at::Scalar(std::int64_t{1})
                                                           : at::Scalar(1.0));
@@ -282,7 +269,6 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
     }
     case Way::truth:
       torch::jit::drop(*stack, count);
-      note_stand_in(plan.name);
       stack->push_back(true);
       return;
     case Way::depends:
@@ -318,10 +304,5 @@ const Gpu* DryRun::gpu() {
 }
 
 bool DryRun::active() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake); }
-
-std::map<std::string, std::int64_t> DryRun::stand_ins() {
-  const std::lock_guard lock(anatomy::stand_ins_mutex);
-  return anatomy::all_stand_ins();
-}
 
 }  // namespace hasten

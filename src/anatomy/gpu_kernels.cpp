@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/SDPBackend.h>
+#include <ATen/ceil_div.h>
 
 #include <algorithm>
 #include <map>
@@ -9,17 +10,11 @@
 
 #include "anatomy/dry_gpu.h"
 #include "anatomy/gpu_reduction.h"
+#include "anatomy/rule_parts.h"
 
 namespace hasten::anatomy {
 namespace {
 
-using at::Tensor;
-using Arguments = const std::vector<c10::IValue>&;
-using Results = std::vector<c10::IValue>;
-
-Tensor tensor(Arguments a, std::size_t i) { return a[i].isNone() ? Tensor() : a[i].toTensor(); }
-std::int64_t rounded(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
-std::int64_t quotient(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 bool is_half(const Tensor& x) { return at::isReducedFloatingType(x.scalar_type()); }
 
 // Attention: q [batch, heads, length, size], k and v likewise.
@@ -80,7 +75,6 @@ struct AttentionCall {
 Tensor heads_inside(at::IntArrayRef sizes, const Tensor& like) {
   return at::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, like.options()).transpose(1, 2);
 }
-Tensor in_order_of(const Tensor& x) { return at::empty_like(x.transpose(1, 2)).transpose(1, 2); }
 Tensor floats(at::IntArrayRef sizes, const Tensor& like) {
   return at::empty(sizes, like.options().dtype(at::kFloat));
 }
@@ -101,14 +95,11 @@ Results flash_attention(Arguments a) {
           numbers({}, q, at::kUInt64),
           numbers({0}, q, q.scalar_type())};
 }
-Results flash_attention_backward(Arguments a) {
-  return {in_order_of(tensor(a, 1)), in_order_of(tensor(a, 2)), in_order_of(tensor(a, 3))};
-}
 
 Results efficient_attention(Arguments a) {
   const Tensor q = tensor(a, 0), k = tensor(a, 1), v = tensor(a, 2);
   const Heads n(q, k);
-  const std::int64_t kept = a[4].toBool() ? rounded(n.queries, 32) : 0;
+  const std::int64_t kept = a[4].toBool() ? at::round_up<std::int64_t>(n.queries, 32) : 0;
   const Tensor on_host = at::empty({}, at::TensorOptions().dtype(at::kLong));
   return {heads_inside({n.batch, n.heads, n.queries, v.size(3)}, q),
           floats({n.batch, n.heads, kept}, q), on_host, on_host};
@@ -161,11 +152,13 @@ std::int64_t copied(const Tensor& x) {
   return lies_so ? 0 : static_cast<std::int64_t>(x.nbytes());
 }
 
-std::int64_t padded_size(std::int64_t size) { return rounded(size, size <= 128 ? 32 : 64); }
+std::int64_t padded_size(std::int64_t size) {
+  return at::round_up<std::int64_t>(size, size <= 128 ? 32 : 64);
+}
 
 Moments flash_attention_backward_workspace(Arguments a, const Gpu&) {
   const Heads n(tensor(a, 1), tensor(a, 2));
-  const std::int64_t queries = rounded(n.queries, 128);
+  const std::int64_t queries = at::round_up<std::int64_t>(n.queries, 128);
   return {{copied(tensor(a, 0)), copied(tensor(a, 4)), 4 * n.rows() * queries,
            4 * n.rows() * queries * padded_size(n.size)}};
 }
@@ -175,17 +168,18 @@ Moments efficient_attention_backward_workspace(Arguments a, const Gpu&) {
   const Tensor gradient = tensor(a, 0), q = tensor(a, 1);
   const Heads n(q, tensor(a, 2));
   const std::int64_t rows = !is_half(q) && n.size > 64 ? 128 : 64, columns = 64;
-  const std::int64_t of_q =
-      quotient(n.queries, rows) * quotient(n.size, columns) * (16 + 4 * rows * columns) / 4;
+  const std::int64_t of_q = at::ceil_div<std::int64_t>(n.queries, rows) *
+                            at::ceil_div<std::int64_t>(n.size, columns) *
+                            (16 + 4 * rows * columns) / 4;
   std::int64_t splits = 1, of_k_and_v = 0;
   if (is_half(q) && n.size > 64) {
-    splits = quotient(n.keys, columns);
+    splits = at::ceil_div<std::int64_t>(n.keys, columns);
     if (n.rows() >= 256 && n.keys <= 2 * columns) splits = 1;
     splits = std::clamp<std::int64_t>(std::min(splits, 200 / n.rows()), 1, splits);
-    of_k_and_v = 2 * splits * columns * rounded(n.size, rows);
+    of_k_and_v = 2 * splits * columns * at::round_up<std::int64_t>(n.size, rows);
   }
   const std::int64_t delta = 4 * n.rows() * n.queries,
-                     tiles = 4 * n.rows() * rounded(of_q + of_k_and_v, 4);
+                     tiles = 4 * n.rows() * at::round_up<std::int64_t>(of_q + of_k_and_v, 4);
   if (is_half(q)) return {{copied(gradient), delta, tiles}};
   return {{copied(gradient), static_cast<std::int64_t>(gradient.nbytes()), delta, delta},
           {copied(gradient), delta, tiles}};
@@ -224,7 +218,7 @@ Moments foreach_norm_workspace(Arguments a, const Gpu&) {
     most = std::max(most, x.numel());
     ++tensors;
   }
-  return {{4 * tensors * quotient(most, 65536)}};
+  return {{4 * tensors * at::ceil_div<std::int64_t>(most, 65536)}};
 }
 
 // Rows added up are sorted by their index.
@@ -251,13 +245,13 @@ std::int64_t choose_attention(const Tensor& query, const Tensor& key, const Tens
                            .causal = is_causal,
                            .gqa = enable_gqa,
                            .capability = DryGpu::active()->gpu().compute_capability};
-  const bool cudnn = context.userEnabledCuDNNSDP() && call.dense() && call.cudnn();
   at::SDPBackend chosen = at::SDPBackend::math;
-  if (cudnn && call.prefers_cudnn()) {
+  if (!call.dense()) return static_cast<std::int64_t>(chosen);
+  if (context.userEnabledCuDNNSDP() && call.prefers_cudnn() && call.cudnn()) {
     chosen = at::SDPBackend::cudnn_attention;
-  } else if (context.userEnabledFlashSDP() && call.dense() && call.flash()) {
+  } else if (context.userEnabledFlashSDP() && call.flash()) {
     chosen = at::SDPBackend::flash_attention;
-  } else if (context.userEnabledMemEfficientSDP() && call.dense() && call.efficient()) {
+  } else if (context.userEnabledMemEfficientSDP() && call.efficient()) {
     chosen = at::SDPBackend::efficient_attention;
   }
   return static_cast<std::int64_t>(chosen);

@@ -1,6 +1,7 @@
 #include "anatomy/gpu_reduction.h"
 
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ceil_div.h>
 
 #include <algorithm>
 #include <bit>
@@ -8,8 +9,6 @@
 
 namespace hasten::anatomy {
 namespace {
-
-std::int64_t quotient(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 
 // What of the operand decides: sizes are products of the dimensions that are summed and kept.
 struct Shape {
@@ -78,15 +77,16 @@ ReductionBuffers reduction_buffers(const at::Tensor& x, const std::vector<std::i
   std::int64_t step_in = shape.sums_fastest ? width : 1;
   std::int64_t step_out = shape.sums_fastest ? 1 : width;
   const bool rows_share =
-      quotient(shape.summed, step_in) >= std::min<std::int64_t>(16 * height, 256);
+      at::ceil_div<std::int64_t>(shape.summed, step_in) >= std::min<std::int64_t>(16 * height, 256);
   (rows_share ? step_in : step_out) *= height;
-  const std::int64_t a_thread = quotient(shape.summed, step_in);
-  const std::int64_t blocks = quotient(shape.kept / outputs_a_thread, step_out);
+  const std::int64_t a_thread = at::ceil_div<std::int64_t>(shape.summed, step_in);
+  const std::int64_t blocks = at::ceil_div<std::int64_t>(shape.kept / outputs_a_thread, step_out);
   const std::int64_t room =
       gpu.multiprocessors * (gpu.threads_per_multiprocessor / (width * height));
   if (!rows_share || a_thread < 256 || blocks > room) return {};
-  const std::int64_t shares =
-      std::max(std::min(quotient(room, blocks), quotient(a_thread, 16)), quotient(a_thread, 256));
+  const std::int64_t shares = std::max(
+      std::min(at::ceil_div<std::int64_t>(room, blocks), at::ceil_div<std::int64_t>(a_thread, 16)),
+      at::ceil_div<std::int64_t>(a_thread, 256));
   if (shares <= 1) return {};
   const std::int64_t sum = x.scalar_type() == at::kDouble ? 8 : 4;
   return {

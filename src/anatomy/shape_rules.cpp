@@ -5,14 +5,11 @@
 
 #include <map>
 
+#include "anatomy/rule_parts.h"
+
 namespace hasten::anatomy {
 namespace {
 
-using at::Tensor;
-using Arguments = const std::vector<c10::IValue>&;
-using Results = std::vector<c10::IValue>;
-
-Tensor tensor(Arguments a, std::size_t i) { return a[i].isNone() ? Tensor() : a[i].toTensor(); }
 Tensor like(const Tensor& x) { return x.defined() ? at::empty_like(x) : Tensor(); }
 Tensor like(const Tensor& x, at::ScalarType type) {
   return at::empty_like(x, x.options().dtype(type));
@@ -97,16 +94,8 @@ Results native_dropout(Arguments a) { return {like(tensor(a, 0)), like(tensor(a,
 // q, k, v [batch, heads, length, size]: results lie as the operands do.
 Results flash_attention_cpu(Arguments a) {
   const Tensor q = tensor(a, 0);
-  return {at::empty_like(q.transpose(1, 2)).transpose(1, 2),
-          sized({q.size(0), q.size(2), q.size(1)}, q, at::kFloat).transpose(1, 2)};
+  return {in_order_of(q), sized({q.size(0), q.size(2), q.size(1)}, q, at::kFloat).transpose(1, 2)};
 }
-Results flash_attention_cpu_backward(Arguments a) {
-  const auto lying = [&](std::size_t i) {
-    return at::empty_like(tensor(a, i).transpose(1, 2)).transpose(1, 2);
-  };
-  return {lying(1), lying(2), lying(3)};
-}
-
 Results where(Arguments a) {
   const Tensor condition = tensor(a, 0), x = tensor(a, 1), y = tensor(a, 2);
   const auto sizes = at::infer_size(condition.sizes(), at::infer_size(x.sizes(), y.sizes()));
@@ -171,7 +160,7 @@ const Table& table() {
       {"aten::native_dropout", native_dropout},
       {"aten::native_dropout_backward", as<0>},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention_cpu},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", flash_attention_cpu_backward},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", flash_attention_backward},
       {"aten::_safe_softmax", as<0>},
       {"aten::where", where},
       {"aten::convolution", convolution},

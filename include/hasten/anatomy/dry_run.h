@@ -12,8 +12,9 @@
 // none: torch::cuda::is_available() is true, tensors on device cuda:0 have their bytes counted by
 // LibTorch's caching allocator's rules, and operators are those LibTorch takes there.
 //
-// Numbers read back (item(), a norm, a comparison) are stand-ins: 1, or true; stand_ins() tells how
-// often and where. Memory written by pointer is kept, so that batches made by host code are real.
+// Numbers read back (item(), a norm, a comparison) are stand-ins: 1, or true; an Anatomy's report
+// tells how often and where. Memory written by pointer is kept, so that batches made by host code
+// are real.
 // Operators whose result depends on values (nonzero, masked_select, unique) throw UsageError
 // "anatomy.data-dependent"; one without a shape rule UsageError "anatomy.no-shape-rule".
 //
@@ -21,10 +22,7 @@
 // dispatch key of LibTorch's that lies below autograd; docs/design/005.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <memory>
-#include <string>
 
 #include "hasten/config/gpus.h"
 
@@ -42,8 +40,6 @@ class DryRun {
   static bool active();
   // The GPU of the dry run that is on, or null.
   static const Gpu* gpu();
-  // Operators that read a value, with the number of times.
-  static std::map<std::string, std::int64_t> stand_ins();
 
  private:
   struct Guard;
