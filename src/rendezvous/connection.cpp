@@ -1,0 +1,182 @@
+#include "rendezvous/connection.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "rendezvous/message.h"
+
+namespace hasten::rendezvous {
+namespace {
+
+constexpr std::size_t kLength = 8;  // bytes of a message's length, before it
+
+std::string tls_error() {
+  const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
+  ERR_clear_error();
+  return reason == nullptr ? "the connection was closed" : reason;
+}
+
+// At least 1, so that a wait for the last half millisecond is one.
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
+}
+
+}  // namespace
+
+void Connection::Free::operator()(ssl_st* tls) const { SSL_free(tls); }
+
+Connection::Connection(int socket, const SecureContext& context)
+    : socket_(socket),
+      side_(context.side()),
+      tls_(SSL_new(context.get())),
+      from_socket_(BIO_new(BIO_s_mem())),
+      to_socket_(BIO_new(BIO_s_mem())) {
+  SSL_set_bio(tls_.get(), from_socket_, to_socket_);
+  if (side_ == Side::server) {
+    SSL_set_accept_state(tls_.get());
+  } else {
+    SSL_set_connect_state(tls_.get());
+  }
+  shake_hands();
+}
+
+Connection::~Connection() { close(socket_); }
+
+short Connection::events() const {
+  return static_cast<short>(POLLIN | (outgoing_.empty() ? 0 : POLLOUT));
+}
+
+void Connection::close_because(std::string why) {
+  if (why_closed_.empty()) why_closed_ = std::move(why);
+}
+
+void Connection::take_from_tls() {
+  char buffer[16 << 10];
+  int got = 0;
+  while ((got = BIO_read(to_socket_, buffer, sizeof buffer)) > 0)
+    outgoing_.append(buffer, static_cast<std::size_t>(got));
+}
+
+void Connection::shake_hands() {
+  const int done = SSL_do_handshake(tls_.get());
+  take_from_tls();
+  if (done == 1) {
+    // Nothing but the pre-shared key makes a session "reused".
+    known_ = SSL_session_reused(tls_.get()) == 1;
+    if (!known_) return close_because("without the job's token");
+    if (!before_known_.empty()) {
+      SSL_write(tls_.get(), before_known_.data(), static_cast<int>(before_known_.size()));
+      before_known_.clear();
+      take_from_tls();
+    }
+    return;
+  }
+  const int reason = SSL_get_error(tls_.get(), done);
+  if (reason != SSL_ERROR_WANT_READ) close_because(tls_error());
+}
+
+void Connection::send(std::string_view message) {
+  const std::string bytes =
+      Packer().number(static_cast<std::int64_t>(message.size())).bytes() + std::string(message);
+  if (!known_) {
+    before_known_ += bytes;
+    return;
+  }
+  SSL_write(tls_.get(), bytes.data(), static_cast<int>(bytes.size()));
+  take_from_tls();
+  write_socket();
+}
+
+void Connection::write_socket() {
+  std::size_t written = 0;
+  while (written < outgoing_.size()) {
+    const ssize_t now = ::send(socket_, outgoing_.data() + written, outgoing_.size() - written,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (now < 0 && errno == EINTR) continue;
+    if (now < 0 && errno != EAGAIN) close_because(std::strerror(errno));
+    if (now < 0) break;
+    written += static_cast<std::size_t>(now);
+  }
+  outgoing_.erase(0, written);
+}
+
+void Connection::read_socket() {
+  char buffer[16 << 10];
+  while (open()) {
+    const ssize_t got = recv(socket_, buffer, sizeof buffer, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got > 0) BIO_write(from_socket_, buffer, static_cast<int>(got));
+    if (!known_) shake_hands();
+    if (known_) read_messages();
+    if (got < 0) return close_because(std::strerror(errno));
+    if (got == 0) return close_because("the other side has closed it");
+  }
+}
+
+void Connection::read_messages() {
+  char buffer[16 << 10];
+  int got = 0;
+  while ((got = SSL_read(tls_.get(), buffer, sizeof buffer)) > 0)
+    incoming_.append(buffer, static_cast<std::size_t>(got));
+  if (SSL_get_error(tls_.get(), got) != SSL_ERROR_WANT_READ) close_because(tls_error());
+  std::size_t at = 0;
+  while (incoming_.size() - at >= kLength) {
+    const auto size = static_cast<std::uint64_t>(
+        Unpacker(std::string_view(incoming_).substr(at, kLength)).number());
+    if (size > kLongestMessage) return close_because(str("a message of ", size, " bytes"));
+    if (incoming_.size() - at - kLength < size) break;
+    messages_.push_back(incoming_.substr(at + kLength, size));
+    at += kLength + size;
+  }
+  incoming_.erase(0, at);
+}
+
+void Connection::advance() {
+  if (!open()) return;
+  write_socket();
+  read_socket();
+  write_socket();
+}
+
+std::optional<std::string> Connection::next() {
+  if (messages_.empty()) return std::nullopt;
+  std::string message = std::move(messages_.front());
+  messages_.pop_front();
+  return message;
+}
+
+std::string Connection::receive(Clock::time_point deadline, std::string_view what) {
+  while (true) {
+    advance();
+    if (auto message = next()) return *message;
+    if (!open()) {
+      throw IoError("rendezvous.lost",
+                    {.what = str("the connection for ", what, " is lost"), .got = why_closed_});
+    }
+    if (Clock::now() >= deadline)
+      throw IoError("rendezvous.time", {.what = str("no answer in time for ", what)});
+    pollfd file{.fd = socket_, .events = events(), .revents = 0};
+    poll(&file, 1, milliseconds_until(deadline));
+  }
+}
+
+void Connection::flush(Clock::time_point deadline) {
+  while (open() && (has_unsent() || !known_) && Clock::now() < deadline) {
+    pollfd file{.fd = socket_, .events = events(), .revents = 0};
+    poll(&file, 1, milliseconds_until(deadline));
+    advance();
+  }
+}
+
+}  // namespace hasten::rendezvous

@@ -1,0 +1,61 @@
+#include "rendezvous/message.h"
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::rendezvous {
+
+Packer& Packer::number(std::int64_t value) {
+  const auto bits = static_cast<std::uint64_t>(value);
+  for (int byte = 0; byte < 8; ++byte) bytes_ += static_cast<char>(bits >> (8 * byte));
+  return *this;
+}
+
+Packer& Packer::text(std::string_view value) {
+  number(static_cast<std::int64_t>(value.size()));
+  bytes_ += value;
+  return *this;
+}
+
+Packer& Packer::texts(const std::vector<std::string>& values) {
+  number(static_cast<std::int64_t>(values.size()));
+  for (const std::string& value : values) text(value);
+  return *this;
+}
+
+std::string_view Unpacker::take(std::uint64_t size) {
+  if (size > rest_.size()) {
+    throw DataError("rendezvous.message", {.what = "a message that ends too early",
+                                           .got = str(rest_.size(), " bytes"),
+                                           .expected = str(size)});
+  }
+  const std::string_view taken = rest_.substr(0, size);
+  rest_.remove_prefix(size);
+  return taken;
+}
+
+std::int64_t Unpacker::number() {
+  std::uint64_t bits = 0;
+  const std::string_view bytes = take(8);
+  for (std::size_t byte = 0; byte < 8; ++byte)
+    bits |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[byte])) << (8 * byte);
+  return static_cast<std::int64_t>(bits);
+}
+
+std::string Unpacker::text() { return std::string(take(static_cast<std::uint64_t>(number()))); }
+
+std::vector<std::string> Unpacker::texts() {
+  const auto count = static_cast<std::uint64_t>(number());
+  std::vector<std::string> values;
+  // Each takes eight bytes at least, so that a great count ends with the message.
+  for (std::uint64_t i = 0; i < count; ++i) values.push_back(text());
+  return values;
+}
+
+void Unpacker::end() const {
+  if (rest_.empty()) return;
+  throw DataError("rendezvous.message", {.what = "a message with something behind its end",
+                                         .got = str(rest_.size(), " bytes")});
+}
+
+}  // namespace hasten::rendezvous

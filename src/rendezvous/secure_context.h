@@ -1,0 +1,43 @@
+// File: rendezvous/secure_context.h (internal)
+// What makes a connection one of this job: TLS 1.3 with the job's token as pre-shared key (RFC
+// 8446, section 2.2) and a fresh key exchange, so that who does not know the token neither joins,
+// nor reads, nor replays. There are no certificates.
+//
+// Throws ConfigError "rendezvous.token", IoError "rendezvous.tls". Thread rule: made once, then
+// read by any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+
+namespace hasten::rendezvous {
+
+enum class Side { server, client };
+
+inline constexpr std::size_t kShortestToken = 16;  // letters
+
+// Of 32 random bytes, in hexadecimal digits.
+std::string new_token();
+void check_token(std::string_view token, std::string_view origin);
+
+class SecureContext {
+ public:
+  SecureContext(Side side, std::string_view token);
+  SecureContext(const SecureContext&) = delete;  // TLS keeps the key's address
+  SecureContext& operator=(const SecureContext&) = delete;
+  Side side() const { return side_; }
+  ssl_ctx_st* get() const { return context_.get(); }
+
+ private:
+  struct Free {
+    void operator()(ssl_ctx_st* context) const;
+  };
+  Side side_;
+  std::string key_;
+  std::unique_ptr<ssl_ctx_st, Free> context_;
+};
+
+}  // namespace hasten::rendezvous

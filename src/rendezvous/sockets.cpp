@@ -1,0 +1,232 @@
+#include "rendezvous/sockets.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::rendezvous {
+namespace {
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+  void operator()(ifaddrs* list) const { freeifaddrs(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Addresses addresses_of(const std::string& host, int port, int& error) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  return Addresses(error == 0 ? found : nullptr);
+}
+
+// As numbers; an IPv4 address in IPv6's clothes without them.
+std::string text_of(const sockaddr* address, socklen_t size) {
+  char text[NI_MAXHOST] = "";
+  if (getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  const std::string plain = text;
+  return starts_with(plain, "::ffff:") ? plain.substr(7) : plain;
+}
+
+template <typename Name>
+std::string address_by(int socket, Name name) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (name(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  return text_of(reinterpret_cast<sockaddr*>(&address), size);
+}
+
+// A socket of IPv6 that takes IPv4 too, or of IPv4 where there is no other.
+int bound_socket(bool loopback_only, int port) {
+  const auto try_family = [&](int family) {
+    const int socket = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (socket < 0) return -1;
+    const int on = 1, off = 0;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(static_cast<std::uint16_t>(port));
+    six.sin6_addr = in6addr_any;
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_port = htons(static_cast<std::uint16_t>(port));
+    four.sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
+    if (family == AF_INET6) setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    const int bound = family == AF_INET6
+                          ? bind(socket, reinterpret_cast<sockaddr*>(&six), sizeof six)
+                          : bind(socket, reinterpret_cast<sockaddr*>(&four), sizeof four);
+    if (bound == 0) return socket;
+    const int error = errno;
+    close(socket);
+    errno = error;
+    return -1;
+  };
+  int socket = loopback_only ? -1 : try_family(AF_INET6);
+  if (socket < 0 && (loopback_only || errno != EADDRINUSE)) socket = try_family(AF_INET);
+  return socket;
+}
+
+[[noreturn]] void refuse_port(int port) {
+  const int error = errno;
+  throw IoError(error == EADDRINUSE ? "rendezvous.port-taken" : "rendezvous.socket",
+                {.what = str("port ", port, " of this machine"),
+                 .got = std::strerror(error),
+                 .hint = error == EADDRINUSE
+                             ? "another job may have it: choose one with --main_process_port, the "
+                               "same on every machine"
+                             : ""});
+}
+
+}  // namespace
+
+Endpoint endpoint_of(std::string_view text, int port_if_none) {
+  const auto refuse = [&] {
+    throw ConfigError("rendezvous.endpoint", {.what = "an endpoint",
+                                              .got = str("'", text, "'"),
+                                              .expected = "HOST:PORT, such as 10.0.0.1:29500 or "
+                                                          "[2001:db8::1]:29500"});
+  };
+  Endpoint endpoint{.host = std::string(text), .port = port_if_none};
+  std::string port;
+  if (starts_with(text, "[")) {
+    const std::size_t end = text.find(']');
+    if (end == std::string_view::npos) refuse();
+    endpoint.host = std::string(text.substr(1, end - 1));
+    const std::string_view rest = text.substr(end + 1);
+    if (!rest.empty() && rest[0] != ':') refuse();
+    if (!rest.empty()) port = std::string(rest.substr(1));
+    if (!rest.empty() && port.empty()) refuse();
+  } else if (const std::size_t colon = text.find(':');
+             colon != std::string_view::npos && colon == text.rfind(':')) {
+    endpoint.host = std::string(text.substr(0, colon));
+    port = std::string(text.substr(colon + 1));
+    if (port.empty()) refuse();
+  }
+  if (!port.empty()) {
+    if (port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos) refuse();
+    endpoint.port = std::atoi(port.c_str());
+    if (endpoint.port > 65535) refuse();
+  }
+  if (endpoint.host.empty() || endpoint.host.find_first_of(" /@") != std::string::npos) refuse();
+  return endpoint;
+}
+
+std::string text_of(const Endpoint& endpoint) {
+  const bool six = endpoint.host.find(':') != std::string::npos;
+  return str(six ? "[" : "", endpoint.host, six ? "]:" : ":", endpoint.port);
+}
+
+int listen_on(bool loopback_only, int port) {
+  const int socket = bound_socket(loopback_only, port);
+  if (socket < 0) refuse_port(port);
+  if (listen(socket, 1024) != 0) {
+    const int error = errno;
+    close(socket);
+    errno = error;
+    refuse_port(port);
+  }
+  fcntl(socket, F_SETFL, O_NONBLOCK);
+  return socket;
+}
+
+int port_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+std::string local_address(int socket) { return address_by(socket, getsockname); }
+std::string peer_address(int socket) { return address_by(socket, getpeername); }
+
+bool is_loopback(std::string_view address) {
+  return starts_with(address, "127.") || address == "::1";
+}
+
+Attempted connect_to(const Endpoint& endpoint, double seconds) {
+  int error = 0;
+  const Addresses list = addresses_of(endpoint.host, endpoint.port, error);
+  if (!list) return {.why = gai_strerror(error), .unknown_host = error == EAI_NONAME};
+  Attempted attempted;
+  for (const addrinfo* each = list.get(); each != nullptr; each = each->ai_next) {
+    const int socket = ::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (socket < 0) continue;
+    const int on = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    int problem = connect(socket, each->ai_addr, each->ai_addrlen) == 0 ? 0 : errno;
+    if (problem == EINPROGRESS) {
+      pollfd file{.fd = socket, .events = POLLOUT, .revents = 0};
+      problem = ETIMEDOUT;
+      if (poll(&file, 1, static_cast<int>(seconds * 1000)) == 1) {
+        socklen_t size = sizeof problem;
+        getsockopt(socket, SOL_SOCKET, SO_ERROR, &problem, &size);
+      }
+    }
+    if (problem == 0) return {.socket = socket};
+    close(socket);
+    attempted.why = std::strerror(problem);
+  }
+  return attempted;
+}
+
+bool is_this_machine(const std::string& host) {
+  int error = 0;
+  const Addresses list = addresses_of(host, 0, error);
+  for (const addrinfo* each = list.get(); each != nullptr; each = each->ai_next) {
+    const std::string address = text_of(each->ai_addr, each->ai_addrlen);
+    if (is_loopback(address) || !interface_of(address).empty()) return true;
+  }
+  return false;
+}
+
+std::string interface_of(std::string_view address) {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return "";
+  const std::unique_ptr<ifaddrs, FreeAddresses> list(first);
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (text_of(each->ifa_addr, size) == address) return each->ifa_name;
+  }
+  return "";
+}
+
+ReservedPort::ReservedPort(bool loopback_only) : socket_(bound_socket(loopback_only, 0)) {
+  if (socket_ < 0) refuse_port(0);
+  number_ = port_of(socket_);
+}
+
+ReservedPort::ReservedPort(ReservedPort&& other) noexcept
+    : socket_(std::exchange(other.socket_, -1)), number_(other.number_) {}
+
+ReservedPort& ReservedPort::operator=(ReservedPort&& other) noexcept {
+  std::swap(socket_, other.socket_);
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+ReservedPort::~ReservedPort() {
+  if (socket_ >= 0) close(socket_);
+}
+
+}  // namespace hasten::rendezvous

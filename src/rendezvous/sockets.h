@@ -1,0 +1,57 @@
+// File: rendezvous/sockets.h (internal)
+// Listening and connecting by name, IPv4 and IPv6. Throws IoError "rendezvous.port-taken",
+// "rendezvous.host", "rendezvous.socket". Thread rule: any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hasten::rendezvous {
+
+struct Endpoint {
+  std::string host;
+  int port = 0;
+};
+
+// "10.0.0.1:29500", "[fe80::1]:29500", "host". Throws ConfigError "rendezvous.endpoint".
+Endpoint endpoint_of(std::string_view text, int port_if_none);
+std::string text_of(const Endpoint& endpoint);
+
+// Every address of the machine, or loopback's alone; port 0: any. Gives the socket.
+int listen_on(bool loopback_only, int port);
+int port_of(int socket);
+// One of the addresses that a connected socket joins, as numbers.
+std::string local_address(int socket);
+std::string peer_address(int socket);
+bool is_loopback(std::string_view address);
+
+// The socket, or nothing and why not.
+struct Attempted {
+  int socket = -1;
+  std::string why;
+  bool unknown_host = false;
+};
+Attempted connect_to(const Endpoint& endpoint, double seconds);
+
+// Whether one of this machine's interfaces has the host's address.
+bool is_this_machine(const std::string& host);
+// The interface that has the address: "eth0"; empty: none.
+std::string interface_of(std::string_view address);
+
+// A free port of this machine that no other program is given while it lives, and that a process
+// which allows reuse (TCPStore does) may listen on.
+class ReservedPort {
+ public:
+  explicit ReservedPort(bool loopback_only);
+  ReservedPort(ReservedPort&& other) noexcept;
+  ReservedPort& operator=(ReservedPort&& other) noexcept;
+  ~ReservedPort();
+  int number() const { return number_; }
+
+ private:
+  int socket_ = -1;
+  int number_ = 0;
+};
+
+}  // namespace hasten::rendezvous

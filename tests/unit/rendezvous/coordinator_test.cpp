@@ -1,0 +1,233 @@
+// Machines that come, go, fail and lie, with times made up.
+#include "rendezvous/coordinator.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace hasten::rendezvous;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+struct Job {
+  Settings settings;
+  std::map<int, std::vector<json>> told;
+  Clock::time_point now{};
+  int rounds = 0;
+  int silent = 0;  // an agent
+  Coordinator coordinator{settings,
+                          [this](int id, const json& message) { told[id].push_back(message); },
+                          [this] { ++rounds; }};
+
+  explicit Job(Settings wish) : settings(wish) {}
+
+  void join(int id, json more = {}, const std::string& address = "") {
+    json message = {{"kind", "join"},
+                    {"protocol", kProtocol},
+                    {"host", "node" + std::to_string(id)},
+                    {"program", "p"},
+                    {"processes", 2},
+                    {"num_processes", 0},
+                    {"min_machines", settings.min_machines},
+                    {"max_machines", settings.max_machines},
+                    {"port", 1000 + id}};
+    if (!more.is_null()) message.update(more);
+    coordinator.receive(id, message, address.empty() ? "10.0.0." + std::to_string(id) : address,
+                        "10.0.0.9", now);
+  }
+  void say(int id, json message) { coordinator.receive(id, message, "", "", now); }
+  void after(double seconds) {
+    const int steps = static_cast<int>(seconds * 2);
+    for (int i = 0; i < steps; ++i) {
+      now += 500ms;
+      for (const auto& [id, messages] : told) {
+        if (id != silent) coordinator.receive(id, {{"kind", "alive"}}, "", "", now);
+      }
+      coordinator.tick(now);
+    }
+  }
+  std::string last(int id) {
+    for (auto message = told[id].rbegin(); message != told[id].rend(); ++message) {
+      if ((*message)["kind"] != "alive") return (*message)["kind"];
+    }
+    return "";
+  }
+  json last_of(int id, const std::string& kind) {
+    for (auto message = told[id].rbegin(); message != told[id].rend(); ++message) {
+      if ((*message)["kind"] == kind) return *message;
+    }
+    return {};
+  }
+};
+
+TEST_CASE("coordinator: a fixed number of machines starts when all are there, by their ranks") {
+  Job job({.min_machines = 3, .max_machines = 3});
+  job.join(7, {{"machine_rank", 2}});
+  job.join(8, {{"machine_rank", 0}}, "127.0.0.1");
+  job.after(2);
+  CHECK(job.last(7) == "waiting");
+  const std::string text = job.last_of(7, "waiting")["text"];
+  CHECK(text.find("2 of 3 machines are here: node7 (10.0.0.7), node8 (10.0.0.9); missing: "
+                  "machine_rank 1") == 0);
+  job.join(9, {{"machine_rank", 1}});
+  CHECK(job.rounds == 1);
+  const json first = job.last_of(8, "round"), third = job.last_of(7, "round");
+  CHECK(first["first_rank"] == 0);
+  CHECK(third["machine_rank"] == 2);
+  CHECK(third["first_rank"] == 4);
+  CHECK(third["world_size"] == 6);
+  CHECK(third["attempt"] == 0);
+  // Its own address is loopback: the others reach it at 10.0.0.9.
+  CHECK(third["master_addr"] == "10.0.0.9");
+  CHECK(third["master_port"] == 1008);
+  for (const int id : {7, 8, 9}) job.say(id, {{"kind", "ended"}});
+  for (const int id : {7, 8, 9}) CHECK(job.last_of(id, "finish")["code"] == 0);
+  for (const int id : {7, 8, 9}) job.coordinator.lost(id, "", job.now);
+  CHECK(job.coordinator.all_gone());
+}
+
+TEST_CASE("coordinator: a failure stops all, and all start again as often as allowed") {
+  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1});
+  job.join(1);
+  job.join(2);
+  job.say(1, {{"kind", "failed"}, {"code", 7}, {"reason", "rank 0 failed"}});
+  CHECK(job.last_of(2, "stop")["reason"] == "rank 0 failed");
+  job.say(
+      2,
+      {{"kind", "failed"}, {"code", 9}, {"reason", "of that"}});  // of being stopped: not counted
+  job.join(1);
+  CHECK(job.rounds == 1);
+  job.join(2);
+  CHECK(job.rounds == 2);
+  CHECK(job.last_of(2, "round")["attempt"] == 1);
+  job.say(2, {{"kind", "failed"}, {"code", 3}, {"reason", "again"}});
+  CHECK(job.last(1) == "stop");
+  job.join(1);
+  job.join(2);
+  CHECK(job.last_of(1, "finish")["code"] == 3);
+  CHECK(job.last_of(2, "finish")["reason"] == "again");
+}
+
+TEST_CASE("coordinator: one that has ended starts again when another fails") {
+  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1});
+  job.join(1);
+  job.join(2);
+  job.say(1, {{"kind", "ended"}});
+  job.say(2, {{"kind", "failed"}, {"code", 3}});
+  CHECK(job.last(1) == "stop");
+  job.join(1);
+  job.join(2);
+  CHECK(job.rounds == 2);
+}
+
+TEST_CASE(
+    "coordinator: an elastic job waits for others, starts with enough, and takes in who comes") {
+  Job job({.min_machines = 2, .max_machines = 4, .last_call = 10});
+  job.join(1);
+  job.join(2);
+  job.after(9);
+  CHECK(job.rounds == 0);
+  job.after(2);
+  CHECK(job.rounds == 1);
+  CHECK(job.last_of(1, "round")["world_size"] == 4);
+  job.join(3);
+  CHECK(job.last(1) == "stop");
+  CHECK(job.last_of(1, "stop")["reason"] == "node3 has come");
+  job.join(2);
+  job.join(1);
+  CHECK(job.rounds == 2);
+  CHECK(job.last_of(1, "round")["machine_rank"] == 0);  // as before
+  CHECK(job.last_of(3, "round")["machine_rank"] == 2);
+  CHECK(job.last_of(3, "round")["world_size"] == 6);
+  // One is lost: the rest goes on, if a restart is left; here none is.
+  job.coordinator.lost(2, "closed", job.now);
+  CHECK(std::string(job.last_of(1, "stop")["reason"])
+            .find("machine 1 (node2, 10.0.0.2) is lost: closed") == 0);
+  job.join(1);
+  CHECK(job.last_of(1, "finish")["code"] == 1);
+}
+
+TEST_CASE("coordinator: a silent machine is lost, and the others go on without it") {
+  Job job({.min_machines = 2, .max_machines = 3, .max_restarts = 1, .last_call = 0});
+  job.join(1);
+  job.join(2);
+  job.join(3);
+  job.join(1);
+  job.join(2);
+  CHECK(job.last_of(3, "round")["num_machines"] == 3);
+  job.silent = 3;
+  job.after(6);
+  CHECK(std::string(job.last_of(1, "stop")["reason"]).find("no word for 5.0 s") !=
+        std::string::npos);
+  job.join(1);
+  job.join(2);
+  CHECK(job.last_of(2, "round")["num_machines"] == 2);
+}
+
+TEST_CASE("coordinator: who leaves an elastic job by a signal costs no restart; a fixed job ends") {
+  Job elastic({.min_machines = 1, .max_machines = 2});
+  elastic.join(1);
+  elastic.join(2);
+  elastic.say(2, {{"kind", "leaving"}, {"signal", 15}});
+  CHECK(elastic.last(1) == "stop");
+  elastic.join(1);
+  CHECK(elastic.last_of(1, "round")["num_machines"] == 1);
+  Job fixed({.min_machines = 2, .max_machines = 2, .max_restarts = 5});
+  fixed.join(1);
+  fixed.join(2);
+  fixed.say(2, {{"kind", "leaving"}, {"signal", 15}});
+  fixed.join(1);
+  CHECK(fixed.last_of(1, "finish")["code"] == 143);
+}
+
+TEST_CASE("coordinator: one more than there is room for waits for a place") {
+  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1});
+  job.join(1);
+  job.join(2);
+  job.join(3);
+  CHECK(job.rounds == 1);
+  CHECK(job.last(3) == "");
+  job.coordinator.lost(2, "closed", job.now);
+  job.join(1);
+  CHECK(job.rounds == 2);
+  CHECK(job.last(3) == "round");
+}
+
+TEST_CASE("coordinator: too few machines in time") {
+  Job job({.min_machines = 2, .max_machines = 2, .join_timeout = 60});
+  job.join(1);
+  job.after(59);
+  CHECK(job.last(1) == "waiting");
+  job.after(2);
+  CHECK(job.last_of(1, "finish")["code"] == 1);
+  CHECK(std::string(job.last_of(1, "finish")["reason"]).find("too few machines in time: 1 of 2") ==
+        0);
+}
+
+TEST_CASE("coordinator: what contradicts the others is refused, and disturbs nobody") {
+  const auto refused = [](const json& second) {
+    Job job({.min_machines = 2, .max_machines = 2});
+    job.join(1, {{"machine_rank", 0}});
+    job.join(2, second);
+    CHECK(job.last(2) == "refused");
+    CHECK(job.last(1) == "");
+    CHECK(job.rounds == 0);
+    return std::string(job.last_of(2, "refused")["code"]);
+  };
+  CHECK(refused({{"machine_rank", 0}}) == "rendezvous.machine-rank");
+  CHECK(refused({{"min_machines", 3}}) == "rendezvous.machines");
+  CHECK(refused({{"num_processes", 8}}) == "rendezvous.machines");
+  CHECK(refused({{"processes", 0}}) == "rendezvous.machines");
+  CHECK(refused({{"program", "q"}}) == "rendezvous.program");
+  CHECK(refused({{"protocol", 99}}) == "rendezvous.version");
+  Job tolerant({.min_machines = 2, .max_machines = 2, .same_program = false});
+  tolerant.join(1);
+  tolerant.join(2, {{"program", "q"}});
+  CHECK(tolerant.rounds == 1);
+}
+
+}  // namespace

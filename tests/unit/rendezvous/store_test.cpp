@@ -1,0 +1,159 @@
+// The keys and values of a job over real sockets, and strangers at the door.
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rendezvous/job_server.h"
+#include "rendezvous/store_client.h"
+#include "unit/code_of.h"
+
+namespace {
+
+using hasten::code_of;
+using namespace hasten::rendezvous;
+using namespace std::chrono_literals;
+
+const std::string kToken = "a token for the tests";
+
+Endpoint at(const JobServer& server) { return {.host = "127.0.0.1", .port = server.port()}; }
+
+TEST_CASE("store: every operation of c10d's stores") {
+  const std::string token = new_token();
+  CHECK(token.size() == 64);
+  CHECK(token != new_token());
+  JobServer server({.token = token});
+  StoreClient store(at(server), token, 5s);
+  store.set("a", std::string("1\0 2", 4));
+  CHECK(store.get({"a"}, 0ms) == std::vector<std::string>{std::string("1\0 2", 4)});
+  CHECK(store.add("n", 3) == 3);
+  CHECK(store.add("n", -5) == -2);
+  CHECK(store.get({"n", "a"}, 0ms)[0] == "-2");
+  CHECK(store.check({"a", "n"}));
+  CHECK_FALSE(store.check({"a", "none"}));
+  CHECK(store.count() == 2);
+  CHECK(store.list() == std::vector<std::string>{"a", "n"});
+  store.append("a", "!");
+  CHECK(store.get({"a"}, 0ms)[0].size() == 5);
+  CHECK(store.compare_set("c", "", "new") == "new");
+  CHECK(store.compare_set("c", "old", "newer") == "new");
+  CHECK(store.compare_set("c", "new", "newer") == "newer");
+  CHECK(store.compare_set("missing", "expected", "x") == "expected");
+  CHECK_FALSE(store.check({"missing"}));
+  CHECK(store.erase("c"));
+  CHECK_FALSE(store.erase("c"));
+  CHECK(code_of([&] { store.add("a", 1); }) == "rendezvous.store");
+  CHECK(store.get({"a"}, 0ms)[0].size() == 5);  // and goes on
+  const std::string large(5 << 20, 'x');
+  store.set("large", large);
+  CHECK(store.get({"large"}, 0ms)[0] == large);
+}
+
+TEST_CASE("store: who waits is answered when the key comes, or told which did not") {
+  JobServer server({.token = kToken});
+  StoreClient waiting(at(server), kToken, 5s), setting(at(server), kToken, 5s);
+  std::thread later([&] {
+    std::this_thread::sleep_for(50ms);
+    setting.set("x", "1");
+    setting.set("y", "2");
+  });
+  CHECK(waiting.get({"x", "y"}, 10s) == std::vector<std::string>{"1", "2"});
+  later.join();
+  std::string text;
+  try {
+    waiting.wait({"x", "z1", "z2"}, 30ms);
+  } catch (const hasten::Error& error) {
+    CHECK(error.code() == "rendezvous.time");
+    text = error.what();
+  }
+  CHECK(text.find("z1, z2") != std::string::npos);
+  CHECK(waiting.check({"x"}));
+  server.clear();
+  while (setting.count() != 0) {
+  }
+}
+
+TEST_CASE(
+    "store: a wrong token, no token, noise and silence are kept out, and nobody else is "
+    "disturbed") {
+  JobServer server({.token = kToken});
+  StoreClient friendly(at(server), kToken, 5s);
+  for (int i = 0; i < 20; ++i) {
+    CHECK(code_of([&] { StoreClient stranger(at(server), "another token that is long", 5s); }) ==
+          "rendezvous.refused");
+  }
+  const std::vector<std::string> noises = {"GET / HTTP/1.0\r\n\r\n", std::string(4000, '\x16'),
+                                           "\x16\x03\x01", std::string(100, '\0')};
+  for (const std::string& noise : noises) {
+    const auto attempted = connect_to(at(server), 1);
+    REQUIRE(attempted.socket >= 0);
+    REQUIRE(send(attempted.socket, noise.data(), noise.size(), MSG_NOSIGNAL) > 0);
+    if (noise.size() > 10) {
+      char answer[1024];
+      ssize_t got = 1;
+      std::string all;
+      const auto deadline = Clock::now() + 2s;
+      while (got != 0 && Clock::now() < deadline) {
+        got = recv(attempted.socket, answer, sizeof answer, MSG_DONTWAIT);
+        if (got > 0) all.append(answer, static_cast<std::size_t>(got));
+        if (got < 0 && errno != EAGAIN) break;
+      }
+      CHECK(all.size() < 16);  // an alert at most
+      CHECK(Clock::now() < deadline);
+    }
+    close(attempted.socket);
+  }
+  friendly.set("still", "here");
+  CHECK(friendly.check({"still"}));
+}
+
+TEST_CASE("store: without the token a server is not believed either") {
+  JobServer server({.token = "the token of another job"});
+  CHECK(code_of([&] { StoreClient client(at(server), kToken, 2s); }) == "rendezvous.refused");
+}
+
+TEST_CASE("store: nobody listens, and the port of somebody") {
+  int port = 0;
+  {
+    JobServer server({.token = kToken});
+    port = server.port();
+    CHECK(code_of([&] { JobServer second({.port = port, .token = kToken}); }) ==
+          "rendezvous.port-taken");
+  }
+  const auto began = Clock::now();
+  CHECK(code_of([&] { StoreClient client({.host = "127.0.0.1", .port = port}, kToken, 300ms); }) ==
+        "rendezvous.connect");
+  CHECK(Clock::now() - began < 2s);
+}
+
+TEST_CASE("sockets: endpoints") {
+  CHECK(text_of(endpoint_of("10.0.0.1:5", 1)) == "10.0.0.1:5");
+  CHECK(text_of(endpoint_of("host", 29500)) == "host:29500");
+  CHECK(text_of(endpoint_of("[::1]:7", 1)) == "[::1]:7");
+  CHECK(text_of(endpoint_of("fe80::1", 9)) == "[fe80::1]:9");
+  for (const char* wrong :
+       {"", ":1", "a:", "a:b", "a:70000", "[::1", "[::1]7", "[::1]:", "a b:1", "u@h:1", "a:-1"})
+    CHECK_MESSAGE(code_of([&] { endpoint_of(wrong, 1); }) == "rendezvous.endpoint", wrong);
+}
+
+TEST_CASE("sockets: a reserved port is given to nobody, and can be listened on") {
+  ReservedPort port(true);
+  const ReservedPort other(true);
+  CHECK(port.number() != other.number());
+  const int listener = listen_on(true, port.number());
+  CHECK(listener >= 0);
+  CHECK(connect_to({.host = "127.0.0.1", .port = port.number()}, 1).socket >= 0);
+  close(listener);
+}
+
+TEST_CASE("token: what is none") {
+  check_token("0123456789abcdef", "a test");
+  for (const std::string& wrong :
+       {std::string("short"), std::string("with spaces in it, long"), std::string(2000, 'a')})
+    CHECK(code_of([&] { check_token(wrong, "a test"); }) == "rendezvous.token");
+}
+
+}  // namespace
