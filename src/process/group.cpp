@@ -2,54 +2,130 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "process/gloo.h"
+#include "process/meeting_place.h"
 
 namespace hasten {
 
+struct Group::Shared {
+  MeetingPlace place;  // before the group: its last words may need the store
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+};
+
 namespace {
 
-// A launcher has started several of this program: each would train by itself, on all of the data,
-// and write the same files.
-void refuse_to_be_one_of_many() {
-  for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    const char* const size = std::getenv(name);
-    if (size == nullptr || std::atol(size) <= 1) continue;
-    throw UsageError(
-        "process.one-of-many",
-        {.what = "an Accelerator in one of several processes",
-         .got = str(name, "=", size),
-         .expected = "one process: training across processes comes with a later release",
-         .hint = str("start the program alone, or unset ", name)});
-  }
+at::Device device_of(std::int64_t local_rank, bool cpu) {
+  if (cpu || !torch::cuda::is_available()) return at::kCPU;
+  const auto gpus = static_cast<std::int64_t>(torch::cuda::device_count());
+  return at::Device(at::kCUDA,
+                    static_cast<c10::DeviceIndex>(local_rank % std::max<std::int64_t>(1, gpus)));
+}
+
+// Gloo has no booleans.
+at::Tensor as_numbers(const at::Tensor& tensor) {
+  const at::Tensor whole = tensor.detach().contiguous();
+  return whole.scalar_type() == at::kBool ? whole.view(at::kByte) : whole;
+}
+at::Tensor as_before(const at::Tensor& numbers, const at::Tensor& before) {
+  return before.scalar_type() == at::kBool ? numbers.view(at::kBool) : numbers;
+}
+
+c10d::ReduceOp operation(Reduction reduction) {
+  return reduction == Reduction::max ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
 }
 
 }  // namespace
 
-ProcessState ProcessState::single(bool cpu) {
-  refuse_to_be_one_of_many();
-  ProcessState state;
-  if (!cpu && torch::cuda::is_available()) state.device = at::Device(at::kCUDA, 0);
-  return state;
+ProcessState ProcessState::of(const Worker& worker, bool cpu) {
+  return {.process_index = worker.rank,
+          .num_processes = worker.world_size,
+          .local_process_index = worker.local_rank,
+          .device = device_of(worker.local_rank, cpu)};
 }
+
+ProcessState ProcessState::single(bool cpu) {
+  const Worker worker = worker_of(config::whole_environment());
+  if (worker.world_size > 1) {
+    throw UsageError(
+        "process.one-of-many",
+        {.what = "an Accelerator in one of several processes",
+         .got = str(worker.world_size, " processes, as ", name_of(worker.started_by), " says"),
+         .expected = "one process: training across processes comes with a later release",
+         .hint = "start the program alone"});
+  }
+  return of(Worker{}, cpu);
+}
+
+Group Group::form(const Worker& worker, const GroupOptions& options) {
+  Group group;
+  if (worker.world_size == 1) return group;
+  group.rank_ = worker.rank;
+  group.size_ = worker.world_size;
+  MeetingPlace place = meeting_place(worker, config::whole_environment(), options.timeout);
+  auto native = gloo_group(place.store, static_cast<int>(worker.rank),
+                           static_cast<int>(worker.world_size), place.own_address, options.timeout);
+  group.shared_ = std::make_shared<Shared>(Shared{std::move(place), std::move(native)});
+  return group;
+}
+
+c10d::ProcessGroup* Group::native() const { return shared_ ? shared_->group.get() : nullptr; }
 
 at::Tensor Group::gather(const at::Tensor& tensor) const {
-  return tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+  const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+  if (size_ == 1) return rows;
+  at::Tensor sent = as_numbers(rows);
+  auto sizes = sent.sizes().vec();
+  sizes[0] *= size_;
+  at::Tensor all = at::empty(sizes, sent.options());
+  native()->_allgather_base(all, sent)->wait();
+  return as_before(all, rows);
 }
 
-at::Tensor Group::reduce(const at::Tensor& tensor, Reduction, double scale) const {
-  return scale == 1.0 ? tensor : tensor * scale;
+at::Tensor Group::reduce(const at::Tensor& tensor, Reduction reduction, double scale) const {
+  const auto scaled = [&](const at::Tensor& whole) { return scale == 1.0 ? whole : whole * scale; };
+  if (size_ == 1 || reduction == Reduction::none) return scaled(tensor);
+  std::vector<at::Tensor> both = {tensor.detach().clone(at::MemoryFormat::Contiguous)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation(reduction);
+  native()->allreduce(both, options)->wait();
+  return scaled(reduction == Reduction::mean ? both[0] / static_cast<double>(size_) : both[0]);
 }
 
 at::Tensor Group::broadcast(const at::Tensor& tensor, std::int64_t from) const {
-  TORCH_CHECK(from == 0, "broadcast: got rank ", from, ", expected 0 in a group of 1");
-  return tensor;
+  TORCH_CHECK(from >= 0 && from < size_, "broadcast: got rank ", from, ", expected 0 to ",
+              size_ - 1);
+  if (size_ == 1) return tensor;
+  std::vector<at::Tensor> both = {as_numbers(tensor)};
+  if (rank_ != from) both[0] = at::empty_like(both[0]);
+  c10d::BroadcastOptions options;
+  options.rootRank = from;
+  native()->broadcast(both, options)->wait();
+  return as_before(both[0], tensor);
 }
 
-at::Tensor Group::pad_across_processes(const at::Tensor& tensor, std::int64_t, double, bool) const {
-  return tensor;
+at::Tensor Group::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
+                                       bool pad_first) const {
+  if (size_ == 1 || tensor.dim() <= dim) return tensor;
+  const at::Tensor own = at::scalar_tensor(tensor.size(dim), at::kLong);
+  const auto longest = gather(own).max().item<std::int64_t>();
+  if (longest == tensor.size(dim)) return tensor;
+  auto sizes = tensor.sizes().vec();
+  sizes[static_cast<std::size_t>(dim)] = longest;
+  at::Tensor padded = at::full(sizes, pad_index, tensor.options());
+  const std::int64_t at = pad_first ? longest - tensor.size(dim) : 0;
+  padded.narrow(dim, at, tensor.size(dim)).copy_(tensor);
+  return padded;
+}
+
+void Group::barrier() const {
+  if (size_ > 1) native()->barrier()->wait();
 }
 
 MainProcessFirst::MainProcessFirst(const ProcessState& process, const Group& group,

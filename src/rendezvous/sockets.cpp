@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -92,6 +94,19 @@ int bound_socket(bool loopback_only, int port) {
                              ? "another job may have it: choose one with --main_process_port, the "
                                "same on every machine"
                              : ""});
+}
+
+// Of an interface that is up and not loopback.
+std::optional<std::string> first_outside_address() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, FreeAddresses> list(first);
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    return text_of(each->ifa_addr, sizeof(sockaddr_in));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -185,6 +200,20 @@ Attempted connect_to(const Endpoint& endpoint, double seconds) {
     attempted.why = std::strerror(problem);
   }
   return attempted;
+}
+
+std::string address_towards(const Endpoint& endpoint) {
+  int error = 0;
+  const Addresses list = addresses_of(endpoint.host, endpoint.port, error);
+  std::string address;
+  for (const addrinfo* each = list.get(); each != nullptr && address.empty();
+       each = each->ai_next) {
+    const int socket = ::socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (socket < 0) continue;
+    if (connect(socket, each->ai_addr, each->ai_addrlen) == 0) address = local_address(socket);
+    close(socket);
+  }
+  return is_loopback(address) ? first_outside_address().value_or(address) : address;
 }
 
 bool is_this_machine(const std::string& host) {

@@ -34,6 +34,10 @@ struct Attempted {
 };
 Attempted connect_to(const Endpoint& endpoint, double seconds);
 
+// This machine's address on the way to the endpoint, by the system's routes; nothing is sent. Where
+// the way is loopback, the address of an interface that is up, since others come from outside.
+std::string address_towards(const Endpoint& endpoint);
+
 // Whether one of this machine's interfaces has the host's address.
 bool is_this_machine(const std::string& host);
 // The interface that has the address: "eth0"; empty: none.

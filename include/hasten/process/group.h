@@ -2,18 +2,33 @@
 // The processes that train together, and what they exchange. An unlaunched program is a group of
 // one: every collective is then the identity, through the same calls.
 //
-//   ProcessState process;                              // one process, on the CPU or the first GPU
-//   Group group = Group::single();
+//   const Worker worker = worker_of(config::whole_environment());  // whoever started it
+//   const auto process = ProcessState::of(worker);
+//   const Group group = Group::form(worker);
 //   at::Tensor all = group.gather(local);              // [world * rows, ...]
 //
-// Thread rule: collectives of one group are called by one thread at a time, in the same order on
-// every rank.
+// A group of several is c10d's, over Gloo. Its ranks meet in the store that hasten launch serves
+// (HASTEN_STORE, behind TLS with HASTEN_JOB_TOKEN); else in one that rank 0 serves at MASTER_ADDR
+// and MASTER_PORT: hasten's where HASTEN_JOB_TOKEN is set, c10d's TCPStore where it is not, as it
+// is torchrun's where that serves one. Tensors themselves travel by Gloo as they are, not
+// encrypted.
+//
+// Throws IoError "rendezvous.*", c10::Error where another rank is gone or too late. Thread rule:
+// collectives of one group are called by one thread at a time, in the same order on every rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
+
+#include "hasten/launch/worker.h"
+
+namespace c10d {
+class ProcessGroup;
+}
 
 namespace hasten {
 
@@ -28,6 +43,8 @@ struct ProcessState {
   bool is_local_main_process() const { return local_process_index == 0; }
   bool is_last_process() const { return process_index == num_processes - 1; }
 
+  // The GPU of a process on a machine is that of its local rank.
+  static ProcessState of(const Worker& worker, bool cpu = false);
   // Throws UsageError "process.one-of-many" where a launcher has started several: each would train
   // by itself. One process on the first GPU, if LibTorch has its CUDA library loaded and a GPU is
   // there, else on the CPU.
@@ -36,15 +53,23 @@ struct ProcessState {
 
 enum class Reduction { none, sum, mean, max };
 
+struct GroupOptions {
+  // For the ranks to meet, and for each collective.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+// A value; copies are the same group.
 class Group {
  public:
   static Group single() { return Group(); }
+  // Returns when all ranks have met.
+  static Group form(const Worker& worker, const GroupOptions& options = {});
 
-  std::int64_t size() const { return 1; }
-  std::int64_t rank() const { return 0; }
+  std::int64_t size() const { return size_; }
+  std::int64_t rank() const { return rank_; }
 
   // The tensors of all ranks, one after the other along the first dimension; a scalar becomes
-  // [world].
+  // [world]. The shape is the same on every rank.
   at::Tensor gather(const at::Tensor& tensor) const;
   // Element by element over the ranks, times scale.
   at::Tensor reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum,
@@ -56,10 +81,16 @@ class Group {
   at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0,
                                   double pad_index = 0, bool pad_first = false) const;
   // Until every rank is here.
-  void barrier() const {}
+  void barrier() const;
+
+  // c10d's own, for what is not here; none in a group of one.
+  c10d::ProcessGroup* native() const;
 
  private:
+  struct Shared;
   Group() = default;
+  std::shared_ptr<Shared> shared_;
+  std::int64_t rank_ = 0, size_ = 1;
 };
 
 // The main process (of the job, or of each machine) goes through a block before the others:

@@ -1,0 +1,17 @@
+// File: process/gloo.h (internal)
+// c10d's group over Gloo: on the CPU, and for tensors of a GPU by way of the CPU.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+namespace hasten {
+
+// `address`: this machine's, at which the other ranks reach it; GLOO_SOCKET_IFNAME's interface
+// instead where the variable is set. Throws c10::Error, hasten's errors of the store.
+c10::intrusive_ptr<c10d::ProcessGroup> gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  int rank, int size, const std::string& address,
+                                                  std::chrono::milliseconds timeout);
+
+}  // namespace hasten

@@ -1,0 +1,57 @@
+#include "process/meeting_place.h"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "launch/job.h"
+#include "process/job_store.h"
+#include "rendezvous/job_server.h"
+
+namespace hasten {
+namespace {
+
+using rendezvous::Endpoint;
+
+std::string value_of(const config::Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+c10::intrusive_ptr<c10d::Store> tcp_store(const Worker& worker, const std::string& prefix,
+                                          std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(worker.master_port);
+  options.isServer = worker.rank == 0 && !worker.store_is_served;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  const auto store = c10::make_intrusive<c10d::TCPStore>(worker.master_addr, options);
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+}
+
+}  // namespace
+
+MeetingPlace meeting_place(const Worker& worker, const config::Environment& environment,
+                           std::chrono::milliseconds timeout) {
+  const std::string served = value_of(environment, kStoreVariable);
+  const std::string token = value_of(environment, kTokenVariable);
+  const std::string prefix = str("attempt ", worker.attempt, "/");
+  MeetingPlace place;
+  Endpoint at{.host = worker.master_addr, .port = worker.master_port};
+  if (!served.empty()) at = rendezvous::endpoint_of(served, 0);
+  if (token.empty()) {
+    place.store = tcp_store(worker, prefix, timeout);
+  } else {
+    rendezvous::check_token(token, kTokenVariable);
+    if (served.empty() && worker.rank == 0) {
+      place.server = std::make_shared<rendezvous::JobServer>(rendezvous::ServerOptions{
+          .loopback_only = rendezvous::is_loopback(at.host), .port = at.port, .token = token});
+    }
+    place.store = c10::make_intrusive<JobStore>(at, token, prefix, timeout);
+  }
+  place.own_address = worker.num_machines == 1 ? "127.0.0.1" : rendezvous::address_towards(at);
+  return place;
+}
+
+}  // namespace hasten

@@ -1,0 +1,28 @@
+// File: process/meeting_place.h (internal)
+// Where the ranks of a job find each other: whose store, and by which address this process is
+// reached. Throws IoError "rendezvous.*", ConfigError "rendezvous.*".
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "hasten/launch/worker.h"
+
+namespace hasten {
+
+namespace rendezvous {
+class JobServer;
+}
+
+struct MeetingPlace {
+  std::shared_ptr<rendezvous::JobServer> server;  // in rank 0, where no launcher serves the store
+  c10::intrusive_ptr<c10d::Store> store;          // keys of this attempt alone
+  std::string own_address;
+};
+
+MeetingPlace meeting_place(const Worker& worker, const config::Environment& environment,
+                           std::chrono::milliseconds timeout);
+
+}  // namespace hasten
