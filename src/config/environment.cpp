@@ -32,14 +32,21 @@ std::vector<Assignment> read_environment(const OptionTable& table, const Environ
   return assignments;
 }
 
-Environment process_environment() {
+Environment whole_environment() {
   Environment environment;
   for (char** entry = environ; entry && *entry; ++entry) {
     const std::string_view text = *entry;
     const auto equals = text.find('=');
-    if (!starts_with(text, prefix) || equals == std::string_view::npos) continue;
+    if (equals == std::string_view::npos) continue;
     environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
+  return environment;
+}
+
+Environment process_environment() {
+  Environment environment = whole_environment();
+  std::erase_if(environment,
+                [](const auto& variable) { return !starts_with(variable.first, prefix); });
   return environment;
 }
 

@@ -50,6 +50,8 @@ std::vector<Assignment> read_environment(const OptionTable& table, const Environ
                                          std::vector<std::string>& notices);
 // The HASTEN_* part of this process's environment.
 Environment process_environment();
+// All of it, for variables of launchers and schedulers.
+Environment whole_environment();
 
 // Applies the sources, weakest first, to the fields behind the table, and checks types, choices and
 // limits.

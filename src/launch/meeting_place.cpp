@@ -1,0 +1,141 @@
+#include "launch/meeting_place.h"
+
+#include <algorithm>
+
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+constexpr int kFirstPort = 20000;  // below those that Linux gives to clients, from 32768 on
+constexpr int kPorts = 9973;       // a prime, so that neither neighbours nor multiples meet
+constexpr int kUsualPort = 29500;  // PyTorch's
+
+bool has_torchrun_variables(const Worker& worker) {
+  return worker.started_by == StartedBy::torchrun || worker.started_by == StartedBy::hasten;
+}
+
+// Of Slurm, PBS or LSF. Each task of a Slurm array has a SLURM_JOB_ID of its own.
+std::string number_of_scheduler(const Variables& variables) {
+  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) {
+    if (variables.has(name)) return variables.text(name);
+  }
+  return "";
+}
+
+std::string number_of_open_mpi(const Variables& variables) {
+  return variables.text("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid");
+}
+
+// What tells this job from others on the same machines. mpirun inside of Slurm has a step of its
+// own on some machines only, so steps count for srun alone.
+std::string key_of_port(const Worker& worker, const Variables& variables) {
+  if (worker.started_by == StartedBy::open_mpi && !number_of_open_mpi(variables).empty())
+    return number_of_open_mpi(variables);
+  const std::string job = number_of_scheduler(variables);
+  if (worker.started_by == StartedBy::slurm && !job.empty() && variables.has("SLURM_STEP_ID"))
+    return job + "." + variables.text("SLURM_STEP_ID");
+  return job;
+}
+
+void settle_port(Worker& worker, const Variables& variables) {
+  if (const auto port = variables.number("MASTER_PORT")) {
+    if (*port < 1 || *port > 65535)
+      throw_environment(
+          {.what = "MASTER_PORT", .got = str(*port), .expected = "a port from 1 to 65535"});
+    worker.master_port = static_cast<int>(*port);
+    worker.port_from = "MASTER_PORT";
+  } else if (const std::string key = key_of_port(worker, variables); !key.empty()) {
+    worker.master_port = port_of_job(key);
+    worker.port_from = "the job's number " + key;
+  } else {
+    worker.master_port = kUsualPort;
+    worker.port_from = "PyTorch's usual port, as the job has no number";
+  }
+}
+
+// A name or an address without a port; IPv6 also in its brackets, which are taken off.
+std::string cleaned(std::string address) {
+  const bool bracketed = starts_with(address, "[") && ends_with(address, "]");
+  if (bracketed) address = address.substr(1, address.size() - 2);
+  const auto colons = std::count(address.begin(), address.end(), ':');
+  const bool odd = std::any_of(address.begin(), address.end(), [](char letter) {
+    return letter <= ' ' || letter == '/' || letter == '[' || letter == ']' || letter == ',';
+  });
+  if (address.empty() || odd || colons == 1 || (bracketed && colons == 0))
+    throw_environment({.what = "MASTER_ADDR",
+                       .got = "'" + address + "'",
+                       .expected = "the name or the address of one host",
+                       .hint = colons == 1 ? "the port belongs into MASTER_PORT" : ""});
+  return address;
+}
+
+std::string hint_for_address(StartedBy by) {
+  switch (by) {
+    case StartedBy::open_mpi:
+      return "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ..., HOST being rank 0's";
+    case StartedBy::pmi:
+      return "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500 ..., HOST being rank 0's";
+    default:
+      return "set MASTER_ADDR to rank 0's host, for every process";
+  }
+}
+
+void settle_address(Worker& worker, const Variables& variables) {
+  const auto first_of = [&](const char* name) {
+    worker.master_addr = hosts_of_slurm(variables.text(name)).front();
+    worker.address_from = str("the first host of ", name);
+  };
+  if (variables.has("MASTER_ADDR")) {
+    worker.master_addr = cleaned(variables.text("MASTER_ADDR"));
+    worker.address_from = "MASTER_ADDR";
+  } else if (worker.local_world_size == worker.world_size) {
+    worker.master_addr = "127.0.0.1";
+    worker.address_from = "all processes are on this machine";
+  } else if (worker.started_by == StartedBy::slurm && variables.has("SLURM_STEP_NODELIST")) {
+    first_of("SLURM_STEP_NODELIST");
+  } else if (variables.has("SLURM_JOB_NODELIST")) {
+    first_of("SLURM_JOB_NODELIST");
+  } else {
+    throw_environment({.what = str("no address for ", worker.world_size, " processes started by ",
+                                   name_of(worker.started_by)),
+                       .expected = "MASTER_ADDR",
+                       .hint = hint_for_address(worker.started_by)});
+  }
+}
+
+}  // namespace
+
+int port_of_job(std::string_view job) {
+  int value = 0, number = 0;
+  bool in_number = false;
+  const auto add = [&](int piece) { value = (value * 7919 + piece) % kPorts; };
+  for (const char letter : job) {
+    const bool digit = letter >= '0' && letter <= '9';
+    if (in_number && !digit) add(number);
+    number = digit ? ((in_number ? number : 0) * 10 + (letter - '0')) % kPorts : 0;
+    if (!digit) add(static_cast<unsigned char>(letter));
+    in_number = digit;
+  }
+  if (in_number) add(number);
+  return kFirstPort + value;
+}
+
+std::string job_of(const Worker& worker, const Variables& variables) {
+  if (has_torchrun_variables(worker) && variables.has("TORCHELASTIC_RUN_ID"))
+    return variables.text("TORCHELASTIC_RUN_ID");
+  if (variables.has("SLURM_ARRAY_JOB_ID") && variables.has("SLURM_ARRAY_TASK_ID"))
+    return variables.text("SLURM_ARRAY_JOB_ID") + "_" + variables.text("SLURM_ARRAY_TASK_ID");
+  const std::string job = number_of_scheduler(variables);
+  if (job.empty() && worker.started_by == StartedBy::open_mpi) return number_of_open_mpi(variables);
+  return job;
+}
+
+void settle_meeting_place(Worker& worker, const Variables& variables) {
+  settle_address(worker, variables);
+  settle_port(worker, variables);
+  worker.store_is_served =
+      has_torchrun_variables(worker) && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+}
+
+}  // namespace hasten

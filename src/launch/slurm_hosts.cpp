@@ -1,0 +1,107 @@
+// The lists of hosts that Slurm writes: names with numbers in brackets.
+#include <charconv>
+
+#include "hasten/base/text.h"
+#include "hasten/launch/worker.h"
+#include "launch/variables.h"
+
+namespace hasten {
+namespace {
+
+constexpr std::size_t kMostHosts = 65536;  // of one list; Slurm's own limit is of this size
+
+[[noreturn]] void refuse(std::string_view list, const std::string& expected) {
+  throw_environment({.what = "Slurm's list of hosts",
+                     .got = "'" + std::string(list.substr(0, 200)) + "'",
+                     .expected = expected});
+}
+
+// The parts between commas that stand outside of brackets.
+std::vector<std::string_view> parts_of(std::string_view list) {
+  std::vector<std::string_view> parts;
+  std::size_t begin = 0;
+  bool inside = false;
+  for (std::size_t at = 0; at <= list.size(); ++at) {
+    const char letter = at < list.size() ? list[at] : ',';
+    if (letter == '[' || letter == ']') {
+      if (inside == (letter == '[')) refuse(list, "brackets in pairs, and none inside another");
+      inside = !inside;
+    } else if (letter == ',' && (at == list.size() || !inside)) {
+      if (at == begin) refuse(list, "a name on both sides of each comma");
+      parts.push_back(list.substr(begin, at - begin));
+      begin = at + 1;
+    }
+  }
+  if (inside) refuse(list, "brackets in pairs, and none inside another");
+  return parts;
+}
+
+std::uint64_t number(std::string_view digits, std::string_view list) {
+  std::uint64_t value = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, value);
+  if (digits.empty() || digits.size() > 18 || error != std::errc() || stop != end)
+    refuse(list, "numbers and ranges such as [01-03,7] in brackets");
+  return value;
+}
+
+// "01-03,7" gives 01 02 03 7: the first number of a range says how many digits all of it have.
+std::vector<std::string> numbers_of(std::string_view inside, std::string_view list) {
+  std::vector<std::string> numbers;
+  for (const std::string& range : split(inside, ',')) {
+    const std::size_t dash = range.find('-');
+    const std::string first = range.substr(0, dash);
+    const std::uint64_t from = number(first, list);
+    const std::uint64_t to =
+        dash == std::string::npos ? from : number(std::string_view(range).substr(dash + 1), list);
+    if (to < from) refuse(list, "ranges that go up");
+    if (to - from >= kMostHosts - numbers.size())
+      refuse(list, str("at most ", kMostHosts, " hosts"));
+    for (std::uint64_t value = from; value <= to; ++value) {
+      std::string digits = std::to_string(value);
+      if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
+      numbers.push_back(std::move(digits));
+    }
+  }
+  return numbers;
+}
+
+// One name with any number of brackets; the last ones count fastest.
+std::vector<std::string> names_of(std::string_view part, std::string_view list) {
+  std::vector<std::string> names = {""};
+  while (!part.empty()) {
+    const std::size_t open = std::min(part.find('['), part.size());
+    for (std::string& name : names) name += part.substr(0, open);
+    part.remove_prefix(open);
+    if (part.empty()) break;
+    const std::size_t close = part.find(']');
+    const auto numbers = numbers_of(part.substr(1, close - 1), list);
+    part.remove_prefix(close + 1);
+    if (names.size() * numbers.size() > kMostHosts)
+      refuse(list, str("at most ", kMostHosts, " hosts"));
+    std::vector<std::string> longer;
+    for (const std::string& name : names) {
+      for (const std::string& digits : numbers) longer.push_back(name + digits);
+    }
+    names = std::move(longer);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> hosts_of_slurm(std::string_view list) {
+  for (const char letter : list) {
+    if (letter <= ' ' || letter == '(') refuse(list, "names such as gpu[01-03,7],login");
+  }
+  std::vector<std::string> hosts;
+  for (const std::string_view part : parts_of(list)) {
+    auto names = names_of(part, list);
+    if (hosts.size() + names.size() > kMostHosts)
+      refuse(list, str("at most ", kMostHosts, " hosts"));
+    hosts.insert(hosts.end(), names.begin(), names.end());
+  }
+  return hosts;
+}
+
+}  // namespace hasten

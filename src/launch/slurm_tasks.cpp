@@ -1,0 +1,60 @@
+#include "launch/slurm_tasks.h"
+
+#include <charconv>
+
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+// Slurm's numbers for what runs outside of srun: the batch script, the interactive shell and
+// others.
+constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;
+
+struct Group {
+  std::int64_t tasks = 0;
+  std::int64_t machines = 0;
+};
+
+[[noreturn]] void refuse(std::string_view list) {
+  throw_environment({.what = "SLURM_STEP_TASKS_PER_NODE",
+                     .got = "'" + std::string(list) + "'",
+                     .expected = "tasks of each machine of the step, such as 2(x3),1"});
+}
+
+std::int64_t take_number(std::string_view& text, std::string_view list) {
+  std::int64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || value < 1 || value >> 40 != 0) refuse(list);
+  text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+  return value;
+}
+
+Group group_of(std::string_view text, std::string_view list) {
+  Group group{.tasks = take_number(text, list), .machines = 1};
+  if (text.empty()) return group;
+  if (!starts_with(text, "(x")) refuse(list);
+  text.remove_prefix(2);
+  group.machines = take_number(text, list);
+  if (text != ")") refuse(list);
+  return group;
+}
+
+}  // namespace
+
+bool is_slurm_task(const Variables& variables) {
+  const auto tasks = variables.number("SLURM_STEP_NUM_TASKS");
+  if (!tasks || variables.number("SLURM_STEP_ID").value_or(0) >= kFirstSpecialStep) return false;
+  return variables.number("SLURM_NTASKS").value_or(*tasks) == *tasks;
+}
+
+std::int64_t tasks_of_machine(std::string_view list, std::int64_t at) {
+  for (const std::string& text : split(list, ',')) {
+    const Group group = group_of(text, list);
+    if (at < group.machines) return group.tasks;
+    at -= group.machines;
+  }
+  refuse(list);
+}
+
+}  // namespace hasten

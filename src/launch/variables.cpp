@@ -1,0 +1,36 @@
+#include "launch/variables.h"
+
+#include <charconv>
+
+namespace hasten {
+
+void throw_environment(ErrorText text) { throw ConfigError("launch.environment", std::move(text)); }
+
+std::string Variables::text(const std::string& name) const {
+  const auto found = environment_.find(name);
+  return found == environment_.end() ? std::string() : found->second;
+}
+
+std::string Variables::text(const std::string& name, const std::string& other) const {
+  return has(name) ? text(name) : text(other);
+}
+
+std::optional<std::int64_t> Variables::number(const std::string& name) const {
+  const std::string word = text(name);
+  if (word.empty()) return std::nullopt;
+  std::int64_t value = -1;
+  const char* const end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, value);
+  // Below 2^40, so that sums and products of two never overflow.
+  if (error != std::errc() || stop != end || value < 0 || value >> 40 != 0)
+    throw_environment({.what = name, .got = "'" + word + "'", .expected = "a whole number from 0"});
+  return value;
+}
+
+std::int64_t Variables::needed(const std::string& name) const {
+  if (const auto value = number(name)) return *value;
+  throw_environment({.what = name + " is not set, though its fellows are",
+                     .hint = "set all variables of a launcher, or none"});
+}
+
+}  // namespace hasten

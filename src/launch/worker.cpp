@@ -1,0 +1,180 @@
+// Who has started this process, and which of the started ones it is.
+#include "hasten/launch/worker.h"
+
+#include <algorithm>
+
+#include "hasten/base/text.h"
+#include "launch/meeting_place.h"
+#include "launch/slurm_tasks.h"
+#include "launch/variables.h"
+
+namespace hasten {
+namespace {
+
+// The variables in which a launcher tells a process its place; empty where it has none for it.
+struct Vocabulary {
+  StartedBy by;
+  const char* rank;
+  const char* world;
+  const char* local_rank = "";
+  const char* local_world = "";
+  const char* machine = "";
+  const char* machines = "";
+};
+
+constexpr Vocabulary kTorchrun = {
+    StartedBy::torchrun, "RANK",       "WORLD_SIZE",      "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",  "GROUP_RANK", "GROUP_WORLD_SIZE"};
+constexpr Vocabulary kOpenMpi = {StartedBy::open_mpi,          "OMPI_COMM_WORLD_RANK",
+                                 "OMPI_COMM_WORLD_SIZE",       "OMPI_COMM_WORLD_LOCAL_RANK",
+                                 "OMPI_COMM_WORLD_LOCAL_SIZE", "",
+                                 "OMPI_MCA_orte_num_nodes"};
+constexpr Vocabulary kMvapich = {StartedBy::mvapich, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+                                 "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"};
+constexpr Vocabulary kPmi = {StartedBy::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                             "MPI_LOCALNRANKS"};
+constexpr Vocabulary kSlurm = {
+    StartedBy::slurm, "SLURM_PROCID",        "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
+    "SLURM_NODEID",   "SLURM_STEP_NUM_NODES"};
+constexpr Vocabulary kIndexedJob = {StartedBy::kubernetes, "JOB_COMPLETION_INDEX", "WORLD_SIZE"};
+constexpr Vocabulary kVolcano = {StartedBy::kubernetes, "VC_TASK_INDEX", "WORLD_SIZE"};
+
+// srun --mpi=pmi2 sets PMI's variables too, but not the local ones.
+bool is_hydra(const Variables& variables) {
+  return variables.has("PMI_SIZE") &&
+         (variables.has("MPI_LOCALRANKID") || !is_slurm_task(variables));
+}
+
+const Vocabulary* vocabulary_of(const Variables& variables) {
+  const bool world = variables.has("WORLD_SIZE");
+  if (world && variables.has("RANK")) return &kTorchrun;
+  if (variables.has(kOpenMpi.world)) return &kOpenMpi;
+  if (variables.has(kMvapich.world)) return &kMvapich;
+  if (is_hydra(variables)) return &kPmi;
+  if (is_slurm_task(variables)) return &kSlurm;
+  if (world && variables.has(kIndexedJob.rank)) return &kIndexedJob;
+  if (world && variables.has(kVolcano.rank)) return &kVolcano;
+  return nullptr;
+}
+
+// Nobody tells a place; then nothing may say that there are others.
+void check_alone(const Variables& variables) {
+  if (variables.number("WORLD_SIZE").value_or(1) != 1)
+    throw_environment({.what = "WORLD_SIZE is " + variables.text("WORLD_SIZE") + " without RANK",
+                       .hint = "set RANK too, or start with hasten launch"});
+  if (variables.number("RANK").value_or(0) != 0)
+    throw_environment({.what = "RANK is " + variables.text("RANK") + " without WORLD_SIZE",
+                       .hint = "set WORLD_SIZE too, or start with hasten launch"});
+}
+
+// Scripts of Slurm and MPI often export WORLD_SIZE for their programs.
+void check_other_world(const Vocabulary& words, const Worker& worker, const Variables& variables) {
+  const auto other = variables.number("WORLD_SIZE");
+  if (other && *other != worker.world_size)
+    throw_environment(
+        {.what = str("WORLD_SIZE is ", *other, ", and ", words.world, " is ", worker.world_size),
+         .hint = "unset WORLD_SIZE, or set RANK too"});
+}
+
+void check_below(std::int64_t value, const char* name, std::int64_t limit, const char* of) {
+  if (value >= limit)
+    throw_environment(
+        {.what = name, .got = str(value), .expected = str("below ", of, ", ", limit)});
+}
+
+StartedBy starter(const Vocabulary& words, const Variables& variables) {
+  if (words.by != StartedBy::torchrun) return words.by;
+  if (variables.has("HASTEN_JOB_ID")) return StartedBy::hasten;
+  // Kubeflow's PyTorchJob has torchrun's names for one process a pod.
+  const bool pod = variables.has("KUBERNETES_SERVICE_HOST") && !variables.has("LOCAL_RANK");
+  return pod ? StartedBy::kubernetes : StartedBy::torchrun;
+}
+
+void settle_rank(Worker& worker, const Vocabulary& words, const Variables& variables) {
+  worker.world_size = variables.needed(words.world);
+  if (worker.world_size < 1)
+    throw_environment({.what = words.world, .got = "0", .expected = "a number from 1"});
+  check_other_world(words, worker, variables);
+  worker.rank = variables.needed(words.rank);
+  check_below(worker.rank, words.rank, worker.world_size, words.world);
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || starts_with(address, "127.");
+}
+
+// How many processes this machine has, where the launcher does not say it in one number.
+std::int64_t derived_local_world(const Worker& worker, const Vocabulary& words,
+                                 const Variables& variables) {
+  if (worker.world_size == 1) return 1;
+  if (words.by == StartedBy::slurm)
+    return tasks_of_machine(variables.text("SLURM_STEP_TASKS_PER_NODE"),
+                            variables.needed(words.machine));
+  // One process a pod or machine says nothing of local ranks.
+  if (words.by == StartedBy::kubernetes ||
+      (words.by == StartedBy::torchrun && !variables.has(words.local_rank)))
+    return 1;
+  if (is_loopback(variables.text("MASTER_ADDR"))) return worker.world_size;
+  throw_environment({.what = str(words.local_world, " is not set"),
+                     .expected = "how many of the processes this machine has",
+                     .hint = "set it, or start with hasten launch"});
+}
+
+void settle_local_rank(Worker& worker, const Vocabulary& words, const Variables& variables) {
+  const auto world = variables.number(words.local_world);
+  worker.local_world_size = world ? *world : derived_local_world(worker, words, variables);
+  const char* const name = *words.local_world ? words.local_world : "this machine's processes";
+  if (worker.local_world_size < 1 || worker.local_world_size > worker.world_size)
+    throw_environment({.what = name,
+                       .got = str(worker.local_world_size),
+                       .expected = str("from 1 to ", words.world, ", ", worker.world_size)});
+  worker.local_rank = worker.local_world_size > 1 ? variables.needed(words.local_rank)
+                                                  : variables.number(words.local_rank).value_or(0);
+  check_below(worker.local_rank, words.local_rank, worker.local_world_size, name);
+}
+
+// Where the launcher does not number its machines, they are taken to be filled one after the other.
+std::int64_t machines_of(const Worker& worker, const Vocabulary& words,
+                         const Variables& variables) {
+  const std::int64_t each = worker.local_world_size;
+  const std::int64_t derived = (worker.world_size + each - 1) / each;
+  const std::int64_t told = variables.number(words.machines).value_or(derived);
+  // mpirun counts machines that it leaves empty.
+  return words.by == StartedBy::open_mpi ? std::min(told, derived) : told;
+}
+
+void settle_machine(Worker& worker, const Vocabulary& words, const Variables& variables) {
+  worker.num_machines = machines_of(worker, words, variables);
+  if (worker.num_machines < 1 || worker.num_machines > worker.world_size)
+    throw_environment({.what = words.machines,
+                       .got = str(worker.num_machines),
+                       .expected = str("from 1 to ", words.world, ", ", worker.world_size)});
+  const std::int64_t filled =
+      std::max<std::int64_t>(0, worker.rank - worker.local_rank) / worker.local_world_size;
+  worker.machine_rank =
+      variables.number(words.machine).value_or(std::min(filled, worker.num_machines - 1));
+  check_below(worker.machine_rank, words.machine, worker.num_machines, words.machines);
+}
+
+}  // namespace
+
+Worker worker_of(const config::Environment& environment) {
+  const Variables variables(environment);
+  Worker worker;
+  const Vocabulary* const words = vocabulary_of(variables);
+  if (words == nullptr) {
+    check_alone(variables);
+    return worker;
+  }
+  worker.started_by = starter(*words, variables);
+  settle_rank(worker, *words, variables);
+  settle_local_rank(worker, *words, variables);
+  settle_machine(worker, *words, variables);
+  worker.attempt = variables.number("TORCHELASTIC_RESTART_COUNT")
+                       .value_or(variables.number("SLURM_RESTART_COUNT").value_or(0));
+  worker.job = job_of(worker, variables);
+  if (worker.world_size > 1) settle_meeting_place(worker, variables);
+  return worker;
+}
+
+}  // namespace hasten

@@ -1,0 +1,323 @@
+// Who a started process is: tables of environments, as the launchers set them and as nobody should.
+#include "hasten/launch/worker.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "hasten/base/text.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+
+namespace {
+
+// "RANK=1 WORLD_SIZE=2"; no value here has a space.
+config::Environment environment_of(const std::string& words) {
+  config::Environment environment;
+  for (const std::string& word : split(words, ' ')) {
+    const auto equals = word.find('=');
+    if (equals != std::string::npos) environment[word.substr(0, equals)] = word.substr(equals + 1);
+  }
+  return environment;
+}
+
+// "torchrun 1/4, local 1/2, machine 0/2, host:29500".
+std::string text_of(const Worker& worker) {
+  std::string text = str(name_of(worker.started_by), " ", worker.rank, "/", worker.world_size,
+                         ", local ", worker.local_rank, "/", worker.local_world_size, ", machine ",
+                         worker.machine_rank, "/", worker.num_machines);
+  if (worker.world_size > 1) text += str(", ", worker.master_addr, ":", worker.master_port);
+  return text;
+}
+
+std::string refusal(const std::string& words) {
+  try {
+    return text_of(worker_of(environment_of(words)));
+  } catch (const ConfigError& error) {
+    CHECK(error.code() == "launch.environment");
+    return error.what();
+  }
+}
+
+struct Row {
+  std::string environment;
+  std::string expected;
+};
+
+const std::string kMeet = "MASTER_ADDR=node7 MASTER_PORT=1234 ";
+const std::string kRun = kMeet + "RANK=3 LOCAL_RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 ";
+const std::string kOmpi =
+    "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 "
+    "OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1 ";
+const std::string kOmpiHere =
+    "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 "
+    "OMPI_COMM_WORLD_LOCAL_SIZE=2 ";
+const std::string kMvapich =
+    "MV2_COMM_WORLD_RANK=2 MV2_COMM_WORLD_SIZE=4 MV2_COMM_WORLD_LOCAL_RANK=0 "
+    "MV2_COMM_WORLD_LOCAL_SIZE=2 ";
+const std::string kHydra = "PMI_FD=6 PMI_RANK=2 PMI_SIZE=4 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2 ";
+const std::string kStep =
+    "SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=7 SLURM_NTASKS=7 SLURM_PROCID=6 "
+    "SLURM_LOCALID=0 SLURM_NODEID=3 SLURM_STEP_NUM_NODES=4 SLURM_STEP_TASKS_PER_NODE=2(x3),1 "
+    "SLURM_STEP_NODELIST=gpu[08-11] SLURM_JOB_NODELIST=gpu[07-11] ";
+const std::string kBatch =
+    "SLURM_JOB_ID=4711 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 "
+    "SLURM_JOB_NODELIST=gpu[1-2] SLURM_TASKS_PER_NODE=2(x2) ";
+
+// The same variables with one of another value, or without it.
+std::string with(const std::string& words, const std::string& name, const std::string& value) {
+  config::Environment environment = environment_of(words);
+  environment[name] = value;
+  std::string text;
+  for (const auto& [key, entry] : environment) text += str(key, "=", entry, " ");
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("worker: what every launcher tells is understood") {
+  const std::vector<Row> rows = {
+      // Nobody.
+      {"", "nobody 0/1, local 0/1, machine 0/1"},
+      {"HOME=/root MASTER_ADDR=h MASTER_PORT=1", "nobody 0/1, local 0/1, machine 0/1"},
+      {"WORLD_SIZE=1", "nobody 0/1, local 0/1, machine 0/1"},
+      {"RANK=0", "nobody 0/1, local 0/1, machine 0/1"},
+      {"RANK= WORLD_SIZE=", "nobody 0/1, local 0/1, machine 0/1"},
+      {"LOCAL_RANK=3", "nobody 0/1, local 0/1, machine 0/1"},
+      // torchrun and hasten launch.
+      {kRun + "GROUP_RANK=1 GROUP_WORLD_SIZE=2",
+       "torchrun 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kRun, "torchrun 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kRun + "HASTEN_JOB_ID=abc", "hasten launch 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kRun + "KUBERNETES_SERVICE_HOST=10.0.0.1",
+       "torchrun 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kRun + kOmpiHere, "torchrun 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kRun + kStep, "torchrun 3/4, local 1/2, machine 1/2, node7:1234"},
+      {with(kRun, "MASTER_ADDR", "fd00::2"), "torchrun 3/4, local 1/2, machine 1/2, fd00::2:1234"},
+      {with(kRun, "MASTER_ADDR", "[fd00::2]"),
+       "torchrun 3/4, local 1/2, machine 1/2, fd00::2:1234"},
+      {with(kRun, "MASTER_PORT", "65535"), "torchrun 3/4, local 1/2, machine 1/2, node7:65535"},
+      {with(kRun, "MASTER_PORT", ""), "torchrun 3/4, local 1/2, machine 1/2, node7:29500"},
+      {with(kRun, "MASTER_PORT", "") + "SLURM_JOB_ID=4711",
+       "torchrun 3/4, local 1/2, machine 1/2, node7:24711"},
+      {with(kRun, "MASTER_ADDR", "") + "SLURM_JOB_NODELIST=gpu[1-2]",
+       "torchrun 3/4, local 1/2, machine 1/2, gpu1:1234"},
+      {"RANK=0 WORLD_SIZE=1", "torchrun 0/1, local 0/1, machine 0/1"},
+      {"RANK=0 WORLD_SIZE=1 LOCAL_RANK=0", "torchrun 0/1, local 0/1, machine 0/1"},
+      {"RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 HASTEN_JOB_ID=j",
+       "hasten launch 0/1, local 0/1, machine 0/1"},
+      {"RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=7",
+       "torchrun 1/2, local 1/2, machine 0/1, 127.0.0.1:7"},
+      {"RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=7",
+       "torchrun 1/2, local 1/2, machine 0/1, localhost:7"},
+      // Kubeflow's PyTorchJob.
+      {kMeet + "RANK=2 WORLD_SIZE=4 KUBERNETES_SERVICE_HOST=10.0.0.1",
+       "Kubernetes 2/4, local 0/1, machine 2/4, node7:1234"},
+      {kMeet + "RANK=2 WORLD_SIZE=4", "torchrun 2/4, local 0/1, machine 2/4, node7:1234"},
+      // An indexed job, and Volcano's.
+      {kMeet + "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4",
+       "Kubernetes 3/4, local 0/1, machine 3/4, node7:1234"},
+      {"MASTER_ADDR=job-0.job JOB_COMPLETION_INDEX=3 WORLD_SIZE=4",
+       "Kubernetes 3/4, local 0/1, machine 3/4, job-0.job:29500"},
+      {kMeet + "VC_TASK_INDEX=1 VK_TASK_INDEX=1 WORLD_SIZE=2",
+       "Kubernetes 1/2, local 0/1, machine 1/2, node7:1234"},
+      {"JOB_COMPLETION_INDEX=3", "nobody 0/1, local 0/1, machine 0/1"},
+      {"JOB_COMPLETION_INDEX=0 WORLD_SIZE=1", "Kubernetes 0/1, local 0/1, machine 0/1"},
+      // Open MPI.
+      {kOmpiHere + "PMIX_NAMESPACE=1773010945",
+       str("Open MPI 1/2, local 1/2, machine 0/1, 127.0.0.1:", port_of_job("1773010945"))},
+      {kOmpiHere + "OMPI_MCA_ess_base_jobid=77",
+       "Open MPI 1/2, local 1/2, machine 0/1, 127.0.0.1:20077"},
+      {kOmpiHere, "Open MPI 1/2, local 1/2, machine 0/1, 127.0.0.1:29500"},
+      {kOmpiHere + "OMPI_MCA_orte_num_nodes=2 PMIX_NAMESPACE=77",
+       "Open MPI 1/2, local 1/2, machine 0/1, 127.0.0.1:20077"},
+      {kOmpi + kMeet, "Open MPI 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kOmpi + kMeet + "WORLD_SIZE=4", "Open MPI 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kOmpi + "MASTER_ADDR=node7 PMIX_NAMESPACE=77",
+       "Open MPI 3/4, local 1/2, machine 1/2, node7:20077"},
+      {kOmpi + "SLURM_JOB_NODELIST=gpu[3-4] SLURM_JOB_ID=12 PMIX_NAMESPACE=77",
+       "Open MPI 3/4, local 1/2, machine 1/2, gpu3:20077"},
+      {kOmpi + "SLURM_JOB_NODELIST=gpu[3-4] SLURM_STEP_NODELIST=gpu4 SLURM_STEP_NUM_TASKS=1 "
+               "SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_JOB_ID=12",
+       "Open MPI 3/4, local 1/2, machine 1/2, gpu3:20012"},
+      // Three on the first machine, one on the second.
+      {kMeet + "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 "
+               "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_MCA_orte_num_nodes=2",
+       "Open MPI 3/4, local 0/1, machine 1/2, node7:1234"},
+      {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "
+       "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_MCA_orte_num_nodes=3",
+       "Open MPI 0/1, local 0/1, machine 0/1"},
+      // MVAPICH, MPICH, Intel MPI.
+      {kMvapich + kMeet, "MVAPICH 2/4, local 0/2, machine 1/2, node7:1234"},
+      {kMvapich + "PMI_RANK=2 PMI_SIZE=4 " + kMeet,
+       "MVAPICH 2/4, local 0/2, machine 1/2, node7:1234"},
+      {kHydra + kMeet, "PMI 2/4, local 0/2, machine 1/2, node7:1234"},
+      {kHydra + "MASTER_ADDR=node7 PBS_JOBID=12.server", str("PMI 2/4, local 0/2, machine 1/2, "
+                                                             "node7:",
+                                                             port_of_job("12.server"))},
+      {with(with(kHydra, "PMI_SIZE", "2"), "PMI_RANK", "1") + "MPI_LOCALRANKID=1",
+       "PMI 1/2, local 1/2, machine 0/1, 127.0.0.1:29500"},
+      {kHydra + kBatch, "PMI 2/4, local 0/2, machine 1/2, gpu1:24711"},
+      {"PMI_RANK=0 PMI_SIZE=1", "PMI 0/1, local 0/1, machine 0/1"},
+      // Slurm.
+      {kStep, str("Slurm 6/7, local 0/1, machine 3/4, gpu08:", port_of_job("4711.0"))},
+      {kStep + kMeet, "Slurm 6/7, local 0/1, machine 3/4, node7:1234"},
+      {kStep + kMeet + "WORLD_SIZE=7", "Slurm 6/7, local 0/1, machine 3/4, node7:1234"},
+      {kStep + kMeet + "PMI_RANK=6 PMI_SIZE=7 PMI_JOBID=4711.0",
+       "Slurm 6/7, local 0/1, machine 3/4, node7:1234"},
+      {with(with(with(kStep, "SLURM_NODEID", "2"), "SLURM_LOCALID", "1"), "SLURM_PROCID", "5") +
+           kMeet,
+       "Slurm 5/7, local 1/2, machine 2/4, node7:1234"},
+      {with(kStep, "SLURM_STEP_NODELIST", "") + "MASTER_PORT=9",
+       "Slurm 6/7, local 0/1, machine 3/4, gpu07:9"},
+      {"SLURM_JOB_ID=5 SLURM_STEP_ID=2 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=1 "
+       "SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1 SLURM_STEP_TASKS_PER_NODE=2",
+       str("Slurm 1/2, local 1/2, machine 0/1, 127.0.0.1:", port_of_job("5.2"))},
+      {"SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_JOB_ID=5",
+       "Slurm 0/1, local 0/1, machine 0/1"},
+      {kBatch, "nobody 0/1, local 0/1, machine 0/1"},
+      {kBatch + "SLURM_STEP_ID=4294967291 SLURM_STEP_NUM_TASKS=4",
+       "nobody 0/1, local 0/1, machine 0/1"},
+      {kBatch + "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2", "nobody 0/1, local 0/1, machine 0/1"},
+      {kBatch + "SLURM_STEP_ID=4294967290 SLURM_STEP_NUM_TASKS=4",
+       "nobody 0/1, local 0/1, machine 0/1"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.environment);
+    CHECK(refusal(row.environment) == row.expected);
+  }
+}
+
+TEST_CASE("worker: what contradicts itself is refused, and the message names the variable") {
+  const std::vector<Row> rows = {
+      {with(kRun, "RANK", "4"), "RANK: got 4, expected below WORLD_SIZE, 4"},
+      {with(kRun, "RANK", "-1"), "RANK: got '-1', expected a whole number from 0"},
+      {with(kRun, "RANK", "one"), "RANK: got 'one'"},
+      {with(kRun, "RANK", "1.0"), "RANK: got '1.0'"},
+      {with(kRun, "RANK", "0x1"), "RANK: got '0x1'"},
+      {with(kRun, "RANK", "99999999999999999999"), "RANK: got '99999999999999999999'"},
+      {with(kRun, "RANK", "+1"), "RANK: got '+1'"},
+      {with(kRun, "WORLD_SIZE", "0"), "WORLD_SIZE: got 0, expected a number from 1"},
+      {with(kRun, "WORLD_SIZE", "-4"), "WORLD_SIZE: got '-4'"},
+      {with(kRun, "WORLD_SIZE", "four"), "WORLD_SIZE: got 'four'"},
+      {with(kRun, "LOCAL_RANK", "2"), "LOCAL_RANK: got 2, expected below LOCAL_WORLD_SIZE, 2"},
+      {with(kRun, "LOCAL_RANK", "x"), "LOCAL_RANK: got 'x'"},
+      {with(kRun, "LOCAL_RANK", ""), "LOCAL_RANK is not set, though its fellows are"},
+      {with(kRun, "LOCAL_WORLD_SIZE", "0"), "LOCAL_WORLD_SIZE: got 0, expected from 1 to"},
+      {with(kRun, "LOCAL_WORLD_SIZE", "5"),
+       "LOCAL_WORLD_SIZE: got 5, expected from 1 to WORLD_SIZE, 4"},
+      {with(kRun, "LOCAL_WORLD_SIZE", ""), "LOCAL_WORLD_SIZE is not set"},
+      {kRun + "GROUP_RANK=2 GROUP_WORLD_SIZE=2", "GROUP_RANK: got 2, expected below"},
+      {kRun + "GROUP_RANK=0 GROUP_WORLD_SIZE=5", "GROUP_WORLD_SIZE: got 5, expected from 1 to"},
+      {kRun + "GROUP_RANK=0 GROUP_WORLD_SIZE=0", "GROUP_WORLD_SIZE: got 0"},
+      {kRun + "GROUP_RANK=first", "GROUP_RANK: got 'first'"},
+      {kRun + "TORCHELASTIC_RESTART_COUNT=-1", "TORCHELASTIC_RESTART_COUNT: got '-1'"},
+      {with(kRun, "MASTER_PORT", "0"), "MASTER_PORT: got 0, expected a port from 1 to 65535"},
+      {with(kRun, "MASTER_PORT", "65536"), "MASTER_PORT: got 65536"},
+      {with(kRun, "MASTER_PORT", "http"), "MASTER_PORT: got 'http'"},
+      {with(kRun, "MASTER_PORT", "-5"), "MASTER_PORT: got '-5'"},
+      {with(kRun, "MASTER_ADDR", ""), "no address for 4 processes started by torchrun"},
+      {with(kRun, "MASTER_ADDR", "node7:29500"), "the port belongs into MASTER_PORT"},
+      {with(kRun, "MASTER_ADDR", "tcp://node7"), "MASTER_ADDR: got 'tcp://node7'"},
+      {with(kRun, "MASTER_ADDR", "a,b"), "MASTER_ADDR: got 'a,b'"},
+      {with(kRun, "MASTER_ADDR", "[]"), "MASTER_ADDR: got ''"},
+      {"RANK=0 WORLD_SIZE=2", "no address for 2 processes"},
+      {"WORLD_SIZE=2", "WORLD_SIZE is 2 without RANK"},
+      {"WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1", "WORLD_SIZE is 2 without RANK"},
+      {"WORLD_SIZE=many", "WORLD_SIZE: got 'many'"},
+      {"RANK=1", "RANK is 1 without WORLD_SIZE"},
+      {kBatch + "WORLD_SIZE=4", "WORLD_SIZE is 4 without RANK"},
+      {kOmpi, "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500"},
+      {kOmpi + kMeet + "WORLD_SIZE=8", "WORLD_SIZE is 8, and OMPI_COMM_WORLD_SIZE is 4"},
+      {with(kOmpi, "OMPI_COMM_WORLD_RANK", "4") + kMeet, "OMPI_COMM_WORLD_RANK: got 4"},
+      {with(kOmpi, "OMPI_COMM_WORLD_RANK", "") + kMeet, "OMPI_COMM_WORLD_RANK is not set"},
+      {with(kOmpi, "OMPI_COMM_WORLD_LOCAL_RANK", "2") + kMeet, "OMPI_COMM_WORLD_LOCAL_RANK: got 2"},
+      {with(kOmpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "9") + kMeet, "OMPI_COMM_WORLD_LOCAL_SIZE: got 9"},
+      {kOmpi + "SLURM_JOB_NODELIST=gpu[4-3]", "ranges that go up"},
+      {kMvapich, "set MASTER_ADDR to rank 0's host"},
+      {with(kMvapich, "MV2_COMM_WORLD_LOCAL_SIZE", "") + kMeet,
+       "MV2_COMM_WORLD_LOCAL_SIZE is not set"},
+      {kHydra, "mpiexec -genv MASTER_ADDR HOST"},
+      {kMeet + "PMI_RANK=2 PMI_SIZE=4", "MPI_LOCALNRANKS is not set"},
+      {with(kHydra, "PMI_RANK", "7") + kMeet, "PMI_RANK: got 7, expected below PMI_SIZE, 4"},
+      {with(kStep, "SLURM_PROCID", "7"),
+       "SLURM_PROCID: got 7, expected below SLURM_STEP_NUM_TASKS, 7"},
+      {with(kStep, "SLURM_PROCID", ""), "SLURM_PROCID is not set"},
+      {with(kStep, "SLURM_NODEID", "4"), "SLURM_STEP_TASKS_PER_NODE: got '2(x3),1'"},
+      {with(kStep, "SLURM_NODEID", ""), "SLURM_NODEID is not set"},
+      {with(kStep, "SLURM_LOCALID", "1"), "SLURM_LOCALID: got 1, expected below"},
+      {with(kStep, "SLURM_STEP_TASKS_PER_NODE", "2(x3"), "SLURM_STEP_TASKS_PER_NODE: got '2(x3'"},
+      {with(kStep, "SLURM_STEP_TASKS_PER_NODE", "2(3),1"), "SLURM_STEP_TASKS_PER_NODE: got"},
+      {with(kStep, "SLURM_STEP_TASKS_PER_NODE", ""), "SLURM_STEP_TASKS_PER_NODE: got ''"},
+      {with(kStep, "SLURM_STEP_TASKS_PER_NODE", "0(x4)"), "SLURM_STEP_TASKS_PER_NODE: got"},
+      {with(kStep, "SLURM_STEP_TASKS_PER_NODE", "-2(x4)"), "SLURM_STEP_TASKS_PER_NODE: got"},
+      {with(kStep, "SLURM_STEP_TASKS_PER_NODE", "8(x4)"), "this machine's processes: got 8"},
+      {with(kStep, "SLURM_STEP_NODELIST", "gpu[1-"), "brackets in pairs"},
+      {with(kStep, "SLURM_STEP_NUM_NODES", "8"), "SLURM_STEP_NUM_NODES: got 8"},
+      {kStep + "WORLD_SIZE=14", "WORLD_SIZE is 14, and SLURM_STEP_NUM_TASKS is 7"},
+      {kStep + "SLURM_RESTART_COUNT=again", "SLURM_RESTART_COUNT: got 'again'"},
+      {kMeet + "JOB_COMPLETION_INDEX=4 WORLD_SIZE=4", "JOB_COMPLETION_INDEX: got 4"},
+      {"JOB_COMPLETION_INDEX=1 WORLD_SIZE=4", "no address for 4 processes started by Kubernetes"},
+      {kMeet + "VC_TASK_INDEX=x WORLD_SIZE=4", "VC_TASK_INDEX: got 'x'"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.environment);
+    const std::string text = refusal(row.environment);
+    CAPTURE(text);
+    CHECK(text.find(row.expected) != std::string::npos);
+  }
+}
+
+TEST_CASE("worker: attempts, jobs, and where the address and the port come from") {
+  const Worker torchrun =
+      worker_of(environment_of(kRun + "TORCHELASTIC_RUN_ID=fine-tune TORCHELASTIC_RESTART_COUNT=2 "
+                                      "TORCHELASTIC_USE_AGENT_STORE=True SLURM_RESTART_COUNT=5"));
+  CHECK(torchrun.attempt == 2);
+  CHECK(torchrun.job == "fine-tune");
+  CHECK(torchrun.store_is_served);
+  CHECK(torchrun.address_from == "MASTER_ADDR");
+  CHECK(torchrun.port_from == "MASTER_PORT");
+  CHECK_FALSE(
+      worker_of(environment_of(kRun + "TORCHELASTIC_USE_AGENT_STORE=False")).store_is_served);
+  CHECK_FALSE(worker_of(environment_of(kOmpi + kMeet + "TORCHELASTIC_USE_AGENT_STORE=True"))
+                  .store_is_served);
+
+  const Worker slurm = worker_of(environment_of(
+      kStep + "SLURM_RESTART_COUNT=3 SLURM_ARRAY_JOB_ID=4700 SLURM_ARRAY_TASK_ID=11"));
+  CHECK(slurm.attempt == 3);
+  CHECK(slurm.job == "4700_11");
+  CHECK(slurm.address_from == "the first host of SLURM_STEP_NODELIST");
+  CHECK(slurm.port_from == "the job's number 4711.0");
+
+  const Worker mpi = worker_of(environment_of(kOmpiHere + "PMIX_NAMESPACE=77"));
+  CHECK(mpi.job == "77");
+  CHECK(mpi.address_from == "all processes are on this machine");
+  CHECK(worker_of(environment_of(kOmpiHere + "PMIX_NAMESPACE=77 PBS_JOBID=9")).job == "9");
+
+  const Worker alone = worker_of(environment_of("RANK=0 WORLD_SIZE=1 " + kMeet));
+  CHECK(alone.master_addr.empty());
+  CHECK(alone.master_port == 0);
+}
+
+TEST_CASE("worker: jobs and steps that are neighbours have ports of their own") {
+  CHECK(port_of_job("4711") == 24711);
+  CHECK(port_of_job("9973") == 20000);
+  CHECK(port_of_job("") == 20000);
+  CHECK(port_of_job("4711.0") != port_of_job("4711.1"));
+  CHECK(port_of_job("4711_1") != port_of_job("4712_1"));
+  CHECK(port_of_job("99999999999999999999999999") >= 20000);
+  std::set<int> jobs, steps, families;
+  for (int number = 0; number < 9973; ++number) {
+    jobs.insert(port_of_job(str(123456 + number)));
+    steps.insert(port_of_job(str("4711.", number)));
+    families.insert(port_of_job(str(65536LL * number + 1)));  // mpirun's numbers
+  }
+  CHECK(jobs.size() == 9973);
+  CHECK(steps.size() == 9973);
+  CHECK(families.size() == 9973);
+  CHECK(*jobs.begin() == 20000);
+  CHECK(*jobs.rbegin() == 29972);
+}
