@@ -4,7 +4,9 @@
 
 #include "config/command_line.h"
 #include "hasten/base/error.h"
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/config/token.h"
 
 namespace hasten {
 namespace {
@@ -12,14 +14,11 @@ namespace {
 using O = LaunchOptions;
 using config::AnyText;
 
-// Names of Accelerate's files and flags that need more than one machine, or an engine that is not
-// here.
+// Names of Accelerate's files and flags that need an engine that is not here.
 void later(config::Describer<O>& d) {
-  d.not_yet<std::int64_t>("num_machines", "processes are started on this machine alone", 1);
-  d.not_yet<std::int64_t>("machine_rank", "processes are started on this machine alone");
-  for (const char* name :
-       {"main_process_ip", "main_process_port", "rdzv_conf", "mpirun_config", "mpirun_hostfile"})
-    d.not_yet<AnyText>(name, "processes are started on this machine alone");
+  for (const char* name : {"mpirun_config", "mpirun_hostfile"})
+    d.not_yet<AnyText>(name,
+                       "hasten launch starts the processes itself; or mpirun does, without it");
   for (const char* name : {"fsdp_config", "deepspeed_config", "megatron_lm_config", "fp8_config",
                            "parallelism_config"})
     d.not_yet<AnyText>(name, "each process trains by itself");
@@ -33,8 +32,8 @@ void later(config::Describer<O>& d) {
 void without_meaning(config::Describer<O>& d) {
   d.no_meaning<AnyText>("compute_environment", "it is this machine");
   d.no_meaning<AnyText>("main_training_function", "a program has its own main");
-  d.no_meaning<AnyText>("rdzv_backend", "there is one machine");
-  d.no_meaning<bool>("same_network", "there is one machine");
+  d.no_meaning<bool>("same_network", "machines meet where main_process_ip or rdzv_endpoint says",
+                     true);
   d.no_meaning<AnyText>("role", "all processes are alike");
   d.no_meaning<AnyText>("tee", "output is always shown, and kept where log_dir says");
   d.no_meaning<double>("monitor_interval", "the system tells when a process ends", 0.1);
@@ -67,7 +66,53 @@ void check_numbers(const std::string& option, const std::string& text) {
   }
 }
 
+void check_rendezvous(const Kwargs& conf) {
+  const std::vector<std::string> seconds = {"join_timeout", "last_call_timeout",
+                                            "keep_alive_timeout"};
+  std::vector<std::string> known = seconds;
+  known.push_back("same_program");
+  for (const auto& [name, value] : conf.items()) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      const auto near = nearest(name, known);
+      throw ConfigError("config.unknown-key", {.what = "rdzv_conf has no " + name,
+                                               .hint = near ? "did you mean " + *near + "?"
+                                                            : "it has " + join(known, ", ")});
+    }
+    const bool is_time = name != "same_program";
+    const bool good = is_time ? value.is_number() && value.number() > 0 && value.number() <= 1e7
+                              : value.text() == "true" || value.text() == "false";
+    if (good) continue;
+    throw ConfigError("config.bad-value",
+                      {.what = "rdzv_conf's " + name,
+                       .got = "'" + value.text() + "'",
+                       .expected = is_time ? "seconds above 0" : "true or false"});
+  }
+}
+
+// The token never comes by the command line, where other users would see it.
+std::string token_of(const O& options, const Machines& machines,
+                     const config::Environment& environment) {
+  const auto variable = environment.find(kTokenVariable);
+  std::string token = variable == environment.end() ? "" : variable->second;
+  std::string origin = kTokenVariable;
+  if (!options.token_file.empty()) {
+    const std::string text = read_file(options.token_file);
+    token = text.substr(0, text.find_first_of("\r\n"));
+    origin = options.token_file;
+  }
+  if (!token.empty()) check_token(token, origin);
+  if (token.empty() && machines.several()) {
+    throw ConfigError(
+        "config.missing",
+        {.what = "the job's token, which keeps strangers out",
+         .hint = "openssl rand -hex 32 > token; the file, the same on all machines, by "
+                 "--token_file or its text in HASTEN_JOB_TOKEN"});
+  }
+  return token;
+}
+
 void validate(const O& options) {
+  check_rendezvous(options.rdzv_conf);
   if (options.gpu_ids != "all") check_numbers("gpu_ids", options.gpu_ids);
   if (!options.local_ranks_filter.empty())
     check_numbers("local_ranks_filter", options.local_ranks_filter);
@@ -102,7 +147,7 @@ std::size_t program_at(const config::OptionTable& table, const std::vector<std::
 // Short names, as other launchers have them.
 std::vector<std::string> with_long_names(std::vector<std::string> words) {
   for (std::string& word : words) {
-    if (word == "-n" || word == "-np" || word == "--nproc_per_node") word = "--num_processes";
+    if (word == "-n" || word == "-np") word = "--num_processes";
     if (word == "-q") word = "--quiet";
     if (word == "--cpu") word = "--use_cpu";
     if (word == "-h") word = "--help";
@@ -134,6 +179,25 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "Said by Accelerate's files; it follows from the rest.")
       .later({"FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TP"});
   d("debug", &O::debug, "Check collectives before they run.");
+  d.group("Machines");
+  d("num_machines", &O::num_machines, "How many; unset = 1.").at_least(1).at_most(4096);
+  d("nnodes", &O::nnodes, "The same in torchrun's words: 2, or 2:4 where it may change.");
+  d("machine_rank", &O::machine_rank, "Which of them this is, from 0.").at_least(0);
+  d("main_process_ip", &O::main_process_ip, "Address of machine 0, where all meet.");
+  d("main_process_port", &O::main_process_port,
+    "Port there; unset = 29500. With one machine MASTER_PORT; unset or 0 = a free one.")
+      .at_least(0)
+      .at_most(65535);
+  d("rdzv_endpoint", &O::rdzv_endpoint,
+    "HOST:PORT where all meet, served by the machine that has the address; ranks are given.");
+  d("rdzv_backend", &O::rdzv_backend,
+    "static: machine_rank tells ranks; c10d: they are given. Unset = as the others say.");
+  d("rdzv_id", &O::rdzv_id, "Name of the job, the same on all machines.");
+  d("rdzv_conf", &O::rdzv_conf,
+    "join_timeout=600, last_call_timeout=30, keep_alive_timeout=5 (seconds), same_program=true.");
+  d("local_addr", &O::local_addr, "This machine's address for the others; unset = as they see it.");
+  d("token_file", &O::token_file,
+    "File with the job's token, the same on all machines; unset = HASTEN_JOB_TOKEN.");
   d.group("Supervision");
   d("max_restarts", &O::max_restarts, "How often all start again after one has failed.")
       .at_least(0);
@@ -176,6 +240,8 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   config::check_limits(table);
   config::check_status(table, run.notices);
   validate(run.options);
+  run.machines = machines_of(run.options);
+  run.token = token_of(run.options, run.machines, environment);
   if (run.program.empty()) {
     throw ConfigError("config.missing", {.what = "no program to start",
                                          .hint = "hasten launch -n 4 ./train --epochs 3"});
@@ -189,7 +255,8 @@ std::string launch_help(int width) {
   config::OptionTable table;
   describe(table, options);
   return "usage: hasten launch [--NAME VALUE ...] PROGRAM [ARGUMENT ...]\n\n"
-         "Starts PROGRAM several times on this machine, each with a rank in its environment "
+         "Starts PROGRAM several times, on one machine or on many, each with a rank in its "
+         "environment "
          "(RANK,\n"
          "LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun has them), and looks "
          "after\n"

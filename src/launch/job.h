@@ -5,20 +5,13 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <string>
-
-#include "hasten/config/launch_options.h"
 
 namespace hasten {
 
 inline constexpr const char* kJobVariable = "HASTEN_JOB_ID";
 // Where the launcher serves the job's keys and values: HOST:PORT.
 inline constexpr const char* kStoreVariable = "HASTEN_STORE";
-// What every process of the job knows, and nobody else.
-inline constexpr const char* kTokenVariable = "HASTEN_JOB_TOKEN";
-
-std::int64_t number_of_processes(const LaunchOptions& options);
 
 // A name that no other job on any machine has.
 std::string new_job();

@@ -1,15 +1,14 @@
 // What each rank is told: torchrun's variables, Accelerate's settings, and our job's name.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
-#include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/config/token.h"
 #include "hasten/launch/launcher.h"
 #include "launch/cores.h"
 #include "launch/job.h"
+#include "launch/programs.h"
 
 namespace hasten {
 namespace {
@@ -23,67 +22,50 @@ std::int64_t gpus_here() {
   return std::distance(fs::directory_iterator(folder, error), fs::directory_iterator());
 }
 
-bool can_run(const fs::path& file) {
-  return fs::is_regular_file(file) && access(file.c_str(), X_OK) == 0;
-}
-
-// As execvp looks for it, but before anything is started.
-std::string found_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) {
-    if (can_run(name)) return name;
-    throw IoError("launch.program",
-                  {.what = "program " + name,
-                   .got = fs::exists(name) ? "not a program that may be run" : "no such file",
-                   .hint = fs::exists(name) ? "chmod +x" : ""});
-  }
-  const char* const path = std::getenv("PATH");
-  for (const std::string& folder : split(path ? path : "", ':')) {
-    if (!folder.empty() && can_run(fs::path(folder) / name))
-      return (fs::path(folder) / name).string();
-  }
-  throw IoError("launch.program", {.what = "program " + name,
-                                   .got = "no program of that name in PATH",
-                                   .hint = fs::exists(name) ? "did you mean ./" + name + "?" : ""});
-}
-
 }  // namespace
 
-std::int64_t number_of_processes(const LaunchOptions& options) {
-  if (options.num_processes) return *options.num_processes;
+std::int64_t processes_here(const LaunchConfiguration& run) {
+  const LaunchOptions& options = run.options;
+  if (options.nproc_per_node) return *options.nproc_per_node;
+  if (options.num_processes) return *options.num_processes / run.machines.most;
   const std::int64_t gpus = options.use_cpu ? 0 : gpus_here();
   if (options.gpu_ids != "all")
     return static_cast<std::int64_t>(split(options.gpu_ids, ',').size());
   return std::max<std::int64_t>(1, gpus);
 }
 
-std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, int port, int attempt,
+std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Round& round,
                                        const std::string& job) {
   const LaunchOptions& options = run.options;
-  const std::int64_t count = number_of_processes(options);
+  const std::int64_t count = round.processes > 0 ? round.processes : processes_here(run);
+  const std::int64_t world = std::max(round.world_size, count);
   std::vector<std::string> program = run.program;
   program[0] = found_program(program[0]);
   std::vector<RankCommand> commands;
-  for (std::int64_t rank = 0; rank < count; ++rank) {
+  for (std::int64_t local = 0; local < count; ++local) {
+    const std::int64_t rank = round.first_rank + local;
     RankCommand command{.program = program};
     const auto set = [&](const char* name, const auto& value) {
       command.environment.push_back(str(name, "=", value));
     };
     set("RANK", rank);
-    set("LOCAL_RANK", rank);
-    set("WORLD_SIZE", count);
+    set("LOCAL_RANK", local);
+    set("WORLD_SIZE", world);
     set("LOCAL_WORLD_SIZE", count);
-    set("GROUP_RANK", 0);
-    set("GROUP_WORLD_SIZE", 1);
+    set("GROUP_RANK", round.machine_rank);
+    set("GROUP_WORLD_SIZE", round.num_machines);
     set("ROLE_NAME", "default");
     set("ROLE_RANK", rank);
-    set("ROLE_WORLD_SIZE", count);
-    set("MASTER_ADDR", "127.0.0.1");
-    set("MASTER_PORT", port);
-    set("TORCHELASTIC_RUN_ID", job);
-    set("TORCHELASTIC_RESTART_COUNT", attempt);
+    set("ROLE_WORLD_SIZE", world);
+    set("MASTER_ADDR", round.master_addr);
+    set("MASTER_PORT", round.master_port);
+    set("TORCHELASTIC_RUN_ID", options.rdzv_id.empty() ? job : options.rdzv_id);
+    set("TORCHELASTIC_RESTART_COUNT", round.attempt);
     set("TORCHELASTIC_MAX_RESTARTS", options.max_restarts);
     set("TORCHELASTIC_USE_AGENT_STORE", "False");
     set(kJobVariable, job);
+    set(kStoreVariable, round.store);
+    set(kTokenVariable, round.token);
     if (options.num_cpu_threads_per_process) {
       set("OMP_NUM_THREADS", *options.num_cpu_threads_per_process);
     } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
@@ -99,14 +81,43 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, int port,
   return commands;
 }
 
+namespace {
+
+// What is not known before the start, or not for every eye.
+std::string shown(const std::string& variable) {
+  if (starts_with(variable, "MASTER_PORT=0")) return "MASTER_PORT=PORT";
+  if (variable == "MASTER_ADDR=") return "MASTER_ADDR=ADDRESS";
+  if (starts_with(variable, str(kStoreVariable, "="))) return str(kStoreVariable, "=HOST:PORT");
+  if (starts_with(variable, str(kTokenVariable, "="))) return str(kTokenVariable, "=(secret)");
+  return variable;
+}
+
+// As far as it can be known: with several machines ranks may be given only when they meet.
+Round round_before_start(const LaunchConfiguration& run) {
+  const Machines& machines = run.machines;
+  const std::int64_t here = processes_here(run), machine = std::max<std::int64_t>(0, machines.rank);
+  return {.machine_rank = machine,
+          .num_machines = machines.most,
+          .first_rank = machine * here,
+          .world_size = here * machines.most,
+          .processes = here,
+          .master_addr = machines.several() ? machines.rank < 0 ? "" : machines.host : "127.0.0.1",
+          .master_port = machines.several() ? 0 : machines.port};
+}
+
+}  // namespace
+
 std::string launch_text(const LaunchConfiguration& run) {
   std::string text = config::resolved_text(run.values, config::Show::all);
-  const auto commands = rank_commands(run, /*port=*/0, /*attempt=*/0, "JOB");
-  for (std::size_t rank = 0; rank < commands.size(); ++rank) {
-    text += str("\n# rank ", rank, " (the port is chosen when it starts)\n");
-    for (const std::string& variable : commands[rank].environment)
-      text += (starts_with(variable, "MASTER_PORT=") ? "MASTER_PORT=PORT" : variable) + "\n";
-    text += join(commands[rank].program, " ") + "\n";
+  const Round round = round_before_start(run);
+  const auto commands = rank_commands(run, round, "JOB");
+  for (std::size_t local = 0; local < commands.size(); ++local) {
+    text += str("\n# rank ", round.first_rank + static_cast<std::int64_t>(local),
+                run.machines.rank < 0 && run.machines.several()
+                    ? " (or another: ranks are given when the machines meet)\n"
+                    : " (what is chosen when it starts is in capitals)\n");
+    for (const std::string& variable : commands[local].environment) text += shown(variable) + "\n";
+    text += join(commands[local].program, " ") + "\n";
   }
   return text;
 }

@@ -13,7 +13,7 @@ JobStore::Bytes bytes_of(const std::string& text) { return {text.begin(), text.e
 
 }  // namespace
 
-JobStore::JobStore(rendezvous::Endpoint store, std::string token, std::string prefix,
+JobStore::JobStore(Endpoint store, std::string token, std::string prefix,
                    std::chrono::milliseconds timeout)
     : c10d::Store(timeout),
       client_(std::move(store), std::move(token), timeout),

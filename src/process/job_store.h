@@ -15,7 +15,7 @@ namespace hasten {
 class JobStore : public c10d::Store {
  public:
   // `prefix` is put before each key.
-  JobStore(rendezvous::Endpoint store, std::string token, std::string prefix,
+  JobStore(Endpoint store, std::string token, std::string prefix,
            std::chrono::milliseconds timeout);
 
   using Bytes = std::vector<std::uint8_t>;

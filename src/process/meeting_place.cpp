@@ -5,14 +5,13 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/config/token.h"
 #include "launch/job.h"
 #include "process/job_store.h"
 #include "rendezvous/job_server.h"
 
 namespace hasten {
 namespace {
-
-using rendezvous::Endpoint;
 
 std::string value_of(const config::Environment& environment, const char* name) {
   const auto found = environment.find(name);
@@ -39,11 +38,11 @@ MeetingPlace meeting_place(const Worker& worker, const config::Environment& envi
   const std::string prefix = str("attempt ", worker.attempt, "/");
   MeetingPlace place;
   Endpoint at{.host = worker.master_addr, .port = worker.master_port};
-  if (!served.empty()) at = rendezvous::endpoint_of(served, 0);
+  if (!served.empty()) at = endpoint_of(served, 0);
   if (token.empty()) {
     place.store = tcp_store(worker, prefix, timeout);
   } else {
-    rendezvous::check_token(token, kTokenVariable);
+    check_token(token, kTokenVariable);
     if (served.empty() && worker.rank == 0) {
       place.server = std::make_shared<rendezvous::JobServer>(rendezvous::ServerOptions{
           .loopback_only = rendezvous::is_loopback(at.host), .port = at.port, .token = token});

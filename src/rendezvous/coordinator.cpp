@@ -46,14 +46,16 @@ void Coordinator::receive(int id, const json& message, const std::string& addres
   const auto known = agents_.find(id);
   if (kind == "join") {
     Agent newcomer{.host = message.value("host", "?"),
-                   .address = address,
+                   .address = message.value("address", ""),
                    .reached_at = reached_at,
                    .program = message.value("program", ""),
                    .processes = message.value("processes", std::int64_t{1}),
                    .num_processes = message.value("num_processes", std::int64_t{0}),
                    .wanted_rank = message.value("machine_rank", std::int64_t{-1}),
                    .port = message.value("port", std::int64_t{0}),
+                   .serves = message.value("serves", false),
                    .heard = now};
+    if (newcomer.address.empty()) newcomer.address = address;
     return take_in(id, message, std::move(newcomer), now);
   }
   if (known == agents_.end()) return;
@@ -69,8 +71,9 @@ void Coordinator::receive(int id, const json& message, const std::string& addres
   } else if (kind == "leaving") {
     const int number = message.value("signal", 15);
     const std::string reason = str(agent.host, " leaves: signal ", number);
+    const bool serves = agent.serves;
     agents_.erase(known);
-    const bool goes_on = settings_.is_elastic() &&
+    const bool goes_on = !serves && settings_.is_elastic() &&
                          agents_.size() >= static_cast<std::size_t>(settings_.min_machines);
     if (goes_on) restart_or_finish(128 + number, reason, /*counts=*/false, now);
     if (!goes_on) end(128 + number, reason);
@@ -171,11 +174,15 @@ void Coordinator::try_to_start(Clock::time_point now) {
 
 // This machine's own agent comes over loopback, which is no address for the others.
 std::string Coordinator::address_of(const Agent& agent) const {
-  if (!is_loopback(agent.address)) return agent.address;
-  for (const auto& [id, other] : agents_) {
-    if (!is_loopback(other.reached_at)) return other.reached_at;
+  return is_loopback(agent.address) ? own_address() : agent.address;
+}
+
+// Where ranks find this machine: as others have reached it.
+std::string Coordinator::own_address() const {
+  for (const auto& [id, agent] : agents_) {
+    if (!is_loopback(agent.reached_at)) return agent.reached_at;
   }
-  return agent.address;
+  return "127.0.0.1";
 }
 
 void Coordinator::start_round() {
@@ -188,6 +195,7 @@ void Coordinator::start_round() {
                 {"num_machines", ids.size()},
                 {"world_size", world},
                 {"master_addr", address_of(first)},
+                {"serves_at", own_address()},
                 {"master_port", first.port}};
   if (new_round_) new_round_();
   std::int64_t first_rank = 0;
@@ -206,12 +214,12 @@ void Coordinator::start_round() {
   told_.clear();
 }
 
-void Coordinator::stop_all(const std::string& reason) {
+void Coordinator::stop_all(const std::string& reason, bool after_failure) {
   for (auto& [id, agent] : agents_) {
     if (agent.state == State::ended) agent.state = State::stopping;
     if (agent.state == State::waiting) continue;
     agent.state = State::stopping;
-    send_(id, {{"kind", "stop"}, {"reason", reason}});
+    send_(id, {{"kind", "stop"}, {"reason", reason}, {"after_failure", after_failure}});
   }
 }
 
@@ -221,7 +229,7 @@ void Coordinator::restart_or_finish(int code, const std::string& reason, bool co
   if (counts && restarts_ >= settings_.max_restarts) return end(code, reason);
   if (counts) ++restarts_;
   gathering_since_ = now;
-  stop_all(reason);
+  stop_all(reason, counts);
   try_to_start(now);
 }
 
@@ -231,7 +239,7 @@ void Coordinator::end(int code, const std::string& reason) {
   for (auto& [id, agent] : agents_) {
     const bool idle = agent.state == State::waiting || agent.state == State::ended;
     if (idle) send_(id, {{"kind", "finish"}, {"code", code}, {"reason", reason}});
-    if (!idle) send_(id, {{"kind", "stop"}, {"reason", reason}});
+    if (!idle) send_(id, {{"kind", "stop"}, {"reason", reason}, {"after_failure", code < 128}});
   }
 }
 

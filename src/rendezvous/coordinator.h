@@ -64,6 +64,7 @@ class Coordinator {
     std::string host, address, reached_at, program;
     std::int64_t processes = 1, num_processes = 0, wanted_rank = -1, port = 0, arrival = 0;
     std::int64_t machine_rank = -1;  // in the last round it was in
+    bool serves = false;             // this process's own: without it there is no job
     Clock::time_point heard;
   };
   struct Finish {
@@ -77,12 +78,13 @@ class Coordinator {
   void try_to_start(Clock::time_point now);
   void start_round();
   void restart_or_finish(int code, const std::string& reason, bool counts, Clock::time_point now);
-  void stop_all(const std::string& reason);
+  void stop_all(const std::string& reason, bool after_failure);
   void end(int code, const std::string& reason);
   std::vector<int> in_order() const;  // of those that wait, as ranks are given
   std::size_t count(State state) const;
   bool is_busy() const;  // a round's machines run, or have not all stopped
   std::string waiting_text(Clock::time_point now) const;
+  std::string own_address() const;
   std::string address_of(const Agent& agent) const;
 
   Settings settings_;

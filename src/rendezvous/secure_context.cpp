@@ -5,7 +5,6 @@
 #include <openssl/rand.h>
 #include <openssl/ssl.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -75,19 +74,6 @@ std::string new_token() {
   std::string token;
   for (const unsigned char byte : bytes) (token += kDigits[byte >> 4]) += kDigits[byte & 15];
   return token;
-}
-
-void check_token(std::string_view token, std::string_view origin) {
-  const bool printable = std::all_of(token.begin(), token.end(), [](unsigned char letter) {
-    return letter > ' ' && letter < 127;
-  });
-  if (token.size() >= kShortestToken && token.size() <= 1024 && printable) return;
-  throw ConfigError("rendezvous.token",
-                    {.what = str("the job's token, from ", origin),
-                     .got = printable ? str(token.size(), " letters")
-                                      : "spaces or letters that cannot be printed",
-                     .expected = str(kShortestToken, " to 1024 printable letters without spaces"),
-                     .hint = "openssl rand -hex 32"});
 }
 
 void SecureContext::Free::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }

@@ -3,7 +3,7 @@
 // 8446, section 2.2) and a fresh key exchange, so that who does not know the token neither joins,
 // nor reads, nor replays. There are no certificates.
 //
-// Throws ConfigError "rendezvous.token", IoError "rendezvous.tls". Thread rule: made once, then
+// Throws IoError "rendezvous.tls". Thread rule: made once, then
 // read by any thread.
 #pragma once
 
@@ -17,11 +17,8 @@ namespace hasten::rendezvous {
 
 enum class Side { server, client };
 
-inline constexpr std::size_t kShortestToken = 16;  // letters
-
 // Of 32 random bytes, in hexadecimal digits.
 std::string new_token();
-void check_token(std::string_view token, std::string_view origin);
 
 class SecureContext {
  public:

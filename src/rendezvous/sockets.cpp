@@ -8,10 +8,11 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -61,7 +62,8 @@ int bound_socket(bool loopback_only, int port) {
     const int socket = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (socket < 0) return -1;
     const int on = 1, off = 0;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    // A port of the system's choice is one that nobody has: only then may others share it.
+    if (port != 0) setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in6 six{};
     six.sin6_family = AF_INET6;
     six.sin6_port = htons(static_cast<std::uint16_t>(port));
@@ -74,6 +76,7 @@ int bound_socket(bool loopback_only, int port) {
     const int bound = family == AF_INET6
                           ? bind(socket, reinterpret_cast<sockaddr*>(&six), sizeof six)
                           : bind(socket, reinterpret_cast<sockaddr*>(&four), sizeof four);
+    if (port == 0) setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bound == 0) return socket;
     const int error = errno;
     close(socket);
@@ -96,6 +99,21 @@ int bound_socket(bool loopback_only, int port) {
                              : ""});
 }
 
+// A name in the kernel's own list of local sockets, which ends with the process.
+int marked_port(int port) {
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = str("hasten port ", port);
+  std::memcpy(name.sun_path + 1, text.data(), text.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  if (bind(socket, reinterpret_cast<sockaddr*>(&name), size) == 0) return socket;
+  const int error = errno;
+  close(socket);
+  errno = error;
+  return -1;
+}
+
 // Of an interface that is up and not loopback.
 std::optional<std::string> first_outside_address() {
   ifaddrs* first = nullptr;
@@ -110,43 +128,6 @@ std::optional<std::string> first_outside_address() {
 }
 
 }  // namespace
-
-Endpoint endpoint_of(std::string_view text, int port_if_none) {
-  const auto refuse = [&] {
-    throw ConfigError("rendezvous.endpoint", {.what = "an endpoint",
-                                              .got = str("'", text, "'"),
-                                              .expected = "HOST:PORT, such as 10.0.0.1:29500 or "
-                                                          "[2001:db8::1]:29500"});
-  };
-  Endpoint endpoint{.host = std::string(text), .port = port_if_none};
-  std::string port;
-  if (starts_with(text, "[")) {
-    const std::size_t end = text.find(']');
-    if (end == std::string_view::npos) refuse();
-    endpoint.host = std::string(text.substr(1, end - 1));
-    const std::string_view rest = text.substr(end + 1);
-    if (!rest.empty() && rest[0] != ':') refuse();
-    if (!rest.empty()) port = std::string(rest.substr(1));
-    if (!rest.empty() && port.empty()) refuse();
-  } else if (const std::size_t colon = text.find(':');
-             colon != std::string_view::npos && colon == text.rfind(':')) {
-    endpoint.host = std::string(text.substr(0, colon));
-    port = std::string(text.substr(colon + 1));
-    if (port.empty()) refuse();
-  }
-  if (!port.empty()) {
-    if (port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos) refuse();
-    endpoint.port = std::atoi(port.c_str());
-    if (endpoint.port > 65535) refuse();
-  }
-  if (endpoint.host.empty() || endpoint.host.find_first_of(" /@") != std::string::npos) refuse();
-  return endpoint;
-}
-
-std::string text_of(const Endpoint& endpoint) {
-  const bool six = endpoint.host.find(':') != std::string::npos;
-  return str(six ? "[" : "", endpoint.host, six ? "]:" : ":", endpoint.port);
-}
 
 int listen_on(bool loopback_only, int port) {
   const int socket = bound_socket(loopback_only, port);
@@ -240,22 +221,34 @@ std::string interface_of(std::string_view address) {
   return "";
 }
 
-ReservedPort::ReservedPort(bool loopback_only) : socket_(bound_socket(loopback_only, 0)) {
-  if (socket_ < 0) refuse_port(0);
+ReservedPort::ReservedPort(bool loopback_only, int port)
+    : socket_(bound_socket(loopback_only, port)) {
+  if (socket_ < 0) refuse_port(port);
+  // Sockets that allow reuse do not see each other: the name beside it is had once.
+  if (port != 0 && (mark_ = marked_port(port)) < 0) {
+    const int error = errno;
+    close(socket_);
+    errno = error;
+    refuse_port(port);
+  }
   number_ = port_of(socket_);
 }
 
 ReservedPort::ReservedPort(ReservedPort&& other) noexcept
-    : socket_(std::exchange(other.socket_, -1)), number_(other.number_) {}
+    : socket_(std::exchange(other.socket_, -1)),
+      mark_(std::exchange(other.mark_, -1)),
+      number_(other.number_) {}
 
 ReservedPort& ReservedPort::operator=(ReservedPort&& other) noexcept {
   std::swap(socket_, other.socket_);
+  std::swap(mark_, other.mark_);
   std::swap(number_, other.number_);
   return *this;
 }
 
 ReservedPort::~ReservedPort() {
   if (socket_ >= 0) close(socket_);
+  if (mark_ >= 0) close(mark_);
 }
 
 }  // namespace hasten::rendezvous

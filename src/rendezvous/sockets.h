@@ -7,16 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "hasten/config/endpoint.h"
+
 namespace hasten::rendezvous {
-
-struct Endpoint {
-  std::string host;
-  int port = 0;
-};
-
-// "10.0.0.1:29500", "[fe80::1]:29500", "host". Throws ConfigError "rendezvous.endpoint".
-Endpoint endpoint_of(std::string_view text, int port_if_none);
-std::string text_of(const Endpoint& endpoint);
 
 // Every address of the machine, or loopback's alone; port 0: any. Gives the socket.
 int listen_on(bool loopback_only, int port);
@@ -47,7 +40,7 @@ std::string interface_of(std::string_view address);
 // which allows reuse (TCPStore does) may listen on.
 class ReservedPort {
  public:
-  explicit ReservedPort(bool loopback_only);
+  explicit ReservedPort(bool loopback_only, int port = 0);  // 0: any
   ReservedPort(ReservedPort&& other) noexcept;
   ReservedPort& operator=(ReservedPort&& other) noexcept;
   ~ReservedPort();
@@ -55,6 +48,7 @@ class ReservedPort {
 
  private:
   int socket_ = -1;
+  int mark_ = -1;
   int number_ = 0;
 };
 

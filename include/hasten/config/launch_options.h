@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "hasten/config/help.h"
+#include "hasten/config/kwargs.h"
+#include "hasten/config/machines.h"
 #include "hasten/config/sources.h"
 
 namespace hasten {
@@ -22,6 +24,12 @@ namespace hasten {
 enum class LaunchPrecision { no, fp16, bf16 };
 enum class DistributedType { NO, MULTI_CPU, MULTI_GPU };
 
+enum class RendezvousBackend { static_, c10d };
+
+template <>
+struct Names<RendezvousBackend> {
+  static constexpr std::string_view text[] = {"static", "c10d"};
+};
 template <>
 struct Names<LaunchPrecision> {
   static constexpr std::string_view text[] = {"no", "fp16", "bf16"};
@@ -35,14 +43,27 @@ struct LaunchOptions {
   std::vector<std::string> config_file;  // YAML or JSON; later ones win
   bool dry_run = false;                  // print what would be started, then stop
 
-  std::optional<std::int64_t> num_processes;                // unset: one for each GPU, else one
-  bool use_cpu = false;                                     // also where there are GPUs
-  std::string gpu_ids = "all";                              // or numbers with commas
+  std::optional<std::int64_t> num_processes;   // of all machines; unset: one for each GPU, else one
+  std::optional<std::int64_t> nproc_per_node;  // the same, said for each machine
+  bool use_cpu = false;                        // also where there are GPUs
+  std::string gpu_ids = "all";                 // or numbers with commas
   std::optional<std::int64_t> num_cpu_threads_per_process;  // unset: cores / processes
   bool enable_cpu_affinity = false;                         // each process on cores of its own
   LaunchPrecision mixed_precision = LaunchPrecision::no;
   DistributedType distributed_type = DistributedType::NO;  // said by files; follows from the rest
   bool debug = false;
+
+  std::optional<std::int64_t> num_machines;       // unset: 1
+  std::string nnodes;                             // torchrun's: 2, or 2:4 where it may change
+  std::optional<std::int64_t> machine_rank;       // of this machine
+  std::string main_process_ip;                    // of machine 0, where all meet
+  std::optional<std::int64_t> main_process_port;  // there; unset: 29500; one machine: any
+  std::string rdzv_endpoint;                      // HOST:PORT instead of both
+  std::optional<RendezvousBackend> rdzv_backend;  // static: ranks are told; c10d: given
+  std::string rdzv_id;                            // a name of the job, the same on all machines
+  Kwargs rdzv_conf;        // join_timeout, last_call_timeout, keep_alive_timeout, same_program
+  std::string local_addr;  // this machine's address for the others; unset: as they see it
+  std::string token_file;  // holds what only this job's processes know
 
   std::int64_t max_restarts = 0;  // of all processes, after one has failed
   double grace_period = 10;       // seconds from a signal to stop until it is enforced
@@ -55,8 +76,10 @@ struct LaunchOptions {
 struct LaunchConfiguration {
   bool help = false;
   LaunchOptions options;
-  std::vector<std::string> program;           // with its arguments
-  std::vector<std::string> notices;           // one line each, for standard error
+  Machines machines;
+  std::string token;                 // of the job; empty with one machine: a new one is made
+  std::vector<std::string> program;  // with its arguments
+  std::vector<std::string> notices;  // one line each, for standard error
   std::vector<config::ResolvedValue> values;  // with origins
 };
 

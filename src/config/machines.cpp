@@ -1,0 +1,125 @@
+#include "hasten/config/machines.h"
+
+#include <charconv>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/endpoint.h"
+#include "hasten/config/launch_options.h"
+
+namespace hasten {
+namespace {
+
+[[noreturn]] void contradiction(std::string what, std::string hint) {
+  throw ConfigError("config.contradiction", {.what = std::move(what), .hint = std::move(hint)});
+}
+
+[[noreturn]] void missing(std::string what, std::string hint) {
+  throw ConfigError("config.missing", {.what = std::move(what), .hint = std::move(hint)});
+}
+
+std::int64_t count_in(const std::string& text, const std::string& part) {
+  std::int64_t count = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), count);
+  if (error != std::errc() || end != part.data() + part.size() || count < 1 || count > 4096) {
+    throw ConfigError("config.bad-value", {.what = "nnodes",
+                                           .got = "'" + text + "'",
+                                           .expected = "a number such as 2, or two such as 2:4"});
+  }
+  return count;
+}
+
+void set_counts(Machines& machines, const LaunchOptions& options) {
+  machines.least = machines.most = options.num_machines.value_or(1);
+  if (options.nnodes.empty()) return;
+  const auto parts = split(options.nnodes, ':');
+  machines.least = count_in(options.nnodes, parts.front());
+  machines.most = count_in(options.nnodes, parts.back());
+  if (parts.size() > 2 || machines.least > machines.most) {
+    throw ConfigError("config.bad-value",
+                      {.what = "nnodes",
+                       .got = "'" + options.nnodes + "'",
+                       .expected = "LEAST:MOST, the first not above the second"});
+  }
+  if (options.num_machines &&
+      (*options.num_machines != machines.most || machines.least != machines.most))
+    contradiction(str("num_machines is ", *options.num_machines, ", and nnodes ", options.nnodes),
+                  "leave one of them out");
+}
+
+void set_place(Machines& machines, const LaunchOptions& options) {
+  machines.host = options.main_process_ip;
+  machines.port = static_cast<int>(
+      options.main_process_port.value_or(machines.several() ? kRendezvousPort : 0));
+  if (options.rdzv_endpoint.empty()) return;
+  const auto endpoint = endpoint_of(options.rdzv_endpoint, machines.port);
+  if (!options.main_process_ip.empty() && options.main_process_ip != endpoint.host)
+    contradiction("main_process_ip is " + options.main_process_ip + ", and rdzv_endpoint " +
+                      options.rdzv_endpoint,
+                  "leave one of them out");
+  if (options.main_process_port && *options.main_process_port != endpoint.port)
+    contradiction(str("main_process_port is ", *options.main_process_port, ", and rdzv_endpoint ",
+                      options.rdzv_endpoint),
+                  "leave one of them out");
+  machines.host = endpoint.host;
+  machines.port = endpoint.port;
+}
+
+void check_rank(const Machines& machines, const LaunchOptions& options) {
+  const bool by_endpoint =
+      !options.rdzv_endpoint.empty() || options.rdzv_backend == RendezvousBackend::c10d;
+  if (options.machine_rank && *options.machine_rank >= machines.most)
+    contradiction(
+        str("machine_rank is ", *options.machine_rank, " of ", machines.most, " machines"),
+        "ranks begin at 0");
+  if (options.machine_rank && machines.least != machines.most && *options.machine_rank > 0)
+    contradiction("machine_rank with a number of machines that may change",
+                  "leave it out: ranks are given");
+  if (machines.least != machines.most && options.rdzv_backend == RendezvousBackend::static_)
+    contradiction("rdzv_backend is static, and nnodes " + options.nnodes, "--rdzv_backend c10d");
+  if (!machines.several()) return;
+  if (machines.host.empty())
+    missing("where the machines meet",
+            "--main_process_ip ADDRESS of machine 0, or --rdzv_endpoint HOST:PORT, the same "
+            "on all");
+  if (machines.port == 0)
+    missing("the port at which the machines meet", "--main_process_port, the same on all");
+  if (!by_endpoint && machines.least == machines.most && !options.machine_rank)
+    missing("which of the machines this is",
+            "--machine_rank, another one on each; or --rdzv_endpoint, where ranks "
+            "are given");
+}
+
+void check_processes(const Machines& machines, const LaunchOptions& options) {
+  if (!options.num_processes) return;
+  if (machines.least != machines.most)
+    contradiction("num_processes with a number of machines that may change",
+                  "--nproc_per_node says how many each machine has");
+  if (options.nproc_per_node && *options.nproc_per_node * machines.most != *options.num_processes)
+    contradiction(str("num_processes is ", *options.num_processes, ", and nproc_per_node ",
+                      *options.nproc_per_node, " on ", machines.most, " machines"),
+                  "leave one of them out");
+  if (*options.num_processes % machines.most != 0) {
+    throw ConfigError("config.contradiction",
+                      {.what = "num_processes is the total of all machines",
+                       .got = str(*options.num_processes, " on ", machines.most, " machines"),
+                       .expected = str("a multiple of ", machines.most),
+                       .hint = "--nproc_per_node says how many each machine has"});
+  }
+}
+
+}  // namespace
+
+Machines machines_of(const LaunchOptions& options) {
+  Machines machines;
+  set_counts(machines, options);
+  set_place(machines, options);
+  if (options.machine_rank && machines.least == machines.most)
+    machines.rank = *options.machine_rank;
+  check_rank(machines, options);
+  check_processes(machines, options);
+  if (!machines.several()) machines.host.clear();
+  return machines;
+}
+
+}  // namespace hasten

@@ -1,0 +1,13 @@
+// File: launch/digest.h (internal)
+// Tells programs apart.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hasten {
+
+// SHA-256 of the program's file, in hexadecimal digits. Throws IoError "launch.program".
+std::string digest_of_program(const std::vector<std::string>& program);
+
+}  // namespace hasten

@@ -1,0 +1,44 @@
+#include "launch/one_machine.h"
+
+#include <cstdio>
+
+#include "hasten/base/text.h"
+#include "launch/job.h"
+#include "rendezvous/secure_context.h"
+
+namespace hasten {
+
+OneMachine::OneMachine(const LaunchConfiguration& run)
+    : run_(run),
+      token_(run.token.empty() ? rendezvous::new_token() : run.token),
+      server_({.loopback_only = true, .port = 0, .token = token_}) {
+  // Asked now, so that a port in use is told before anything is started.
+  if (run.machines.port != 0) port_.emplace(/*loopback_only=*/true, run.machines.port);
+}
+
+Next OneMachine::next(Signals&) {
+  if (left_by_ != 0) return End{.code = 128 + left_by_};
+  const bool again = attempt_ > 0;
+  if (again && (failed_code_ == 0 || attempt_ > run_.options.max_restarts))
+    return End{.code = failed_code_};
+  if (again && !run_.options.quiet) {
+    std::fprintf(stderr, "hasten launch: all processes start again (%d of %lld)\n", attempt_,
+                 static_cast<long long>(run_.options.max_restarts));
+  }
+  failed_code_ = 0;
+  server_.clear();
+  if (run_.machines.port == 0) port_.emplace(/*loopback_only=*/true);  // another one each time
+  const std::int64_t count = processes_here(run_);
+  return Round{.attempt = attempt_++,
+               .world_size = count,
+               .processes = count,
+               .master_addr = "127.0.0.1",
+               .master_port = port_->number(),
+               .store = text_of(Endpoint{.host = "127.0.0.1", .port = server_.port()}),
+               .token = token_};
+}
+
+void OneMachine::failed(int code, const std::string&) { failed_code_ = code; }
+void OneMachine::leaving(int signal) { left_by_ = signal; }
+
+}  // namespace hasten

@@ -1,0 +1,34 @@
+// File: launch/one_machine.h (internal)
+// A launch on this machine alone: nobody else is asked, and nothing but loopback listens.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launch/membership.h"
+#include "rendezvous/job_server.h"
+#include "rendezvous/sockets.h"
+
+namespace hasten {
+
+class OneMachine : public Membership {
+ public:
+  // Throws IoError "rendezvous.port-taken" where the wished port is.
+  explicit OneMachine(const LaunchConfiguration& run);
+
+  Next next(Signals& signals) override;
+  void failed(int code, const std::string& reason) override;
+  void ended() override {}
+  void leaving(int signal) override;
+
+ private:
+  const LaunchConfiguration& run_;
+  std::string token_;
+  rendezvous::JobServer server_;
+  std::optional<rendezvous::ReservedPort> port_;
+  int attempt_ = 0;
+  int failed_code_ = 0;
+  int left_by_ = 0;
+};
+
+}  // namespace hasten

@@ -1,0 +1,40 @@
+#include "launch/programs.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool can_run(const fs::path& file) {
+  return fs::is_regular_file(file) && access(file.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+std::string found_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (can_run(name)) return name;
+    throw IoError("launch.program",
+                  {.what = "program " + name,
+                   .got = fs::exists(name) ? "not a program that may be run" : "no such file",
+                   .hint = fs::exists(name) ? "chmod +x" : ""});
+  }
+  const char* const path = std::getenv("PATH");
+  for (const std::string& folder : split(path ? path : "", ':')) {
+    if (!folder.empty() && can_run(fs::path(folder) / name))
+      return (fs::path(folder) / name).string();
+  }
+  throw IoError("launch.program", {.what = "program " + name,
+                                   .got = "no program of that name in PATH",
+                                   .hint = fs::exists(name) ? "did you mean ./" + name + "?" : ""});
+}
+
+}  // namespace hasten
