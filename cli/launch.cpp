@@ -2,10 +2,23 @@
 #include "hasten/launch/launcher.h"
 
 #include <cstdio>
+#include <filesystem>
+#include <string>
 
+#include "hasten/launch/slurm_script.h"
 #include "processes.h"
 
 namespace hasten::cli {
+namespace {
+
+// As it was called: by name it is looked for on each machine, by a path it lies there too.
+std::string own_command(const char* called) {
+  const std::string command = called;
+  return command.find('/') == std::string::npos ? "hasten"
+                                                : std::filesystem::absolute(command).string();
+}
+
+}  // namespace
 
 int launch(int argc, char** argv) {
   const LaunchConfiguration run = parse_launch(argc - 2, argv + 2, config::process_environment());
@@ -15,6 +28,11 @@ int launch(int argc, char** argv) {
   }
   for (const std::string& notice : run.notices)
     std::fprintf(stderr, "hasten launch: note: %s\n", notice.c_str());
+  if (run.options.slurm) {
+    std::fputs(to_text(slurm_script(run, own_command(argv[0]), /*num_machines=*/1)).c_str(),
+               stdout);
+    return 0;
+  }
   if (run.options.dry_run) {
     std::fputs(launch_text(run).c_str(), stdout);
     return 0;
