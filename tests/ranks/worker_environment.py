@@ -108,6 +108,10 @@ def with_open_mpi():
     check({(w["master_addr"], w["master_port"]) for w in told} == {("localhost", 4242)}, "what the caller says of them is believed")
     check_run("mpirun -x WORLD_SIZE=2", "Open MPI", [2], *here, "-n", 2, "-x", "WORLD_SIZE=2", PROGRAM)
     check_refused("mpirun -n 2 -x WORLD_SIZE=3", "WORLD_SIZE is 3", *here, "-n", 2, "-x", "WORLD_SIZE=3", PROGRAM)
+    example = HERE.parents[1] / "examples/launching/open_mpi.sh"
+    found = check_run(example.name, "Open MPI", [4], "bash", example, "localhost:4", 4, PROGRAM, OMPI_ALLOW_RUN_AS_ROOT="1",
+                      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    check({(w["master_addr"], w["master_port"]) for w in found} == {("localhost", 29500)}, "its first host is where they meet")
 
 
 def with_mpich():
