@@ -84,6 +84,8 @@ start() {
   mkdir -p "$dir/state" "$dir/spool"
   chmod 755 "$dir"
   write_configuration
+  # Of control groups nothing is used; this reader of them does not mind where there are none.
+  echo CgroupPlugin=cgroup/v1 >"$dir/cgroup.conf"
   (umask 077 && head -c 128 /dev/urandom >"$dir/munge.key")
   munged --force --key-file="$dir/munge.key" --socket="$dir/munge.socket" --pid-file="$dir/munge.pid" --log-file="$dir/munge.log" \
     --seed-file="$dir/munge.seed" 2>"$dir/munge.err" || { cat "$dir/munge.err" >&2; fail "munged does not start"; }

@@ -255,9 +255,13 @@ def mpi_inside(slurm):
         found = slurm.check_batch("mpirun in a script", "Open MPI", [2, 2],
                                   f"mpirun.openmpi --allow-run-as-root -n 4 {PROGRAM}\n", "-N2", "-n4", "--ntasks-per-node=2")
         check({w["address_from"] for w in found} == {"the first host of SLURM_JOB_NODELIST"}, "they meet on the job's first machine")
+    else:
+        print("not looked at: mpirun in a script (Debian: openmpi-bin)")
     if shutil.which("mpiexec.hydra"):
         slurm.check_batch("mpiexec.hydra in a script", "PMI", [2, 2], f"mpiexec.hydra -n 4 {PROGRAM}\n", "-N2", "-n4",
                           "--ntasks-per-node=2")
+    else:
+        print("not looked at: mpiexec.hydra in a script (Debian: mpich)")
 
 
 def host_lists(slurm):
