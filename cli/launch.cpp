@@ -2,19 +2,36 @@
 #include "hasten/launch/launcher.h"
 
 #include <cstdio>
+#include <filesystem>
+#include <string>
 
+#include "hasten/launch/slurm_script.h"
 #include "processes.h"
 
 namespace hasten::cli {
+namespace {
+
+// As it was called: by name it is looked for on each machine, by a path it lies there too.
+std::string own_command(const char* called) {
+  const std::string command = called;
+  return command.find('/') == std::string::npos ? "hasten"
+                                                : std::filesystem::absolute(command).string();
+}
+
+}  // namespace
 
 int launch(int argc, char** argv) {
-  const LaunchConfiguration run = parse_launch(argc - 2, argv + 2, config::process_environment());
+  const LaunchConfiguration run = parse_launch(argc - 2, argv + 2, config::whole_environment());
   if (run.help) {
     std::fputs(launch_help(config::terminal_width()).c_str(), stdout);
     return 0;
   }
   for (const std::string& notice : run.notices)
     std::fprintf(stderr, "hasten launch: note: %s\n", notice.c_str());
+  if (run.options.slurm) {
+    std::fputs(to_text(slurm_script(run, own_command(argv[0]))).c_str(), stdout);
+    return 0;
+  }
   if (run.options.dry_run) {
     std::fputs(launch_text(run).c_str(), stdout);
     return 0;

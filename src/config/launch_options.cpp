@@ -101,7 +101,7 @@ std::string token_of(const O& options, const Machines& machines,
     origin = options.token_file;
   }
   if (!token.empty()) check_token(token, origin);
-  if (token.empty() && machines.several()) {
+  if (token.empty() && machines.several() && !options.slurm) {
     throw ConfigError(
         "config.missing",
         {.what = "the job's token, which keeps strangers out",
@@ -208,6 +208,16 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
   d("log_dir", &O::log_dir, "Folder for the output of each attempt and process.");
   d("local_ranks_filter", &O::local_ranks_filter, "Processes whose output is shown; unset = all.");
   d("quiet", &O::quiet, "Say nothing but errors (-q).");
+  d.group("Slurm");
+  d("slurm", &O::slurm, "Print a script for sbatch that starts PROGRAM so; submit nothing.");
+  d("slurm_time", &O::slurm_time,
+    "How long it may run, as 1-12:00:00; unset = the partition's own.");
+  d("slurm_partition", &O::slurm_partition, "Where it runs; unset = the cluster's own.");
+  d("slurm_account", &O::slurm_account, "Who is charged.");
+  d("slurm_gpus_per_node", &O::slurm_gpus_per_node, "GPUs of each machine.").at_least(1);
+  d("slurm_cpus_per_task", &O::slurm_cpus_per_task,
+    "Cores of each machine; unset = machines are taken whole.")
+      .at_least(1);
   later(d);
   without_meaning(d);
 }

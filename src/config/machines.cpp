@@ -65,6 +65,19 @@ void set_place(Machines& machines, const LaunchOptions& options) {
   machines.port = endpoint.port;
 }
 
+// Slurm's script says on each machine which it is, and where they meet.
+void check_script(const Machines& machines, const LaunchOptions& options) {
+  if (machines.least != machines.most)
+    contradiction("slurm with nnodes " + options.nnodes,
+                  "Slurm gives a job all of its machines at once");
+  const bool says_more = options.machine_rank.value_or(0) != 0 ||
+                         !options.main_process_ip.empty() || options.main_process_port ||
+                         !options.rdzv_endpoint.empty();
+  if (says_more)
+    contradiction("slurm with machine_rank or where the machines meet",
+                  "leave these out: the script finds them");
+}
+
 void check_rank(const Machines& machines, const LaunchOptions& options) {
   const bool by_endpoint =
       !options.rdzv_endpoint.empty() || options.rdzv_backend == RendezvousBackend::c10d;
@@ -116,7 +129,7 @@ Machines machines_of(const LaunchOptions& options) {
   set_place(machines, options);
   if (options.machine_rank && machines.least == machines.most)
     machines.rank = *options.machine_rank;
-  check_rank(machines, options);
+  options.slurm ? check_script(machines, options) : check_rank(machines, options);
   check_processes(machines, options);
   if (!machines.several()) machines.host.clear();
   return machines;

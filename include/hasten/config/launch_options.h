@@ -71,6 +71,13 @@ struct LaunchOptions {
   std::string log_dir;             // files of each attempt and rank; empty: none
   std::string local_ranks_filter;  // ranks whose output is shown, with commas; empty: all
   bool quiet = false;              // nothing of the launcher's own but errors
+
+  bool slurm = false;           // print a script for sbatch, then stop
+  std::string slurm_time;       // "1-12:00:00"; empty: the partition's own limit
+  std::string slurm_partition;  // empty: the cluster's own
+  std::string slurm_account;
+  std::optional<std::int64_t> slurm_gpus_per_node;
+  std::optional<std::int64_t> slurm_cpus_per_task;  // of each machine; unset: whole machines
 };
 
 struct LaunchConfiguration {

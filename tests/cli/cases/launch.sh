@@ -45,3 +45,8 @@ hasten launch -n 2 missing-program
 touch plain; hasten launch -n 2 ./plain
 hasten launch -n 2 program
 printf 'not a program' >broken; chmod +x broken; hasten launch -n 2 ./broken
+# A script for Slurm: nothing is started, the program need not be here, and values that would break its lines are refused.
+hasten launch --slurm -n 4 --mixed_precision bf16 --slurm_time 01:00:00 --slurm_gpus_per_node 4 --slurm_cpus_per_task 8 ./train 'costs $5' >train.sbatch
+bash -n train.sbatch && cat train.sbatch
+hasten launch --slurm --slurm_partition 'a b' ./train
+hasten launch --slurm --slurm_gpus_per_node 0 ./train

@@ -321,3 +321,53 @@ TEST_CASE("worker: jobs and steps that are neighbours have ports of their own") 
   CHECK(*jobs.begin() == 20000);
   CHECK(*jobs.rbegin() == 29972);
 }
+
+TEST_CASE("worker: whatever one variable becomes, the place is in bounds or the refusal is ours") {
+  const std::vector<std::string> starts = {
+      kRun + "GROUP_RANK=1 GROUP_WORLD_SIZE=2 TORCHELASTIC_RESTART_COUNT=1",
+      kOmpi + kMeet + "OMPI_MCA_orte_num_nodes=2 PMIX_NAMESPACE=77",
+      kMvapich + kMeet,
+      kHydra + kMeet,
+      kStep + "SLURM_RESTART_COUNT=1",
+      kHydra + kBatch,
+      kMeet + "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4"};
+  const std::vector<std::string> values = {"",       "0",         "1",
+                                           "2",      "3",         "4",
+                                           "7",      "65536",     "1099511627775",
+                                           "-1",     "1.5",       " 1",
+                                           "1 ",     "x",         "0x2",
+                                           "(null)", "2(x2)",     "2(x99999999999)",
+                                           "a[1",    "[]",        ",",
+                                           "1,",     "a,b",       "h:1",
+                                           "::1",    "\xff",      "9223372036854775807",
+                                           "00",     "+2",        "١",
+                                           "1e3",    "node[1-2]", "a[1-2]b[3-4]"};
+  int placed = 0, refused = 0;
+  for (const std::string& start : starts) {
+    for (const auto& [name, was] : environment_of(start)) {
+      for (const std::string& value : values) {
+        CAPTURE(name);
+        CAPTURE(value);
+        config::Environment environment = environment_of(start);
+        environment[name] = value;
+        try {
+          const Worker worker = worker_of(environment);
+          ++placed;
+          CHECK((0 <= worker.rank && worker.rank < worker.world_size));
+          CHECK((0 <= worker.local_rank && worker.local_rank < worker.local_world_size));
+          CHECK((0 <= worker.machine_rank && worker.machine_rank < worker.num_machines));
+          CHECK((worker.local_world_size <= worker.world_size &&
+                 worker.num_machines <= worker.world_size && worker.attempt >= 0));
+          if (worker.world_size > 1)
+            CHECK((!worker.master_addr.empty() && worker.master_port >= 1));
+        } catch (const ConfigError& error) {
+          ++refused;
+          CHECK(error.code() == "launch.environment");
+        }
+      }
+    }
+  }
+  MESSAGE("placed: ", placed, ", refused: ", refused);
+  CHECK(placed > 300);
+  CHECK(refused > 500);
+}

@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""Starts print_worker by real launchers, and looks at what its processes say of themselves.
+
+    worker_environment.py PRINT_WORKER HASTEN LAUNCHER
+
+LAUNCHER is hasten, open_mpi, mpich, slurm, torchrun or documented. A launcher that is not on this machine is told by a
+line "skipped: why". torchrun is that of the Python which HASTEN_PEER_PYTHON names.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("print_worker")
+parser.add_argument("hasten")
+parser.add_argument("launcher")
+options = parser.parse_args()
+PROGRAM, HASTEN = (os.path.abspath(path) for path in (options.print_worker, options.hasten))
+HERE = pathlib.Path(__file__).resolve().parent
+failures = 0
+
+# What the caller was started by is not what is looked at here.
+OURS = re.compile("(RANK|WORLD_SIZE|LOCAL_.*|GROUP_.*|ROLE_.*|MASTER_.*|TORCHELASTIC_.*|HASTEN_.*|OMPI_.*|PMIX?_.*|MPI_.*|MV2_.*|SLURM_.*"
+                  "|JOB_COMPLETION_INDEX|V[CK]_TASK_INDEX|KUBERNETES_.*|PBS_JOBID|LSB_JOBID)$")
+CLEAN = {name: value for name, value in os.environ.items() if not OURS.match(name)}
+
+
+def check(holds, what):
+    global failures
+    print(("ok      " if holds else "FAILED  ") + what, flush=True)
+    failures += not holds
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(0)
+
+
+def run(*words, **more):
+    """Runs a command; its environment is CLEAN with `more` beside it."""
+    return subprocess.run([str(word) for word in words], env=CLEAN | more, capture_output=True, text=True, timeout=120)
+
+
+def workers_in(text):
+    found = [json.loads(line) for line in re.findall(r"\{.*\}", text)]
+    return sorted(found, key=lambda worker: worker["rank"])
+
+
+def check_workers(what, workers, started_by, local_sizes, said=""):
+    """Ranks 0 to n-1 once each, local ranks 0 to m-1 on each machine, one address and one port for all."""
+    size = sum(local_sizes)
+    right = [w["rank"] for w in workers] == list(range(size)) and {w["started_by"] for w in workers} == {started_by}
+    expected = [(machine, local, count) for machine, count in enumerate(local_sizes) for local in range(count)]
+    places = [(w["machine_rank"], w["local_rank"], w["local_world_size"]) for w in workers]
+    right &= places == expected and all(w["world_size"] == size and w["num_machines"] == len(local_sizes) for w in workers)
+    meeting = {(w["master_addr"], w["master_port"], w["job"], w["attempt"]) for w in workers}
+    right &= len(meeting) == 1
+    if right and size > 1:
+        right &= bool(workers[0]["master_addr"]) and 1 <= workers[0]["master_port"] <= 65535
+    where = f"{workers[0]['master_addr']}:{workers[0]['master_port']} by {workers[0]['port_from']}" if right and size > 1 else ""
+    check(right, f"{what}: {size} of {started_by} on {len(local_sizes)} {where}")
+    if not right:
+        print(*workers, said, sep="\n")
+    return workers
+
+
+def check_run(what, started_by, local_sizes, *words, **more):
+    result = run(*words, **more)
+    return check_workers(what, workers_in(result.stdout), started_by, local_sizes, result.stdout + result.stderr)
+
+
+def check_refused(what, message, *words, **more):
+    result = run(*words, **more)
+    said = result.stdout + result.stderr
+    right = "launch.environment" in said and message in said and not workers_in(result.stdout)
+    check(right, f"{what}: refused, naming {message}")
+    if not right:
+        print(said)
+
+
+def with_hasten():
+    one = check_run("hasten launch -n 1", "hasten launch", [1], HASTEN, "launch", "-q", "-n", 1, PROGRAM)
+    four = check_run("hasten launch -n 4", "hasten launch", [4], HASTEN, "launch", "-q", "-n", 4, PROGRAM)
+    check(bool(one and four) and one[0]["job"] != four[0]["job"], "two launches are two jobs")
+
+
+def with_open_mpi():
+    mpirun = shutil.which("mpirun.openmpi")
+    if not mpirun:
+        skip("Open MPI is missing (Debian: openmpi-bin)")
+    print(run(mpirun, "--version").stdout.splitlines()[0])
+    here = [mpirun, "--allow-run-as-root", "--oversubscribe"]
+    ports = set()
+    for count in (1, 2, 4):
+        for worker in check_run(f"mpirun -n {count}", "Open MPI", [count], *here, "-n", count, PROGRAM):
+            ports.add(worker["master_port"])
+    check(len(ports) == 3, "each mpirun has a port of its own")
+    told = check_run("mpirun -x MASTER_ADDR", "Open MPI", [2], *here, "-n", 2, "-x", "MASTER_ADDR=localhost", "-x", "MASTER_PORT=4242", PROGRAM)
+    check({(w["master_addr"], w["master_port"]) for w in told} == {("localhost", 4242)}, "what the caller says of them is believed")
+    check_run("mpirun -x WORLD_SIZE=2", "Open MPI", [2], *here, "-n", 2, "-x", "WORLD_SIZE=2", PROGRAM)
+    check_refused("mpirun -n 2 -x WORLD_SIZE=3", "WORLD_SIZE is 3", *here, "-n", 2, "-x", "WORLD_SIZE=3", PROGRAM)
+    example = HERE.parents[1] / "examples/launching/open_mpi.sh"
+    found = check_run(example.name, "Open MPI", [4], "bash", example, "localhost:4", 4, PROGRAM, OMPI_ALLOW_RUN_AS_ROOT="1",
+                      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    check({(w["master_addr"], w["master_port"]) for w in found} == {("localhost", 29500)}, "its first host is where they meet")
+
+
+def with_mpich():
+    mpiexec = shutil.which("mpiexec.hydra")
+    if not mpiexec:
+        skip("MPICH's Hydra is missing (Debian: mpich)")
+    print("Hydra " + re.search(r"Version: +(\S+)", run(mpiexec, "--version").stdout)[1])
+    for count in (1, 2, 4):
+        check_run(f"mpiexec.hydra -n {count}", "PMI", [count], mpiexec, "-n", count, PROGRAM)
+    told = check_run("mpiexec.hydra -genv", "PMI", [2], mpiexec, "-genv", "MASTER_PORT", "4242", "-n", 2, PROGRAM)
+    check({w["master_port"] for w in told} == {4242}, "what the caller says of the port is believed")
+
+
+def with_torchrun():
+    python = os.environ.get("HASTEN_PEER_PYTHON", "")
+    if not python or run(python, "-c", "import torch.distributed.run").returncode != 0:
+        skip("HASTEN_PEER_PYTHON names no Python with torch")
+    print("torch " + run(python, "-c", "import torch; print(torch.__version__)").stdout.strip())
+    torchrun = [python, "-m", "torch.distributed.run", "--no-python"]
+    alone = check_run("torchrun --nproc-per-node 1", "torchrun", [1], *torchrun, "--nproc-per-node", 1, PROGRAM)
+    check(bool(alone) and not alone[0]["store_is_served"], "a process alone has nobody to meet")
+    served = check_run("torchrun --standalone", "torchrun", [2], *torchrun, "--standalone", "--nproc-per-node", 2, PROGRAM)
+    check(all(w["store_is_served"] for w in served), "its agent serves the store")
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    both = [subprocess.Popen([*torchrun, "--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1",
+                              "--master-port", str(port), PROGRAM], env=CLEAN, stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
+    check_workers("torchrun --nnodes 2", workers_in("".join(one.communicate(timeout=120)[0] for one in both)), "torchrun", [2, 2])
+
+
+def documented():
+    """The variables that the launchers' manuals name; these launchers are not run here."""
+    meet = {"MASTER_ADDR": "head", "MASTER_PORT": "23456"}
+
+    def check_ranks(what, started_by, local_sizes, environment_of):
+        outputs = [run(PROGRAM, **environment_of(rank)) for rank in range(sum(local_sizes))]
+        check_workers(what, workers_in("".join(one.stdout for one in outputs)), started_by, local_sizes, "".join(one.stderr for one in outputs))
+
+    check_ranks("MVAPICH2, mpirun_rsh", "MVAPICH", [2, 2], lambda rank: meet | {
+        "MV2_COMM_WORLD_RANK": str(rank), "MV2_COMM_WORLD_SIZE": "4", "MV2_COMM_WORLD_LOCAL_RANK": str(rank % 2),
+        "MV2_COMM_WORLD_LOCAL_SIZE": "2"})
+    check_ranks("Intel MPI", "PMI", [2, 2], lambda rank: meet | {
+        "PMI_RANK": str(rank), "PMI_SIZE": "4", "PMI_FD": "9", "MPI_LOCALRANKID": str(rank % 2), "MPI_LOCALNRANKS": "2",
+        "I_MPI_MPIRUN": "mpirun"})
+    check_ranks("Kubeflow's PyTorchJob", "Kubernetes", [1, 1, 1], lambda rank: meet | {
+        "RANK": str(rank), "WORLD_SIZE": "3", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "PYTHONUNBUFFERED": "1"})
+    check_ranks("an indexed job", "Kubernetes", [1, 1, 1], lambda rank: meet | {
+        "JOB_COMPLETION_INDEX": str(rank), "WORLD_SIZE": "3", "KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+    check_ranks("Volcano", "Kubernetes", [1, 1], lambda rank: meet | {
+        "VC_TASK_INDEX": str(rank), "VK_TASK_INDEX": str(rank), "WORLD_SIZE": "2"})
+
+
+class Slurm:
+    """A cluster of two machines that lives as long as the block."""
+
+    def __enter__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hs.", dir="/tmp"))
+        self.variables = {"SLURM_CONF": str(self.folder / "slurm.conf")}
+        began = time.monotonic()
+        started = subprocess.run([HERE / "slurm_cluster.sh", "start", self.folder, str(os.getpid())], env=CLEAN)
+        if started.returncode != 0:
+            self.__exit__()
+            sys.exit("the cluster does not start")
+        print(f"{self.run('sinfo', '--version').stdout.strip()}, up in {time.monotonic() - began:.1f} s")
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run([HERE / "slurm_cluster.sh", "stop", self.folder], env=CLEAN, check=True)
+        shutil.rmtree(self.folder)
+
+    def run(self, *words, **more):
+        return run(*words, **self.variables, **more)
+
+    def check_run(self, what, started_by, local_sizes, *words):
+        return check_run(what, started_by, local_sizes, *words, **self.variables)
+
+    def batch(self, script, *flags):
+        """What a script says, all its array's tasks together, once it has ended."""
+        file = self.folder / "script.sh"
+        file.write_text("#!/bin/bash\n" + script)
+        for old in self.folder.glob("out.*"):
+            old.unlink()
+        submitted = self.run("sbatch", "--parsable", "-D", self.folder, "-o", self.folder / "out.%j", *flags, file)
+        self.ended(submitted.stdout.strip())
+        return "".join(out.read_text() for out in sorted(self.folder.glob("out.*"))) + submitted.stderr
+
+    def ended(self, job):
+        """What scontrol shows of a job once it has ended; sbatch --wait looks every few seconds only."""
+        for _ in range(600):
+            shown = self.run("scontrol", "show", "job", job).stdout
+            if shown and not re.search("JobState=(PENDING|CONFIGURING|RUNNING|COMPLETING)", shown):
+                return shown
+            time.sleep(0.1)
+        raise TimeoutError(f"job {job}: {shown}")
+
+    def check_batch(self, what, started_by, local_sizes, script, *flags):
+        text = self.batch(script, *flags)
+        return check_workers(what, workers_in(text), started_by, local_sizes, text)
+
+
+def steps(slurm):
+    """Tasks of srun, alone and inside of a script."""
+    srun = ["srun", "-N2", "-n4", "--ntasks-per-node=2"]
+    first = slurm.check_run("srun -N2 -n4", "Slurm", [2, 2], *srun, PROGRAM)
+    check({w["master_addr"] for w in first} == {"127.0.0.1"}, "they meet on the first machine")
+    check({w["address_from"] for w in first} == {"the first host of SLURM_STEP_NODELIST"}, "which is that of the step")
+    second = slurm.check_run("again", "Slurm", [2, 2], *srun, PROGRAM)
+    check(bool(first and second) and first[0]["master_port"] != second[0]["master_port"], "two jobs have two ports")
+    slurm.check_run("srun -N2 -n3", "Slurm", [2, 1], "srun", "-N2", "-n3", PROGRAM)
+    slurm.check_run("srun -n1", "Slurm", [1], "srun", "-n1", PROGRAM)
+    listed = slurm.run("srun", "--mpi=list")
+    if "pmi2" in listed.stdout + listed.stderr:
+        slurm.check_run("srun --mpi=pmi2", "Slurm", [2, 2], "srun", "--mpi=pmi2", *srun[1:], PROGRAM)
+    last = slurm.check_run("the second machine alone", "Slurm", [2], "srun", "-w", "127.0.0.2", "-n2", PROGRAM)
+    check({w["master_addr"] for w in last} == {"127.0.0.1"}, "processes of one machine meet there")
+
+
+def scripts(slurm):
+    """What sbatch starts is one process, whatever Slurm's variables say; what srun starts in it is many."""
+    slurm.check_batch("sbatch without srun", "nobody", [1], f"{PROGRAM}\n", "-N2", "-n4")
+    slurm.check_batch("sbatch with srun", "Slurm", [2, 2], f"srun {PROGRAM}\n", "-N2", "-n4", "--ntasks-per-node=2")
+    text = slurm.batch(f"srun --exact -N2 -n2 {PROGRAM} & srun --exact -N2 -n2 {PROGRAM} & wait\n", "-N2", "-n4")
+    found = workers_in(text)
+    check(len(found) == 4 and len({w["master_port"] for w in found}) == 2, "two steps of one job at once have two ports")
+    text = slurm.batch(f"srun {PROGRAM}\n", "-N1", "-n2", "--array=0-1")
+    found = workers_in(text)
+    check(len(found) == 4 and len({w["master_port"] for w in found}) == 2, "two tasks of an array have two ports")
+    check(sorted({w["job"].split("_")[1] for w in found if "_" in w["job"]}) == ["0", "1"], "and their own numbers")
+    script = slurm.folder / "inner.sh"
+    script.write_text(f"#!/bin/bash\n{PROGRAM}\n")
+    out = slurm.folder / "inner"
+    submitted = slurm.run("srun", "-N2", "-n2", "sh", "-c", f"[ $SLURM_PROCID = 1 ] || sbatch --parsable -n3 -o {out} {script}")
+    slurm.ended(submitted.stdout.strip())
+    check_workers("sbatch from inside of a step", workers_in(out.read_text()), "nobody", [1])
+
+
+def mpi_inside(slurm):
+    """mpirun and mpiexec start their own helpers by srun; believed are they, not the helpers' variables."""
+    if shutil.which("mpirun.openmpi"):
+        found = slurm.check_batch("mpirun in a script", "Open MPI", [2, 2],
+                                  f"mpirun.openmpi --allow-run-as-root -n 4 {PROGRAM}\n", "-N2", "-n4", "--ntasks-per-node=2")
+        check({w["address_from"] for w in found} == {"the first host of SLURM_JOB_NODELIST"}, "they meet on the job's first machine")
+    else:
+        print("not looked at: mpirun in a script (Debian: openmpi-bin)")
+    if shutil.which("mpiexec.hydra"):
+        slurm.check_batch("mpiexec.hydra in a script", "PMI", [2, 2], f"mpiexec.hydra -n 4 {PROGRAM}\n", "-N2", "-n4",
+                          "--ntasks-per-node=2")
+    else:
+        print("not looked at: mpiexec.hydra in a script (Debian: mpich)")
+
+
+def host_lists(slurm):
+    """Slurm itself says what its lists mean."""
+    lists = ["gpu[08-11]", "gpu[1,3-5,09],login", "r[1-2]n[01-02]", "a,b,c[7]", "n[098-101]", "127.0.0.[1-2]", "x[1-3],y[1-3]", "node5"]
+    same = 0
+    for text in lists:
+        theirs, ours = slurm.run("scontrol", "show", "hostnames", text).stdout, run(PROGRAM, "--hosts", text).stdout
+        same += theirs == ours != ""
+        if theirs != ours:
+            print(text, theirs.split(), ours.split())
+    check(same == len(lists), f"{same} of {len(lists)} lists of hosts read as scontrol reads them")
+
+
+def script_of_launch(slurm):
+    """The script of hasten launch --slurm, submitted; a stand-in for hasten tells what each machine was given."""
+    stand_in = slurm.folder / "hasten"
+    stand_in.write_text('#!/bin/bash\ntrap "echo heard USR1 on $SLURM_NODEID" USR1\necho "machine $SLURM_NODEID: $HASTEN_JOB_TOKEN $*"\n'
+                        'for i in $(seq 100); do [ -e go ] && exit 7; sleep 0.1; done\n')
+    stand_in.chmod(0o755)
+    words = ["launch", "--slurm", "--num_machines", 2, "--num_processes", 4, "--slurm_time", "10:00", "./train", "a b", "$x"]
+    text = run(HASTEN, *words).stdout
+    script = slurm.folder / "train.sbatch"
+    script.write_text(text.replace(HASTEN, str(stand_in)))
+    job = int(slurm.run("sbatch", "--parsable", "-D", slurm.folder, script).stdout)
+    log = slurm.folder / f"train-{job}.log"
+    for _ in range(100):
+        if log.exists() and log.read_text().count("launch --machine_rank") == 2:
+            break
+        time.sleep(0.1)
+    slurm.run("scancel", "--signal=USR1", job)
+    for _ in range(50):
+        if log.read_text().count("heard") == 2:
+            break
+        time.sleep(0.1)
+    time.sleep(0.3)  # a second one would come at once
+    (slurm.folder / "go").touch()
+    shown = slurm.ended(job)
+    text = log.read_text()
+    lines = sorted(re.findall(r"machine (\d): ([0-9a-f]{64}) (.*)", text))
+    check([line[0] for line in lines] == ["0", "1"] and len({line[1] for line in lines}) == 1, "one launcher a machine, with one token")
+    given = [f"launch --machine_rank {rank} " for rank in (0, 1)]
+    meet = f"--main_process_ip 127.0.0.1 --main_process_port {20000 + job % 9973} --num_processes 4 "
+    check(all(line[2].startswith(start) and meet in line[2] and line[2].endswith("-- ./train a b $x") for line, start in zip(lines, given)),
+          "each with its number, one address, the job's port and the program's words")
+    check(sorted(re.findall(r"heard USR1 on (\d)", text)) == ["0", "1"], "the signal reaches each launcher once")
+    check("ExitCode=7:0" in shown, "the job's code is the launchers': " + (re.search(r"ExitCode=\S+", shown) or [""])[0])
+    if failures:
+        print(script.read_text(), text, shown, sep="\n")
+
+
+def with_slurm():
+    for name in ("munged", "slurmctld", "slurmd", "srun", "sbatch"):
+        if not shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
+            skip(f"{name} is missing (Debian: slurm-wlm, munge)")
+    with Slurm() as slurm:
+        for part in (steps, scripts, mpi_inside, host_lists, script_of_launch):
+            part(slurm)
+
+
+# A test that ran out of time still takes its cluster down.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+began = time.monotonic()
+{"hasten": with_hasten, "open_mpi": with_open_mpi, "mpich": with_mpich, "torchrun": with_torchrun, "slurm": with_slurm,
+ "documented": documented}[options.launcher]()
+print(f"{options.launcher}: {failures} failures, {time.monotonic() - began:.1f} s")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,118 @@
+// The script for sbatch: what a shell makes of it, and what it asks of Slurm.
+#include "hasten/launch/slurm_script.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+
+namespace {
+
+std::string output_of(const std::string& command) {
+  std::string text;
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> part;
+  while (const std::size_t got = std::fread(part.data(), 1, part.size(), pipe))
+    text.append(part.data(), got);
+  CHECK(pclose(pipe) == 0);
+  return text;
+}
+
+SlurmScript parsed(const std::vector<std::string>& words, std::int64_t num_machines = 2) {
+  std::vector<const char*> pointers;
+  const std::string count = std::to_string(num_machines);
+  for (const char* word : {"--num_machines", count.c_str()}) pointers.push_back(word);
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  const auto run = parse_launch(static_cast<int>(pointers.size()), pointers.data(), {});
+  return slurm_script(run, "hasten");
+}
+
+bool has_line(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+
+const std::vector<std::string> kHardWords = {
+    "",        " ",  "a b",  "it's", "'",       "''", "\"",    "$HOME", "$(false)",
+    "`false`", "\\", "a\nb", "\n",   "*",       "~",  "#",     "!x",    ";",
+    "&",       "|",  "<",    ">",    "(",       ")",  "{a,b}", "[a]",   "\t",
+    "--",      "ä€", "a=b",  "-n",   "${x:-y}", "%j", "\\n",   "end\\"};
+
+}  // namespace
+
+TEST_CASE("Slurm script: a shell reads back every word as it was") {
+  for (const std::string& word : kHardWords) {
+    CAPTURE(word);
+    CHECK(output_of("printf '%s.' " + shell_word(word)) == word + ".");
+  }
+  CHECK(shell_word("./train") == "./train");
+  CHECK(shell_word("a b") == "'a b'");
+}
+
+TEST_CASE("Slurm script: each launcher gets its machine's number, and the program its words") {
+  // srun, scontrol and hasten are functions here; each prints its words.
+  SlurmScript script{.hasten = "/opt/a b/hasten",
+                     .num_machines = 3,
+                     .options = {"--num_processes", "12", "--log_dir", "the logs"},
+                     .program = {"./train"}};
+  script.program.insert(script.program.end(), kHardWords.begin(), kHardWords.end());
+  const TemporaryDirectory folder;
+  const std::string file = (folder.path() / "run.sbatch").string();
+  write_file_atomically(
+      file,
+      "scontrol() { [ \"$*\" = 'show hostnames gpu[1-3]' ] && printf 'gpu1\\ngpu2\\ngpu3\\n'; }\n"
+      "srun() { while [ \"$1\" != bash ]; do shift; done; [ \"$2\" = -c ] || exit 9\n"
+      "  printf '%s|' \"${3%% *}\" \"${@:4}\" \"$SLURM_NODEID\" ${#HASTEN_JOB_TOKEN}; }\n" +
+          to_text(script));
+  output_of("bash -n " + file);
+  const std::string got =
+      output_of("SLURM_NODEID=2 SLURM_JOB_ID=9999 SLURM_JOB_NODELIST='gpu[1-3]' bash " + file);
+  std::string expected =
+      "exec|/opt/a b/hasten|--num_machines|3|--main_process_ip|gpu1|--main_process_port|20026|"
+      "--num_processes|12|--log_dir|the logs|--|./train|";
+  for (const std::string& word : kHardWords) expected += word + "|";
+  CHECK(got == expected + "2|64|");
+}
+
+TEST_CASE("Slurm script: what the options say stands in Slurm's lines") {
+  const std::string text = to_text(parsed(
+      {"--slurm", "--num_processes", "8", "--slurm_time", "1-12:00:00", "--slurm_partition", "a100",
+       "--slurm_account", "lab", "--slurm_gpus_per_node", "4", "--slurm_cpus_per_task", "16",
+       "--mixed_precision", "bf16", "./my train", "--epochs", "3"}));
+  for (const char* line :
+       {"#SBATCH --job-name=my_train", "#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1",
+        "#SBATCH --cpus-per-task=16", "#SBATCH --gres=gpu:4", "#SBATCH --time=1-12:00:00",
+        "#SBATCH --partition=a100", "#SBATCH --account=lab", "#SBATCH --output=my_train-%j.log",
+        "#SBATCH --requeue", "#SBATCH --signal=USR1@120"}) {
+    CAPTURE(line);
+    CHECK(has_line(text, line));
+  }
+  CHECK(starts_with(text, "#!/bin/bash\n"));
+  CHECK(text.find(" --num_processes 8 --mixed_precision bf16 -- \\\n  './my train' --epochs 3\n") !=
+        std::string::npos);
+  CHECK(text.find("--cpus-per-task=16 --cpu-bind=none") != std::string::npos);
+  CHECK(text.find("slurm_time") == std::string::npos);
+
+  const std::string plain = to_text(parsed({"--slurm", "train"}));
+  CHECK(has_line(plain, "#SBATCH --exclusive"));
+  for (const char* absent : {"--time", "--partition", "--account", "--gres", "--cpus-per-task"})
+    CHECK(plain.find(absent) == std::string::npos);
+}
+
+TEST_CASE("Slurm script: values that would break one of Slurm's lines are refused") {
+  for (const char* option : {"--slurm_time", "--slurm_partition", "--slurm_account"}) {
+    for (const char* value : {"a b", "a\n#SBATCH --uid=0", "'a'", "$HOME", "#x"}) {
+      CAPTURE(value);
+      CHECK(code_of([&] {
+              to_text(parsed({"--slurm", option, value, "train"}));
+            }) == "config.bad-value");
+    }
+  }
+}
