@@ -164,7 +164,11 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "YAML or JSON file, Accelerate's too; of several, later ones win.");
   d("dry_run", &O::dry_run, "Print the settings, and each process's command and environment.");
   d.group("Processes");
-  d("num_processes", &O::num_processes, "How many (-n); unset = one for each GPU, else one.")
+  d("num_processes", &O::num_processes,
+    "How many (-n), on all machines together; unset = one for each GPU, else one.")
+      .at_least(1)
+      .at_most(1 << 20);
+  d("nproc_per_node", &O::nproc_per_node, "The same, said for each machine.")
       .at_least(1)
       .at_most(4096);
   d("use_cpu", &O::use_cpu, "The CPU even where there are GPUs (--cpu).");

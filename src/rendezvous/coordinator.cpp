@@ -147,12 +147,13 @@ std::vector<int> Coordinator::in_order() const {
   for (const auto& [id, agent] : agents_) {
     if (agent.state == State::waiting) ids.push_back(id);
   }
-  // Those who say their rank by it; else as in the last round, then as they came.
+  // Those who say their rank by it; else the machine they meet at, then as in the last round, then
+  // as they came.
   const auto place = [&](int id) {
     const Agent& agent = agents_.at(id);
     const std::int64_t before =
         agent.machine_rank < 0 ? settings_.max_machines : agent.machine_rank;
-    return std::tuple(agent.wanted_rank, before, agent.arrival);
+    return std::tuple(agent.wanted_rank, !agent.serves, before, agent.arrival);
   };
   std::sort(ids.begin(), ids.end(), [&](int a, int b) { return place(a) < place(b); });
   if (ids.size() > static_cast<std::size_t>(settings_.max_machines))

@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+"""Launches over several machines, each a network namespace with an address of its own, and takes machines away.
+
+    machines.py HASTEN COLLECTIVES
+
+Needs root and iproute2; a machine without says "skipped: why".
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("hasten")
+parser.add_argument("collectives")
+parser.add_argument("--only", help="cases whose name has this in it")
+options = parser.parse_args()
+HASTEN, COLLECTIVES = (os.path.abspath(path) for path in (options.hasten, options.collectives))
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+TOKEN = "the secret of these machines 0123456789".replace(" ", "-")
+LAUNCHERS = re.compile("(RANK|WORLD_SIZE|LOCAL_.*|GROUP_.*|ROLE_.*|MASTER_.*|TORCHELASTIC_.*|HASTEN_.*|OMPI_.*|PMIX?_.*|SLURM_.*)$")
+CLEAN = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)} | {"OMP_NUM_THREADS": "1"}
+failures = 0
+
+
+def check(holds, what, *shown):
+    global failures
+    print(("ok      " if holds else "FAILED  ") + what, flush=True)
+    if not holds:
+        failures += 1
+        print(*shown, sep="\n--\n", flush=True)
+
+
+def ip(*words):
+    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, text=True)
+
+
+class Machines:
+    """Namespaces on one bridge, which is in a namespace too: nothing of this machine's network is touched."""
+
+    def __init__(self, count):
+        self.mark = f"hst{os.getpid()}"
+        self.hub, self.count = f"{self.mark}h", count
+        self.names = [f"{self.mark}m{i}" for i in range(count)]
+
+    def __enter__(self):
+        ip("netns", "add", self.hub)
+        ip("-n", self.hub, "link", "add", "br0", "type", "bridge")
+        ip("-n", self.hub, "link", "set", "br0", "up")
+        for i, name in enumerate(self.names):
+            ip("netns", "add", name)
+            ip("-n", self.hub, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("-n", self.hub, "link", "set", f"port{i}", "master", "br0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+        return self
+
+    def __exit__(self, *_):
+        for name in [*self.names, self.hub]:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    def cable(self, machine, state):
+        ip("-n", self.hub, "link", "set", f"port{machine}", state)
+
+    def command(self, machine, words):
+        inside = f'hostname node{machine}; exec "$@"'
+        return ["ip", "netns", "exec", self.names[machine], "unshare", "-u", "sh", "-c", inside, "sh", *map(str, words)]
+
+
+class Launch:
+    """One machine's launcher, with what it says."""
+
+    def __init__(self, machines, machine, *words, token=TOKEN, **environment):
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(machines.command(machine, [HASTEN, "launch", *words]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        text=True, env=CLEAN | {"HASTEN_JOB_TOKEN": token} | environment)
+        self.text, self.ended_after = "", None
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.text += line
+        self.process.wait()
+        self.ended_after = time.monotonic() - self.began
+
+    def says(self, what, seconds=20):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if re.search(what, self.text):
+                return True
+            time.sleep(0.01)
+        return False
+
+    def end(self, seconds=60):
+        self.reader.join(seconds)
+        if self.reader.is_alive():
+            self.process.kill()
+            self.reader.join(5)
+            return "it did not end"
+        return self.process.returncode
+
+
+def program(text):
+    file = FOLDER / f"program_{time.monotonic_ns()}"
+    file.write_text("#!/bin/sh\n" + text)
+    file.chmod(0o755)
+    return file
+
+
+def alive(mark):
+    found = []
+    for folder in pathlib.Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                if len(words) > 1 and str(mark).encode() in words[:3] and b"launch" not in words:
+                    found.append(int(folder.name))
+            except OSError:
+                pass
+    return found
+
+
+def gone(mark, seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not alive(mark):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+TELL = ('echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, machine $GROUP_RANK of $GROUP_WORLD_SIZE, '
+        '$MASTER_ADDR:$MASTER_PORT, attempt $TORCHELASTIC_RESTART_COUNT, store $HASTEN_STORE"\n')
+
+
+def static(number, rank, *words):
+    return ["--num_machines", number, "--machine_rank", rank, "--main_process_ip", "10.77.0.1", *words]
+
+
+def elastic(numbers, *words):
+    return ["--nnodes", numbers, "--rdzv_endpoint", "10.77.0.1:29555", "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=2", *words]
+
+
+def told(launches):
+    return sorted(line for launch in launches for line in re.findall(r"rank \d+ of \d+, local.*", launch.text))
+
+
+def static_machines(machines):
+    tell = program(TELL)
+    first = Launch(machines, 1, *static(3, 1), "--num_processes", 6, tell)
+    check(first.says(r"waits at 10.77.0.1:29500: Connection refused, from 10.77.0.2 \(eth0\)"),
+          "who waits for the machine to meet at says where, why, and from which interface", first.text)
+    late = [Launch(machines, 0, *static(3, 0), "--num_processes", 6, tell)]
+    check(late[0].says(r"2 of 3 machines are here: .*node1 \(10.77.0.2\).*; missing: machine_rank 2; 59\d s are left"),
+          "who waits for the others says which are missing, and how long", late[0].text)
+    all_of_them = [first, *late, Launch(machines, 2, *static(3, 2), "--num_processes", 6, tell)]
+    check([launch.end() for launch in all_of_them] == [0, 0, 0], "all end well", *(launch.text for launch in all_of_them))
+    lines = told(all_of_them)
+    places = [re.match(r"rank (\d) of 6, local (\d) of 2, machine (\d) of 3", line) for line in lines]
+    check([tuple(map(int, place.groups())) for place in places if place] == [(i, i % 2, i // 2) for i in range(6)],
+          "six ranks on three machines, in order", *lines)
+    check(len({line.split(",")[3] for line in lines}) == 1 and "10.77.0.1:" in lines[0], "one address of rank 0, and its port", *lines)
+    check(all("store 10.77.0.1:29500" in line for line in lines), "one store")
+
+
+def collectives_over_machines(machines):
+    launches = [Launch(machines, rank, *static(3, rank), "--nproc_per_node", 2, COLLECTIVES, 2) for rank in range(3)]
+    check([launch.end() for launch in launches] == [0, 0, 0] and sum(launch.text.count("good") for launch in launches) == 6,
+          "six ranks on three machines, every collective", *(launch.text for launch in launches))
+    # Without hasten launch: rank 0 serves the store, behind the token.
+    def rank(i, token=TOKEN):
+        return subprocess.Popen(machines.command(i, [COLLECTIVES]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env=CLEAN | {"RANK": str(i), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(i),
+                                             "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29501"} |
+                                    ({"HASTEN_JOB_TOKEN": token} if token else {}))
+    ranks = [rank(0), rank(1)]
+    texts = [each.communicate(timeout=60)[0] for each in ranks]
+    check([each.returncode for each in ranks] == [0, 0], "two ranks that nobody of ours has launched, with the token", *texts)
+    ranks = [rank(0, None), rank(1, None)]
+    texts = [each.communicate(timeout=60)[0] for each in ranks]
+    check([each.returncode for each in ranks] == [0, 0], "and without one, by c10d's TCPStore", *texts)
+    ranks = [rank(0), rank(1, "some other token than the first".replace(" ", "-"))]
+    text = ranks[1].communicate(timeout=60)[0]
+    check(ranks[1].returncode == 3 and "has refused this process" in text, "a rank with another token is refused", text)
+    ranks[0].kill()
+    ranks[0].communicate()
+
+
+def strangers(machines):
+    sleeper = program(TELL + "sleep 6\n")
+    job = [Launch(machines, rank, *static(2, rank), sleeper) for rank in range(2)]
+    check(all(launch.says("rank") for launch in job), "a job runs", *(launch.text for launch in job))
+    wrong = Launch(machines, 2, *static(2, 1), sleeper, token="a token of another job, 1234".replace(" ", "-"))
+    check(wrong.end() == 2 and "has refused this machine" in wrong.text and wrong.ended_after < 1,
+          f"another token is refused, after {wrong.ended_after:.2f} s", wrong.text)
+    for what, words, expected in [
+            ("machine_rank", static(2, 1), "machine_rank 1 of node2 .* node1 .* has it"),
+            ("num_machines", static(3, 2), "node2 was started for another number of machines: got 3:3, expected 2:2"),
+    ]:
+        other = Launch(machines, 2, *words, sleeper)
+        check(other.end() == 2 and re.search(expected, other.text), f"another {what} is refused", other.text)
+    other = Launch(machines, 2, *static(2, 1), program("sleep 6 # other\n"))
+    check(other.end() == 2, "and so is another program", other.text)
+    noise = subprocess.run(machines.command(2, [sys.executable, "-c", (
+        "import socket, os\n"
+        "for i in range(50):\n"
+        "    s = socket.create_connection(('10.77.0.1', 29500), 2); s.sendall(os.urandom(300)); s.close()\n"
+        "idle = [socket.create_connection(('10.77.0.1', 29500), 2) for i in range(300)]\n")]), capture_output=True, text=True, timeout=30)
+    check(noise.returncode == 0, "noise and hundreds of silent guests", noise.stderr)
+    check([launch.end() for launch in job] == [0, 0], "none of them has disturbed the job", *(launch.text for launch in job))
+
+
+def another_program_first(machines):
+    job = [Launch(machines, 0, *static(2, 0), program("exit 0\n"))]
+    time.sleep(0.3)
+    other = Launch(machines, 1, *static(2, 1), program("exit 0 # other\n"))
+    check(other.end() == 2 and "another program on node1" in other.text, "the digests of programs are compared", other.text)
+    same = Launch(machines, 1, *static(2, 1), program("exit 0\n"))
+    check(same.end() == 0 and job[0].end() == 0, "and the right one may still come", same.text, job[0].text)
+
+
+def failure(machines):
+    fails = program('[ "$RANK" = 3 ] || exec sleep 60\nsleep 0.3; echo "last words"; kill -SEGV $$\n')
+    launches = [Launch(machines, rank, *static(2, rank), "--nproc_per_node", 2, fails) for rank in range(2)]
+    check([launch.end() for launch in launches] == [139, 139], "a rank's code is every launcher's", *(launch.text for launch in launches))
+    check("rank 3 on node1" in launches[0].text and "SIGSEGV" in launches[0].text and "| last words" in launches[0].text,
+          "the other machine says which rank, where, why and its last words", launches[0].text)
+    seconds = max(launch.ended_after for launch in launches)
+    check(seconds < 3, f"all have ended {seconds:.1f} s after the start")
+
+
+def restart(machines):
+    dies = program(TELL + '[ "$TORCHELASTIC_RESTART_COUNT" -ge 2 ] && exit 0\n[ "$RANK" = 2 ] && sleep 0.2 && kill -9 $$\nexec sleep 60\n')
+    launches = [Launch(machines, rank, *static(2, rank), "--nproc_per_node", 2, "--max_restarts", 2, dies) for rank in range(2)]
+    check([launch.end() for launch in launches] == [0, 0], "killed twice, started three times", *(launch.text for launch in launches))
+    ports = set(re.findall(r"10.77.0.1:(\d+), attempt", "".join(launch.text for launch in launches)))
+    check(len(ports) == 3, f"each time with another port: {sorted(ports)}")
+    check("all processes start again, on 2 machines: rank 2 on node1" in launches[0].text, "and why", launches[0].text)
+
+
+def elastic_machines(machines):
+    waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+    launches = [Launch(machines, i, *elastic("2:3"), "--nproc_per_node", 2, "--max_restarts", 1, waits) for i in range(2)]
+    check(all(launch.says("rank . of 4", 10) for launch in launches), "two of at most three start after the last call", *(l.text for l in launches))
+    third = Launch(machines, 2, *elastic("2:3"), "--nproc_per_node", 2, "--max_restarts", 1, waits)
+    check(third.says("rank [45] of 6", 10) and launches[0].says("rank 0 of 6", 5), "a third is taken in", third.text, launches[0].text)
+    check("node2 has come" in launches[0].text, "and the others are told")
+    began = time.monotonic()
+    third.process.kill()
+    third.end()
+    check(launches[0].says("attempt 2", 10), f"after it is killed two go on, {time.monotonic() - began:.2f} s later", launches[0].text)
+    check("is lost" in launches[0].text and launches[1].says("rank 2 of 4.*attempt 2", 5), "with the reason", launches[1].text)
+    (FOLDER / "go").touch()
+    check([launch.end() for launch in launches] == [0, 0], "to the end", *(l.text for l in launches))
+    (FOLDER / "go").unlink()
+
+
+def leaving(machines):
+    waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+    launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
+    check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+    launches[1].process.send_signal(signal.SIGTERM)
+    check(launches[1].end() == 143, "one is asked to leave", launches[1].text)
+    check(launches[0].says("rank 0 of 1.*attempt 1", 10), "the other goes on alone, without a restart to spend", launches[0].text)
+    (FOLDER / "go").touch()
+    check(launches[0].end() == 0, "to the end", launches[0].text)
+    (FOLDER / "go").unlink()
+    launches = [Launch(machines, rank, *static(2, rank), program("exec sleep 60\n")) for rank in range(2)]
+    time.sleep(1)
+    launches[1].process.send_signal(signal.SIGINT)
+    check([launch.end() for launch in launches] == [130, 130], "of a fixed number none goes on", *(l.text for l in launches))
+
+
+def cut_off(machines):
+    sleeper = program("exec sleep 77\n")
+    launches = [Launch(machines, i, *elastic("3"), sleeper) for i in range(3)]
+    time.sleep(1.5)
+    began = time.monotonic()
+    machines.cable(2, "down")
+    check([launches[0].end(20), launches[1].end(20)] == [1, 1], f"a machine whose cable is cut ends the job, after {time.monotonic() - began:.1f} s",
+          *(l.text for l in launches))
+    check(re.search(r"machine . \(node2, 10.77.0.3\) is lost: no word for 2.0 s", launches[0].text), "it is named", launches[0].text)
+    check(launches[2].end(20) == 1 and "is lost: no word from it" in launches[2].text, "and it knows itself that it is cut off", launches[2].text)
+    machines.cable(2, "up")
+
+
+def killed_where_they_meet(machines):
+    sleeper = program("sleep 88 &\nexec sleep 88\n")
+    launches = [Launch(machines, i, *static(2, i), sleeper) for i in range(2)]
+    time.sleep(1)
+    began = time.monotonic()
+    launches[0].process.kill()
+    check(launches[1].end(10) == 1 and "is lost" in launches[1].text, f"the other ends after {time.monotonic() - began:.2f} s", launches[1].text)
+    launches[0].end()
+    check(gone(88, 2), f"nothing is left anywhere, {time.monotonic() - began:.2f} s after the kill")
+
+
+def stopped_where_they_meet(machines):
+    launches = [Launch(machines, i, *static(2, i), "--rdzv_conf", "keep_alive_timeout=1", program("exec sleep 60\n")) for i in range(2)]
+    time.sleep(1)
+    launches[0].process.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    check(launches[1].end(10) == 1 and "no word" in launches[1].text, f"a frozen one is noticed after {time.monotonic() - began:.1f} s", launches[1].text)
+    launches[0].process.send_signal(signal.SIGCONT)
+    check(launches[0].end(10) in (0, 1), "and ends itself when it wakes", launches[0].text)
+
+
+def wrong_places(machines):
+    tell = program(TELL)
+    unknown_host = pathlib.Path(f"/etc/netns/{machines.names[1]}/nsswitch.conf")  # ip netns lays it over the machine's own
+    unknown_host.parent.mkdir(parents=True)
+    unknown_host.write_text("hosts: files\n")
+    unknown = Launch(machines, 1, "--num_machines", 2, "--machine_rank", 1, "--main_process_ip", "no.such.host.invalid", tell)
+    check(unknown.end(30) == 4 and "rendezvous.host" in unknown.text, "an unknown host is told", unknown.text)
+    shutil.rmtree(unknown_host.parent)
+    nobody = Launch(machines, 1, *static(2, 1), "--rdzv_conf", "join_timeout=2", tell)
+    check(nobody.end(30) == 4 and "rendezvous.connect" in nobody.text and nobody.ended_after < 4, "nobody there in time", nobody.text)
+    alone = Launch(machines, 0, *static(2, 0), "--rdzv_conf", "join_timeout=2", tell)
+    check(alone.end(30) == 1 and "too few machines in time: 1 of 2" in alone.text, "nobody comes in time", alone.text)
+    first = Launch(machines, 0, *static(2, 0), tell)
+    first.says("waits")
+    second = Launch(machines, 0, *static(2, 0), tell)
+    check(second.end(30) == 4 and "rendezvous.port-taken" in second.text, "the port is taken", second.text)
+    first.process.send_signal(signal.SIGTERM)
+    check(first.end(10) == 143, "who waits can be stopped", first.text)
+
+
+def nothing_readable(machines):
+    """Everything on the wire between two machines, looked through for what must not be there."""
+    seen, over = bytearray(), threading.Event()
+
+    def listen():
+        own = os.open("/proc/self/ns/net", os.O_RDONLY)
+        there = os.open(f"/run/netns/{machines.hub}", os.O_RDONLY)
+        os.setns(there, 0x40000000)  # CLONE_NEWNET, of this thread
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
+        wire.settimeout(0.2)
+        os.setns(own, 0x40000000)
+        while not over.is_set():
+            try:
+                seen.extend(wire.recv(65535))
+            except TimeoutError:
+                pass
+
+    if not hasattr(os, "setns"):
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        os.setns = lambda file, kind: libc.setns(file, kind)
+    listener = threading.Thread(target=listen)
+    listener.start()
+    time.sleep(0.3)
+    launches = [Launch(machines, rank, *static(2, rank), COLLECTIVES) for rank in range(2)]
+    codes = [launch.end() for launch in launches]
+    over.set()
+    listener.join()
+    check(codes == [0, 0] and len(seen) > 10000, f"{len(seen)} bytes seen", *(l.text for l in launches))
+    for word in (TOKEN.encode(), b"machine_rank", b"attempt 0/", b"gloo/", b"world_size", b"node1"):
+        check(word not in seen, f"no {word.decode()} among them")
+    check(b"\x17\x03\x03" in seen, "but records of TLS")
+
+
+CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, cut_off,
+         killed_where_they_meet, stopped_where_they_meet, wrong_places, nothing_readable]
+
+
+def main():
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("unshare"):
+        print("skipped: network namespaces need root, iproute2 and util-linux")
+        return 0
+    try:
+        with Machines(1):
+            pass
+    except (subprocess.CalledProcessError, OSError) as error:
+        print(f"skipped: no network namespaces here: {getattr(error, 'stderr', error)}")
+        return 0
+    with Machines(3) as machines:
+        for case in CASES:
+            if options.only and options.only not in case.__name__:
+                continue
+            began = time.monotonic()
+            print(f"{case.__name__}", flush=True)
+            case(machines)
+            print(f"        {time.monotonic() - began:.1f} s", flush=True)
+    print(f"{failures} failures")
+    return 1 if failures else 0
+
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+sys.exit(main())
