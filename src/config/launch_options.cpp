@@ -282,8 +282,9 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   std::vector<const char*> pointers;
   for (const std::string& word : own) pointers.push_back(word.c_str());
   const auto flags = config::read_flags(table, pointers);
-  const auto variables =
-      config::read_environment(table, environment, config::other_variables(), run.notices);
+  std::vector<std::string> others = config::other_variables();
+  std::erase(others, "HASTEN_NO_CONFIG_FILE");  // here it is an option
+  const auto variables = config::read_environment(table, environment, others, run.notices);
   const LaunchFiles files = launch_files(flags, variables, environment);
   if (files.found) {
     run.notices.push_back(files.names.front() +

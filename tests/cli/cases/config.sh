@@ -19,6 +19,8 @@ hasten config default --mixed_precision bf16
 hasten launch -n 1 ./program
 hasten launch -n 1 --no_config_file ./program
 hasten launch --config_file "$peer" -n 1 ./program
+HASTEN_NO_CONFIG_FILE=1 hasten launch -n 1 ./program
+HASTEN_NO_CONFIG_FILE=1 hasten train --model bert-base --data dummy --print_config | head -n 1
 HASTEN_CONFIG_FILE=$peer hasten launch -n 1 ./program
 hasten launch -n 1 --dry_run ./program 2>/dev/null | grep '^mixed_precision'
 printf 'distributed_type: FSDP\n' >"$own"

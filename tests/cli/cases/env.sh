@@ -6,6 +6,11 @@ shape() {
 }
 unset $(compgen -e | grep -E '^(SLURM|OMPI|PMIX?|NCCL|GLOO|TORCH|PYTORCH|ACCELERATE|KMP)_|^(RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|NODE_RANK|MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS|MKL_NUM_THREADS|CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|LD_PRELOAD)$')
 hasten env | shape
+echo '-- another LibTorch is found first'
+mkdir -p other/lib; touch other/lib/libtorch_cpu.so; echo "__version__ = '9.8.7+test'" >other/version.py
+LD_LIBRARY_PATH=$PWD/other/lib hasten env | sed -n '/^- libtorch/,/^- platform/p' | grep -v platform
+rm other/version.py; echo 9.8.6 >other/build-version
+LD_LIBRARY_PATH=$PWD/other/lib hasten env | sed -n '/^- libtorch/,/^- platform/p' | grep version
 echo '-- variables, secrets left out'
 RANK=3 NCCL_DEBUG=INFO OMP_NUM_THREADS=2 SLURM_JWT=no HASTEN_HUB_TOKEN=no OMPI_API_KEY=no hasten env | sed -n '/^- environment:/,/^- configuration:/p' | grep -v configuration
 echo '-- the file'
