@@ -83,14 +83,14 @@ class Taker {
 
   void take(std::vector<Assignment>& file) {
     std::vector<Assignment> options;
-    for (Assignment& assignment : file) {
+    for (const Assignment& assignment : file) {
       if (take(assignment)) continue;
       if (assignment.key == "fp16" && !table_.find("fp16")) {
         if (auto precision = precision_of(assignment, file)) options.push_back(*precision);
         continue;
       }
       if (!table_.find(assignment.key)) throw_unknown_key(table_, assignment);
-      options.push_back(std::move(assignment));
+      options.push_back(assignment);
     }
     file = std::move(options);
   }

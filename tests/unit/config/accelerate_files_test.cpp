@@ -213,8 +213,10 @@ TEST_CASE("accelerate files: what has no meaning here is told in one line a sect
 
 TEST_CASE("accelerate files: fp16 of the first files is a precision") {
   const test::TemporaryFile old("launch.yaml", "fp16: true\n"),
-      both("launch.yaml", "fp16: true\nmixed_precision: bf16\n");
+      both("launch.yaml", "fp16: true\nmixed_precision: bf16\n"),
+      other_order("launch.yaml", "mixed_precision: bf16\nfp16: true\n");
   CHECK(launched({old.path()}).options.mixed_precision == LaunchPrecision::fp16);
+  CHECK(launched({other_order.path()}).options.mixed_precision == LaunchPrecision::bf16);
   CHECK(launched({both.path()}).options.mixed_precision == LaunchPrecision::bf16);
 }
 
