@@ -60,7 +60,8 @@ def what_hasten_writes():
     cases = [
         ("one", ["", "yes", "1", "", "", "", "", ""], {"distributed_type": "NO", "num_processes": 1, "use_cpu": True}),
         ("cpus", ["", "yes", "4", "yes", "bf16", "yes", "", ""],
-         {"distributed_type": "MULTI_CPU", "num_processes": 4, "mixed_precision": "bf16", "enable_cpu_affinity": True, "debug": True}),
+         {"distributed_type": "MULTI_CPU", "num_processes": 4, "mixed_precision": "bf16", "enable_cpu_affinity": True,
+          "debug": True}),
         ("gpus", ["", "no", "0,1", "2", "", "fp16", "", "", ""],
          {"distributed_type": "MULTI_GPU", "gpu_ids": "0,1", "mixed_precision": "fp16", "use_cpu": False}),
         ("machines", ["3", "2", "10.0.0.1", "29501", "c10d", "no", "yes", "6", "", "", "", "", ""],
@@ -79,7 +80,8 @@ def what_hasten_writes():
         check(hasten("config", "default", "--config_file", files[-1], "--mixed_precision", "bf16").returncode == 0, files[-1].name)
         wanted.append({"mixed_precision": "bf16", "compute_environment": "LOCAL_MACHINE"})
     old = FOLDER / "old.yaml"
-    old.write_text("distributed_type: MULTI_CPU\nnum_processes: 2\nfp16: true\nuse_cpu: yes\ndynamo_backend: 'NO'\nfsdp_config: {}\n")
+    old.write_text("distributed_type: MULTI_CPU\nnum_processes: 2\nfp16: true\nuse_cpu: yes\ndynamo_backend: 'NO'\n"
+                   "fsdp_config: {}\n")
     hasten("config", "update", "--config_file", old)
     files.append(old)
     wanted.append({"mixed_precision": "fp16", "num_processes": 2, "use_cpu": True, "distributed_type": "MULTI_CPU"})
