@@ -189,7 +189,8 @@ LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
   const std::string& what = error.text().what;
   if (!files.found || starts_with(what, "--") || starts_with(what, "HASTEN_")) throw;
   ErrorText text = error.text();
-  text.hint += str(text.hint.empty() ? "" : "; ", files.names.front(),
+  const std::string& file = files.names.front();
+  text.hint += str(text.hint.empty() ? "" : "; ", starts_with(what, file) ? "it" : file,
                    " was read, as nobody named a file: --no_config_file leaves it out");
   throw ConfigError(error.code(), text);
 }

@@ -82,6 +82,30 @@ TEST_CASE("launch file: keys that Accelerate does not know are written where the
   CHECK(contains(config::launch_file_text(file, false), "main_process_port: 29500\n"));
 }
 
+TEST_CASE("launch file: several machines are read back, static and elastic") {
+  for (const char* backend : {"static", "c10d"}) {
+    LaunchFile file;
+    file.num_machines = 3;
+    file.machine_rank = 2;
+    file.main_process_ip = "10.0.0.1";
+    file.main_process_port = 29501;
+    file.rdzv_backend = backend;
+    file.num_processes = 6;
+    file.use_cpu = true;
+    const test::TemporaryFile written("launch.yaml", config::launch_file_text(file, false));
+    const char* words[] = {"--config_file", written.path().c_str(), "program"};
+    const auto run = parse_launch(3, words, {{"HASTEN_JOB_TOKEN", std::string(64, 'a')}});
+    CHECK(run.options.num_machines == 3);
+    CHECK(run.options.machine_rank == 2);
+    CHECK(run.options.main_process_ip == "10.0.0.1");
+    CHECK(run.options.main_process_port == 29501);
+    REQUIRE(run.options.rdzv_backend.has_value());
+    CHECK(name_of(*run.options.rdzv_backend) == backend);
+    CHECK(run.options.num_processes == 6);
+    CHECK(run.notices.empty());
+  }
+}
+
 TEST_CASE("update: sections that are read stay, under the names they are read by") {
   const std::string text = updated(
       "distributed_type: FSDP\nmixed_precision: fp8\nfsdp_config:\n  min_num_params: 100000000\n"
