@@ -9,7 +9,6 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/config/config_options.h"
-#include "hasten/config/default_file.h"
 #include "hasten/config/machine.h"
 #include "hasten/config/questions.h"
 #include "processes.h"
@@ -93,8 +92,7 @@ int update(const ConfigCommand& run) {
 }  // namespace
 
 int configure(int argc, char** argv) {
-  const ConfigCommand run =
-      parse_config(argc - 2, argv + 2, config::with_home(config::process_environment()));
+  const ConfigCommand run = parse_config(argc - 2, argv + 2, config::whole_environment());
   if (run.help) {
     std::fputs(config_help().c_str(), stdout);
     return 0;

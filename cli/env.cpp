@@ -4,7 +4,6 @@
 #include "env_facts.h"
 #include "hasten/base/text.h"
 #include "hasten/config/config_options.h"
-#include "hasten/config/default_file.h"
 #include "processes.h"
 
 namespace hasten::cli {
@@ -36,8 +35,7 @@ std::string lines_of(const nlohmann::ordered_json& facts) {
 }  // namespace
 
 int environment(int argc, char** argv) {
-  const ConfigCommand run =
-      parse_env(argc - 2, argv + 2, config::with_home(config::process_environment()));
+  const ConfigCommand run = parse_env(argc - 2, argv + 2, config::whole_environment());
   if (run.help) {
     std::fputs(env_help().c_str(), stdout);
     return 0;

@@ -1,6 +1,5 @@
 #include "hasten/config/default_file.h"
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "hasten/base/text.h"
@@ -38,13 +37,6 @@ bool is_file(const std::string& path) {
 }
 
 }  // namespace
-
-Environment with_home(Environment environment) {
-  for (const char* name : {"HOME", "XDG_CACHE_HOME", "HF_HOME"}) {
-    if (const char* const value = std::getenv(name)) environment[name] = value;
-  }
-  return environment;
-}
 
 std::string default_file(const Environment& environment) {
   const std::string home = home_of(environment, "HASTEN_HOME", "hasten");

@@ -2,7 +2,7 @@
 // The options of `hasten config`, `hasten config default` and `hasten config update`, with
 // Accelerate's names, and of `hasten env`.
 //
-//   const auto run = parse_config(argc - 2, argv + 2, config::with_home(environment));
+//   const auto run = parse_config(argc - 2, argv + 2, config::whole_environment());
 //   run.action, run.path      // what to do, and with which file
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: values and functions that look for

@@ -1,12 +1,12 @@
 // File: hasten/config/default_file.h
 // Where the configuration file lies that nobody named: hasten's own, else Accelerate's.
 //
-//   const config::Environment environment = config::with_home(config::process_environment());
+//   const config::Environment environment = config::whole_environment();
 //   config::default_file(environment);   // where `hasten config` writes
 //   config::found_file(environment);     // what `hasten launch` reads; empty: there is none
 //
-// Needs no torch. Thread rule: with_home reads the process's environment, found_file the file
-// system; nothing else is touched. Nothing throws but for lack of memory.
+// Needs no torch. Thread rule: pure functions, but found_file asks the file system. Nothing throws
+// but for lack of memory.
 #pragma once
 
 #include <string>
@@ -15,9 +15,6 @@
 #include "hasten/config/sources.h"
 
 namespace hasten::config {
-
-// Adds HOME, XDG_CACHE_HOME and HF_HOME of this process.
-Environment with_home(Environment environment);
 
 // $HASTEN_HOME, $XDG_CACHE_HOME/hasten or ~/.cache/hasten, and in it default_config.yaml. Empty
 // where not even HOME is set.
