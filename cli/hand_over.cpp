@@ -10,29 +10,26 @@
 #include "hasten/base/error.h"
 
 namespace hasten::cli {
-namespace {
 
 namespace fs = std::filesystem;
 
-fs::path torch_program() {
+std::string torch_program() {
   const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
   const fs::path beside = here / "hasten-torch";
   const fs::path installed = (here / "../libexec/hasten/hasten-torch").lexically_normal();
-  if (fs::exists(beside)) return beside;
-  if (fs::exists(installed)) return installed;
+  if (fs::exists(beside)) return beside.string();
+  if (fs::exists(installed)) return installed.string();
   throw IoError("io.not-found", {.what = "hasten-torch is missing",
                                  .expected = beside.string() + " or " + installed.string(),
                                  .hint = "build or install hasten as a whole"});
 }
 
-}  // namespace
-
 void hand_over(char** argv) {
-  const fs::path program = torch_program();
+  const std::string program = torch_program();
   // Words printed so far would otherwise come out after those of the new program, or not at all.
   std::fflush(nullptr);
   execv(program.c_str(), argv);
-  throw IoError("io.cannot-run", {.what = program.string() + ": " + std::strerror(errno)});
+  throw IoError("io.cannot-run", {.what = program + ": " + std::strerror(errno)});
 }
 
 }  // namespace hasten::cli

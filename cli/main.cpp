@@ -84,6 +84,9 @@ int estimate(int argc, char** argv) {
 
 constexpr Command commands[] = {
     {"anatomy", "where memory and operations of a program's steps go", anatomy},
+    {"config", "the file that launch reads: asked for, made, or brought up to date",
+     cli::configure},
+    {"env", "what a report of a problem should tell of this machine", cli::environment},
     {"estimate", "what a training step takes, before it is made", estimate},
     {"launch", "a program several times, each with a rank", cli::launch},
     {"train", "fine-tune a model, evaluate it and save it", train},

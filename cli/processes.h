@@ -1,8 +1,10 @@
-// The command that starts processes; `hasten` runs it itself.
+// The commands that `hasten` runs itself and that have a file each.
 #pragma once
 
 namespace hasten::cli {
 
 int launch(int argc, char** argv);
+int configure(int argc, char** argv);    // hasten config
+int environment(int argc, char** argv);  // hasten env
 
 }  // namespace hasten::cli

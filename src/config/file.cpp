@@ -62,7 +62,9 @@ std::string scalar(const YAML::Node& node) {
   return node.IsMap() ? "{...}" : node.IsSequence() ? "[...]" : "null";
 }
 
-Value value_in(const YAML::Node& node, const std::string& where) {
+// `places` gets the lines of a map's keys.
+Value value_in(const YAML::Node& node, const std::string& name, const std::string& where,
+               std::map<std::string, std::string>& places) {
   if (node.IsNull()) return std::monostate{};
   if (node.IsScalar()) return node.Scalar();
   if (node.IsSequence()) {
@@ -76,9 +78,10 @@ Value value_in(const YAML::Node& node, const std::string& where) {
   }
   Kwargs kwargs;
   for (const auto& entry : node) {
-    const std::string name = scalar(entry.first);
-    if (kwargs.has(name)) throw_duplicate(where, name, where);
-    kwargs.set(name, scalar(entry.second));
+    const std::string key = scalar(entry.first), place = line_of(entry.first, name);
+    const auto [first, fresh] = places.emplace(key, place);
+    if (!fresh) throw_duplicate(place, key, first->second);
+    kwargs.set(key, scalar(entry.second));
   }
   return kwargs;
 }
@@ -122,17 +125,19 @@ YAML::Node load_yaml(const std::string& text, const std::string& name) {
 
 // Where `"key":` stands: JSON's parser tells no lines, and the first place is right for all that a
 // person writes.
-std::size_t json_line(const std::string& text, const std::string& key) {
+std::size_t json_place(const std::string& text, const std::string& key, std::size_t from = 0) {
   const std::string quoted = '"' + key + '"';
-  for (std::size_t at = text.find(quoted); at != std::string::npos;
+  for (std::size_t at = text.find(quoted, from); at != std::string::npos;
        at = text.find(quoted, at + 1)) {
     const std::size_t next = text.find_first_not_of(" \t\r\n", at + quoted.size());
-    if (next != std::string::npos && text[next] == ':') {
-      return 1 + static_cast<std::size_t>(
-                     std::count(text.begin(), text.begin() + static_cast<long>(at), '\n'));
-    }
+    if (next != std::string::npos && text[next] == ':') return at;
   }
-  return 1;
+  return 0;
+}
+
+std::size_t line_at(const std::string& text, std::size_t place) {
+  return 1 + static_cast<std::size_t>(
+                 std::count(text.begin(), text.begin() + static_cast<long>(place), '\n'));
 }
 
 std::string json_scalar(const nlohmann::ordered_json& value) {
@@ -153,14 +158,18 @@ Value value_in(const nlohmann::ordered_json& value) {
 }
 
 nlohmann::ordered_json load_json(const std::string& text, const std::string& name) {
-  std::vector<std::string> seen;
-  const auto watch = [&](int depth, nlohmann::ordered_json::parse_event_t event,
-                         nlohmann::ordered_json& key) {
-    if (depth != 1 || event != nlohmann::ordered_json::parse_event_t::key) return true;
+  using Event = nlohmann::ordered_json::parse_event_t;
+  // Of the file's own map and of the map that is being read inside it.
+  std::vector<std::string> seen[3];
+  const auto watch = [&](int depth, Event event, nlohmann::ordered_json& key) {
+    if (event == Event::object_start && depth == 1) seen[2].clear();
+    if (depth > 2 || event != Event::key) return true;
     const auto word = key.get<std::string>();
-    const std::string where = str(name, ':', json_line(text, word));
-    if (std::find(seen.begin(), seen.end(), word) != seen.end()) throw_duplicate(name, word, where);
-    seen.push_back(word);
+    const std::string where = str(name, ':', line_at(text, json_place(text, word)));
+    auto& words = seen[depth];
+    if (std::find(words.begin(), words.end(), word) != words.end())
+      throw_duplicate(name, word, where);
+    words.push_back(word);
     return true;
   };
   try {
@@ -192,8 +201,10 @@ std::vector<Assignment> read_yaml(const std::string& text, const std::string& na
     const std::string& key = entry.first.Scalar();
     const auto [first, fresh] = places.emplace(key, where);
     if (!fresh) throw_duplicate(where, key, first->second);
-    const Origin origin{Origin::Source::file, where};
-    assignments.push_back({.key = key, .value = value_in(entry.second, where), .origin = origin});
+    Assignment& assignment = assignments.emplace_back();
+    assignment.key = key;
+    assignment.value = value_in(entry.second, name, where, assignment.places);
+    assignment.origin = {Origin::Source::file, where};
   }
   return assignments;
 }
@@ -203,8 +214,14 @@ std::vector<Assignment> read_json(const std::string& text, const std::string& na
   if (!root.is_object()) throw_no_map(name);
   std::vector<Assignment> assignments;
   for (const auto& [key, value] : root.items()) {
-    const Origin origin{Origin::Source::file, str(name, ':', json_line(text, key))};
-    assignments.push_back({.key = key, .value = value_in(value), .origin = origin});
+    const std::size_t place = json_place(text, key);
+    Assignment& assignment = assignments.emplace_back();
+    assignment.key = key;
+    assignment.value = value_in(value);
+    assignment.origin = {Origin::Source::file, str(name, ':', line_at(text, place))};
+    if (!value.is_object()) continue;
+    for (const auto& [inner, item] : value.items())
+      assignment.places[inner] = str(name, ':', line_at(text, json_place(text, inner, place)));
   }
   return assignments;
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "config/accelerate_sections.h"
 #include "config/command_line.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/config/default_file.h"
 #include "hasten/config/token.h"
 
 namespace hasten {
@@ -155,6 +157,44 @@ std::vector<std::string> with_long_names(std::vector<std::string> words) {
   return words;
 }
 
+struct LaunchFiles {
+  std::vector<std::string> names;
+  bool found = false;  // by itself: nobody named it
+};
+
+LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
+                         const std::vector<config::Assignment>& variables,
+                         const config::Environment& environment) {
+  O asked;
+  config::OptionTable table;
+  describe(table, asked);
+  std::vector<config::Assignment> only;
+  for (const auto& source : {variables, flags}) {
+    for (const config::Assignment& assignment : source) {
+      if (assignment.key == "no_config_file") only.push_back(assignment);
+    }
+  }
+  std::vector<std::string> notices;
+  config::resolve(table, {only}, notices);
+  LaunchFiles files{.names = config::named_files(flags, variables)};
+  if (asked.no_config_file) return {};
+  if (!files.names.empty()) return files;
+  const std::string file = config::found_file(environment);
+  if (!file.empty()) files = {.names = {file}, .found = true};
+  return files;
+}
+
+// An error that may come from a file nobody named says how to do without it.
+[[noreturn]] void rethrow(const ConfigError& error, const LaunchFiles& files) {
+  const std::string& what = error.text().what;
+  if (!files.found || starts_with(what, "--") || starts_with(what, "HASTEN_")) throw;
+  ErrorText text = error.text();
+  const std::string& file = files.names.front();
+  text.hint += str(text.hint.empty() ? "" : "; ", starts_with(what, file) ? "it" : file,
+                   " was read, as nobody named a file: --no_config_file leaves it out");
+  throw ConfigError(error.code(), text);
+}
+
 }  // namespace
 
 void describe(config::OptionTable& table, LaunchOptions& options) {
@@ -162,6 +202,8 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
   d.group("Command");
   d("config_file", &O::config_file,
     "YAML or JSON file, Accelerate's too; of several, later ones win.");
+  d("no_config_file", &O::no_config_file,
+    "Read no file, not even the default one: hasten's, else Accelerate's.");
   d("dry_run", &O::dry_run, "Print the settings, and each process's command and environment.");
   d.group("Processes");
   d("num_processes", &O::num_processes,
@@ -178,10 +220,12 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
       .at_least(1);
   d("enable_cpu_affinity", &O::enable_cpu_affinity, "Give each process cores of its own.");
   d("mixed_precision", &O::mixed_precision,
-    "What an Accelerator without an own setting computes in.");
+    "What an Accelerator without an own setting computes in.")
+      .later({"fp8"});
   d("distributed_type", &O::distributed_type,
     "Said by Accelerate's files; it follows from the rest.")
-      .later({"FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TP"});
+      .later({"FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TP", "MULTI_XPU", "MULTI_NPU",
+              "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON"});
   d("debug", &O::debug, "Check collectives before they run.");
   d.group("Machines");
   d("num_machines", &O::num_machines, "How many; unset = 1.").at_least(1).at_most(4096);
@@ -243,19 +287,29 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   std::vector<const char*> pointers;
   for (const std::string& word : own) pointers.push_back(word.c_str());
   const auto flags = config::read_flags(table, pointers);
-  const auto variables =
-      config::read_environment(table, environment, config::other_variables(), run.notices);
-  std::vector<std::vector<config::Assignment>> sources;
-  for (const std::string& file : config::named_files(flags, variables))
-    sources.push_back(config::read_file(file));
-  sources.push_back(variables);
-  sources.push_back(flags);
-  config::resolve(table, sources, run.notices);
-  config::check_limits(table);
-  config::check_status(table, run.notices);
-  validate(run.options);
-  run.machines = machines_of(run.options);
-  run.token = token_of(run.options, run.machines, environment);
+  std::vector<std::string> others = config::other_variables();
+  std::erase(others, "HASTEN_NO_CONFIG_FILE");  // here it is an option
+  const auto variables = config::read_environment(table, environment, others, run.notices);
+  const LaunchFiles files = launch_files(flags, variables, environment);
+  if (files.found) {
+    run.notices.push_back(files.names.front() +
+                          " is read, as no file is named (--no_config_file: none)");
+  }
+  try {
+    std::vector<std::vector<config::Assignment>> sources;
+    for (const std::string& file : files.names) sources.push_back(config::read_file(file));
+    config::take_accelerate_keys(table, sources, run.notices);
+    sources.push_back(variables);
+    sources.push_back(flags);
+    config::resolve(table, sources, run.notices);
+    config::check_limits(table);
+    config::check_status(table, run.notices);
+    validate(run.options);
+    run.machines = machines_of(run.options);
+    run.token = token_of(run.options, run.machines, environment);
+  } catch (const ConfigError& error) {
+    rethrow(error, files);
+  }
   if (run.program.empty()) {
     throw ConfigError("config.missing", {.what = "no program to start",
                                          .hint = "hasten launch -n 4 ./train --epochs 3"});

@@ -1,9 +1,9 @@
 // What each rank is told: torchrun's variables, Accelerate's settings, and our job's name.
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 
 #include "hasten/base/text.h"
+#include "hasten/config/machine.h"
 #include "hasten/config/token.h"
 #include "hasten/launch/launcher.h"
 #include "launch/cores.h"
@@ -11,24 +11,12 @@
 #include "launch/programs.h"
 
 namespace hasten {
-namespace {
-
-namespace fs = std::filesystem;
-
-// The driver's own list; CUDA is not asked.
-std::int64_t gpus_here() {
-  std::error_code error;
-  const fs::path folder = "/proc/driver/nvidia/gpus";
-  return std::distance(fs::directory_iterator(folder, error), fs::directory_iterator());
-}
-
-}  // namespace
-
 std::int64_t processes_here(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   if (options.nproc_per_node) return *options.nproc_per_node;
   if (options.num_processes) return *options.num_processes / run.machines.most;
-  const std::int64_t gpus = options.use_cpu ? 0 : gpus_here();
+  const std::int64_t gpus =
+      options.use_cpu ? 0 : static_cast<std::int64_t>(config::installed_gpus().size());
   if (options.gpu_ids != "all")
     return static_cast<std::int64_t>(split(options.gpu_ids, ',').size());
   return std::max<std::int64_t>(1, gpus);

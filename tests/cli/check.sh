@@ -1,15 +1,17 @@
 # check.sh PROGRAM CASE.sh [HASTEN-TORCH]: runs a case in an empty folder and compares its output with CASE.expected.
 # In a case, `hasten` runs the program, beside hasten-torch or a stand-in for it that prints its words, and says the exit
-# code where it is not 0; $data is the folder of the oracle's models. Variables HASTEN_* of the caller are out of sight.
+# code where it is not 0; $data is the folder of the oracle's models. Variables HASTEN_* of the caller and
+# the configuration files in its home are out of sight.
 set -u
 program=$(readlink -f "$1") case=$(readlink -f "$2") torch=${3:+$(readlink -f "$3")}
 data=$(readlink -f "$(dirname "$case")/../../oracle/data")
 accept=${HASTEN_ACCEPT:-}
-for name in "${!HASTEN_@}"; do unset "$name"; done
+for name in "${!HASTEN_@}" XDG_CACHE_HOME HF_HOME; do unset "$name"; done
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/bin" "$folder/work"
+export HOME=$folder/home
 cp "$program" "$folder/bin/hasten" || exit 1
 if [ -n "$torch" ]; then
   ln -s "$torch" "$folder/bin/hasten-torch"

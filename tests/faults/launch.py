@@ -21,6 +21,7 @@ options = parser.parse_args()
 HASTEN = os.path.abspath(options.hasten)
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 failures = 0
+os.environ.update(HASTEN_HOME=str(FOLDER), HF_HOME=str(FOLDER))  # no configuration file of the user's
 
 
 def check(holds, what):

@@ -41,6 +41,7 @@ struct Names<DistributedType> {
 
 struct LaunchOptions {
   std::vector<std::string> config_file;  // YAML or JSON; later ones win
+  bool no_config_file = false;           // not even the default one
   bool dry_run = false;                  // print what would be started, then stop
 
   std::optional<std::int64_t> num_processes;   // of all machines; unset: one for each GPU, else one
@@ -92,7 +93,8 @@ struct LaunchConfiguration {
 
 void describe(config::OptionTable& table, LaunchOptions& options);
 
-// `argv` are the words after the subcommand: options, then the program with its own words.
+// `argv` are the words after the subcommand: options, then the program with its own words. Where no
+// file is named, the one that config::found_file() finds in `environment` is read.
 LaunchConfiguration parse_launch(int argc, const char* const* argv,
                                  const config::Environment& environment);
 std::string launch_help(int width);

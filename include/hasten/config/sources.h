@@ -30,6 +30,7 @@ struct Assignment {
   std::string key;  // as written, without "--"
   Value value;
   Origin origin;
+  std::map<std::string, std::string> places;  // of a map's keys in a file: "train.yaml:4"
 };
 
 // Flags: `--name value`, `--name=value`, `--name a b c` for lists, `--flag`, `--flag false`,

@@ -1,0 +1,111 @@
+// `hasten config`: the file that `hasten launch` reads, asked for, made or brought up to date.
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/config/config_options.h"
+#include "hasten/config/machine.h"
+#include "hasten/config/questions.h"
+#include "processes.h"
+
+namespace hasten::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_json(const std::string& path) { return ends_with(path, ".json"); }
+
+config::Dialogue dialogue() {
+  return {.say = [](const std::string& text) { std::cout << text << std::flush; },
+          .answer = []() -> std::optional<std::string> {
+            std::string line;
+            if (!std::getline(std::cin, line)) return std::nullopt;
+            return line;
+          }};
+}
+
+void keep_as_backup(const std::string& path, const std::string& text) {
+  write_file_atomically(path + ".bak", text);
+  std::cout << "The file before is kept as " << path << ".bak\n";
+}
+
+void say_own_keys(const config::LaunchFile& file) {
+  const auto own = config::own_keys(file);
+  if (!own.empty())
+    std::cout << "Accelerate does not know " << join(own, ", ") << " and refuses this file\n";
+}
+
+int ask(const ConfigCommand& run) {
+  const config::Dialogue with_user = dialogue();
+  const config::LaunchFile file = config::asked_launch_file(
+      config::launch_file_here(), config::installed_gpus().size(), with_user);
+  const std::string text = config::launch_file_text(file, is_json(run.path));
+  std::cout << "\n" << text << "\n";
+  say_own_keys(file);
+  if (fs::exists(run.path) && !run.options.overwrite) {
+    const std::string before = read_file(run.path);
+    const bool over = config::asked_yes(
+        run.path + " is there already. Write over it, keeping it as " + run.path + ".bak?",
+        /*by_default=*/true, with_user);
+    if (!over) {
+      std::cout << "Nothing is written\n";
+      return 0;
+    }
+    keep_as_backup(run.path, before);
+  }
+  config::write_launch_file(run.path, text);
+  std::cout << "Written to " << run.path << "\n";
+  return 0;
+}
+
+int write_default(const ConfigCommand& run) {
+  if (fs::exists(run.path) && !run.options.overwrite) {
+    throw IoError("io.exists", {.what = run.path + " is there already",
+                                .hint = "--overwrite writes over it, --config_file names another"});
+  }
+  config::LaunchFile file = config::launch_file_here();
+  file.mixed_precision = run.options.mixed_precision;
+  config::write_launch_file(run.path, config::launch_file_text(file, is_json(run.path)));
+  std::cout << "Written to " << run.path << "\n";
+  return 0;
+}
+
+int update(const ConfigCommand& run) {
+  const std::string before = read_file(run.path);
+  const config::UpdatedFile now = config::updated_launch_file(before, run.path);
+  for (const std::string& change : now.changes) std::cout << change << "\n";
+  if (now.changes.empty()) {
+    std::cout << run.path << " is up to date\n";
+    return 0;
+  }
+  keep_as_backup(run.path, before);
+  config::write_launch_file(run.path, now.text);
+  std::cout << "Written to " << run.path << "\n";
+  return 0;
+}
+
+}  // namespace
+
+int configure(int argc, char** argv) {
+  const ConfigCommand run = parse_config(argc - 2, argv + 2, config::whole_environment());
+  if (run.help) {
+    std::fputs(config_help().c_str(), stdout);
+    return 0;
+  }
+  switch (run.action) {
+    case ConfigAction::ask:
+      return ask(run);
+    case ConfigAction::write_default:
+      return write_default(run);
+    case ConfigAction::update:
+      return update(run);
+  }
+  return 1;
+}
+
+}  // namespace hasten::cli

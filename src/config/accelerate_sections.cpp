@@ -1,0 +1,248 @@
+#include "config/accelerate_sections.h"
+
+#include <algorithm>
+#include <map>
+
+#include "config/accelerate_names.h"
+#include "config/messages.h"
+#include "config/value.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::config {
+namespace {
+
+const Kwargs no_kwargs;
+
+const Kwargs& inside(const Assignment& assignment) {
+  const auto* kwargs = std::get_if<Kwargs>(&assignment.value);
+  return kwargs ? *kwargs : no_kwargs;
+}
+
+const std::string& place_of(const Assignment& assignment, const std::string& key) {
+  const auto found = assignment.places.find(key);
+  return found == assignment.places.end() ? assignment.origin.where : found->second;
+}
+
+std::vector<std::string> names_inside(const Assignment& assignment) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : inside(assignment).items()) names.push_back(name);
+  return names;
+}
+
+std::string hint_for(const Section& section, const std::string& key) {
+  const std::string word = lower(key);
+  if (!section.prefix_may_be_missing && !section.full_name(section.prefix + word).empty())
+    return "did you mean " + section.prefix + word + "?";
+  if (const auto near = nearest(word, section.names)) return "did you mean " + *near + "?";
+  // A name without its prefix that is almost right.
+  if (const auto near = nearest(section.prefix + word, section.names))
+    return "did you mean " + *near + "?";
+  if (const Section* other = section_of(word)) return "it belongs into " + other->name;
+  return section.name + " knows " + join(section.names, ", ");
+}
+
+void check_names(const Section& section, const Assignment& assignment) {
+  const bool map = std::holds_alternative<Kwargs>(assignment.value);
+  if (!map && says_something(assignment.value)) {
+    throw ConfigError("config.bad-value",
+                      {.what = located(assignment.origin, section.name),
+                       .got = "'" + to_text(assignment.value) + "'",
+                       .expected = "a map with keys such as " + section.names.front()});
+  }
+  for (const auto& [key, value] : inside(assignment).items()) {
+    if (!section.full_name(key).empty()) continue;
+    throw ConfigError(
+        "config.unknown-key",
+        {.what = str(place_of(assignment, key), ": unknown key ", key, " in ", section.name),
+         .hint = hint_for(section, key)});
+  }
+}
+
+[[noreturn]] void throw_unknown_key(const OptionTable& table, const Assignment& assignment) {
+  if (const Section* section = section_of(lower(assignment.key))) {
+    throw ConfigError("config.unknown-key",
+                      {.what = assignment.origin.where + ": unknown key " + assignment.key,
+                       .hint = "it belongs into " + section->name});
+  }
+  std::vector<std::string> names = table.names();
+  const std::vector<std::string> more = accelerate_names();
+  names.insert(names.end(), more.begin(), more.end());
+  const auto near = nearest(lower(assignment.key), names);
+  if (!near) throw_unknown(table, assignment.key, assignment.origin);
+  throw ConfigError("config.unknown-key",
+                    {.what = assignment.origin.where + ": unknown key " + assignment.key,
+                     .hint = "did you mean " + *near + "?"});
+}
+
+// Takes the keys of one file after the other, the later over the earlier.
+class Taker {
+ public:
+  Taker(const OptionTable& table, std::vector<std::string>& notices)
+      : table_(table), notices_(notices) {}
+
+  void take(std::vector<Assignment>& file) {
+    std::vector<Assignment> options;
+    for (const Assignment& assignment : file) {
+      if (take(assignment)) continue;
+      if (assignment.key == "fp16" && !table_.find("fp16")) {
+        if (auto precision = precision_of(assignment, file)) options.push_back(*precision);
+        continue;
+      }
+      if (!table_.find(assignment.key)) throw_unknown_key(table_, assignment);
+      options.push_back(assignment);
+    }
+    file = std::move(options);
+  }
+
+  void judge() {
+    judge_environment();
+    for (const Section& section : sections()) judge(section);
+    tell_empty();
+    for (const KeyGroup& group : key_groups()) judge(group);
+  }
+
+ private:
+  bool take(const Assignment& assignment) {
+    const Section* const section = find_section(assignment.key);
+    if (section) check_names(*section, assignment);
+    if (!section && !group_of(assignment.key) && assignment.key != "compute_environment")
+      return false;
+    taken_[assignment.key] = assignment;
+    return true;
+  }
+
+  // The key of Accelerate's first files.
+  std::optional<Assignment> precision_of(const Assignment& fp16,
+                                         const std::vector<Assignment>& file) {
+    const std::string text = to_text(fp16.value);
+    const auto flag = says_something(fp16.value) ? parse_bool(text) : false;
+    if (!flag) {
+      throw ConfigError("config.bad-value", {.what = located(fp16.origin, "fp16"),
+                                             .got = "'" + text + "'",
+                                             .expected = "true or false"});
+    }
+    const bool newer = std::any_of(file.begin(), file.end(), [](const Assignment& assignment) {
+      return assignment.key == "mixed_precision";
+    });
+    if (newer || !*flag) return std::nullopt;
+    notices_.push_back(located(fp16.origin, "fp16") + " is read as mixed_precision: fp16");
+    return Assignment{"mixed_precision", std::string("fp16"), fp16.origin, {}};
+  }
+
+  const Assignment* taken(const std::string& key) const {
+    const auto found = taken_.find(key);
+    return found == taken_.end() ? nullptr : &found->second;
+  }
+
+  void judge_environment() const {
+    const Assignment* const said = taken("compute_environment");
+    if (!said || !says_something(said->value)) return;
+    const std::string word = to_text(said->value);
+    if (word == "LOCAL_MACHINE") return;
+    const std::string where = located(said->origin, "compute_environment");
+    if (word == "AMAZON_SAGEMAKER")
+      throw_not_supported(where + " " + word, "launch starts processes on this machine");
+    throw ConfigError(
+        "config.bad-value",
+        {.what = where, .got = "'" + word + "'", .expected = "LOCAL_MACHINE or AMAZON_SAGEMAKER"});
+  }
+
+  void judge(const Section& section) {
+    const Assignment* const said = taken(section.name);
+    if (!said) return;
+    if (!says_something(said->value)) {
+      empty_.push_back(said);
+      return;
+    }
+    if (section.name == "parallelism_config") refuse_sizes(*said);
+    if (section.name == "mpirun_config") refuse_hosts(*said);
+    notices_.push_back(str(located(said->origin, section.name), " (",
+                           join(names_inside(*said), ", "), ") is ignored: ", section.reason));
+  }
+
+  void refuse_sizes(const Assignment& said) const {
+    for (const auto& [key, value] : inside(said).items()) {
+      if (!ends_with(key, "_size") || value.text() == "null") continue;
+      const auto size = parse_integer(value.text());
+      const std::string where = place_of(said, key) + ": " + key;
+      if (!size || *size < 1) {
+        throw ConfigError("config.bad-value", {.what = where,
+                                               .got = "'" + value.text() + "'",
+                                               .expected = "a whole number of at least 1"});
+      }
+      if (*size > 1) throw_not_supported(str(where, " ", *size), "each process trains by itself");
+    }
+  }
+
+  void refuse_hosts(const Assignment& said) const {
+    const std::string key = "mpirun_hostfile";
+    const std::string hosts = inside(said).text(key, "");
+    if (hosts.empty() || hosts == "null") return;
+    throw_not_supported(place_of(said, key) + ": " + key,
+                        "call mpirun yourself, with the program behind it");
+  }
+
+  void tell_empty() {
+    if (empty_.empty()) return;
+    std::vector<std::string> names;
+    for (const Assignment* said : empty_) names.push_back(said->key);
+    notices_.push_back(str(empty_.front()->origin.where, ": ", join(names, ", "),
+                           names.size() == 1 ? " is" : " are", " ignored: nothing is in ",
+                           names.size() == 1 ? "it" : "them"));
+  }
+
+  void judge(const KeyGroup& group) {
+    std::vector<std::string> names;
+    std::string where;
+    for (const std::string& name : group.names) {
+      const Assignment* const said = taken(name);
+      if (!said || !says_something(said->value)) continue;
+      if (name == "main_training_function" && to_text(said->value) == "main") continue;
+      if (names.empty()) where = said->origin.where;
+      names.push_back(name);
+    }
+    if (names.empty()) return;
+    notices_.push_back(str(where, ": ", join(names, ", "), names.size() == 1 ? " is" : " are",
+                           " ignored: ", group.reason));
+  }
+
+  const OptionTable& table_;
+  std::vector<std::string>& notices_;
+  std::map<std::string, Assignment> taken_;
+  std::vector<const Assignment*> empty_;
+};
+
+}  // namespace
+
+bool says_something(const Value& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return !list->empty();
+  if (const auto* kwargs = std::get_if<Kwargs>(&value)) return !kwargs->empty();
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    const std::string word = lower(trim(*text));
+    return !word.empty() && word != "false" && word != "no" && word != "none" && word != "null";
+  }
+  return !std::holds_alternative<std::monostate>(value);
+}
+
+void check_accelerate_names(const OptionTable& table, const std::vector<Assignment>& file) {
+  const std::vector<std::string> others = accelerate_names();
+  for (const Assignment& assignment : file) {
+    if (const Section* section = find_section(assignment.key)) {
+      check_names(*section, assignment);
+    } else if (!table.find(assignment.key) &&
+               std::find(others.begin(), others.end(), assignment.key) == others.end()) {
+      throw_unknown_key(table, assignment);
+    }
+  }
+}
+
+void take_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assignment>>& files,
+                          std::vector<std::string>& notices) {
+  Taker taker(table, notices);
+  for (std::vector<Assignment>& file : files) taker.take(file);
+  taker.judge();
+}
+
+}  // namespace hasten::config

@@ -1,0 +1,131 @@
+#include "hasten/config/config_options.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "config/command_line.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/default_file.h"
+
+namespace hasten {
+namespace {
+
+using O = ConfigOptions;
+
+void describe(config::OptionTable& table, O& options,
+              std::initializer_list<std::string_view> names) {
+  config::Describer d(table, options);
+  const auto has = [&](std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  d("config_file", &O::config_file, "The file.");
+  if (has("mixed_precision"))
+    d("mixed_precision", &O::mixed_precision, "What it says of precision.").later({"fp8"});
+  if (has("overwrite")) d("overwrite", &O::overwrite, "Write over a file that is there already.");
+  if (has("json")) d("json", &O::json, "JSON.");
+}
+
+// Reads the flags, and HASTEN_CONFIG_FILE where they name no file.
+void read(ConfigCommand& run, const std::vector<std::string>& words,
+          std::initializer_list<std::string_view> names, const config::Environment& environment) {
+  config::OptionTable table;
+  describe(table, run.options, names);
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  std::vector<std::string> notices;
+  config::resolve(table, {config::read_flags(table, pointers)}, notices);
+  run.path = run.options.config_file;
+  const auto variable = environment.find("HASTEN_CONFIG_FILE");
+  if (run.path.empty() && variable != environment.end())
+    run.path = split(variable->second, ',').front();
+}
+
+bool asks_for_help(const std::vector<std::string>& words) {
+  return std::find(words.begin(), words.end(), "--help") != words.end() ||
+         std::find(words.begin(), words.end(), "-h") != words.end();
+}
+
+ConfigAction take_action(std::vector<std::string>& words) {
+  if (words.empty() || starts_with(words.front(), "-")) return ConfigAction::ask;
+  const std::string word = words.front();
+  words.erase(words.begin());
+  if (word == "default") return ConfigAction::write_default;
+  if (word == "update") return ConfigAction::update;
+  const auto near = nearest(word, {"default", "update"});
+  throw ConfigError("config.unexpected-argument",
+                    {.what = "unexpected argument '" + word + "'",
+                     .expected = "default, update, or nothing to be asked",
+                     .hint = near ? "did you mean hasten config " + *near + "?" : ""});
+}
+
+}  // namespace
+
+ConfigCommand parse_config(int argc, const char* const* argv,
+                           const config::Environment& environment) {
+  std::vector<std::string> words(argv, argv + argc);
+  ConfigCommand run;
+  run.help = asks_for_help(words);
+  if (run.help) return run;
+  run.action = take_action(words);
+  switch (run.action) {
+    case ConfigAction::ask:
+      read(run, words, {"overwrite"}, environment);
+      break;
+    case ConfigAction::write_default:
+      read(run, words, {"mixed_precision", "overwrite"}, environment);
+      break;
+    case ConfigAction::update:
+      read(run, words, {}, environment);
+      if (run.path.empty()) run.path = config::found_file(environment);
+      break;
+  }
+  if (run.path.empty() && run.action != ConfigAction::update)
+    run.path = config::default_file(environment);
+  if (!run.path.empty()) return run;
+  throw ConfigError("config.missing", {.what = run.action == ConfigAction::update
+                                                   ? "there is no configuration file to update"
+                                                   : "no place for the file: HOME is not set",
+                                       .hint = "--config_file FILE names one"});
+}
+
+std::string config_help() {
+  return "usage: hasten config         [--config_file FILE] [--overwrite]\n"
+         "       hasten config default [--config_file FILE] [--overwrite] [--mixed_precision "
+         "no|fp16|bf16]\n"
+         "       hasten config update  [--config_file FILE]\n\n"
+         "Writes the file that `hasten launch` reads where no other is named; `accelerate launch` "
+         "reads\n"
+         "it too. Without a word it asks, default writes what fits this machine, and update brings "
+         "an\n"
+         "older file of Accelerate's up to date, keeping it as FILE.bak.\n\n"
+         "  --config_file FILE    YAML, or JSON where it ends in .json [HASTEN_CONFIG_FILE, else\n"
+         "                        default_config.yaml in $HASTEN_HOME, $XDG_CACHE_HOME/hasten or\n"
+         "                        ~/.cache/hasten; update: the file that launch would read]\n"
+         "  --mixed_precision P   no, fp16 or bf16 [no]\n"
+         "  --overwrite           write over a file that is there already\n";
+}
+
+ConfigCommand parse_env(int argc, const char* const* argv, const config::Environment& environment) {
+  const std::vector<std::string> words(argv, argv + argc);
+  ConfigCommand run;
+  run.help = asks_for_help(words);
+  if (run.help) return run;
+  read(run, words, {"json"}, environment);
+  if (run.path.empty()) run.path = config::found_file(environment);
+  return run;
+}
+
+std::string env_help() {
+  return "usage: hasten env [--config_file FILE] [--json]\n\n"
+         "What a report of a problem should tell of this machine, as lines to copy: versions, "
+         "CPU,\n"
+         "memory, GPUs, network, launchers, variables, and the configuration file that launch "
+         "would\n"
+         "read. Nothing is loaded for it, and no variable that could hold a secret is shown.\n\n"
+         "  --config_file FILE   this file instead of the one that launch would read\n"
+         "  --json               the same as JSON\n";
+}
+
+}  // namespace hasten

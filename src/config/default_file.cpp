@@ -1,0 +1,60 @@
+#include "hasten/config/default_file.h"
+
+#include <filesystem>
+
+#include "hasten/base/text.h"
+
+namespace hasten::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string variable(const Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+// A leading ~ as Accelerate reads it.
+std::string expanded(const Environment& environment, const std::string& path) {
+  const std::string home = variable(environment, "HOME");
+  if (home.empty() || (path != "~" && !starts_with(path, "~/"))) return path;
+  return home + path.substr(1);
+}
+
+// $variable, else `folder` in the user's cache; empty where nobody says where that is.
+std::string home_of(const Environment& environment, const char* name, const std::string& folder) {
+  const std::string own = variable(environment, name);
+  if (!own.empty()) return expanded(environment, own);
+  const std::string cache = variable(environment, "XDG_CACHE_HOME");
+  if (!cache.empty()) return expanded(environment, cache) + "/" + folder;
+  const std::string home = variable(environment, "HOME");
+  return home.empty() ? "" : home + "/.cache/" + folder;
+}
+
+bool is_file(const std::string& path) {
+  std::error_code error;
+  return !path.empty() && fs::is_regular_file(path, error);
+}
+
+}  // namespace
+
+std::string default_file(const Environment& environment) {
+  const std::string home = home_of(environment, "HASTEN_HOME", "hasten");
+  return home.empty() ? "" : home + "/default_config.yaml";
+}
+
+std::vector<std::string> accelerate_files(const Environment& environment) {
+  const std::string home = home_of(environment, "HF_HOME", "huggingface");
+  if (home.empty()) return {};
+  return {home + "/accelerate/default_config.yaml", home + "/accelerate/default_config.json"};
+}
+
+std::string found_file(const Environment& environment) {
+  if (const std::string own = default_file(environment); is_file(own)) return own;
+  for (const std::string& file : accelerate_files(environment)) {
+    if (is_file(file)) return file;
+  }
+  return "";
+}
+
+}  // namespace hasten::config

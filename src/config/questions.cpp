@@ -1,0 +1,173 @@
+#include "hasten/config/questions.h"
+
+#include <algorithm>
+
+#include "config/value.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::config {
+namespace {
+
+constexpr std::int64_t most_processes = 4096;  // as launch takes them
+constexpr std::int64_t highest_port = 65535;
+
+// One question. `read` takes an answer, or tells what it expected.
+template <class T>
+struct Question {
+  std::string text;
+  T by_default;
+  std::string shown;  // the default, as a person would type it
+  std::function<std::optional<T>(const std::string&)> read;
+  std::string expected;
+};
+
+template <class T>
+T ask(const Question<T>& question, const Dialogue& dialogue) {
+  while (true) {
+    dialogue.say(question.text + (question.shown.empty() ? " " : str(" [", question.shown, "] ")));
+    const auto line = dialogue.answer();
+    if (!line) {
+      dialogue.say("\n");
+      throw ConfigError("config.no-answer",
+                        {.what = "no answer to '" + question.text + "'",
+                         .hint = "hasten config default writes a file without questions"});
+    }
+    const std::string answer(trim(*line));
+    if (answer.empty() && !question.shown.empty()) return question.by_default;
+    if (const auto value = question.read(answer)) return *value;
+    dialogue.say(str("  got '", answer, "', expected ", question.expected, "\n"));
+  }
+}
+
+std::int64_t ask_number(const std::string& text, std::int64_t by_default, std::int64_t least,
+                        std::int64_t most, const Dialogue& dialogue, std::int64_t step = 1) {
+  const auto read = [&](const std::string& answer) -> std::optional<std::int64_t> {
+    const auto number = parse_integer(answer);
+    const bool fits = number && *number >= least && *number <= most && *number % step == 0;
+    return fits ? number : std::nullopt;
+  };
+  const std::string expected = str("a whole number in [", least, ", ", most, "]",
+                                   step > 1 ? str(", a multiple of ", step) : "");
+  return ask<std::int64_t>({text, by_default, str(by_default), read, expected}, dialogue);
+}
+
+bool ask_flag(const std::string& text, bool by_default, const Dialogue& dialogue) {
+  const auto read = [](const std::string& answer) {
+    const std::string word = lower(answer);
+    return word == "y" ? true : word == "n" ? false : parse_bool(word);
+  };
+  return ask<bool>({text + " (yes, no)", by_default, by_default ? "yes" : "no", read, "yes or no"},
+                   dialogue);
+}
+
+// By its word, or its number in the list.
+std::string ask_choice(const std::string& text, const std::vector<std::string>& choices,
+                       const std::string& by_default, const Dialogue& dialogue) {
+  const auto read = [&](const std::string& answer) -> std::optional<std::string> {
+    if (std::find(choices.begin(), choices.end(), lower(answer)) != choices.end())
+      return lower(answer);
+    const auto number = parse_integer(answer);
+    const bool in_list =
+        number && *number >= 1 && *number <= static_cast<std::int64_t>(choices.size());
+    return in_list ? std::optional(choices[static_cast<std::size_t>(*number - 1)]) : std::nullopt;
+  };
+  std::vector<std::string> numbered;
+  for (const std::string& choice : choices)
+    numbered.push_back(str(numbered.size() + 1, ": ", choice));
+  return ask<std::string>({str(text, " (", join(numbered, ", "), ")"), by_default, by_default, read,
+                           "one of " + join(choices, ", ") + ", or its number"},
+                          dialogue);
+}
+
+std::string ask_text(const std::string& text, const std::string& by_default,
+                     const std::string& expected,
+                     const std::function<bool(const std::string&)>& fits,
+                     const Dialogue& dialogue) {
+  const auto read = [&](const std::string& answer) {
+    return fits(answer) ? std::optional(answer) : std::nullopt;
+  };
+  return ask<std::string>({text, by_default, by_default, read, expected}, dialogue);
+}
+
+bool is_host(const std::string& answer) {
+  return !answer.empty() && std::none_of(answer.begin(), answer.end(), [](unsigned char letter) {
+    return letter <= ' ' || letter == '/' || letter == 0x7f;
+  });
+}
+
+// "all", or the numbers of GPUs, each once.
+bool are_gpus(const std::string& answer) {
+  if (answer == "all") return true;
+  std::vector<std::int64_t> seen;
+  for (const std::string& word : split(answer, ',')) {
+    const auto number = parse_integer(word);
+    const bool digits = word.find_first_not_of("0123456789") == std::string::npos;
+    if (!number || !digits || std::find(seen.begin(), seen.end(), *number) != seen.end())
+      return false;
+    seen.push_back(*number);
+  }
+  return true;
+}
+
+void ask_machines(LaunchFile& file, const Dialogue& dialogue) {
+  file.num_machines =
+      ask_number("How many machines?", file.num_machines, 1, most_processes, dialogue);
+  if (file.num_machines == 1) return;
+  file.machine_rank = ask_number("Which of them is this (0: the main one)?", file.machine_rank, 0,
+                                 file.num_machines - 1, dialogue);
+  file.main_process_ip =
+      ask_text("Address of the main machine?", file.main_process_ip,
+               "a name or an address that the other machines can reach", is_host, dialogue);
+  file.main_process_port =
+      ask_number("Port there?", file.main_process_port, 1, highest_port, dialogue);
+  file.rdzv_backend =
+      ask_choice("How do they meet?", {"static", "c10d"}, file.rdzv_backend, dialogue);
+  file.same_network =
+      ask_flag("Are all in one network, so that they can be reached by their names?",
+               file.same_network, dialogue);
+}
+
+void ask_processes(LaunchFile& file, std::size_t gpus, const Dialogue& dialogue) {
+  file.use_cpu = ask_flag("Use the CPU only?", file.use_cpu, dialogue);
+  if (!file.use_cpu)
+    file.gpu_ids = ask_text("Which GPUs (all, or numbers with commas)?", file.gpu_ids,
+                            "all, or numbers with commas, such as 0,1", are_gpus, dialogue);
+  std::int64_t each = 1;  // processes of a machine
+  if (!file.use_cpu) {
+    each = file.gpu_ids == "all" ? static_cast<std::int64_t>(gpus)
+                                 : static_cast<std::int64_t>(split(file.gpu_ids, ',').size());
+  }
+  const std::int64_t in_all = std::max<std::int64_t>(1, each) * file.num_machines;
+  file.num_processes = ask_number(
+      file.num_machines > 1 ? "How many processes, on all machines together?"
+                            : "How many processes?",
+      in_all, file.num_machines, most_processes * file.num_machines, dialogue, file.num_machines);
+}
+
+}  // namespace
+
+LaunchFile asked_launch_file(LaunchFile file, std::size_t gpus, const Dialogue& dialogue) {
+  ask_machines(file, dialogue);
+  ask_processes(file, gpus, dialogue);
+  file.enable_cpu_affinity =
+      ask_flag("Give each process cores of its own?", file.enable_cpu_affinity, dialogue);
+  const std::string precision = ask_choice("Mixed precision?", {"no", "fp16", "bf16"},
+                                           std::string(name_of(file.mixed_precision)), dialogue);
+  file.mixed_precision = *from_name<LaunchPrecision>(precision);
+  file.debug = ask_flag("Check collectives before they run (slow)?", file.debug, dialogue);
+  file.max_restarts = ask_number("How often may all start again after one has failed?",
+                                 file.max_restarts, 0, 1000000, dialogue);
+  const auto anything = [](const std::string&) { return true; };
+  const std::string folder =
+      ask_text("Folder for the output of each process?",
+               file.log_dir.empty() ? "none" : file.log_dir, "a folder", anything, dialogue);
+  file.log_dir = folder == "none" ? "" : folder;
+  return file;
+}
+
+bool asked_yes(const std::string& question, bool by_default, const Dialogue& dialogue) {
+  return ask_flag(question, by_default, dialogue);
+}
+
+}  // namespace hasten::config

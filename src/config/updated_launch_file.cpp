@@ -1,0 +1,152 @@
+// `hasten config update`: what launch would refuse or read stays, under the name it is read by;
+// what launch would ignore goes, and is told.
+#include <algorithm>
+
+#include "config/accelerate_names.h"
+#include "config/accelerate_sections.h"
+#include "config/config_file_writer.h"
+#include "config/messages.h"
+#include "config/value.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/launch_file.h"
+
+namespace hasten::config {
+namespace {
+
+// Keys of launch's own whose words YAML 1.1 would take for something else.
+std::vector<std::string> text_keys(const OptionTable& table) {
+  std::vector<std::string> keys = {"compute_environment", "downcast_bf16"};
+  for (const Option& option : table.options()) {
+    if (option.has_field && (option.kind == Kind::text || option.kind == Kind::choice))
+      keys.push_back(option.name);
+  }
+  return keys;
+}
+
+std::string text_of(const Document& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// Nothing of such a file is for this machine.
+void refuse_sagemaker(const std::vector<Assignment>& keys) {
+  for (const Assignment& key : keys) {
+    if (key.key == "compute_environment" && to_text(key.value) == "AMAZON_SAGEMAKER")
+      throw_not_supported(located(key.origin, key.key) + " AMAZON_SAGEMAKER",
+                          "hasten config default writes a file for this machine");
+  }
+}
+
+class Update {
+ public:
+  Update(Document before, bool json) : before_(std::move(before)), json_(json) {}
+
+  UpdatedFile run() {
+    for (const auto& [key, value] : before_.items()) take(key, value);
+    complete();
+    return {json_ ? json_text(after_) : yaml_text(after_), std::move(changes_)};
+  }
+
+ private:
+  void drop(const std::string& key, const std::string& why) {
+    changes_.push_back(key + " is dropped: " + why);
+  }
+
+  void take(const std::string& key, const Document& value) {
+    if (const Section* section = find_section(key)) return take(*section, value);
+    if (const KeyGroup* group = group_of(key)) return drop(key, "it is " + group->reason);
+    if (key == "fp16") return take_fp16(value);
+    if (value.is_null()) return drop(key, "it says nothing");
+    after_[key] = typed(key, value);
+    if (after_[key] != value)
+      changes_.push_back(str(key, ": '", text_of(value), "' is now ", text_of(after_[key])));
+  }
+
+  // `use_cpu: 'no'` is false to launch, and true to Accelerate.
+  static Document typed(const std::string& key, const Document& value) {
+    LaunchOptions options;
+    OptionTable table;
+    describe(table, options);
+    const Option* const option = table.find(key);
+    if (option == nullptr || !value.is_string()) return value;
+    if (option->kind == Kind::boolean) {
+      if (const auto flag = parse_bool(text_of(value))) return *flag;
+    }
+    if (option->kind == Kind::integer) {
+      if (const auto number = parse_integer(text_of(value))) return *number;
+    }
+    return value;
+  }
+
+  void take_fp16(const Document& value) {
+    if (before_.contains("mixed_precision")) return drop("fp16", "mixed_precision says it");
+    after_["mixed_precision"] = parse_bool(text_of(value)).value_or(false) ? "fp16" : "no";
+    changes_.push_back("fp16 is now mixed_precision: " + text_of(after_["mixed_precision"]));
+  }
+
+  void take(const Section& section, const Document& value) {
+    if (!value.is_object() || value.empty()) return drop(section.name, "nothing is in it");
+    if (!is_read(section, value)) return drop(section.name, section.reason);
+    Document inside = Document::object();
+    for (const auto& [key, item] : value.items()) {
+      const std::string name = section.full_name(key);
+      if (name != key)
+        changes_.push_back(str(section.name, ": ", key, " is now ", name, ", as it is read"));
+      inside[name] = item;
+    }
+    after_[section.name] = inside;
+  }
+
+  bool is_read(const Section& section, const Document& value) const {
+    const auto says = [&](const char* key, const std::string& word) {
+      return before_.contains(key) && text_of(before_[key]) == word;
+    };
+    if (!section.engine.empty()) return says("distributed_type", section.engine);
+    if (section.name == "fp8_config") return says("mixed_precision", "fp8");
+    if (section.name == "mpirun_config")
+      return value.contains("mpirun_hostfile") && !value["mpirun_hostfile"].is_null();
+    if (section.name != "parallelism_config") return false;
+    return std::any_of(value.items().begin(), value.items().end(), [](const auto& item) {
+      return ends_with(item.key(), "_size") && !item.value().is_null() &&
+             item.value() != Document(1);
+    });
+  }
+
+  // What Accelerate wants in every file.
+  void complete() {
+    add("compute_environment", "LOCAL_MACHINE");
+    const bool cpu = after_.contains("use_cpu") && after_["use_cpu"] == Document(true);
+    const auto processes = after_.find("num_processes");
+    const bool several = processes != after_.end() && processes->is_number_integer() &&
+                         processes->get<std::int64_t>() > 1;
+    add("distributed_type", !several ? "NO" : cpu ? "MULTI_CPU" : "MULTI_GPU");
+    add("mixed_precision", "no");
+  }
+
+  void add(const char* key, const Document& value) {
+    if (after_.contains(key)) return;
+    after_[key] = value;
+    changes_.push_back(str(key, ": ", text_of(value), " is added"));
+  }
+
+  const Document before_;
+  const bool json_;
+  Document after_ = Document::object();
+  std::vector<std::string> changes_;
+};
+
+}  // namespace
+
+UpdatedFile updated_launch_file(const std::string& text, const std::string& path) {
+  LaunchOptions options;
+  OptionTable table;
+  describe(table, options);
+  const bool json = ends_with(path, ".json");
+  // Nothing misspelt is carried along.
+  const auto keys = json ? read_json(text, path) : read_yaml(text, path);
+  check_accelerate_names(table, keys);
+  refuse_sagemaker(keys);
+  return Update(read_document(text, path, text_keys(table)), json).run();
+}
+
+}  // namespace hasten::config

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Accelerate loads what `hasten config` writes, with the same values; and `hasten launch` loads what Accelerate writes.
+
+    HASTEN_PEER_PYTHON=python config_peer.py HASTEN      the Python is one with accelerate
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PEER = os.environ.get("HASTEN_PEER_PYTHON", "")
+HASTEN = os.path.abspath(sys.argv[1])
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+failures = 0
+
+LOAD = """
+import json, sys
+from accelerate.commands.config.config_args import load_config_from_file
+for file in sys.argv[1:]:
+    try:
+        values = load_config_from_file(file).to_dict()
+    except Exception as error:
+        values = {"error": str(error)}
+    print(json.dumps(values))
+"""
+WRITE = """
+import sys
+from accelerate.commands.config.default import write_basic_config
+from accelerate.commands.config.config_args import ClusterConfig
+write_basic_config("bf16", sys.argv[1])
+common = dict(compute_environment="LOCAL_MACHINE", use_cpu=True, debug=False)
+ClusterConfig(distributed_type="MULTI_CPU", mixed_precision="no", num_processes=2, **common).to_yaml_file(sys.argv[2])
+ClusterConfig(distributed_type="NO", mixed_precision="bf16", num_processes=1, dynamo_config={"dynamo_backend": "INDUCTOR"},
+              fp8_config={"backend": "TE"}, **common).to_yaml_file(sys.argv[3])
+"""
+
+
+def check(holds, what):
+    global failures
+    print(("ok      " if holds else "FAILED  ") + what, flush=True)
+    failures += not holds
+
+
+def hasten(*words, answers=""):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HASTEN_")}
+    environment.update(HOME=str(FOLDER))
+    done = subprocess.run([HASTEN, *map(str, words)], input=answers, text=True, capture_output=True, env=environment)
+    return done
+
+
+def loaded(*files):
+    done = subprocess.run([PEER, "-c", LOAD, *map(str, files)], text=True, capture_output=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def what_hasten_writes():
+    """Name, answers, and what Accelerate has to find."""
+    cases = [
+        ("one", ["", "yes", "1", "", "", "", "", ""], {"distributed_type": "NO", "num_processes": 1, "use_cpu": True}),
+        ("cpus", ["", "yes", "4", "yes", "bf16", "yes", "", ""],
+         {"distributed_type": "MULTI_CPU", "num_processes": 4, "mixed_precision": "bf16", "enable_cpu_affinity": True,
+          "debug": True}),
+        ("gpus", ["", "no", "0,1", "2", "", "fp16", "", "", ""],
+         {"distributed_type": "MULTI_GPU", "gpu_ids": "0,1", "mixed_precision": "fp16", "use_cpu": False}),
+        ("machines", ["3", "2", "10.0.0.1", "29501", "c10d", "no", "yes", "6", "", "", "", "", ""],
+         {"num_machines": 3, "machine_rank": 2, "main_process_ip": "10.0.0.1", "main_process_port": 29501, "rdzv_backend": "c10d",
+          "same_network": False, "num_processes": 6, "mixed_precision": "no"}),
+        ("own", ["", "yes", "1", "", "", "", "3", "logs"], {"error": "log_dir"}),
+    ]
+    files, wanted = [], []
+    for ending in ("yaml", "json"):
+        for name, answers, values in cases:
+            files.append(FOLDER / f"{name}.{ending}")
+            done = hasten("config", "--config_file", files[-1], answers="\n".join(answers) + "\n")
+            check(done.returncode == 0, f"hasten writes {files[-1].name}{done.stderr}")
+            wanted.append(values)
+        files.append(FOLDER / f"default.{ending}")
+        check(hasten("config", "default", "--config_file", files[-1], "--mixed_precision", "bf16").returncode == 0, files[-1].name)
+        wanted.append({"mixed_precision": "bf16", "compute_environment": "LOCAL_MACHINE"})
+    old = FOLDER / "old.yaml"
+    old.write_text("distributed_type: MULTI_CPU\nnum_processes: 2\nfp16: true\nuse_cpu: yes\ndynamo_backend: 'NO'\n"
+                   "fsdp_config: {}\n")
+    hasten("config", "update", "--config_file", old)
+    files.append(old)
+    wanted.append({"mixed_precision": "fp16", "num_processes": 2, "use_cpu": True, "distributed_type": "MULTI_CPU"})
+    for file, values, found in zip(files, wanted, loaded(*files)):
+        if "error" in values:
+            check(values["error"] in found.get("error", ""), f"Accelerate refuses {file.name}, as its comment says")
+        else:
+            same = all(found.get(key) == value for key, value in values.items())
+            check(same, f"Accelerate reads {file.name}" + ("" if same else f": {found}"))
+
+
+def what_accelerate_writes():
+    files = [FOLDER / "peer.json", FOLDER / "peer.yaml", FOLDER / "peer_sections.yaml"]
+    subprocess.run([PEER, "-c", WRITE, *map(str, files)], check=True, capture_output=True)
+    for file in files:
+        done = hasten("launch", "--config_file", file, "--dry_run", "echo")
+        check(done.returncode == 0, f"hasten reads {file.name} of Accelerate's: {done.stderr}")
+        done = hasten("config", "update", "--config_file", file)
+        again = hasten("launch", "--config_file", file, "--dry_run", "echo")
+        check(done.returncode == 0 and again.returncode == 0, f"and brings it up to date: {done.stderr}{again.stderr}")
+        check("is ignored" not in again.stderr.replace("same_network is ignored", "").replace("rdzv_backend is ignored", ""),
+              "after which nothing of it is ignored: " + again.stderr)
+    check(all("error" not in found for found in loaded(*files)), "and Accelerate still reads them")
+
+
+if not PEER:
+    print("skipped: HASTEN_PEER_PYTHON names no Python with accelerate")
+    sys.exit(0)
+what_hasten_writes()
+what_accelerate_writes()
+print(f"{failures} failures")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""`hasten config` in a terminal: questions, wrong answers, a file that is there already, and a user who leaves.
+
+    config_session.py HASTEN
+"""
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import sys
+import tempfile
+import time
+
+HASTEN = os.path.abspath(sys.argv[1])
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+failures = 0
+
+
+def check(holds, what):
+    global failures
+    print(("ok      " if holds else "FAILED  ") + what, flush=True)
+    failures += not holds
+
+
+class Session:
+    """A hasten of its own behind a pseudo terminal."""
+
+    def __init__(self, *words):
+        self.said, self.read_to, self.status = "", 0, None
+        self.process, self.terminal = pty.fork()
+        if self.process == 0:
+            os.environ.update(HOME=str(FOLDER))
+            for name in [n for n in os.environ if n.startswith("HASTEN_")] + ["XDG_CACHE_HOME", "HF_HOME"]:
+                os.environ.pop(name, None)
+            os.execv(HASTEN, [HASTEN, "config", *words])
+
+    def read(self, seconds):
+        if not select.select([self.terminal], [], [], seconds)[0]:
+            return False
+        try:
+            piece = os.read(self.terminal, 65536)
+        except OSError:  # Linux's word for the end of a terminal
+            return False
+        self.said += piece.decode(errors="replace")
+        return bool(piece)
+
+    def expect(self, pattern):
+        """Reads until the pattern stands in what has not been looked at yet."""
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            found = re.search(pattern, self.said[self.read_to:])
+            if found:
+                self.read_to += found.end()
+                return found
+            self.read(0.5)
+        check(False, f"'{pattern}' is asked; said so far: {self.said!r}")
+        sys.exit(1)
+
+    def answer(self, question, text):
+        self.expect(question)
+        os.write(self.terminal, text.encode())
+
+    def end(self):
+        while self.read(5):
+            pass
+        self.status = os.waitpid(self.process, 0)[1]
+        os.close(self.terminal)
+        return os.waitstatus_to_exitcode(self.status)
+
+
+def questions(session, processes="2\n"):
+    session.answer(r"machines\? \[1\] ", "\n")
+    session.answer(r"CPU only\? \(yes, no\) \[(yes|no)\] ", "y\n")
+    session.answer(r"How many processes\? \[1\] ", processes)
+
+
+def rest(session):
+    session.answer(r"own\? .*\[no\] ", "yes\n")
+    session.answer(r"Mixed precision\? .*\[no\] ", "bf16\n")
+    session.answer(r"Check collectives .*\[no\] ", "\n")
+    session.answer(r"start again .*\[0\] ", "\n")
+    session.answer(r"Folder .*\[none\] ", "\n")
+
+
+def everything():
+    file = FOLDER / ".cache/hasten/default_config.yaml"
+    session = Session()
+    questions(session, "many\n")
+    session.expect(r"got 'many', expected a whole number")
+    session.answer(r"How many processes\? \[1\] ", "2\n")
+    rest(session)
+    session.expect(r"mixed_precision: bf16")
+    session.expect(re.escape(f"Written to {file}"))
+    check(session.end() == 0, "a session ends with 0")
+    text = file.read_text()
+    wanted = ["distributed_type: MULTI_CPU", "num_processes: 2", "enable_cpu_affinity: true", "mixed_precision: bf16"]
+    check(all(line in text.splitlines() for line in wanted), "the file says what was answered")
+
+
+def over_another():
+    file = FOLDER / "there.yaml"
+    file.write_text("num_processes: 7\n")
+    session = Session("--config_file", str(file))
+    questions(session)
+    rest(session)
+    session.answer(r"there already.*\[yes\] ", "no\n")
+    check(session.end() == 0 and file.read_text() == "num_processes: 7\n", "no leaves the file as it is")
+    session = Session("--config_file", str(file))
+    questions(session)
+    rest(session)
+    session.answer(r"there already.*\[yes\] ", "\n")
+    check(session.end() == 0 and "num_processes: 2" in file.read_text(), "yes writes over it")
+    check((FOLDER / "there.yaml.bak").read_text() == "num_processes: 7\n", "and keeps the file before")
+
+
+def leaves(how, key):
+    file = FOLDER / "left.yaml"
+    session = Session("--config_file", str(file))
+    questions(session, key)
+    code = session.end()
+    check(code == (2 if key == "\x04" else -signal.SIGINT), f"{how} ends it: {code}")
+    check(list(FOLDER.glob("*left*")) == [], f"{how} leaves no file")
+    if key == "\x04":
+        check("hasten config default" in session.said, f"{how} is told the way without questions")
+
+
+everything()
+over_another()
+leaves("Ctrl-D", "\x04")
+leaves("Ctrl-C", "\x03")
+print(f"{failures} failures")
+sys.exit(1 if failures else 0)
