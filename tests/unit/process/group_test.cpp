@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "unit/code_of.h"
 
@@ -46,12 +47,18 @@ TEST_CASE("process: one process is the first, the last and the main one") {
 }
 
 TEST_CASE("process: one of many processes is refused, since each would train by itself") {
-  for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    CAPTURE(name);
-    setenv(name, "2", 1);
+  using Names = std::pair<const char*, const char*>;
+  for (const auto& [size, rank] : {Names{"WORLD_SIZE", "RANK"},
+                                   {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                   {"PMI_SIZE", "PMI_RANK"}}) {
+    CAPTURE(size);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    setenv(size, "2", 1);
+    setenv(rank, "0", 1);
     CHECK(code_of([] { ProcessState::single(); }) == "process.one-of-many");
-    setenv(name, "1", 1);
+    setenv(size, "1", 1);
     CHECK(ProcessState::single().num_processes == 1);
-    unsetenv(name);
+    for (const char* name : {size, rank, "MASTER_ADDR", "MASTER_PORT"}) unsetenv(name);
   }
 }
