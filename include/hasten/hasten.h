@@ -18,6 +18,8 @@
 #include "hasten/ops/ops.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/scheduler.h"
+#include "hasten/process/group.h"
+#include "hasten/process/notebook_launcher.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "hasten/track/progress_bar.h"
 #include "hasten/trainer/progress_callback.h"

@@ -5,11 +5,15 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/optim/gradients.h"
+#include "process/living.h"
 
 namespace hasten {
 
 Step::Step(std::int64_t accumulation_steps, Precision precision, ProcessState process)
-    : accumulation_steps(accumulation_steps), precision(precision), process(std::move(process)) {
+    : accumulation_steps(accumulation_steps),
+      precision(precision),
+      process(std::move(process)),
+      living_(std::make_shared<LivingMark>(Living::accelerator)) {
   if (accumulation_steps < 1) {
     throw UsageError("prepare.accumulation-steps", {.what = "gradient_accumulation_steps",
                                                     .got = str(accumulation_steps),

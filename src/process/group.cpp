@@ -10,6 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/gloo.h"
+#include "process/living.h"
 #include "process/meeting_place.h"
 
 namespace hasten {
@@ -17,6 +18,7 @@ namespace hasten {
 struct Group::Shared {
   MeetingPlace place;  // before the group: its last words may need the store
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  LivingMark living{Living::group};
 };
 
 namespace {

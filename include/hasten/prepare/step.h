@@ -60,6 +60,7 @@ class Step {
   std::int64_t forwards = 0;
 
  private:
+  std::shared_ptr<void> living_;  // counted, for a refusal to fork
   struct Window {
     std::int64_t batches = 0;  // micro-batches whose backward pass has run
     double weight = 0;         // and the sum of their weights

@@ -1,0 +1,110 @@
+// A model made once and used by eight processes, beside eight processes that each make their own.
+//
+//   example_04_notebook_launcher [--num_processes 8] [--num_layers 12]
+#include <hasten/hasten.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
+
+std::shared_ptr<hasten::BertModel> made(std::int64_t layers) {
+  torch::manual_seed(42);
+  auto model = std::make_shared<hasten::BertModel>(hasten::BertConfig{.num_hidden_layers = layers});
+  model->initialize();
+  model->eval();
+  return model;
+}
+
+double mebibytes_of(const torch::nn::Module& model) {
+  double bytes = 0;
+  for (const auto& parameter : model.parameters()) bytes += static_cast<double>(parameter.nbytes());
+  return bytes / (1 << 20);
+}
+
+// MiB that only this process has.
+double own_memory() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  double total = 0, value = 0;
+  for (std::string word; file >> word;) {
+    if (word != "Private_Clean:" && word != "Private_Dirty:") continue;
+    file >> value;
+    total += value / 1024;
+  }
+  return total;
+}
+
+// Each process embeds texts of its own; all know the mean norm at the end. Gives the memory of all
+// together, in a file.
+void embed(const std::shared_ptr<hasten::BertModel>& model, Clock::time_point began,
+           const std::string& result) {
+  const auto worker = hasten::worker_of(hasten::config::whole_environment());
+  const auto group = hasten::Group::form(worker);
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(100 + group.rank());
+  const at::Tensor ids = torch::randint(1000, 20000, {2, 32});
+  const at::Tensor embedded = model->forward({{"input_ids", ids}}).pooler_output;
+  const at::Tensor norm = group.reduce(embedded.norm(2, 1).mean(), hasten::Reduction::mean);
+  const at::Tensor memory = group.gather(torch::scalar_tensor(own_memory()));
+  if (group.rank() != 0) return;
+  const double all = memory.sum().item<double>();
+  std::printf(
+      "  mean norm %.4f; each process has %.0f MiB of its own, all together %.0f MiB; %.2f s\n",
+      norm.item<double>(), memory.max().item<double>(), all, seconds_since(began));
+  std::ofstream(result) << all;
+}
+
+double number_in(const std::string& file) {
+  double number = 0;
+  std::ifstream(file) >> number;
+  return number;
+}
+
+std::int64_t option(int argc, char** argv, const std::string& name, std::int64_t otherwise) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (argv[i] == name) return std::atol(argv[i + 1]);
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::int64_t layers = option(argc, argv, "--num_layers", 12);
+  const hasten::NotebookLauncherOptions options{
+      .num_processes = option(argc, argv, "--num_processes", 8), .use_cpu = true};
+  const std::string result = "/tmp/hasten_example_04_" + std::to_string(getpid());
+
+  auto began = Clock::now();
+  const auto model = made(layers);
+  const double size = mebibytes_of(*model);
+  std::printf("a BERT of %lld layers: %.0f MiB, made in %.2f s\n", static_cast<long long>(layers),
+              size, seconds_since(began));
+
+  std::printf("made once, used by %lld processes:\n",
+              static_cast<long long>(options.num_processes));
+  hasten::notebook_launcher(embed, std::tuple(model, began, result), options);
+  const double shared = size + number_in(result);
+
+  std::printf("made by each of them:\n");
+  began = Clock::now();
+  hasten::notebook_launcher([&] { embed(made(layers), began, result); }, options);
+  const double copied = number_in(result);
+  std::remove(result.c_str());
+
+  std::printf("the model once and what each adds: %.0f MiB; a model each: %.0f MiB (%.1f times)\n",
+              shared, copied, copied / shared);
+  return shared < copied ? 0 : 1;
+}

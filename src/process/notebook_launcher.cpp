@@ -1,0 +1,192 @@
+#include "hasten/process/notebook_launcher.h"
+
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+
+#include "hasten/base/text.h"
+#include "hasten/config/token.h"
+#include "hasten/launch/worker.h"
+#include "launch/cores.h"
+#include "launch/job.h"
+#include "process/forked_rank.h"
+#include "process/living.h"
+#include "process/openmp.h"
+#include "rendezvous/job_server.h"
+#include "rendezvous/secure_context.h"
+#include "rendezvous/sockets.h"
+
+namespace hasten {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kGrace = std::chrono::seconds(1);  // those that wait for a dead rank need no more
+
+bool cuda_is_used() {
+  if (!at::globalContext().hasCUDA()) return false;
+  const auto& hooks = at::detail::getCUDAHooks();
+  for (c10::DeviceIndex gpu = 0; gpu < hooks.deviceCount(); ++gpu) {
+    if (hooks.hasPrimaryContext(gpu)) return true;
+  }
+  return false;
+}
+
+void check(const NotebookLauncherOptions& options) {
+  if (options.num_processes < 1 || options.num_processes > 4096 || options.max_restarts < 0) {
+    throw UsageError(
+        "process.num-processes",
+        {.what = "notebook_launcher",
+         .got = str(options.num_processes, " processes, ", options.max_restarts, " restarts"),
+         .expected = "1 to 4096 processes, and 0 or more restarts"});
+  }
+  if (options.num_processes == 1) return;
+  if (worker_of(config::whole_environment()).world_size > 1) {
+    throw UsageError("process.nested-launch",
+                     {.what = "notebook_launcher in one of several processes",
+                      .hint = "start the program alone"});
+  }
+  if (const auto count = number_of(Living::accelerator); count > 0) {
+    throw UsageError("process.fork-after-accelerator",
+                     {.what = "notebook_launcher beside an Accelerator",
+                      .got = str(count, " alive: made for one process, it would be in all of them"),
+                      .hint = "make it inside of the function, and let go of this one"});
+  }
+  if (number_of(Living::group) > 0) {
+    throw UsageError(
+        "process.fork-after-group",
+        {.what = "notebook_launcher beside a Group of several processes",
+         .hint = "its connections and threads are not in a fork: let go of it before"});
+  }
+  if (cuda_is_used()) {
+    throw UsageError(
+        "process.fork-after-cuda",
+        {.what = "notebook_launcher after CUDA was used",
+         .got = "a CUDA context, which does not work in a fork",
+         .hint = "touch the GPU inside of the function only; restart a notebook's kernel"});
+  }
+}
+
+// Everything of one attempt.
+class Forks {
+ public:
+  Forks(const std::function<void()>& function, const NotebookLauncherOptions& options,
+        std::int64_t attempt, const std::string& job)
+      : port_(/*loopback_only=*/true),
+        store_port_(/*loopback_only=*/true),
+        token_(rendezvous::new_token()) {
+    const auto cores = static_cast<std::int64_t>(cores_here().size());
+    const std::int64_t threads = options.num_cpu_threads_per_process > 0
+                                     ? options.num_cpu_threads_per_process
+                                     : std::max<std::int64_t>(1, cores / options.num_processes);
+    pause_openmp();
+    for (std::int64_t rank = 0; rank < options.num_processes; ++rank)
+      ranks_.emplace_back(function, environment(rank, options, attempt, job, threads),
+                          static_cast<int>(threads));
+    // A thread of its own, so only now; the ranks try until it is there.
+    server_.emplace(rendezvous::ServerOptions{.port = store_port_.number(), .token = token_});
+  }
+
+  // The first that failed.
+  std::optional<RankError> run() {
+    std::optional<std::size_t> first;
+    std::optional<Clock::time_point> deadline;
+    while (true) {
+      std::vector<pollfd> files;
+      std::vector<std::size_t> whose;
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        if (ranks_[rank].ended()) continue;
+        files.push_back({.fd = ranks_[rank].file(), .events = POLLIN, .revents = 0});
+        whose.push_back(rank);
+      }
+      if (files.empty()) break;
+      poll(files.data(), files.size(), milliseconds_until(deadline));
+      for (std::size_t i = 0; i < files.size(); ++i) {
+        if (files[i].revents == 0) continue;
+        ranks_[whose[i]].take_end();
+        if (!ranks_[whose[i]].failed() || first) continue;
+        first = whose[i];
+        deadline = Clock::now() + kGrace;
+        send(SIGTERM);
+      }
+      if (deadline && Clock::now() >= *deadline) send(SIGKILL);
+    }
+    if (!first) return std::nullopt;
+    return ranks_[*first].error(static_cast<std::int64_t>(*first));
+  }
+
+ private:
+  static int milliseconds_until(const std::optional<Clock::time_point>& deadline) {
+    if (!deadline) return -1;
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+    return static_cast<int>(std::max<std::int64_t>(left, 10));
+  }
+
+  void send(int signal) {
+    for (const ForkedRank& rank : ranks_) rank.send(signal);
+  }
+
+  ForkedRank::Environment environment(std::int64_t rank, const NotebookLauncherOptions& options,
+                                      std::int64_t attempt, const std::string& job,
+                                      std::int64_t threads) const {
+    const std::string own = std::to_string(rank), world = std::to_string(options.num_processes);
+    ForkedRank::Environment environment = {
+        {"RANK", own},
+        {"LOCAL_RANK", own},
+        {"WORLD_SIZE", world},
+        {"LOCAL_WORLD_SIZE", world},
+        {"GROUP_RANK", "0"},
+        {"GROUP_WORLD_SIZE", "1"},
+        {"ROLE_RANK", own},
+        {"ROLE_WORLD_SIZE", world},
+        {"MASTER_ADDR", "127.0.0.1"},
+        {"MASTER_PORT", std::to_string(port_.number())},
+        {"TORCHELASTIC_RUN_ID", job},
+        {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt)},
+        {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)},
+        {"FORK_LAUNCHED", "1"},  // as accelerate says it
+        {"OMP_NUM_THREADS", std::to_string(threads)},
+        {"ACCELERATE_MIXED_PRECISION", std::string(name_of(options.mixed_precision))},
+        {kJobVariable, job},
+        {kStoreVariable, text_of(Endpoint{.host = "127.0.0.1", .port = store_port_.number()})},
+        {kTokenVariable, token_}};
+    if (options.use_cpu) environment.emplace_back("ACCELERATE_USE_CPU", "true");
+    return environment;
+  }
+
+  rendezvous::ReservedPort port_, store_port_;
+  std::string token_;
+  std::vector<ForkedRank> ranks_;
+  std::optional<rendezvous::JobServer> server_;
+};
+
+}  // namespace
+
+RankError::RankError(std::int64_t rank, ErrorText text, int exit_code)
+    : Error("process.rank-failed", std::move(text), exit_code), rank(rank) {}
+
+void notebook_launcher(const std::function<void()>& function,
+                       const NotebookLauncherOptions& options) {
+  check(options);
+  if (options.num_processes == 1) return function();
+  const std::string job = new_job();
+  for (std::int64_t attempt = 0;; ++attempt) {
+    const auto failure = Forks(function, options, attempt, job).run();
+    if (!failure) return;
+    if (attempt >= options.max_restarts) throw RankError(*failure);
+  }
+}
+
+void debug_launcher(const std::function<void()>& function, std::int64_t num_processes) {
+  notebook_launcher(function, {.num_processes = num_processes, .use_cpu = true});
+}
+
+}  // namespace hasten

@@ -1,0 +1,198 @@
+// A function in several forks of this process: what they compute, how they fail, what they share.
+#include "hasten/process/notebook_launcher.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "hasten/accelerator.h"
+#include "hasten/process/group.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Group formed() { return Group::form(worker_of(config::whole_environment())); }
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("hasten_fork_" + std::to_string(getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+};
+
+// kB that this process has for itself alone.
+long own_memory() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  long total = 0, value = 0;
+  for (std::string word; file >> word;) {
+    if (word == "Private_Clean:" || word == "Private_Dirty:") {
+      file >> value;
+      total += value;
+    }
+  }
+  return total;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+
+// Threads of OpenMP and of autograd have been used before the fork.
+torch::nn::Sequential used_model(std::int64_t width) {
+  torch::nn::Sequential model(torch::nn::Linear(width, width), torch::nn::ReLU(),
+                              torch::nn::Linear(width, width));
+  const int threads = at::get_num_threads();
+  at::set_num_threads(4);
+  model->forward(torch::randn({64, width})).sum().backward();
+  model->zero_grad();
+  at::set_num_threads(threads);
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("notebook_launcher: each process has its rank, the same model, and the others") {
+  auto model = used_model(256);
+  const Folder folder;
+  notebook_launcher(
+      [&](const std::string& name, int factor) {
+        const Group group = formed();
+        const at::Tensor input = torch::ones({8, 256}) * (group.rank() + 1);
+        at::Tensor loss = model->forward(input).pow(2).mean();
+        loss.backward();
+        const at::Tensor gradient = group.reduce(model->parameters()[0].grad(), Reduction::mean);
+        const at::Tensor all = group.gather(gradient.sum().reshape({1}));
+        const bool same = (all == all[0]).all().item<bool>();
+        std::ofstream(folder.path / (name + std::to_string(group.rank())))
+            << (same && group.size() == 4 && factor == 7 ? "good" : "wrong");
+      },
+      std::tuple(std::string("rank"), 7), {.num_processes = 4, .use_cpu = true});
+  for (int rank = 0; rank < 4; ++rank) {
+    std::string text;
+    std::ifstream(folder.path / ("rank" + std::to_string(rank))) >> text;
+    CHECK(text == "good");
+  }
+  CHECK_FALSE(model->parameters()[0].grad().defined());  // here nothing has happened
+  CHECK(std::getenv("RANK") == nullptr);
+}
+
+TEST_CASE("notebook_launcher: the first failure is thrown here, whatever the others wait for") {
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    notebook_launcher(
+        [] {
+          const Group group = formed();
+          if (group.rank() == 2) throw std::runtime_error("no such file");
+          group.barrier();
+        },
+        {.num_processes = 4, .use_cpu = true});
+    FAIL("nothing was thrown");
+  } catch (const RankError& error) {
+    CHECK(error.rank == 2);
+    CHECK(error.exit_code() == 1);
+    CHECK(std::string(error.what()).find("no such file") != std::string::npos);
+  }
+  CHECK(seconds_since(began) < 5);
+  const auto code_for = [](const std::function<void()>& end) {
+    try {
+      debug_launcher([&] {
+        if (std::getenv("RANK") == std::string("1")) return end();
+        pause();
+      });
+    } catch (const RankError& error) {
+      CHECK(error.rank == 1);
+      return error.exit_code();
+    }
+    return 0;
+  };
+  CHECK(code_for([] { raise(SIGKILL); }) == 137);
+  CHECK(code_for([] { _exit(5); }) == 5);
+  CHECK(code_for([] { throw DataError("data.some", {.what = "a row"}); }) == 3);
+  CHECK(code_for([] { throw 1; }) == 1);
+}
+
+TEST_CASE("notebook_launcher: all start again after a failure, as often as asked") {
+  const auto attempts = [](int good_at) {
+    return [=] {
+      const Worker worker = worker_of(config::whole_environment());
+      if (worker.rank == 0 && worker.attempt < good_at) raise(SIGKILL);
+      Group::form(worker).barrier();
+    };
+  };
+  notebook_launcher(attempts(2), {.num_processes = 2, .use_cpu = true, .max_restarts = 2});
+  CHECK_THROWS_AS(
+      notebook_launcher(attempts(2), {.num_processes = 2, .use_cpu = true, .max_restarts = 1}),
+      RankError);
+}
+
+TEST_CASE("notebook_launcher: one process is this one") {
+  const pid_t here = getpid();
+  pid_t there = 0;
+  notebook_launcher([&] { there = getpid(); });
+  CHECK(here == there);
+  CHECK_THROWS_AS(notebook_launcher([] { throw std::runtime_error("as it is"); }),
+                  std::runtime_error);
+}
+
+TEST_CASE("notebook_launcher: what does not survive a fork is refused") {
+  const auto launch = [] { debug_launcher([] {}); };
+  {
+    const Accelerator accelerator({.cpu = true});
+    CHECK(code_of(launch) == "process.fork-after-accelerator");
+  }
+  CHECK(code_of(launch) == "none");
+  CHECK(code_of([] { notebook_launcher([] {}, {.num_processes = 0}); }) == "process.num-processes");
+  CHECK(code_of([] {
+          debug_launcher(
+              [] { CHECK(code_of([] { debug_launcher([] {}); }) == "process.nested-launch"); });
+        }) == "none");
+  const auto inside_a_group = [] {
+    const Group group = formed();
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
+      unsetenv(name);
+    const std::string code = code_of([] { debug_launcher([] {}); });
+    group.barrier();
+    if (code != "process.fork-after-group") throw std::runtime_error(code);
+  };
+  debug_launcher(inside_a_group);
+}
+
+TEST_CASE("notebook_launcher: eight processes share the pages of one model") {
+  constexpr std::int64_t kWidth = 4096;  // two layers of 67 MB
+  auto model = used_model(kWidth);
+  const long model_kb = 2 * (kWidth * kWidth + kWidth) * 4 / 1024;
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        const torch::NoGradGuard no_grad;
+        const at::Tensor loss = model->forward(torch::ones({4, kWidth})).pow(2).mean();
+        std::ofstream(folder.path / std::getenv("RANK"))
+            << own_memory() << " " << std::isfinite(loss.item<float>());
+      },
+      {.num_processes = 8, .use_cpu = true, .num_cpu_threads_per_process = 1});
+  long all = 0;
+  for (int rank = 0; rank < 8; ++rank) {
+    long kb = 0;
+    bool finite = false;
+    std::ifstream(folder.path / std::to_string(rank)) >> kb >> finite;
+    CHECK(kb > 0);
+    CHECK(kb < model_kb / 3);  // a copy of its own would be all of it
+    CHECK(finite);
+    all += kb;
+  }
+  MESSAGE("a model of ", model_kb / 1024, " MiB; eight processes have ", all / 1024,
+          " MiB of their own together");
+}
