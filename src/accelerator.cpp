@@ -7,6 +7,7 @@
 
 #include "anatomy/environment.h"
 #include "hasten/base/error.h"
+#include "hasten/base/text.h"
 
 namespace hasten {
 
@@ -29,10 +30,41 @@ Profile::Profile(std::filesystem::path trace) : trace_(std::move(trace)) {
 
 Profile::~Profile() { torch::autograd::profiler::disableProfiler()->save(trace_.string()); }
 
-Accelerator::Accelerator(AcceleratorOptions options)
-    : options_(options),
-      step_(std::make_shared<Step>(options.gradient_accumulation_steps, options.mixed_precision,
-                                   ProcessState::single(options.cpu))) {
+NoSync::NoSync(std::shared_ptr<Step> step, const torch::nn::Module* model)
+    : step_(std::move(step)), model_(model), before_(step_->set_synchronizes(model, false)) {}
+
+NoSync::~NoSync() { step_->set_synchronizes(model_, before_); }
+
+namespace {
+
+// What hasten launch says to a program that leaves it open.
+Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment) {
+  if (options.mixed_precision) return *options.mixed_precision;
+  const auto said = environment.find("ACCELERATE_MIXED_PRECISION");
+  if (said == environment.end() || said->second.empty()) return Precision::no;
+  const auto precision = from_name<Precision>(said->second);
+  if (precision) return *precision;
+  throw ConfigError(
+      "prepare.precision",
+      {.what = "ACCELERATE_MIXED_PRECISION", .got = said->second, .expected = "no or bf16"});
+}
+
+std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
+  const config::Environment environment = config::whole_environment();
+  const Worker worker = worker_of(environment);
+  const auto cpu = environment.find("ACCELERATE_USE_CPU");
+  const bool on_cpu = options.cpu || (cpu != environment.end() && lower(cpu->second) == "true");
+  const Precision precision = precision_of(options, environment);  // refused before others are met
+  auto step = std::make_shared<Step>(
+      options.gradient_accumulation_steps, precision, ProcessState::of(worker, on_cpu),
+      Group::form(worker, {.timeout = options.process_group.timeout}), options.ddp);
+  step->split_batches = options.dataloader_config.split_batches;
+  return step;
+}
+
+}  // namespace
+
+Accelerator::Accelerator(AcceleratorOptions options) : options_(options), step_(step_of(options)) {
   anatomy::listen_if_asked(std::shared_ptr<StepObservers>(step_, &step_->observers));
 }
 
@@ -62,7 +94,7 @@ void Accelerator::on_process(std::int64_t process_index, const std::function<voi
 }
 
 Logger Accelerator::get_logger(const std::string& name, LogLevel level) const {
-  return Logger(name, level, process(), group_);
+  return Logger(name, level, process(), group());
 }
 
 Anatomy Accelerator::anatomy(AnatomyOptions options) const {

@@ -16,27 +16,43 @@
 // the names and behaviour of Hugging Face's Accelerate; where it differs, docs/design/ says why.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/optim/gradients.h"
+#include "hasten/prepare/metrics.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/process/group.h"
 #include "hasten/process/logger.h"
 
 namespace hasten {
 
+// Names as accelerate's.
+struct DataLoaderConfiguration {
+  bool split_batches = false;  // batch_size is that of all processes together
+};
+struct InitProcessGroupKwargs {
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // to meet, and of each collective
+};
+
 struct AcceleratorOptions {
-  Precision mixed_precision = Precision::no;
+  // Unset: as hasten launch was told (ACCELERATE_MIXED_PRECISION), else none.
+  std::optional<Precision> mixed_precision;
   std::int64_t gradient_accumulation_steps = 1;  // micro-batches a window, at most
   bool cpu = false;                              // the CPU even where there is a GPU
   bool device_placement = true;                  // prepare() moves models to the device
+  // With several processes; see hasten/prepare/data_parallel.h.
+  DistributedDataParallelKwargs ddp;
+  DataLoaderConfiguration dataloader_config;
+  InitProcessGroupKwargs process_group;
 };
 
 // One micro-batch of some models; see Accelerator::accumulate.
@@ -50,6 +66,20 @@ class [[nodiscard]] Accumulate {
 
  private:
   std::shared_ptr<Step> step_;
+};
+
+// See Accelerator::no_sync.
+class [[nodiscard]] NoSync {
+ public:
+  NoSync(std::shared_ptr<Step> step, const torch::nn::Module* model);
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+  ~NoSync();
+
+ private:
+  std::shared_ptr<Step> step_;
+  const torch::nn::Module* model_;
+  bool before_;
 };
 
 // Records LibTorch's operators until the end of the block and then writes a Chrome trace
@@ -90,7 +120,13 @@ class Accelerator {
     std::vector<at::Tensor> parameters;
     // A window of one divides nothing: no need to know the parameters.
     if (step_->accumulation_steps > 1) (detail::append_parameters(parameters, models), ...);
-    return Accumulate(step_, {static_cast<void*>(&*models.unwrap())...}, parameters);
+    return Accumulate(step_, {detail::module_of(models)...}, parameters);
+  }
+  // Scope in which backward() exchanges no gradients of the model; they add up in each process
+  // until a backward() outside of it. `auto guard = accelerator.no_sync(model);`
+  template <class Model>
+  NoSync no_sync(const Model& model) const {
+    return NoSync(step_, static_cast<torch::nn::Module*>(model.unwrap().get()));
   }
   // Whether this micro-batch closes its window.
   bool sync_gradients() const { return step_->sync_gradients(); }
@@ -107,9 +143,9 @@ class Accelerator {
   // The Accelerator's precision for code outside a prepared model.
   AutocastGuard autocast() const {
     ++step_->forwards;
-    return AutocastGuard(options_.mixed_precision, device().type());
+    return AutocastGuard(step_->precision, device().type());
   }
-  Precision mixed_precision() const { return options_.mixed_precision; }
+  Precision mixed_precision() const { return step_->precision; }
 
   const ProcessState& process() const { return step_->process; }
   at::Device device() const { return step_->process.device; }
@@ -122,19 +158,21 @@ class Accelerator {
   void on_last_process(const std::function<void()>& f) const;
   void on_process(std::int64_t process_index, const std::function<void()>& f) const;
   // The main process (of each machine) goes through the block before the others.
-  MainProcessFirst main_process_first() const { return {process(), group_}; }
-  MainProcessFirst local_main_process_first() const { return {process(), group_, true}; }
+  MainProcessFirst main_process_first() const { return {process(), group()}; }
+  MainProcessFirst local_main_process_first() const { return {process(), group(), true}; }
   // Lines with a level; see hasten/process/logger.h.
   Logger get_logger(const std::string& name, LogLevel level = LogLevel::passive) const;
   // A line on standard output, from each machine's main process.
   void print(const std::string& line) const;
 
-  // The collectives. gather_for_metrics also drops rows that stand in a last batch for padding;
-  // alone there are none.
-  const Group& group() const { return group_; }
-  at::Tensor gather(const at::Tensor& tensor) const { return group_.gather(tensor); }
-  at::Tensor gather_for_metrics(const at::Tensor& tensor) const { return group_.gather(tensor); }
-  void wait_for_everyone() const { group_.barrier(); }
+  // The collectives. gather_for_metrics leaves out rows that fill up a last step: hasten/prepare/
+  // metrics.h.
+  const Group& group() const { return step_->group; }
+  at::Tensor gather(const at::Tensor& tensor) const { return group().gather(tensor); }
+  at::Tensor gather_for_metrics(const at::Tensor& tensor) const {
+    return hasten::gather_for_metrics(tensor, *step_);
+  }
+  void wait_for_everyone() const { group().barrier(); }
 
   // Chrome trace of what runs until the end of the block.
   Profile profile(const std::filesystem::path& trace) const { return Profile(trace); }
@@ -150,7 +188,6 @@ class Accelerator {
 
  private:
   AcceleratorOptions options_;
-  Group group_ = Group::single();
   std::shared_ptr<Step> step_;
 };
 

@@ -42,6 +42,7 @@ void check_options(const LoaderOptions& options, bool stream) {
 struct LoaderCore::Impl {
   std::unique_ptr<BatchSource> source;
   LoaderOptions options;
+  LoaderShare share;
   std::optional<std::int64_t> ordered_rows;  // rows of an epoch under options.order
 
   std::optional<LoaderState> pending;  // what the next pass starts with, if it was said
@@ -58,9 +59,20 @@ struct LoaderCore::Impl {
   Made ahead;  // streams: the batch after the current one
 
   bool stream() const { return source->is_stream(); }
+  // Of a batch here, and of the batches of all processes together.
+  std::int64_t own_rows() const {
+    return share.split_batches ? options.batch_size / share.world : options.batch_size;
+  }
+  std::int64_t step_rows() const { return own_rows() * share.world; }
+  std::int64_t first_row(std::int64_t number) const {
+    return number * step_rows() + share.rank * own_rows();
+  }
   std::int64_t batches_of(std::int64_t rows) const {
-    return options.drop_last ? rows / options.batch_size
-                             : (rows + options.batch_size - 1) / options.batch_size;
+    return options.drop_last ? rows / step_rows() : (rows + step_rows() - 1) / step_rows();
+  }
+  // Of batch `number` the rows that the order has left for it.
+  std::int64_t real_rows(std::int64_t number) const {
+    return std::clamp<std::int64_t>(order.size() - first_row(number), 0, own_rows());
   }
   std::optional<std::int64_t> rows_of_epoch() const {
     return ordered_rows ? ordered_rows : source->rows();
@@ -76,6 +88,8 @@ struct LoaderCore::Impl {
   void start(const LoaderState& from);
   void start_order();
   AnyBatch make(std::int64_t number) const;
+  std::span<const std::int64_t> rows_of(std::int64_t number,
+                                        std::vector<std::int64_t>& scratch) const;
   void hand_out();
   void stop();
   void require_running(std::int64_t of_pass) const;
@@ -85,10 +99,13 @@ void LoaderCore::Impl::check_not_empty() const {
   const auto rows = rows_of_epoch();
   if (!rows || batches_of(*rows) > 0) return;
   if (*rows <= 0) throw DataError("data.empty", {.what = "the dataset has no rows"});
-  throw ConfigError("data.option", {.what = "drop_last leaves no batch at all",
-                                    .got = str(*rows, " rows"),
-                                    .expected = str("at least batch_size, ", options.batch_size),
-                                    .hint = "set drop_last = false, or a smaller batch_size"});
+  throw ConfigError(
+      "data.option",
+      {.what = "drop_last leaves no batch at all",
+       .got = str(*rows, " rows"),
+       .expected = str("at least ", step_rows(),
+                       share.world == 1 ? ", batch_size" : ", a batch for each process"),
+       .hint = "set drop_last = false, or a smaller batch_size"});
 }
 
 // Without a word from the user: on with the next epoch after a finished pass, else the epoch at
@@ -125,16 +142,28 @@ void LoaderCore::Impl::start_order() {
   }
 }
 
+// One of several processes has full batches: what the end of the epoch lacks comes from its start.
+std::span<const std::int64_t> LoaderCore::Impl::rows_of(std::int64_t number,
+                                                        std::vector<std::int64_t>& scratch) const {
+  const std::int64_t first = first_row(number), real = real_rows(number);
+  if (share.world == 1 || real == own_rows()) return order.slice(first, real, scratch);
+  std::vector<std::int64_t> rows, one;
+  for (std::int64_t i = 0; i < own_rows(); ++i)
+    rows.push_back(order.slice((first + i) % order.size(), 1, one).front());
+  scratch = std::move(rows);
+  return scratch;
+}
+
 // In a worker thread, for maps from several at once: it reads what a running pass does not change.
 AnyBatch LoaderCore::Impl::make(std::int64_t number) const {
   const c10::NoGradGuard no_grad;  // data has no gradients, in this thread or in a worker's
-  const BatchContext context{.seed = options.seed, .epoch = epoch, .batch = number};
+  const BatchContext context{
+      .seed = options.seed, .epoch = epoch, .batch = number * share.world + share.rank};
   std::vector<std::int64_t> scratch;
   std::span<const std::int64_t> rows;
   try {
     if (stream()) return source->next(options, context);
-    const std::int64_t first = number * options.batch_size;
-    rows = order.slice(first, std::min(options.batch_size, order.size() - first), scratch);
+    rows = rows_of(number, scratch);
     return source->make(rows, context);
   } catch (...) {
     rethrow_with_batch(context, rows);
@@ -256,6 +285,36 @@ std::int64_t LoaderCore::batch() const {
 std::optional<std::int64_t> LoaderCore::batches() const { return impl_->batches(); }
 std::optional<std::int64_t> LoaderCore::rows() const { return impl_->source->rows(); }
 const LoaderOptions& LoaderCore::options() const { return impl_->options; }
+
+void LoaderCore::share(const LoaderShare& share) {
+  if (share.world == 1) return;
+  if (impl_->stream()) {
+    throw ConfigError("data.share",
+                      {.what = "a stream read by several processes",
+                       .expected = "a dataset with size() and get(index), which can be divided",
+                       .hint = "streams across processes come with a later release"});
+  }
+  if (impl_->share.world > 1)
+    throw ConfigError("data.share",
+                      {.what = "a loader that is divided already", .hint = "prepare() it once"});
+  if (share.split_batches && impl_->options.batch_size % share.world != 0) {
+    throw ConfigError("data.share", {.what = "split_batches",
+                                     .got = str("batches of ", impl_->options.batch_size, " rows"),
+                                     .expected = str("a multiple of ", share.world,
+                                                     ", the number of processes")});
+  }
+  impl_->stop();
+  impl_->share = share;
+  impl_->check_not_empty();
+}
+
+std::int64_t LoaderCore::rows_at_hand() const {
+  if (impl_->stream()) return -1;
+  return impl_->share.world == 1 ? real_rows_at_hand() : impl_->own_rows();
+}
+std::int64_t LoaderCore::real_rows_at_hand() const {
+  return impl_->stream() ? -1 : impl_->real_rows(impl_->handed_out - 1);
+}
 
 LoaderState LoaderCore::state() const {
   if (impl_->pending) return *impl_->pending;

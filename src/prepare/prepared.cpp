@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include "hasten/base/error.h"
+
 namespace hasten {
 
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
@@ -21,12 +23,26 @@ void PreparedOptimizer::step() {
   step_->observers.tell(&StepObserver::on_step);
 }
 
+void detail::throw_uneven_batches() {
+  throw UsageError(
+      "prepare.uneven-batches",
+      {.what = "a loader whose batches cannot be copied ends before every process has one",
+       .hint = "hasten::make_loader divides rows instead"});
+}
+
 void PreparedOptimizer::zero_grad(bool set_to_none) {
   for (const auto& group : optimizer_->param_groups()) {
     // One parameter tells for its group: windows hold whole models.
     if (!group.params().empty() && step_->window_is_open({group.params().front()})) return;
   }
-  optimizer_->zero_grad(set_to_none);
+  // LibTorch's own detaches first, which gradients that live in buckets do not allow.
+  for (const auto& group : optimizer_->param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      at::Tensor& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) continue;
+      set_to_none ? gradient.reset() : static_cast<void>(gradient.detach().zero_());
+    }
+  }
 }
 
 std::int64_t PreparedOptimizer::steps() const { return count_->steps; }

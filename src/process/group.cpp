@@ -57,10 +57,12 @@ ProcessState ProcessState::single(bool cpu) {
   if (worker.world_size > 1) {
     throw UsageError(
         "process.one-of-many",
-        {.what = "an Accelerator in one of several processes",
+        {.what = "a Trainer in one of several processes",
          .got = str(worker.world_size, " processes, as ", name_of(worker.started_by), " says"),
-         .expected = "one process: training across processes comes with a later release",
-         .hint = "start the program alone"});
+         .expected =
+             "one process: the Trainer's own loop across processes comes with a later release",
+         .hint = "start it alone, or write the loop with an Accelerator, which trains across "
+                 "processes"});
   }
   return of(Worker{}, cpu);
 }

@@ -1,5 +1,6 @@
 #include "process/meeting_place.h"
 
+#include <atomic>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -29,13 +30,19 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const Worker& worker, const std::strin
   return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
 }
 
+// Groups of one job are formed in the same order in every process: each has keys of its own.
+std::string next_prefix(const Worker& worker) {
+  static std::atomic<std::int64_t> groups = 0;
+  return str("attempt ", worker.attempt, "/group ", groups++, "/");
+}
+
 }  // namespace
 
 MeetingPlace meeting_place(const Worker& worker, const config::Environment& environment,
                            std::chrono::milliseconds timeout) {
   const std::string served = value_of(environment, kStoreVariable);
   const std::string token = value_of(environment, kTokenVariable);
-  const std::string prefix = str("attempt ", worker.attempt, "/");
+  const std::string prefix = next_prefix(worker);
   MeetingPlace place;
   Endpoint at{.host = worker.master_addr, .port = worker.master_port};
   if (!served.empty()) at = endpoint_of(served, 0);

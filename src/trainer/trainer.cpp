@@ -16,7 +16,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// The Trainer trains in one process: in one of several it would train by itself, on all of the
+// data, and write the same files.
 AcceleratorOptions accelerator_options(const TrainingArguments& args) {
+  ProcessState::single(args.use_cpu);
   return {.mixed_precision = args.bf16 ? Precision::bf16 : Precision::no,
           .gradient_accumulation_steps = args.gradient_accumulation_steps,
           .cpu = args.use_cpu};

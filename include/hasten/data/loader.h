@@ -104,6 +104,15 @@ class Loader {
   std::int64_t epoch() const { return core_->epoch(); }
   std::int64_t batch() const { return core_->batch(); }
 
+  // From the next pass on only this process's share, with as many batches as each other process
+  // has. Accelerator::prepare does this. ConfigError "data.share" where it cannot be divided, and
+  // for streams.
+  void share(const LoaderShare& share) { core_->share(share); }
+  // Rows of the batch at hand, and those of them that no other process has and no earlier batch
+  // had.
+  std::int64_t rows_at_hand() const { return core_->rows_at_hand(); }
+  std::int64_t real_rows_at_hand() const { return core_->real_rows_at_hand(); }
+
   // Where to go on from: after the batch at hand, and after the last batch the start of the next
   // epoch.
   LoaderState state() const { return core_->state(); }

@@ -37,6 +37,16 @@ struct LoaderState {
   bool operator==(const LoaderState&) const = default;
 };
 
+// The part of the rows that one of several processes reads. A step of all processes together takes
+// the next world * batch_size rows (with split_batches the next batch_size), rank 0 the first of
+// them; the last step is filled up with rows from the epoch's beginning, so that every process has
+// as many batches, all of one size.
+struct LoaderShare {
+  std::int64_t rank = 0;
+  std::int64_t world = 1;
+  bool split_batches = false;  // batch_size is that of all processes together
+};
+
 namespace detail {
 
 using AnyBatch = std::shared_ptr<void>;
@@ -74,6 +84,9 @@ class LoaderCore {
   std::optional<std::int64_t> batches() const;
   std::optional<std::int64_t> rows() const;
   const LoaderOptions& options() const;
+  void share(const LoaderShare& share);
+  std::int64_t rows_at_hand() const;
+  std::int64_t real_rows_at_hand() const;
   LoaderState state() const;
   void load_state(const LoaderState& state);
   void set_epoch(std::int64_t epoch);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/data/loader_core.h"
 #include "hasten/prepare/prepared.h"
 
 namespace hasten::detail {
@@ -69,6 +70,16 @@ inline constexpr bool kNever = false;
 void place_module(torch::nn::Module& module, const Step& step);
 void check_optimizer(const torch::optim::Optimizer& optimizer);
 
+// hasten's loaders read this process's part only; of others each process keeps its own batches.
+template <class Loader>
+void share_rows(Loader& loader, const Step& step) {
+  if constexpr (requires { loader.share(LoaderShare{}); }) {
+    loader.share({.rank = step.group.rank(),
+                  .world = step.group.size(),
+                  .split_batches = step.split_batches});
+  }
+}
+
 template <class Object>
 auto prepare_one(Object&& object, const std::shared_ptr<Step>& step, bool device_placement) {
   using T = std::remove_cvref_t<Object>;
@@ -79,6 +90,7 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step, bool device
     using Pointee = typename decltype(pointer)::element_type;
     if constexpr (std::is_base_of_v<torch::nn::Module, Pointee>) {
       if (device_placement) place_module(*pointer, *step);
+      step->parallelize(pointer);
       return PreparedModel<Pointee>(std::move(pointer), step);
     } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Pointee>) {
       check_optimizer(*pointer);
@@ -87,6 +99,7 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step, bool device
       return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(std::move(pointer)),
                                step);
     } else if constexpr (Iterable<Pointee>) {
+      share_rows(*pointer, *step);
       return PreparedLoader<Pointee>(std::move(pointer), step);
     } else {
       static_assert(
@@ -98,6 +111,12 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step, bool device
         kNever<T>,
         "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
   }
+}
+
+// The same address for a model wherever it is asked for.
+template <class Impl>
+void* module_of(const PreparedModel<Impl>& model) {
+  return static_cast<torch::nn::Module*>(model.unwrap().get());
 }
 
 template <class Impl>

@@ -31,6 +31,10 @@
 
 namespace hasten {
 
+namespace detail {
+[[noreturn]] void throw_uneven_batches();
+}
+
 template <class Impl>
 class PreparedModel {
  public:
@@ -45,6 +49,7 @@ class PreparedModel {
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
     ++step_->forwards;
+    step_->before_forward(module_.get());
     const PhaseScope phase(step_->observers, StepPhase::forward);
     const AutocastGuard guard(step_->precision, step_->process.device.type());
     return module_->forward(std::forward<Arguments>(arguments)...);
@@ -147,6 +152,8 @@ class PreparedLoader {
       { loader.is_last() } -> std::convertible_to<bool>;
     };
 
+    static constexpr bool kSharesRows = requires(const Loader& loader) { loader.rows_at_hand(); };
+
     // One pass over the loader; known to the step while it lives.
     struct Pass {
       Pass(Loader& loader, std::shared_ptr<Step> shared_step)
@@ -173,15 +180,57 @@ class PreparedLoader {
       // Makes the batch at hand the current one.
       void take() {
         current.reset();
+        if (step->group.size() > 1 && !kSharesRows) return take_own();
         if (!(at != end)) return;
         current.emplace(to_device(batch(), step->process.device));
-        if (!step->observers.empty()) tell_batch();
         if constexpr (kKnowsLast) {
           progress.at_last_batch = loader.is_last();
         } else {
           ++at;  // what comes next tells whether this was the last
           progress.at_last_batch = !(at != end);
         }
+        if constexpr (kSharesRows) {
+          progress.rows = loader.rows_at_hand();
+          progress.real_rows = loader.real_rows_at_hand();
+        }
+        if (!step->observers.empty()) tell_batch();
+      }
+
+      // Of a loader that cannot be divided every process reads all batches and keeps its own; where
+      // the last ones do not suffice for all, the first ones come again.
+      void take_own() {
+        const auto rank = static_cast<std::size_t>(step->group.rank());
+        const auto world = static_cast<std::size_t>(step->group.size());
+        if (!(at != end)) return;
+        std::size_t read = 0;
+        for (; read < world && at != end; ++read, ++at) {
+          Batch each = batch();
+          if constexpr (std::is_copy_constructible_v<Batch>) {
+            if (first.size() < world) first.push_back(each);
+          }
+          if (read == rank) current.emplace(to_device(std::move(each), step->process.device));
+        }
+        const bool real = current.has_value();
+        if (!real) {
+          if (first.empty()) detail::throw_uneven_batches();
+          Batch again = first[(rank - read) % first.size()];
+          current.emplace(to_device(std::move(again), step->process.device));
+        }
+        progress.at_last_batch = !(at != end);
+        progress.rows = leading_size();
+        progress.real_rows = real ? progress.rows : 0;
+        if (!step->observers.empty()) tell_batch();
+      }
+
+      // Rows, by the first tensor; -1: no tensors that are known.
+      std::int64_t leading_size() {
+        std::int64_t rows = -1;
+        if constexpr (TensorBatch<Batch>) {
+          visit_tensors(*current, [&](const at::Tensor& tensor) {
+            if (rows < 0 && tensor.dim() > 0) rows = tensor.size(0);
+          });
+        }
+        return rows;
       }
 
       void tell_batch() {
@@ -196,6 +245,7 @@ class PreparedLoader {
       Source at;
       decltype(std::declval<Loader&>().end()) end;
       std::optional<Batch> current;
+      std::vector<Batch> first;  // of a loader that cannot be divided
       LoaderProgress progress;
       std::shared_ptr<Step> step;
     };

@@ -16,20 +16,39 @@
 #include <memory>
 #include <vector>
 
+#include "hasten/prepare/data_parallel.h"
 #include "hasten/prepare/precision.h"
 #include "hasten/prepare/step_observer.h"
 #include "hasten/process/group.h"
 
+namespace torch::nn {
+class Module;
+}
+
 namespace hasten {
+
+class DataParallel;
 
 // What a loader that is being iterated tells.
 struct LoaderProgress {
   bool at_last_batch = false;
+  // Of the batch at hand in this process: its rows, and those of them that are no padding. -1: not
+  // known, and all.
+  std::int64_t rows = -1;
+  std::int64_t real_rows = -1;
 };
 
 class Step {
  public:
-  Step(std::int64_t accumulation_steps, Precision precision, ProcessState process);
+  Step(std::int64_t accumulation_steps, Precision precision, ProcessState process,
+       Group group = Group::single(), DistributedDataParallelKwargs ddp = {});
+  ~Step();
+
+  // A model of this step: with several processes its gradients become those of all.
+  void parallelize(const std::shared_ptr<torch::nn::Module>& module);
+  void before_forward(const torch::nn::Module* module);
+  // Whether the model's gradients are exchanged; gives what held before.
+  bool set_synchronizes(const torch::nn::Module* module, bool synchronizes);
 
   // A micro-batch of these models begins.
   void enter(const std::vector<void*>& models, const std::vector<at::Tensor>& parameters);
@@ -51,6 +70,8 @@ class Step {
   std::int64_t accumulation_steps = 1;
   const Precision precision;
   const ProcessState process;
+  const Group group;
+  bool split_batches = false;  // of loaders that are prepared from here on
   // Loaders being iterated, innermost last.
   std::vector<const LoaderProgress*> loaders;
   // Who listens to this step.
@@ -60,16 +81,27 @@ class Step {
   std::int64_t forwards = 0;
 
  private:
-  std::shared_ptr<void> living_;  // counted, for a refusal to fork
   struct Window {
     std::int64_t batches = 0;  // micro-batches whose backward pass has run
     double weight = 0;         // and the sum of their weights
     bool closed = false;  // an optimizer has used the gradients: the next micro-batch begins anew
+    double weight_of_all = 0;  // over the processes, once it closes
     std::vector<at::Tensor> parameters;
   };
 
+  void backward_alone(const at::Tensor& loss, double items);
+  void backward_together(const at::Tensor& loss, double items);
+  // The loss times `share` goes backward; each gradient is summed over the processes, times
+  // `factor`.
+  void reduce(const at::Tensor& loss, double weight, double share, double factor);
+  std::vector<DataParallel*> models_of(const at::Tensor& loss) const;
+
+  const DistributedDataParallelKwargs ddp_;
+  std::shared_ptr<void> living_;  // counted, for a refusal to fork
+  std::vector<std::unique_ptr<DataParallel>> parallel_;
   std::map<std::vector<void*>, Window> windows_;
   Window* window_ = nullptr;  // that of the latest accumulate()
+  std::vector<void*> window_models_;
   bool inside_ = false;
   std::int64_t backwards_ = 0;  // in this micro-batch
   bool sync_ = true;

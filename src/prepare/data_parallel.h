@@ -1,0 +1,62 @@
+// File: prepare/data_parallel.h (internal)
+// One model whose gradients are reduced over a group. Throws UsageError "prepare.models-differ",
+// "prepare.unused-parameters".
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "hasten/prepare/data_parallel.h"
+#include "hasten/process/group.h"
+
+namespace c10d {
+class Reducer;
+}  // namespace c10d
+
+namespace hasten {
+
+// The leaves that a backward pass of the loss reaches.
+using LeafSet = std::unordered_set<const c10::TensorImpl*>;
+LeafSet reached_by(const at::Tensor& loss);
+
+class DataParallel {
+ public:
+  // Makes sure that all processes have the same model, with the same weights. A collective.
+  DataParallel(std::shared_ptr<torch::nn::Module> module, const Group& group,
+               const DistributedDataParallelKwargs& options);
+  ~DataParallel();
+
+  const torch::nn::Module* module() const { return module_.get(); }
+
+  // Before the module's forward: the buffers of rank 0.
+  void before_forward();
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  bool has_one_of(const LeafSet& leaves) const;
+
+  // The backward pass of this loss reduces: each gradient becomes the sum over the processes, times
+  // `factor`.
+  void expect(const at::Tensor& loss, double factor);
+  // That pass is over. Throws where it left parameters out.
+  void check(const at::Tensor& loss);
+
+  bool synchronizes = true;  // false inside of no_sync
+
+ private:
+  class Hook;
+  void reduce_at_end_of(const at::Tensor& loss);
+
+  std::shared_ptr<torch::nn::Module> module_;
+  Group group_;
+  DistributedDataParallelKwargs options_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<std::string> names_;
+  std::unique_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<double> factor_;
+  bool knows_graph_ = false;  // of a static one
+};
+
+}  // namespace hasten

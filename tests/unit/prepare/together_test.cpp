@@ -1,0 +1,475 @@
+// Several processes that train one model, each a fork of this one: their numbers are those of one
+// process with all of the data. A check that fails in a process ends the test here, by what it
+// throws.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "hasten/accelerator.h"
+#include "hasten/base/text.h"
+#include "hasten/data/loader.h"
+#include "hasten/process/notebook_launcher.h"
+#include "prepare/same_models.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+
+namespace {
+
+using torch::nn::Linear;
+using torch::nn::Sequential;
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+Sequential small_model() {
+  torch::manual_seed(3);
+  return Sequential(Linear(6, 8), torch::nn::Tanh(), Linear(8, 1));
+}
+
+at::Tensor rows_of(std::int64_t count) {
+  torch::manual_seed(11);
+  return torch::randn({count, 6});
+}
+
+at::Tensor loss_of(const at::Tensor& out) { return (out - 0.5).pow(2).mean(); }
+
+std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& tensor : tensors) all.push_back(tensor.detach().clone());
+  return all;
+}
+
+void require_close(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected,
+                   const std::string& what, double tolerance = 1e-6) {
+  require(got.size() == expected.size(), what + ": number of tensors");
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double most = (got[i] - expected[i]).abs().max().item<double>();
+    require(most <= tolerance, str(what, ": tensor ", i, " differs by ", most));
+  }
+}
+
+// Weights after some steps on whole batches, in one process without anything of ours.
+std::vector<at::Tensor> trained_alone(std::int64_t rows_a_step, int steps) {
+  Sequential model = small_model();
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  const at::Tensor rows = rows_of(rows_a_step * steps);
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    loss_of(model->forward(rows.narrow(0, step * rows_a_step, rows_a_step))).backward();
+    optimizer.step();
+  }
+  return copies(model->parameters());
+}
+
+// The same in the processes of a launch, each with its part of every step.
+void train_together(const std::vector<at::Tensor>& expected, const AcceleratorOptions& options,
+                    double tolerance = 1e-6) {
+  constexpr int kSteps = 5;
+  Accelerator accelerator(options);
+  const Group& group = accelerator.group();
+  torch::manual_seed(100 + group.rank());
+  Sequential net(Linear(6, 8), torch::nn::Tanh(), Linear(8, 1));  // other weights in each process
+  if (group.rank() == 0) net = small_model();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  const at::Tensor rows = rows_of(12 * kSteps);
+  const std::int64_t share = 12 / group.size();
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad(step % 2 == 0);
+    const at::Tensor own = rows.narrow(0, step * 12 + group.rank() * share, share);
+    accelerator.backward(loss_of(model(own)));
+    optimizer.step();
+  }
+  const DistributedDataParallelKwargs& ddp = options.ddp;
+  require_close(net->parameters(), expected,
+                str("weights on ", group.size(), " processes, unused ", ddp.find_unused_parameters,
+                    ", views ", ddp.gradient_as_bucket_view, ", static ", ddp.static_graph, ", ",
+                    name_of(ddp.comm_hook)),
+                tolerance);
+}
+
+struct Numbers {
+  std::int64_t count;
+  std::int64_t size() const { return count; }
+  at::Tensor get(std::int64_t row) const { return torch::full({2}, row, at::kLong); }
+};
+
+}  // namespace
+
+TEST_CASE("together: two, three and four processes train as one does") {
+  const std::vector<at::Tensor> expected = trained_alone(12, 5);
+  for (const int count : {2, 3, 4}) {
+    debug_launcher([&] { train_together(expected, {}); }, count);
+  }
+}
+
+TEST_CASE("together: every way of exchanging gradients gives the same") {
+  const std::vector<at::Tensor> expected = trained_alone(12, 5);
+  debug_launcher([&] { train_together(expected, {.ddp = {.bucket_cap_mb = 1}}); });
+  debug_launcher([&] { train_together(expected, {.ddp = {.find_unused_parameters = true}}); });
+  debug_launcher([&] { train_together(expected, {.ddp = {.gradient_as_bucket_view = true}}); });
+  debug_launcher([&] { train_together(expected, {.ddp = {.static_graph = true}}); });
+  debug_launcher(
+      [&] { train_together(expected, {.ddp = {.comm_hook = CommunicationHook::fp16}}, 2e-3); });
+  debug_launcher(
+      [&] { train_together(expected, {.ddp = {.comm_hook = CommunicationHook::bf16}}, 2e-2); });
+}
+
+TEST_CASE("together: weights that are the same are not sent, others become rank 0's") {
+  Sequential shared = small_model();
+  debug_launcher(
+      [&] {
+        const Group group = Group::form(worker_of(config::whole_environment()));
+        require(equalize_weights(*shared, group) == 0, "nothing to send for a forked model");
+        if (group.rank() == 2) {
+          const torch::NoGradGuard no_grad;
+          shared->parameters()[1].add_(1);
+        }
+        const at::Tensor first = shared->parameters()[1].detach().clone();
+        require(equalize_weights(*shared, group) == 1, "one tensor to send");
+        require_close(shared->parameters(), small_model()->parameters(), "weights");
+        require(group.rank() == 2 || at::equal(first, shared->parameters()[1]),
+                "others are as before");
+      },
+      3);
+}
+
+TEST_CASE("together: models that differ are told in every process, with what and where") {
+  const auto differ = [](const std::function<Sequential(std::int64_t)>& made,
+                         const std::string& told) {
+    debug_launcher(
+        [&] {
+          Accelerator accelerator;
+          Sequential net = made(accelerator.group().rank());
+          try {
+            accelerator.prepare(net);
+          } catch (const UsageError& error) {
+            require(error.code() == "prepare.models-differ", error.code());
+            require(std::string(error.what()).find(told) != std::string::npos, error.what());
+            return;
+          }
+          throw std::runtime_error("nothing was thrown");
+        },
+        3);
+  };
+  differ([](std::int64_t rank) { return Sequential(Linear(4, rank == 1 ? 3 : 2)); },
+         "another one on rank 1: got 0.weight Float [3, 4], expected 0.weight Float [2, 4], as on "
+         "rank 0");
+  differ(
+      [](std::int64_t rank) {
+        return rank == 2 ? Sequential(Linear(4, 2), Linear(2, 2)) : Sequential(Linear(4, 2));
+      },
+      "another one on rank 2: got 1.weight Float [2, 2], expected nothing more");
+  differ(
+      [](std::int64_t rank) {
+        Sequential model{Linear(4, 2)};
+        if (rank == 1) model->to(at::kDouble);
+        return model;
+      },
+      "got 0.weight Double [2, 4]");
+}
+
+TEST_CASE(
+    "together: windows are weighed by the items of all processes and all their micro-batches") {
+  // Each micro-batch has another number of items; one has none, and its mean is 0 / 0.
+  const std::vector<std::vector<std::int64_t>> items = {{3, 1, 4, 2, 5},
+                                                        {2, 0, 1, 6, 0}};  // by process
+  const auto start_of = [&](std::size_t rank, std::size_t batch) {
+    std::int64_t at = 0;
+    for (std::size_t r = 0; r < items.size(); ++r) {
+      for (std::size_t b = 0; b < items[r].size(); ++b) {
+        if (r == rank && b == batch) return at;
+        at += items[r][b];
+      }
+    }
+    return at;
+  };
+  const at::Tensor rows = rows_of(24);
+  for (const std::int64_t window : {1, 2, 5}) {
+    CAPTURE(window);
+    // The reference: the mean over all rows of a window, in one process.
+    Sequential alone = small_model();
+    torch::optim::SGD reference(alone->parameters(), 0.1);
+    for (std::size_t first = 0; first < 5; first += static_cast<std::size_t>(window)) {
+      std::vector<at::Tensor> parts;
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        for (std::size_t batch = first;
+             batch < std::min<std::size_t>(5, first + static_cast<std::size_t>(window)); ++batch)
+          parts.push_back(rows.narrow(0, start_of(rank, batch), items[rank][batch]));
+      }
+      reference.zero_grad();
+      loss_of(alone->forward(at::cat(parts))).backward();
+      reference.step();
+    }
+    const std::vector<at::Tensor> expected = copies(alone->parameters());
+    debug_launcher([&] {
+      Accelerator accelerator({.gradient_accumulation_steps = window});
+      const auto rank = static_cast<std::size_t>(accelerator.group().rank());
+      Sequential net = small_model();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      std::vector<at::Tensor> batches;
+      for (std::size_t batch = 0; batch < 5; ++batch) {
+        for (std::size_t each = 0; each < 2;
+             ++each)  // a loader that all read: two processes, in turn
+          batches.push_back(rows.narrow(0, start_of(each, batch), items[each][batch]));
+      }
+      auto [model, optimizer, loader] = accelerator.prepare(net, sgd, batches);
+      std::size_t batch = 0;
+      for (auto& own : loader) {
+        auto guard = accelerator.accumulate(model);
+        require(own.size(0) == items[rank][batch], "each has its own micro-batches");
+        accelerator.backward(loss_of(model(own)), static_cast<double>(items[rank][batch++]));
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      require_close(net->parameters(), expected, str("windows of ", window));
+    });
+  }
+}
+
+TEST_CASE("together: several losses of one micro-batch, and micro-batches that weigh the same") {
+  const at::Tensor rows = rows_of(8);
+  Sequential alone = small_model();
+  loss_of(alone->forward(rows)).backward();
+  (alone->forward(rows).abs().mean() * 0.3).backward();
+  const std::vector<at::Tensor> parameters = alone->parameters();
+  std::vector<at::Tensor> expected;
+  for (const at::Tensor& parameter : parameters) expected.push_back(parameter.grad().clone());
+  debug_launcher([&] {
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    Sequential net = small_model();
+    auto [model] = accelerator.prepare(net);
+    for (int batch = 0; batch < 2; ++batch) {
+      auto guard = accelerator.accumulate(model);
+      const at::Tensor own = rows.narrow(0, accelerator.group().rank() * 4 + batch * 2, 2);
+      accelerator.backward(loss_of(model(own)));
+      accelerator.backward(model(own).abs().mean() * 0.3);
+    }
+    std::vector<at::Tensor> got;
+    for (const at::Tensor& parameter : net->parameters()) got.push_back(parameter.grad());
+    require_close(got, expected, "gradients");
+  });
+}
+
+TEST_CASE("together: two models, each with its own windows") {
+  debug_launcher([] {
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    const Group& group = accelerator.group();
+    Sequential raw_generator = small_model(), raw_critic{Linear(1, 1)};
+    auto [generator, critic] = accelerator.prepare(raw_generator, raw_critic);
+    const at::Tensor own = rows_of(8).narrow(0, group.rank() * 4, 4);
+    const auto same_on_all = [&](const at::Tensor& gradient) {
+      const at::Tensor all = group.gather(gradient.flatten().unsqueeze(0));
+      return at::allclose(all, all[0].unsqueeze(0).expand_as(all));
+    };
+    for (int batch = 0; batch < 2; ++batch) {
+      auto guard = accelerator.accumulate(generator);
+      accelerator.backward(critic(generator(own)).mean());
+      require(accelerator.sync_gradients() == (batch == 1), "the generator's window");
+    }
+    require(same_on_all(raw_generator->parameters()[0].grad()),
+            "the generator's gradients are everybody's");
+    require(!same_on_all(raw_critic->parameters()[0].grad()),
+            "the critic's are of each process, as its window is not");
+    raw_critic->zero_grad();
+    for (int batch = 0; batch < 2; ++batch) {
+      auto guard = accelerator.accumulate(critic);
+      accelerator.backward(critic(generator(own).detach()).pow(2).mean());
+    }
+    require(same_on_all(raw_critic->parameters()[0].grad()),
+            "the critic's gradients are everybody's");
+  });
+}
+
+TEST_CASE("together: inside of no_sync gradients stay here, and go out with the next") {
+  debug_launcher([] {
+    Accelerator accelerator;
+    const Group& group = accelerator.group();
+    Sequential net = small_model();
+    auto [model] = accelerator.prepare(net);
+    const at::Tensor own = rows_of(4).narrow(0, group.rank() * 2, 2);
+    const at::Tensor& gradient = net->parameters()[0].mutable_grad();
+    {
+      auto guard = accelerator.no_sync(model);
+      accelerator.backward(loss_of(model(own)));
+    }
+    const at::Tensor here = gradient.clone();
+    require(!at::allclose(here, group.broadcast(here, 1)) || group.rank() == 1, "each has its own");
+    accelerator.backward(loss_of(model(own)));
+    require(at::allclose(gradient, group.reduce(here * 2, Reduction::mean)),
+            "both go out together");
+  });
+}
+
+TEST_CASE("together: parameters that a pass leaves out are named, or allowed") {
+  struct Two : torch::nn::Module {
+    Linear used{register_module("used", Linear(6, 1))},
+        unused{register_module("unused", Linear(6, 1))};
+    at::Tensor forward(const at::Tensor& x) { return used->forward(x); }
+  };
+  debug_launcher([] {
+    Accelerator accelerator;
+    auto net = std::make_shared<Two>();
+    auto [model] = accelerator.prepare(net);
+    try {
+      accelerator.backward(model(rows_of(2)).mean());
+    } catch (const UsageError& error) {
+      require(error.code() == "prepare.unused-parameters", error.code());
+      require(
+          std::string(error.what()).find("got unused.weight, unused.bias,") != std::string::npos,
+          error.what());
+      return;
+    }
+    throw std::runtime_error("nothing was thrown");
+  });
+  debug_launcher([] {
+    Accelerator accelerator({.ddp = {.find_unused_parameters = true}});
+    auto net = std::make_shared<Two>();
+    auto [model] = accelerator.prepare(net);
+    for (int i = 0; i < 3; ++i) accelerator.backward(model(rows_of(2)).mean());
+    require(!net->unused->weight.grad().defined(), "no gradient for what was not used");
+  });
+}
+
+TEST_CASE("together: buffers are rank 0's in training") {
+  debug_launcher([] {
+    Accelerator accelerator;
+    Sequential net{Linear(6, 4), torch::nn::BatchNorm1d(4)};
+    auto [model] = accelerator.prepare(net);
+    const at::Tensor own = rows_of(16).narrow(0, accelerator.group().rank() * 8, 8);
+    for (int i = 0; i < 3; ++i) accelerator.backward(model(own).pow(2).mean());
+    model(own);  // and before this pass all have those of rank 0
+    std::vector<at::Tensor> before = copies(net->buffers());
+    net->eval();
+    require(at::equal(net->buffers()[0], before[0]), "evaluation leaves them alone");
+    net->train();
+    const at::Tensor mean = net->buffers()[0].clone();
+    const torch::nn::Module& module = *net;
+    equalize_weights(*net, accelerator.group());
+    require(accelerator.group().rank() == 1 || at::equal(mean, module.buffers()[0]),
+            "rank 0's count");
+  });
+}
+
+TEST_CASE("together: gather_for_metrics gives every row once, in order: 600 random combinations") {
+  for (const int world : {2, 3, 4}) {
+    debug_launcher(
+        [=] {
+          Accelerator plain, splitting({.dataloader_config = {.split_batches = true}});
+          torch::manual_seed(world);
+          const auto random = [](std::int64_t least, std::int64_t most) {
+            return torch::randint(least, most + 1, {1}).item<std::int64_t>();
+          };
+          for (int trial = 0; trial < 200; ++trial) {
+            const bool split = trial % 3 == 0, drop_last = trial % 4 == 0, shuffle = trial % 2 == 0;
+            const std::int64_t batch_size = split ? world * random(1, 3) : random(1, 5);
+            const std::int64_t step = split ? batch_size : batch_size * world;
+            const std::int64_t rows = drop_last ? random(step, 40 + step) : random(1, 40);
+            Accelerator& accelerator = split ? splitting : plain;
+            const LoaderOptions options{.batch_size = batch_size,
+                                        .shuffle = shuffle,
+                                        .drop_last = drop_last,
+                                        .num_workers = trial % 5 == 0 ? 1 : 0,
+                                        .seed = static_cast<std::uint64_t>(trial)};
+            auto whole = make_loader(Numbers{rows},
+                                     {.batch_size = 1, .shuffle = shuffle, .seed = options.seed});
+            std::vector<std::int64_t> expected;
+            for (auto& row : whole) expected.push_back(row[0][0].template item<std::int64_t>());
+            if (drop_last) expected.resize(static_cast<std::size_t>(rows / step * step));
+            auto raw = make_loader(Numbers{rows}, options);
+            auto [loader] = accelerator.prepare(raw);
+            std::vector<std::int64_t> got;
+            for (auto& batch : loader) {
+              require(batch.size(0) == step / world, "every batch is full");
+              const at::Tensor all = accelerator.gather_for_metrics(batch.select(1, 0));
+              for (std::int64_t i = 0; i < all.size(0); ++i)
+                got.push_back(all[i].item<std::int64_t>());
+            }
+            require(got == expected, str("world ", world, ", rows ", rows, ", batch_size ",
+                                         batch_size, ", split ", split, ", drop_last ", drop_last,
+                                         ": ", got.size(), " rows of ", expected.size()));
+          }
+        },
+        world);
+  }
+}
+
+TEST_CASE("together: loaders that cannot be divided are read whole, and counted exactly") {
+  for (std::int64_t count = 1; count <= 9; ++count) {
+    debug_launcher(
+        [=] {
+          Accelerator accelerator;
+          std::vector<at::Tensor> batches;  // of unequal sizes
+          std::int64_t rows = 0;
+          for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t size = 1 + (i * 7) % 4;
+            batches.push_back(torch::arange(rows, rows + size));
+            rows += size;
+          }
+          auto [loader] = accelerator.prepare(batches);
+          // Sizes may differ within a step only where it is the last; gather() needs them equal, so
+          // each is padded here.
+          std::int64_t steps = 0, real = 0;
+          for (auto& batch : loader) {
+            ++steps;
+            const bool last = steps == (count + 2) / 3;
+            if (last) real += accelerator.gather_for_metrics(batch).size(0);
+          }
+          require(steps == (count + 2) / 3, "as many steps in each process");
+          std::int64_t expected = 0;
+          for (std::int64_t i = (steps - 1) * 3; i < count; ++i) expected += 1 + (i * 7) % 4;
+          require(real == expected, str(real, " rows of ", expected));
+        },
+        3);
+  }
+}
+
+TEST_CASE("together: in a filled up step what is not made of rows is refused everywhere") {
+  debug_launcher([] {
+    Accelerator accelerator;
+    auto raw = make_loader(Numbers{5}, {.batch_size = 2});
+    auto [loader] = accelerator.prepare(raw);
+    int step = 0;
+    for (auto& batch : loader) {
+      ++step;
+      const at::Tensor mean = batch.to(at::kFloat).mean();
+      if (step == 1) require(accelerator.gather_for_metrics(mean).numel() == 2, "a full step");
+      if (step == 2)
+        require(code_of([&] { accelerator.gather_for_metrics(mean); }) == "prepare.not-rows",
+                "the last");
+    }
+    require(step == 2, "two steps");
+  });
+}
+
+TEST_CASE("together: what cannot be divided is refused") {
+  debug_launcher([] {
+    Accelerator accelerator({.dataloader_config = {.split_batches = true}});
+    auto odd = make_loader(Numbers{9}, {.batch_size = 3});
+    require(code_of([&] { accelerator.prepare(odd); }) == "data.share", "a batch of three for two");
+    Accelerator plain;
+    auto twice = make_loader(Numbers{9}, {.batch_size = 3});
+    plain.prepare(twice);
+    require(code_of([&] { plain.prepare(twice); }) == "data.share", "a loader prepared twice");
+    auto small = make_loader(Numbers{3}, {.batch_size = 2, .drop_last = true});
+    require(code_of([&] { plain.prepare(small); }) == "data.option",
+            "drop_last would leave nothing");
+  });
+}
+
+TEST_CASE("together: a precision that hasten launch was told is the Accelerator's") {
+  setenv("ACCELERATE_MIXED_PRECISION", "bf16", 1);
+  CHECK(Accelerator({.cpu = true}).mixed_precision() == Precision::bf16);
+  CHECK(Accelerator({.mixed_precision = Precision::no, .cpu = true}).mixed_precision() ==
+        Precision::no);
+  setenv("ACCELERATE_MIXED_PRECISION", "fp16", 1);
+  CHECK(code_of([] { Accelerator({.cpu = true}); }) == "prepare.precision");
+  unsetenv("ACCELERATE_MIXED_PRECISION");
+}
