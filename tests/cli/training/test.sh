@@ -1,0 +1,14 @@
+# Real processes, which meet, and some of which are killed. What differs from machine to machine is taken out.
+hasten test -n 2 --num_cpu_threads_per_process 1 2>&1 |
+  sed -E "s/ +[0-9]+\.[0-9]{2} s$/  T s/; s/[0-9]+ ms/T ms/; s/: [0-9]+ µs.*GB\/s/: BANDWIDTH/; s/127.0.0.1:[0-9]+/127.0.0.1:PORT/; s/on $(hostname)$/on HOST/;
+    s/on $(hostname)  /on HOST  /; s/hasten [0-9.]+, LibTorch [^,]+/hasten N, LibTorch N/; s/of [0-9]+ cores(: more threads than cores)?/of N cores/;
+    s/(devices: ).*  T/\1DEVICES  T/"
+# One process: what needs two is skipped.
+hasten test -n 1 --timeout 50 2>&1 | sed -E 's/ +[0-9]+\.[0-9]{2} s$//' | grep -E '^skip|^hasten|^All'
+# A port that somebody has: the ranks are not started, and the rest is told all the same.
+perl -MSocket -e 'socket(S, PF_INET, SOCK_STREAM, 0); bind(S, sockaddr_in(0, INADDR_LOOPBACK)); listen(S, 1); $| = 1;
+  print((sockaddr_in(getsockname(S)))[0], "\n"); sleep 60' >port &
+holder=$!
+until [ -s port ]; do sleep 0.02; done
+hasten test -n 2 --main_process_port "$(cat port)" 2>&1 | sed -E "s/$(cat port)/PORT/; s/ +[0-9]+\.[0-9]{2} s$//" | grep -vE '^ok'
+kill $holder
