@@ -28,6 +28,12 @@ std::string announcement(const TestCommand& run) {
              significant(run.options.timeout, 6), " s at most for a check");
 }
 
+// One rank has met nobody, and proves nothing of many.
+std::string purpose(const LaunchConfiguration& run) {
+  const bool alone = processes_here(run) == 1 && !run.machines.several();
+  return alone ? "training in one process" : "distributed training";
+}
+
 RanksRun ranks_of(const TestCommand& run) {
   RanksRun ranks{.limit = run.options.timeout,
                  .several_machines = run.launch.machines.several(),
@@ -63,7 +69,7 @@ int test(int argc, char** argv) {
   report.say(announcement(run));
   check_ranks(ranks_of(run), report);
   check_machine(run.options.timeout, report);
-  return report.end();
+  return report.end(purpose(run.launch));
 }
 
 }  // namespace hasten::cli

@@ -6,7 +6,7 @@
 namespace hasten::cli {
 namespace {
 
-constexpr std::size_t kTimeColumn = 86;
+constexpr std::size_t kTimeColumn = 90;
 
 // In columns: the letters of UTF-8 that go on with an earlier one take none.
 std::size_t width_of(const std::string& text) {
@@ -34,21 +34,21 @@ void TestReport::add(const TestResult& result) {
   say(line + fixed(result.seconds, 2) + " s");
 }
 
-std::string TestReport::sum() const {
+std::string TestReport::sum(const std::string& ready_for) const {
   const std::size_t all = results_.size() - skipped_;
   const std::string skipped = skipped_ > 0 ? str(", ", skipped_, " skipped") : "";
   const std::string where = failures_alone_ ? " of this machine" : "";
   if (failed_ > 0)
-    return str(failed_, " of ", all, " checks", where, " failed", skipped,
-               ": not ready for distributed training.");
+    return str(failed_, " of ", all, " checks", where, " failed", skipped, ": not ready for ",
+               ready_for, ".");
   if (failures_alone_)
     return str("All ", all, " checks of this machine passed", skipped,
                "; those of the ranks are told on the main process's.");
-  return str("All ", all, " checks passed", skipped, ": ready for distributed training.");
+  return str("All ", all, " checks passed", skipped, ": ready for ", ready_for, ".");
 }
 
-int TestReport::end() const {
-  say(sum());
+int TestReport::end(const std::string& ready_for) const {
+  say(sum(ready_for));
   if (json_) {
     const nlohmann::ordered_json document = {
         {"passed", failed_ == 0}, {"failed", failed_}, {"skipped", skipped_}, {"checks", results_}};

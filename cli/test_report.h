@@ -17,11 +17,11 @@ class TestReport {
   void show_failures_alone() { failures_alone_ = true; }
   void say(const std::string& line) const;
   void add(const TestResult& result);
-  // The last line, or the JSON. Gives the exit code.
-  int end() const;
+  // The last line, which says what the machine is ready for, and the JSON. Gives the exit code.
+  int end(const std::string& ready_for) const;
 
  private:
-  std::string sum() const;
+  std::string sum(const std::string& ready_for) const;
   bool json_, failures_alone_ = false;
   std::vector<TestResult> results_;
   std::size_t failed_ = 0, skipped_ = 0;

@@ -17,14 +17,17 @@ void describe(config::OptionTable& table, O& options) {
   d("timeout", &O::timeout, "Seconds for each check.").above(0).at_most(1e6);
 }
 
+std::string name_in(const std::string& word) {
+  return starts_with(word, "--") ? word.substr(2, word.find('=') - 2) : "";
+}
+
 // Takes the words of this command out of those of launch.
 std::vector<std::string> taken_out(const config::OptionTable& table,
                                    std::vector<std::string>& words) {
   std::vector<std::string> own, others;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    const config::Option* const option =
-        starts_with(word, "--") ? table.find(word.substr(2, word.find('=') - 2)) : nullptr;
+    const config::Option* const option = table.find(name_in(word));
     (option != nullptr ? own : others).push_back(word);
     if (option == nullptr || word.find('=') != word.npos || i + 1 == words.size()) continue;
     const std::string& next = words[i + 1];
@@ -35,10 +38,25 @@ std::vector<std::string> taken_out(const config::OptionTable& table,
   return own;
 }
 
+// Launch, which reads what is left, knows nothing of the names here.
+void check_spelling(const config::OptionTable& table, const std::vector<std::string>& words) {
+  LaunchOptions options;
+  config::OptionTable launch;
+  describe(launch, options);
+  for (const std::string& word : words) {
+    const std::string name = name_in(word);
+    const auto near = nearest(name, table.names());
+    if (!near || launch.find(name) != nullptr) continue;
+    throw ConfigError("config.unknown-key", {.what = "unknown argument --" + name,
+                                             .hint = "did you mean --" + *near + "?"});
+  }
+}
+
 void read(O& options, std::vector<std::string>& words) {
   config::OptionTable table;
   describe(table, options);
   const std::vector<std::string> own = taken_out(table, words);
+  check_spelling(table, words);
   std::vector<const char*> pointers;
   for (const std::string& word : own) pointers.push_back(word.c_str());
   std::vector<std::string> notices;
@@ -83,8 +101,8 @@ TestCommand parse_test(int argc, const char* const* argv, const config::Environm
   if (run.help) return run;
   if (run.launch.options.slurm) {
     throw ConfigError("config.contradiction",
-                      {.what = "slurm prints a script, and starts nothing to be tested",
-                       .hint = "hasten launch --slurm ... hasten test, in a script's place"});
+                      {.what = "--slurm prints a script, and starts nothing to be tested",
+                       .hint = "leave it out, and call hasten test on each machine of a job"});
   }
   if (!says_how_many(run.launch)) {
     for (const char* const word : {"--num_processes", "2"}) words.emplace_back(word);
