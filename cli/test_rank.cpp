@@ -49,18 +49,25 @@ class RankOfTest {
     rank_.keys = str("hasten test ", rank_.worker.attempt, "/");
   }
 
-  // The exit code: 1 where the checks had to be broken off, so that the launcher ends the others.
+  // The exit code.
   int run() {
     for (const Check& check : checks_of_ranks()) {
       if (broken_off_) break;
       one(check);
     }
     if (rank_.worker.local_rank == 0) report({{"end", failures_}, {"stopped", broken_off_}});
-    if (broken_off_) std::fputs("hasten test: the ranks' checks are broken off\n", stderr);
-    return broken_off_ ? 1 : 0;
+    if (broken_off_) break_off();
+    return 0;
   }
 
  private:
+  // With a failure, so that the launcher ends the other ranks; at once, as a thread may still be in
+  // the check that has not ended, and use what would be taken down.
+  [[noreturn]] void break_off() const {
+    std::fputs("hasten test: the ranks' checks are broken off\n", stderr);
+    _exit(1);
+  }
+
   bool is_main() const { return rank_.process.is_main_process(); }
 
   void one(const Check& check) {

@@ -6,8 +6,8 @@ hasten test -n 2 --num_cpu_threads_per_process 1 2>&1 |
 # One process: what needs two is skipped.
 hasten test -n 1 --timeout 50 2>&1 | sed -E 's/ +[0-9]+\.[0-9]{2} s$//' | grep -E '^skip|^hasten|^All'
 # A port that somebody has: the ranks are not started, and the rest is told all the same.
-perl -MSocket -e 'socket(S, PF_INET, SOCK_STREAM, 0); bind(S, sockaddr_in(0, INADDR_LOOPBACK)); listen(S, 1); $| = 1;
-  print((sockaddr_in(getsockname(S)))[0], "\n"); sleep 60' >port &
+python3 -c 'import socket, time; held = socket.socket(); held.bind(("127.0.0.1", 0)); held.listen()
+print(held.getsockname()[1], flush=True); time.sleep(60)' >port &
 holder=$!
 until [ -s port ]; do sleep 0.02; done
 hasten test -n 2 --main_process_port "$(cat port)" 2>&1 | sed -E "s/$(cat port)/PORT/; s/ +[0-9]+\.[0-9]{2} s$//" | grep -vE '^ok'
