@@ -33,6 +33,11 @@ std::string needed(const char* name) {
                     {.what = name, .hint = "hasten test starts its ranks itself"});
 }
 
+rendezvous::StoreClient store_of_job(milliseconds limit) {
+  const Endpoint at = endpoint_of(needed(kStoreVariable), 0);
+  return rendezvous::StoreClient(at, needed(kTokenVariable), limit);
+}
+
 void report(const Json& message) {
   const std::string line = message.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (write(kReportFile, line.data(), line.size()) < 0)
@@ -42,7 +47,7 @@ void report(const Json& message) {
 class RankOfTest {
  public:
   explicit RankOfTest(milliseconds limit)
-      : store_(endpoint_of(needed(kStoreVariable), 0), needed(kTokenVariable), limit),
+      : store_(store_of_job(limit)),
         rank_{.worker = worker_of(config::whole_environment()), .limit = limit, .store = store_} {
     const bool cpu = std::getenv("ACCELERATE_USE_CPU") != nullptr;
     rank_.process = ProcessState::of(rank_.worker, cpu);

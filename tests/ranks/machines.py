@@ -378,8 +378,12 @@ def tried(machines):
           "the main process's machine tells the checks", tests[0].text)
     check(not re.search("^ok", tests[1].text, re.M) and "All 5 checks of this machine passed" in tests[1].text,
           "the other one tells its own sum alone", tests[1].text)
-    tests = [Launch(machines, 0, *static(2, 0), "--rdzv_conf", "join_timeout=4", command="test")]
-    check(tests[0].end(60) == 1 and "FAIL" in tests[0].text, "a machine that never comes fails it", tests[0].text)
+    tests = [Launch(machines, rank, *static(2, rank), "--rdzv_conf", "join_timeout=4", command="test", token=token)
+             for rank, token in enumerate((TOKEN, "some other token than the first".replace(" ", "-")))]
+    check([test.end(60) for test in tests] == [1, 1], "with two tokens it fails on both machines", *(test.text for test in tests))
+    check("has refused this machine" in tests[1].text and "FAIL start: hasten launch ended with code 2" in tests[1].text,
+          "the one that is refused says why", tests[1].text)
+    check("missing: machine_rank 1" in tests[0].text and "FAIL start" in tests[0].text, "the other one says who has not come", tests[0].text)
 
 
 CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, cut_off,
