@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +39,19 @@ struct Check {
   Told (*judge)(RankTest& rank, const std::vector<Json>& facts);
 };
 
-std::span<const Check> checks_of_ranks();
+// All of them, in this order.
+std::vector<Check> checks_of_ranks();
+std::vector<Check> checks_of_each_alone();
+std::vector<Check> checks_of_meeting();
+std::vector<Check> checks_of_collectives();
+std::vector<Check> checks_of_bandwidth();
+
+double seconds_since(std::chrono::steady_clock::time_point then);
+std::string plural(std::size_t count, const char* word);
+// The fact's text where it is the same for all ranks, or Wrong.
+std::string same_for_all(const std::vector<Json>& facts, const char* name, const char* title);
+// Values of a fact, without repetition and in order: "1" or "2, 4".
+std::string values_of(const std::vector<Json>& facts, const char* name);
+double greatest(const std::vector<Json>& facts, const char* name);
 
 }  // namespace hasten::cli
