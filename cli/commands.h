@@ -7,5 +7,6 @@ namespace hasten::cli {
 
 int train(int argc, char** argv);
 int estimate(int argc, char** argv);
+int test_rank(int argc, char** argv);  // one of the processes that `hasten test` starts
 
 }  // namespace hasten::cli

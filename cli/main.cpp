@@ -89,6 +89,7 @@ constexpr Command commands[] = {
     {"env", "what a report of a problem should tell of this machine", cli::environment},
     {"estimate", "what a training step takes, before it is made", estimate},
     {"launch", "a program several times, each with a rank", cli::launch},
+    {"test", "whether this machine is ready for several processes", cli::test},
     {"train", "fine-tune a model, evaluate it and save it", train},
 };
 

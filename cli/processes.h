@@ -6,5 +6,6 @@ namespace hasten::cli {
 int launch(int argc, char** argv);
 int configure(int argc, char** argv);    // hasten config
 int environment(int argc, char** argv);  // hasten env
+int test(int argc, char** argv);
 
 }  // namespace hasten::cli

@@ -12,6 +12,7 @@
 #include "commands.h"
 
 #include "hasten/base/error.h"
+#include "test_result.h"
 
 int main(int argc, char** argv) {
   const std::string word = argc > 1 ? argv[1] : "";
@@ -21,6 +22,8 @@ int main(int argc, char** argv) {
       code = hasten::cli::train(argc, argv);
     } else if (word == "estimate") {
       code = hasten::cli::estimate(argc, argv);
+    } else if (word == hasten::cli::kRankOfTest) {
+      code = hasten::cli::test_rank(argc, argv);
     } else {
       std::fprintf(
           stderr,

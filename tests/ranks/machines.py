@@ -80,9 +80,9 @@ class Machines:
 class Launch:
     """One machine's launcher, with what it says."""
 
-    def __init__(self, machines, machine, *words, token=TOKEN, **environment):
+    def __init__(self, machines, machine, *words, token=TOKEN, command="launch", **environment):
         self.began = time.monotonic()
-        self.process = subprocess.Popen(machines.command(machine, [HASTEN, "launch", *words]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        self.process = subprocess.Popen(machines.command(machine, [HASTEN, command, *words]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True, env=CLEAN | {"HASTEN_JOB_TOKEN": token} | environment)
         self.text, self.ended_after = "", None
         self.reader = threading.Thread(target=self.read)
@@ -370,8 +370,24 @@ def nothing_readable(machines):
     check(b"\x17\x03\x03" in seen, "but records of TLS")
 
 
+def tried(machines):
+    """hasten test, called on each machine."""
+    tests = [Launch(machines, rank, *static(2, rank), "--nproc_per_node", 2, command="test") for rank in range(2)]
+    check([test.end(120) for test in tests] == [0, 0], "hasten test passes on two machines", *(test.text for test in tests))
+    check("local ranks: 0 to 1 on node0, 0 to 1 on node1" in tests[0].text and "All 23 checks passed: ready" in tests[0].text,
+          "the main process's machine tells the checks", tests[0].text)
+    check(not re.search("^ok", tests[1].text, re.M) and "All 5 checks of this machine passed" in tests[1].text,
+          "the other one tells its own sum alone", tests[1].text)
+    tests = [Launch(machines, rank, *static(2, rank), "--rdzv_conf", "join_timeout=4", command="test", token=token)
+             for rank, token in enumerate((TOKEN, "some other token than the first".replace(" ", "-")))]
+    check([test.end(60) for test in tests] == [1, 1], "with two tokens it fails on both machines", *(test.text for test in tests))
+    check("has refused this machine" in tests[1].text and "FAIL start: hasten launch ended with code 2" in tests[1].text,
+          "the one that is refused says why", tests[1].text)
+    check("missing: machine_rank 1" in tests[0].text and "FAIL start" in tests[0].text, "the other one says who has not come", tests[0].text)
+
+
 CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, cut_off,
-         killed_where_they_meet, stopped_where_they_meet, wrong_places, nothing_readable]
+         killed_where_they_meet, stopped_where_they_meet, wrong_places, nothing_readable, tried]
 
 
 def main():

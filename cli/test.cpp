@@ -1,0 +1,75 @@
+// `hasten test`: whether this machine, with its configuration, is ready for several processes.
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "hand_over.h"
+#include "hasten/base/error.h"
+#include "hasten/config/test_options.h"
+#include "hasten/launch/launcher.h"
+#include "processes.h"
+#include "test_machine.h"
+#include "test_parts.h"
+#include "test_ranks.h"
+#include "test_report.h"
+
+namespace hasten::cli {
+namespace {
+
+// What is started, before the first result may take a while.
+std::string announcement(const TestCommand& run) {
+  const std::int64_t here = processes_here(run.launch);
+  const std::string processes = str(here, here == 1 ? " process" : " processes");
+  const Machines& machines = run.launch.machines;
+  const std::string where = machines.several() ? str(" on this machine, which meets others at ",
+                                                     machines.host, ":", machines.port)
+                                               : " on this machine";
+  return str("hasten test: ", processes, where, ", through hasten launch; ",
+             significant(run.options.timeout, 6), " s at most for a check");
+}
+
+// One rank has met nobody, and proves nothing of many.
+std::string purpose(const LaunchConfiguration& run) {
+  const bool alone = processes_here(run) == 1 && !run.machines.several();
+  return alone ? "training in one process" : "distributed training";
+}
+
+RanksRun ranks_of(const TestCommand& run) {
+  RanksRun ranks{.limit = run.options.timeout,
+                 .several_machines = run.launch.machines.several(),
+                 .main_is_elsewhere = run.launch.machines.rank > 0};
+  ranks.words = {std::filesystem::read_symlink("/proc/self/exe").string(), "launch"};
+  ranks.words.insert(ranks.words.end(), run.words.begin(), run.words.end());
+  return ranks;
+}
+
+// The limit goes with the words of the program, and is known only when they are read.
+TestCommand parsed(int argc, char** argv) {
+  const auto environment = config::whole_environment();
+  TestCommand run = parse_test(argc - 2, argv + 2, environment, {torch_program(), kRankOfTest});
+  run.words.push_back(str(run.options.timeout));
+  run.launch.program.push_back(run.words.back());
+  return run;
+}
+
+}  // namespace
+
+int test(int argc, char** argv) {
+  if (argc == 4 && argv[2] == std::string(kAs)) return test_part(argv[3]);
+  const TestCommand run = parsed(argc, argv);
+  if (run.help) {
+    std::fputs(test_help().c_str(), stdout);
+    return 0;
+  }
+  if (run.launch.options.dry_run) {
+    std::fputs(launch_text(run.launch).c_str(), stdout);
+    return 0;
+  }
+  TestReport report(run.options.json);
+  report.say(announcement(run));
+  check_ranks(ranks_of(run), report);
+  check_machine(run.options.timeout, report);
+  return report.end(purpose(run.launch));
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,231 @@
+// What each rank of `hasten test` finds by itself, compared over all: what it was told, what it
+// makes of that, and its random numbers.
+#include "test_checks.h"
+
+#include <torch/torch.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "launch/cores.h"
+
+namespace hasten::cli {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Versions.
+
+Json versions(RankTest&) { return {{"hasten", HASTEN_VERSION}, {"libtorch", TORCH_VERSION}}; }
+
+Told judge_versions(RankTest&, const std::vector<Json>& facts) {
+  const std::string hasten = same_for_all(facts, "hasten", "hasten's version");
+  const std::string libtorch = same_for_all(facts, "libtorch", "LibTorch's version");
+  return {str("hasten ", hasten, ", LibTorch ", libtorch, ", the same on all ranks"),
+          {{"hasten", hasten}, {"libtorch", libtorch}}};
+}
+
+// Ranks.
+
+Json ranks(RankTest& rank) {
+  return {{"world", rank.worker.world_size},
+          {"by", std::string(name_of(rank.worker.started_by))},
+          {"times", rank.store.add(str(rank.keys, "here/", rank.worker.rank), 1)}};
+}
+
+Told judge_ranks(RankTest& rank, const std::vector<Json>& facts) {
+  const std::int64_t size = rank.worker.world_size;
+  for (std::size_t each = 0; each < facts.size(); ++each) {
+    expect_equal(str("the world size of rank ", each), facts[each].at("world").get<std::int64_t>(),
+                 size);
+    expect_equal(str("how often rank ", each, " is there"),
+                 facts[each].at("times").get<std::int64_t>(), 1);
+    expect_equal(str("who has started rank ", each), facts[each].at("by").get<std::string>(),
+                 "hasten launch");
+  }
+  return {size == 1 ? "0, once" : str("0 to ", size - 1, ", once each"), {{"world_size", size}}};
+}
+
+// Local ranks.
+
+Json local_ranks(RankTest& rank) {
+  return {{"host", host_name()},
+          {"machine", rank.worker.machine_rank},
+          {"machines", rank.worker.num_machines},
+          {"local_rank", rank.worker.local_rank},
+          {"local_world", rank.worker.local_world_size}};
+}
+
+// Each machine has consecutive ranks: 0, 1, ... of its own count.
+Told judge_local_ranks(RankTest& rank, const std::vector<Json>& facts) {
+  std::vector<std::string> machines;
+  std::size_t at = 0;
+  while (at < facts.size()) {
+    const Json& first = facts[at];
+    const auto count = first.at("local_world").get<std::size_t>();
+    const auto machine = static_cast<std::int64_t>(machines.size());
+    for (std::size_t local = 0; local < count; ++local, ++at) {
+      if (at >= facts.size())
+        throw Wrong(str("ranks of machine ", machine), local, str(count, ", as it says"));
+      expect_equal(str("the local rank of rank ", at),
+                   facts[at].at("local_rank").get<std::size_t>(), local);
+      expect_equal(str("the machine of rank ", at), facts[at].at("machine").get<std::int64_t>(),
+                   machine);
+      expect_equal(str("the host of rank ", at), facts[at].at("host").get<std::string>(),
+                   first.at("host").get<std::string>());
+    }
+    machines.push_back(str(count == 1 ? "0" : str("0 to ", count - 1), " on ",
+                           first.at("host").get<std::string>()));
+  }
+  expect_equal("machines", static_cast<std::int64_t>(machines.size()), rank.worker.num_machines);
+  return {join(machines, ", "), {{"machines", machines.size()}}};
+}
+
+// What they were told of where they meet, of threads and of devices.
+
+Json environment(RankTest& rank) {
+  const ProcessState& process = rank.process;
+  return {{"address", variable("MASTER_ADDR")},
+          {"port", variable("MASTER_PORT")},
+          {"machine", rank.worker.machine_rank},
+          {"omp", split(variable("OMP_NUM_THREADS") + ",", ',').front()},  // of the outermost level
+          {"threads", at::get_num_threads()},
+          {"cores", cores_here()},
+          {"device", process.device.str()}};
+}
+
+Told judge_address(RankTest&, const std::vector<Json>& facts) {
+  const std::string address = same_for_all(facts, "address", "MASTER_ADDR");
+  const std::string port = same_for_all(facts, "port", "MASTER_PORT");
+  if (address.empty() || port.empty()) throw Wrong("MASTER_ADDR and MASTER_PORT are not told");
+  return {str("MASTER_ADDR ", address, " and a MASTER_PORT, the same for all"),
+          {{"address", address}, {"port", port}}};
+}
+
+// Ranks that are bound to cores of their own have together as many as the machine gives them.
+struct ThreadsOfMachine {
+  std::string omp;
+  std::int64_t threads = 0;
+  std::set<int> cores;
+};
+
+Told judge_threads(RankTest&, const std::vector<Json>& facts) {
+  std::map<std::int64_t, ThreadsOfMachine> machines;
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    const Json& own = facts[rank];
+    const std::string omp = own.at("omp");
+    const auto threads = own.at("threads").get<std::int64_t>();
+    expect_equal(str("threads of rank ", rank), str(threads), omp);
+    ThreadsOfMachine& machine = machines[own.at("machine")];
+    if (machine.threads == 0) machine.omp = omp;
+    expect_equal(str("OMP_NUM_THREADS of rank ", rank), omp, machine.omp);
+    machine.threads += threads;
+    machine.cores.merge(own.at("cores").get<std::set<int>>());
+  }
+  std::vector<std::string> texts;
+  for (const auto& [number, machine] : machines) {
+    const auto cores = static_cast<std::int64_t>(machine.cores.size());
+    const std::string text =
+        str("OMP_NUM_THREADS ", machine.omp, " for each, of ", plural(machine.cores.size(), "core"),
+            machine.threads > cores ? ": more threads than cores" : "");
+    if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+  }
+  return {join(texts, "; "), {{"threads", values_of(facts, "omp")}}};
+}
+
+Told judge_devices(RankTest&, const std::vector<Json>& facts) {
+  std::set<std::string> kinds;
+  std::map<std::string, std::size_t> users;
+  for (const Json& each : facts) {
+    const std::string device = each.at("device");
+    kinds.insert(device.substr(0, device.find(':')));
+    ++users[str(each.at("machine").get<std::int64_t>(), " ", device)];
+  }
+  if (kinds.size() > 1) throw Wrong("devices of ranks", values_of(facts, "device"), "one kind");
+  const bool shared = *kinds.begin() == "cuda" && users.size() < facts.size();
+  return {str(values_of(facts, "device"), *kinds.begin() == "cpu" ? " for each" : "",
+              shared ? ": some ranks share a GPU" : ""),
+          {{"devices", values_of(facts, "device")}}};
+}
+
+// Process state.
+
+Json process_state(RankTest& rank) {
+  const bool cpu = rank.process.device.is_cpu();
+  const ProcessState first = ProcessState::of(rank.worker, cpu);
+  const ProcessState again = ProcessState::of(worker_of(config::whole_environment()), cpu);
+  expect_equal("the rank of a second process state", again.process_index, first.process_index);
+  expect_equal("the size of a second process state", again.num_processes, first.num_processes);
+  expect_equal("the local rank of a second process state", again.local_process_index,
+               first.local_process_index);
+  expect_equal("the device of a second process state", again.device.str(), first.device.str());
+  expect_equal("the rank of a process state", first.process_index, rank.worker.rank);
+  return {{"main", first.is_main_process()},
+          {"local_main", first.is_local_main_process()},
+          {"last", first.is_last_process()}};
+}
+
+Told judge_process_state(RankTest& rank, const std::vector<Json>& facts) {
+  std::int64_t local_mains = 0;
+  for (std::size_t each = 0; each < facts.size(); ++each) {
+    const Json& own = facts[each];
+    expect_equal(str("rank ", each, " is the main process"), own.at("main").get<bool>(), each == 0);
+    expect_equal(str("rank ", each, " is the last process"), own.at("last").get<bool>(),
+                 each + 1 == facts.size());
+    local_mains += own.at("local_main").get<bool>() ? 1 : 0;
+  }
+  expect_equal("local main processes", local_mains, rank.worker.num_machines);
+  return {"made twice, equal; one main, one last, one local main a machine", {}};
+}
+
+// Seeds.
+
+std::string digest(const at::Tensor& tensor) {
+  const at::Tensor whole = tensor.contiguous();
+  const auto* const bytes = static_cast<const unsigned char*>(whole.data_ptr());
+  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (std::size_t i = 0; i < whole.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
+  return str(hash);
+}
+
+Json seeds(RankTest&) {
+  torch::manual_seed(4711);
+  std::string all = digest(at::rand({1000})) + digest(at::randn({1000})) +
+                    digest(at::randperm(1000)) + digest(at::empty({1000}).bernoulli_(0.1));
+  return {{"digest", all}};
+}
+
+Told judge_seeds(RankTest&, const std::vector<Json>& facts) {
+  same_for_all(facts, "digest", "random numbers after manual_seed(4711), as a digest");
+  return {"uniform, normal, permuted, dropped: the same on all ranks", {}};
+}
+
+}  // namespace
+
+std::vector<Check> checks_of_each_alone() {
+  return {
+      {"versions", versions, judge_versions},
+      {"ranks", ranks, judge_ranks},
+      {"local ranks", local_ranks, judge_local_ranks},
+      {"address", environment, judge_address},
+      {"threads", environment, judge_threads},
+      {"devices", environment, judge_devices},
+      {"process state", process_state, judge_process_state},
+      {"seeds", seeds, judge_seeds},
+  };
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,53 @@
+#include "test_checks.h"
+
+#include <algorithm>
+
+namespace hasten::cli {
+
+const Group& RankTest::met() const {
+  if (!group) throw Skip("the ranks have not met");
+  return *group;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+
+std::string plural(std::size_t count, const char* word) {
+  return str(count, " ", word, count == 1 ? "" : "s");
+}
+
+std::string same_for_all(const std::vector<Json>& facts, const char* name, const char* title) {
+  const std::string first = facts.front().at(name);
+  for (std::size_t rank = 1; rank < facts.size(); ++rank) {
+    const std::string own = facts[rank].at(name);
+    if (own != first) throw Wrong(str(title, " of rank ", rank), own, str(first, ", as rank 0's"));
+  }
+  return first;
+}
+
+std::string values_of(const std::vector<Json>& facts, const char* name) {
+  std::vector<std::string> values;
+  for (const Json& each : facts) {
+    const std::string value =
+        each.at(name).is_string() ? each.at(name).get<std::string>() : each.at(name).dump();
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  }
+  return join(values, ", ");
+}
+
+double greatest(const std::vector<Json>& facts, const char* name) {
+  double most = 0;
+  for (const Json& each : facts) most = std::max(most, each.at(name).get<double>());
+  return most;
+}
+
+std::vector<Check> checks_of_ranks() {
+  std::vector<Check> all;
+  for (const auto& some : {checks_of_each_alone(), checks_of_meeting(), checks_of_collectives(),
+                           checks_of_bandwidth()})
+    all.insert(all.end(), some.begin(), some.end());
+  return all;
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,171 @@
+// Every collective of a group, against what a rank of `hasten test` can work out by itself.
+#include "test_checks.h"
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <span>
+
+namespace hasten::cli {
+namespace {
+
+// Collectives. Each is checked against what a rank can work out by itself. A mistake is kept until
+// the end, so that no rank leaves the others in the middle.
+
+constexpr at::ScalarType kNumbers[] = {at::kFloat, at::kDouble, at::kLong, at::kHalf,
+                                       at::kBFloat16};
+constexpr at::ScalarType kAll[] = {at::kFloat, at::kDouble,   at::kLong,
+                                   at::kHalf,  at::kBFloat16, at::kBool};
+
+std::string name_of_type(at::ScalarType type) { return lower(at::toString(type)); }
+
+// What rank r has: small whole numbers, which sums of many ranks keep exactly in every type.
+at::Tensor of_rank(std::int64_t rank, at::ScalarType type) {
+  return ((at::arange(12).view({3, 4}) + rank) % 3).to(type);
+}
+
+at::Tensor rows(std::int64_t rank, at::ScalarType type) {
+  return at::full({rank + 1, 2}, static_cast<double>(rank % 2 + 1)).to(type);
+}
+
+class Mistakes {
+ public:
+  void expect(const std::string& what, const std::function<at::Tensor()>& got,
+              const at::Tensor& expected, double tolerance = 0) {
+    try {
+      const at::Tensor tensor = got();
+      const bool same = tolerance == 0
+                            ? at::equal(tensor, expected)
+                            : tensor.sizes() == expected.sizes() &&
+                                  at::allclose(tensor.to(at::kDouble), expected.to(at::kDouble),
+                                               tolerance, tolerance);
+      if (!same) keep(str(what, ": other numbers than every rank can work out"));
+    } catch (const c10::Error& error) {
+      keep(str(what, ": ", error.what_without_backtrace()));
+    } catch (const std::exception& error) {
+      keep(str(what, ": ", error.what()));
+    }
+  }
+  Json end() const {
+    if (!first_.empty()) throw Wrong(first_);
+    return {};
+  }
+
+ private:
+  void keep(const std::string& text) {
+    if (first_.empty()) first_ = text;
+  }
+  std::string first_;
+};
+
+double tolerance_of(at::ScalarType type, std::int64_t ranks) {
+  if (type == at::kLong) return 0;
+  const double step = type == at::kHalf ? 1e-3 : type == at::kBFloat16 ? 8e-3 : 1e-6;
+  return step * static_cast<double>(ranks);
+}
+
+Json gather(RankTest& rank) {
+  const Group& group = rank.met();
+  Mistakes mistakes;
+  for (const auto type : kAll) {
+    std::vector<at::Tensor> parts;
+    for (std::int64_t each = 0; each < group.size(); ++each) parts.push_back(of_rank(each, type));
+    mistakes.expect(
+        name_of_type(type), [&] { return group.gather(of_rank(group.rank(), type)); },
+        at::cat(parts));
+  }
+  return mistakes.end();
+}
+
+Json reduce(RankTest& rank) {
+  const Group& group = rank.met();
+  Mistakes mistakes;
+  for (const auto type : kNumbers) {
+    at::Tensor sum = at::zeros({3, 4}, at::kDouble), most = sum;
+    for (std::int64_t each = 0; each < group.size(); ++each) {
+      sum = sum + of_rank(each, at::kDouble);
+      most = at::maximum(most, of_rank(each, at::kDouble));
+    }
+    const double tolerance = tolerance_of(type, group.size());
+    const at::Tensor own = of_rank(group.rank(), type);
+    const std::string name = name_of_type(type);
+    mistakes.expect(
+        "sum, " + name, [&] { return group.reduce(own); }, sum.to(type), tolerance);
+    mistakes.expect(
+        "mean, " + name, [&] { return group.reduce(own, Reduction::mean); },
+        sum / static_cast<double>(group.size()), std::max(tolerance, 1e-6));
+    mistakes.expect(
+        "max, " + name, [&] { return group.reduce(own, Reduction::max); }, most.to(type));
+  }
+  return mistakes.end();
+}
+
+Json broadcast(RankTest& rank) {
+  const Group& group = rank.met();
+  Mistakes mistakes;
+  for (const auto type : kAll) {
+    for (std::int64_t from = 0; from < group.size(); ++from)
+      mistakes.expect(
+          str(name_of_type(type), " from rank ", from),
+          [&] { return group.broadcast(of_rank(group.rank(), type), from); }, of_rank(from, type));
+  }
+  return mistakes.end();
+}
+
+Json pad_across_processes(RankTest& rank) {
+  const Group& group = rank.met();
+  Mistakes mistakes;
+  for (const auto type : kAll) {
+    const at::Tensor own = rows(group.rank(), type);
+    const at::Tensor filling = at::zeros({group.size() - own.size(0), 2}, own.options());
+    mistakes.expect(
+        name_of_type(type), [&] { return group.pad_across_processes(own); },
+        at::cat({own, filling}));
+    mistakes.expect(
+        name_of_type(type) + ", filled before",
+        [&] { return group.pad_across_processes(own, 0, 0, /*pad_first=*/true); },
+        at::cat({filling, own}));
+  }
+  return mistakes.end();
+}
+
+// Nobody is through before all have come.
+Json barrier(RankTest& rank) {
+  const Group& group = rank.met();
+  const std::string key = rank.keys + "before the barrier";
+  rank.store.add(key, 1);
+  group.barrier();
+  expect_equal("ranks at the barrier when one is through", rank.store.add(key, 0), group.size());
+  return {};
+}
+
+std::string types_text(std::span<const at::ScalarType> types) {
+  std::vector<std::string> names;
+  for (const auto type : types) names.push_back(name_of_type(type));
+  return join(names, ", ");
+}
+
+Told judge_all_types(RankTest&, const std::vector<Json>&) { return {types_text(kAll), {}}; }
+Told judge_reduce(RankTest&, const std::vector<Json>&) {
+  return {"sum, mean, max of " + types_text(kNumbers), {}};
+}
+Told judge_broadcast(RankTest&, const std::vector<Json>& facts) {
+  return {str("from each of ", plural(facts.size(), "rank"), ": ", types_text(kAll)), {}};
+}
+Told judge_barrier(RankTest&, const std::vector<Json>& facts) {
+  return {str("nobody is through before all ", facts.size(), " are there"), {}};
+}
+
+}  // namespace
+
+std::vector<Check> checks_of_collectives() {
+  return {
+      {"gather", gather, judge_all_types},
+      {"reduce", reduce, judge_reduce},
+      {"broadcast", broadcast, judge_broadcast},
+      {"pad_across_processes", pad_across_processes, judge_all_types},
+      {"barrier", barrier, judge_barrier},
+  };
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,93 @@
+// The ranks of `hasten test` form a group, and go in turn.
+#include "test_checks.h"
+
+#include <set>
+
+namespace hasten::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Meeting.
+
+Json meeting(RankTest& rank) {
+  if (rank.worker.world_size == 1) {
+    rank.group = Group::single();
+    throw Skip("there is one rank");
+  }
+  const auto began = Clock::now();
+  // Shorter than the check: a rank that waits for another says so itself.
+  rank.group = Group::form(rank.worker, {.timeout = rank.limit * 9 / 10});
+  return {{"seconds", seconds_since(began)}};
+}
+
+Told judge_meeting(RankTest& rank, const std::vector<Json>& facts) {
+  const double seconds = greatest(facts, "seconds");
+  return {str(facts.size(), " ranks in ", fixed(seconds * 1e3, 0), " ms, by the store at ",
+              text_of(rank.store.store()), " behind TLS"),
+          {{"seconds", seconds}}};
+}
+
+// Process execution.
+
+Json process_execution(RankTest& rank) {
+  const ProcessState& process = rank.process;
+  const Group& group = rank.met();
+  const auto runs = [&](const std::string& where) {
+    rank.store.append(str(rank.keys, "on/", where), str(process.process_index, " "));
+  };
+  if (process.is_main_process()) runs("main");
+  if (process.is_local_main_process()) runs("local main");
+  if (process.is_last_process()) runs("last");
+  for (std::int64_t each = 0; each < process.num_processes; ++each) {
+    if (process.process_index == each) runs(str("process ", each));
+  }
+  std::int64_t turn = 0, local_turn = 0;
+  {
+    const MainProcessFirst first(process, group);
+    turn = rank.store.add(rank.keys + "turn", 1);
+  }
+  {
+    const MainProcessFirst first(process, group, /*of_each_machine=*/true);
+    local_turn = rank.store.add(str(rank.keys, "turn/", rank.worker.machine_rank), 1);
+  }
+  return {{"turn", turn}, {"local_turn", local_turn}, {"local_rank", rank.worker.local_rank}};
+}
+
+Told judge_process_execution(RankTest& rank, const std::vector<Json>& facts) {
+  const auto expect_runs = [&](const std::string& where, const std::set<std::int64_t>& expected) {
+    std::set<std::int64_t> got;
+    const auto text = rank.store.get({str(rank.keys, "on/", where)}, rank.limit).front();
+    for (const std::string& word : split(text, ' ')) {
+      if (!word.empty()) got.insert(std::atoll(word.c_str()));
+    }
+    if (got != expected) throw Wrong(str("what is for ", where, " alone has run on ranks ", text));
+  };
+  std::set<std::int64_t> local_mains;
+  const auto size = static_cast<std::int64_t>(facts.size());
+  for (std::int64_t each = 0; each < size; ++each) {
+    const Json& own = facts[static_cast<std::size_t>(each)];
+    const bool is_local_main = own.at("local_rank") == 0;
+    if (is_local_main) local_mains.insert(each);
+    if (each == 0) expect_equal("the turn of rank 0", own.at("turn").get<std::int64_t>(), 1);
+    if (is_local_main)
+      expect_equal(str("the turn on its machine of rank ", each),
+                   own.at("local_turn").get<std::int64_t>(), 1);
+    expect_runs(str("process ", each), {each});
+  }
+  expect_runs("main", {0});
+  expect_runs("last", {size - 1});
+  expect_runs("local main", local_mains);
+  return {"main processes first; what is for one runs there alone", {}};
+}
+
+}  // namespace
+
+std::vector<Check> checks_of_meeting() {
+  return {
+      {"meeting", meeting, judge_meeting},
+      {"process execution", process_execution, judge_process_execution},
+  };
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,66 @@
+#include "test_parts.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "hasten/launch/worker.h"
+
+namespace hasten::cli {
+namespace {
+
+// One line, read back by test_machine.cpp. The clock is the machine's, the same in every process.
+void tell(const Worker& worker, pid_t child = 0) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  std::printf(
+      "part rank=%lld world=%lld machine=%lld attempt=%lld port=%d pid=%d child=%d at=%lld\n",
+      static_cast<long long>(worker.rank), static_cast<long long>(worker.world_size),
+      static_cast<long long>(worker.machine_rank), static_cast<long long>(worker.attempt),
+      worker.master_port, static_cast<int>(getpid()), static_cast<int>(child),
+      static_cast<long long>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
+  std::fflush(stdout);
+}
+
+[[noreturn]] void stay() {
+  while (true) pause();
+}
+
+int killed_once(const Worker& worker) {
+  tell(worker);
+  if (worker.attempt > 0) return 0;
+  if (worker.rank == 1) kill(getpid(), SIGKILL);
+  stay();
+}
+
+int fails(const Worker& worker) {
+  if (worker.rank != 1) stay();
+  tell(worker);
+  std::fprintf(stderr, "%s\n", kLastWords);
+  return kCodeOfFailure;
+}
+
+[[noreturn]] void stays(const Worker& worker) {
+  const pid_t child = fork();
+  if (child == 0) {
+    setsid();  // out of the rank's group
+    stay();
+  }
+  tell(worker, child);
+  stay();
+}
+
+}  // namespace
+
+int test_part(const std::string& name) {
+  const Worker worker = worker_of(config::whole_environment());
+  if (name == "killed-once") return killed_once(worker);
+  if (name == "fails") return fails(worker);
+  if (name == "stays") stays(worker);
+  tell(worker);
+  return 0;
+}
+
+}  // namespace hasten::cli

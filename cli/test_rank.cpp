@@ -1,0 +1,195 @@
+// One of the processes that `hasten test` starts: goes through the checks in step with the others.
+//
+// Results travel by the store that hasten launch serves, and not by the group, which is on trial
+// itself. A rank that does not come to the end of a check, or to the store, is named by rank 0, and
+// the job ends: it may never leave the call it is in.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <thread>
+
+#include "commands.h"
+#include "hasten/base/error.h"
+#include "hasten/config/token.h"
+#include "launch/job.h"
+#include "test_checks.h"
+
+namespace hasten::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kForTheLast{3000};   // ranks are not quite in step
+constexpr std::size_t kLongestText = 2000;  // lines of a pipe are whole up to 4096
+
+std::string needed(const char* name) {
+  const char* const value = std::getenv(name);
+  if (value != nullptr) return value;
+  throw ConfigError("config.missing",
+                    {.what = name, .hint = "hasten test starts its ranks itself"});
+}
+
+rendezvous::StoreClient store_of_job(milliseconds limit) {
+  const Endpoint at = endpoint_of(needed(kStoreVariable), 0);
+  return rendezvous::StoreClient(at, needed(kTokenVariable), limit);
+}
+
+void report(const Json& message) {
+  const std::string line = message.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (write(kReportFile, line.data(), line.size()) < 0)
+    throw IoError("io.write", {.what = "the report of hasten test"});
+}
+
+class RankOfTest {
+ public:
+  explicit RankOfTest(milliseconds limit)
+      : store_(store_of_job(limit)),
+        rank_{.worker = worker_of(config::whole_environment()), .limit = limit, .store = store_} {
+    const bool cpu = std::getenv("ACCELERATE_USE_CPU") != nullptr;
+    rank_.process = ProcessState::of(rank_.worker, cpu);
+    rank_.keys = str("hasten test ", rank_.worker.attempt, "/");
+  }
+
+  // The exit code.
+  int run() {
+    for (const Check& check : checks_of_ranks()) {
+      if (broken_off_) break;
+      one(check);
+    }
+    if (rank_.worker.local_rank == 0) report({{"end", failures_}, {"stopped", broken_off_}});
+    if (broken_off_) break_off();
+    return 0;
+  }
+
+ private:
+  // With a failure, so that the launcher ends the other ranks; at once, as a thread may still be in
+  // the check that has not ended, and use what would be taken down.
+  [[noreturn]] void break_off() const {
+    std::fputs("hasten test: the ranks' checks are broken off\n", stderr);
+    _exit(1);
+  }
+
+  bool is_main() const { return rank_.process.is_main_process(); }
+
+  void one(const Check& check) {
+    const auto began = Clock::now();
+    if (is_main()) report({{"begin", check.name}});
+    const std::string key = str(rank_.keys, check.name, "/");
+    store_.set(str(key, rank_.worker.rank), own_part(check).dump());
+    if (is_main()) {
+      TestResult result = judged(check, began);
+      result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+      result.text.resize(std::min(result.text.size(), kLongestText));
+      report(result);
+      failures_ += result.failed();
+      store_.set(key + "next", Json{{"failures", failures_}, {"stop", broken_off_}}.dump());
+    } else {
+      const auto next =
+          Json::parse(store_.get({key + "next"}, 2 * (rank_.limit + kForTheLast)).front());
+      failures_ = next.at("failures");
+      broken_off_ = next.at("stop");
+    }
+  }
+
+  // What this rank finds: {"facts"}, or {"fail"}, {"skip"} with the reason, or {"hangs"}. In a
+  // thread of its own, which is left behind where it does not end.
+  Json own_part(const Check& check) {
+    std::packaged_task<Json()> task([this, &check]() -> Json {
+      try {
+        return {{"facts", check.run(rank_)}};
+      } catch (const Skip& why) {
+        return {{"skip", why.what()}};
+      } catch (const c10::Error& error) {
+        return {{"fail", error.what_without_backtrace()}};
+      } catch (const std::exception& error) {
+        return {{"fail", error.what()}};
+      }
+    });
+    auto part = task.get_future();
+    std::thread thread(std::move(task));
+    if (part.wait_for(rank_.limit) == std::future_status::ready) {
+      thread.join();
+      return part.get();
+    }
+    thread.detach();
+    return {{"hangs", true}};
+  }
+
+  // What all ranks have found; ranks that say nothing in time are in `late`.
+  std::vector<Json> collected(const Check& check, Clock::time_point began,
+                              std::vector<std::string>& late) {
+    std::vector<Json> parts;
+    for (std::int64_t rank = 0; rank < rank_.worker.world_size; ++rank) {
+      const auto left = std::chrono::duration_cast<milliseconds>(began + rank_.limit + kForTheLast -
+                                                                 Clock::now());
+      const std::string key = str(rank_.keys, check.name, "/", rank);
+      try {
+        const auto values = store_.get({key}, std::max(left, milliseconds(0)));
+        parts.push_back(Json::parse(values.front()));
+      } catch (const IoError& error) {
+        if (error.code() != "rendezvous.time") throw;
+        parts.push_back({{"hangs", true}});
+      }
+      if (parts.back().contains("hangs")) late.push_back(str(rank));
+    }
+    return parts;
+  }
+
+  TestResult judged(const Check& check, Clock::time_point began) {
+    TestResult result{.check = check.name, .result = "ok"};
+    std::vector<std::string> late;
+    const std::vector<Json> parts = collected(check, began, late);
+    if (!late.empty()) {
+      broken_off_ = true;
+      result.result = "FAIL";
+      result.text = str("got no answer of rank", late.size() > 1 ? "s " : " ", join(late, ", "),
+                        ", expected one within ",
+                        significant(static_cast<double>(rank_.limit.count()) / 1e3, 6),
+                        " s; the ranks' other checks are left out");
+      return result;
+    }
+    std::vector<Json> facts;
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      if (parts[rank].contains("fail")) {
+        result.result = "FAIL";
+        result.text = str("rank ", rank, ": ", parts[rank].at("fail").get<std::string>());
+        return result;
+      }
+      if (parts[rank].contains("skip")) {
+        result.result = "skip";
+        result.text = parts[rank].at("skip");
+      } else {
+        facts.push_back(parts[rank].at("facts"));
+      }
+    }
+    if (result.skipped()) return result;
+    try {
+      Told told = check.judge(rank_, facts);
+      result.text = std::move(told.text);
+      result.numbers = std::move(told.numbers);
+    } catch (const std::exception& error) {
+      result.result = "FAIL";
+      result.text = error.what();
+    }
+    return result;
+  }
+
+  rendezvous::StoreClient store_;
+  RankTest rank_;
+  std::int64_t failures_ = 0;
+  bool broken_off_ = false;
+};
+
+}  // namespace
+
+int test_rank(int argc, char** argv) {
+  const double seconds = argc > 2 ? std::atof(argv[2]) : 60;
+  fcntl(kReportFile, F_SETFD, FD_CLOEXEC);
+  return RankOfTest(milliseconds(static_cast<std::int64_t>(seconds * 1e3))).run();
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,62 @@
+#include "test_report.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace hasten::cli {
+namespace {
+
+constexpr std::size_t kTimeColumn = 90;
+
+// In columns: the letters of UTF-8 that go on with an earlier one take none.
+std::size_t width_of(const std::string& text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char letter) { return (letter & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+void TestReport::say(const std::string& line) const {
+  std::FILE* const to = json_ ? stderr : stdout;
+  std::fprintf(to, "%s\n", line.c_str());
+  std::fflush(to);
+}
+
+void TestReport::add(const TestResult& result) {
+  results_.push_back(result);
+  failed_ += result.failed();
+  skipped_ += result.skipped();
+  if (failures_alone_ && !result.failed()) return;
+  std::string line = result.result + std::string(5 - result.result.size(), ' ') + result.check;
+  line += ": " + result.text;
+  const std::size_t width = width_of(line);
+  line.append(width < kTimeColumn ? kTimeColumn - width : 1, ' ');
+  say(line + fixed(result.seconds, 2) + " s");
+}
+
+std::string TestReport::sum(const std::string& ready_for) const {
+  const std::size_t all = results_.size() - skipped_;
+  const std::string skipped = skipped_ > 0 ? str(", ", skipped_, " skipped") : "";
+  const std::string where = failures_alone_ ? " of this machine" : "";
+  if (failed_ > 0)
+    return str(failed_, " of ", all, " checks", where, " failed", skipped, ": not ready for ",
+               ready_for, ".");
+  if (failures_alone_)
+    return str("All ", all, " checks of this machine passed", skipped,
+               "; those of the ranks are told on the main process's.");
+  return str("All ", all, " checks passed", skipped, ": ready for ", ready_for, ".");
+}
+
+int TestReport::end(const std::string& ready_for) const {
+  say(sum(ready_for));
+  if (json_) {
+    const nlohmann::ordered_json document = {
+        {"passed", failed_ == 0}, {"failed", failed_}, {"skipped", skipped_}, {"checks", results_}};
+    const std::string text =
+        document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    std::printf("%s\n", text.c_str());
+  }
+  return failed_ == 0 ? 0 : 1;
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,60 @@
+// File: cli/test_result.h
+// What one check of `hasten test` came to, and how it goes from the ranks to the command: rank 0
+// writes lines of JSON into a file that the command has opened before it started the launcher.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "hasten/base/text.h"
+
+namespace hasten::cli {
+
+// The file's number in every rank; no other program of a job has it by chance.
+inline constexpr int kReportFile = 3;
+// The ranks are `hasten-torch test-rank SECONDS`.
+inline constexpr const char* kRankOfTest = "test-rank";
+
+struct TestResult {
+  std::string check;
+  std::string result;  // "ok", "FAIL" or "skip"
+  std::string text;    // what was found, or why not
+  double seconds = 0;
+  nlohmann::ordered_json numbers;  // for programs; null: none
+
+  bool failed() const { return result == "FAIL"; }
+  bool skipped() const { return result == "skip"; }
+};
+
+inline void to_json(nlohmann::ordered_json& to, const TestResult& result) {
+  to = {{"check", result.check}, {"result", result.result}, {"text", result.text}};
+  to["seconds"] = result.seconds;
+  if (!result.numbers.is_null()) to["numbers"] = result.numbers;
+}
+
+inline void from_json(const nlohmann::ordered_json& from, TestResult& result) {
+  result = {.check = from.at("check"), .result = from.at("result"), .text = from.at("text")};
+  result.seconds = from.at("seconds");
+  if (from.contains("numbers")) result.numbers = from.at("numbers");
+}
+
+// A check that finds something else than it should.
+struct Wrong : std::runtime_error {
+  explicit Wrong(const std::string& text) : std::runtime_error(text) {}
+  template <class Got, class Expected>
+  Wrong(const std::string& what, const Got& got, const Expected& expected)
+      : std::runtime_error(str(what, ": got ", got, ", expected ", expected)) {}
+};
+
+// A check that means nothing here.
+struct Skip : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <class Got, class Expected>
+void expect_equal(const std::string& what, const Got& got, const Expected& expected) {
+  if (!(got == expected)) throw Wrong(what, got, expected);
+}
+
+}  // namespace hasten::cli

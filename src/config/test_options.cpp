@@ -1,0 +1,134 @@
+#include "hasten/config/test_options.h"
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/machine.h"
+
+namespace hasten {
+namespace {
+
+using O = TestOptions;
+
+void describe(config::OptionTable& table, O& options) {
+  config::Describer d(table, options);
+  d("json", &O::json, "The results as JSON.");
+  d("timeout", &O::timeout, "Seconds for each check.").above(0).at_most(1e6);
+}
+
+std::string name_in(const std::string& word) {
+  return starts_with(word, "--") ? word.substr(2, word.find('=') - 2) : "";
+}
+
+// Takes the words of this command out of those of launch.
+std::vector<std::string> taken_out(const config::OptionTable& table,
+                                   std::vector<std::string>& words) {
+  std::vector<std::string> own, others;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const config::Option* const option = table.find(name_in(word));
+    (option != nullptr ? own : others).push_back(word);
+    if (option == nullptr || word.find('=') != word.npos || i + 1 == words.size()) continue;
+    const std::string& next = words[i + 1];
+    if (option->kind != config::Kind::boolean || next == "true" || next == "false")
+      own.push_back(words[++i]);
+  }
+  words = std::move(others);
+  return own;
+}
+
+// Launch, which reads what is left, knows nothing of the names here.
+void check_spelling(const config::OptionTable& table, const std::vector<std::string>& words) {
+  LaunchOptions options;
+  config::OptionTable launch;
+  describe(launch, options);
+  for (const std::string& word : words) {
+    const std::string name = name_in(word);
+    const auto near = nearest(name, table.names());
+    if (!near || launch.find(name) != nullptr) continue;
+    throw ConfigError("config.unknown-key", {.what = "unknown argument --" + name,
+                                             .hint = "did you mean --" + *near + "?"});
+  }
+}
+
+void read(O& options, std::vector<std::string>& words) {
+  config::OptionTable table;
+  describe(table, options);
+  const std::vector<std::string> own = taken_out(table, words);
+  check_spelling(table, words);
+  std::vector<const char*> pointers;
+  for (const std::string& word : own) pointers.push_back(word.c_str());
+  std::vector<std::string> notices;
+  config::resolve(table, {config::read_flags(table, pointers)}, notices);
+  config::check_limits(table);
+}
+
+LaunchConfiguration parsed(const std::vector<std::string>& options,
+                           const config::Environment& environment,
+                           const std::vector<std::string>& program) {
+  std::vector<const char*> words;
+  for (const std::string& word : options) words.push_back(word.c_str());
+  words.push_back("--");
+  for (const std::string& word : program) words.push_back(word.c_str());
+  LaunchConfiguration run = parse_launch(static_cast<int>(words.size()), words.data(), environment);
+  if (!run.help && run.program != program) {
+    throw ConfigError("config.unexpected-argument",
+                      {.what = "unexpected argument '" + run.program.front() + "'",
+                       .expected = "options alone: hasten test brings its own program",
+                       .hint = "hasten launch starts yours"});
+  }
+  return run;
+}
+
+bool says_how_many(const LaunchConfiguration& run) {
+  const LaunchOptions& options = run.options;
+  return options.num_processes || options.nproc_per_node || options.gpu_ids != "all" ||
+         run.machines.several() || (!options.use_cpu && config::installed_gpus().size() > 1);
+}
+
+}  // namespace
+
+TestCommand parse_test(int argc, const char* const* argv, const config::Environment& environment,
+                       const std::vector<std::string>& program) {
+  TestCommand run;
+  std::vector<std::string> words(argv, argv + argc);
+  read(run.options, words);
+  // A rank that ends too early is a result, and not to be tried again.
+  for (const char* const word : {"--max_restarts", "0"}) words.emplace_back(word);
+  run.launch = parsed(words, environment, program);
+  run.help = run.launch.help;
+  if (run.help) return run;
+  if (run.launch.options.slurm) {
+    throw ConfigError("config.contradiction",
+                      {.what = "--slurm prints a script, and starts nothing to be tested",
+                       .hint = "leave it out, and call hasten test on each machine of a job"});
+  }
+  if (!says_how_many(run.launch)) {
+    for (const char* const word : {"--num_processes", "2"}) words.emplace_back(word);
+    run.launch = parsed(words, environment, program);
+  }
+  run.words = std::move(words);
+  run.words.emplace_back("--");
+  run.words.insert(run.words.end(), program.begin(), program.end());
+  return run;
+}
+
+std::string test_help() {
+  return "usage: hasten test [--NAME VALUE ...]\n\n"
+         "Tries this machine, or on each of several, with your configuration: starts processes "
+         "through\n"
+         "hasten launch, lets them meet and checks what training needs; then kills some, to see "
+         "that\n"
+         "the launcher holds what it promises. One line a check; the exit code is 0 where all "
+         "passed.\n\n"
+         "  --timeout SECONDS   for each check [60]\n"
+         "  --json              the results as JSON on standard output, the lines on standard "
+         "error\n\n"
+         "and every option of hasten launch: --config_file FILE, -n 4, --num_machines 2, ...\n"
+         "(hasten launch --help). Where nothing says how many, it is one process for each GPU, "
+         "but two\n"
+         "at least.\n";
+}
+
+}  // namespace hasten

@@ -1,0 +1,20 @@
+# Mistakes are told before anything is started; hasten test has the options of launch, but no program of its user's.
+hasten test --help | head -n 6
+hasten test ./train
+hasten test --timeout 0
+hasten test --timout 3
+hasten test -n two
+hasten test --config_file missing.yaml
+printf 'num_proceses: 2\n' >wrong.yaml
+hasten test --config_file wrong.yaml
+hasten test --num_machines 2 --machine_rank 0 --main_process_ip 127.0.0.1
+HASTEN_JOB_TOKEN=short hasten test --num_machines 2 --machine_rank 0 --main_process_ip 127.0.0.1
+hasten test --slurm
+hasten test --dry_run --use_cpu --timeout 5 | grep -E '^num_processes|^# rank|test-rank'
+printf 'num_processes: 3\n' >three.yaml
+hasten test --dry_run --config_file three.yaml | grep -cE '^# rank'
+# Ranks that end without a word, as the stand-in does, well and with a code.
+hasten test -n 2 --timeout 5 2>/dev/null | sed -E 's/ +[0-9]+\.[0-9]{2} s$//; s/[0-9]+ ms/T ms/'
+STAND_IN_EXIT=9 hasten test -n 2 --timeout 5 2>/dev/null | grep FAIL | sed -E 's/ +[0-9]+\.[0-9]{2} s$//'
+rm "$folder/bin/hasten-torch"
+hasten test -n 2
