@@ -48,6 +48,7 @@ struct Round {
 struct RankCommand {
   std::vector<std::string> program;
   std::vector<std::string> environment;  // NAME=value, beside the launcher's own
+  std::vector<int> cores;  // the only ones it may use, of those the launcher may; empty: all
 };
 
 // How many of the processes are this machine's.
