@@ -42,6 +42,11 @@ std::string host_name() {
   return name;
 }
 
+// What ranks print need not be UTF-8, which JSON is.
+std::string bytes_of(const json& message) {
+  return message.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 // The machine they meet at says so by its rank; without ranks by its address.
 bool is_host(const Machines& machines) {
   return machines.rank >= 0 ? machines.rank == 0 : rendezvous::is_this_machine(machines.host);
@@ -98,7 +103,7 @@ short SeveralMachines::events() const {
 
 void SeveralMachines::send(const json& message) {
   const std::lock_guard<std::mutex> turn(turn_);
-  connection_->send(message.dump());
+  connection_->send(bytes_of(message));
 }
 
 std::optional<json> SeveralMachines::read() {
@@ -282,7 +287,7 @@ std::optional<Order> SeveralMachines::order() {
 }
 
 void SeveralMachines::failed(int code, const std::string& reason) {
-  own_failure_ = reason;
+  own_failure_ = json::parse(bytes_of(reason)).get<std::string>();  // as it will come back
   send({{"kind", "failed"}, {"code", code}, {"reason", reason}});
 }
 

@@ -12,8 +12,9 @@
 // room, and wait for a place where there is none. A rank's failure, or a machine's loss, takes one
 // of max_restarts; a machine that comes, or leaves an elastic job by a signal, takes none.
 //
-// No network, no thread and no clock of its own: a state that messages and times go into. Thread
-// rule: one thread.
+// No network, no thread and no clock of its own: a state that messages and times go into. Throws
+// DataError "rendezvous.message" for a message whose fields are of the wrong types; the state is
+// then as before. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -72,6 +73,7 @@ class Coordinator {
     std::string reason;
   };
 
+  static Agent newcomer_of(const nlohmann::json& message, Clock::time_point now);
   void take_in(int id, const nlohmann::json& message, Agent newcomer, Clock::time_point now);
   std::optional<nlohmann::json> refusal(int id, const Agent& newcomer,
                                         const nlohmann::json& message) const;
