@@ -184,10 +184,15 @@ void feed_coordinator(Input& input) {
     } else if (what / 16 % 8 == 6) {
       coordinator.tick(now);
     } else {
+      json message;
       try {
-        coordinator.receive(agent, agent_message(input.line(), agent, settings), "10.0.0.1",
-                            what >= 128 ? "127.0.0.1" : "10.0.0.9", now);
-      } catch (const json::parse_error&) {  // of the message itself, before it is received
+        message = agent_message(input.line(), agent, settings);
+      } catch (const json::exception&) {  // no JSON: the server drops who sends it
+        continue;
+      }
+      try {
+        coordinator.receive(agent, message, "10.0.0.1", what >= 128 ? "127.0.0.1" : "10.0.0.9",
+                            now);
       } catch (const DataError& error) {
         require(error.code() == "rendezvous.message");
         require(coordinator.finished() == was_finished);
