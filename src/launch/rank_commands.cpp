@@ -58,6 +58,9 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
   std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty: all
   if (options.enable_cpu_affinity)
     cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
+  const std::string run_id = !options.rdzv_id.empty() ? options.rdzv_id
+                             : !round.run_id.empty()  ? round.run_id
+                                                      : job;
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
     const std::int64_t rank = round.first_rank + local;
@@ -77,7 +80,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     set("ROLE_WORLD_SIZE", world);
     set("MASTER_ADDR", round.master_addr);
     set("MASTER_PORT", round.master_port);
-    set("TORCHELASTIC_RUN_ID", options.rdzv_id.empty() ? job : options.rdzv_id);
+    set("TORCHELASTIC_RUN_ID", run_id);
     set("TORCHELASTIC_RESTART_COUNT", round.attempt);
     set("TORCHELASTIC_MAX_RESTARTS", options.max_restarts);
     set("TORCHELASTIC_USE_AGENT_STORE", "False");

@@ -65,11 +65,10 @@ SeveralMachines::SeveralMachines(const LaunchConfiguration& run)
       context_(rendezvous::Side::client, run.token),
       program_(digest_of_program(run.program)) {
   if (is_host_) {
-    server_ = std::make_unique<rendezvous::JobServer>(
-        rendezvous::ServerOptions{.loopback_only = false,
-                                  .port = at_.port,
-                                  .token = run.token,
-                                  .coordinator = settings_of(run)});
+    rendezvous::Settings settings = settings_of(run);
+    settings.job = run.options.rdzv_id.empty() ? new_job() : run.options.rdzv_id;
+    server_ = std::make_unique<rendezvous::JobServer>(rendezvous::ServerOptions{
+        .loopback_only = false, .port = at_.port, .token = run.token, .coordinator = settings});
   }
 }
 
@@ -219,7 +218,8 @@ Round SeveralMachines::round_of(const json& message) const {
           .master_addr = message.at("master_addr"),
           .master_port = message.at("master_port"),
           .store = text_of(Endpoint{.host = host, .port = at_.port}),
-          .token = run_.token};
+          .token = run_.token,
+          .run_id = message.value("job", "")};
 }
 
 End SeveralMachines::end_of(const json& message) {

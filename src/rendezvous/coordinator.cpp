@@ -129,6 +129,7 @@ Coordinator::Agent Coordinator::newcomer_of(const json& message, Clock::time_poi
   return {.host = text_in(message, "host", "?"),
           .address = text_in(message, "address", ""),
           .program = text_in(message, "program", ""),
+          .job = text_in(message, "job", ""),
           .processes = number_in(message, "processes", 1),
           .num_processes = number_in(message, "num_processes", 0),
           .wanted_rank = number_in(message, "machine_rank", -1),
@@ -150,6 +151,10 @@ std::optional<json> Coordinator::refusal(int id, const Agent& newcomer, const js
         str(number_in(message, "min_machines", 0), ":", number_in(message, "max_machines", 0)),
         str(settings_.min_machines, ":", settings_.max_machines),
         "--num_machines (--nnodes) must be the same on every machine");
+  }
+  if (!newcomer.job.empty() && newcomer.job != settings_.job) {
+    return refused("rendezvous.machines", newcomer.host + " was started for another job",
+                   newcomer.job, settings_.job, "--rdzv_id must be the same on every machine");
   }
   if (newcomer.processes < 1 || newcomer.processes > 4096)
     return refused("rendezvous.machines", "processes of " + newcomer.host, str(newcomer.processes),
@@ -248,6 +253,7 @@ void Coordinator::start_round() {
   for (const int id : ids) world += agents_.at(id).processes;
   const Agent& first = agents_.at(ids.front());
   json round = {{"kind", "round"},
+                {"job", settings_.job},
                 {"attempt", attempt_++},
                 {"num_machines", ids.size()},
                 {"world_size", world},

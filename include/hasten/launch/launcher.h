@@ -42,6 +42,7 @@ struct Round {
   int master_port = 0;
   std::string store;  // HOST:PORT of the job's keys and values
   std::string token;
+  std::string run_id;  // the job's name, the same on all machines; empty: this launcher's own
 };
 
 // One process to be started.

@@ -67,8 +67,8 @@ struct Job {
 };
 
 TEST_CASE("coordinator: a fixed number of machines starts when all are there, by their ranks") {
-  Job job({.min_machines = 3, .max_machines = 3});
-  job.join(7, {{"machine_rank", 2}});
+  Job job({.min_machines = 3, .max_machines = 3, .job = "the name"});
+  job.join(7, {{"machine_rank", 2}, {"job", "the name"}});
   job.join(8, {{"machine_rank", 0}}, "127.0.0.1");
   job.after(2);
   CHECK(job.last(7) == "waiting");
@@ -83,6 +83,8 @@ TEST_CASE("coordinator: a fixed number of machines starts when all are there, by
   CHECK(third["first_rank"] == 4);
   CHECK(third["world_size"] == 6);
   CHECK(third["attempt"] == 0);
+  CHECK(third["job"] == "the name");
+  CHECK(first["job"] == "the name");
   // Its own address is loopback: the others reach it at 10.0.0.9.
   CHECK(third["master_addr"] == "10.0.0.9");
   CHECK(third["master_port"] == 1008);
@@ -226,6 +228,7 @@ TEST_CASE("coordinator: what contradicts the others is refused, and disturbs nob
   CHECK(refused({{"processes", 0}}) == "rendezvous.machines");
   CHECK(refused({{"program", "q"}}) == "rendezvous.program");
   CHECK(refused({{"protocol", 99}}) == "rendezvous.version");
+  CHECK(refused({{"job", "another"}}) == "rendezvous.machines");
   Job tolerant({.min_machines = 2, .max_machines = 2, .same_program = false});
   tolerant.join(1);
   tolerant.join(2, {{"program", "q"}});
