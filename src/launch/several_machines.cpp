@@ -63,12 +63,14 @@ SeveralMachines::SeveralMachines(const LaunchConfiguration& run)
       at_{.host = run.machines.host, .port = run.machines.port},
       is_host_(is_host(run.machines)),
       context_(rendezvous::Side::client, run.token),
-      program_(digest_of_program(run.program)) {
+      program_(digest_of_program(run.program)),
+      run_id_(run.options.rdzv_id.empty() ? new_job() : run.options.rdzv_id) {
   if (is_host_) {
-    rendezvous::Settings settings = settings_of(run);
-    settings.job = run.options.rdzv_id.empty() ? new_job() : run.options.rdzv_id;
-    server_ = std::make_unique<rendezvous::JobServer>(rendezvous::ServerOptions{
-        .loopback_only = false, .port = at_.port, .token = run.token, .coordinator = settings});
+    server_ = std::make_unique<rendezvous::JobServer>(
+        rendezvous::ServerOptions{.loopback_only = false,
+                                  .port = at_.port,
+                                  .token = run.token,
+                                  .coordinator = settings_of(run)});
   }
 }
 
@@ -204,6 +206,7 @@ void SeveralMachines::join() {
         {"min_machines", run_.machines.least},
         {"max_machines", run_.machines.most},
         {"job", run_.options.rdzv_id},
+        {"run_id", run_id_},
         {"port", port_->number()}});
 }
 
@@ -219,7 +222,7 @@ Round SeveralMachines::round_of(const json& message) const {
           .master_port = message.at("master_port"),
           .store = text_of(Endpoint{.host = host, .port = at_.port}),
           .token = run_.token,
-          .run_id = message.value("job", "")};
+          .run_id = message.value("run_id", "")};
 }
 
 End SeveralMachines::end_of(const json& message) {

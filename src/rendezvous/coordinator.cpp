@@ -130,6 +130,7 @@ Coordinator::Agent Coordinator::newcomer_of(const json& message, Clock::time_poi
           .address = text_in(message, "address", ""),
           .program = text_in(message, "program", ""),
           .job = text_in(message, "job", ""),
+          .run_id = text_in(message, "run_id", ""),
           .processes = number_in(message, "processes", 1),
           .num_processes = number_in(message, "num_processes", 0),
           .wanted_rank = number_in(message, "machine_rank", -1),
@@ -152,10 +153,6 @@ std::optional<json> Coordinator::refusal(int id, const Agent& newcomer, const js
         str(settings_.min_machines, ":", settings_.max_machines),
         "--num_machines (--nnodes) must be the same on every machine");
   }
-  if (!newcomer.job.empty() && newcomer.job != settings_.job) {
-    return refused("rendezvous.machines", newcomer.host + " was started for another job",
-                   newcomer.job, settings_.job, "--rdzv_id must be the same on every machine");
-  }
   if (newcomer.processes < 1 || newcomer.processes > 4096)
     return refused("rendezvous.machines", "processes of " + newcomer.host, str(newcomer.processes),
                    "1 to 4096", "");
@@ -172,6 +169,11 @@ std::optional<json> Coordinator::refusal(int id, const Agent& newcomer, const js
       return refused("rendezvous.machines", "num_processes of " + newcomer.host,
                      str(newcomer.num_processes), str(other.num_processes, ", as on ", other.host),
                      "num_processes is the total of all machines, the same on each");
+    }
+    if (newcomer.job != other.job) {
+      return refused("rendezvous.machines", "rdzv_id of " + newcomer.host, "'" + newcomer.job + "'",
+                     str("'", other.job, "', as on ", other.host),
+                     "rdzv_id is the job's name, the same on each machine");
     }
     if (settings_.same_program && newcomer.program != other.program) {
       return refused("rendezvous.program", "another program on " + newcomer.host,
@@ -247,13 +249,21 @@ std::string Coordinator::own_address() const {
   return "127.0.0.1";
 }
 
+// The job's name: as the machine they meet at has it.
+std::string Coordinator::run_id() const {
+  for (const auto& [id, agent] : agents_) {
+    if (agent.serves) return agent.run_id;
+  }
+  return "";
+}
+
 void Coordinator::start_round() {
   const std::vector<int> ids = in_order();
   std::int64_t world = 0;
   for (const int id : ids) world += agents_.at(id).processes;
   const Agent& first = agents_.at(ids.front());
   json round = {{"kind", "round"},
-                {"job", settings_.job},
+                {"run_id", run_id()},
                 {"attempt", attempt_++},
                 {"num_machines", ids.size()},
                 {"world_size", world},

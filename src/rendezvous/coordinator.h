@@ -39,7 +39,6 @@ struct Settings {
   double last_call = 30;          // for others, once min_machines are there
   double keep_alive_timeout = 5;  // without a word a machine is lost
   bool same_program = true;       // the program's bytes are the same on all machines
-  std::string job;                // its name, told in each round
   bool is_elastic() const { return min_machines != max_machines; }
 };
 
@@ -63,7 +62,7 @@ class Coordinator {
   enum class State { waiting, running, ended, stopping };
   struct Agent {
     State state = State::waiting;
-    std::string host, address, reached_at, program, job;
+    std::string host, address, reached_at, program, job, run_id;
     std::int64_t processes = 1, num_processes = 0, wanted_rank = -1, port = 0, arrival = 0;
     std::int64_t machine_rank = -1;  // in the last round it was in
     bool serves = false;             // this process's own: without it there is no job
@@ -87,6 +86,7 @@ class Coordinator {
   std::size_t count(State state) const;
   bool is_busy() const;  // a round's machines run, or have not all stopped
   std::string waiting_text(Clock::time_point now) const;
+  std::string run_id() const;
   std::string own_address() const;
   std::string address_of(const Agent& agent) const;
 

@@ -67,9 +67,9 @@ struct Job {
 };
 
 TEST_CASE("coordinator: a fixed number of machines starts when all are there, by their ranks") {
-  Job job({.min_machines = 3, .max_machines = 3, .job = "the name"});
-  job.join(7, {{"machine_rank", 2}, {"job", "the name"}});
-  job.join(8, {{"machine_rank", 0}}, "127.0.0.1");
+  Job job({.min_machines = 3, .max_machines = 3});
+  job.join(7, {{"machine_rank", 2}, {"run_id", "another"}});
+  job.join(8, {{"machine_rank", 0}, {"serves", true}, {"run_id", "the name"}}, "127.0.0.1");
   job.after(2);
   CHECK(job.last(7) == "waiting");
   const std::string text = job.last_of(7, "waiting")["text"];
@@ -83,8 +83,8 @@ TEST_CASE("coordinator: a fixed number of machines starts when all are there, by
   CHECK(third["first_rank"] == 4);
   CHECK(third["world_size"] == 6);
   CHECK(third["attempt"] == 0);
-  CHECK(third["job"] == "the name");
-  CHECK(first["job"] == "the name");
+  CHECK(third["run_id"] == "the name");
+  CHECK(first["run_id"] == "the name");
   // Its own address is loopback: the others reach it at 10.0.0.9.
   CHECK(third["master_addr"] == "10.0.0.9");
   CHECK(third["master_port"] == 1008);
