@@ -183,4 +183,46 @@ TEST_CASE("store: one connection has one wait at a time, and waits of others are
   CHECK(answered == std::vector<int>{1, 1, 2});
 }
 
+// A launcher's side of the talk, by hand.
+struct Agent {
+  SecureContext context{Side::client, kToken};
+  Connection connection;
+
+  Agent(const JobServer& server, int rank) : connection(connect_to(at(server), 5).socket, context) {
+    connection.send("agent");
+    const nlohmann::json join = {{"kind", "join"},    {"protocol", kProtocol}, {"host", "node"},
+                                 {"program", "p"},    {"machine_rank", rank},  {"min_machines", 2},
+                                 {"max_machines", 2}, {"serves", rank == 0}};
+    connection.send(join.dump());
+    connection.flush(Clock::now() + 10s);
+  }
+  // The next message of the kind; others are passed over.
+  nlohmann::json hears(const std::string& kind) {
+    const auto deadline = Clock::now() + 10s;  // of all: signs of life come every second
+    while (true) {
+      REQUIRE(Clock::now() < deadline);
+      const auto message = nlohmann::json::parse(connection.receive(deadline, "a message"));
+      if (message.at("kind") == kind) return message;
+    }
+  }
+};
+
+TEST_CASE("job server: who says what nobody understands is lost at once, and the others hear it") {
+  for (const char* noise : {"no JSON", R"([1])", R"({"kind": "failed", "code": "seven"})",
+                            R"({"kind": "leaving", "signal": 1e300})"}) {
+    CAPTURE(noise);
+    JobServer server(
+        {.token = kToken,
+         .coordinator = Settings{
+             .min_machines = 2, .max_machines = 2, .max_restarts = 1, .keep_alive_timeout = 600}});
+    Agent first(server, 0), second(server, 1);
+    first.hears("round");
+    second.hears("round");
+    second.connection.send(noise);
+    const std::string reason = first.hears("stop").at("reason");
+    CHECK(reason.find("is lost: it said what nobody understands") != std::string::npos);
+    CHECK(code_of([&] { second.hears("stop"); }) == "rendezvous.lost");
+  }
+}
+
 }  // namespace
