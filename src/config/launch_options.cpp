@@ -4,6 +4,8 @@
 
 #include "config/accelerate_sections.h"
 #include "config/command_line.h"
+#include "config/streams.h"
+#include "config/torchrun_words.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -37,7 +39,6 @@ void without_meaning(config::Describer<O>& d) {
   d.no_meaning<bool>("same_network", "machines meet where main_process_ip or rdzv_endpoint says",
                      true);
   d.no_meaning<AnyText>("role", "all processes are alike");
-  d.no_meaning<AnyText>("tee", "output is always shown, and kept where log_dir says");
   d.no_meaning<double>("monitor_interval", "the system tells when a process ends", 0.1);
   d.no_meaning<bool>("multi_gpu", "it follows from num_processes");
   d.no_meaning<bool>("no_python", "programs are started as they are");
@@ -113,8 +114,21 @@ std::string token_of(const O& options, const Machines& machines,
   return token;
 }
 
+// What is to be kept in files needs a place for them.
+void check_streams(const O& options) {
+  for (const auto& [name, text] : {std::pair<const char*, std::string>{"tee", options.tee},
+                                   {"redirects", options.redirects}}) {
+    if (!streams_of(name, text).any() || !options.log_dir.empty()) continue;
+    throw ConfigError("config.missing",
+                      {.what = str(name, " is ", text, ", and log_dir is not set"),
+                       .expected = "a folder for the files",
+                       .hint = "--log_dir logs"});
+  }
+}
+
 void validate(const O& options) {
   check_rendezvous(options.rdzv_conf);
+  check_streams(options);
   if (options.gpu_ids != "all") check_numbers("gpu_ids", options.gpu_ids);
   if (!options.local_ranks_filter.empty())
     check_numbers("local_ranks_filter", options.local_ranks_filter);
@@ -146,15 +160,27 @@ std::size_t program_at(const config::OptionTable& table, const std::vector<std::
   return std::min(i, words.size());
 }
 
-// Short names, as other launchers have them.
+// Short names, as other launchers have them, and torchrun's.
 std::vector<std::string> with_long_names(std::vector<std::string> words) {
   for (std::string& word : words) {
+    word = config::without_torchrun_name(word);
+    if (word == "-t") word = "--tee";
+    if (word == "-r") word = "--redirects";
     if (word == "-n" || word == "-np") word = "--num_processes";
     if (word == "-q") word = "--quiet";
     if (word == "--cpu") word = "--use_cpu";
     if (word == "-h") word = "--help";
   }
   return words;
+}
+
+// Slurm's machines may have other numbers of GPUs and cores than the one that writes the script.
+void check_counted(bool counted, const O& options) {
+  if (!counted || !options.slurm) return;
+  throw ConfigError(
+      "config.contradiction",
+      {.what = "slurm with nproc_per_node gpu, cpu or auto, which counts this machine",
+       .hint = "--nproc_per_node with a number"});
 }
 
 struct LaunchFiles {
@@ -187,7 +213,9 @@ LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
 // An error that may come from a file nobody named says how to do without it.
 [[noreturn]] void rethrow(const ConfigError& error, const LaunchFiles& files) {
   const std::string& what = error.text().what;
-  if (!files.found || starts_with(what, "--") || starts_with(what, "HASTEN_")) throw;
+  for (const char* named : {"--", "HASTEN_", "PET_"}) {
+    if (!files.found || starts_with(what, named)) throw;
+  }
   ErrorText text = error.text();
   const std::string& file = files.names.front();
   text.hint += str(text.hint.empty() ? "" : "; ", starts_with(what, file) ? "it" : file,
@@ -210,7 +238,8 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "How many (-n), on all machines together; unset = one for each GPU, else one.")
       .at_least(1)
       .at_most(1 << 20);
-  d("nproc_per_node", &O::nproc_per_node, "The same, said for each machine.")
+  d("nproc_per_node", &O::nproc_per_node,
+    "The same, said for each machine: a number, or gpu, cpu or auto, which count it.")
       .at_least(1)
       .at_most(4096);
   d("use_cpu", &O::use_cpu, "The CPU even where there are GPUs (--cpu).");
@@ -230,6 +259,7 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
   d.group("Machines");
   d("num_machines", &O::num_machines, "How many; unset = 1.").at_least(1).at_most(4096);
   d("nnodes", &O::nnodes, "The same in torchrun's words: 2, or 2:4 where it may change.");
+  d("standalone", &O::standalone, "One machine, as torchrun says it.");
   d("machine_rank", &O::machine_rank, "Which of them this is, from 0.").at_least(0);
   d("main_process_ip", &O::main_process_ip, "Address of machine 0, where all meet.");
   d("main_process_port", &O::main_process_port,
@@ -254,6 +284,10 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
       .at_least(0);
   d.group("Output");
   d("log_dir", &O::log_dir, "Folder for the output of each attempt and process.");
+  d("tee", &O::tee,
+    "What is shown and kept in log_dir (-t): 0 none, 1 output, 2 errors, 3 both, of all "
+    "processes, or of each local rank: 0:3,1:1.");
+  d("redirects", &O::redirects, "What is kept in log_dir and not shown (-r), in the same form.");
   d("local_ranks_filter", &O::local_ranks_filter, "Processes whose output is shown; unset = all.");
   d("quiet", &O::quiet, "Say nothing but errors (-q).");
   d.group("Slurm");
@@ -299,9 +333,14 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
     std::vector<std::vector<config::Assignment>> sources;
     for (const std::string& file : files.names) sources.push_back(config::read_file(file));
     config::take_accelerate_keys(table, sources, run.notices);
-    sources.push_back(variables);
-    sources.push_back(flags);
+    auto torchrun = config::torchrun_variables(environment);
+    for (const auto& stronger : {variables, flags}) config::yield_to(torchrun, stronger);
+    for (auto& file : sources) config::yield_to(file, torchrun);
+    for (auto& source : {torchrun, variables, flags}) sources.push_back(source);
+    bool counted = false;
+    for (auto& source : sources) counted |= config::count_processes(source);
     config::resolve(table, sources, run.notices);
+    check_counted(counted, run.options);
     config::check_limits(table);
     config::check_status(table, run.notices);
     validate(run.options);

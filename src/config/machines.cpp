@@ -47,6 +47,11 @@ void set_counts(Machines& machines, const LaunchOptions& options) {
                   "leave one of them out");
 }
 
+void check_standalone(const Machines& machines, const LaunchOptions& options) {
+  if (options.standalone && machines.several())
+    contradiction(str("standalone, and ", machines.most, " machines"), "leave one of them out");
+}
+
 void set_place(Machines& machines, const LaunchOptions& options) {
   machines.host = options.main_process_ip;
   machines.port = static_cast<int>(
@@ -126,6 +131,7 @@ void check_processes(const Machines& machines, const LaunchOptions& options) {
 Machines machines_of(const LaunchOptions& options) {
   Machines machines;
   set_counts(machines, options);
+  check_standalone(machines, options);
   set_place(machines, options);
   if (options.machine_rank && machines.least == machines.most)
     machines.rank = *options.machine_rank;

@@ -37,7 +37,8 @@ std::string spelled(const Origin& origin, const std::string& key) {
     case Origin::Source::flag:
       return "--" + key;
     case Origin::Source::environment:
-      return "HASTEN_" + upper(key);
+      // torchrun's variables have names of their own.
+      return starts_with(origin.where, "PET_") ? origin.where : "HASTEN_" + upper(key);
     default:
       return key;
   }

@@ -8,8 +8,8 @@
 #include <cstdio>
 
 #include "hasten/base/text.h"
-#include "launch/cores.h"
 #include "launch/job.h"
+#include "launch/output_plan.h"
 
 namespace hasten {
 namespace {
@@ -24,13 +24,9 @@ Attempt::Attempt(const LaunchConfiguration& run, const Round& round, const std::
                  Membership& membership, Signals& signals)
     : options_(run.options), round_(round), job_(job), membership_(membership), signals_(signals) {
   const auto commands = rank_commands(run, round, job);
-  std::vector<std::vector<int>> cores(commands.size());  // empty: all
-  if (options_.enable_cpu_affinity) cores = shares_of_cores(commands.size());
   for (std::size_t local = 0; local < commands.size(); ++local) {
-    const auto rank = round.first_rank + static_cast<std::int64_t>(local);
-    outputs_.emplace_back(round.world_size > 1 ? str("[", rank, "] ") : "", is_shown(local),
-                          log_of(local));
-    ranks_.emplace_back(commands[local], cores[local]);
+    outputs_.emplace_back(output_plan(options_, round, local));
+    ranks_.emplace_back(commands[local]);
   }
 }
 
@@ -42,20 +38,6 @@ void Attempt::run() {
   }
   drain();
   if (!first_failed_ && !ordered_ && stopped_by_ == 0) membership_.ended();
-}
-
-bool Attempt::is_shown(std::size_t local_rank) const {
-  if (options_.local_ranks_filter.empty()) return true;
-  const auto shown = split(options_.local_ranks_filter, ',');
-  return std::find(shown.begin(), shown.end(), std::to_string(local_rank)) != shown.end();
-}
-
-std::filesystem::path Attempt::log_of(std::size_t local_rank) const {
-  if (options_.log_dir.empty()) return {};
-  const auto folder = std::filesystem::path(options_.log_dir) / str("attempt_", round_.attempt);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  return folder / str("rank_", round_.first_rank + static_cast<std::int64_t>(local_rank), ".log");
 }
 
 int Attempt::longest_wait() const {
@@ -177,7 +159,7 @@ std::string Attempt::failure_text() {
       str("rank ", round_.first_rank + static_cast<std::int64_t>(local), " on ", host, " (pid ",
           rank.process(), ") ", rank.how_it_ended(), " after ", fixed(rank.seconds(), 1), " s");
   if (stopped_by_ == 0) text += ", the first to fail";
-  if (!output.file().empty()) text += "; its output is in " + output.file().string();
+  if (!output.kept_in().empty()) text += "; its output is in " + output.kept_in().string();
   text += output.last_lines().empty() ? "; it said nothing\n" : "; its last lines:\n";
   for (const std::string& line : output.last_lines()) text += "  | " + line + "\n";
   return text;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +24,6 @@ class Attempt {
   void run();
 
  private:
-  bool is_shown(std::size_t local_rank) const;
-  std::filesystem::path log_of(std::size_t local_rank) const;
   void wait();
   int longest_wait() const;  // milliseconds; -1: any
   bool read_from(std::size_t local_rank, int file, int stream);

@@ -6,6 +6,7 @@
 #include "launch/attempt.h"
 #include "launch/job.h"
 #include "launch/one_machine.h"
+#include "launch/one_of_many.h"
 #include "launch/several_machines.h"
 
 namespace hasten {
@@ -19,6 +20,7 @@ std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run) {
 }  // namespace
 
 int launch(const LaunchConfiguration& run) {
+  check_not_one_of_many(run, config::whole_environment());
   rank_commands(run, Round{}, "");  // refused before anything is started
   const std::string job = new_job();
   const Guardian guardian(job);  // before there are threads

@@ -11,6 +11,7 @@
 #include "launch/programs.h"
 
 namespace hasten {
+
 std::int64_t processes_here(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   if (options.nproc_per_node) return *options.nproc_per_node;
@@ -22,6 +23,30 @@ std::int64_t processes_here(const LaunchConfiguration& run) {
   return std::max<std::int64_t>(1, gpus);
 }
 
+namespace {
+
+// The GPU that each process has by torchrun's rule: its local rank's, of those it may see. Empty
+// where there are none, or names instead of numbers.
+std::vector<int> gpus_of(const LaunchOptions& options, const Topology& topology,
+                         std::int64_t count) {
+  if (options.use_cpu || topology.gpu_nodes.empty()) return {};
+  const char* const variable = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::string visible = options.gpu_ids != "all" ? options.gpu_ids : variable ? variable : "";
+  std::vector<int> all;
+  if (visible.empty()) {
+    for (std::size_t gpu = 0; gpu < topology.gpu_nodes.size(); ++gpu)
+      all.push_back(static_cast<int>(gpu));
+  } else if (visible.find('-') == std::string::npos) {  // a range is none of CUDA's words
+    all = numbers_of_list(visible);
+  }
+  std::vector<int> gpus;
+  for (std::int64_t local = 0; local < count && !all.empty(); ++local)
+    gpus.push_back(all[static_cast<std::size_t>(local) % all.size()]);
+  return gpus;
+}
+
+}  // namespace
+
 std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Round& round,
                                        const std::string& job) {
   const LaunchOptions& options = run.options;
@@ -29,10 +54,18 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
   const std::int64_t world = std::max(round.world_size, count);
   std::vector<std::string> program = run.program;
   program[0] = found_program(program[0]);
+  const Topology topology = topology_of("/", usable_cpus());
+  std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty: all
+  if (options.enable_cpu_affinity)
+    cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
+  const std::string run_id = !options.rdzv_id.empty() ? options.rdzv_id
+                             : !round.run_id.empty()  ? round.run_id
+                                                      : job;
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
     const std::int64_t rank = round.first_rank + local;
-    RankCommand command{.program = program};
+    RankCommand command{
+        .program = program, .environment = {}, .cores = cores[static_cast<std::size_t>(local)]};
     const auto set = [&](const char* name, const auto& value) {
       command.environment.push_back(str(name, "=", value));
     };
@@ -47,7 +80,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     set("ROLE_WORLD_SIZE", world);
     set("MASTER_ADDR", round.master_addr);
     set("MASTER_PORT", round.master_port);
-    set("TORCHELASTIC_RUN_ID", options.rdzv_id.empty() ? job : options.rdzv_id);
+    set("TORCHELASTIC_RUN_ID", run_id);
     set("TORCHELASTIC_RESTART_COUNT", round.attempt);
     set("TORCHELASTIC_MAX_RESTARTS", options.max_restarts);
     set("TORCHELASTIC_USE_AGENT_STORE", "False");
@@ -57,8 +90,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     if (options.num_cpu_threads_per_process) {
       set("OMP_NUM_THREADS", *options.num_cpu_threads_per_process);
     } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-      set("OMP_NUM_THREADS",
-          std::max<std::int64_t>(1, static_cast<std::int64_t>(cores_here().size()) / count));
+      set("OMP_NUM_THREADS", threads_each(topology, count));
     }
     set("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");
@@ -78,6 +110,12 @@ std::string shown(const std::string& variable) {
   if (starts_with(variable, str(kStoreVariable, "="))) return str(kStoreVariable, "=HOST:PORT");
   if (starts_with(variable, str(kTokenVariable, "="))) return str(kTokenVariable, "=(secret)");
   return variable;
+}
+
+std::string numbers_text(const std::vector<int>& numbers) {
+  std::vector<std::string> words;
+  for (const int number : numbers) words.push_back(std::to_string(number));
+  return join(words, ",");
 }
 
 // As far as it can be known: with several machines ranks may be given only when they meet.
@@ -105,6 +143,8 @@ std::string launch_text(const LaunchConfiguration& run) {
                     ? " (or another: ranks are given when the machines meet)\n"
                     : " (what is chosen when it starts is in capitals)\n");
     for (const std::string& variable : commands[local].environment) text += shown(variable) + "\n";
+    if (!commands[local].cores.empty())
+      text += "# on the CPUs " + numbers_text(commands[local].cores) + "\n";
     text += join(commands[local].program, " ") + "\n";
   }
   return text;

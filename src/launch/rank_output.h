@@ -1,5 +1,5 @@
 // File: launch/rank_output.h (internal)
-// What one rank says: shown line by line with its number, kept in a file where asked, and the last
+// What one rank says: shown line by line with its number, kept in files where asked, and the last
 // lines remembered for the day it fails.
 #pragma once
 
@@ -12,11 +12,17 @@
 
 namespace hasten {
 
+// Where it goes: index 0 is output, 1 errors.
+struct OutputPlan {
+  std::string prefix;  // before each shown line
+  bool shown[2] = {true, true};
+  std::filesystem::path file[2];  // empty: none; the same twice: one for both
+};
+
 class RankOutput {
  public:
-  // `prefix` before each shown line; `shown`: or nothing is. `file`: empty for none. Throws
-  // IoError.
-  RankOutput(std::string prefix, bool shown, const std::filesystem::path& file);
+  // Makes the files' folders. Throws IoError.
+  explicit RankOutput(OutputPlan plan);
 
   // A piece of output (1) or errors (2), as it came.
   void take(std::string_view piece, int stream);
@@ -24,18 +30,15 @@ class RankOutput {
   void finish();
 
   const std::deque<std::string>& last_lines() const { return last_; }
-  const std::filesystem::path& file() const { return file_; }
+  // Where people look for what it said: its file, or the folder of both; empty: nowhere.
+  std::filesystem::path kept_in() const;
 
  private:
   void line(const std::string& text, int stream);
 
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::string prefix_, begun_[3];
-  bool shown_;
-  std::filesystem::path file_;
-  std::unique_ptr<std::FILE, Close> log_;
+  OutputPlan plan_;
+  std::string begun_[2];
+  std::shared_ptr<std::FILE> log_[2];
   std::deque<std::string> last_;
 };
 

@@ -65,8 +65,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 
 }  // namespace
 
-RankProcess::RankProcess(const RankCommand& command, const std::vector<int>& cores)
-    : began_(Clock::now()) {
+RankProcess::RankProcess(const RankCommand& command) : began_(Clock::now()) {
   int output[2], errors[2], failed[2];
   if (pipe2(output, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0 ||
       pipe2(failed, O_CLOEXEC) != 0)
@@ -75,12 +74,12 @@ RankProcess::RankProcess(const RankCommand& command, const std::vector<int>& cor
   const std::vector<char*> words = pointers(command.program), variables = pointers(environment);
   cpu_set_t set;
   CPU_ZERO(&set);
-  for (const int core : cores) CPU_SET(core, &set);
+  for (const int core : command.cores) CPU_SET(core, &set);
   const pid_t launcher = getpid();
   process_ = fork();
   if (process_ == 0) {
     become(launcher, output[1], errors[1], failed[1], words.data(), variables.data(),
-           cores.empty() ? nullptr : &set);
+           command.cores.empty() ? nullptr : &set);
   }
   const int fork_error = errno;
   for (const int end : {output[1], errors[1], failed[1]}) close(end);

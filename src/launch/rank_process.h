@@ -16,9 +16,8 @@ namespace hasten {
 
 class RankProcess {
  public:
-  // Throws IoError "launch.start". `cores`: the only ones it may use, of those the launcher may;
-  // empty: all.
-  RankProcess(const RankCommand& command, const std::vector<int>& cores);
+  // Throws IoError "launch.start".
+  explicit RankProcess(const RankCommand& command);
   RankProcess(RankProcess&&) noexcept;
   RankProcess& operator=(RankProcess&&) = delete;
   ~RankProcess();

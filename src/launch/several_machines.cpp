@@ -42,6 +42,11 @@ std::string host_name() {
   return name;
 }
 
+// What ranks print need not be UTF-8, which JSON is.
+std::string bytes_of(const json& message) {
+  return message.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 // The machine they meet at says so by its rank; without ranks by its address.
 bool is_host(const Machines& machines) {
   return machines.rank >= 0 ? machines.rank == 0 : rendezvous::is_this_machine(machines.host);
@@ -58,7 +63,8 @@ SeveralMachines::SeveralMachines(const LaunchConfiguration& run)
       at_{.host = run.machines.host, .port = run.machines.port},
       is_host_(is_host(run.machines)),
       context_(rendezvous::Side::client, run.token),
-      program_(digest_of_program(run.program)) {
+      program_(digest_of_program(run.program)),
+      run_id_(run.options.rdzv_id.empty() ? new_job() : run.options.rdzv_id) {
   if (is_host_) {
     server_ = std::make_unique<rendezvous::JobServer>(
         rendezvous::ServerOptions{.loopback_only = false,
@@ -98,7 +104,7 @@ short SeveralMachines::events() const {
 
 void SeveralMachines::send(const json& message) {
   const std::lock_guard<std::mutex> turn(turn_);
-  connection_->send(message.dump());
+  connection_->send(bytes_of(message));
 }
 
 std::optional<json> SeveralMachines::read() {
@@ -200,6 +206,7 @@ void SeveralMachines::join() {
         {"min_machines", run_.machines.least},
         {"max_machines", run_.machines.most},
         {"job", run_.options.rdzv_id},
+        {"run_id", run_id_},
         {"port", port_->number()}});
 }
 
@@ -214,7 +221,8 @@ Round SeveralMachines::round_of(const json& message) const {
           .master_addr = message.at("master_addr"),
           .master_port = message.at("master_port"),
           .store = text_of(Endpoint{.host = host, .port = at_.port}),
-          .token = run_.token};
+          .token = run_.token,
+          .run_id = message.value("run_id", "")};
 }
 
 End SeveralMachines::end_of(const json& message) {
@@ -282,7 +290,7 @@ std::optional<Order> SeveralMachines::order() {
 }
 
 void SeveralMachines::failed(int code, const std::string& reason) {
-  own_failure_ = reason;
+  own_failure_ = json::parse(bytes_of(reason)).get<std::string>();  // as it will come back
   send({{"kind", "failed"}, {"code", code}, {"reason", reason}});
 }
 

@@ -55,6 +55,7 @@ class SeveralMachines : public Membership {
   const bool is_host_;
   rendezvous::SecureContext context_;
   std::string program_;  // its digest
+  std::string run_id_;   // the job's name, if this is the machine they meet at
   std::unique_ptr<rendezvous::JobServer> server_;
   std::optional<rendezvous::ReservedPort> port_;
 

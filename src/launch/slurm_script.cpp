@@ -56,13 +56,15 @@ std::string sbatch_lines(const SlurmScript& script) {
 }
 
 std::string step_lines(const SlurmScript& script) {
+  // A file that a machine's user has at hand has no say: this one's is in the options already.
   // Since 22.05 srun does not take the number of cores from the job.
   const std::string cores =
       script.cpus_per_task ? str(" --cpus-per-task=", *script.cpus_per_task) : "";
   std::string text = str("srun --nodes=", script.num_machines, " --ntasks=", script.num_machines,
                          " --ntasks-per-node=1", cores, " --cpu-bind=none \\\n",
                          "  --export=ALL --kill-on-bad-exit=1 \\\n",
-                         "  bash -c 'exec \"$0\" launch --machine_rank \"$SLURM_NODEID\" \"$@\"' ",
+                         "  bash -c 'exec \"$0\" launch --machine_rank \"$SLURM_NODEID\" "
+                         "--no_config_file \"$@\"' ",
                          shell_word(script.hasten), " \\\n  --num_machines ", script.num_machines,
                          " --main_process_ip \"$first_host\" --main_process_port \"$port\"");
   for (const std::string& option : script.options) text += " " + shell_word(option);
@@ -73,9 +75,9 @@ std::string step_lines(const SlurmScript& script) {
 
 // The script says these itself, or has used them up.
 bool is_of_the_script(const std::string& name) {
-  static const std::vector<std::string> names = {"config_file",      "dry_run", "num_machines",
-                                                 "machine_rank",     "nnodes",  "main_process_ip",
-                                                 "main_process_port"};
+  static const std::vector<std::string> names = {"config_file",     "no_config_file",   "dry_run",
+                                                 "num_machines",    "machine_rank",     "nnodes",
+                                                 "main_process_ip", "main_process_port"};
   return starts_with(name, "slurm") || std::find(names.begin(), names.end(), name) != names.end();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/sockets.h"
 
@@ -25,6 +26,49 @@ json refused(const char* code, std::string what, std::string got, std::string ex
           {"hint", std::move(hint)}};
 }
 
+// A field of a message from outside, or `other` where it has none.
+const json* field_in(const json& message, const char* name, bool (json::*is_right)() const noexcept,
+                     const char* expected) {
+  if (!message.is_object())
+    throw DataError("rendezvous.message",
+                    {.what = "a message", .got = message.type_name(), .expected = "an object"});
+  const auto found = message.find(name);
+  if (found == message.end()) return nullptr;
+  if (!((*found).*is_right)())
+    throw DataError(
+        "rendezvous.message",
+        {.what = str("a message's ", name), .got = found->type_name(), .expected = expected});
+  return &*found;
+}
+
+std::string text_in(const json& message, const char* name, const std::string& other) {
+  const json* const field = field_in(message, name, &json::is_string, "a text");
+  return field ? field->get<std::string>() : other;
+}
+
+// Integers alone: what a fraction or a number beyond 64 bits would become is not defined.
+std::int64_t number_in(const json& message, const char* name, std::int64_t other) {
+  const json* const field = field_in(message, name, &json::is_number_integer, "a whole number");
+  if (field == nullptr) return other;
+  const bool fits = !field->is_number_unsigned() || field->get<std::uint64_t>() >> 63 == 0;
+  if (!fits)
+    throw DataError("rendezvous.message",
+                    {.what = str("a message's ", name), .expected = "a number below 2^63"});
+  return field->get<std::int64_t>();
+}
+
+bool flag_in(const json& message, const char* name) {
+  const json* const field = field_in(message, name, &json::is_boolean, "true or false");
+  return field && field->get<bool>();
+}
+
+// The first letters of a digest. Whole ones: half a letter of UTF-8 could not be sent.
+std::string beginning(const std::string& text) {
+  std::size_t size = std::min<std::size_t>(text.size(), 12);
+  while (size > 0 && size < text.size() && (text[size] & 0xC0) == 0x80) --size;
+  return text.substr(0, size);
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const Settings& settings, Send send, NewRound new_round)
@@ -40,60 +84,74 @@ bool Coordinator::is_busy() const {
   return count(State::running) + count(State::ended) + count(State::stopping) > 0;
 }
 
+// Everything that a message says is read before anything is changed, so that a wrong one leaves
+// the state as it was.
 void Coordinator::receive(int id, const json& message, const std::string& address,
                           const std::string& reached_at, Clock::time_point now) {
-  const std::string kind = message.value("kind", "");
-  const auto known = agents_.find(id);
+  const std::string kind = text_in(message, "kind", "");
   if (kind == "join") {
-    Agent newcomer{.host = message.value("host", "?"),
-                   .address = message.value("address", ""),
-                   .reached_at = reached_at,
-                   .program = message.value("program", ""),
-                   .processes = message.value("processes", std::int64_t{1}),
-                   .num_processes = message.value("num_processes", std::int64_t{0}),
-                   .wanted_rank = message.value("machine_rank", std::int64_t{-1}),
-                   .port = message.value("port", std::int64_t{0}),
-                   .serves = message.value("serves", false),
-                   .heard = now};
+    Agent newcomer = newcomer_of(message, now);
+    newcomer.reached_at = reached_at;
     if (newcomer.address.empty()) newcomer.address = address;
     return take_in(id, message, std::move(newcomer), now);
   }
+  const auto known = agents_.find(id);
   if (known == agents_.end()) return;
   Agent& agent = known->second;
-  agent.heard = now;
   if (kind == "failed" && agent.state == State::running) {
+    // What has failed has no code of success.
+    const auto code =
+        static_cast<int>(std::clamp<std::int64_t>(number_in(message, "code", 1), 1, 255));
+    const std::string reason = text_in(message, "reason", agent.host + " failed");
+    agent.heard = now;
     agent.state = State::stopping;
-    restart_or_finish(message.value("code", 1), message.value("reason", agent.host + " failed"),
-                      /*counts=*/true, now);
-  } else if (kind == "ended" && agent.state == State::running) {
-    agent.state = State::ended;
-    if (count(State::running) + count(State::stopping) == 0) end(0, "");
-  } else if (kind == "leaving") {
-    const int number = message.value("signal", 15);
+    return restart_or_finish(code, reason, /*counts=*/true, now);
+  }
+  if (kind == "leaving") {
+    const auto number =
+        static_cast<int>(std::clamp<std::int64_t>(number_in(message, "signal", 15), 1, 127));
     const std::string reason = str(agent.host, " leaves: signal ", number);
     const bool serves = agent.serves;
     agents_.erase(known);
     const bool goes_on = !serves && settings_.is_elastic() &&
                          agents_.size() >= static_cast<std::size_t>(settings_.min_machines);
-    if (goes_on) restart_or_finish(128 + number, reason, /*counts=*/false, now);
-    if (!goes_on) end(128 + number, reason);
+    return goes_on ? restart_or_finish(128 + number, reason, /*counts=*/false, now)
+                   : end(128 + number, reason);
+  }
+  agent.heard = now;
+  if (kind == "ended" && agent.state == State::running) {
+    agent.state = State::ended;
+    if (count(State::running) + count(State::stopping) == 0) end(0, "");
   }
 }
 
+Coordinator::Agent Coordinator::newcomer_of(const json& message, Clock::time_point now) {
+  return {.host = text_in(message, "host", "?"),
+          .address = text_in(message, "address", ""),
+          .program = text_in(message, "program", ""),
+          .job = text_in(message, "job", ""),
+          .run_id = text_in(message, "run_id", ""),
+          .processes = number_in(message, "processes", 1),
+          .num_processes = number_in(message, "num_processes", 0),
+          .wanted_rank = number_in(message, "machine_rank", -1),
+          .port = number_in(message, "port", 0),
+          .serves = flag_in(message, "serves"),
+          .heard = now};
+}
+
 std::optional<json> Coordinator::refusal(int id, const Agent& newcomer, const json& message) const {
-  if (message.value("protocol", std::int64_t{0}) != kProtocol) {
+  if (number_in(message, "protocol", 0) != kProtocol) {
     return refused("rendezvous.version", "hasten of " + newcomer.host,
-                   str("protocol ", message.value("protocol", std::int64_t{0})),
-                   str("protocol ", kProtocol), "the same hasten on every machine");
+                   str("protocol ", number_in(message, "protocol", 0)), str("protocol ", kProtocol),
+                   "the same hasten on every machine");
   }
-  if (message.value("min_machines", std::int64_t{0}) != settings_.min_machines ||
-      message.value("max_machines", std::int64_t{0}) != settings_.max_machines) {
-    return refused("rendezvous.machines",
-                   newcomer.host + " was started for another number of machines",
-                   str(message.value("min_machines", std::int64_t{0}), ":",
-                       message.value("max_machines", std::int64_t{0})),
-                   str(settings_.min_machines, ":", settings_.max_machines),
-                   "--num_machines (--nnodes) must be the same on every machine");
+  if (number_in(message, "min_machines", 0) != settings_.min_machines ||
+      number_in(message, "max_machines", 0) != settings_.max_machines) {
+    return refused(
+        "rendezvous.machines", newcomer.host + " was started for another number of machines",
+        str(number_in(message, "min_machines", 0), ":", number_in(message, "max_machines", 0)),
+        str(settings_.min_machines, ":", settings_.max_machines),
+        "--num_machines (--nnodes) must be the same on every machine");
   }
   if (newcomer.processes < 1 || newcomer.processes > 4096)
     return refused("rendezvous.machines", "processes of " + newcomer.host, str(newcomer.processes),
@@ -112,10 +170,15 @@ std::optional<json> Coordinator::refusal(int id, const Agent& newcomer, const js
                      str(newcomer.num_processes), str(other.num_processes, ", as on ", other.host),
                      "num_processes is the total of all machines, the same on each");
     }
+    if (newcomer.job != other.job) {
+      return refused("rendezvous.machines", "rdzv_id of " + newcomer.host, "'" + newcomer.job + "'",
+                     str("'", other.job, "', as on ", other.host),
+                     "rdzv_id is the job's name, the same on each machine");
+    }
     if (settings_.same_program && newcomer.program != other.program) {
       return refused("rendezvous.program", "another program on " + newcomer.host,
-                     newcomer.program.substr(0, 12),
-                     str(other.program.substr(0, 12), " (SHA-256), as on ", other.host),
+                     beginning(newcomer.program),
+                     str(beginning(other.program), " (SHA-256), as on ", other.host),
                      "install the same build, or say --rdzv_conf same_program=false");
     }
   }
@@ -186,12 +249,21 @@ std::string Coordinator::own_address() const {
   return "127.0.0.1";
 }
 
+// The job's name: as the machine they meet at has it.
+std::string Coordinator::run_id() const {
+  for (const auto& [id, agent] : agents_) {
+    if (agent.serves) return agent.run_id;
+  }
+  return "";
+}
+
 void Coordinator::start_round() {
   const std::vector<int> ids = in_order();
   std::int64_t world = 0;
   for (const int id : ids) world += agents_.at(id).processes;
   const Agent& first = agents_.at(ids.front());
   json round = {{"kind", "round"},
+                {"run_id", run_id()},
                 {"attempt", attempt_++},
                 {"num_machines", ids.size()},
                 {"world_size", world},

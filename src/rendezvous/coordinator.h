@@ -12,8 +12,9 @@
 // room, and wait for a place where there is none. A rank's failure, or a machine's loss, takes one
 // of max_restarts; a machine that comes, or leaves an elastic job by a signal, takes none.
 //
-// No network, no thread and no clock of its own: a state that messages and times go into. Thread
-// rule: one thread.
+// No network, no thread and no clock of its own: a state that messages and times go into. Throws
+// DataError "rendezvous.message" for a message whose fields are of the wrong types; the state is
+// then as before. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +62,7 @@ class Coordinator {
   enum class State { waiting, running, ended, stopping };
   struct Agent {
     State state = State::waiting;
-    std::string host, address, reached_at, program;
+    std::string host, address, reached_at, program, job, run_id;
     std::int64_t processes = 1, num_processes = 0, wanted_rank = -1, port = 0, arrival = 0;
     std::int64_t machine_rank = -1;  // in the last round it was in
     bool serves = false;             // this process's own: without it there is no job
@@ -72,6 +73,7 @@ class Coordinator {
     std::string reason;
   };
 
+  static Agent newcomer_of(const nlohmann::json& message, Clock::time_point now);
   void take_in(int id, const nlohmann::json& message, Agent newcomer, Clock::time_point now);
   std::optional<nlohmann::json> refusal(int id, const Agent& newcomer,
                                         const nlohmann::json& message) const;
@@ -84,6 +86,7 @@ class Coordinator {
   std::size_t count(State state) const;
   bool is_busy() const;  // a round's machines run, or have not all stopped
   std::string waiting_text(Clock::time_point now) const;
+  std::string run_id() const;
   std::string own_address() const;
   std::string address_of(const Agent& agent) const;
 

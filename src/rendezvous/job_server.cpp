@@ -145,8 +145,6 @@ class JobServer::Loop {
     try {
       while (const auto message = guest.connection->next()) take(id, guest, *message);
     } catch (const std::exception&) {  // it knows the token, and yet not the language
-      guest.came = {};
-      guest.role = Role::unknown;
       rude_.push_back(id);
     }
   }
@@ -177,7 +175,9 @@ class JobServer::Loop {
       const Guest guest = std::move(found->second);
       guests_.erase(found);
       store_.forget(id);
-      if (guest.role == Role::agent) coordinator_->lost(id, guest.connection->why_closed(), now);
+      const std::string& why = guest.connection->why_closed();
+      if (guest.role == Role::agent)
+        coordinator_->lost(id, why.empty() ? "it said what nobody understands" : why, now);
     }
     if (coordinator_) all_gone_ = coordinator_->all_gone();
   }

@@ -14,6 +14,9 @@ Packer answer(StoreAnswer kind = StoreAnswer::done) {
   return packer;
 }
 
+// With room for its key in the message that has brought it or will bring it away.
+constexpr std::size_t kLongestValue = kLongestMessage - (std::size_t{1} << 10);
+
 // c10d keeps numbers as decimal text; a missing one is zero.
 std::optional<std::int64_t> number_in(std::string_view text) {
   if (text.empty()) return 0;
@@ -44,7 +47,11 @@ void StoreTable::handle(int connection, std::string_view message, Clock::time_po
                       .deadline = now + std::chrono::milliseconds(longest),
                       .keys = fields.texts(),
                       .wants_values = request == StoreRequest::get};
-      if (!try_answer(waiting)) waiting_.push_back(std::move(waiting));
+      if (try_answer(waiting)) return;
+      if (is_waiting(connection))
+        return tell(
+            answer(StoreAnswer::refused).text("a second wait before the first one's answer"));
+      waiting_.push_back(std::move(waiting));
       return;
     }
     case StoreRequest::add: {
@@ -73,8 +80,11 @@ void StoreTable::handle(int connection, std::string_view message, Clock::time_po
       return changed();
     }
     case StoreRequest::append: {
-      const std::string key = fields.text();
-      values_[key] += fields.text();
+      const std::string key = fields.text(), more = fields.text();
+      const auto found = values_.find(key);
+      if (found != values_.end() && found->second.size() + more.size() > kLongestValue)
+        return tell(answer(StoreAnswer::refused).text(key + " would be too long"));
+      values_[key] += more;
       tell(answer());
       return changed();
     }
@@ -98,15 +108,31 @@ void StoreTable::handle(int connection, std::string_view message, Clock::time_po
   tell(answer(StoreAnswer::refused).text("an unknown request"));
 }
 
+bool StoreTable::is_waiting(int connection) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const Waiting& each) { return each.connection == connection; });
+}
+
 bool StoreTable::try_answer(const Waiting& waiting) {
-  std::vector<std::string> values;
+  std::vector<std::string_view> values;
+  std::size_t size = 2 * sizeof(std::int64_t);
   for (const std::string& key : waiting.keys) {
     const auto found = values_.find(key);
     if (found == values_.end()) return false;
-    if (waiting.wants_values) values.push_back(found->second);
+    values.push_back(found->second);
+    size += found->second.size() + sizeof(std::int64_t);
+  }
+  // A key may be asked for many times in one message.
+  if (waiting.wants_values && size > kLongestMessage) {
+    reply_(waiting.connection,
+           answer(StoreAnswer::refused).text("values that are too long for one answer").bytes());
+    return true;
   }
   Packer packer = answer();
-  if (waiting.wants_values) packer.texts(values);
+  if (waiting.wants_values) packer.number(static_cast<std::int64_t>(values.size()));
+  for (const std::string_view value : values) {
+    if (waiting.wants_values) packer.text(value);
+  }
   reply_(waiting.connection, packer.bytes());
   return true;
 }

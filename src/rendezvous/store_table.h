@@ -53,6 +53,7 @@ class StoreTable {
     std::vector<std::string> keys;
     bool wants_values;
   };
+  bool is_waiting(int connection) const;
   bool try_answer(const Waiting& waiting);
   void changed();  // a key came
 

@@ -29,9 +29,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 failures = 0
 
 # What the caller was started by is not what is looked at here.
-OURS = re.compile("(RANK|WORLD_SIZE|LOCAL_.*|GROUP_.*|ROLE_.*|MASTER_.*|TORCHELASTIC_.*|HASTEN_.*|OMPI_.*|PMIX?_.*|MPI_.*|MV2_.*|SLURM_.*"
+OURS = re.compile("(RANK|WORLD_SIZE|PET_.*|LOCAL_.*|GROUP_.*|ROLE_.*|MASTER_.*|TORCHELASTIC_.*|HASTEN_.*|OMPI_.*|PMIX?_.*|MPI_.*|MV2_.*|SLURM_.*"
                   "|JOB_COMPLETION_INDEX|V[CK]_TASK_INDEX|KUBERNETES_.*|PBS_JOBID|LSB_JOBID)$")
-CLEAN = {name: value for name, value in os.environ.items() if not OURS.match(name)}
+CLEAN = {name: value for name, value in os.environ.items() if not OURS.match(name)} | {"HASTEN_NO_CONFIG_FILE": "1"}
 
 
 def check(holds, what):
@@ -91,6 +91,82 @@ def with_hasten():
     one = check_run("hasten launch -n 1", "hasten launch", [1], HASTEN, "launch", "-q", "-n", 1, PROGRAM)
     four = check_run("hasten launch -n 4", "hasten launch", [4], HASTEN, "launch", "-q", "-n", 4, PROGRAM)
     check(bool(one and four) and one[0]["job"] != four[0]["job"], "two launches are two jobs")
+    with tempfile.TemporaryDirectory() as folder:
+        launches_at_once(pathlib.Path(folder))
+        one_port_for_two(pathlib.Path(folder))
+
+
+def waiting_program(folder):
+    """print_worker, with its store, and then a wait for the file go: until then every launch is there."""
+    file = folder / "waits"
+    file.write_text(f'#!/bin/sh\n{PROGRAM}\necho "store $HASTEN_STORE"\nuntil [ -e {folder}/go ]; do sleep 0.02; done\n')
+    file.chmod(0o755)
+    return file
+
+
+class Launch:
+    """hasten launch in the background; what it says lies in a file."""
+    count = 0
+
+    def __init__(self, folder, *words):
+        Launch.count += 1
+        self.file = folder / f"launch-{Launch.count}"
+        with self.file.open("w") as out:
+            self.process = subprocess.Popen([HASTEN, "launch", *map(str, words)], env=CLEAN, stdout=out, stderr=subprocess.STDOUT, text=True)
+
+    def text(self):
+        return self.file.read_text()
+
+    def says(self, what, times=1):
+        for _ in range(600):
+            if len(re.findall(what, self.text())) >= times:
+                return True
+            time.sleep(0.05)
+        return False
+
+
+def launches_at_once(folder):
+    program = waiting_program(folder)
+    launches = [Launch(folder, "-q", "-n", 2, program) for _ in range(8)]
+    check(all(launch.says("store ", 2) for launch in launches), "eight launches at once are all there")
+    (folder / "go").touch()
+    codes = [launch.process.wait(60) for launch in launches]
+    (folder / "go").unlink()
+    check(codes == [0] * 8, f"and end well: {codes}")
+    ports, stores = set(), set()
+    for launch in launches:
+        workers = check_workers("one of them", workers_in(launch.text()), "hasten launch", [2], launch.text())
+        ports |= {worker["master_port"] for worker in workers}
+        stores |= set(re.findall(r"store (\S+)", launch.text()))
+    check(len(ports) == 8 and len(stores) == 8, f"each with a port and a store of its own: {sorted(ports)}")
+
+
+def one_port_for_two(folder):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = waiting_program(folder)
+    first = Launch(folder, "-n", 2, "--main_process_port", port, program)
+    check(first.says("store ", 2), "a launch with a port")
+    second = run(HASTEN, "launch", "-n", 2, "--main_process_port", port, program)
+    check(second.returncode == 4 and "rendezvous.port-taken" in second.stderr and "store" not in second.stdout,
+          "another one with the same port is refused before it has started anything")
+    (folder / "go").touch()
+    check(first.process.wait(60) == 0, "and the first is not disturbed")
+    workers = check_workers("it", workers_in(first.text()), "hasten launch", [2], first.text())
+    check({worker["master_port"] for worker in workers} == {port}, "its port is the one asked for")
+
+
+def check_launcher_refused(what, by, *words, **more):
+    """A launcher of several starts nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "file"
+        result = run(*words, HASTEN, "launch", "-n", 2, "touch", file, **more)
+        said = result.stdout + result.stderr
+        right = result.returncode != 0 and "launch.one-of-many" in said and f"started by {by}" in said and not file.exists()
+        check(right, f"{what} hasten launch: refused, and nothing is started")
+        if not right:
+            print(said)
 
 
 def with_open_mpi():
@@ -108,6 +184,9 @@ def with_open_mpi():
     check({(w["master_addr"], w["master_port"]) for w in told} == {("localhost", 4242)}, "what the caller says of them is believed")
     check_run("mpirun -x WORLD_SIZE=2", "Open MPI", [2], *here, "-n", 2, "-x", "WORLD_SIZE=2", PROGRAM)
     check_refused("mpirun -n 2 -x WORLD_SIZE=3", "WORLD_SIZE is 3", *here, "-n", 2, "-x", "WORLD_SIZE=3", PROGRAM)
+    check_launcher_refused("mpirun -n 2", "Open MPI", *here, "-n", 2)
+    alone = run(*here, "-n", 1, HASTEN, "launch", "-q", "-n", 2, PROGRAM)
+    check_workers("mpirun -n 1 hasten launch -n 2", workers_in(alone.stdout), "hasten launch", [2], alone.stdout + alone.stderr)
     example = HERE.parents[1] / "examples/launching/open_mpi.sh"
     found = check_run(example.name, "Open MPI", [4], "bash", example, "localhost:4", 4, PROGRAM, OMPI_ALLOW_RUN_AS_ROOT="1",
                       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -121,6 +200,7 @@ def with_mpich():
     print("Hydra " + re.search(r"Version: +(\S+)", run(mpiexec, "--version").stdout)[1])
     for count in (1, 2, 4):
         check_run(f"mpiexec.hydra -n {count}", "PMI", [count], mpiexec, "-n", count, PROGRAM)
+    check_launcher_refused("mpiexec.hydra -n 2", "PMI", mpiexec, "-n", 2)
     told = check_run("mpiexec.hydra -genv", "PMI", [2], mpiexec, "-genv", "MASTER_PORT", "4242", "-n", 2, PROGRAM)
     check({w["master_port"] for w in told} == {4242}, "what the caller says of the port is believed")
 
@@ -313,12 +393,78 @@ def script_of_launch(slurm):
         print(script.read_text(), text, shown, sep="\n")
 
 
+def submitted_launch(slurm, program, *options):
+    """The script of hasten launch --slurm for two machines, with hasten itself, submitted: its number and its log."""
+    script = slurm.folder / "real.sbatch"
+    script.write_text(run(HASTEN, "launch", "--slurm", "--num_machines", 2, "--slurm_time", "10:00", *options, program).stdout)
+    # What a user has at hand on the machines is not read: with this file nothing would start.
+    (slurm.folder / "default_config.yaml").write_text("num_machines: 77\n")
+    job = slurm.run("sbatch", "--parsable", "-D", slurm.folder, script, HASTEN_HOME=str(slurm.folder), HASTEN_NO_CONFIG_FILE="").stdout.strip()
+    return job, slurm.folder / f"{pathlib.Path(program).name}-{job}.log"
+
+
+def until(condition, seconds):
+    for _ in range(int(seconds * 20)):
+        if condition():
+            return True
+        time.sleep(0.05)
+    return condition()
+
+
+def marked(mark):
+    """Processes whose environment or command line holds the mark."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
+                found.append(folder.name)
+        except OSError:
+            pass
+    return found
+
+
+def real_launch(slurm):
+    """hasten launch on the two machines: all ranks once, a restart after a failure, and an end from outside."""
+    job, log = submitted_launch(slurm, PROGRAM, "--num_processes", 4)
+    shown = slurm.ended(job)
+    text = log.read_text()
+    workers = check_workers("hasten launch --slurm, submitted", workers_in(text), "hasten launch", [2, 2], text)
+    check("ExitCode=0:0" in shown and {w["attempt"] for w in workers} == {0}, "and the job ends well")
+
+    # What it prints before its end is no UTF-8, and yet has to come over to the other machine.
+    fails = slurm.folder / "fails_once"
+    fails.write_text(f'#!/bin/sh\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec {PROGRAM}\n[ $RANK = 3 ] || exec sleep 60\n'
+                     "printf 'caf\\351\\n'\nexit 5\n")
+    fails.chmod(0o755)
+    job, log = submitted_launch(slurm, fails, "--num_processes", 4, "--max_restarts", 1)
+    shown = slurm.ended(job)
+    text = log.read_bytes().decode(errors="replace")
+    workers = check_workers("with a rank that fails once", workers_in(text), "hasten launch", [2, 2], text)
+    check("ExitCode=0:0" in shown and {w["attempt"] for w in workers} == {1}, "all have started again")
+    check(text.count("ended with code 5") == 2, "the failure is told once by each machine's launcher")
+
+    sleeps = slurm.folder / "sleeps"
+    sleeps.write_text('#!/bin/sh\ntrap "" TERM\necho up\nsetsid sleep 300 &\nwhile :; do sleep 1; done\n')
+    sleeps.chmod(0o755)
+    job, log = submitted_launch(slurm, sleeps, "--num_processes", 4, "--grace_period", 1)
+    check(until(lambda: log.exists() and log.read_text().count("] up\n") == 4, 20), "four ranks that do not want to end")
+    mark = f"SLURM_JOB_ID={job}"
+    check(len(marked(mark)) >= 8, "and their children")
+    began = time.monotonic()
+    slurm.run("scancel", job)
+    gone = until(lambda: not marked(mark), 20)
+    check(gone, f"scancel ends all of it, after {time.monotonic() - began:.1f} s")
+    shown = slurm.ended(job)
+    check("JobState=CANCELLED" in shown, "and the job is cancelled")
+    check_launcher_refused("srun -n2", "Slurm", "srun", "-N2", "-n2", **slurm.variables)
+
+
 def with_slurm():
     for name in ("munged", "slurmctld", "slurmd", "srun", "sbatch"):
         if not shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
             skip(f"{name} is missing (Debian: slurm-wlm, munge)")
     with Slurm() as slurm:
-        for part in (steps, scripts, mpi_inside, host_lists, script_of_launch):
+        for part in (steps, scripts, mpi_inside, host_lists, script_of_launch, real_launch):
             part(slurm)
 
 

@@ -56,6 +56,7 @@ struct LaunchOptions {
 
   std::optional<std::int64_t> num_machines;       // unset: 1
   std::string nnodes;                             // torchrun's: 2, or 2:4 where it may change
+  bool standalone = false;                        // torchrun's: there is no other machine
   std::optional<std::int64_t> machine_rank;       // of this machine
   std::string main_process_ip;                    // of machine 0, where all meet
   std::optional<std::int64_t> main_process_port;  // there; unset: 29500; one machine: any
@@ -69,7 +70,10 @@ struct LaunchOptions {
   std::int64_t max_restarts = 0;  // of all processes, after one has failed
   double grace_period = 10;       // seconds from a signal to stop until it is enforced
 
-  std::string log_dir;             // files of each attempt and rank; empty: none
+  std::string log_dir;    // files of each attempt and rank; empty: none
+  std::string tee;        // shown and in files: 3, or 0:3,1:1; empty with redirects empty: one file
+                          // a rank for both
+  std::string redirects;  // in files and not shown; the same form
   std::string local_ranks_filter;  // ranks whose output is shown, with commas; empty: all
   bool quiet = false;              // nothing of the launcher's own but errors
 
@@ -93,8 +97,9 @@ struct LaunchConfiguration {
 
 void describe(config::OptionTable& table, LaunchOptions& options);
 
-// `argv` are the words after the subcommand: options, then the program with its own words. Where no
-// file is named, the one that config::found_file() finds in `environment` is read.
+// `argv` are the words after the subcommand: options, then the program with its own words.
+// torchrun's variables PET_NNODES and so on are weaker than HASTEN_NNODES, and stronger than files.
+// Where no file is named, the one that config::found_file() finds in `environment` is read.
 LaunchConfiguration parse_launch(int argc, const char* const* argv,
                                  const config::Environment& environment);
 std::string launch_help(int width);

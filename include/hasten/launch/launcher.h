@@ -42,12 +42,14 @@ struct Round {
   int master_port = 0;
   std::string store;  // HOST:PORT of the job's keys and values
   std::string token;
+  std::string run_id;  // the job's name, the same on all machines; empty: this launcher's own
 };
 
 // One process to be started.
 struct RankCommand {
   std::vector<std::string> program;
   std::vector<std::string> environment;  // NAME=value, beside the launcher's own
+  std::vector<int> cores;  // the only ones it may use, of those the launcher may; empty: all
 };
 
 // How many of the processes are this machine's.

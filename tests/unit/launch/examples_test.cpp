@@ -9,12 +9,57 @@
 #include "hasten/base/files.h"
 #include "hasten/launch/slurm_script.h"
 #include "hasten/launch/worker.h"
+#include "launch/one_of_many.h"
 
 using namespace hasten;
 
 namespace {
 
 const std::string kFolder = HASTEN_SOURCE "/examples/launching/";
+
+// A headless service, and a job whose pods it names.
+struct Manifest {
+  std::string service_name, job_name;
+  YAML::Node spec, container;
+};
+
+Manifest manifest_of(const std::string& file) {
+  const std::vector<YAML::Node> parts = YAML::LoadAllFromFile(kFolder + file);
+  REQUIRE(parts.size() == 2);
+  const YAML::Node service = parts[0], job = parts[1];
+  CHECK(service["kind"].as<std::string>() == "Service");
+  CHECK(service["spec"]["clusterIP"].as<std::string>() == "None");
+  CHECK(service["spec"]["publishNotReadyAddresses"].as<bool>());
+  Manifest manifest{.service_name = service["metadata"]["name"].as<std::string>(),
+                    .job_name = job["metadata"]["name"].as<std::string>(),
+                    .spec = job["spec"],
+                    .container = job["spec"]["template"]["spec"]["containers"][0]};
+  CHECK(service["spec"]["selector"]["job-name"].as<std::string>() == manifest.job_name);
+  CHECK(job["kind"].as<std::string>() == "Job");
+  const YAML::Node pod = manifest.spec["template"]["spec"];
+  CHECK(manifest.spec["completionMode"].as<std::string>() == "Indexed");
+  CHECK(manifest.spec["completions"].as<int>() == manifest.spec["parallelism"].as<int>());
+  CHECK(pod["subdomain"].as<std::string>() == manifest.service_name);
+  CHECK(pod["restartPolicy"].as<std::string>() == "Never");
+  return manifest;
+}
+
+// What a container of the pod `index` has; the token comes from a secret, and is made up here.
+config::Environment environment_of(const Manifest& manifest, int index) {
+  config::Environment environment = {{"JOB_COMPLETION_INDEX", std::to_string(index)},
+                                     {"KUBERNETES_SERVICE_HOST", "10.96.0.1"}};
+  for (const YAML::Node& variable : manifest.container["env"]) {
+    const auto name = variable["name"].as<std::string>();
+    if (variable["value"]) environment[name] = variable["value"].as<std::string>();
+    if (name == "HASTEN_JOB_TOKEN") {
+      CHECK(!variable["value"]);
+      CHECK(variable["valueFrom"]["secretKeyRef"]["name"].as<std::string>() == "train-token");
+      environment[name] = std::string(64, 'a');
+    }
+  }
+  CHECK(environment.count("HASTEN_JOB_TOKEN") == 1);
+  return environment;
+}
 
 }  // namespace
 
@@ -39,38 +84,45 @@ TEST_CASE("examples: scripts are a shell's") {
 }
 
 TEST_CASE("examples: kubernetes.yaml tells each pod its rank and where rank 0 is") {
-  const std::vector<YAML::Node> parts = YAML::LoadAllFromFile(kFolder + "kubernetes.yaml");
-  REQUIRE(parts.size() == 2);
-  const YAML::Node service = parts[0], job = parts[1];
-  CHECK(service["kind"].as<std::string>() == "Service");
-  CHECK(service["spec"]["clusterIP"].as<std::string>() == "None");
-  CHECK(service["spec"]["publishNotReadyAddresses"].as<bool>());
-  const auto service_name = service["metadata"]["name"].as<std::string>();
-  const auto job_name = job["metadata"]["name"].as<std::string>();
-  CHECK(service["spec"]["selector"]["job-name"].as<std::string>() == job_name);
-
-  CHECK(job["kind"].as<std::string>() == "Job");
-  const YAML::Node spec = job["spec"], pod = spec["template"]["spec"];
-  CHECK(spec["completionMode"].as<std::string>() == "Indexed");
-  CHECK(spec["completions"].as<int>() == spec["parallelism"].as<int>());
-  CHECK(spec["backoffLimit"].as<int>() == 0);
-  CHECK(pod["subdomain"].as<std::string>() == service_name);
-  CHECK(pod["restartPolicy"].as<std::string>() == "Never");
-
-  config::Environment environment = {{"JOB_COMPLETION_INDEX", "2"},
-                                     {"KUBERNETES_SERVICE_HOST", "10.96.0.1"}};
-  bool token = false;
-  for (const YAML::Node& variable : pod["containers"][0]["env"]) {
-    const auto name = variable["name"].as<std::string>();
-    if (variable["value"]) environment[name] = variable["value"].as<std::string>();
-    if (name == "HASTEN_JOB_TOKEN")
-      token = !variable["value"] && variable["valueFrom"]["secretKeyRef"];
-  }
-  CHECK(token);
-  const Worker worker = worker_of(environment);
+  const Manifest manifest = manifest_of("kubernetes.yaml");
+  CHECK(manifest.spec["backoffLimit"].as<int>() == 0);
+  const Worker worker = worker_of(environment_of(manifest, 2));
   CHECK(worker.started_by == StartedBy::kubernetes);
   CHECK(worker.rank == 2);
-  CHECK(worker.world_size == spec["completions"].as<int>());
-  CHECK(worker.master_addr == job_name + "-0." + service_name);
+  CHECK(worker.world_size == manifest.spec["completions"].as<int>());
+  CHECK(worker.master_addr == manifest.job_name + "-0." + manifest.service_name);
   CHECK(worker.master_port == 29500);
+}
+
+TEST_CASE(
+    "examples: kubernetes_launch.yaml starts a launcher in each pod, which knows the others") {
+  const Manifest manifest = manifest_of("kubernetes_launch.yaml");
+  CHECK(manifest.spec["backoffLimit"].as<int>() > 0);
+  const int machines = manifest.spec["completions"].as<int>();
+  for (int index = 0; index < machines; ++index) {
+    const config::Environment environment = environment_of(manifest, index);
+    std::vector<std::string> words;
+    for (const YAML::Node& node : manifest.container["command"]) {
+      auto word = node.as<std::string>();
+      // Kubernetes puts in variables of the container.
+      if (word == "$(JOB_COMPLETION_INDEX)") word = environment.at("JOB_COMPLETION_INDEX");
+      words.push_back(word);
+    }
+    REQUIRE(words.size() > 2);
+    CHECK(words[0] == "hasten");
+    CHECK(words[1] == "launch");
+    std::vector<const char*> pointers;
+    for (std::size_t i = 2; i < words.size(); ++i) pointers.push_back(words[i].c_str());
+    const auto run = parse_launch(static_cast<int>(pointers.size()), pointers.data(), environment);
+    CHECK(run.machines.most == machines);
+    CHECK(run.machines.least == machines);
+    CHECK(run.machines.rank == index);
+    CHECK(run.machines.host == manifest.job_name + "-0." + manifest.service_name);
+    CHECK(run.machines.port == 29500);
+    CHECK(run.options.nproc_per_node ==
+          manifest.container["resources"]["limits"]["nvidia.com/gpu"].as<int>());
+    CHECK(run.options.max_restarts > 0);
+    CHECK(run.program == std::vector<std::string>{"./train", "--epochs", "3"});
+    CHECK_NOTHROW(check_not_one_of_many(run, environment));
+  }
 }

@@ -99,6 +99,7 @@ TEST_CASE("Slurm script: what the options say stands in Slurm's lines") {
         std::string::npos);
   CHECK(text.find("--cpus-per-task=16 --cpu-bind=none") != std::string::npos);
   CHECK(text.find("slurm_time") == std::string::npos);
+  CHECK(text.find("--machine_rank \"$SLURM_NODEID\" --no_config_file \"$@\"") != std::string::npos);
 
   const std::string plain = to_text(parsed({"--slurm", "train"}));
   CHECK(has_line(plain, "#SBATCH --exclusive"));

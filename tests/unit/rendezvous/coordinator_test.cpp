@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "unit/code_of.h"
+
 namespace {
 
 using namespace hasten::rendezvous;
@@ -66,8 +68,8 @@ struct Job {
 
 TEST_CASE("coordinator: a fixed number of machines starts when all are there, by their ranks") {
   Job job({.min_machines = 3, .max_machines = 3});
-  job.join(7, {{"machine_rank", 2}});
-  job.join(8, {{"machine_rank", 0}}, "127.0.0.1");
+  job.join(7, {{"machine_rank", 2}, {"run_id", "another"}});
+  job.join(8, {{"machine_rank", 0}, {"serves", true}, {"run_id", "the name"}}, "127.0.0.1");
   job.after(2);
   CHECK(job.last(7) == "waiting");
   const std::string text = job.last_of(7, "waiting")["text"];
@@ -81,6 +83,8 @@ TEST_CASE("coordinator: a fixed number of machines starts when all are there, by
   CHECK(third["first_rank"] == 4);
   CHECK(third["world_size"] == 6);
   CHECK(third["attempt"] == 0);
+  CHECK(third["run_id"] == "the name");
+  CHECK(first["run_id"] == "the name");
   // Its own address is loopback: the others reach it at 10.0.0.9.
   CHECK(third["master_addr"] == "10.0.0.9");
   CHECK(third["master_port"] == 1008);
@@ -224,10 +228,64 @@ TEST_CASE("coordinator: what contradicts the others is refused, and disturbs nob
   CHECK(refused({{"processes", 0}}) == "rendezvous.machines");
   CHECK(refused({{"program", "q"}}) == "rendezvous.program");
   CHECK(refused({{"protocol", 99}}) == "rendezvous.version");
+  CHECK(refused({{"job", "another"}}) == "rendezvous.machines");
   Job tolerant({.min_machines = 2, .max_machines = 2, .same_program = false});
   tolerant.join(1);
   tolerant.join(2, {{"program", "q"}});
   CHECK(tolerant.rounds == 1);
+}
+
+TEST_CASE("coordinator: a message of wrong types leaves everything as it was") {
+  const std::vector<json> wrong = {json::array(),
+                                   nullptr,
+                                   3,
+                                   "join",
+                                   {{"kind", 3}},
+                                   {{"kind", "failed"}, {"code", "x"}},
+                                   {{"kind", "failed"}, {"code", 7.5}},
+                                   {{"kind", "failed"}, {"code", 1}, {"reason", 9}},
+                                   {{"kind", "failed"}, {"code", std::uint64_t{1} << 63}},
+                                   {{"kind", "leaving"}, {"signal", "TERM"}},
+                                   {{"kind", "leaving"}, {"signal", 1e300}},
+                                   {{"kind", "join"}, {"protocol", "1"}},
+                                   {{"kind", "join"}, {"protocol", 1}, {"processes", 1e300}},
+                                   {{"kind", "join"}, {"protocol", 1}, {"serves", 1}},
+                                   {{"kind", "join"}, {"host", json::array()}}};
+  for (const json& message : wrong) {
+    CAPTURE(message.dump());
+    Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1});
+    job.join(1);
+    job.join(2);
+    CHECK(hasten::code_of([&] { job.say(1, message); }) == "rendezvous.message");
+    // Both still run: they end well, and nobody has been stopped.
+    CHECK(job.last(2) == "round");
+    for (const int id : {1, 2}) job.say(id, {{"kind", "ended"}});
+    CHECK(job.last_of(1, "finish")["code"] == 0);
+  }
+}
+
+TEST_CASE("coordinator: codes and signals that are none become ones that are") {
+  const auto code_after = [](const json& message) {
+    Job job({.min_machines = 2, .max_machines = 2});
+    job.join(1);
+    job.join(2);
+    job.say(1, message);
+    job.join(2);
+    return job.last_of(2, "finish")["code"];
+  };
+  CHECK(code_after({{"kind", "failed"}, {"code", 0}}) == 1);  // what has failed is no success
+  CHECK(code_after({{"kind", "failed"}, {"code", -5}}) == 1);
+  CHECK(code_after({{"kind", "failed"}, {"code", 1 << 30}}) == 255);
+  CHECK(code_after({{"kind", "leaving"}, {"signal", 2147483647}}) == 255);
+  CHECK(code_after({{"kind", "leaving"}, {"signal", -7}}) == 129);
+}
+
+TEST_CASE("coordinator: what it tells can be sent, whatever a digest is made of") {
+  Job job({.min_machines = 2, .max_machines = 2});
+  job.join(1, {{"program", "eleven byte\xC3\xA4 and more"}});
+  job.join(2);
+  CHECK(job.last(2) == "refused");
+  CHECK_NOTHROW(job.last_of(2, "refused").dump());
 }
 
 }  // namespace

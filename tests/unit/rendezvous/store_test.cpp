@@ -140,4 +140,89 @@ TEST_CASE("sockets: a reserved port is given to nobody, and can be listened on")
   close(listener);
 }
 
+TEST_CASE("store: what would be longer than a message may be is refused, not made") {
+  std::vector<std::string> answers;
+  StoreTable table([&](int, const std::string& message) { answers.push_back(message); });
+  const auto ask = [&](const Packer& request) {
+    table.handle(1, request.bytes(), Clock::now());
+    return static_cast<StoreAnswer>(Unpacker(answers.back()).number());
+  };
+  const auto request = [](StoreRequest kind) {
+    Packer packer;
+    packer.number(static_cast<std::int64_t>(kind));
+    return packer;
+  };
+  const std::string large(kLongestMessage / 2, 'x');
+  CHECK(ask(request(StoreRequest::set).text("a").text(large)) == StoreAnswer::done);
+  // A few bytes that ask for many times as many.
+  const std::vector<std::string> again(100, "a");
+  CHECK(ask(request(StoreRequest::get).number(0).texts(again)) == StoreAnswer::refused);
+  CHECK(ask(request(StoreRequest::get).number(0).texts({"a"})) == StoreAnswer::done);
+  CHECK(ask(request(StoreRequest::append).text("a").text(large)) == StoreAnswer::refused);
+  CHECK(ask(request(StoreRequest::append).text("a").text("y")) == StoreAnswer::done);
+}
+
+TEST_CASE("store: one connection has one wait at a time, and waits of others are not touched") {
+  std::vector<int> answered;
+  StoreTable table([&](int connection, const std::string&) { answered.push_back(connection); });
+  const auto wait = [&](int connection, const char* key) {
+    table.handle(connection,
+                 Packer()
+                     .number(static_cast<std::int64_t>(StoreRequest::wait))
+                     .number(1000)
+                     .texts({key})
+                     .bytes(),
+                 Clock::now());
+  };
+  wait(1, "x");
+  wait(2, "x");
+  CHECK(answered.empty());
+  wait(1, "y");  // a client waits for its answer before it asks again
+  CHECK(answered == std::vector<int>{1});
+  table.tick(Clock::now() + 2s);
+  CHECK(answered == std::vector<int>{1, 1, 2});
+}
+
+// A launcher's side of the talk, by hand.
+struct Agent {
+  SecureContext context{Side::client, kToken};
+  Connection connection;
+
+  Agent(const JobServer& server, int rank) : connection(connect_to(at(server), 5).socket, context) {
+    connection.send("agent");
+    const nlohmann::json join = {{"kind", "join"},    {"protocol", kProtocol}, {"host", "node"},
+                                 {"program", "p"},    {"machine_rank", rank},  {"min_machines", 2},
+                                 {"max_machines", 2}, {"serves", rank == 0}};
+    connection.send(join.dump());
+    connection.flush(Clock::now() + 10s);
+  }
+  // The next message of the kind; others are passed over.
+  nlohmann::json hears(const std::string& kind) {
+    const auto deadline = Clock::now() + 10s;  // of all: signs of life come every second
+    while (true) {
+      REQUIRE(Clock::now() < deadline);
+      const auto message = nlohmann::json::parse(connection.receive(deadline, "a message"));
+      if (message.at("kind") == kind) return message;
+    }
+  }
+};
+
+TEST_CASE("job server: who says what nobody understands is lost at once, and the others hear it") {
+  for (const char* noise : {"no JSON", R"([1])", R"({"kind": "failed", "code": "seven"})",
+                            R"({"kind": "leaving", "signal": 1e300})"}) {
+    CAPTURE(noise);
+    JobServer server(
+        {.token = kToken,
+         .coordinator = Settings{
+             .min_machines = 2, .max_machines = 2, .max_restarts = 1, .keep_alive_timeout = 600}});
+    Agent first(server, 0), second(server, 1);
+    first.hears("round");
+    second.hears("round");
+    second.connection.send(noise);
+    const std::string reason = first.hears("stop").at("reason");
+    CHECK(reason.find("is lost: it said what nobody understands") != std::string::npos);
+    CHECK(code_of([&] { second.hears("stop"); }) == "rendezvous.lost");
+  }
+}
+
 }  // namespace

@@ -1,0 +1,34 @@
+// File: config/streams.h (internal)
+// Which of its two outputs each process is meant by, in torchrun's words: one digit for all
+// processes, or one for each local rank, "0:3,1:1". 0 is none, 1 output, 2 errors, 3 both;
+// processes that a map leaves out have none.
+//
+//   streams_of("tee", "0:3,1:1").has(1, 2)      // local rank 1, errors: no
+//
+// Throws ConfigError "config.bad-value". Thread rule: values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace hasten {
+
+class Streams {
+ public:
+  // Of all processes; or of those in the map.
+  explicit Streams(int all) : all_(all) {}
+  explicit Streams(std::map<std::int64_t, int> by_rank) : by_rank_(std::move(by_rank)) {}
+
+  bool any() const;
+  bool has(std::int64_t local_rank, int stream) const;  // stream: 1 output, 2 errors
+
+ private:
+  int all_ = 0;
+  std::map<std::int64_t, int> by_rank_;
+};
+
+// `option` is named in messages; an empty text means none.
+Streams streams_of(const std::string& option, const std::string& text);
+
+}  // namespace hasten

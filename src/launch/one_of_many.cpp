@@ -1,0 +1,71 @@
+#include "launch/one_of_many.h"
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/launch/worker.h"
+
+namespace hasten {
+namespace {
+
+// A file does not count: Accelerate writes num_machines: 1 into every one.
+bool is_told_machines(const LaunchConfiguration& run) {
+  if (run.machines.several() || run.options.standalone) return true;
+  return std::any_of(run.values.begin(), run.values.end(), [](const config::ResolvedValue& value) {
+    using Source = config::Origin::Source;
+    const bool counts = value.name == "num_machines" || value.name == "nnodes";
+    return counts &&
+           (value.origin.source == Source::flag || value.origin.source == Source::environment);
+  });
+}
+
+Worker worker_in(config::Environment environment) {
+  // Where its processes would meet is not asked here.
+  environment["MASTER_ADDR"] = "127.0.0.1";
+  environment["MASTER_PORT"] = "29500";
+  try {
+    return worker_of(environment);
+  } catch (const ConfigError&) {
+    return {};  // variables that contradict each other tell nothing
+  }
+}
+
+std::string hint_for(StartedBy by) {
+  switch (by) {
+    case StartedBy::slurm:
+      return "one launcher a machine, each with its --machine_rank: hasten launch --slurm writes "
+             "such a script; or srun PROGRAM, without hasten launch";
+    case StartedBy::kubernetes:
+      return "--num_machines with --machine_rank or --rdzv_endpoint; or the program itself, "
+             "without "
+             "hasten launch";
+    default:
+      return "mpirun PROGRAM, without hasten launch; or one launcher a machine, with "
+             "--num_machines";
+  }
+}
+
+}  // namespace
+
+void check_not_one_of_many(const LaunchConfiguration& run, config::Environment environment) {
+  if (is_told_machines(run)) return;
+  const Worker worker = worker_in(std::move(environment));
+  switch (worker.started_by) {
+    case StartedBy::nobody:
+    case StartedBy::hasten:
+    case StartedBy::torchrun:  // a rank may start a job of its own
+      return;
+    default:
+      break;
+  }
+  if (worker.world_size < 2) return;
+  throw ConfigError("launch.one-of-many",
+                    {.what = str("this launcher is process ", worker.rank, " of ",
+                                 worker.world_size, ", started by ", name_of(worker.started_by),
+                                 ", and each would start a job of its own"),
+                     .expected = "num_machines, or one launcher",
+                     .hint = hint_for(worker.started_by)});
+}
+
+}  // namespace hasten

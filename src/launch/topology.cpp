@@ -1,0 +1,156 @@
+#include "launch/topology.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return std::string(trim(line));
+}
+
+std::optional<int> number(std::string_view text) {
+  int value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// "node3" gives 3.
+std::optional<int> number_behind(std::string_view word, std::string_view name) {
+  return starts_with(word, name) ? number(word.substr(name.size())) : std::nullopt;
+}
+
+std::map<int, int> nodes_of_cpus(const fs::path& root) {
+  std::map<int, int> nodes;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", error)) {
+    const auto node = number_behind(entry.path().filename().string(), "node");
+    if (!node) continue;
+    for (const int cpu : numbers_of_list(first_line(entry.path() / "cpulist"))) nodes[cpu] = *node;
+  }
+  return nodes;
+}
+
+std::vector<PhysicalCore> cores_of(const fs::path& root, const std::vector<int>& usable_cpus) {
+  const std::map<int, int> nodes = nodes_of_cpus(root);
+  std::set<int> left(usable_cpus.begin(), usable_cpus.end());
+  std::vector<PhysicalCore> cores;
+  while (!left.empty()) {
+    const int first = *left.begin();
+    const auto node = nodes.find(first);
+    PhysicalCore core{.cpus = {first}, .node = node == nodes.end() ? 0 : node->second};
+    left.erase(first);
+    const auto file =
+        root / str("sys/devices/system/cpu/cpu", first, "/topology/thread_siblings_list");
+    for (const int sibling : numbers_of_list(first_line(file))) {
+      if (left.erase(sibling) > 0) core.cpus.push_back(sibling);
+    }
+    cores.push_back(std::move(core));
+  }
+  std::stable_sort(cores.begin(), cores.end(),
+                   [](const auto& a, const auto& b) { return a.node < b.node; });
+  return cores;
+}
+
+std::string bus_location(const fs::path& information) {
+  std::ifstream file(information);
+  for (std::string line; std::getline(file, line);) {
+    if (starts_with(line, "Bus Location:")) return lower(trim(std::string_view(line).substr(13)));
+  }
+  return "";
+}
+
+std::vector<int> nodes_of_gpus(const fs::path& root) {
+  std::error_code error;
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(root / "proc/driver/nvidia/gpus", error))
+    folders.push_back(entry.path());
+  std::sort(folders.begin(), folders.end());  // by their place on the bus, as the driver counts
+  std::vector<int> nodes;
+  for (const fs::path& folder : folders) {
+    const std::string bus = bus_location(folder / "information");
+    const auto file = root / "sys/bus/pci/devices" / bus / "numa_node";
+    nodes.push_back(bus.empty() ? -1 : number(first_line(file)).value_or(-1));
+  }
+  return nodes;
+}
+
+// The group of version 2 that this process is in: "0::/a/b" gives a/b.
+fs::path control_group(const fs::path& root) {
+  std::ifstream file(root / "proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (starts_with(line, "0::/")) return fs::path(line.substr(4)).lexically_normal();
+  }
+  return {};
+}
+
+// "200000 100000" is two CPUs; "max 100000" no limit.
+std::optional<double> quota_in(const fs::path& folder) {
+  const auto words = split(first_line(folder / "cpu.max"), ' ');
+  const auto quota = number(words[0]), period = words.size() == 2 ? number(words[1]) : std::nullopt;
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return static_cast<double>(*quota) / *period;
+}
+
+// The strictest of the group's and of all above it. In a container the group may have a path that
+// is not seen there; what is above is looked at all the same.
+double quota_of(const fs::path& root) {
+  double least = 0;
+  for (fs::path group = control_group(root);; group = group.parent_path()) {
+    const auto quota = quota_in(root / "sys/fs/cgroup" / group);
+    if (quota && (least == 0 || *quota < least)) least = *quota;
+    if (group.empty()) return least;
+  }
+}
+
+}  // namespace
+
+Topology topology_of(const fs::path& root, const std::vector<int>& usable_cpus) {
+  return {.cores = cores_of(root, usable_cpus),
+          .gpu_nodes = nodes_of_gpus(root),
+          .quota = quota_of(root)};
+}
+
+std::vector<int> usable_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof set, &set);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  if (cpus.empty()) cpus.push_back(0);  // the system did not say
+  return cpus;
+}
+
+std::vector<int> numbers_of_list(std::string_view text) {
+  constexpr int kMost = 1 << 16;  // processors of one machine
+  std::vector<int> numbers;
+  for (const std::string& range : split(trim(text), ',')) {
+    const std::size_t dash = range.find('-');
+    const auto first = number(std::string_view(range).substr(0, dash));
+    const auto last =
+        dash == std::string::npos ? first : number(std::string_view(range).substr(dash + 1));
+    if (!first || !last || *first < 0 || *last < *first || *last >= kMost) break;
+    for (int each = *first; each <= *last; ++each) numbers.push_back(each);
+  }
+  return numbers;
+}
+
+}  // namespace hasten

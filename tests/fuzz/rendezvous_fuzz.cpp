@@ -1,0 +1,318 @@
+// libFuzzer entry for what machines and processes say to each other, and for the words that tell
+// where they meet; CMakeLists.txt builds it. Neither LibTorch nor OpenSSL is linked.
+//
+// The first byte says which parser the rest is for. Errors are hasten's own; what is answered can
+// be sent; what one guest says wrong changes nothing for the others.
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/endpoint.h"
+#include "hasten/config/launch_options.h"
+#include "hasten/launch/worker.h"
+#include "rendezvous/coordinator.h"
+#include "rendezvous/message.h"
+#include "rendezvous/store_table.h"
+
+using namespace hasten;
+using namespace hasten::rendezvous;
+using nlohmann::json;
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+// The input piece by piece; zeros once it is over.
+class Input {
+ public:
+  explicit Input(std::string_view bytes) : rest_(bytes) {}
+  bool empty() const { return rest_.empty(); }
+  std::uint8_t byte() {
+    if (rest_.empty()) return 0;
+    const auto value = static_cast<std::uint8_t>(rest_[0]);
+    rest_.remove_prefix(1);
+    return value;
+  }
+  std::string_view piece(std::size_t size) {
+    const std::string_view taken = rest_.substr(0, size);
+    rest_.remove_prefix(taken.size());
+    return taken;
+  }
+  std::string_view line() {
+    const std::string_view taken = piece(std::min(rest_.find('\n'), rest_.size()));
+    if (!rest_.empty()) rest_.remove_prefix(1);
+    return taken;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+// Half of the messages are put together from the input, so that it need not guess their form.
+std::string store_message(Input& input) {
+  const std::uint8_t how = input.byte();
+  if (how % 2 == 0) return std::string(input.piece(input.byte()));
+  Packer packer;
+  packer.number(how / 2 % 12);
+  const std::vector<std::string> texts = {std::string(input.piece(input.byte() % 4)),
+                                          std::string(input.piece(input.byte() % 32)),
+                                          std::string(input.piece(input.byte() % 4))};
+  switch (how / 2 % 12) {
+    case 1:
+    case 2:
+      return packer.number(input.byte() % 50).texts(texts).bytes();
+    case 3:
+      return packer.text(texts[0]).number(static_cast<std::int8_t>(input.byte())).bytes();
+    case 6:
+      return packer.texts(texts).bytes();
+    default:
+      return packer.text(texts[0]).text(texts[1]).text(texts[2]).bytes();
+  }
+}
+
+void feed_store(Input& input) {
+  std::set<int> open;
+  std::size_t answers = 0, asked = 0;
+  StoreTable table([&](int connection, const std::string& message) {
+    require(open.count(connection) == 1);  // who is forgotten is not answered
+    const std::int64_t kind = Unpacker(message).number();
+    require(kind >= 0 && kind <= 2 && message.size() <= kLongestMessage);
+    ++answers;
+  });
+  Clock::time_point now{};
+  while (!input.empty()) {
+    const std::uint8_t what = input.byte();
+    const int connection = what % 4;
+    now += std::chrono::milliseconds(input.byte());
+    if (what / 4 % 8 == 7) {
+      table.forget(connection);
+      open.erase(connection);
+    } else if (what / 4 % 16 == 6) {
+      table.clear();
+    } else {
+      open.insert(connection);
+      ++asked;
+      try {
+        table.handle(connection, store_message(input), now);
+      } catch (const DataError&) {
+        require(answers < asked);
+      }
+    }
+    table.tick(now);
+    require(answers <= asked);
+    if (const auto next = table.next_deadline()) require(*next > now);
+  }
+}
+
+// One line of the input: JSON as it stands, or a message of the protocol with the line's fields in
+// the place of its own.
+json agent_message(std::string_view line, int agent, const Settings& settings) {
+  if (line.empty()) return {{"kind", "alive"}};
+  static const char* const kinds[] = {"join", "failed", "ended", "leaving", "alive"};
+  const auto kind = static_cast<std::size_t>(line[0] - '0');
+  if (kind > 4) return json::parse(line);
+  json message = {{"kind", kinds[kind]}};
+  if (kind == 0) {
+    message.update({{"protocol", kProtocol},
+                    {"host", str("node", agent)},
+                    {"program", "p"},
+                    {"processes", 2},
+                    {"min_machines", settings.min_machines},
+                    {"max_machines", settings.max_machines}});
+  }
+  if (line.size() > 1) {
+    const json more = json::parse(line.substr(1));
+    if (more.is_object()) message.update(more);
+  }
+  return message;
+}
+
+// What agents are told: rounds have the machines one after the other, each with ranks behind those
+// of the one before.
+class Told {
+ public:
+  explicit Told(const Settings& settings) : settings_(settings) {}
+
+  void hear(const json& message) {
+    require(!message.dump().empty());  // throws where it could not be sent
+    if (message.at("kind") != "round") return;
+    const std::int64_t attempt = message.at("attempt"), machine = message.at("machine_rank"),
+                       first = message.at("first_rank"), world = message.at("world_size"),
+                       machines = message.at("num_machines");
+    require(machines >= settings_.min_machines && machines <= settings_.max_machines);
+    require(machine < machines && first < world && world <= machines * 4096);
+    if (machine == 0) {
+      require(attempt == attempt_ + 1 && first == 0);
+    } else {
+      require(attempt == attempt_ && machine == machine_ + 1 && first > first_);
+    }
+    attempt_ = attempt;
+    machine_ = machine;
+    first_ = first;
+  }
+
+ private:
+  Settings settings_;
+  std::int64_t attempt_ = -1, machine_ = 0, first_ = 0;
+};
+
+void feed_coordinator(Input& input) {
+  const std::uint8_t how = input.byte();
+  Settings settings{.min_machines = 1 + how % 3,
+                    .max_machines = 1 + how % 3 + how / 4 % 3,
+                    .max_restarts = how / 16 % 3,
+                    .join_timeout = 20,
+                    .last_call = 2,
+                    .keep_alive_timeout = 5,
+                    .same_program = how >= 128};
+  Told told(settings);
+  Coordinator coordinator(settings, [&](int, const json& message) { told.hear(message); });
+  Clock::time_point now{};
+  while (!input.empty()) {
+    const std::uint8_t what = input.byte();
+    const int agent = what % 4;
+    now += std::chrono::milliseconds(what / 4 % 4 * 700);
+    const bool was_finished = coordinator.finished();
+    if (what / 16 % 8 == 7) {
+      coordinator.lost(agent, "closed", now);
+    } else if (what / 16 % 8 == 6) {
+      coordinator.tick(now);
+    } else {
+      json message;
+      try {
+        message = agent_message(input.line(), agent, settings);
+      } catch (const json::exception&) {  // no JSON: the server drops who sends it
+        continue;
+      }
+      try {
+        coordinator.receive(agent, message, "10.0.0.1", what >= 128 ? "127.0.0.1" : "10.0.0.9",
+                            now);
+      } catch (const DataError& error) {
+        require(error.code() == "rendezvous.message");
+        require(coordinator.finished() == was_finished);
+      }
+    }
+    require(coordinator.finished() || !was_finished);
+  }
+}
+
+void feed_words(std::string_view bytes) {
+  try {
+    const Endpoint endpoint = endpoint_of(bytes, 29500);
+    require(!endpoint.host.empty() && endpoint.port >= 0 && endpoint.port <= 65535);
+    const Endpoint again = endpoint_of(text_of(endpoint), 1);
+    require(again.host == endpoint.host && again.port == endpoint.port);
+  } catch (const ConfigError&) {
+  }
+  try {
+    // A long name many times is much memory, and no other path through the parser.
+    for (const std::string& host : hosts_of_slurm(bytes.substr(0, 100))) require(!host.empty());
+  } catch (const ConfigError&) {
+  }
+  Input input(bytes);
+  LaunchOptions options;
+  options.nnodes = std::string(input.line());
+  options.rdzv_endpoint = std::string(input.line());
+  if (const std::string_view address = input.line(); !address.empty())
+    options.main_process_ip = std::string(address);
+  const std::uint8_t how = input.byte();
+  if (how & 1) options.machine_rank = input.byte();
+  if (how & 2) options.num_processes = input.byte();
+  if (how & 4) options.nproc_per_node = 1 + input.byte() % 8;
+  if (how & 8) options.slurm = true;
+  if (how & 16) options.main_process_port = input.byte() * 256 + input.byte();
+  if (how & 32) options.standalone = true;
+  try {
+    const Machines machines = machines_of(options);
+    require(machines.least >= 1 && machines.least <= machines.most && machines.most <= 4096);
+    require(machines.rank < machines.most);
+    if (machines.several() && !options.slurm)
+      require(!machines.host.empty() && machines.port > 0 && machines.port <= 65535);
+  } catch (const ConfigError&) {
+  }
+}
+
+// Lines of NAME=value, the name by a letter: an environment of launchers' variables.
+void feed_environment(Input& input) {
+  static const char* const names[] = {"RANK",
+                                      "WORLD_SIZE",
+                                      "LOCAL_RANK",
+                                      "LOCAL_WORLD_SIZE",
+                                      "GROUP_RANK",
+                                      "GROUP_WORLD_SIZE",
+                                      "MASTER_ADDR",
+                                      "MASTER_PORT",
+                                      "OMPI_COMM_WORLD_RANK",
+                                      "OMPI_COMM_WORLD_SIZE",
+                                      "OMPI_COMM_WORLD_LOCAL_RANK",
+                                      "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                      "OMPI_MCA_orte_num_nodes",
+                                      "PMIX_NAMESPACE",
+                                      "PMI_RANK",
+                                      "PMI_SIZE",
+                                      "MPI_LOCALRANKID",
+                                      "MPI_LOCALNRANKS",
+                                      "MV2_COMM_WORLD_RANK",
+                                      "MV2_COMM_WORLD_SIZE",
+                                      "SLURM_PROCID",
+                                      "SLURM_STEP_NUM_TASKS",
+                                      "SLURM_STEP_ID",
+                                      "SLURM_NTASKS",
+                                      "SLURM_LOCALID",
+                                      "SLURM_NODEID",
+                                      "SLURM_STEP_NUM_NODES",
+                                      "SLURM_STEP_TASKS_PER_NODE",
+                                      "SLURM_STEP_NODELIST",
+                                      "SLURM_JOB_NODELIST",
+                                      "SLURM_JOB_ID",
+                                      "JOB_COMPLETION_INDEX",
+                                      "VC_TASK_INDEX",
+                                      "KUBERNETES_SERVICE_HOST",
+                                      "TORCHELASTIC_RESTART_COUNT",
+                                      "TORCHELASTIC_USE_AGENT_STORE",
+                                      "SLURM_RESTART_COUNT"};
+  config::Environment environment;
+  while (!input.empty()) {
+    const char* const name = names[input.byte() % std::size(names)];
+    environment[name] = std::string(input.line().substr(0, 100));
+  }
+  try {
+    const Worker worker = worker_of(environment);
+    require(worker.rank >= 0 && worker.rank < worker.world_size);
+    require(worker.local_rank >= 0 && worker.local_rank < worker.local_world_size);
+    require(worker.local_world_size <= worker.world_size);
+    require(worker.machine_rank >= 0 && worker.machine_rank < worker.num_machines);
+    require(worker.world_size == 1 ||
+            (!worker.master_addr.empty() && worker.master_port > 0 && worker.master_port <= 65535));
+  } catch (const ConfigError& error) {
+    require(error.code() == "launch.environment");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  Input input(bytes);
+  switch (data[0] % 4) {
+    case 0:
+      feed_store(input);
+      break;
+    case 1:
+      feed_coordinator(input);
+      break;
+    case 2:
+      feed_words(bytes);
+      break;
+    default:
+      feed_environment(input);
+  }
+  return 0;
+}

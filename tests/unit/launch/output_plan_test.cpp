@@ -1,0 +1,82 @@
+// Where ranks' output goes: shown, in files, or both.
+#include "launch/output_plan.h"
+
+#include <doctest/doctest.h>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+
+using namespace hasten;
+
+namespace {
+
+// "output shown errors in rank_5/stderr.log".
+std::string text_of(const LaunchOptions& options, std::size_t local_rank) {
+  const Round round{.attempt = 1, .first_rank = 4, .world_size = 8};
+  const OutputPlan plan = output_plan(options, round, local_rank);
+  CHECK(plan.prefix == str("[", 4 + local_rank, "] "));
+  std::string text;
+  for (const int stream : {0, 1}) {
+    text += stream == 0 ? "output" : " errors";
+    if (plan.shown[stream]) text += " shown";
+    const std::string file = plan.file[stream].string();
+    if (!file.empty()) text += " in " + file.substr(file.find("attempt_1/") + 10);
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("output: shown, and one file a rank where there is a folder, unless more is said") {
+  CHECK(text_of({}, 1) == "output shown errors shown");
+  CHECK(text_of({.local_ranks_filter = "0"}, 1) == "output errors");
+  CHECK(text_of({.log_dir = "l"}, 1) == "output shown in rank_5.log errors shown in rank_5.log");
+  CHECK(output_plan({}, {.world_size = 1}, 0).prefix.empty());
+}
+
+TEST_CASE("output: tee shows and keeps, redirects keeps only") {
+  const auto with = [](const char* tee, const char* redirects, std::size_t local = 1) {
+    return text_of({.log_dir = "l", .tee = tee, .redirects = redirects}, local);
+  };
+  const std::string out = " in rank_5/stdout.log", err = " in rank_5/stderr.log";
+  CHECK(with("3", "") == "output shown" + out + " errors shown" + err);
+  CHECK(with("1", "") == "output shown" + out + " errors shown");
+  CHECK(with("2", "") == "output shown errors shown" + err);
+  CHECK(with("", "3") == "output" + out + " errors" + err);
+  CHECK(with("", "1") == "output" + out + " errors shown");
+  CHECK(with("0", "0") == "output shown errors shown");
+  // What both name is shown, as torchrun has it.
+  CHECK(with("2", "3") == "output" + out + " errors shown" + err);
+  CHECK(with("0:3,1:1", "") == "output shown" + out + " errors shown");
+  CHECK(with("0:3", "1:2") == "output shown errors" + err);
+  CHECK(with("0:3", "1:2", 2) == "output shown errors shown");
+  CHECK(text_of({.log_dir = "l", .tee = "3", .local_ranks_filter = "0"}, 1) ==
+        "output" + out + " errors" + err);
+}
+
+TEST_CASE("output: files hold what each stream said, and the last lines are of both") {
+  const TemporaryDirectory folder;
+  OutputPlan plan{.prefix = "", .shown = {false, false}, .file = {}};
+  plan.file[0] = folder.path() / "a/b/stdout.log";
+  plan.file[1] = folder.path() / "a/b/stderr.log";
+  RankOutput output(plan);
+  output.take("one\ntw", 1);
+  output.take("wrong\n", 2);
+  output.take("o\nthree", 1);
+  output.finish();
+  CHECK(read_file(plan.file[0].string()) == "one\ntwo\nthree\n");
+  CHECK(read_file(plan.file[1].string()) == "wrong\n");
+  CHECK(output.kept_in() == folder.path() / "a/b");
+  CHECK(output.last_lines().size() == 4);
+
+  plan.file[1] = plan.file[0];
+  RankOutput together(plan);
+  together.take("one\n", 1);
+  together.take("two\n", 2);
+  together.finish();
+  CHECK(read_file(plan.file[0].string()) == "one\ntwo\n");
+  CHECK(together.kept_in() == plan.file[0]);
+  plan.file[0] = plan.file[1] = folder.path() / "a/b/stderr.log/impossible";
+  CHECK_THROWS_AS(RankOutput{plan}, IoError);
+}
