@@ -11,7 +11,7 @@
 #include <map>
 #include <set>
 
-#include "launch/cores.h"
+#include "launch/topology.h"
 
 namespace hasten::cli {
 namespace {
@@ -103,7 +103,7 @@ Json environment(RankTest& rank) {
           {"machine", rank.worker.machine_rank},
           {"omp", split(variable("OMP_NUM_THREADS") + ",", ',').front()},  // of the outermost level
           {"threads", at::get_num_threads()},
-          {"cores", cores_here()},
+          {"cores", usable_cpus()},
           {"device", process.device.str()}};
 }
 

@@ -82,10 +82,10 @@ class Forks {
       : port_(/*loopback_only=*/true),
         store_port_(/*loopback_only=*/true),
         token_(rendezvous::new_token()) {
-    const auto cores = static_cast<std::int64_t>(cores_here().size());
-    const std::int64_t threads = options.num_cpu_threads_per_process > 0
-                                     ? options.num_cpu_threads_per_process
-                                     : std::max<std::int64_t>(1, cores / options.num_processes);
+    const std::int64_t threads =
+        options.num_cpu_threads_per_process > 0
+            ? options.num_cpu_threads_per_process
+            : threads_each(topology_of("/", usable_cpus()), options.num_processes);
     pause_openmp();
     for (std::int64_t rank = 0; rank < options.num_processes; ++rank)
       ranks_.emplace_back(function, environment(rank, options, attempt, job, threads),
