@@ -101,7 +101,11 @@ def reports():
     """A killed rank is told of at once, though the others hang."""
     script = program("[ $RANK = 1 ] && { sleep 0.3; echo last words; kill -9 $$; }\ntrap '' TERM\nwhile :; do sleep 60; done\n")
     launcher = subprocess.Popen([HASTEN, "launch", "-n", "3", script], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    text = launcher.stderr.read()
+    began = time.monotonic()
+    text = launcher.stderr.readline()
+    told = time.monotonic() - began - 0.3
+    check(told < 0.5, f"a killed rank is told after {max(told, 0):.2f} s, while others hang")
+    text += launcher.stderr.read()
     code = launcher.wait()
     check(code == 137, f"the first failure's code is the launcher's: {code}")
     check("rank 1" in text and "signal 9 (SIGKILL)" in text and "| last words" in text, "the report names rank, signal and last words")
