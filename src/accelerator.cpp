@@ -52,12 +52,17 @@ Precision precision_of(const AcceleratorOptions& options, const config::Environm
 std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
-  const auto cpu = environment.find("ACCELERATE_USE_CPU");
-  const bool on_cpu = options.cpu || (cpu != environment.end() && lower(cpu->second) == "true");
+  const auto says = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found != environment.end() && (lower(found->second) == "true" || found->second == "1");
+  };
+  const bool on_cpu = options.cpu || says("ACCELERATE_USE_CPU");
+  const GroupOptions of_group{.timeout = options.process_group.timeout,
+                              .debug = options.debug || says("ACCELERATE_DEBUG_MODE")};
   const Precision precision = precision_of(options, environment);  // refused before others are met
-  auto step = std::make_shared<Step>(
-      options.gradient_accumulation_steps, precision, ProcessState::of(worker, on_cpu),
-      Group::form(worker, {.timeout = options.process_group.timeout}), options.ddp);
+  auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision,
+                                     ProcessState::of(worker, on_cpu),
+                                     Group::form(worker, of_group), options.ddp);
   step->split_batches = options.dataloader_config.split_batches;
   return step;
 }
@@ -75,6 +80,12 @@ double Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, d
 
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
   if (sync_gradients()) hasten::clip_grad_value_(parameters, clip_value);
+}
+
+bool Accelerator::check_trigger() {
+  const bool seen = group().reduce(at::full({1}, step_->trigger ? 1.0 : 0.0)).item<double>() > 0;
+  step_->trigger = step_->trigger && !seen;
+  return seen;
 }
 
 void Accelerator::on_main_process(const std::function<void()>& f) const {

@@ -27,11 +27,13 @@
 #include <vector>
 
 #include "hasten/anatomy/anatomy.h"
+#include "hasten/data/collectives.h"
 #include "hasten/optim/gradients.h"
 #include "hasten/prepare/metrics.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/process/group.h"
 #include "hasten/process/logger.h"
+#include "hasten/process/split.h"
 
 namespace hasten {
 
@@ -53,6 +55,8 @@ struct AcceleratorOptions {
   DistributedDataParallelKwargs ddp;
   DataLoaderConfiguration dataloader_config;
   InitProcessGroupKwargs process_group;
+  // Compares each collective over the processes before it runs; also by ACCELERATE_DEBUG_MODE.
+  bool debug = false;
 };
 
 // One micro-batch of some models; see Accelerator::accumulate.
@@ -168,10 +172,35 @@ class Accelerator {
   // The collectives. gather_for_metrics leaves out rows that fill up a last step: hasten/prepare/
   // metrics.h.
   const Group& group() const { return step_->group; }
-  at::Tensor gather(const at::Tensor& tensor) const { return group().gather(tensor); }
-  at::Tensor gather_for_metrics(const at::Tensor& tensor) const {
-    return hasten::gather_for_metrics(tensor, *step_);
+  // They take a tensor or a whole batch (hasten/data/batch.h).
+  template <TensorBatch Batch>
+  Batch gather(const Batch& batch) const {
+    return hasten::gather(group(), batch);
   }
+  template <TensorBatch Batch>
+  Batch gather_for_metrics(Batch batch) const {
+    visit_tensors(batch,
+                  [&](at::Tensor& tensor) { tensor = hasten::gather_for_metrics(tensor, *step_); });
+    return batch;
+  }
+  template <TensorBatch Batch>
+  Batch reduce(const Batch& batch, Reduction reduction = Reduction::sum, double scale = 1.0) const {
+    return hasten::reduce(group(), batch, reduction, scale);
+  }
+  template <TensorBatch Batch>
+  Batch pad_across_processes(const Batch& batch, std::int64_t dim = 0, double pad_index = 0,
+                             bool pad_first = false) const {
+    return hasten::pad_across_processes(group(), batch, dim, pad_index, pad_first);
+  }
+  // This process's part of a list, a tensor or a map of them; hasten/process/split.h.
+  template <class Inputs>
+  Inputs split_between_processes(const Inputs& inputs, bool apply_padding = false) const {
+    return hasten::split_between_processes(inputs, process(), apply_padding);
+  }
+  // A flag that any process may set and all see: `if (accelerator.check_trigger()) break;`. The
+  // check is a collective and clears it.
+  void set_trigger() { step_->trigger = true; }
+  bool check_trigger();
   void wait_for_everyone() const { group().barrier(); }
 
   // Chrome trace of what runs until the end of the block.

@@ -58,28 +58,8 @@ std::string description(const Named& named) {
   return text + (named.tensor.requires_grad() ? "]" : "] without gradient");
 }
 
-at::Tensor bytes_of(const std::string& text) {
-  at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  return bytes;
-}
-
-// Every process's text, in the order of ranks.
-std::vector<std::string> gathered(const std::string& text, const Group& group) {
-  const at::Tensor padded = group.pad_across_processes(bytes_of(text), 0, 0);
-  const at::Tensor sizes =
-      group.gather(at::scalar_tensor(static_cast<std::int64_t>(text.size()), at::kLong));
-  const at::Tensor all = group.gather(padded).view({group.size(), -1});
-  std::vector<std::string> texts;
-  for (std::int64_t rank = 0; rank < group.size(); ++rank) {
-    texts.emplace_back(static_cast<const char*>(all[rank].data_ptr()),
-                       static_cast<std::size_t>(sizes[rank].item<std::int64_t>()));
-  }
-  return texts;
-}
-
 [[noreturn]] void tell_difference(const std::string& own, const Group& group) {
-  const std::vector<std::string> texts = gathered(own, group);
+  const std::vector<std::string> texts = group.gather_object(own);
   const auto first = split(texts[0], '\n');
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;

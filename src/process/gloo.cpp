@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
+#include <utility>
 
 #include "hasten/base/text.h"
 
@@ -27,14 +29,20 @@ auto device_at(const std::string& address) {
 
 c10::intrusive_ptr<ProcessGroup> gloo_group(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                             int size, const std::string& address,
-                                            std::chrono::milliseconds timeout) {
-  const auto options = ProcessGroupGloo::Options::create(timeout);
-  options->devices.push_back(device_at(address));
-  const auto own = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
-  const auto gloo = c10::make_intrusive<ProcessGroupGloo>(own, rank, size, options);
+                                            const GroupOptions& options) {
+  const auto gloo = [&](const char* prefix) {
+    auto settings = ProcessGroupGloo::Options::create(options.timeout);
+    settings->devices.push_back(device_at(address));
+    return c10::make_intrusive<ProcessGroupGloo>(
+        c10::make_intrusive<c10d::PrefixStore>(prefix, store), rank, size, std::move(settings));
+  };
+  c10::intrusive_ptr<c10d::Backend> backend = gloo("gloo");
+  // Compares by a group of its own what each rank is about to do.
+  if (options.debug)
+    backend = c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, gloo("gloo to compare"));
   auto group = c10::make_intrusive<ProcessGroup>(store, rank, size);
   for (const at::DeviceType device : {at::kCPU, at::kCUDA})
-    group->setBackend(device, ProcessGroup::BackendType::GLOO, gloo);
+    group->setBackend(device, ProcessGroup::BackendType::GLOO, backend);
   group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
   return group;
 }

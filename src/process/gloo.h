@@ -2,9 +2,10 @@
 // c10d's group over Gloo: on the CPU, and for tensors of a GPU by way of the CPU.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "hasten/process/group.h"
 
 namespace hasten {
 
@@ -12,6 +13,6 @@ namespace hasten {
 // instead where the variable is set. Throws c10::Error, hasten's errors of the store.
 c10::intrusive_ptr<c10d::ProcessGroup> gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                   int rank, int size, const std::string& address,
-                                                  std::chrono::milliseconds timeout);
+                                                  const GroupOptions& options);
 
 }  // namespace hasten

@@ -23,6 +23,8 @@ struct Group::Shared {
 
 namespace {
 
+constexpr std::int64_t kLargestObjects = std::int64_t{1} << 30;
+
 at::Device device_of(std::int64_t local_rank, bool cpu) {
   if (cpu || !torch::cuda::is_available()) return at::kCPU;
   const auto gpus = static_cast<std::int64_t>(torch::cuda::device_count());
@@ -37,6 +39,17 @@ at::Tensor as_numbers(const at::Tensor& tensor) {
 }
 at::Tensor as_before(const at::Tensor& numbers, const at::Tensor& before) {
   return before.scalar_type() == at::kBool ? numbers.view(at::kBool) : numbers;
+}
+
+at::Tensor number(std::int64_t value) { return at::full({1}, value, at::kLong); }
+
+void check_object(std::int64_t bytes) {
+  if (bytes <= kLargestObjects) return;
+  throw UsageError("process.object-too-large",
+                   {.what = "objects of all processes together",
+                    .got = human_bytes(bytes),
+                    .expected = "at most " + human_bytes(kLargestObjects),
+                    .hint = "send tensors, or files"});
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -74,7 +87,7 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   group.size_ = worker.world_size;
   MeetingPlace place = meeting_place(worker, config::whole_environment(), options.timeout);
   auto native = gloo_group(place.store, static_cast<int>(worker.rank),
-                           static_cast<int>(worker.world_size), place.own_address, options.timeout);
+                           static_cast<int>(worker.world_size), place.own_address, options);
   group.shared_ = std::make_shared<Shared>(Shared{std::move(place), std::move(native)});
   return group;
 }
@@ -126,6 +139,35 @@ at::Tensor Group::pad_across_processes(const at::Tensor& tensor, std::int64_t di
   const std::int64_t at = pad_first ? longest - tensor.size(dim) : 0;
   padded.narrow(dim, at, tensor.size(dim)).copy_(tensor);
   return padded;
+}
+
+std::vector<std::string> Group::gather_object(const std::string& bytes) const {
+  if (size_ == 1) return {bytes};
+  const at::Tensor sizes = gather(number(static_cast<std::int64_t>(bytes.size())));
+  const auto longest = sizes.max().item<std::int64_t>();
+  check_object(longest * size_);
+  at::Tensor padded = at::zeros({1, longest}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), padded.data_ptr<std::uint8_t>());
+  const at::Tensor all = gather(padded);
+  std::vector<std::string> objects;
+  for (std::int64_t rank = 0; rank < size_; ++rank) {
+    const at::Tensor row = all[rank];
+    objects.emplace_back(reinterpret_cast<const char*>(row.data_ptr<std::uint8_t>()),
+                         static_cast<std::size_t>(sizes[rank].item<std::int64_t>()));
+  }
+  return objects;
+}
+
+std::string Group::broadcast_object(const std::string& bytes, std::int64_t from) const {
+  if (size_ == 1) return bytes;
+  const auto size =
+      broadcast(number(static_cast<std::int64_t>(bytes.size())), from).item<std::int64_t>();
+  check_object(size);
+  at::Tensor carried = at::zeros({size}, at::kByte);
+  if (rank_ == from) std::copy(bytes.begin(), bytes.end(), carried.data_ptr<std::uint8_t>());
+  const at::Tensor all = broadcast(carried, from);
+  return {reinterpret_cast<const char*>(all.data_ptr<std::uint8_t>()),
+          static_cast<std::size_t>(size)};
 }
 
 void Group::barrier() const {

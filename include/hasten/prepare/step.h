@@ -72,6 +72,7 @@ class Step {
   const ProcessState process;
   const Group group;
   bool split_batches = false;  // of loaders that are prepared from here on
+  bool trigger = false;        // Accelerator::set_trigger
   // Loaders being iterated, innermost last.
   std::vector<const LoaderProgress*> loaders;
   // Who listens to this step.

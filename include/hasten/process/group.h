@@ -23,6 +23,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "hasten/launch/worker.h"
 
@@ -56,6 +58,10 @@ enum class Reduction { none, sum, mean, max };
 struct GroupOptions {
   // For the ranks to meet, and for each collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // Each collective is first compared over the ranks: what it is, types and shapes. One that
+  // differs throws c10::Error in every rank, with what the ranks were about to do, instead of a
+  // hang or a wrong result.
+  bool debug = false;
 };
 
 // A value; copies are the same group.
@@ -80,6 +86,10 @@ class Group {
   // before.
   at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0,
                                   double pad_index = 0, bool pad_first = false) const;
+  // Any bytes, of any length: every rank's, in their order; rank `from`'s. Throws UsageError
+  // "process.object-too-large" above 1 GiB together.
+  std::vector<std::string> gather_object(const std::string& bytes) const;
+  std::string broadcast_object(const std::string& bytes, std::int64_t from = 0) const;
   // Until every rank is here.
   void barrier() const;
 

@@ -473,3 +473,63 @@ TEST_CASE("together: a precision that hasten launch was told is the Accelerator'
   CHECK(code_of([] { Accelerator({.cpu = true}); }) == "prepare.precision");
   unsetenv("ACCELERATE_MIXED_PRECISION");
 }
+
+TEST_CASE("together: whole batches, objects of any length, and a flag go round") {
+  debug_launcher(
+      [] {
+        Accelerator accelerator;
+        const Group& group = accelerator.group();
+        const std::int64_t rank = group.rank();
+        const std::map<std::string, at::Tensor> own = {{"a", torch::full({2, 3}, rank)},
+                                                       {"b", torch::full({1}, 10.0 * rank)}};
+        const auto all = accelerator.gather(own);
+        require(all.at("a").size(0) == 6 && all.at("b").size(0) == 3,
+                "both tensors of three processes");
+        require(accelerator.reduce(own).at("b").item<double>() == 30, "their sums");
+        const std::string text(static_cast<std::size_t>(rank * 1000),
+                               static_cast<char>('a' + rank));
+        const std::vector<std::string> texts = group.gather_object(text);
+        for (std::int64_t each = 0; each < 3; ++each)
+          require(
+              texts[static_cast<std::size_t>(each)] ==
+                  std::string(static_cast<std::size_t>(each * 1000), static_cast<char>('a' + each)),
+              "objects");
+        require(group.broadcast_object(text, 1) == texts[1], "one object for all");
+        require(!accelerator.check_trigger(), "nobody has set it");
+        if (rank == 2) accelerator.set_trigger();
+        require(accelerator.check_trigger(), "one has, and all see it");
+        require(!accelerator.check_trigger(), "once");
+        const auto part =
+            accelerator.split_between_processes(std::vector<int>{1, 2, 3, 4, 5, 6, 7});
+        require(part == (rank == 0   ? std::vector<int>{1, 2, 3}
+                         : rank == 1 ? std::vector<int>{4, 5}
+                                     : std::vector<int>{6, 7}),
+                "parts of a list");
+      },
+      3);
+}
+
+TEST_CASE("together: with debug a collective that differs is told in every process") {
+  const auto mismatch = [](const std::function<void(const Group&)>& call, const std::string& told) {
+    debug_launcher([&] {
+      const Accelerator accelerator(
+          {.process_group = {.timeout = std::chrono::seconds(20)}, .debug = true});
+      accelerator.wait_for_everyone();
+      require(accelerator.gather(torch::ones({2})).sum().item<double>() == 4,
+              "what agrees goes through");
+      try {
+        call(accelerator.group());
+      } catch (const c10::Error& error) {
+        require(std::string(error.what()).find(told) != std::string::npos, error.what());
+        return;
+      }
+      throw std::runtime_error("nothing was thrown");
+    });
+  };
+  mismatch([](const Group& group) { group.gather(torch::ones({group.rank() + 2})); }, "shape");
+  mismatch(
+      [](const Group& group) {
+        group.rank() == 0 ? static_cast<void>(group.reduce(torch::ones({2}))) : group.barrier();
+      },
+      "Detected mismatch between collectives");
+}

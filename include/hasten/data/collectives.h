@@ -1,0 +1,46 @@
+// File: hasten/data/collectives.h
+// Collectives on whole batches: a TensorDict, vectors, maps and pairs of tensors, and what
+// hasten/data/batch.h knows besides; every tensor by itself.
+//
+//   TensorDict all = gather(group, outputs);
+//
+// The structure is the same on every rank. Throws and thread rule: as hasten/process/group.h.
+#pragma once
+
+#include <utility>
+
+#include "hasten/data/batch.h"
+#include "hasten/process/group.h"
+
+namespace hasten {
+
+template <TensorBatch Batch>
+Batch gather(const Group& group, Batch batch) {
+  visit_tensors(batch, [&](at::Tensor& tensor) { tensor = group.gather(tensor); });
+  return batch;
+}
+
+template <TensorBatch Batch>
+Batch reduce(const Group& group, Batch batch, Reduction reduction = Reduction::sum,
+             double scale = 1.0) {
+  visit_tensors(batch,
+                [&](at::Tensor& tensor) { tensor = group.reduce(tensor, reduction, scale); });
+  return batch;
+}
+
+template <TensorBatch Batch>
+Batch broadcast(const Group& group, Batch batch, std::int64_t from = 0) {
+  visit_tensors(batch, [&](at::Tensor& tensor) { tensor = group.broadcast(tensor, from); });
+  return batch;
+}
+
+template <TensorBatch Batch>
+Batch pad_across_processes(const Group& group, Batch batch, std::int64_t dim = 0,
+                           double pad_index = 0, bool pad_first = false) {
+  visit_tensors(batch, [&](at::Tensor& tensor) {
+    tensor = group.pad_across_processes(tensor, dim, pad_index, pad_first);
+  });
+  return batch;
+}
+
+}  // namespace hasten

@@ -1,0 +1,65 @@
+// File: hasten/process/split.h
+// The part of a list, a tensor or a map of lists that is this process's, for work that is divided
+// by hand: accelerate's split_between_processes.
+//
+//   for (const std::string& text : split_between_processes(texts, accelerator.process())) ...
+//
+// Parts lie side by side in the order of ranks; where the length does not divide, the first ones
+// have one more. With apply_padding the others repeat their last entry (of an empty part: the last
+// of all), so that results can be gathered. A world of one has everything. Throws UsageError
+// "process.split" for a map of lists of unequal length. Thread rule: pure functions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hasten/process/group.h"
+
+namespace hasten {
+
+namespace detail {
+// Entry numbers of this process's part.
+std::vector<std::int64_t> part_of(std::int64_t length, const ProcessState& process,
+                                  bool apply_padding);
+[[noreturn]] void throw_uneven_lists();
+}  // namespace detail
+
+template <class T>
+std::vector<T> split_between_processes(const std::vector<T>& inputs, const ProcessState& process,
+                                       bool apply_padding = false) {
+  std::vector<T> part;
+  for (const std::int64_t at :
+       detail::part_of(static_cast<std::int64_t>(inputs.size()), process, apply_padding))
+    part.push_back(inputs[static_cast<std::size_t>(at)]);
+  return part;
+}
+
+// Along the first dimension.
+at::Tensor split_between_processes(const at::Tensor& inputs, const ProcessState& process,
+                                   bool apply_padding = false);
+
+// Lists, or tensors, of one length.
+template <class List>
+std::map<std::string, List> split_between_processes(const std::map<std::string, List>& inputs,
+                                                    const ProcessState& process,
+                                                    bool apply_padding = false) {
+  const auto length = [](const List& list) {
+    if constexpr (requires { list.dim(); }) {
+      return list.size(0);
+    } else {
+      return static_cast<std::int64_t>(list.size());
+    }
+  };
+  std::map<std::string, List> parts;
+  for (const auto& [name, list] : inputs) {
+    if (length(list) != length(inputs.begin()->second)) detail::throw_uneven_lists();
+    parts.emplace(name, split_between_processes(list, process, apply_padding));
+  }
+  return parts;
+}
+
+}  // namespace hasten

@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""examples/05_distributed says the same in one process and in several, but for rounding.
+
+    example.py EXAMPLE HASTEN
+"""
+import os
+import re
+import subprocess
+import sys
+
+PROGRAM, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
+
+
+def numbers(words):
+    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        sys.exit(f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+    found = re.findall(r"loss ([\d.]+), accuracy ([\d.]+) of (\d+) rows", done.stdout)
+    print(words[-1] if len(words) == 1 else " ".join(words[1:4]), found)
+    return [tuple(map(float, line)) for line in found]
+
+
+alone = numbers([PROGRAM])
+good = len(alone) == 6 and alone[-1][1] > 0.9 and all(line[2] == 1001 for line in alone)
+for count in (2, 3, 4):
+    together = numbers([HASTEN, "launch", "-n", str(count), "--no_config_file", PROGRAM])
+    # A row more or less where rounding decides it.
+    good &= len(together) == 6 and all(abs(a[0] - b[0]) <= 2e-4 and abs(a[1] - b[1]) <= 0.002 and a[2] == b[2] for a, b in zip(alone, together))
+sys.exit(0 if good else 1)
