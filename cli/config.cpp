@@ -9,7 +9,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/config/config_options.h"
-#include "hasten/config/machine.h"
+#include "hasten/config/installed_gpus.h"
 #include "hasten/config/questions.h"
 #include "processes.h"
 

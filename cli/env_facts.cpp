@@ -18,7 +18,7 @@
 #include "hand_over.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/machine.h"
+#include "hasten/config/installed_gpus.h"
 #include "hasten/config/sources.h"
 #include "libtorch_here.h"
 

@@ -44,6 +44,7 @@ std::vector<Check> checks_of_ranks();
 std::vector<Check> checks_of_each_alone();
 std::vector<Check> checks_of_meeting();
 std::vector<Check> checks_of_collectives();
+std::vector<Check> checks_of_training();
 std::vector<Check> checks_of_bandwidth();
 
 double seconds_since(std::chrono::steady_clock::time_point then);

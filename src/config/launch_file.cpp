@@ -5,7 +5,7 @@
 #include "config/config_file_writer.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/config/machine.h"
+#include "hasten/config/installed_gpus.h"
 
 namespace hasten::config {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/machine.h"
+#include "hasten/config/installed_gpus.h"
 
 namespace hasten::config {
 namespace {

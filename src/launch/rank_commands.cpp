@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "hasten/base/text.h"
-#include "hasten/config/machine.h"
+#include "hasten/config/installed_gpus.h"
 #include "hasten/config/token.h"
 #include "hasten/launch/launcher.h"
 #include "launch/cores.h"

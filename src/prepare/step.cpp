@@ -46,7 +46,11 @@ Step::Step(std::int64_t accumulation_steps, Precision precision, ProcessState pr
 Step::~Step() = default;
 
 void Step::parallelize(const std::shared_ptr<torch::nn::Module>& module) {
-  if (group.size() > 1) parallel_.push_back(std::make_unique<DataParallel>(module, group, ddp_));
+  if (group.size() == 1) return;
+  for (const auto& model : parallel_) {
+    if (model->module() == module.get()) return;  // prepared before
+  }
+  parallel_.push_back(std::make_unique<DataParallel>(module, group, ddp_));
 }
 
 void Step::before_forward(const torch::nn::Module* module) {

@@ -11,12 +11,12 @@
 #include "hasten/base/text.h"
 #include "process/gloo.h"
 #include "process/living.h"
-#include "process/meeting_place.h"
+#include "process/meeting.h"
 
 namespace hasten {
 
 struct Group::Shared {
-  MeetingPlace place;  // before the group: its last words may need the store
+  Meeting meeting;  // before the group: its last words may need the store
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   LivingMark living{Living::group};
 };
@@ -85,10 +85,10 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   if (worker.world_size == 1) return group;
   group.rank_ = worker.rank;
   group.size_ = worker.world_size;
-  MeetingPlace place = meeting_place(worker, config::whole_environment(), options.timeout);
-  auto native = gloo_group(place.store, static_cast<int>(worker.rank),
-                           static_cast<int>(worker.world_size), place.own_address, options);
-  group.shared_ = std::make_shared<Shared>(Shared{std::move(place), std::move(native)});
+  Meeting meeting = meeting_of(worker, config::whole_environment(), options.timeout);
+  auto native = gloo_group(meeting.store, static_cast<int>(worker.rank),
+                           static_cast<int>(worker.world_size), meeting.own_address, options);
+  group.shared_ = std::make_shared<Shared>(Shared{std::move(meeting), std::move(native)});
   return group;
 }
 

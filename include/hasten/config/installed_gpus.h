@@ -1,5 +1,5 @@
-// File: hasten/config/machine.h
-// What the system says of this machine without asking any library: so far the GPUs.
+// File: hasten/config/installed_gpus.h
+// The GPUs of this machine as its driver lists them, without asking any library.
 //
 //   config::installed_gpus().size()      // how many the NVIDIA driver has found
 //

@@ -1,4 +1,4 @@
-#include "process/meeting_place.h"
+#include "process/meeting.h"
 
 #include <atomic>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -38,26 +38,26 @@ std::string next_prefix(const Worker& worker) {
 
 }  // namespace
 
-MeetingPlace meeting_place(const Worker& worker, const config::Environment& environment,
-                           std::chrono::milliseconds timeout) {
+Meeting meeting_of(const Worker& worker, const config::Environment& environment,
+                   std::chrono::milliseconds timeout) {
   const std::string served = value_of(environment, kStoreVariable);
   const std::string token = value_of(environment, kTokenVariable);
   const std::string prefix = next_prefix(worker);
-  MeetingPlace place;
+  Meeting meeting;
   Endpoint at{.host = worker.master_addr, .port = worker.master_port};
   if (!served.empty()) at = endpoint_of(served, 0);
   if (token.empty()) {
-    place.store = tcp_store(worker, prefix, timeout);
+    meeting.store = tcp_store(worker, prefix, timeout);
   } else {
     check_token(token, kTokenVariable);
     if (served.empty() && worker.rank == 0) {
-      place.server = std::make_shared<rendezvous::JobServer>(rendezvous::ServerOptions{
+      meeting.server = std::make_shared<rendezvous::JobServer>(rendezvous::ServerOptions{
           .loopback_only = rendezvous::is_loopback(at.host), .port = at.port, .token = token});
     }
-    place.store = c10::make_intrusive<JobStore>(at, token, prefix, timeout);
+    meeting.store = c10::make_intrusive<JobStore>(at, token, prefix, timeout);
   }
-  place.own_address = worker.num_machines == 1 ? "127.0.0.1" : rendezvous::address_towards(at);
-  return place;
+  meeting.own_address = worker.num_machines == 1 ? "127.0.0.1" : rendezvous::address_towards(at);
+  return meeting;
 }
 
 }  // namespace hasten

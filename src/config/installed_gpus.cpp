@@ -1,4 +1,4 @@
-#include "hasten/config/machine.h"
+#include "hasten/config/installed_gpus.h"
 
 #include <algorithm>
 #include <filesystem>

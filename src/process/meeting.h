@@ -1,4 +1,4 @@
-// File: process/meeting_place.h (internal)
+// File: process/meeting.h (internal)
 // Where the ranks of a job find each other: whose store, and by which address this process is
 // reached. Throws IoError "rendezvous.*", ConfigError "rendezvous.*".
 #pragma once
@@ -16,13 +16,13 @@ namespace rendezvous {
 class JobServer;
 }
 
-struct MeetingPlace {
+struct Meeting {
   std::shared_ptr<rendezvous::JobServer> server;  // in rank 0, where no launcher serves the store
   c10::intrusive_ptr<c10d::Store> store;          // keys of this attempt alone
   std::string own_address;
 };
 
-MeetingPlace meeting_place(const Worker& worker, const config::Environment& environment,
-                           std::chrono::milliseconds timeout);
+Meeting meeting_of(const Worker& worker, const config::Environment& environment,
+                   std::chrono::milliseconds timeout);
 
 }  // namespace hasten

@@ -1,0 +1,188 @@
+// What training across the ranks of `hasten test` rests on, against what one process would have.
+#include "test_checks.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "hasten/accelerator.h"
+#include "hasten/data/loader.h"
+
+namespace hasten::cli {
+namespace {
+
+using torch::nn::Linear;
+using torch::nn::Sequential;
+
+AcceleratorOptions on_cpu(bool split_batches = false) {
+  return {.cpu = true, .dataloader_config = {.split_batches = split_batches}};
+}
+
+struct Numbers {
+  std::int64_t count;
+  std::int64_t size() const { return count; }
+  at::Tensor get(std::int64_t row) const { return at::full({1}, row, at::kLong); }
+};
+
+std::vector<std::int64_t> counted(std::int64_t length) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(length));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+std::vector<std::int64_t> numbers_in(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.flatten().contiguous();
+  return {flat.data_ptr<std::int64_t>(), flat.data_ptr<std::int64_t>() + flat.numel()};
+}
+
+// Parts of lists and tensors, gathered again: as sizes differ, by their bytes.
+Json split(RankTest& rank) {
+  const Group& group = rank.met();
+  for (const std::int64_t length : {std::int64_t{0}, std::int64_t{1}, 3 * group.size() + 1}) {
+    const auto all = counted(length);
+    const auto own = split_between_processes(all, rank.process);
+    const auto of_tensor = split_between_processes(at::arange(length), rank.process);
+    if (numbers_in(of_tensor) != own) throw Wrong("a tensor is divided otherwise than a list");
+    std::string text;
+    for (const std::int64_t number : own) text += str(number, " ");
+    std::string together, expected;
+    for (const std::string& part : group.gather_object(text)) together += part;
+    for (const std::int64_t number : all) expected += str(number, " ");
+    expect_equal(str("the parts of ", length, " entries"), together, expected);
+  }
+  return {};
+}
+
+Json trigger(RankTest& rank) {
+  rank.met();
+  Accelerator accelerator(on_cpu());
+  const bool before = accelerator.check_trigger();
+  if (accelerator.is_last_process()) accelerator.set_trigger();
+  const bool seen = accelerator.check_trigger(), after = accelerator.check_trigger();
+  if (before || !seen || after) throw Wrong("a flag that one rank sets is not seen once by all");
+  return {};
+}
+
+// Rows as an epoch of this loader gives them, from all processes.
+std::vector<std::int64_t> epoch_of(Accelerator& accelerator, std::int64_t rows,
+                                   const LoaderOptions& options) {
+  auto raw = make_loader(Numbers{rows}, options);
+  auto [loader] = accelerator.prepare(raw);
+  std::vector<std::int64_t> seen;
+  for (auto& batch : loader) {
+    for (const std::int64_t row : numbers_in(accelerator.gather_for_metrics(batch)))
+      seen.push_back(row);
+  }
+  return seen;
+}
+
+Json data(RankTest& rank) {
+  const std::int64_t world = rank.met().size();
+  Accelerator plain(on_cpu()), splitting(on_cpu(/*split_batches=*/true));
+  for (Accelerator* const accelerator : {&plain, &splitting}) {
+    const LoaderOptions in_order{.batch_size = 2 * world};
+    const LoaderOptions shuffled{.batch_size = 2 * world, .shuffle = true, .seed = 5};
+    if (epoch_of(*accelerator, 8 * world * world, in_order) != counted(8 * world * world))
+      throw Wrong("rows in another order than the dataset's");
+    auto rows = epoch_of(*accelerator, 8 * world * world, shuffled);
+    const bool is_shuffled = !std::is_sorted(rows.begin(), rows.end());
+    std::sort(rows.begin(), rows.end());
+    if (!is_shuffled || rows != counted(8 * world * world))
+      throw Wrong("shuffled rows that are not each row once");
+  }
+  return {};
+}
+
+Json metrics(RankTest& rank) {
+  const std::int64_t world = rank.met().size();
+  Accelerator accelerator(on_cpu());
+  for (std::int64_t rows = 1; rows <= 4 * world + 1; ++rows) {
+    const auto seen = epoch_of(accelerator, rows, {.batch_size = 2});
+    expect_equal(str("rows counted of ", rows), static_cast<std::int64_t>(seen.size()), rows);
+    if (seen != counted(rows)) throw Wrong(str("of ", rows, " rows some are counted twice"));
+  }
+  return {};
+}
+
+constexpr int kSteps = 10;
+
+// A regression, on rows that every process can make.
+at::Tensor inputs_of(std::int64_t world) {
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
+  return at::randn({kSteps * 4 * world, 3}, generator);
+}
+
+at::Tensor loss_of(const at::Tensor& predicted, const at::Tensor& inputs) {
+  return (predicted.squeeze(1) - inputs.sum(1)).pow(2).mean();
+}
+
+Sequential model_of(double weight) {
+  Sequential model{Linear(3, 4), torch::nn::Tanh(), Linear(4, 1)};
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : model->parameters()) parameter.fill_(weight);
+  return model;
+}
+
+Json training(RankTest& rank) {
+  const std::int64_t world = rank.met().size();
+  const at::Tensor inputs = inputs_of(world);
+  Sequential alone = model_of(0.1);
+  torch::optim::SGD by_hand(alone->parameters(), 0.1);
+  for (int step = 0; step < kSteps; ++step) {
+    const at::Tensor whole = inputs.narrow(0, step * 4 * world, 4 * world);
+    by_hand.zero_grad();
+    loss_of(alone->forward(whole), whole).backward();
+    by_hand.step();
+  }
+  Accelerator accelerator(on_cpu());
+  // Only rank 0 begins with the right weights.
+  Sequential net = model_of(0.1 + 0.1 * static_cast<double>(rank.process.process_index));
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  for (int step = 0; step < kSteps; ++step) {
+    const at::Tensor own =
+        inputs.narrow(0, step * 4 * world + accelerator.process().process_index * 4, 4);
+    optimizer.zero_grad();
+    accelerator.backward(loss_of(model(own), own));
+    optimizer.step();
+  }
+  double most = 0;
+  for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+    const at::Tensor difference = net->parameters()[i] - alone->parameters()[i];
+    most = std::max(most, difference.abs().max().item<double>());
+  }
+  if (most > 1e-5) throw Wrong(str("weights that differ by ", most, " from one process's"));
+  return {{"difference", most}};
+}
+
+Told judge_split(RankTest&, const std::vector<Json>&) {
+  return {"lists and tensors, each entry once, in order", {}};
+}
+Told judge_trigger(RankTest&, const std::vector<Json>&) {
+  return {"set on the last rank, seen once by all", {}};
+}
+Told judge_data(RankTest&, const std::vector<Json>&) {
+  return {"in order and shuffled, batches of each and of all: each row once", {}};
+}
+Told judge_metrics(RankTest&, const std::vector<Json>& facts) {
+  return {str("exact for 1 to ", 4 * facts.size() + 1, " rows"), {}};
+}
+Told judge_training(RankTest&, const std::vector<Json>& facts) {
+  return {str(kSteps, " steps give the weights of one process, from other ones"),
+          {{"difference", greatest(facts, "difference")}}};
+}
+
+}  // namespace
+
+std::vector<Check> checks_of_training() {
+  return {
+      {"split_between_processes", split, judge_split},
+      {"trigger", trigger, judge_trigger},
+      {"data", data, judge_data},
+      {"metrics", metrics, judge_metrics},
+      {"training", training, judge_training},
+  };
+}
+
+}  // namespace hasten::cli
