@@ -8,6 +8,7 @@
 #include "anatomy/environment.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/config/endpoint.h"
 
 namespace hasten {
 
@@ -49,6 +50,16 @@ Precision precision_of(const AcceleratorOptions& options, const config::Environm
       {.what = "ACCELERATE_MIXED_PRECISION", .got = said->second, .expected = "no or bf16"});
 }
 
+// Where they meet, if nobody has said it: one line, as it explains a firewall or a port in use.
+void tell_derived_place(const Worker& worker) {
+  const bool was_said = worker.address_from == "MASTER_ADDR" && worker.port_from == "MASTER_PORT";
+  if (worker.world_size == 1 || worker.rank != 0 || was_said) return;
+  const Endpoint place{.host = worker.master_addr, .port = worker.master_port};
+  std::cerr << str("hasten: ", worker.world_size, " processes of ", name_of(worker.started_by),
+                   " meet at ", text_of(place), " (", worker.address_from, "; ", worker.port_from,
+                   ")\n");
+}
+
 std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
@@ -60,6 +71,7 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   const GroupOptions of_group{.timeout = options.process_group.timeout,
                               .debug = options.debug || says("ACCELERATE_DEBUG_MODE")};
   const Precision precision = precision_of(options, environment);  // refused before others are met
+  tell_derived_place(worker);
   auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision,
                                      ProcessState::of(worker, on_cpu),
                                      Group::form(worker, of_group), options.ddp);

@@ -5,6 +5,7 @@
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -27,4 +28,12 @@ for count in (2, 3, 4):
     together = numbers([HASTEN, "launch", "-n", str(count), "--no_config_file", PROGRAM])
     # A row more or less where rounding decides it.
     good &= len(together) == 6 and all(abs(a[0] - b[0]) <= 2e-4 and abs(a[1] - b[1]) <= 0.002 and a[2] == b[2] for a, b in zip(alone, together))
+# Where nobody says a place to meet, one is derived and told once.
+if shutil.which("mpirun.openmpi"):
+    words = ["mpirun.openmpi", "--oversubscribe", "-n", "2", PROGRAM]
+    done = subprocess.run(words, env=ENVIRONMENT | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}, capture_output=True,
+                          text=True, timeout=120)
+    told = re.findall(r"hasten: 2 processes of Open MPI meet at 127\.0\.0\.1:\d+ \(all processes are on this machine; the job's number \d+\)", done.stderr)
+    print("mpirun:", told or done.stderr)
+    good &= done.returncode == 0 and len(told) == 1 and done.stdout.count("1001 rows") == 6
 sys.exit(0 if good else 1)
