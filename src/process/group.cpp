@@ -41,6 +41,16 @@ at::Tensor as_before(const at::Tensor& numbers, const at::Tensor& before) {
   return before.scalar_type() == at::kBool ? numbers.view(at::kBool) : numbers;
 }
 
+// LibTorch 2.15 has another name for it.
+template <class Native>
+auto gather_into(Native& group, at::Tensor& all, at::Tensor& own) {
+  if constexpr (requires { group.all_gather_single(all, own); }) {
+    return group.all_gather_single(all, own);
+  } else {
+    return group._allgather_base(all, own);
+  }
+}
+
 at::Tensor number(std::int64_t value) { return at::full({1}, value, at::kLong); }
 
 void check_object(std::int64_t bytes) {
@@ -101,7 +111,7 @@ at::Tensor Group::gather(const at::Tensor& tensor) const {
   auto sizes = sent.sizes().vec();
   sizes[0] *= size_;
   at::Tensor all = at::empty(sizes, sent.options());
-  native()->_allgather_base(all, sent)->wait();
+  gather_into(*native(), all, sent)->wait();
   return as_before(all, rows);
 }
 
