@@ -1,6 +1,7 @@
 #include "process/forked_rank.h"
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -12,11 +13,21 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <string_view>
 
 #include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
+
+constexpr std::string_view kConsequence = "another process has ended: ";
+
+// Whether an exception tells of another process's end: of two that end at once the other is the
+// cause. Gloo's exceptions have no type here, but say where they come from.
+bool is_consequence(const std::exception& error) {
+  return dynamic_cast<const c10::DistError*>(&error) != nullptr ||
+         std::string_view(error.what()).find("gloo/transport") != std::string_view::npos;
+}
 
 // The exception's own exit code where it has one.
 int run(const std::function<void()>& function, int report) {
@@ -29,7 +40,7 @@ int run(const std::function<void()>& function, int report) {
     text = str("[", error.code(), "] ", error.what());
     code = error.exit_code();
   } catch (const std::exception& error) {
-    text = error.what();
+    text = str(is_consequence(error) ? kConsequence : "", error.what());
   } catch (...) {
     text = "an exception that is no std::exception";
   }
@@ -107,6 +118,16 @@ void ForkedRank::take_end() {
 
 void ForkedRank::send(int signal) const {
   if (!ended()) kill(process_, signal);
+}
+
+bool ForkedRank::was_stopped() const {
+  const int status = status_.value_or(0);
+  return WIFSIGNALED(status) && (WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGKILL);
+}
+
+bool ForkedRank::failed_by_another() const {
+  const int status = status_.value_or(0);
+  return starts_with(text_, kConsequence) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
 }
 
 RankError ForkedRank::error(std::int64_t rank) const {

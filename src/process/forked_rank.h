@@ -30,6 +30,9 @@ class ForkedRank {
   void take_end();
   bool ended() const { return status_.has_value(); }
   bool failed() const { return status_.value_or(0) != 0; }
+  bool was_stopped() const;  // by a signal to end
+  // Because another one was gone, as its exception tells.
+  bool failed_by_another() const;
   void send(int signal) const;
   RankError error(std::int64_t rank) const;
 

@@ -28,6 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kNow{0}, kForTheCause{200};
 constexpr auto kGrace = std::chrono::seconds(1);  // those that wait for a dead rank need no more
 
 bool cuda_is_used() {
@@ -97,7 +98,7 @@ class Forks {
   // The first that failed.
   std::optional<RankError> run() {
     std::optional<std::size_t> first;
-    std::optional<Clock::time_point> deadline;
+    std::optional<Clock::time_point> stop, deadline;  // SIGTERM, SIGKILL
     while (true) {
       std::vector<pollfd> files;
       std::vector<std::size_t> whose;
@@ -107,12 +108,18 @@ class Forks {
         whose.push_back(rank);
       }
       if (files.empty()) break;
-      poll(files.data(), files.size(), milliseconds_until(deadline));
+      poll(files.data(), files.size(), milliseconds_until(deadline ? deadline : stop));
       for (std::size_t i = 0; i < files.size(); ++i) {
         if (files[i].revents == 0) continue;
         ranks_[whose[i]].take_end();
-        if (!ranks_[whose[i]].failed() || first) continue;
+        if (!ranks_[whose[i]].failed()) continue;
+        if (first && !is_cause_of(whose[i], *first)) continue;
         first = whose[i];
+        // What another one's end has brought down says so before that one does: it has a moment.
+        if (!stop) stop = Clock::now();
+        *stop = Clock::now() + (ranks_[*first].failed_by_another() ? kForTheCause : kNow);
+      }
+      if (stop && !deadline && Clock::now() >= *stop) {
         deadline = Clock::now() + kGrace;
         send(SIGTERM);
       }
@@ -127,7 +134,13 @@ class Forks {
     if (!deadline) return -1;
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
-    return static_cast<int>(std::max<std::int64_t>(left, 10));
+    return static_cast<int>(std::max<std::int64_t>(left, 1));
+  }
+
+  // Who only misses another ends at the same time as that one, and may be seen first.
+  bool is_cause_of(std::size_t rank, std::size_t other) const {
+    return ranks_[other].failed_by_another() && !ranks_[rank].failed_by_another() &&
+           !ranks_[rank].was_stopped();
   }
 
   void send(int signal) {
