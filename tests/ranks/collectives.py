@@ -15,18 +15,18 @@ import sys
 import tempfile
 import time
 
+from clean import CLEAN
+
 PROGRAM, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
 HERE = pathlib.Path(__file__).resolve().parent
-LAUNCHERS = re.compile("(RANK|WORLD_SIZE|LOCAL_.*|GROUP_.*|ROLE_.*|MASTER_.*|TORCHELASTIC_.*|HASTEN_.*|OMPI_.*|PMIX?_.*|MPI_.*|SLURM_.*)$")
-CLEAN = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)} | {
-    "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 failures = 0
 
 
 def good(what, count, by, words, **environment):
     global failures
     began = time.monotonic()
-    done = subprocess.run([str(word) for word in words], env=CLEAN | environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(word) for word in words], env=VARIABLES | environment, capture_output=True, text=True, timeout=120)
     said = [int(rank) for rank in re.findall(rf"rank (\d+) of {count}, local \d+, attempt 0, by {by}: good", done.stdout)]
     holds = done.returncode == 0 and sorted(said) == list(range(count))
     failures += not holds
@@ -58,11 +58,11 @@ if here("torchrun", torchrun):
 if here("Slurm", shutil.which("slurmd", path=os.environ.get("PATH", "") + ":/usr/sbin") and "srun"):
     folder = tempfile.mkdtemp(prefix="hs.", dir="/tmp")
     try:
-        subprocess.run([HERE / "slurm_cluster.sh", "start", folder, str(os.getpid())], env=CLEAN, check=True)
+        subprocess.run([HERE / "slurm_cluster.sh", "start", folder, str(os.getpid())], env=VARIABLES, check=True)
         good("srun", 4, "Slurm", ["srun", "-N2", "-n4", "--export=ALL", PROGRAM], SLURM_CONF=f"{folder}/slurm.conf")
         good("srun with the token", 4, "Slurm", ["srun", "-N2", "-n4", "--export=ALL", PROGRAM], SLURM_CONF=f"{folder}/slurm.conf",
              HASTEN_JOB_TOKEN="0123456789abcdef0123456789abcdef")
     finally:
-        subprocess.run([HERE / "slurm_cluster.sh", "stop", folder], env=CLEAN)
+        subprocess.run([HERE / "slurm_cluster.sh", "stop", folder], env=VARIABLES)
         shutil.rmtree(folder, ignore_errors=True)
 sys.exit(1 if failures else 0)

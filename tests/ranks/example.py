@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 
+from clean import CLEAN
+
 PROGRAM, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
+ENVIRONMENT = CLEAN | {"OMP_NUM_THREADS": "1"}
 
 
 def numbers(words):

@@ -19,6 +19,8 @@ import tempfile
 import threading
 import time
 
+from clean import CLEAN
+
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("hasten")
 parser.add_argument("collectives")
@@ -27,8 +29,7 @@ options = parser.parse_args()
 HASTEN, COLLECTIVES = (os.path.abspath(path) for path in (options.hasten, options.collectives))
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 TOKEN = "the secret of these machines 0123456789".replace(" ", "-")
-LAUNCHERS = re.compile("(RANK|WORLD_SIZE|LOCAL_.*|GROUP_.*|ROLE_.*|MASTER_.*|TORCHELASTIC_.*|HASTEN_.*|OMPI_.*|PMIX?_.*|SLURM_.*)$")
-CLEAN = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)} | {"OMP_NUM_THREADS": "1"}
+VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
 failures = 0
 
 
@@ -83,7 +84,7 @@ class Launch:
     def __init__(self, machines, machine, *words, token=TOKEN, command="launch", **environment):
         self.began = time.monotonic()
         self.process = subprocess.Popen(machines.command(machine, [HASTEN, command, *words]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True, env=CLEAN | {"HASTEN_JOB_TOKEN": token} | environment)
+                                        text=True, env=VARIABLES | {"HASTEN_JOB_TOKEN": token} | environment)
         self.text, self.ended_after = "", None
         self.reader = threading.Thread(target=self.read)
         self.reader.start()
@@ -181,7 +182,7 @@ def collectives_over_machines(machines):
     # Without hasten launch: rank 0 serves the store, behind the token.
     def rank(i, token=TOKEN):
         return subprocess.Popen(machines.command(i, [COLLECTIVES]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                env=CLEAN | {"RANK": str(i), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(i),
+                                env=VARIABLES | {"RANK": str(i), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(i),
                                              "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29501"} |
                                     ({"HASTEN_JOB_TOKEN": token} if token else {}))
     ranks = [rank(0), rank(1)]

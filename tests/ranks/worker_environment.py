@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from clean import CLEAN
+
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("print_worker")
 parser.add_argument("hasten")
@@ -27,11 +29,6 @@ options = parser.parse_args()
 PROGRAM, HASTEN = (os.path.abspath(path) for path in (options.print_worker, options.hasten))
 HERE = pathlib.Path(__file__).resolve().parent
 failures = 0
-
-# What the caller was started by is not what is looked at here.
-OURS = re.compile("(RANK|WORLD_SIZE|PET_.*|LOCAL_.*|GROUP_.*|ROLE_.*|MASTER_.*|TORCHELASTIC_.*|HASTEN_.*|OMPI_.*|PMIX?_.*|MPI_.*|MV2_.*|SLURM_.*"
-                  "|JOB_COMPLETION_INDEX|V[CK]_TASK_INDEX|KUBERNETES_.*|PBS_JOBID|LSB_JOBID)$")
-CLEAN = {name: value for name, value in os.environ.items() if not OURS.match(name)} | {"HASTEN_NO_CONFIG_FILE": "1"}
 
 
 def check(holds, what):
