@@ -14,6 +14,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "launch/exec_words.h"
 
 extern char** environ;
 
@@ -29,13 +30,6 @@ std::vector<std::string> environment_of(const ChildOptions& options) {
     if (!options.without_ours || !starts_with(line, "HASTEN_")) all.push_back(line);
   }
   return all;
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> out;
-  for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
-  out.push_back(nullptr);
-  return out;
 }
 
 // Between fork and exec: only what is safe there.
@@ -64,7 +58,7 @@ int milliseconds_until(Clock::time_point deadline) {
 
 Child::Child(const std::vector<std::string>& words, const ChildOptions& options) {
   const std::vector<std::string> environment = environment_of(options);
-  const std::vector<char*> arguments = pointers(words), variables = pointers(environment);
+  const std::vector<char*> arguments = exec_words(words), variables = exec_words(environment);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw IoError("launch.start", {.what = "program " + words[0], .got = std::strerror(errno)});

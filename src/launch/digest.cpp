@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "launch/programs.h"
+#include "rendezvous/hexadecimal.h"
 
 namespace hasten {
 
@@ -20,11 +21,7 @@ std::string digest_of_program(const std::vector<std::string>& program) {
   unsigned char bytes[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   EVP_DigestFinal_ex(digest.get(), bytes, &size);
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i)
-    (text += kDigits[bytes[i] >> 4]) += kDigits[bytes[i] & 15];
-  return text;
+  return hexadecimal({bytes, size});
 }
 
 }  // namespace hasten

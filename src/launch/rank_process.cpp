@@ -13,6 +13,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "launch/exec_words.h"
 
 extern char** environ;
 
@@ -32,13 +33,6 @@ std::vector<std::string> whole_environment(const std::vector<std::string>& own) 
     if (!replaced) all.push_back(line);
   }
   return all;
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> out;
-  for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
-  out.push_back(nullptr);
-  return out;
 }
 
 [[noreturn]] void cannot_start(const std::string& program, int error) {
@@ -71,7 +65,7 @@ RankProcess::RankProcess(const RankCommand& command) : began_(Clock::now()) {
       pipe2(failed, O_CLOEXEC) != 0)
     cannot_start(command.program[0], errno);
   const std::vector<std::string> environment = whole_environment(command.environment);
-  const std::vector<char*> words = pointers(command.program), variables = pointers(environment);
+  const std::vector<char*> words = exec_words(command.program), variables = exec_words(environment);
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int core : command.cores) CPU_SET(core, &set);

@@ -7,6 +7,7 @@
 #include "launch/meeting_place.h"
 #include "launch/slurm_tasks.h"
 #include "launch/variables.h"
+#include "rendezvous/sockets.h"
 
 namespace hasten {
 namespace {
@@ -99,10 +100,6 @@ void settle_rank(Worker& worker, const Vocabulary& words, const Variables& varia
   check_below(worker.rank, words.rank, worker.world_size, words.world);
 }
 
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || starts_with(address, "127.");
-}
-
 // How many processes this machine has, where the launcher does not say it in one number.
 std::int64_t derived_local_world(const Worker& worker, const Vocabulary& words,
                                  const Variables& variables) {
@@ -114,7 +111,7 @@ std::int64_t derived_local_world(const Worker& worker, const Vocabulary& words,
   if (words.by == StartedBy::kubernetes ||
       (words.by == StartedBy::torchrun && !variables.has(words.local_rank)))
     return 1;
-  if (is_loopback(variables.text("MASTER_ADDR"))) return worker.world_size;
+  if (rendezvous::is_loopback(variables.text("MASTER_ADDR"))) return worker.world_size;
   throw_environment({.what = str(words.local_world, " is not set"),
                      .expected = "how many of the processes this machine has",
                      .hint = "set it, or start with hasten launch"});

@@ -10,6 +10,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "rendezvous/hexadecimal.h"
 
 namespace hasten::rendezvous {
 namespace {
@@ -70,10 +71,7 @@ int find_key(SSL* connection, const unsigned char* identity, std::size_t size,
 std::string new_token() {
   std::array<unsigned char, 32> bytes;
   if (RAND_bytes(bytes.data(), bytes.size()) != 1) fail("random bytes for a token");
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string token;
-  for (const unsigned char byte : bytes) (token += kDigits[byte >> 4]) += kDigits[byte & 15];
-  return token;
+  return hexadecimal(bytes);
 }
 
 void SecureContext::Free::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }

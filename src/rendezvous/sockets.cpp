@@ -154,7 +154,7 @@ std::string local_address(int socket) { return address_by(socket, getsockname); 
 std::string peer_address(int socket) { return address_by(socket, getpeername); }
 
 bool is_loopback(std::string_view address) {
-  return starts_with(address, "127.") || address == "::1";
+  return address == "localhost" || address == "::1" || starts_with(address, "127.");
 }
 
 Attempted connect_to(const Endpoint& endpoint, double seconds) {
