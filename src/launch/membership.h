@@ -24,8 +24,8 @@ struct End {
 };
 using Next = std::variant<Round, End>;
 
+// All ranks of this machine are to stop.
 struct Order {
-  std::string reason;
   bool after_failure = false;  // those that wait for a dead rank need no long grace
 };
 

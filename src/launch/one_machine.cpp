@@ -35,7 +35,8 @@ Next OneMachine::next(Signals&) {
                .master_addr = "127.0.0.1",
                .master_port = port_->number(),
                .store = text_of(Endpoint{.host = "127.0.0.1", .port = server_.port()}),
-               .token = token_};
+               .token = token_,
+               .run_id = run_.options.rdzv_id};
 }
 
 void OneMachine::failed(int code, const std::string&) { failed_code_ = code; }

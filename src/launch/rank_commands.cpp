@@ -9,6 +9,7 @@
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/programs.h"
+#include "launch/rank_variables.h"
 
 namespace hasten {
 
@@ -50,43 +51,22 @@ std::vector<int> gpus_of(const LaunchOptions& options, const Topology& topology,
 std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Round& round,
                                        const std::string& job) {
   const LaunchOptions& options = run.options;
-  const std::int64_t count = round.processes > 0 ? round.processes : processes_here(run);
-  const std::int64_t world = std::max(round.world_size, count);
+  const std::int64_t count = round.processes;
   std::vector<std::string> program = run.program;
   program[0] = found_program(program[0]);
   const Topology topology = topology_of("/", usable_cpus());
   std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty: all
   if (options.enable_cpu_affinity)
     cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
-  const std::string run_id = !options.rdzv_id.empty() ? options.rdzv_id
-                             : !round.run_id.empty()  ? round.run_id
-                                                      : job;
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
-    const std::int64_t rank = round.first_rank + local;
     RankCommand command{
         .program = program, .environment = {}, .cores = cores[static_cast<std::size_t>(local)]};
     const auto set = [&](const char* name, const auto& value) {
       command.environment.push_back(str(name, "=", value));
     };
-    set("RANK", rank);
-    set("LOCAL_RANK", local);
-    set("WORLD_SIZE", world);
-    set("LOCAL_WORLD_SIZE", count);
-    set("GROUP_RANK", round.machine_rank);
-    set("GROUP_WORLD_SIZE", round.num_machines);
-    set("ROLE_NAME", "default");
-    set("ROLE_RANK", rank);
-    set("ROLE_WORLD_SIZE", world);
-    set("MASTER_ADDR", round.master_addr);
-    set("MASTER_PORT", round.master_port);
-    set("TORCHELASTIC_RUN_ID", run_id);
-    set("TORCHELASTIC_RESTART_COUNT", round.attempt);
-    set("TORCHELASTIC_MAX_RESTARTS", options.max_restarts);
-    set("TORCHELASTIC_USE_AGENT_STORE", "False");
-    set(kJobVariable, job);
-    set(kStoreVariable, round.store);
-    set(kTokenVariable, round.token);
+    for (const auto& [name, value] : rank_variables(round, local, options.max_restarts, job))
+      set(name.c_str(), value);
     if (options.num_cpu_threads_per_process) {
       set("OMP_NUM_THREADS", *options.num_cpu_threads_per_process);
     } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
@@ -128,7 +108,8 @@ Round round_before_start(const LaunchConfiguration& run) {
           .world_size = here * machines.most,
           .processes = here,
           .master_addr = machines.several() ? machines.rank < 0 ? "" : machines.host : "127.0.0.1",
-          .master_port = machines.several() ? 0 : machines.port};
+          .master_port = machines.several() ? 0 : machines.port,
+          .run_id = run.options.rdzv_id};
 }
 
 }  // namespace

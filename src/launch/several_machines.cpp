@@ -60,17 +60,15 @@ double seconds_since(Clock::time_point then) {
 
 SeveralMachines::SeveralMachines(const LaunchConfiguration& run)
     : run_(run),
+      settings_(settings_of(run)),
       at_{.host = run.machines.host, .port = run.machines.port},
       is_host_(is_host(run.machines)),
       context_(rendezvous::Side::client, run.token),
       program_(digest_of_program(run.program)),
       run_id_(run.options.rdzv_id.empty() ? new_job() : run.options.rdzv_id) {
   if (is_host_) {
-    server_ = std::make_unique<rendezvous::JobServer>(
-        rendezvous::ServerOptions{.loopback_only = false,
-                                  .port = at_.port,
-                                  .token = run.token,
-                                  .coordinator = settings_of(run)});
+    server_ = std::make_unique<rendezvous::JobServer>(rendezvous::ServerOptions{
+        .loopback_only = false, .port = at_.port, .token = run.token, .coordinator = settings_});
   }
 }
 
@@ -119,7 +117,7 @@ std::optional<json> SeveralMachines::read() {
 }
 
 bool SeveralMachines::silent() const {
-  return seconds_since(heard_) > settings_of(run_).keep_alive_timeout + 1;
+  return seconds_since(heard_) > settings_.keep_alive_timeout + 1;
 }
 
 void SeveralMachines::wait(Signals& signals, int milliseconds) {
@@ -144,7 +142,7 @@ void SeveralMachines::tell_waiting(const std::string& text) {
 
 bool SeveralMachines::connect(Signals& signals) {
   const auto began = asked_at_ = Clock::now();
-  const double longest = settings_of(run_).join_timeout;
+  const double longest = settings_.join_timeout;
   while (left_by_ == 0) {
     // Its own server is met by loopback: the name may be one of another interface.
     const rendezvous::Attempted attempted =
@@ -281,11 +279,11 @@ std::optional<Order> SeveralMachines::order() {
   while (const auto message = read()) {
     if (message->value("kind", "") != "stop") continue;
     restart_ = message->value("reason", "");
-    return Order{.reason = restart_, .after_failure = message->value("after_failure", true)};
+    return Order{.after_failure = message->value("after_failure", true)};
   }
   if (!connection_->open()) end_ = connection_->why_closed();
   if (!end_ && silent()) end_ = "no word from it";
-  if (end_) return Order{.reason = *end_, .after_failure = true};
+  if (end_) return Order{.after_failure = true};
   return std::nullopt;
 }
 

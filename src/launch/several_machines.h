@@ -51,6 +51,7 @@ class SeveralMachines : public Membership {
   void keep_alive();
 
   const LaunchConfiguration& run_;
+  const rendezvous::Settings settings_;
   const Endpoint at_;
   const bool is_host_;
   rendezvous::SecureContext context_;

@@ -3,19 +3,17 @@
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <optional>
 
 #include "hasten/base/text.h"
-#include "hasten/config/token.h"
 #include "hasten/launch/worker.h"
 #include "launch/cores.h"
 #include "launch/job.h"
+#include "launch/rank_variables.h"
 #include "process/forked_rank.h"
 #include "process/living.h"
 #include "process/openmp.h"
@@ -116,8 +114,7 @@ class Forks {
         if (first && !is_cause_of(whose[i], *first)) continue;
         first = whose[i];
         // What another one's end has brought down says so before that one does: it has a moment.
-        if (!stop) stop = Clock::now();
-        *stop = Clock::now() + (ranks_[*first].failed_by_another() ? kForTheCause : kNow);
+        stop = Clock::now() + (ranks_[*first].failed_by_another() ? kForTheCause : kNow);
       }
       if (stop && !deadline && Clock::now() >= *stop) {
         deadline = Clock::now() + kGrace;
@@ -150,27 +147,17 @@ class Forks {
   ForkedRank::Environment environment(std::int64_t rank, const NotebookLauncherOptions& options,
                                       std::int64_t attempt, const std::string& job,
                                       std::int64_t threads) const {
-    const std::string own = std::to_string(rank), world = std::to_string(options.num_processes);
-    ForkedRank::Environment environment = {
-        {"RANK", own},
-        {"LOCAL_RANK", own},
-        {"WORLD_SIZE", world},
-        {"LOCAL_WORLD_SIZE", world},
-        {"GROUP_RANK", "0"},
-        {"GROUP_WORLD_SIZE", "1"},
-        {"ROLE_RANK", own},
-        {"ROLE_WORLD_SIZE", world},
-        {"MASTER_ADDR", "127.0.0.1"},
-        {"MASTER_PORT", std::to_string(port_.number())},
-        {"TORCHELASTIC_RUN_ID", job},
-        {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt)},
-        {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)},
-        {"FORK_LAUNCHED", "1"},  // as accelerate says it
-        {"OMP_NUM_THREADS", std::to_string(threads)},
-        {"ACCELERATE_MIXED_PRECISION", std::string(name_of(options.mixed_precision))},
-        {kJobVariable, job},
-        {kStoreVariable, text_of(Endpoint{.host = "127.0.0.1", .port = store_port_.number()})},
-        {kTokenVariable, token_}};
+    const Round round{.attempt = static_cast<int>(attempt),
+                      .world_size = options.num_processes,
+                      .processes = options.num_processes,
+                      .master_addr = "127.0.0.1",
+                      .master_port = port_.number(),
+                      .store = text_of(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
+                      .token = token_};
+    auto environment = rank_variables(round, rank, options.max_restarts, job);
+    environment.emplace_back("FORK_LAUNCHED", "1");  // as accelerate says it
+    environment.emplace_back("OMP_NUM_THREADS", str(threads));
+    environment.emplace_back("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) environment.emplace_back("ACCELERATE_USE_CPU", "true");
     return environment;
   }

@@ -37,7 +37,7 @@ struct Round {
   std::int64_t num_machines = 1;
   std::int64_t first_rank = 0;  // of this machine's
   std::int64_t world_size = 1;
-  std::int64_t processes = 0;  // on this machine; 0: as the options say
+  std::int64_t processes = 1;  // on this machine
   std::string master_addr;
   int master_port = 0;
   std::string store;  // HOST:PORT of the job's keys and values
