@@ -1,0 +1,71 @@
+// Work of one process for all of them, each a fork of this one.
+#include "hasten/process/once.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+#include "hasten/accelerator.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/process/notebook_launcher.h"
+
+using namespace hasten;
+
+namespace {
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+}  // namespace
+
+TEST_CASE("once: alone the work is done here, and its errors are its own") {
+  int done = 0;
+  once(Group::single(), true, [&] { ++done; });
+  once(Group::single(), false, [&] { ++done; });
+  CHECK(done == 1);
+  CHECK_THROWS_AS(once(Group::single(), true, [] { throw std::out_of_range("far"); }),
+                  std::out_of_range);
+  CHECK(main_says(Group::single(), [] { return "here"; }) == "here");
+}
+
+TEST_CASE("once: what the main process says and throws is said and thrown in all") {
+  notebook_launcher(
+      [] {
+        const Accelerator accelerator;
+        const Group& group = accelerator.group();
+        const std::string said =
+            main_says(group, [&] { return str("by rank ", group.rank(), std::string(1, '\0')); });
+        require(said == std::string("by rank 0\0", 10), "said " + said);
+        try {
+          once(group, group.rank() == 1, [] {
+            throw IoError("io.full", {.what = "a \"disk\"\n",
+                                      .got = "nothing left",
+                                      .expected = "room",
+                                      .hint = "delete"});
+          });
+          require(false, "no error");
+        } catch (const Error& error) {
+          require(error.code() == "io.full" && error.exit_code() == 4, error.what());
+          require(error.text().what == "a \"disk\"\n" && error.text().got == "nothing left" &&
+                      error.text().expected == "room" && error.hint() == "delete",
+                  error.what());
+        }
+        try {
+          once(group, group.rank() == 2, [] { throw std::runtime_error("odd \xff byte"); });
+          require(false, "no error");
+        } catch (const Error& error) {
+          require(group.rank() != 2 && error.code() == "process.failed-elsewhere" &&
+                      std::string(error.what()).find("rank 2") != std::string::npos,
+                  error.what());
+        } catch (const std::runtime_error& own) {
+          require(group.rank() == 2, own.what());
+        }
+        require(main_says(group, [] { return "still together"; }) == "still together", "after");
+      },
+      {.num_processes = 3});
+}
