@@ -14,6 +14,7 @@
 #include "hasten/config/estimate_options.h"
 #include "hasten/config/gpus.h"
 #include "hasten/config/train_options.h"
+#include "hasten/launch/worker.h"
 #include "listen.h"
 #include "processes.h"
 
@@ -31,10 +32,16 @@ struct Command {
 
 void print(const std::string& text, std::FILE* to = stdout) { std::fputs(text.c_str(), to); }
 
+// Of several processes the first tells.
+void tell_notices(const std::string& command, const std::vector<std::string>& notices) {
+  if (worker_of(config::whole_environment()).rank != 0) return;
+  for (const std::string& notice : notices)
+    print("hasten " + command + ": note: " + notice + "\n", stderr);
+}
+
 int train(int argc, char** argv) {
   const auto run = parse_train(argc - 2, argv + 2, config::process_environment());
-  for (const std::string& notice : run.notices)
-    print("hasten train: note: " + notice + "\n", stderr);
+  tell_notices("train", run.notices);
   switch (run.answer) {
     case TrainAnswer::help:
       print(train_help(config::terminal_width()));
@@ -76,8 +83,7 @@ int estimate(int argc, char** argv) {
     print(gpus_text());
     return 0;
   }
-  for (const std::string& notice : run.train.notices)
-    print("hasten estimate: note: " + notice + "\n", stderr);
+  tell_notices("estimate", run.train.notices);
   check_files(run.train.options);
   cli::hand_over(argv);
 }

@@ -11,6 +11,7 @@
 #include "hasten/config/train_options.h"
 #include "hasten/device/memory.h"
 #include "hasten/formats/safetensors.h"
+#include "hasten/launch/worker.h"
 #include "hasten/ops/ops.h"
 #include "hasten/trainer/classification_data.h"
 #include "hasten/trainer/progress_callback.h"
@@ -32,11 +33,11 @@ void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
 }
 
 // What the peer prints before the first step.
-void say_plan(const TrainingArguments& args, std::int64_t rows) {
-  say(str("***** Running training *****\n  Num examples = ", grouped(rows),
-          "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
-          "\n  Total train batch size (with accumulation) = ",
-          args.per_device_train_batch_size * args.gradient_accumulation_steps,
+void say_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
+  say(str("***** Running training *****\n  Num examples = ", grouped(rows), "\n  Processes = ",
+          processes, "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
+          "\n  Total train batch size (with processes and accumulation) = ",
+          args.per_device_train_batch_size * args.gradient_accumulation_steps * processes,
           "\n  Matrix products by ", ops::matrix_product_engine()));
 }
 
@@ -50,12 +51,19 @@ void evaluate(Trainer& trainer) {
   const Metrics metrics = trainer.evaluate();
   trainer.save_metrics("eval", metrics);
   trainer.save_state();
-  say_evaluation(metrics);
+  if (trainer.is_world_process_zero()) say_evaluation(metrics);
+}
+
+void say_summary(const TrainOutput& result, const std::string& folder) {
+  std::cout << '\n';
+  print_summary(result);
+  std::cout << "Saved in " << folder << '\n';
 }
 
 void predict(Trainer& trainer, const TrainerDataset& data) {
   const PredictionOutput out = trainer.predict(data);
   trainer.save_metrics("test", out.metrics);
+  if (!trainer.is_world_process_zero()) return;
   TensorDict tensors = {{"predictions", out.predictions}};
   if (out.label_ids.defined()) tensors["label_ids"] = out.label_ids;
   const std::filesystem::path file =
@@ -73,7 +81,8 @@ int train(int argc, char** argv) {
   const ClassificationFiles files(run.options);
   set_seed(run.arguments.seed);  // new weights follow from the seed
   const LoadedModel loaded = load_model(run.options.model, files.model_options());
-  say_loaded(loaded, run.options);
+  const Worker worker = worker_of(config::whole_environment());
+  if (worker.rank == 0) say_loaded(loaded, run.options);
 
   const bool bar = !run.arguments.disable_tqdm.value_or(false);
   const bool quiet =
@@ -89,17 +98,16 @@ int train(int argc, char** argv) {
   Trainer trainer(loaded.model, run.arguments, std::move(parts));
 
   if (run.arguments.do_train) {
-    if (!quiet) say_plan(trainer.args(), rows);
+    const bool tells = trainer.is_world_process_zero();
+    if (tells && !quiet) say_plan(trainer.args(), rows, worker.world_size);
     const TrainOutput result = trainer.train();
     trainer.save_model();
     trainer.save_metrics("train", result.metrics);
-    std::cout << '\n';
+    if (tells) std::cout << '\n';
     trainer.log_metrics("train", result.metrics, std::cout);
     trainer.save_state();
     if (eval && run.arguments.do_eval) evaluate(trainer);
-    std::cout << '\n';
-    print_summary(result);
-    std::cout << "Saved in " << trainer.args().output_dir << '\n';
+    if (tells) say_summary(result, trainer.args().output_dir);
   } else if (run.arguments.do_eval) {
     evaluate(trainer);
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/random_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -88,32 +89,6 @@ void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames&
   }
 }
 
-std::size_t gpus() {
-  return torch::cuda::is_available() ? static_cast<std::size_t>(torch::cuda::device_count()) : 0;
-}
-
-// LibTorch's own form of a generator's state, as bytes.
-TensorDict random_state() {
-  TensorDict out = {{"cpu", at::detail::getDefaultCPUGenerator().get_state()}};
-  for (std::size_t i = 0; i < gpus(); ++i) {
-    out[str("cuda.", i)] =
-        at::globalContext()
-            .defaultGenerator(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i)))
-            .get_state();
-  }
-  return out;
-}
-
-void restore_random(const TensorDict& tensors) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  generator.set_state(take(tensors, "cpu").clone());
-  for (std::size_t i = 0; i < gpus(); ++i) {
-    at::Generator device = at::globalContext().defaultGenerator(
-        at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i)));
-    device.set_state(take(tensors, str("cuda.", i)).clone());
-  }
-}
-
 std::int64_t step_of(const fs::path& folder) {
   const std::string name = folder.filename().string(), prefix = "checkpoint-";
   if (!starts_with(name, prefix)) return -1;
@@ -127,11 +102,13 @@ std::int64_t step_of(const fs::path& folder) {
 }  // namespace
 
 void save_training_state(const fs::path& folder, const torch::optim::Optimizer& optimizer,
-                         const ParameterNames& parameters, const TrainingPosition& position) {
+                         const ParameterNames& parameters, const TrainingPosition& position,
+                         const std::vector<TensorDict>& random_states) {
   save_safetensors(folder / "optimizer.safetensors", optimizer_tensors(optimizer, parameters));
-  save_safetensors(folder / "random_state.safetensors", random_state());
+  save_safetensors(folder / "random_state.safetensors", joined_random_states(random_states));
   const nlohmann::json json = {{"optimizer", kind_of(optimizer)},
                                {"scheduler_step", position.scheduler_step},
+                               {"num_processes", position.num_processes},
                                {"loader",
                                 {{"seed", position.loader.seed},
                                  {"epoch", position.loader.epoch},
@@ -139,35 +116,47 @@ void save_training_state(const fs::path& folder, const torch::optim::Optimizer& 
   write_file_atomically(folder / "training_position.json", json.dump(2) + "\n");
 }
 
-TrainingPosition load_training_state(const fs::path& folder, torch::optim::Optimizer& optimizer,
-                                     const ParameterNames& parameters) {
+TrainingPosition load_training_position(const fs::path& folder) {
   const fs::path file = folder / "training_position.json";
-  TrainingPosition position;
   try {
     const auto json = nlohmann::json::parse(read_file(file));
-    const auto kind = json.at("optimizer").get<std::string>();
-    if (kind != kind_of(optimizer)) {
-      throw DataError("checkpoint.optimizer-kind",
-                      {.what = file.string(),
-                       .got = "the state of " + kind,
-                       .expected = "that of " + kind_of(optimizer),
-                       .hint = "resume with the optimizer the checkpoint was made with (--optim)"});
-    }
-    position.scheduler_step = json.at("scheduler_step").get<std::int64_t>();
     const auto& loader = json.at("loader");
-    position.loader = {.seed = loader.at("seed").get<std::uint64_t>(),
+    return {.optimizer = json.at("optimizer").get<std::string>(),
+            .scheduler_step = json.at("scheduler_step").get<std::int64_t>(),
+            .num_processes = json.value("num_processes", std::int64_t{1}),
+            .loader = {.seed = loader.at("seed").get<std::uint64_t>(),
                        .epoch = loader.at("epoch").get<std::int64_t>(),
-                       .batch = loader.at("batch").get<std::int64_t>()};
+                       .batch = loader.at("batch").get<std::int64_t>()}};
   } catch (const nlohmann::json::exception& error) {
     throw DataError(
         "checkpoint.position",
         {.what = file.string(), .got = error.what(), .expected = "scheduler_step and loader"});
   }
-  const TensorDict random = load_safetensors(folder / "random_state.safetensors");
+}
+
+bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimizer,
+                         const ParameterNames& parameters, std::int64_t rank) {
+  const TrainingPosition position = load_training_position(folder);
+  if (position.optimizer != kind_of(optimizer)) {
+    throw DataError("checkpoint.optimizer-kind",
+                    {.what = (folder / "training_position.json").string(),
+                     .got = "the state of " + position.optimizer,
+                     .expected = "that of " + kind_of(optimizer),
+                     .hint = "resume with the optimizer the checkpoint was made with (--optim)"});
+  }
+  const fs::path random_file = folder / "random_state.safetensors";
+  const TensorDict random = random_state_of(load_safetensors(random_file), rank);
+  if (random.empty() && rank < position.num_processes) {
+    throw DataError("checkpoint.random-state",
+                    {.what = random_file.string(),
+                     .got = str("nothing of rank ", rank),
+                     .expected = str("the generators of ", position.num_processes, " processes")});
+  }
   restore_optimizer(optimizer, parameters, load_safetensors(folder / "optimizer.safetensors"),
                     folder / "optimizer.safetensors");
-  restore_random(random);
-  return position;
+  if (random.empty()) return false;
+  restore_random_state(random);
+  return true;
 }
 
 bool has_training_state(const fs::path& folder) {

@@ -9,7 +9,6 @@ namespace {
 using D = Describer<TrainingArguments>;
 using Flag = bool;
 using MaybeFlag = std::optional<bool>;
-using MaybeInteger = std::optional<std::int64_t>;
 using MaybeNumber = std::optional<double>;
 using Words = std::vector<std::string>;
 
@@ -33,25 +32,18 @@ void not_yet(D& d) {
   d.not_yet<AnyText>("length_column_name", "rows are not sampled by length in this release",
                      {"length"});
   d.not_yet<AnyText>("accelerator_config", "leave it out");
-  d.not_yet<AnyText>("parallelism_config", "a run is one process in this release");
-  d.not_yet<AnyText>("fsdp", "a run is one process in this release");
-  d.not_yet<AnyText>("fsdp_config", "a run is one process in this release");
-  d.not_yet<AnyText>("deepspeed", "a run is one process in this release");
+  d.not_yet<AnyText>("parallelism_config", "processes share the data; models are not divided");
+  d.not_yet<AnyText>("fsdp", "each process holds the whole model");
+  d.not_yet<AnyText>("fsdp_config", "each process holds the whole model");
+  d.not_yet<AnyText>("deepspeed", "each process holds the whole model");
   d.not_yet<AnyText>("debug", "stop_on_nonfinite_loss ends a run at its first bad loss");
 }
 
-void one_process(D& d) {
-  const std::string reason = "a run is one process in this release";
-  d.no_meaning<Flag>("log_on_each_node", reason, true);
-  d.no_meaning<AnyText>("log_level_replica", reason, {"warning"});
-  d.no_meaning<Flag>("save_on_each_node", reason);
-  d.no_meaning<MaybeFlag>("ddp_find_unused_parameters", reason);
-  d.no_meaning<MaybeInteger>("ddp_bucket_cap_mb", reason);
-  d.no_meaning<MaybeFlag>("ddp_broadcast_buffers", reason);
-  d.no_meaning<MaybeFlag>("ddp_static_graph", reason);
-  d.no_meaning<AnyText>("ddp_backend", reason);
-  d.no_meaning<std::int64_t>("ddp_timeout", reason, 1800);
-  d.no_meaning<std::int64_t>("local_rank", reason, -1);
+void of_processes(D& d) {
+  d.no_meaning<Flag>("log_on_each_node", "the job's main process tells for all", true);
+  d.no_meaning<AnyText>("log_level_replica", "the job's main process tells for all", {"warning"});
+  d.no_meaning<AnyText>("ddp_backend", "Gloo is the one there is in this release");
+  d.no_meaning<std::int64_t>("local_rank", "whoever starts the processes tells it them", -1);
 }
 
 void of_python(D& d) {
@@ -141,7 +133,7 @@ Words trackers_not_yet() {
 void describe_known_names(D& d) {
   not_yet(d);
   d.group("Known, without meaning here");
-  one_process(d);
+  of_processes(d);
   of_python(d);
   hub_and_trackers(d);
 }

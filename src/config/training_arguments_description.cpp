@@ -42,7 +42,8 @@ void duration(D& d) {
     "Batches whose gradients make one step.")
       .at_least(1);
   d("average_tokens_across_devices", &A::average_tokens_across_devices,
-    "Weigh losses by the tokens of all processes; the same as false with one process.");
+    "Weigh losses by the tokens of all processes; false is refused with several, and the same with "
+    "one.");
 }
 
 void learning_rate(D& d) {
@@ -167,6 +168,9 @@ void checkpoints(D& d) {
     "as loss.");
   d("greater_is_better", &A::greater_is_better,
     "Follows metric_for_best_model: false where that ends in `loss`.");
+  d("save_on_each_node", &A::save_on_each_node,
+    "The main process of each machine writes, for machines without a common folder; else the "
+    "job's alone.");
   d("ignore_data_skip", &A::ignore_data_skip,
     "Resume at the start of the data, not where the run stood.");
 }
@@ -188,6 +192,20 @@ void data(D& d) {
   d("label_names", &A::label_names, "Column of the labels; unset = labels.");
 }
 
+void several_processes(D& d) {
+  d.group("Several processes");
+  d("ddp_find_unused_parameters", &A::ddp_find_unused_parameters,
+    "A step may leave parameters out; unset = false, and one that does is an error that names "
+    "them.");
+  d("ddp_bucket_cap_mb", &A::ddp_bucket_cap_mb, "MiB of gradients sent at once; unset = 25.")
+      .at_least(1);
+  d("ddp_broadcast_buffers", &A::ddp_broadcast_buffers,
+    "Send the main process's buffers before each forward pass; unset = true.");
+  d("ddp_static_graph", &A::ddp_static_graph,
+    "Every step uses the same parameters in the same order; unset = false.");
+  d("ddp_timeout", &A::ddp_timeout, "Seconds that processes wait for one another.").at_least(1);
+}
+
 }  // namespace
 
 void describe(config::OptionTable& table, TrainingArguments& arguments) {
@@ -201,6 +219,7 @@ void describe(config::OptionTable& table, TrainingArguments& arguments) {
   evaluation(d);
   checkpoints(d);
   data(d);
+  several_processes(d);
   config::describe_known_names(d);
 }
 

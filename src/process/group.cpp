@@ -75,21 +75,6 @@ ProcessState ProcessState::of(const Worker& worker, bool cpu) {
           .device = device_of(worker.local_rank, cpu)};
 }
 
-ProcessState ProcessState::single(bool cpu) {
-  const Worker worker = worker_of(config::whole_environment());
-  if (worker.world_size > 1) {
-    throw UsageError(
-        "process.one-of-many",
-        {.what = "a Trainer in one of several processes",
-         .got = str(worker.world_size, " processes, as ", name_of(worker.started_by), " says"),
-         .expected =
-             "one process: the Trainer's own loop across processes comes with a later release",
-         .hint = "start it alone, or write the loop with an Accelerator, which trains across "
-                 "processes"});
-  }
-  return of(Worker{}, cpu);
-}
-
 Group Group::form(const Worker& worker, const GroupOptions& options) {
   Group group;
   if (worker.world_size == 1) return group;

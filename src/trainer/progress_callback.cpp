@@ -19,6 +19,7 @@ std::string log_line(const Metrics& logs) {
 }  // namespace
 
 void ProgressCallback::on_train_begin(const TrainerEvent& event, TrainerControl&) {
+  if (!event.state.is_world_process_zero) return;
   training_ = std::make_unique<ProgressBar>(
       event.state.max_steps,
       ProgressBarOptions{.description = "Training", .unit = "step", .enabled = options_.bar});
@@ -33,8 +34,8 @@ void ProgressCallback::on_step_end(const TrainerEvent&, TrainerControl&, double 
   training_->update(1);
 }
 
-void ProgressCallback::on_log(const TrainerEvent&, TrainerControl&, const Metrics& logs) {
-  if (!options_.lines) return;
+void ProgressCallback::on_log(const TrainerEvent& event, TrainerControl&, const Metrics& logs) {
+  if (!options_.lines || !event.state.is_world_process_zero) return;
   if (evaluation_) evaluation_->close();
   if (training_) {
     training_->write(log_line(logs));
@@ -43,7 +44,8 @@ void ProgressCallback::on_log(const TrainerEvent&, TrainerControl&, const Metric
   }
 }
 
-void ProgressCallback::on_evaluate_begin(const TrainerEvent&, std::int64_t batches) {
+void ProgressCallback::on_evaluate_begin(const TrainerEvent& event, std::int64_t batches) {
+  if (!event.state.is_world_process_zero) return;
   evaluation_ = std::make_unique<ProgressBar>(
       batches,
       ProgressBarOptions{

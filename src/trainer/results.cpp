@@ -6,6 +6,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
+#include "hasten/process/once.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {
@@ -20,17 +21,9 @@ std::string shown(const std::string& key, double value) {
   return fixed(value, 4);
 }
 
-}  // namespace
-
-void Trainer::save_state() {
-  make_directories(impl_->args.output_dir);
-  write_file_atomically(std::filesystem::path(impl_->args.output_dir) / "trainer_state.json",
-                        impl_->state.to_json());
-}
-
-void Trainer::save_metrics(const std::string& split, const Metrics& metrics) {
-  const std::filesystem::path folder = impl_->args.output_dir,
-                              all_file = folder / "all_results.json";
+void write_metrics(const std::filesystem::path& folder, const std::string& split,
+                   const Metrics& metrics) {
+  const std::filesystem::path all_file = folder / "all_results.json";
   make_directories(folder);
   write_file_atomically(folder / (split + "_results.json"), metrics_json(metrics));
   Metrics all;
@@ -46,8 +39,24 @@ void Trainer::save_metrics(const std::string& split, const Metrics& metrics) {
   write_file_atomically(all_file, metrics_json(all));
 }
 
+}  // namespace
+
+void Trainer::save_state() {
+  const std::filesystem::path folder = impl_->args.output_dir;
+  once(impl_->group(), impl_->writes(), [&] {
+    make_directories(folder);
+    write_file_atomically(folder / "trainer_state.json", impl_->state.to_json());
+  });
+}
+
+void Trainer::save_metrics(const std::string& split, const Metrics& metrics) {
+  once(impl_->group(), impl_->writes(),
+       [&] { write_metrics(impl_->args.output_dir, split, metrics); });
+}
+
 void Trainer::log_metrics(const std::string& split, const Metrics& metrics,
                           std::ostream& out) const {
+  if (!is_world_process_zero()) return;
   std::size_t key_width = 0, value_width = 0;
   for (const auto& [key, value] : metrics) {
     key_width = std::max(key_width, key.size());

@@ -9,6 +9,9 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
+#include "hasten/process/once.h"
+#include "trainer/agreement.h"
+#include "trainer/rows.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {
@@ -16,13 +19,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The Trainer trains in one process: in one of several it would train by itself, on all of the
-// data, and write the same files.
+DistributedDataParallelKwargs data_parallel_options(const TrainingArguments& args) {
+  DistributedDataParallelKwargs out;
+  out.bucket_cap_mb = args.ddp_bucket_cap_mb.value_or(out.bucket_cap_mb);
+  out.broadcast_buffers = args.ddp_broadcast_buffers.value_or(out.broadcast_buffers);
+  out.find_unused_parameters = args.ddp_find_unused_parameters.value_or(out.find_unused_parameters);
+  out.static_graph = args.ddp_static_graph.value_or(out.static_graph);
+  return out;
+}
+
 AcceleratorOptions accelerator_options(const TrainingArguments& args) {
-  ProcessState::single(args.use_cpu);
   return {.mixed_precision = args.bf16 ? Precision::bf16 : Precision::no,
           .gradient_accumulation_steps = args.gradient_accumulation_steps,
-          .cpu = args.use_cpu};
+          .cpu = args.use_cpu,
+          .ddp = data_parallel_options(args),
+          .process_group = {.timeout = std::chrono::seconds(args.ddp_timeout)}};
 }
 
 // The Trainer's own lines are few: they are told unless the level says otherwise.
@@ -80,6 +91,13 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
                       .expected = "one name",
                       .hint = "several label columns are not supported yet"});
   }
+  if (!args.average_tokens_across_devices && group().size() > 1) {
+    throw ConfigError("trainer.average-tokens",
+                      {.what = "average_tokens_across_devices",
+                       .got = str("false, with ", group().size(), " processes"),
+                       .expected = "true: a loss is the mean over the labels of all processes",
+                       .hint = "leave it out"});
+  }
   if (args.eval_strategy != IntervalStrategy::no && !parts.eval_dataset) {
     logger.warning(str("eval_strategy is ", name_of(args.eval_strategy),
                        " but there is no evaluation data: training goes on without evaluations"));
@@ -93,8 +111,26 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
   if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
   if (args.full_determinism)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  set_seed(args.seed);
+  // Dropout falls on other places in each process, as it does in each row of a larger batch.
+  set_seed(args.seed + accelerator.process().process_index);
+  note_process(state);
   model->to(accelerator.device());  // also for an evaluation that no training went before
+}
+
+bool Trainer::Impl::writes() const {
+  return args.save_on_each_node ? accelerator.is_local_main_process()
+                                : accelerator.is_main_process();
+}
+
+TrainerState Trainer::Impl::new_state() const {
+  TrainerState fresh;
+  note_process(fresh);
+  return fresh;
+}
+
+void Trainer::Impl::note_process(TrainerState& of) const {
+  of.is_world_process_zero = accelerator.is_main_process();
+  of.is_local_process_zero = accelerator.is_local_main_process();
 }
 
 LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
@@ -140,8 +176,9 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
 
 std::optional<double> Trainer::Impl::evaluation_loop(
     const TrainerDataset& dataset,
-    const std::function<void(const ModelOutput&, const at::Tensor&)>& each) {
+    const std::function<void(const at::Tensor&, const at::Tensor&)>& each) {
   auto loader = dataset.loader(loader_options(args.per_device_eval_batch_size));
+  loader.share({.rank = group().rank(), .world = group().size()});
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;
@@ -155,16 +192,17 @@ std::optional<double> Trainer::Impl::evaluation_loop(
   for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), loader.size());
   try {
     for (auto& host_batch : loader) {
-      const TensorDict batch = to_device(host_batch, accelerator.device());
+      const RealRows real = real_rows(loader, host_batch);
+      const TensorDict batch = to_device(real.batch, accelerator.device());
       const AutocastGuard guard(precision, accelerator.device().type());
       const ModelOutput out = model->forward(batch);
       const at::Tensor labels = labels_of(batch);
-      if (labels.defined()) {
+      if (labels.defined() && real.count > 0) {
         const auto count = static_cast<double>(labels.size(0));
         loss += loss_of(out, batch).item<double>() * count;
         rows += count;
       }
-      each(out, labels);
+      each(counted(out.logits, real.count), counted(labels, real.count));
       tell(&TrainerCallback::on_prediction_step);
     }
   } catch (const c10::Error& error) {
@@ -172,7 +210,22 @@ std::optional<double> Trainer::Impl::evaluation_loop(
       explain_out_of_memory(error.what_without_backtrace(), args, "an evaluation batch");
     throw;
   }
-  return rows > 0 ? std::make_optional(loss / rows) : std::nullopt;
+  const StepTotals all = sum_over(group(), {.loss = loss, .items = rows});
+  return all.items > 0 ? std::make_optional(all.loss / all.items) : std::nullopt;
+}
+
+// A metric whose counts add up sees this process's rows alone; any other sees all of them.
+void Trainer::Impl::add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const {
+  EvalMetric& metric = *parts.compute_metrics;
+  if (group().size() > 1 && metric.counts().empty())
+    return metric.add(gather_rows(group(), logits), gather_rows(group(), labels));
+  if (logits.size(0) > 0) metric.add(logits, labels);
+}
+
+Metrics Trainer::Impl::computed_metrics() const {
+  EvalMetric& metric = *parts.compute_metrics;
+  add_up(group(), metric.counts());
+  return metric.compute();
 }
 
 Metrics Trainer::Impl::evaluate(const TrainerDataset& dataset, const std::string& prefix) {
@@ -184,20 +237,21 @@ Metrics Trainer::Impl::evaluate(const TrainerDataset& dataset, const std::string
   if (parts.compute_metrics) parts.compute_metrics->reset();
   std::int64_t batches = 0;
   const std::optional<double> loss =
-      evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& labels) {
+      evaluation_loop(dataset, [&](const at::Tensor& logits, const at::Tensor& labels) {
         ++batches;
         if (parts.compute_metrics && labels.defined() && !args.prediction_loss_only)
-          parts.compute_metrics->add(out.logits.detach(), labels);
+          add_to_metric(logits.detach(), labels);
       });
   Metrics metrics;
   if (loss) metrics[prefix + "_loss"] = *loss;
   if (parts.compute_metrics && !args.prediction_loss_only) {
-    for (const auto& [name, value] : parts.compute_metrics->compute())
+    for (const auto& [name, value] : computed_metrics())
       metrics[starts_with(name, prefix + "_") ? name : prefix + "_" + name] = value;
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
                               static_cast<double>(batches)));
+  share(group(), metrics);
   log(metrics);
   metrics["epoch"] = state.epoch;
   tell(&TrainerCallback::on_evaluate, metrics);
@@ -214,7 +268,7 @@ void Trainer::Impl::log(Metrics logs) {
   tell(&TrainerCallback::on_log, logs);
 }
 
-void Trainer::Impl::save_model(const std::filesystem::path& folder) const {
+void Trainer::Impl::write_model(const std::filesystem::path& folder) const {
   model->save_pretrained(folder);
   for (const auto& file : parts.extra_files)
     write_file_atomically(folder / file.filename(), read_file(file));
@@ -241,10 +295,10 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
   std::vector<at::Tensor> logits, labels;
   std::int64_t batches = 0;
   const std::optional<double> loss =
-      impl_->evaluation_loop(dataset, [&](const ModelOutput& out, const at::Tensor& of_batch) {
+      impl_->evaluation_loop(dataset, [&](const at::Tensor& of_batch, const at::Tensor& wanted) {
         ++batches;
-        logits.push_back(out.logits.to(at::kCPU));
-        if (of_batch.defined()) labels.push_back(of_batch.to(at::kCPU));
+        logits.push_back(gather_rows(impl_->group(), of_batch).to(at::kCPU));
+        if (wanted.defined()) labels.push_back(gather_rows(impl_->group(), wanted).to(at::kCPU));
       });
   PredictionOutput out{.predictions = concatenate_padded(logits),
                        .label_ids = concatenate_padded(labels),
@@ -259,16 +313,20 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   out.metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
                                   static_cast<double>(batches)));
+  share(impl_->group(), out.metrics);
   impl_->tell(&TrainerCallback::on_predict, out.metrics);
   return out;
 }
 
 void Trainer::save_model(const std::filesystem::path& folder) {
-  impl_->save_model(folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder);
+  const auto& target = folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder;
+  once(impl_->group(), impl_->writes(), [&] { impl_->write_model(target); });
 }
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
   impl_->parts.callbacks.push_back(std::move(callback));
 }
+bool Trainer::is_world_process_zero() const { return impl_->accelerator.is_main_process(); }
+bool Trainer::is_local_process_zero() const { return impl_->accelerator.is_local_main_process(); }
 const TrainerState& Trainer::state() const { return impl_->state; }
 const TrainingArguments& Trainer::args() const { return impl_->args; }
 

@@ -14,11 +14,15 @@ struct Trainer::Impl {
   Impl(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts);
 
   Metrics evaluate(const TrainerDataset& dataset, const std::string& prefix);
-  // Runs the model over the data; `each` gets every batch's output and labels (undefined: none).
-  // Gives the mean loss over the rows that have labels, nothing without.
+  // Runs the model over this process's part of the data; `each` gets every batch's logits and
+  // labels (undefined: none). Gives the mean loss over the rows of all processes that have labels,
+  // nothing without.
   std::optional<double> evaluation_loop(
       const TrainerDataset& dataset,
-      const std::function<void(const ModelOutput&, const at::Tensor&)>& each);
+      const std::function<void(const at::Tensor&, const at::Tensor&)>& each);
+  // What compute_metrics finds in logits and labels.
+  void add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const;
+  Metrics computed_metrics() const;
   // The column of label_names; undefined where the batch has none.
   at::Tensor labels_of(const TensorDict& batch) const;
   // What a loss is a mean over: labels that are not -100, or rows.
@@ -27,8 +31,15 @@ struct Trainer::Impl {
   at::Tensor loss_of(const ModelOutput& out, const TensorDict& batch) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
 
+  const Group& group() const { return accelerator.group(); }
+  // Whether this process writes what all share.
+  bool writes() const;
+  // Of a run that begins; and whose it is.
+  TrainerState new_state() const;
+  void note_process(TrainerState& state) const;
+
   void log(Metrics logs);
-  void save_model(const std::filesystem::path& folder) const;
+  void write_model(const std::filesystem::path& folder) const;
 
   TrainerEvent event() { return {.args = args, .state = state, .model = *model}; }
   template <class... Parameters, class... Arguments>

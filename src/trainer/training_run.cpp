@@ -10,6 +10,11 @@
 #include "hasten/formats/weights.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/scheduler.h"
+#include "hasten/process/once.h"
+#include "trainer/agreement.h"
+#include "trainer/optimizer_of.h"
+#include "trainer/plan.h"
+#include "trainer/rows.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {
@@ -17,70 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
-
-// The numbers a run follows from, in steps.
-struct Plan {
-  std::int64_t batches_per_epoch, steps_per_epoch, max_steps, epochs;
-  double samples;  // rows of the whole run, as the peer counts them
-  std::int64_t logging_steps, eval_steps, save_steps;
-};
-
-Plan plan_of(const TrainingArguments& args, std::int64_t rows, std::int64_t batches) {
-  Plan plan{};
-  plan.batches_per_epoch = batches;
-  plan.steps_per_epoch = std::max<std::int64_t>(
-      1, (batches + args.gradient_accumulation_steps - 1) / args.gradient_accumulation_steps);
-  if (args.max_steps > 0) {
-    plan.max_steps = args.max_steps;
-    plan.epochs = (plan.max_steps + plan.steps_per_epoch - 1) / plan.steps_per_epoch;
-    plan.samples = static_cast<double>(plan.max_steps * args.per_device_train_batch_size *
-                                       args.gradient_accumulation_steps);
-  } else {
-    plan.max_steps = static_cast<std::int64_t>(
-        std::ceil(args.num_train_epochs * static_cast<double>(plan.steps_per_epoch)));
-    plan.epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
-    plan.samples = static_cast<double>(rows) * args.num_train_epochs;
-  }
-  plan.logging_steps = absolute_steps(args.logging_steps, plan.max_steps);
-  plan.eval_steps = absolute_steps(args.eval_steps.value_or(args.logging_steps), plan.max_steps);
-  plan.save_steps = absolute_steps(args.save_steps, plan.max_steps);
-  return plan;
-}
-
-// Biases and the norms' parameters are not decayed, as the peer has it.
-bool decays(const std::string& name) {
-  return !ends_with(name, "bias") && name.find("LayerNorm") == std::string::npos;
-}
-
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainingArguments& args,
-                                                        const ParameterNames& parameters) {
-  std::vector<at::Tensor> decayed, plain;
-  for (const auto& [name, parameter] : parameters) {
-    if (parameter.requires_grad()) (decays(name) ? decayed : plain).push_back(parameter);
-  }
-  const auto groups = [&](const auto& options) {
-    std::vector<torch::optim::OptimizerParamGroup> out;
-    for (const auto& [members, decay] :
-         {std::pair{&decayed, args.weight_decay}, std::pair{&plain, 0.0}}) {
-      auto own = options;
-      own.weight_decay(decay);
-      if (!members->empty())
-        out.emplace_back(*members, std::make_unique<std::remove_cvref_t<decltype(options)>>(own));
-    }
-    return out;
-  };
-  if (args.optim == OptimizerName::sgd) {
-    const torch::optim::SGDOptions options = torch::optim::SGDOptions(args.learning_rate)
-                                                 .momentum(args.optim_args.number("momentum", 0))
-                                                 .dampening(args.optim_args.number("dampening", 0))
-                                                 .nesterov(args.optim_args.flag("nesterov", false));
-    return std::make_unique<torch::optim::SGD>(groups(options), options);
-  }
-  const auto options = torch::optim::AdamWOptions(args.learning_rate)
-                           .betas({args.adam_beta1, args.adam_beta2})
-                           .eps(args.adam_epsilon);
-  return std::make_unique<AdamW>(groups(options), options);
-}
 
 ParameterNames names_of(const PreTrainedModel& model) {
   ParameterNames out;
@@ -112,10 +53,12 @@ class Trainer::Run {
       : t_(trainer),
         args_(trainer.args),
         loader_(make_loader()),
-        plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size())),
+        batches_(std::get<0>(trainer.accelerator.prepare(loader_))),
+        plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size(),
+                      trainer.group().size())),
         parameters_(names_of(*trainer.model)),
         flos_per_token_(flos_per_token(parameters_)),
-        optimizer_(make_optimizer(args_, parameters_)),
+        optimizer_(optimizer_of(args_, parameters_)),
         stepper_(std::get<0>(trainer.accelerator.prepare(*optimizer_))),
         scheduler_(
             get_scheduler(args_.lr_scheduler_type, *optimizer_,
@@ -126,20 +69,21 @@ class Trainer::Run {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
     // The sparse form is exact for our AdamW; over an accumulation window the dense form adds up
-    // faster.
+    // faster, and between processes only that travels.
     t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
-                                   args_.gradient_accumulation_steps == 1);
+                                   args_.gradient_accumulation_steps == 1 &&
+                                   t_.group().size() == 1);
   }
 
   // Other optimizers do not take sparse gradients.
   ~Run() { t_.model->set_sparse_gradients(false); }
 
   TrainOutput train() {
-    check_output();
+    once(t_.group(), t_.writes(), [&] { check_output(); });
     if (args_.eval_strategy != IntervalStrategy::no)
       (void)t_.parts.eval_dataset.loader(t_.loader_options(args_.per_device_eval_batch_size));
     TrainerState& state = t_.state;
-    state = TrainerState{};
+    state = t_.new_state();
     t_.control = TrainerControl{};
     if (!args_.resume_from_checkpoint.empty()) resume();
     state.max_steps = plan_.max_steps;
@@ -193,10 +137,14 @@ class Trainer::Run {
     }
   }
 
+  // All resume from the same folder, whatever another process may just be writing.
+  fs::path folder_to_resume() const {
+    if (args_.resume_from_checkpoint != "true") return args_.resume_from_checkpoint;
+    return main_says(t_.group(), [&] { return last_checkpoint(args_.output_dir).string(); });
+  }
+
   void resume() {
-    const bool newest = args_.resume_from_checkpoint == "true";
-    const fs::path folder =
-        newest ? last_checkpoint(args_.output_dir) : fs::path(args_.resume_from_checkpoint);
+    const fs::path folder = folder_to_resume();
     if (folder.empty()) {
       throw ConfigError("trainer.no-checkpoint",
                         {.what = "resume_from_checkpoint true",
@@ -213,21 +161,19 @@ class Trainer::Run {
                "one saved with save_only_model, or by the peer, serves as --model for a new run"});
     }
     TrainerState before = TrainerState::from_file(folder / "trainer_state.json");
-    if (before.train_batch_size != args_.per_device_train_batch_size && !args_.ignore_data_skip) {
-      throw ConfigError(
-          "trainer.batch-size-changed",
-          {.what = "resuming from " + folder.string(),
-           .got = str("per_device_train_batch_size ", args_.per_device_train_batch_size),
-           .expected = str(before.train_batch_size, ", which the place in the data was counted in"),
-           .hint = "keep it, or start an epoch anew with --ignore_data_skip"});
-    }
+    const TrainingPosition position = load_training_position(folder);
+    check_same_steps(folder, before.train_batch_size, position.num_processes);
     const LoadReport report = t_.model->load_weights(load_weights(folder), folder.string());
     if (!report.missing.empty()) {
       throw DataError("trainer.incomplete-weights", {.what = folder.string(),
                                                      .got = "no tensor " + report.missing.front(),
                                                      .expected = "every weight of the model"});
     }
-    const TrainingPosition position = load_training_state(folder, *optimizer_, parameters_);
+    if (!load_training_state(folder, *optimizer_, parameters_, t_.group().rank())) {
+      t_.logger.info(str("there were ", position.num_processes, " processes before: rank ",
+                         t_.group().rank(), " begins its randomness anew"),
+                     {.main_process_only = false});
+    }
     scheduler_->set_last_step(position.scheduler_step);
     const std::int64_t epochs_done = before.global_step / plan_.steps_per_epoch;
     loader_.load_state(
@@ -243,7 +189,28 @@ class Trainer::Run {
       if (found != before.callbacks.end()) callback->restore(found->second);
     }
     t_.state = std::move(before);
+    t_.note_process(t_.state);
     t_.logger.info(str("resuming from ", folder.string(), " at step ", t_.state.global_step));
+  }
+
+  // The place in the data is counted in steps, which have to mean the same rows.
+  void check_same_steps(const fs::path& folder, std::int64_t batch_size,
+                        std::int64_t processes) const {
+    const std::int64_t before = batch_size * processes,
+                       now = args_.per_device_train_batch_size * t_.group().size();
+    if (now == before || args_.ignore_data_skip) return;
+    const auto shown = [](std::int64_t rows, std::int64_t of_each, std::int64_t count) {
+      return count == 1 ? str(rows)
+                        : str(rows, " (", of_each, " in each of ", count, " processes)");
+    };
+    throw ConfigError(
+        "trainer.batch-size-changed",
+        {.what = "resuming from " + folder.string(),
+         .got = "a batch of " + shown(now, args_.per_device_train_batch_size, t_.group().size()),
+         .expected =
+             shown(before, batch_size, processes) + ", which the place in the data was counted in",
+         .hint = "choose per_device_train_batch_size so that all processes together take as many "
+                 "rows, or start an epoch anew with --ignore_data_skip"});
   }
 
   // From where the loader stands to the end of its epoch.
@@ -251,8 +218,8 @@ class Trainer::Run {
     t_.control.should_epoch_stop = false;
     const std::int64_t number = loader_.epoch();
     t_.tell(&TrainerCallback::on_epoch_begin);
-    auto [model, batches] = t_.accelerator.prepare(t_.model, loader_);
-    for (TensorDict& batch : batches) {
+    auto [model] = t_.accelerator.prepare(t_.model);
+    for (TensorDict& batch : batches_) {
       micro_batch(model, batch);
       if (t_.control.should_training_stop || t_.control.should_epoch_stop) break;
     }
@@ -263,15 +230,18 @@ class Trainer::Run {
     if (args_.eval_strategy == IntervalStrategy::epoch && args_.eval_delay <= t_.state.epoch)
       t_.control.should_evaluate = true;
     if (args_.save_strategy == SaveStrategy::epoch) t_.control.should_save = true;
+    agree(t_.group(), t_.control);
     log_evaluate_save();
   }
 
   template <class Model>
-  void micro_batch(Model& model, TensorDict& batch) {
+  void micro_batch(Model& model, const TensorDict& whole) {
+    const RealRows real = real_rows(loader_, whole);
+    const TensorDict& batch = real.batch;
     within_memory(str("training step ", t_.state.global_step + 1), [&] {
       const auto guard = t_.accelerator.accumulate(model);
       if (window_batches_++ == 0) t_.tell(&TrainerCallback::on_step_begin);
-      const double items = t_.count_items(batch);
+      const double items = real.count > 0 ? t_.count_items(batch) : 0;
       const ModelOutput out = model(batch);
       const at::Tensor loss = t_.loss_of(out, batch);
       if (!loss.defined()) {
@@ -281,21 +251,21 @@ class Trainer::Run {
                                              .hint = "name the label column (--label_column)"});
       }
       t_.accelerator.backward(loss, items);
-      if (items > 0) window_loss_ += loss.template item<double>() * items;
-      window_items_ += items;
+      if (items > 0) window_.loss += loss.template item<double>() * items;
+      window_.items += items;
     });
-    t_.state.total_flos += flos_per_token_ * static_cast<double>(take(batch, "input_ids").numel());
-    t_.state.num_input_tokens_seen += tokens_of(batch, args_.include_num_input_tokens_seen);
+    if (real.count > 0) {
+      window_.flos += flos_per_token_ * static_cast<double>(take(batch, "input_ids").numel());
+      window_.tokens += static_cast<double>(tokens_of(batch, args_.include_num_input_tokens_seen));
+    }
     if (!t_.accelerator.sync_gradients()) return t_.tell(&TrainerCallback::on_substep_end);
     optimizer_step();
     flow();
+    agree(t_.group(), t_.control);
     log_evaluate_save();
   }
 
   void optimizer_step() {
-    const double loss = window_items_ > 0 ? window_loss_ / window_items_ : 0;
-    window_loss_ = window_items_ = 0;
-    window_batches_ = 0;
     t_.tell(&TrainerCallback::on_pre_optimizer_step);
     grad_norm_ = gradient_norm(trained_);
     if (args_.max_grad_norm > 0) clip(clip_factor(grad_norm_, args_.max_grad_norm));
@@ -308,14 +278,25 @@ class Trainer::Run {
     if (args_.torch_empty_cache_steps && t_.state.global_step % *args_.torch_empty_cache_steps == 0)
       empty_device_cache();
     t_.state.epoch = epochs_seen();
+    const double loss = close_window();
     count_loss(loss);
     t_.tell(&TrainerCallback::on_step_end, loss);
     if (anatomy_ && anatomy_->finished()) tell_anatomy();
   }
 
+  // Its mean loss over the items of all processes.
+  double close_window() {
+    const StepTotals all = sum_over(t_.group(), std::exchange(window_, {}));
+    window_batches_ = 0;
+    t_.state.total_flos += all.flos;
+    t_.state.num_input_tokens_seen += static_cast<std::int64_t>(all.tokens);
+    return all.items > 0 ? all.loss / all.items : 0;
+  }
+
   void tell_anatomy() {
     anatomy::Report report = anatomy_->report();
     anatomy_.reset();
+    if (!t_.accelerator.is_main_process()) return;
     if (t_.parts.on_anatomy) return t_.parts.on_anatomy(report);
     if (!report.dry) report.roofs = anatomy::measure_roofs();
     if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
@@ -402,6 +383,7 @@ class Trainer::Run {
       control.should_evaluate = false;
       const bool best = note_best(t_.evaluate(t_.parts.eval_dataset, "eval"));
       if (args_.save_strategy == SaveStrategy::best) control.should_save = best;
+      agree(t_.group(), control);  // what was asked for on the evaluation
     }
     control.should_evaluate = false;
     if (control.should_save) {
@@ -464,17 +446,26 @@ class Trainer::Run {
       if (*best == t_.state.global_step || fs::is_directory(folder))
         t_.state.best_model_checkpoint = folder.string();
     }
+    const std::vector<TensorDict> random =
+        args_.save_only_model ? std::vector<TensorDict>{} : random_states(t_.group());
+    once(t_.group(), t_.writes(), [&] { write_checkpoint(target, random); });
+    t_.tell(&TrainerCallback::on_save);
+  }
+
+  void write_checkpoint(const fs::path& target, const std::vector<TensorDict>& random) const {
     StagedDirectory staged(target);
-    t_.save_model(staged.path());
+    t_.write_model(staged.path());
     if (!args_.save_only_model) {
       save_training_state(staged.path(), *optimizer_, parameters_,
-                          {.scheduler_step = scheduler_->last_step(), .loader = loader_.state()});
+                          {.scheduler_step = scheduler_->last_step(),
+                           .num_processes = t_.group().size(),
+                           .loader = loader_.state()},
+                          random);
     }
     write_file_atomically(staged.path() / "trainer_state.json", t_.state.to_json());
     staged.commit(Existing::replace);
     if (args_.save_total_limit)
       rotate_checkpoints(args_.output_dir, *args_.save_total_limit, t_.state.best_model_checkpoint);
-    t_.tell(&TrainerCallback::on_save);
   }
 
   TrainOutput finish() {
@@ -491,6 +482,7 @@ class Trainer::Run {
       metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
     if (total_nonfinite_ + nonfinite_ > 0)
       metrics["nonfinite_losses"] = static_cast<double>(total_nonfinite_ + nonfinite_);
+    share(t_.group(), metrics);
     t_.log(metrics);
     metrics["epoch"] = state.epoch;
     if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) {
@@ -506,6 +498,7 @@ class Trainer::Run {
   Impl& t_;
   const TrainingArguments& args_;
   Loader<TensorDict> loader_;
+  PreparedLoader<Loader<TensorDict>> batches_;  // the same, as the Accelerator knows it
   Plan plan_;
   ParameterNames parameters_;
   double flos_per_token_;
@@ -517,8 +510,8 @@ class Trainer::Run {
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0, last_logged_ = 0;
-  std::int64_t window_batches_ = 0;  // of the open accumulation window
-  double window_loss_ = 0, window_items_ = 0;
+  std::int64_t window_batches_ = 0;                      // of the open accumulation window
+  StepTotals window_;                                    // and what this process adds to it
   double logged_loss_ = 0, total_loss_ = 0;              // of the steps since the last log; of all
   std::int64_t finite_ = 0, nonfinite_ = 0;              // steps since the last log
   std::int64_t total_finite_ = 0, total_nonfinite_ = 0;  // of all; of all logged

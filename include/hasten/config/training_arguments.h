@@ -59,7 +59,7 @@ struct TrainingArguments {
   double num_train_epochs = 3.0;                 // may be a fraction
   std::int64_t max_steps = -1;                   // steps; above 0 it wins over num_train_epochs
   std::int64_t gradient_accumulation_steps = 1;  // batches a step
-  bool average_tokens_across_devices = true;
+  bool average_tokens_across_devices = true;     // false is refused with several processes
 
   // Learning rate
   double learning_rate = 5e-5;
@@ -120,7 +120,8 @@ struct TrainingArguments {
   bool load_best_model_at_end = false;
   std::string metric_for_best_model;      // with or without "eval_"; see resolved()
   std::optional<bool> greater_is_better;  // unset: unless the metric ends in "loss"
-  bool ignore_data_skip = false;  // resume at the start of the data instead of where the run stood
+  bool save_on_each_node = false;  // each machine's main process writes; else the job's alone
+  bool ignore_data_skip = false;   // resume at the start of the data instead of where the run stood
 
   // Data
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
@@ -129,6 +130,13 @@ struct TrainingArguments {
   bool dataloader_pin_memory = true;
   std::optional<std::int64_t> dataloader_prefetch_factor;  // batches a worker
   std::vector<std::string> label_names;                    // one column; unset = labels
+
+  // Several processes; unset as hasten/prepare/data_parallel.h has them
+  std::optional<bool> ddp_find_unused_parameters;
+  std::optional<std::int64_t> ddp_bucket_cap_mb;  // MiB
+  std::optional<bool> ddp_broadcast_buffers;
+  std::optional<bool> ddp_static_graph;
+  std::int64_t ddp_timeout = 1800;  // seconds that processes wait for one another
 };
 
 // The arguments with all that follows from others filled in: do_eval, eval_steps,

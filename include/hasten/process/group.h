@@ -47,10 +47,6 @@ struct ProcessState {
 
   // The GPU of a process on a machine is that of its local rank.
   static ProcessState of(const Worker& worker, bool cpu = false);
-  // For what knows no others. Throws UsageError "process.one-of-many" where a launcher has started
-  // several. One process on the first GPU, if LibTorch has its CUDA library loaded and a GPU is
-  // there, else on the CPU.
-  static ProcessState single(bool cpu = false);
 };
 
 enum class Reduction { none, sum, mean, max };

@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "hasten/trainer/trainer_state.h"
 
@@ -36,6 +37,10 @@ class EvalMetric {
   virtual void add(const at::Tensor& logits, const at::Tensor& labels) = 0;
   // Names without the prefix "eval_".
   virtual Metrics compute() const = 0;
+  // With several processes: numbers of which the sums over the processes are those of all rows.
+  // Each process then adds its own rows alone. None (the default): each is given the rows of all,
+  // batch by batch in the data's order.
+  virtual std::vector<double*> counts() { return {}; }
 };
 
 // "accuracy": the share of labels (those that are not -100) that the largest logit hits. Nothing
@@ -45,9 +50,10 @@ class Accuracy : public EvalMetric {
   void reset() override { right_ = total_ = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
+  std::vector<double*> counts() override { return {&right_, &total_}; }
 
  private:
-  std::int64_t right_ = 0, total_ = 0;
+  double right_ = 0, total_ = 0;  // exact: labels are fewer than 2^53
 };
 
 std::shared_ptr<EvalMetric> collecting(

@@ -1,6 +1,6 @@
 // File: hasten/trainer/progress_callback.h
 // Shows a training run: a bar with loss, rate and time left, the logged lines above it, a bar for
-// each evaluation.
+// each evaluation. Of several processes the first shows them.
 //
 //   trainer.add_callback(std::make_shared<ProgressCallback>(ProgressOptions{.bar = true}));
 //

@@ -11,7 +11,14 @@
 // Behaviour, names and files are those of transformers' Trainer (5.23), but for what docs/design/
 // lists: gradients of an accumulation window are weighed by their labels; losses that are not
 // finite are counted and shown; evaluation memory is bounded; checkpoints appear whole or not at
-// all. Throws ConfigError for arguments, UsageError "trainer.*", DataError, IoError, MemoryError;
+// all.
+//
+// Started in several processes (hasten launch -n 4 ./train) they train together, with the numbers
+// of one process that takes as many rows a step: losses and scores are those of all rows, and a row
+// that fills up a last step counts nothing. Every call but the accessors is then made by all
+// processes; one of them writes files and lines. docs/distributed.md.
+//
+// Throws ConfigError for arguments, UsageError "trainer.*", DataError, IoError, MemoryError;
 // before the first step where that is possible. Thread rule: one thread at a time. Several Trainers
 // in one process are independent but for what LibTorch has once a process: generators, the number
 // of threads, determinism.
@@ -85,6 +92,9 @@ class Trainer {
   void log_metrics(const std::string& split, const Metrics& metrics, std::ostream& out) const;
 
   void add_callback(std::shared_ptr<TrainerCallback> callback);
+  // Whether this is the job's main process, and its machine's.
+  bool is_world_process_zero() const;
+  bool is_local_process_zero() const;
   const TrainerState& state() const;
   const TrainingArguments& args() const;
 

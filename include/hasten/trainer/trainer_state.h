@@ -34,6 +34,8 @@ struct TrainerState {
   std::optional<double> best_metric;
   std::optional<std::int64_t> best_global_step;
   std::string best_model_checkpoint;  // empty: none
+  bool is_world_process_zero = true;  // rank 0
+  bool is_local_process_zero = true;  // and of its machine
   std::map<std::string, std::map<std::string, double>>
       callbacks;  // attributes of callbacks that keep some
 

@@ -32,8 +32,10 @@ struct Training {
   ParameterNames names;
 };
 
-constexpr TrainingPosition kPosition{.scheduler_step = 7,
-                                     .loader = {.seed = 3, .epoch = 1, .batch = 5}};
+const TrainingPosition kPosition{
+    .scheduler_step = 7, .num_processes = 1, .loader = {.seed = 3, .epoch = 1, .batch = 5}};
+
+std::vector<TensorDict> of_this_process() { return random_states(Group::single()); }
 
 void flip_a_byte(const fs::path& file) {
   std::string bytes = read_file(file);
@@ -48,7 +50,7 @@ TEST_CASE("training state: moments, position and randomness come back to the bit
   const Training first;
   AdamW adamw(first.parameters());
   for (int i = 0; i < 3; ++i) first.step(adamw);
-  save_training_state(folder.path(), adamw, first.names, kPosition);
+  save_training_state(folder.path(), adamw, first.names, kPosition, of_this_process());
   const at::Tensor drawn = at::rand({5});
   first.step(adamw);
 
@@ -56,7 +58,10 @@ TEST_CASE("training state: moments, position and randomness come back to the bit
   AdamW fresh(second.parameters());
   for (int i = 0; i < 3; ++i) second.step(fresh);  // the same weights, but these moments go
   fresh.state().clear();
-  const TrainingPosition position = load_training_state(folder.path(), fresh, second.names);
+  CHECK(load_training_state(folder.path(), fresh, second.names));
+  const TrainingPosition position = load_training_position(folder.path());
+  CHECK(position.optimizer == "AdamW");
+  CHECK(position.num_processes == 1);
   CHECK(position.scheduler_step == 7);
   CHECK(position.loader == kPosition.loader);
   CHECK(at::equal(at::rand({5}), drawn));
@@ -70,7 +75,7 @@ TEST_CASE("training state: SGD's momentum comes back, and a state of another kin
   const Training training;
   torch::optim::SGD sgd(training.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   training.step(sgd);
-  save_training_state(folder.path(), sgd, training.names, kPosition);
+  save_training_state(folder.path(), sgd, training.names, kPosition, of_this_process());
   torch::optim::SGD other(training.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   load_training_state(folder.path(), other, training.names);
   CHECK(other.state().size() == 2);
@@ -84,7 +89,7 @@ TEST_CASE("training state: another model's moments are refused") {
   const Training training;
   AdamW adamw(training.parameters());
   training.step(adamw);
-  save_training_state(folder.path(), adamw, training.names, kPosition);
+  save_training_state(folder.path(), adamw, training.names, kPosition, of_this_process());
 
   const Training wider(5);
   AdamW wide(wider.parameters());
@@ -105,7 +110,7 @@ TEST_CASE("training state: a missing or damaged file is an error, never a fresh 
     const Training training;
     AdamW adamw(training.parameters());
     training.step(adamw);
-    save_training_state(folder.path(), adamw, training.names, kPosition);
+    save_training_state(folder.path(), adamw, training.names, kPosition, of_this_process());
     CHECK(has_training_state(folder.path()));
     const auto load = [&] { load_training_state(folder.path(), adamw, training.names); };
     flip_a_byte(folder.path() / name);
@@ -115,13 +120,44 @@ TEST_CASE("training state: a missing or damaged file is an error, never a fresh 
   }
 }
 
+TEST_CASE("training state: each rank's randomness is its own, and a new rank has none") {
+  const TemporaryDirectory folder;
+  const Training training;
+  AdamW adamw(training.parameters());
+  training.step(adamw);
+  std::vector<TensorDict> of_ranks;
+  std::vector<at::Tensor> drawn;
+  for (const std::uint64_t seed : {5, 6, 7}) {
+    torch::manual_seed(seed);
+    of_ranks.push_back(of_this_process().front());
+    drawn.push_back(at::rand({5}));
+  }
+  TrainingPosition position = kPosition;
+  position.num_processes = 3;
+  save_training_state(folder.path(), adamw, training.names, position, of_ranks);
+  for (const std::int64_t rank : {2, 0, 1}) {
+    CHECK(load_training_state(folder.path(), adamw, training.names, rank));
+    CHECK(at::equal(at::rand({5}), drawn[static_cast<std::size_t>(rank)]));
+  }
+  torch::manual_seed(8);
+  const at::Tensor own = at::rand({5});
+  torch::manual_seed(8);
+  CHECK_FALSE(load_training_state(folder.path(), adamw, training.names, 3));
+  CHECK(at::equal(at::rand({5}), own));
+  position.num_processes = 4;
+  save_training_state(folder.path(), adamw, training.names, position, of_ranks);
+  CHECK(code_of([&] { load_training_state(folder.path(), adamw, training.names, 3); }) ==
+        "checkpoint.random-state");
+}
+
 TEST_CASE("training state: an optimizer that is not known cannot be saved") {
   const TemporaryDirectory folder;
   const Training training;
   torch::optim::RMSprop rmsprop(training.parameters());
   training.step(rmsprop);
-  CHECK(code_of([&] { save_training_state(folder.path(), rmsprop, training.names, kPosition); }) ==
-        "checkpoint.unknown-optimizer");
+  CHECK(code_of([&] {
+          save_training_state(folder.path(), rmsprop, training.names, kPosition, of_this_process());
+        }) == "checkpoint.unknown-optimizer");
 }
 
 TEST_CASE("checkpoints: listed by step, partial and foreign folders left out") {

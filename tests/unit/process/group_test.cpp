@@ -34,7 +34,7 @@ TEST_CASE("group: a rank that is not there cannot send") {
 }
 
 TEST_CASE("process: one process is the first, the last and the main one") {
-  const ProcessState process = ProcessState::single(/*cpu=*/true);
+  const ProcessState process = ProcessState::of(Worker{}, /*cpu=*/true);
   CHECK(process.device.is_cpu());
   CHECK(process.is_main_process());
   CHECK(process.is_local_main_process());
@@ -43,15 +43,4 @@ TEST_CASE("process: one process is the first, the last and the main one") {
   CHECK_FALSE(second.is_main_process());
   CHECK_FALSE(second.is_local_main_process());
   CHECK_FALSE(second.is_last_process());
-}
-
-TEST_CASE("process: one of many processes is refused, since each would train by itself") {
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  setenv("MASTER_PORT", "29500", 1);
-  setenv("RANK", "0", 1);
-  setenv("WORLD_SIZE", "2", 1);
-  CHECK(code_of([] { ProcessState::single(); }) == "process.one-of-many");
-  setenv("WORLD_SIZE", "1", 1);
-  CHECK(ProcessState::single().num_processes == 1);
-  for (const char* name : {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"}) unsetenv(name);
 }

@@ -1,0 +1,93 @@
+#include "checkpoint/random_state.h"
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/training_state.h"
+
+namespace hasten {
+namespace {
+
+using Json = nlohmann::json;
+
+std::size_t gpus() {
+  return torch::cuda::is_available() ? static_cast<std::size_t>(torch::cuda::device_count()) : 0;
+}
+
+at::Generator generator_of(std::size_t gpu) {
+  return at::globalContext().defaultGenerator(
+      at::Device(at::kCUDA, static_cast<at::DeviceIndex>(gpu)));
+}
+
+// Machines differ in how many GPUs they have, so states travel as bytes and not as tensors.
+std::string letter_of(const TensorDict& state) {
+  Json json = Json::object();
+  for (const auto& [name, tensor] : state) {
+    const at::Tensor bytes = tensor.contiguous();
+    const std::uint8_t* first = bytes.const_data_ptr<std::uint8_t>();
+    json[name] = Json::binary(Json::binary_t::container_type(first, first + bytes.numel()));
+  }
+  std::string letter;
+  Json::to_cbor(json, letter);
+  return letter;
+}
+
+TensorDict state_of(const std::string& letter) {
+  TensorDict state;
+  const Json json = Json::from_cbor(letter);
+  for (const auto& [name, value] : json.items()) {
+    const auto& bytes = value.get_binary();
+    at::Tensor tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
+    std::copy(bytes.begin(), bytes.end(), tensor.data_ptr<std::uint8_t>());
+    state[name] = tensor;
+  }
+  return state;
+}
+
+std::string prefix_of(std::int64_t rank) { return rank == 0 ? "" : str("rank", rank, "."); }
+
+}  // namespace
+
+TensorDict random_state() {
+  TensorDict out = {{"cpu", at::detail::getDefaultCPUGenerator().get_state()}};
+  for (std::size_t i = 0; i < gpus(); ++i) out[str("cuda.", i)] = generator_of(i).get_state();
+  return out;
+}
+
+void restore_random_state(const TensorDict& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  generator.set_state(take(state, "cpu").clone());
+  for (std::size_t i = 0; i < gpus(); ++i)
+    generator_of(i).set_state(take(state, str("cuda.", i)).clone());
+}
+
+std::vector<TensorDict> random_states(const Group& group) {
+  if (group.size() == 1) return {random_state()};
+  std::vector<TensorDict> states;
+  for (const std::string& letter : group.gather_object(letter_of(random_state())))
+    states.push_back(state_of(letter));
+  return states;
+}
+
+TensorDict joined_random_states(const std::vector<TensorDict>& of_ranks) {
+  TensorDict out;
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    for (const auto& [name, tensor] : of_ranks[rank])
+      out[prefix_of(static_cast<std::int64_t>(rank)) + name] = tensor;
+  }
+  return out;
+}
+
+TensorDict random_state_of(const TensorDict& joined, std::int64_t rank) {
+  const std::string prefix = prefix_of(rank);
+  TensorDict out;
+  for (const auto& [name, tensor] : joined) {
+    const bool own = rank == 0 ? !starts_with(name, "rank") : starts_with(name, prefix);
+    if (own) out[name.substr(prefix.size())] = tensor;
+  }
+  return out;
+}
+
+}  // namespace hasten

@@ -1,0 +1,48 @@
+#include "trainer/agreement.h"
+
+#include <torch/torch.h>
+
+#include <array>
+#include <vector>
+
+namespace hasten {
+namespace {
+
+at::Tensor tensor_of(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
+
+}  // namespace
+
+StepTotals sum_over(const Group& group, StepTotals totals) {
+  add_up(group, {&totals.loss, &totals.items, &totals.tokens, &totals.flos});
+  return totals;
+}
+
+void add_up(const Group& group, const std::vector<double*>& counts) {
+  if (group.size() == 1 || counts.empty()) return;
+  std::vector<double> values;
+  for (const double* count : counts) values.push_back(*count);
+  const at::Tensor sums = group.reduce(tensor_of(values));
+  for (std::size_t i = 0; i < counts.size(); ++i) *counts[i] = sums.const_data_ptr<double>()[i];
+}
+
+void agree(const Group& group, TrainerControl& control) {
+  if (group.size() == 1) return;
+  const std::array<bool*, 5> flags = {&control.should_training_stop, &control.should_epoch_stop,
+                                      &control.should_save, &control.should_evaluate,
+                                      &control.should_log};
+  at::Tensor raised = at::empty({static_cast<std::int64_t>(flags.size())}, at::kInt);
+  for (std::size_t i = 0; i < flags.size(); ++i) raised.data_ptr<int>()[i] = *flags[i];
+  const at::Tensor anywhere = group.reduce(raised, Reduction::max);
+  for (std::size_t i = 0; i < flags.size(); ++i) *flags[i] = anywhere.const_data_ptr<int>()[i] != 0;
+}
+
+void share(const Group& group, Metrics& metrics) {
+  if (group.size() == 1) return;
+  std::vector<double> values;
+  for (const auto& [name, value] : metrics) values.push_back(value);
+  const at::Tensor of_main = group.broadcast(tensor_of(values));
+  const double* value = of_main.const_data_ptr<double>();
+  for (auto& [name, own] : metrics) own = *value++;
+}
+
+}  // namespace hasten

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""hasten train in one, two and four processes: the same curve, scores, predictions and weights, whatever rows
+have labels; checkpoints that any number of processes goes on from.
+
+    trainer.py HASTEN MODEL
+"""
+import array
+import json
+import pathlib
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from clean import CLEAN
+
+HASTEN, MODEL = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+ENVIRONMENT = CLEAN | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+IGNORED = -100
+CLOSE = 1e-5
+SMOOTH = "1e-4"  # some gradients are zero but for rounding, which AdamW would make steps of
+failures = 0
+
+
+def check(holds, what, detail=""):
+    global failures
+    failures += not holds
+    print(("good  " if holds else "WRONG ") + what + ("" if holds else f"\n{detail}"), flush=True)
+
+
+def write_rows(file, columns):
+    """Columns of equal rows as a safetensors file of int64."""
+    header, body = {}, b""
+    for name, rows in columns.items():
+        flat = [value for row in rows for value in row] if isinstance(rows[0], list) else rows
+        shape = [len(rows)] + ([len(rows[0])] if isinstance(rows[0], list) else [])
+        data = array.array("q", flat).tobytes()
+        header[name] = {"dtype": "I64", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def tensors(file):
+    content = file.read_bytes()
+    size, = struct.unpack("<Q", content[:8])
+    kinds = {"F32": "f", "I64": "q"}
+    found = {}
+    for name, tensor in json.loads(content[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = tensor["data_offsets"]
+        found[name] = tensor["shape"], array.array(kinds[tensor["dtype"]], content[8 + size + begin:8 + size + end])
+    return found
+
+
+def texts(rows, seed, with_gaps):
+    """Rows of 12 ids, some behind filled up; a label a row, or for a part of the rows."""
+    draw = random.Random(seed)
+    ids, mask, labels = [], [], []
+    for _ in range(rows):
+        length = draw.randint(4, 12)
+        words = [draw.randint(5, 60) for _ in range(length)]
+        ids.append(words + [0] * (12 - length))
+        mask.append([1] * length + [0] * (12 - length))
+        labels.append(IGNORED if with_gaps and draw.random() < 0.3 else sum(words) % 3)
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def launched(processes, words, by="hasten"):
+    starts = {"hasten": [HASTEN, "launch", "-n", processes, "--no_config_file"],
+              "torchrun": ["torchrun", "--nproc-per-node", processes, "--no-python"],
+              "mpirun": ["mpirun.openmpi", "--oversubscribe", "-n", processes]}
+    start = [] if processes == 1 else starts[by]
+    return subprocess.run([str(word) for word in [*start, HASTEN, "train", *words]], env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+
+
+def train(name, processes, batch, model, data, *words, by="hasten"):
+    """The run's log and its folder."""
+    folder = FOLDER / name
+    shutil.rmtree(folder, ignore_errors=True)
+    done = launched(processes, ["--use_cpu", "--disable_tqdm", "--model", model, "--data", data, "--output_dir", folder, "--logging_steps", 1,
+                                "--per_device_train_batch_size", batch, "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *words], by)
+    if done.returncode != 0:
+        sys.exit(f"{name} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    state = json.loads((folder / "trainer_state.json").read_text())
+    return state["log_history"], folder
+
+
+TIMES = re.compile(".*(runtime|per_second)$")
+
+
+def furthest(log, other):
+    """The largest difference between two logs, relative where numbers are large; infinite where they tell other things."""
+    if len(log) != len(other):
+        return float("inf")
+    most = 0.0
+    for a, b in zip(log, other):
+        if a.keys() != b.keys():
+            return float("inf")
+        for name in a:
+            if not TIMES.match(name):
+                most = max(most, abs(a[name] - b[name]) / max(1.0, abs(b[name])))
+    return most
+
+
+def apart(folder, other, file="model.safetensors"):
+    ours, theirs = tensors(folder / file), tensors(other / file)
+    if {name: shape for name, (shape, _) in ours.items()} != {name: shape for name, (shape, _) in theirs.items()}:
+        return float("inf")
+    return max(abs(a - b) for name in ours for a, b in zip(ours[name][1], theirs[name][1]))
+
+
+def same(what, run, reference, limit=CLOSE):
+    far, weights = furthest(run[0], reference[0]), apart(run[1], reference[1])
+    check(far <= limit and weights <= limit, f"{what}: logs within {far:.1e}, weights within {weights:.1e}",
+          "\n".join(f"{a}\n{b}" for a, b in zip(run[0], reference[0]) if furthest([a], [b]) > limit))
+
+
+def one_curve(kind, model, with_gaps):
+    """403 rows in steps of 8: the last step of an epoch has three, which do not suffice for four processes."""
+    data, unseen = FOLDER / f"{kind}.safetensors", FOLDER / f"{kind}_eval.safetensors"
+    write_rows(data, texts(403, 1, with_gaps))
+    write_rows(unseen, texts(37, 2, with_gaps))
+    words = ["--eval_data", unseen, "--max_steps", 60, "--eval_strategy", "steps", "--eval_steps", 25, "--per_device_eval_batch_size", 5,
+             "--save_strategy", "no", "--do_train", "--do_predict", "--include_num_input_tokens_seen", "all"]
+    alone = train(f"{kind}1", 1, 8, model, data, *words)
+    check(len([entry for entry in alone[0] if "loss" in entry]) == 60, f"{kind}: 60 steps")
+    for processes in (2, 4):
+        together = train(f"{kind}{processes}", processes, 8 // processes, model, data, *words)
+        same(f"{kind}, {processes} processes", together, alone)
+        far = apart(together[1], alone[1], "predictions.safetensors")
+        check(far <= CLOSE, f"{kind}, {processes} processes: predictions within {far:.1e}")
+    return data
+
+
+def windows(model):
+    """Rows of a step count alike, whether processes or micro-batches have them."""
+    data = FOLDER / "windows.safetensors"
+    write_rows(data, texts(396, 3, with_gaps=True))
+    words = ["--max_steps", 30, "--save_strategy", "no", "--train_sampling_strategy", "sequential"]
+    alone = train("window1", 1, 12, model, data, *words)
+    same("6 micro-batches", train("window6", 1, 2, model, data, *words, "--gradient_accumulation_steps", 6), alone)
+    same("2 processes, 2 micro-batches", train("window22", 2, 3, model, data, *words, "--gradient_accumulation_steps", 2), alone)
+    same("3 processes, 4 micro-batches", train("window34", 3, 1, model, data, *words, "--gradient_accumulation_steps", 4), alone)
+
+
+def with_dropout(model):
+    """The same model with dropout, whose streams a checkpoint has to keep for every process."""
+    other = FOLDER / "dropout"
+    shutil.copytree(model, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}))
+    return other
+
+
+def checkpoints(model, data):
+    words = ["--max_steps", 24, "--save_strategy", "steps", "--save_steps", 9, "--num_train_epochs", 3]
+    dropping = with_dropout(model)
+    for given, changes in ((dropping, (2,)), (model, (1, 4))):
+        whole = train("whole", 2, 4, given, data, *words)
+        check(sorted(path.name for path in whole[1].glob("checkpoint-*")) == ["checkpoint-18", "checkpoint-24", "checkpoint-9"], "checkpoints")
+        for processes in changes:
+            log, folder = train("resumed", processes, 8 // processes, given, data, *words, "--resume_from_checkpoint", whole[1] / "checkpoint-9")
+            # The last entry is of this run alone.
+            same(f"from 2 processes' checkpoint on with {processes}", (log[:-1], folder), (whole[0][:-1], whole[1]), 0 if processes == 2 else CLOSE)
+    other = train("other", 2, 4, dropping, data, *words, "--seed", 43)
+    check(furthest(other[0], train("other1", 1, 8, dropping, data, *words, "--seed", 43)[0]) > 1e-3, "dropout falls elsewhere in each process")
+    done = launched(2, ["--use_cpu", "--model", model, "--data", data, "--output_dir", FOLDER / "no", "--per_device_train_batch_size", 8,
+                        "--resume_from_checkpoint", FOLDER / "whole" / "checkpoint-9", "--max_steps", 24])
+    check(done.returncode == 2 and "got a batch of 16 (8 in each of 2 processes), expected 8 (4 in each of 2 processes)" in done.stderr,
+          "other steps are refused", done.stderr)
+
+
+def failures_of_one(model, data):
+    """What only the main process meets ends all of them, with its error."""
+    in_the_way = FOLDER / "in_the_way"
+    in_the_way.write_text("a file where a folder is to be")
+    words = ["--use_cpu", "--model", model, "--data", data, "--output_dir", in_the_way]
+    alone, began = launched(1, words), time.monotonic()
+    together = launched(2, words)
+    code = re.search(r"error\[(.*?)\]", alone.stderr)
+    check(code and together.returncode == alone.returncode != 0 and together.stderr.count(code[0]) >= 1 and time.monotonic() - began < 20,
+          "what the main process cannot write ends all with its error", together.stderr)
+
+
+def other_launchers(model, data):
+    words = ["--max_steps", 10, "--save_strategy", "no"]
+    alone = train("launched1", 1, 8, model, data, *words)
+    for by, program in (("mpirun", "mpirun.openmpi"), ("torchrun", "torchrun")):
+        if shutil.which(program):
+            same(f"started by {by}", train(by, 2, 4, model, data, *words, by=by), alone)
+        else:
+            print(f"not here: {by}")
+
+
+try:
+    rows = one_curve("labels", MODEL, with_gaps=False)
+    one_curve("gaps", MODEL, with_gaps=True)
+    windows(MODEL)
+    checkpoints(MODEL, rows)
+    failures_of_one(MODEL, rows)
+    other_launchers(MODEL, rows)
+finally:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+sys.exit(1 if failures else 0)

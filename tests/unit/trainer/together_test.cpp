@@ -1,0 +1,219 @@
+// A Trainer in several processes, each a fork of this one: what one asks for all do, and scores see
+// every row once.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "hasten/base/text.h"
+#include "hasten/data/column_dataset.h"
+#include "hasten/models/bert.h"
+#include "hasten/process/notebook_launcher.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+  Folder() : path(fs::temp_directory_path() / str("hasten-together-", getpid(), "-", ++count)) {
+    fs::remove_all(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path path;
+  inline static int count = 0;
+};
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+BertConfig tiny() {
+  return {.vocab_size = 60,
+          .hidden_size = 16,
+          .num_hidden_layers = 1,
+          .num_attention_heads = 2,
+          .intermediate_size = 32,
+          .hidden_dropout_prob = 0.0,
+          .attention_probs_dropout_prob = 0.0,
+          .max_position_embeddings = 16};
+}
+
+template <class Model = BertForSequenceClassification>
+std::shared_ptr<PreTrainedModel> new_model() {
+  torch::manual_seed(7);
+  auto model = std::make_shared<Model>(tiny());
+  model->initialize();
+  return model;
+}
+
+// A label at some of the tokens, at another share of them in each row.
+ColumnDataset marked_tokens(std::int64_t count) {
+  torch::manual_seed(12);
+  const at::Tensor ids = at::randint(5, 60, {count, 12});
+  const at::Tensor marked = at::rand({count, 12}) < at::rand({count, 1});
+  return ColumnDataset({{"input_ids", ids},
+                        {"attention_mask", at::ones_like(ids)},
+                        {"labels", (ids % 2).masked_fill(marked.logical_not(), -100)}});
+}
+
+struct Trained {
+  std::vector<double> losses;
+  TensorDict weights;
+};
+
+// 25 rows in steps of six: the last step of an epoch has one row.
+Trained on_tokens(const fs::path& folder, std::int64_t batch, std::int64_t accumulation) {
+  TrainingArguments args;
+  args.output_dir = folder.string();
+  args.per_device_train_batch_size = batch;
+  args.gradient_accumulation_steps = accumulation;
+  args.max_steps = 12;
+  args.optim = OptimizerName::sgd;
+  args.learning_rate = 0.1;
+  args.logging_steps = 1;
+  args.save_strategy = SaveStrategy::no;
+  args.use_cpu = true;
+  const auto model = new_model<BertForTokenClassification>();
+  Trainer trainer(model, args, {.train_dataset = TrainerDataset(marked_tokens(25))});
+  trainer.train();
+  Trained out{.losses = {}, .weights = model->state_dict()};
+  for (const LogEntry& entry : trainer.state().log_history) {
+    if (entry.count("loss")) out.losses.push_back(entry.at("loss"));
+  }
+  return out;
+}
+
+ColumnDataset rows(std::int64_t count) {
+  torch::manual_seed(11);
+  const at::Tensor ids = at::randint(5, 60, {count, 12});
+  return ColumnDataset({{"input_ids", ids},
+                        {"attention_mask", at::ones_like(ids)},
+                        {"labels", ids.select(1, 0).gt(30).to(at::kLong)}});
+}
+
+TrainingArguments arguments(const fs::path& folder) {
+  TrainingArguments args;
+  args.output_dir = folder.string();
+  args.per_device_train_batch_size = 2;
+  args.per_device_eval_batch_size = 2;
+  args.max_steps = 20;
+  args.logging_steps = 1;
+  args.save_strategy = SaveStrategy::no;
+  args.use_cpu = true;
+  return args;
+}
+
+// Asks for something at a step, in one process only.
+struct Asks : TrainerCallback {
+  Asks(bool here, bool TrainerControl::*what) : here(here), what(what) {}
+  void on_step_end(const TrainerEvent& event, TrainerControl& control, double) override {
+    if (here && event.state.global_step == 5) control.*what = true;
+  }
+  void on_save(const TrainerEvent&, TrainerControl&) override { ++saves; }
+  void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) override { ++evaluations; }
+  bool here;
+  bool TrainerControl::*what;
+  int saves = 0, evaluations = 0;
+};
+
+}  // namespace
+
+TEST_CASE("trainer together: what a callback of one process asks for, all do at that step") {
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        for (const auto what : {&TrainerControl::should_training_stop,
+                                &TrainerControl::should_evaluate, &TrainerControl::should_save}) {
+          Trainer trainer(
+              new_model(), arguments(folder.path),
+              {.train_dataset = TrainerDataset(rows(40)), .eval_dataset = TrainerDataset(rows(7))});
+          const auto asks = std::make_shared<Asks>(!trainer.is_world_process_zero(), what);
+          trainer.add_callback(asks);
+          const TrainOutput out = trainer.train();
+          const bool stops = what == &TrainerControl::should_training_stop;
+          require(out.global_step == (stops ? 5 : 20), str("ended at step ", out.global_step));
+          require(asks->saves == (what == &TrainerControl::should_save),
+                  str(asks->saves, " saves"));
+          require(asks->evaluations == (what == &TrainerControl::should_evaluate),
+                  str(asks->evaluations, " evaluations"));
+        }
+        require(fs::exists(folder.path / "checkpoint-5" / "model.safetensors"), "no checkpoint");
+      },
+      {.num_processes = 3});
+}
+
+TEST_CASE(
+    "trainer together: a metric of all predictions sees every row once, in the data's order") {
+  const Folder folder;
+  const auto data = rows(23);  // the last step of three processes has five of six rows
+  const auto model = new_model();
+  const PredictionOutput expected =
+      Trainer(model, arguments(folder.path), {}).predict(TrainerDataset(data));
+  notebook_launcher(
+      [&] {
+        EvalPrediction seen;
+        const auto metric = collecting([&](const EvalPrediction& all) {
+          seen = all;
+          return Metrics{{"rows", static_cast<double>(all.label_ids.size(0))}};
+        });
+        Trainer trainer(new_model(), arguments(folder.path), {.compute_metrics = metric});
+        const Metrics metrics = trainer.evaluate(TrainerDataset(data));
+        require(metrics.at("eval_rows") == 23, str(metrics.at("eval_rows"), " rows"));
+        require(at::equal(seen.label_ids, expected.label_ids), "labels");
+        require(at::allclose(seen.predictions, expected.predictions, 1e-5, 1e-6), "predictions");
+        require(std::abs(metrics.at("eval_loss") - expected.metrics.at("test_loss")) < 1e-6,
+                "loss");
+        const PredictionOutput out = trainer.predict(TrainerDataset(data));
+        require(at::equal(out.label_ids, expected.label_ids), "predicted labels");
+        require(at::allclose(out.predictions, expected.predictions, 1e-5, 1e-6), "predicted");
+        const Metrics few = trainer.evaluate(TrainerDataset(rows(1)));  // for three processes
+        require(few.at("eval_rows") == 1, str(few.at("eval_rows"), " of one row"));
+      },
+      {.num_processes = 3});
+}
+
+TEST_CASE("trainer together: labels at some tokens weigh alike in any number of processes") {
+  const Folder folder;
+  const Trained alone = on_tokens(folder.path, 6, 1);
+  REQUIRE(alone.losses.size() == 12);
+  for (const auto& [processes, batch, accumulation] :
+       {std::array<std::int64_t, 3>{2, 3, 1}, {3, 2, 1}, {3, 1, 2}}) {
+    CAPTURE(processes);
+    CAPTURE(accumulation);
+    notebook_launcher(
+        [&, batch = batch, accumulation = accumulation] {
+          const Trained together = on_tokens(folder.path, batch, accumulation);
+          require(together.losses.size() == alone.losses.size(), "steps");
+          for (std::size_t i = 0; i < alone.losses.size(); ++i) {
+            require(
+                std::abs(together.losses[i] - alone.losses[i]) < 1e-5,
+                str("loss of step ", i + 1, ": ", together.losses[i], ", alone ", alone.losses[i]));
+          }
+          for (const auto& [name, weight] : alone.weights) {
+            require(at::allclose(together.weights.at(name), weight, 1e-5, 1e-6), name);
+          }
+        },
+        {.num_processes = processes});
+  }
+}
+
+TEST_CASE("trainer together: means of each process's own are refused") {
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        TrainingArguments args = arguments(folder.path);
+        args.average_tokens_across_devices = false;
+        require(code_of([&] { Trainer(new_model(), args, {}); }) == "trainer.average-tokens",
+                "not refused");
+      },
+      {.num_processes = 2});
+}
