@@ -9,8 +9,10 @@
 #include <thread>
 
 #include "child.h"
+#include "hand_over.h"
 #include "hasten/base/error.h"
 #include "hasten/config/token.h"
+#include "launch/exit_codes.h"
 #include "rendezvous/job_server.h"
 #include "rendezvous/secure_context.h"
 #include "rendezvous/sockets.h"
@@ -24,6 +26,7 @@ using std::chrono::duration;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kUntilGone{2000};  // as the launcher promises
+constexpr milliseconds kUntilTold{1000};  // as the watchdog promises
 
 Clock::time_point in(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(duration<double>(seconds));
@@ -33,13 +36,17 @@ std::string in_milliseconds(duration<double> time) { return fixed(time.count() *
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-// `hasten launch OPTIONS`, with a part as its program, and nothing of the user's configuration.
-std::vector<std::string> launch_of(const std::string& part, std::vector<std::string> options) {
+// `hasten launch OPTIONS PROGRAM`, and nothing of the user's configuration.
+std::vector<std::string> launch_of(const std::vector<std::string>& program,
+                                   const std::vector<std::string>& options) {
   std::vector<std::string> words = {own_program(), "launch", "--no_config_file", "--use_cpu"};
   words.insert(words.end(), options.begin(), options.end());
-  for (const std::string& word : {own_program(), std::string("test"), std::string(kAs), part})
-    words.push_back(word);
+  words.insert(words.end(), program.begin(), program.end());
   return words;
+}
+
+std::vector<std::string> part_named(const std::string& name) {
+  return {own_program(), "test", kAs, name};
 }
 
 struct Finished {
@@ -102,7 +109,7 @@ void expect_code(const Finished& finished, int expected) {
 }
 
 std::string restart(double limit) {
-  Child launcher(launch_of("killed-once", {"-n", "2", "--max_restarts", "1"}),
+  Child launcher(launch_of(part_named("killed-once"), {"-n", "2", "--max_restarts", "1"}),
                  {.without_ours = true});
   const Finished finished = run_to_end(launcher, in(limit));
   expect_code(finished, 0);
@@ -124,7 +131,7 @@ std::string restart(double limit) {
 }
 
 std::string first_failure(double limit) {
-  Child launcher(launch_of("fails", {"-n", "2"}), {.without_ours = true});
+  Child launcher(launch_of(part_named("fails"), {"-n", "2"}), {.without_ours = true});
   const Finished finished = run_to_end(launcher, in(limit));
   expect_code(finished, kCodeOfFailure);
   std::optional<Clock::time_point> failed, told;
@@ -157,7 +164,7 @@ std::vector<std::int64_t> alive_of(std::vector<std::int64_t> processes) {
 }
 
 std::string nothing_left(double limit) {
-  Child launcher(launch_of("stays", {"-n", "2"}), {.without_ours = true});
+  Child launcher(launch_of(part_named("stays"), {"-n", "2"}), {.without_ours = true});
   const auto deadline = in(limit);
   std::vector<std::int64_t> processes;
   std::string last = "nothing";
@@ -205,7 +212,7 @@ std::string rendezvous_here(double limit) {
   const ChildOptions options{.variables = {str(kTokenVariable, "=", rendezvous::new_token())},
                              .without_ours = true};
   const auto machine = [&](int rank) {
-    return launch_of("tells",
+    return launch_of(part_named("tells"),
                      {"--num_machines", "2", "--machine_rank", str(rank), "--main_process_ip",
                       "127.0.0.1", "--main_process_port", str(port), "--nproc_per_node", "1"});
   };
@@ -225,6 +232,25 @@ std::string rendezvous_here(double limit) {
          in_milliseconds(Clock::now() - began);
 }
 
+std::string watchdog(double limit) {
+  Child launcher(launch_of({torch_program(), kHangOfTest}, {"-n", "2"}), {.without_ours = true});
+  const Finished finished = run_to_end(launcher, in(limit));
+  expect_code(finished, kLateRankCode);
+  std::optional<Clock::time_point> waits, told;
+  for (const Child::Line& line : finished.lines) {
+    if (const auto part = part_of(line.text); part && part->rank == 0) waits = part->time();
+    const bool names =
+        line.text.find("error[process.late-rank]: rank 1 has not come to") != line.text.npos;
+    if (names && !told) told = line.at;
+  }
+  if (!waits || !told) throw Wrong("the report", last_words(finished), "rank 1, which hangs");
+  const auto after = *told - *waits - kLimitOfHang;
+  if (after > kUntilTold)
+    throw Wrong("the report after the limit", in_milliseconds(after), in_milliseconds(kUntilTold));
+  return str("rank 1, which hangs, told ", in_milliseconds(after), " after the limit of ",
+             kLimitOfHang.count(), " s, both ended");
+}
+
 struct MachineCheck {
   const char* name;
   std::string (*run)(double limit);
@@ -232,7 +258,7 @@ struct MachineCheck {
 
 constexpr MachineCheck checks[] = {
     {"restart", restart},     {"first failure", first_failure}, {"nothing left", nothing_left},
-    {"strangers", strangers}, {"rendezvous", rendezvous_here},
+    {"strangers", strangers}, {"rendezvous", rendezvous_here},  {"watchdog", watchdog},
 };
 
 }  // namespace

@@ -7,29 +7,15 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "hasten/launch/worker.h"
-
 namespace hasten::cli {
 namespace {
-
-// One line, read back by test_machine.cpp. The clock is the machine's, the same in every process.
-void tell(const Worker& worker, pid_t child = 0) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  std::printf(
-      "part rank=%lld world=%lld machine=%lld attempt=%lld port=%d pid=%d child=%d at=%lld\n",
-      static_cast<long long>(worker.rank), static_cast<long long>(worker.world_size),
-      static_cast<long long>(worker.machine_rank), static_cast<long long>(worker.attempt),
-      worker.master_port, static_cast<int>(getpid()), static_cast<int>(child),
-      static_cast<long long>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
-  std::fflush(stdout);
-}
 
 [[noreturn]] void stay() {
   while (true) pause();
 }
 
 int killed_once(const Worker& worker) {
-  tell(worker);
+  tell_part(worker);
   if (worker.attempt > 0) return 0;
   if (worker.rank == 1) kill(getpid(), SIGKILL);
   stay();
@@ -37,7 +23,7 @@ int killed_once(const Worker& worker) {
 
 int fails(const Worker& worker) {
   if (worker.rank != 1) stay();
-  tell(worker);
+  tell_part(worker);
   std::fprintf(stderr, "%s\n", kLastWords);
   return kCodeOfFailure;
 }
@@ -48,18 +34,30 @@ int fails(const Worker& worker) {
     setsid();  // out of the rank's group
     stay();
   }
-  tell(worker, child);
+  tell_part(worker, child);
   stay();
 }
 
 }  // namespace
+
+// One line, read back by test_machine.cpp. The clock is the machine's, the same in every process.
+void tell_part(const Worker& worker, pid_t child) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  std::printf(
+      "part rank=%lld world=%lld machine=%lld attempt=%lld port=%d pid=%d child=%d at=%lld\n",
+      static_cast<long long>(worker.rank), static_cast<long long>(worker.world_size),
+      static_cast<long long>(worker.machine_rank), static_cast<long long>(worker.attempt),
+      worker.master_port, static_cast<int>(getpid()), static_cast<int>(child),
+      static_cast<long long>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
+  std::fflush(stdout);
+}
 
 int test_part(const std::string& name) {
   const Worker worker = worker_of(config::whole_environment());
   if (name == "killed-once") return killed_once(worker);
   if (name == "fails") return fails(worker);
   if (name == "stays") stays(worker);
-  tell(worker);
+  tell_part(worker);
   return 0;
 }
 

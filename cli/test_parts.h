@@ -3,7 +3,11 @@
 // command itself, called `hasten test --as NAME`.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
+
+#include "hasten/launch/worker.h"
 
 namespace hasten::cli {
 
@@ -15,5 +19,8 @@ inline constexpr int kCodeOfFailure = 7;
 // with a code and last words. stays: for ever, with a child in a session of its own. Gives the exit
 // code.
 int test_part(const std::string& name);
+
+// A line that says which part this is, with the time.
+void tell_part(const Worker& worker, pid_t child = 0);
 
 }  // namespace hasten::cli

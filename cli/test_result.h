@@ -15,6 +15,8 @@ namespace hasten::cli {
 inline constexpr int kReportFile = 3;
 // The ranks are `hasten-torch test-rank SECONDS`.
 inline constexpr const char* kRankOfTest = "test-rank";
+// Those of its check of the watchdog `hasten-torch test-hang`.
+inline constexpr const char* kHangOfTest = "test-hang";
 
 struct TestResult {
   std::string check;

@@ -24,6 +24,8 @@ int main(int argc, char** argv) {
       code = hasten::cli::estimate(argc, argv);
     } else if (word == hasten::cli::kRankOfTest) {
       code = hasten::cli::test_rank(argc, argv);
+    } else if (word == hasten::cli::kHangOfTest) {
+      code = hasten::cli::test_hang(argc, argv);
     } else {
       std::fprintf(
           stderr,

@@ -67,9 +67,17 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
     const auto found = environment.find(name);
     return found != environment.end() && (lower(found->second) == "true" || found->second == "1");
   };
+  const auto denies = [&](const char* name) {
+    const auto found = environment.find(name);
+    if (found == environment.end()) return false;
+    const std::string value = lower(found->second);
+    return value == "off" || value == "false" || value == "0";
+  };
   const bool on_cpu = options.cpu || says("ACCELERATE_USE_CPU");
-  const GroupOptions of_group{.timeout = options.process_group.timeout,
-                              .debug = options.debug || says("ACCELERATE_DEBUG_MODE")};
+  const GroupOptions of_group{
+      .timeout = options.process_group.timeout,
+      .watchdog = options.process_group.watchdog && !denies("HASTEN_WATCHDOG"),
+      .debug = options.debug || says("ACCELERATE_DEBUG_MODE")};
   const Precision precision = precision_of(options, environment);  // refused before others are met
   tell_derived_place(worker);
   auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision,

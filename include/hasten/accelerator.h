@@ -43,6 +43,8 @@ struct DataLoaderConfiguration {
 };
 struct InitProcessGroupKwargs {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // to meet, and of each collective
+  // After that limit: reports the late rank and ends the job. Also off by HASTEN_WATCHDOG=off.
+  bool watchdog = true;
 };
 
 struct AcceleratorOptions {

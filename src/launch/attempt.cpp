@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "hasten/base/text.h"
+#include "launch/exit_codes.h"
 #include "launch/job.h"
 #include "launch/output_plan.h"
 
@@ -155,10 +156,13 @@ std::string Attempt::failure_text() {
   output.finish();
   char host[256] = "";
   gethostname(host, sizeof host - 1);
+  const bool by_watchdog = rank.code() == kLateRankCode;  // and perhaps of another one's lateness
+  const std::string how =
+      by_watchdog ? str("was ended by its watchdog (code ", rank.code(), ")") : rank.how_it_ended();
   std::string text =
       str("rank ", round_.first_rank + static_cast<std::int64_t>(local), " on ", host, " (pid ",
-          rank.process(), ") ", rank.how_it_ended(), " after ", fixed(rank.seconds(), 1), " s");
-  if (stopped_by_ == 0) text += ", the first to fail";
+          rank.process(), ") ", how, " after ", fixed(rank.seconds(), 1), " s");
+  if (stopped_by_ == 0 && !by_watchdog) text += ", the first to fail";
   if (!output.kept_in().empty()) text += "; its output is in " + output.kept_in().string();
   text += output.last_lines().empty() ? "; it said nothing\n" : "; its last lines:\n";
   for (const std::string& line : output.last_lines()) text += "  | " + line + "\n";

@@ -62,18 +62,23 @@ LeafSet reached_by(const at::Tensor& loss) {
 // Adds a bucket up over the processes, after the factor: the one division that a gradient sees.
 class DataParallel::Hook : public c10d::CommHookInterface {
  public:
-  Hook(Native group, std::shared_ptr<double> factor, CommunicationHook kind)
-      : group_(std::move(group)), factor_(std::move(factor)), type_(type_of(kind)) {}
+  Hook(const Group& group, std::shared_ptr<double> factor, CommunicationHook kind)
+      : group_(group),
+        native_(native_of(group)),
+        factor_(std::move(factor)),
+        type_(type_of(kind)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     at::Tensor buffer = bucket.getBuffer();
     if (*factor_ != 1.0) buffer.mul_(*factor_);
+    const CallScope scope(group_, "gradients, bucket",
+                          static_cast<std::int64_t>(bucket.getIndex()));
     if (!type_) {
       std::vector<at::Tensor> both = {buffer};
-      return group_->allreduce(both)->getFuture();
+      return native_->allreduce(both)->getFuture();
     }
     std::vector<at::Tensor> both = {buffer.to(*type_)};
-    const auto sum = group_->allreduce(both)->getFuture();
+    const auto sum = native_->allreduce(both)->getFuture();
     return sum->then(
         [buffer](c10::ivalue::Future& done) -> c10::IValue {
           buffer.copy_(c10d::detail::parseCppCommHookResult(done.value()));
@@ -87,7 +92,8 @@ class DataParallel::Hook : public c10d::CommHookInterface {
   }
 
  private:
-  Native group_;
+  Group group_;
+  Native native_;
   std::shared_ptr<double> factor_;
   c10::optional<at::ScalarType> type_;
 };
@@ -123,8 +129,7 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Grou
       static_cast<std::int64_t>(first),
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       std::vector<std::int64_t>{});
-  reducer_->register_comm_hook(
-      std::make_unique<Hook>(native_of(group_), factor_, options_.comm_hook));
+  reducer_->register_comm_hook(std::make_unique<Hook>(group_, factor_, options_.comm_hook));
   if (options_.static_graph) reducer_->set_static_graph();
 }
 
@@ -143,6 +148,7 @@ void DataParallel::before_forward() {
   std::vector<at::Tensor> buffers = module_->buffers();
   if (buffers.empty() || !at::GradMode::is_enabled()) return;
   const torch::NoGradGuard no_grad;
+  const CallScope scope(group_, "buffers of rank 0");
   c10d::broadcast_coalesced(native_of(group_), buffers, 250 * kMiB, 0);
 }
 

@@ -20,6 +20,7 @@ void PreparedOptimizer::step() {
   }
   step_->stepped();
   ++count_->steps;
+  step_->group.at_step(count_->steps);
   step_->observers.tell(&StepObserver::on_step);
 }
 

@@ -86,6 +86,7 @@ bool same_everywhere(std::int64_t number, const Group& group) {
 }  // namespace
 
 void check_same_model(const torch::nn::Module& module, const Group& group) {
+  const CallScope scope(group, "models compared by prepare()");
   std::string text;
   for (const Named& named : tensors_of(module)) text += description(named) + "\n";
   if (!same_everywhere(fingerprint(text.data(), text.size()), group)) tell_difference(text, group);
@@ -93,6 +94,7 @@ void check_same_model(const torch::nn::Module& module, const Group& group) {
 
 std::int64_t equalize_weights(torch::nn::Module& module, const Group& group) {
   const torch::NoGradGuard no_grad;
+  const CallScope scope(group, "weights compared by prepare()");
   const std::vector<Named> tensors = tensors_of(module);
   if (tensors.empty()) return 0;
   at::Tensor own = at::empty({1, static_cast<std::int64_t>(tensors.size())}, at::kLong);

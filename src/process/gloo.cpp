@@ -3,10 +3,11 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <utility>
 
 #include "hasten/base/text.h"
+#include "process/agreement.h"
+#include "process/observed_backend.h"
 
 #ifndef USE_C10D_GLOO
 #error "c10d's Gloo header is empty without USE_C10D_GLOO"
@@ -15,8 +16,12 @@
 namespace hasten {
 namespace {
 
+using namespace std::chrono_literals;
 using c10d::ProcessGroup;
 using c10d::ProcessGroupGloo;
+
+// By then the watchdog has told who is late; Gloo itself only says that something was.
+constexpr auto kAfterTheWatchdog = 30s;
 
 auto device_at(const std::string& address) {
   const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
@@ -29,17 +34,26 @@ auto device_at(const std::string& address) {
 
 c10::intrusive_ptr<ProcessGroup> gloo_group(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                             int size, const std::string& address,
-                                            const GroupOptions& options) {
+                                            const GroupOptions& options,
+                                            std::shared_ptr<CallLog> calls) {
+  const auto longest = options.timeout + (options.watchdog ? kAfterTheWatchdog : 0s);
   const auto gloo = [&](const char* prefix) {
     auto settings = ProcessGroupGloo::Options::create(options.timeout);
     settings->devices.push_back(device_at(address));
-    return c10::make_intrusive<ProcessGroupGloo>(
+    auto group = c10::make_intrusive<ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>(prefix, store), rank, size, std::move(settings));
+    group->setTimeout(longest);  // here, as making it waits for the other ranks too
+    return group;
   };
   c10::intrusive_ptr<c10d::Backend> backend = gloo("gloo");
-  // Compares by a group of its own what each rank is about to do.
-  if (options.debug)
-    backend = c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, gloo("gloo to compare"));
+  std::unique_ptr<Agreement> agreement;
+  if (options.debug) {
+    const AgreementOptions agreed{.rank = rank, .size = size, .limit = longest};
+    auto comparison = comparison_in_memory(*store, agreed);
+    if (!comparison) comparison = comparison_by_messages(gloo("gloo to compare"));
+    agreement = std::make_unique<Agreement>(std::move(comparison), store, agreed);
+  }
+  backend = observed(std::move(backend), std::move(calls), std::move(agreement));
   auto group = c10::make_intrusive<ProcessGroup>(store, rank, size);
   for (const at::DeviceType device : {at::kCPU, at::kCUDA})
     group->setBackend(device, ProcessGroup::BackendType::GLOO, backend);

@@ -9,15 +9,19 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "process/call_log.h"
 #include "process/gloo.h"
 #include "process/living.h"
 #include "process/meeting.h"
+#include "process/watchdog.h"
 
 namespace hasten {
 
 struct Group::Shared {
   Meeting meeting;  // before the group: its last words may need the store
+  std::shared_ptr<CallLog> calls;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  std::unique_ptr<Watchdog> watchdog;  // gone before what it watches
   LivingMark living{Living::group};
 };
 
@@ -51,6 +55,10 @@ auto gather_into(Native& group, at::Tensor& all, at::Tensor& own) {
   }
 }
 
+std::string seconds_of(std::chrono::milliseconds time) {
+  return significant(std::chrono::duration<double>(time).count(), 6);
+}
+
 at::Tensor number(std::int64_t value) { return at::full({1}, value, at::kLong); }
 
 void check_object(std::int64_t bytes) {
@@ -60,6 +68,30 @@ void check_object(std::int64_t bytes) {
                     .got = human_bytes(bytes),
                     .expected = "at most " + human_bytes(kLargestObjects),
                     .hint = "send tensors, or files"});
+}
+
+// Each rank says that it is here, and waits for the others.
+void meet(c10d::Store& store, const Worker& worker, std::chrono::milliseconds timeout) {
+  tell_place(store, worker.rank);
+  std::vector<std::string> keys;
+  for (std::int64_t rank = 0; rank < worker.world_size; ++rank) keys.push_back(place_key(rank));
+  try {
+    store.wait(keys, timeout);
+  } catch (const std::exception&) {
+    std::vector<std::string> missing;
+    for (std::int64_t rank = 0; rank < worker.world_size; ++rank) {
+      if (!store.check({place_key(rank)})) missing.push_back(str(rank));
+    }
+    if (missing.empty()) throw;
+    throw IoError("process.rank-missing",
+                  {.what = str("a group of ", worker.world_size, " processes, on rank ",
+                               worker.rank, ", within ", seconds_of(timeout), " s"),
+                   .got = str("no word of rank ", join(missing, ", ")),
+                   .expected = "every rank to form the group",
+                   .hint = "see whether it has been started, has ended, or does not reach this "
+                           "line; the limit is GroupOptions::timeout "
+                           "(AcceleratorOptions::process_group.timeout)"});
+  }
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -81,9 +113,19 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   group.rank_ = worker.rank;
   group.size_ = worker.world_size;
   Meeting meeting = meeting_of(worker, config::whole_environment(), options.timeout);
-  auto native = gloo_group(meeting.store, static_cast<int>(worker.rank),
-                           static_cast<int>(worker.world_size), meeting.own_address, options);
-  group.shared_ = std::make_shared<Shared>(Shared{std::move(meeting), std::move(native)});
+  meet(*meeting.store, worker, options.timeout);
+  auto calls = std::make_shared<CallLog>();
+  auto native =
+      gloo_group(meeting.store, static_cast<int>(worker.rank), static_cast<int>(worker.world_size),
+                 meeting.own_address, options, calls);
+  std::unique_ptr<Watchdog> watchdog;
+  if (options.watchdog) {
+    const WatchdogOptions watched{
+        .rank = worker.rank, .size = worker.world_size, .limit = options.timeout};
+    watchdog = std::make_unique<Watchdog>(meeting.store, calls, watched);
+  }
+  group.shared_ = std::make_shared<Shared>(
+      Shared{std::move(meeting), std::move(calls), std::move(native), std::move(watchdog)});
   return group;
 }
 
@@ -125,6 +167,7 @@ at::Tensor Group::broadcast(const at::Tensor& tensor, std::int64_t from) const {
 at::Tensor Group::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
                                        bool pad_first) const {
   if (size_ == 1 || tensor.dim() <= dim) return tensor;
+  const CallScope scope(*this, "pad_across_processes");
   const at::Tensor own = at::scalar_tensor(tensor.size(dim), at::kLong);
   const auto longest = gather(own).max().item<std::int64_t>();
   if (longest == tensor.size(dim)) return tensor;
@@ -138,6 +181,7 @@ at::Tensor Group::pad_across_processes(const at::Tensor& tensor, std::int64_t di
 
 std::vector<std::string> Group::gather_object(const std::string& bytes) const {
   if (size_ == 1) return {bytes};
+  const CallScope scope(*this, "gather_object");
   const at::Tensor sizes = gather(number(static_cast<std::int64_t>(bytes.size())));
   const auto longest = sizes.max().item<std::int64_t>();
   check_object(longest * size_);
@@ -155,6 +199,7 @@ std::vector<std::string> Group::gather_object(const std::string& bytes) const {
 
 std::string Group::broadcast_object(const std::string& bytes, std::int64_t from) const {
   if (size_ == 1) return bytes;
+  const CallScope scope(*this, "broadcast_object");
   const auto size =
       broadcast(number(static_cast<std::int64_t>(bytes.size())), from).item<std::int64_t>();
   check_object(size);
@@ -167,6 +212,22 @@ std::string Group::broadcast_object(const std::string& bytes, std::int64_t from)
 
 void Group::barrier() const {
   if (size_ > 1) native()->barrier()->wait();
+}
+
+void Group::at_step(std::int64_t done) const {
+  if (shared_) shared_->calls->set_step(done);
+}
+
+CallScope::CallScope(const Group& group, const char* purpose, std::int64_t index)
+    : shared_(group.shared_) {
+  if (!shared_) return;
+  const auto before = shared_->calls->set_purpose({.text = purpose, .index = index});
+  purpose_before_ = before.text;
+  index_before_ = before.index;
+}
+
+CallScope::~CallScope() {
+  if (shared_) shared_->calls->set_purpose({.text = purpose_before_, .index = index_before_});
 }
 
 MainProcessFirst::MainProcessFirst(const ProcessState& process, const Group& group,

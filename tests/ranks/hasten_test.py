@@ -47,8 +47,8 @@ def four_ranks():
     done = subprocess.run([HASTEN, "test", "-n", "4", "--json"], capture_output=True, text=True, timeout=300)
     check(done.returncode == 0, "four ranks pass", done.stdout, done.stderr)
     document = json.loads(done.stdout)
-    check(document["passed"] and document["failed"] == 0 and len(document["checks"]) == 28, "and say so in JSON", done.stdout)
-    check("All 28 checks passed: ready" in done.stderr, "the lines are on standard error", done.stderr)
+    check(document["passed"] and document["failed"] == 0 and len(document["checks"]) == 29, "and say so in JSON", done.stdout)
+    check("All 29 checks passed: ready" in done.stderr, "the lines are on standard error", done.stderr)
     bandwidth = next(each for each in document["checks"] if each["check"] == "all-reduce of 64 MB")
     check(bandwidth["numbers"]["bus_gb_s"] > 0, "bandwidth as numbers", bandwidth)
 

@@ -13,8 +13,13 @@
 // is torchrun's where that serves one. Tensors themselves travel by Gloo as they are, not
 // encrypted.
 //
-// Throws IoError "rendezvous.*", c10::Error where another rank is gone or too late. Thread rule:
-// collectives of one group are called by one thread at a time, in the same order on every rank.
+// A collective that some rank does not come to ends the job: after the limit the group's watchdog
+// prints which rank is late, its step, its last call and its stack, and ends every process with
+// code 7 (docs/distributed.md, docs/errors.md "process.late-rank").
+//
+// Throws IoError "rendezvous.*", "process.rank-missing", UsageError "process.calls-differ",
+// c10::Error where another rank is gone or, without a watchdog, too late. Thread rule: collectives
+// of one group are called by one thread at a time, in the same order on every rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -54,6 +59,9 @@ enum class Reduction { none, sum, mean, max };
 struct GroupOptions {
   // For the ranks to meet, and for each collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // Reports the rank that keeps the others waiting for longer, and ends the job. Without it each
+  // collective throws c10::Error where it waits, and a rank that hangs elsewhere stays.
+  bool watchdog = true;
   // Each collective is first compared over the ranks: what it is, types and shapes. One that
   // differs throws c10::Error in every rank, with what the ranks were about to do, instead of a
   // hang or a wrong result.
@@ -89,14 +97,37 @@ class Group {
   // Until every rank is here.
   void barrier() const;
 
+  // Steps of training that this rank has done, for the watchdog's report; prepared optimizers say
+  // it.
+  void at_step(std::int64_t done) const;
+
   // c10d's own, for what is not here; none in a group of one.
   c10d::ProcessGroup* native() const;
 
  private:
+  friend class CallScope;
   struct Shared;
   Group() = default;
   std::shared_ptr<Shared> shared_;
   std::int64_t rank_ = 0, size_ = 1;
+};
+
+// What the collectives of a block are for, as the watchdog's report tells it beside the call: "the
+// group's 38th collective, all_reduce of 262144 float (bucket 3 of the gradients)".
+//
+//   const CallScope scope(group, "evaluation of fold", 3);
+class [[nodiscard]] CallScope {
+ public:
+  // `purpose` lives as long as the program. An index below 0 is not told.
+  CallScope(const Group& group, const char* purpose, std::int64_t index = -1);
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+  ~CallScope();
+
+ private:
+  std::shared_ptr<Group::Shared> shared_;
+  const char* purpose_before_ = nullptr;
+  std::int64_t index_before_ = -1;
 };
 
 // The main process (of the job, or of each machine) goes through a block before the others:

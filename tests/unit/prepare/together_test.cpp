@@ -6,8 +6,10 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 #include "hasten/accelerator.h"
@@ -15,6 +17,7 @@
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
 #include "prepare/same_models.h"
+#include "process/agreement.h"
 #include "unit/code_of.h"
 
 using namespace hasten;
@@ -519,17 +522,78 @@ TEST_CASE("together: with debug a collective that differs is told in every proce
               "what agrees goes through");
       try {
         call(accelerator.group());
-      } catch (const c10::Error& error) {
+      } catch (const UsageError& error) {
+        require(error.code() == "process.calls-differ", error.code());
         require(std::string(error.what()).find(told) != std::string::npos, error.what());
+        accelerator.wait_for_everyone();  // all have thrown, and may go on
         return;
       }
       throw std::runtime_error("nothing was thrown");
     });
   };
-  mismatch([](const Group& group) { group.gather(torch::ones({group.rank() + 2})); }, "shape");
+  mismatch(
+      [](const Group& group) { group.gather(torch::ones({group.rank() + 2})); },
+      "rank 1 calls another collective as the group's 3rd: got all_gather of 3 float, expected "
+      "all_gather of 2 float, as on rank 0");
+  mismatch(
+      [](const Group& group) {
+        group.gather(torch::ones({2}, group.rank() == 0 ? torch::kFloat : torch::kInt));
+      },
+      "got all_gather of 2 int, expected all_gather of 2 float, as on rank 0");
+  mismatch([](const Group& group) { group.broadcast(torch::ones({2}), group.rank()); },
+           "got broadcast of 2 float, root 1, expected broadcast of 2 float, root 0");
+  mismatch(
+      [](const Group& group) {
+        group.reduce(torch::ones({2}), group.rank() == 0 ? Reduction::sum : Reduction::max);
+      },
+      "got all_reduce (max) of 2 float, expected all_reduce of 2 float");
   mismatch(
       [](const Group& group) {
         group.rank() == 0 ? static_cast<void>(group.reduce(torch::ones({2}))) : group.barrier();
       },
-      "Detected mismatch between collectives");
+      "got barrier, expected all_reduce of 2 float");
+}
+
+TEST_CASE("together: with debug a rank that has left is told, and which of four differs") {
+  debug_launcher([] {
+    auto accelerator = std::make_unique<Accelerator>(AcceleratorOptions{.debug = true});
+    const Group group = accelerator->group();
+    group.barrier();
+    if (group.rank() == 1) return;
+    accelerator.reset();
+    require(code_of([&] { group.barrier(); }) == "process.rank-missing", "it has left");
+  });
+  debug_launcher(
+      [] {
+        const Accelerator accelerator({.debug = true});
+        const Group& group = accelerator.group();
+        try {
+          group.rank() == 2 ? static_cast<void>(group.gather(torch::ones({1})))
+                            : static_cast<void>(group.gather(torch::ones({1, 2})));
+        } catch (const UsageError& error) {
+          require(std::string(error.what()).find("rank 2 calls another") == 0, error.what());
+          return;
+        }
+        throw std::runtime_error("nothing was thrown");
+      },
+      4);
+}
+
+TEST_CASE("together: numbers are compared by messages as in memory, by 2 to 5 ranks") {
+  for (const int count : {2, 3, 5}) {
+    debug_launcher(
+        [] {
+          const Accelerator accelerator;
+          const Group& group = accelerator.group();
+          const auto comparison =
+              comparison_by_messages(group.native()->getBackend(c10::DeviceType::CPU));
+          for (std::uint64_t number : {0ULL, 7ULL, ~0ULL}) {
+            require(comparison->same(number), "the same");
+            for (std::int64_t other = 0; other < group.size(); ++other)
+              require(!comparison->same(group.rank() == other ? number + 1 : number),
+                      "not the same");
+          }
+        },
+        count);
+  }
 }

@@ -1,0 +1,62 @@
+// What watching and checking add to a collective: an all-reduce in three groups of the same
+// processes, in turn: plain, watched, checked (and watched). Rank 0 prints one JSON line.
+//
+//   hasten launch -n 2 collective_cost --bytes 1048576 --calls 500
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+#include "hasten/process/group.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace hasten;
+
+struct Kind {
+  const char* name;
+  Group group;
+  std::vector<double> microseconds;
+
+  double median() {
+    std::sort(microseconds.begin(), microseconds.end());
+    return microseconds[microseconds.size() / 2];
+  }
+};
+
+double one_call(const Group& group, std::vector<at::Tensor>& data) {
+  const auto began = Clock::now();
+  group.native()->allreduce(data)->wait();
+  return std::chrono::duration<double, std::micro>(Clock::now() - began).count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::map<std::string, std::string> o = {{"--bytes", "1048576"}, {"--calls", "500"}};
+  for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
+  at::set_num_threads(1);
+  const Worker worker = worker_of(config::whole_environment());
+  Kind kinds[] = {{"plain", Group::form(worker, {.watchdog = false}), {}},
+                  {"watched", Group::form(worker), {}},
+                  {"checked", Group::form(worker, {.debug = true}), {}}};
+  std::vector<at::Tensor> data = {at::ones({std::stoll(o["--bytes"]) / 4})};
+  const std::int64_t calls = std::stoll(o["--calls"]);
+  for (std::int64_t call = 0; call < calls; ++call) {
+    for (Kind& kind : kinds) {
+      one_call(kind.group, data);  // in step, and the caches are this group's
+      kind.microseconds.push_back(one_call(kind.group, data));
+    }
+  }
+  if (worker.rank != 0) return 0;
+  const double plain = kinds[0].median();
+  std::printf("{\"bytes\": %s, \"plain_us\": %.2f, \"watched\": %.4f, \"checked\": %.4f}\n",
+              o["--bytes"].c_str(), plain, kinds[1].median() / plain, kinds[2].median() / plain);
+}

@@ -1,0 +1,10 @@
+// File: launch/exit_codes.h (internal)
+// Codes with which a rank ends that mean something to its launcher, beside those of hasten::Error.
+#pragma once
+
+namespace hasten {
+
+// The watchdog has ended it: a rank, this or another, has kept the others waiting too long.
+inline constexpr int kLateRankCode = 7;
+
+}  // namespace hasten

@@ -1,0 +1,84 @@
+#include "process/agreement.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "process/unlike.h"
+
+namespace hasten {
+namespace {
+
+// The least and the greatest go round: after round j each rank knows those of 2^(j+1) ranks.
+class ByMessages : public Comparison {
+ public:
+  explicit ByMessages(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
+
+  bool same(std::uint64_t number) override {
+    const int size = backend_->getSize(), rank = backend_->getRank();
+    auto least = static_cast<std::int64_t>(number), greatest = least;
+    for (int distance = 1; distance < size; distance *= 2) {
+      std::vector<at::Tensor> sent = {at::tensor({least, greatest}, at::kLong)},
+                              received = {at::empty({2}, at::kLong)};
+      const auto arrives = backend_->recv(received, (rank + size - distance) % size, distance);
+      const auto leaves = backend_->send(sent, (rank + distance) % size, distance);
+      arrives->wait();
+      leaves->wait();
+      const auto* const other = received[0].const_data_ptr<std::int64_t>();
+      least = std::min(least, other[0]);
+      greatest = std::max(greatest, other[1]);
+    }
+    return least == greatest;
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
+}  // namespace
+
+std::unique_ptr<Comparison> comparison_by_messages(c10::intrusive_ptr<c10d::Backend> backend) {
+  return std::make_unique<ByMessages>(std::move(backend));
+}
+
+Agreement::Agreement(std::unique_ptr<Comparison> comparison, c10::intrusive_ptr<c10d::Store> store,
+                     const AgreementOptions& options)
+    : comparison_(std::move(comparison)), store_(std::move(store)), options_(options) {}
+
+void Agreement::check(const Call& call) {
+  ++checked_;
+  if (!comparison_->same(call.fingerprint)) tell_difference(call);
+}
+
+void Agreement::tell_difference(const Call& call) {
+  const auto key = [&](std::int64_t rank) { return str("agreement/", checked_, "/", rank); };
+  store_->set(key(options_.rank), call.text());
+  std::vector<std::optional<std::string>> said;
+  for (std::int64_t rank = 0; rank < options_.size; ++rank) {
+    const auto bytes = store_->get(key(rank));
+    said.emplace_back(std::string(bytes.begin(), bytes.end()));
+  }
+  Unlike unlike = unlike_most(said);
+  if (unlike.others.empty()) {  // the words are the same, so the other tensors are not
+    unlike.right = "other tensors on some rank";
+    unlike.first_other = call.text();
+    unlike.most = {};
+  }
+  const std::string whose =
+      unlike.others.empty() ? "ranks call" : str(ranks_text(unlike.others), " calls");
+  throw UsageError(
+      "process.calls-differ",
+      {.what = str(whose, " another collective as the group's ", ordinal(checked_)),
+       .got = unlike.first_other,
+       .expected = unlike.most.empty() ? unlike.right
+                                       : str(unlike.right, ", as on ", ranks_text(unlike.most)),
+       .hint = "every rank calls the same collectives in the same order, with the same types and "
+               "shapes; pad_across_processes makes shapes equal"});
+}
+
+}  // namespace hasten

@@ -1,0 +1,72 @@
+#include "process/call_log.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace hasten {
+namespace {
+
+constexpr std::size_t kKept = 16;  // beside those on their way
+
+pid_t this_thread() {
+  thread_local const pid_t number = gettid();
+  return number;
+}
+
+}  // namespace
+
+std::int64_t CallLog::begin(const Call& call) {
+  const auto now = Clock::now();
+  const std::lock_guard lock(turn_);
+  while (entries_.size() >= kKept && entries_.front().over) entries_.pop_front();
+  entries_.push_back({.call = call, .number = ++begun_, .began = now});
+  entries_.back().call.purpose = purpose_.text;
+  entries_.back().call.index = purpose_.index;
+  thread_ = this_thread();
+  last_sign_ = now;
+  return begun_;
+}
+
+void CallLog::end(std::int64_t number) {
+  const auto now = Clock::now();
+  const std::lock_guard lock(turn_);
+  const std::int64_t at = number - entries_.front().number;  // numbers have no gaps
+  Entry& entry = entries_[static_cast<std::size_t>(at)];
+  entry.ended = now;
+  entry.over = true;
+  last_sign_ = now;
+}
+
+CallLog::Purpose CallLog::set_purpose(Purpose purpose) {
+  const std::lock_guard lock(turn_);
+  return std::exchange(purpose_, purpose);
+}
+
+void CallLog::set_step(std::int64_t done) {
+  const std::lock_guard lock(turn_);
+  step_ = done;
+}
+
+std::optional<CallLog::Clock::time_point> CallLog::waits_since() const {
+  const std::lock_guard lock(turn_);
+  for (const Entry& entry : entries_) {
+    if (!entry.over) return entry.began;
+  }
+  return std::nullopt;
+}
+
+CallLog::Clock::time_point CallLog::last_sign() const {
+  const std::lock_guard lock(turn_);
+  return last_sign_;
+}
+
+CallLog::Snapshot CallLog::snapshot() const {
+  const std::lock_guard lock(turn_);
+  return {.begun = begun_,
+          .step = step_,
+          .thread = thread_,
+          .entries = {entries_.begin(), entries_.end()}};
+}
+
+}  // namespace hasten

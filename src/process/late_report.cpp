@@ -1,0 +1,283 @@
+#include "process/late_report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "process/unlike.h"
+
+namespace hasten {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kShownFrames = 10, kShownLate = 3, kShownWaits = 4;
+
+std::string seconds_text(double seconds) { return fixed(seconds, 1) + " s"; }
+std::string plural(std::int64_t count, const char* word) {
+  return str(count, " ", word, count == 1 ? "" : "s");
+}
+
+std::string dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// What keeps the waiting ranks.
+struct Cause {
+  Ranks late;
+  std::string what;
+};
+
+class Court {
+ public:
+  Court(const std::vector<std::optional<RankRecord>>& records, std::int64_t judge)
+      : records_(records), judge_(judge) {
+    const RankRecord& own = *records[static_cast<std::size_t>(judge)];
+    number_ = own.waits_in() != nullptr ? own.waits_in()->number : own.begun;
+  }
+
+  std::int64_t number() const { return number_; }
+
+  Cause cause() const {
+    const std::string call = str("the group's ", ordinal(number_), " collective");
+    const auto not_come = [&](const Ranks& ranks) {
+      return Cause{ranks, str(ranks_text(ranks), ranks.size() == 1 ? " has" : " have",
+                              " not come to ", call)};
+    };
+    if (const Ranks away = that([&](const RankRecord& each) {
+          return each.begun < number_ && each.waits_in() == nullptr;
+        });
+        !away.empty())
+      return not_come(away);
+    Ranks silent;
+    for (std::size_t rank = 0; rank < records_.size(); ++rank) {
+      if (!records_[rank]) silent.push_back(static_cast<std::int64_t>(rank));
+    }
+    if (!silent.empty())
+      return {silent, str(ranks_text(silent), silent.size() == 1 ? " does" : " do",
+                          " not answer, and ", call, " has not ended")};
+    for (std::int64_t number = first_known(); number <= number_; ++number) {
+      if (Cause other = otherwise(number); !other.late.empty()) return other;
+    }
+    if (const Ranks behind = that([&](const RankRecord& each) { return each.begun < number_; });
+        !behind.empty())
+      return not_come(behind);
+    return {{}, str(call, " has not ended, though every rank is in it,")};
+  }
+
+  Ranks waiting() const {
+    return that([](const RankRecord& each) { return each.waits_in() != nullptr; });
+  }
+
+ private:
+  template <class Is>
+  Ranks that(const Is& is) const {
+    Ranks ranks;
+    for (std::size_t rank = 0; rank < records_.size(); ++rank) {
+      if (records_[rank] && is(*records_[rank])) ranks.push_back(static_cast<std::int64_t>(rank));
+    }
+    return ranks;
+  }
+
+  // All ranks still know the calls from here on.
+  std::int64_t first_known() const {
+    std::int64_t first = 1;
+    for (const auto& record : records_) {
+      if (record && !record->calls.empty()) first = std::max(first, record->calls.front().number);
+    }
+    return first;
+  }
+
+  // Whose call of that number is not what most ranks', at a tie the lowest rank's, is.
+  Cause otherwise(std::int64_t number) const {
+    std::vector<std::optional<std::string>> said;
+    for (const auto& record : records_) {
+      const auto* const call = record ? record->call(number) : nullptr;
+      said.push_back(call == nullptr ? std::nullopt : std::optional(call->text));
+    }
+    const Unlike unlike = unlike_most(said);
+    if (unlike.others.empty()) return {};
+    return {unlike.others,
+            str(ranks_text(unlike.others), " called ", unlike.first_other, " as the group's ",
+                ordinal(number), " collective, where ", ranks_text(unlike.most), " called ",
+                unlike.right, "; one of them has not ended")};
+  }
+
+  const std::vector<std::optional<RankRecord>>& records_;
+  std::int64_t judge_, number_ = 0;
+};
+
+std::string doing_text(const RankRecord& record) {
+  const std::string steps = plural(record.step, "step") + " done, ";
+  if (const auto* const call = record.waits_in())
+    return str(steps, "in its ", ordinal(call->number), " collective, ", call->purpose, ", for ",
+               seconds_text(call->seconds));
+  if (record.calls.empty()) return steps + "has not begun a collective";
+  const auto& last = record.calls.back();
+  return str(steps, "in no collective; its last, the ", ordinal(last.number), ", ", last.purpose,
+             ", was over ", seconds_text(last.seconds), " ago");
+}
+
+std::string place_text(const Whereabouts& where) {
+  return where.host.empty() ? "" : str(" (", where.host, ", pid ", where.process, ")");
+}
+
+void append_stack(std::string& text, const std::vector<std::string>& stack) {
+  if (stack.empty()) {
+    text += "\n    where it is could not be found out";
+    return;
+  }
+  for (std::size_t i = 0; i < std::min(stack.size(), kShownFrames); ++i)
+    text += str("\n    ", i == 0 ? "at " : "by ", stack[i]);
+}
+
+// Those in the same call, with as many steps, in one line.
+void append_waiting(std::string& text, const std::vector<std::optional<RankRecord>>& records,
+                    const Ranks& waiting) {
+  std::map<std::string, Ranks> same;
+  std::map<std::string, double> longest;
+  for (const std::int64_t rank : waiting) {
+    const RankRecord& record = *records[static_cast<std::size_t>(rank)];
+    const auto& call = *record.waits_in();
+    const std::string key = str(plural(record.step, "step"), " done, in the ", ordinal(call.number),
+                                " collective, ", call.purpose, ", for ");
+    same[key].push_back(rank);
+    longest[key] = std::max(longest[key], call.seconds);
+  }
+  std::size_t lines = 0;
+  for (const auto& [key, ranks] : same) {
+    if (++lines > kShownWaits) break;
+    text += str("\n  ", ranks_text(ranks), ": ", key, seconds_text(longest[key]));
+  }
+}
+
+}  // namespace
+
+Whereabouts Whereabouts::own() {
+  char host[256] = "", pids[64] = "";
+  gethostname(host, sizeof host - 1);
+  if (readlink("/proc/self/ns/pid", pids, sizeof pids - 1) < 0) pids[0] = '\0';
+  return {.host = host, .pids = pids, .process = getpid()};
+}
+
+std::string Whereabouts::to_text() const {
+  return dumped({{"host", host}, {"pids", pids}, {"process", process}});
+}
+
+Whereabouts Whereabouts::of_text(const std::string& text) {
+  const Json json = Json::parse(text);
+  return {.host = json.at("host"), .pids = json.at("pids"), .process = json.at("process")};
+}
+
+RankRecord RankRecord::of(const CallLog::Snapshot& snapshot, std::vector<std::string> stack) {
+  const auto now = CallLog::Clock::now();
+  const auto since = [&](CallLog::Clock::time_point then) {
+    return std::chrono::duration<double>(now - then).count();
+  };
+  RankRecord record{.begun = snapshot.begun, .step = snapshot.step, .stack = std::move(stack)};
+  for (const CallLog::Entry& entry : snapshot.entries) {
+    record.calls.push_back({.number = entry.number,
+                            .text = entry.call.text(),
+                            .purpose = entry.call.text_with_purpose(),
+                            .over = entry.over,
+                            .seconds = since(entry.over ? entry.ended : entry.began)});
+  }
+  return record;
+}
+
+const RankRecord::SaidCall* RankRecord::waits_in() const {
+  const auto found =
+      std::find_if(calls.begin(), calls.end(), [](const SaidCall& each) { return !each.over; });
+  return found == calls.end() ? nullptr : &*found;
+}
+
+const RankRecord::SaidCall* RankRecord::call(std::int64_t number) const {
+  const auto found = std::find_if(calls.begin(), calls.end(),
+                                  [&](const SaidCall& each) { return each.number == number; });
+  return found == calls.end() ? nullptr : &*found;
+}
+
+std::string RankRecord::to_text() const {
+  Json said = Json::array();
+  for (const SaidCall& each : calls)
+    said.push_back({each.number, each.text, each.purpose, each.over, each.seconds});
+  return dumped({{"begun", begun}, {"step", step}, {"calls", said}, {"stack", stack}});
+}
+
+RankRecord RankRecord::of_text(const std::string& text) {
+  const Json json = Json::parse(text);
+  RankRecord record{.begun = json.at("begun"),
+                    .step = json.at("step"),
+                    .stack = json.at("stack").get<std::vector<std::string>>()};
+  for (const Json& each : json.at("calls")) {
+    record.calls.push_back({.number = each.at(0),
+                            .text = each.at(1),
+                            .purpose = each.at(2),
+                            .over = each.at(3),
+                            .seconds = each.at(4)});
+  }
+  return record;
+}
+
+std::string LateReport::to_text() const { return dumped({{"told_by", told_by}, {"text", text}}); }
+
+LateReport LateReport::of_text(const std::string& text) {
+  const Json json = Json::parse(text);
+  return {.told_by = json.at("told_by"), .text = json.at("text")};
+}
+
+LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
+                       const std::vector<Whereabouts>& where,
+                       const std::map<std::int64_t, std::string>& seen, std::int64_t judge,
+                       double limit) {
+  const Court court(records, judge);
+  const Cause cause = court.cause();
+  const IoError error(
+      "process.late-rank",
+      {.what = str(cause.what, " within ", significant(limit, 6), " s; the job ends"),
+       .hint = "the limit is GroupOptions::timeout (AcceleratorOptions::process_group.timeout); "
+               "raise it where ranks may have to wait longer"});
+  LateReport report{.told_by = judge};
+  report.text = str("hasten: error[", error.code(), "]: ", error.what());
+  std::size_t shown = 0;
+  for (const std::int64_t rank : cause.late) {
+    const auto at = static_cast<std::size_t>(rank);
+    const bool answered = records[at].has_value();
+    if (answered && report.told_by == judge) report.told_by = rank;
+    if (++shown > kShownLate) continue;
+    report.text += str("\n  rank ", rank, place_text(where[at]), ": ");
+    if (!answered) {
+      const auto found = seen.find(rank);
+      report.text += "does not answer" + (found == seen.end() ? "" : "; " + found->second);
+      continue;
+    }
+    report.text += doing_text(*records[at]);
+    append_stack(report.text, records[at]->stack);
+  }
+  Ranks waiting = court.waiting();
+  std::erase_if(waiting, [&](std::int64_t rank) {
+    return std::find(cause.late.begin(), cause.late.end(), rank) != cause.late.end();
+  });
+  append_waiting(report.text, records, waiting);
+  report.text += "\n";
+  return report;
+}
+
+std::string seen_of(const Whereabouts& there, const Whereabouts& here) {
+  if (there.host != here.host || there.pids != here.pids) return "";
+  std::ifstream file(str("/proc/", there.process, "/stat"));
+  std::string line;
+  if (!std::getline(file, line)) return "its process is gone";
+  const std::size_t name_ends = line.rfind(')');
+  const char state = name_ends + 2 < line.size() ? line[name_ends + 2] : '?';
+  if (state == 'T' || state == 't') return "its process is stopped by a signal or a debugger";
+  if (state == 'Z' || state == 'X') return "its process has ended";
+  if (state == 'D') return "its process waits for a device in the kernel";
+  return "";
+}
+
+}  // namespace hasten

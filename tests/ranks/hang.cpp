@@ -1,0 +1,149 @@
+// Ranks of which one keeps the others waiting, in one way or another; watchdog.py and the launcher
+// that starts it find out whether they are told who.
+//
+//   hang CASE [SECONDS]        the limit, 1 without
+#include <ATen/ATen.h>
+#include <signal.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "hasten/accelerator.h"
+#include "hasten/base/error.h"
+
+using namespace hasten;
+
+namespace {
+
+// Known by this name from the program's own symbol table alone: it is not exported.
+[[gnu::noinline]] void waits_for_a_file_that_never_comes() {
+  while (access("/no such file", F_OK) != 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::puts("it came");
+}
+
+void say(const Group& group, const char* what) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::printf("rank %d pid %d %s at %.6f\n", static_cast<int>(group.rank()),
+              static_cast<int>(getpid()), what, std::chrono::duration<double>(now).count());
+  std::fflush(stdout);
+}
+
+struct Trained {
+  torch::nn::Linear net{1024, 600};
+  torch::optim::SGD sgd{net->parameters(), 0.1};
+};
+
+void sleeps(const Accelerator& accelerator) {
+  const Group& group = accelerator.group();
+  group.gather(at::ones({4, 512}));
+  say(group, "begins");
+  if (group.rank() == 1) waits_for_a_file_that_never_comes();
+  group.reduce(at::ones({3}));
+}
+
+// Fewer collectives than the others, and then something else.
+void stops_early(const Accelerator& accelerator) {
+  const Group& group = accelerator.group();
+  for (int i = 0; i < (group.rank() == 2 ? 5 : 7); ++i) {
+    if (i == 5) say(group, "begins");
+    group.reduce(at::ones({i + 1}));
+  }
+  if (group.rank() == 2) say(group, "begins");
+  if (group.rank() == 2) waits_for_a_file_that_never_comes();
+}
+
+void is_stopped(const Accelerator& accelerator) {
+  const Group& group = accelerator.group();
+  group.barrier();
+  say(group, "begins");
+  if (group.rank() == 1) kill(getpid(), SIGSTOP);
+  group.barrier();
+}
+
+// Rank 0 of two serves the store.
+void store_is_stopped(const Accelerator& accelerator) {
+  const Group& group = accelerator.group();
+  group.barrier();
+  say(group, "begins");
+  if (group.rank() == 0) kill(getpid(), SIGSTOP);
+  group.barrier();
+}
+
+// Two steps together; in the third one never comes to its backward pass.
+void skips_backward(Accelerator& accelerator) {
+  Trained trained;
+  auto [model, optimizer] = accelerator.prepare(trained.net, trained.sgd);
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor loss = model(at::ones({2, 1024})).mean();
+    if (step == 2) say(accelerator.group(), "begins");
+    if (step == 2 && accelerator.group().rank() == 1) waits_for_a_file_that_never_comes();
+    accelerator.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
+void calls_another(const Accelerator& accelerator) {
+  const Group& group = accelerator.group();
+  group.barrier();
+  say(group, "begins");
+  if (group.rank() == 1) {
+    group.barrier();
+  } else {
+    const CallScope scope(group, "fold", 3);
+    group.reduce(at::ones({6}), Reduction::max);
+  }
+}
+
+// Nobody is late: work takes longer than the limit, and no collective waits for it.
+void works_long(const Accelerator& accelerator) {
+  const Group& group = accelerator.group();
+  group.barrier();
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  group.barrier();
+  say(group, "ends");
+}
+
+void is_never_there(const Accelerator&) {}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::map<std::string, std::function<void(Accelerator&)>> cases = {
+      {"sleeps", sleeps},
+      {"stops early", stops_early},
+      {"is stopped", is_stopped},
+      {"store is stopped", store_is_stopped},
+      {"skips backward", skips_backward},
+      {"calls another", calls_another},
+      {"works long", works_long},
+      {"is never there", is_never_there}};
+  const std::string name = argc > 1 ? argv[1] : "";
+  const double seconds = argc > 2 ? std::atof(argv[2]) : 1;
+  if (name == "is never there" && std::string(std::getenv("RANK")) == "1")
+    waits_for_a_file_that_never_comes();
+  std::printf("what was printed before");  // without an end of line: it waits in the stream
+  try {
+    Accelerator accelerator({.cpu = true,
+                             .process_group = {.timeout = std::chrono::milliseconds(
+                                                   static_cast<std::int64_t>(seconds * 1e3))}});
+    std::printf("\n");
+    cases.at(name)(accelerator);
+    std::printf("last words in the stream");
+    accelerator.wait_for_everyone();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "error[%s]: %s\n", error.code().c_str(), error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "exception: %s\n", error.what());
+    return 1;
+  }
+}

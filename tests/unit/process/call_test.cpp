@@ -1,0 +1,63 @@
+// Collectives as they are noted.
+#include "process/call.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include "process/call_log.h"
+
+using namespace hasten;
+
+TEST_CASE("call: its text tells what and how much") {
+  CHECK(Call::of("barrier", {}).text() == "barrier");
+  CHECK(Call::of("all_gather", {at::ones({4, 512})}).text() == "all_gather of 4 x 512 float");
+  CHECK(Call::reducing("all_reduce", {at::scalar_tensor(1, at::kLong)}, "max").text() ==
+        "all_reduce (max) of one long");
+  CHECK(Call::rooted("broadcast", {at::ones({3})}, 1).text() == "broadcast of 3 float, root 1");
+  CHECK(Call::of("x", {at::ones({1, 1, 1, 1, 1, 1, 2})}).text() ==
+        "x of 1 x 1 x 1 x 1 x 1 x 1 x ... float");
+}
+
+TEST_CASE("call: whatever differs has another fingerprint") {
+  const auto of = [](at::IntArrayRef sizes, at::ScalarType type) {
+    return Call::of("all_gather", {at::ones(sizes, type)}).fingerprint;
+  };
+  CHECK(of({2, 3}, at::kFloat) == of({2, 3}, at::kFloat));
+  CHECK(of({2, 3}, at::kFloat) != of({3, 2}, at::kFloat));
+  CHECK(of({6}, at::kFloat) != of({2, 3}, at::kFloat));
+  CHECK(of({2, 3}, at::kFloat) != of({2, 3}, at::kInt));
+  CHECK(Call::of("a", {}).fingerprint != Call::of("b", {}).fingerprint);
+  CHECK(Call::rooted("a", {}, 0).fingerprint != Call::rooted("a", {}, 1).fingerprint);
+  CHECK(Call::reducing("a", {}, "").fingerprint != Call::reducing("a", {}, "max").fingerprint);
+  CHECK(Call::of("a", {at::ones({2}), at::ones({3})}).fingerprint !=
+        Call::of("a", {at::ones({2}), at::ones({4})}).fingerprint);
+  // Purposes are words of one rank.
+  Call named = Call::of("a", {});
+  named.purpose = "b";
+  CHECK(named.fingerprint == Call::of("a", {}).fingerprint);
+}
+
+TEST_CASE("call: numbers as people say them") {
+  CHECK(ordinal(1) == "1st");
+  CHECK(ordinal(2) == "2nd");
+  CHECK(ordinal(3) == "3rd");
+  CHECK(ordinal(4) == "4th");
+  CHECK(ordinal(11) == "11th");
+  CHECK(ordinal(112) == "112th");
+  CHECK(ordinal(121) == "121st");
+}
+
+TEST_CASE("call log: calls on their way are kept, however many end meanwhile") {
+  CallLog log;
+  CHECK_FALSE(log.waits_since());
+  const auto first = log.begin(Call::of("a", {}));
+  for (int i = 0; i < 100; ++i) log.end(log.begin(Call::of("b", {})));
+  CHECK(log.snapshot().entries.front().number == first);
+  CHECK(log.waits_since() == log.snapshot().entries.front().began);
+  log.end(first);
+  CHECK_FALSE(log.waits_since());
+  for (int i = 0; i < 100; ++i) log.end(log.begin(Call::of("b", {})));
+  CHECK(log.snapshot().entries.size() <= 16);
+  CHECK(log.snapshot().begun == 201);
+  CHECK(log.snapshot().entries.back().number == 201);
+}

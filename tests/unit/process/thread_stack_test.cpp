@@ -1,0 +1,88 @@
+// Where another thread is.
+#include "process/thread_stack.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "process/symbol_table.h"
+
+using namespace hasten;
+
+namespace {
+
+std::atomic<bool> go_home = false;
+std::atomic<pid_t> sleeper = 0;
+
+[[gnu::noinline]] void sleeps_in_a_named_function() {
+  sleeper = gettid();
+  while (!go_home) usleep(1000);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+class Sleeper {
+ public:
+  explicit Sleeper(bool deaf = false)
+      : thread_([deaf] {
+          if (deaf) {
+            sigset_t all;
+            sigfillset(&all);
+            pthread_sigmask(SIG_SETMASK, &all, nullptr);
+          }
+          sleeps_in_a_named_function();
+        }) {
+    while (sleeper == 0) usleep(100);
+  }
+  ~Sleeper() {
+    go_home = true;
+    thread_.join();
+    go_home = false;
+    sleeper = 0;
+  }
+
+ private:
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("thread stack: names functions that are not exported, with their place in the file") {
+  prepare_stacks();
+  const Sleeper one;
+  for (int again = 0; again < 20; ++again) {
+    std::string all;
+    for (const std::string& line : stack_of(sleeper, std::chrono::seconds(5))) all += line + "\n";
+    CAPTURE(all);
+    CHECK(all.find("sleeps_in_a_named_function() in unit_tests+0x") != std::string::npos);
+    CHECK(all.find("note_frames") == std::string::npos);
+  }
+}
+
+TEST_CASE("thread stack: a thread that takes no signals, and one that is not there, have none") {
+  const Sleeper one(/*deaf=*/true);
+  CHECK(stack_of(sleeper, std::chrono::milliseconds(50)).empty());
+  CHECK(stack_of(1 << 30, std::chrono::milliseconds(50)).empty());
+  CHECK(stack_of(0, std::chrono::milliseconds(50)).empty());
+}
+
+TEST_CASE("symbol table: files that are none, and cut ones, have no names") {
+  CHECK(name_in("/no such file", 0).empty());
+  CHECK(name_in("/proc/self/environ", 0).empty());
+  const std::string folder = "/tmp/hasten-symbols-" + std::to_string(getpid());
+  std::string whole;
+  {
+    std::ifstream file("/proc/self/exe", std::ios::binary);
+    whole.resize(1 << 16);
+    file.read(whole.data(), static_cast<std::streamsize>(whole.size()));
+  }
+  for (const std::size_t length : {0UL, 4UL, 63UL, 64UL, 5000UL, whole.size()}) {
+    std::ofstream(folder, std::ios::binary) << whole.substr(0, length);
+    CHECK(name_in(folder, 0x1000).empty());
+  }
+  unlink(folder.c_str());
+}
