@@ -73,15 +73,16 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
     const std::string value = lower(found->second);
     return value == "off" || value == "false" || value == "0";
   };
-  const bool on_cpu = options.cpu || says("ACCELERATE_USE_CPU");
+  const ProcessState process = ProcessState::of(worker, options.cpu || says("ACCELERATE_USE_CPU"));
   const GroupOptions of_group{
       .timeout = options.process_group.timeout,
       .watchdog = options.process_group.watchdog && !denies("HASTEN_WATCHDOG"),
-      .debug = options.debug || says("ACCELERATE_DEBUG_MODE")};
+      .debug = options.debug || says("ACCELERATE_DEBUG_MODE"),
+      .backend = options.process_group.backend,
+      .device = process.device};
   const Precision precision = precision_of(options, environment);  // refused before others are met
   tell_derived_place(worker);
-  auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision,
-                                     ProcessState::of(worker, on_cpu),
+  auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision, process,
                                      Group::form(worker, of_group), options.ddp);
   step->split_batches = options.dataloader_config.split_batches;
   return step;

@@ -45,6 +45,8 @@ struct InitProcessGroupKwargs {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // to meet, and of each collective
   // After that limit: reports the late rank and ends the job. Also off by HASTEN_WATCHDOG=off.
   bool watchdog = true;
+  // Of the tensors of a GPU: NCCL where every process can load it, else Gloo by way of the CPU.
+  ProcessGroupBackend backend = ProcessGroupBackend::automatic;
 };
 
 struct AcceleratorOptions {

@@ -42,7 +42,8 @@ void not_yet(D& d) {
 void of_processes(D& d) {
   d.no_meaning<Flag>("log_on_each_node", "the job's main process tells for all", true);
   d.no_meaning<AnyText>("log_level_replica", "the job's main process tells for all", {"warning"});
-  d.no_meaning<AnyText>("ddp_backend", "Gloo is the one there is in this release");
+  d.no_meaning<AnyText>("ddp_backend",
+                        "tensors go by Gloo, those of GPUs by NCCL where it can be loaded");
   d.no_meaning<std::int64_t>("local_rank", "whoever starts the processes tells it them", -1);
 }
 

@@ -10,7 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/call_log.h"
-#include "process/gloo.h"
+#include "process/native_group.h"
 #include "process/living.h"
 #include "process/meeting.h"
 #include "process/watchdog.h"
@@ -116,7 +116,7 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   meet(*meeting.store, worker, options.timeout);
   auto calls = std::make_shared<CallLog>();
   auto native =
-      gloo_group(meeting.store, static_cast<int>(worker.rank), static_cast<int>(worker.world_size),
+      native_group(meeting.store, static_cast<int>(worker.rank), static_cast<int>(worker.world_size),
                  meeting.own_address, options, calls);
   std::unique_ptr<Watchdog> watchdog;
   if (options.watchdog) {

@@ -19,6 +19,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/agreement.h"
+#include "process/all_say.h"
 
 namespace hasten {
 namespace {
@@ -150,16 +151,6 @@ std::string new_name() {
   return str("/hasten-", getpid(), "-", random(), "-", random());
 }
 
-// Whether each rank says yes.
-bool all_say(c10d::Store& store, const AgreementOptions& options, bool own) {
-  const auto key = [](std::int64_t rank) { return str("agreement/memory/", rank); };
-  store.set(key(options.rank), std::string(own ? "yes" : "no"));
-  bool all = true;
-  for (std::int64_t rank = 0; rank < options.size; ++rank)
-    all = store.get(key(rank)).front() == 'y' && all;
-  return all;
-}
-
 }  // namespace
 
 std::unique_ptr<Comparison> comparison_in_memory(c10d::Store& store,
@@ -176,7 +167,7 @@ std::unique_ptr<Comparison> comparison_in_memory(c10d::Store& store,
     memory = std::make_unique<Memory>(std::string(said.begin(), said.end()), bytes, false);
   }
   if (!memory->empty()) memory->seats()[options.rank].process = getpid();
-  const bool all = all_say(store, options, !memory->empty());
+  const bool all = all_say(store, "agreement/opened", options.rank, options.size, !memory->empty());
   if (makes) shm_unlink(name.c_str());  // what is mapped stays, and nothing is left behind
   if (!all) return nullptr;
   return std::make_unique<InMemory>(std::move(memory), options);

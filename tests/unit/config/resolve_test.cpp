@@ -52,7 +52,9 @@ TEST_CASE("resolve: what has no meaning here is ignored with one line") {
   const auto run =
       parse_more({"--push_to_hub", "--torch_compile_backend", "inductor", "--ddp_backend", "mpi"});
   REQUIRE(run.notices.size() == 3);
-  CHECK(run.notices[0] == "--ddp_backend is ignored: Gloo is the one there is in this release");
+  CHECK(
+      run.notices[0] ==
+      "--ddp_backend is ignored: tensors go by Gloo, those of GPUs by NCCL where it can be loaded");
   CHECK(run.notices[1] == "--torch_compile_backend is ignored: see torch_compile");
   CHECK(contains(run.notices[2], "--push_to_hub is ignored: "));
   CHECK(parse_more({"--push_to_hub", "false", "--local_rank", "-1"}).notices.empty());

@@ -1,0 +1,95 @@
+#include "process/native_group.h"
+
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "process/agreement.h"
+#include "process/all_say.h"
+#include "process/nccl.h"
+#include "process/observed_backend.h"
+
+#ifndef USE_C10D_GLOO
+#error "c10d's Gloo header is empty without USE_C10D_GLOO"
+#endif
+
+namespace hasten {
+namespace {
+
+using namespace std::chrono_literals;
+using c10d::ProcessGroup;
+using c10d::ProcessGroupGloo;
+
+// By then the watchdog has told who is late; Gloo itself only says that something was.
+constexpr auto kAfterTheWatchdog = 30s;
+
+auto device_at(const std::string& address) {
+  const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interface != nullptr && *interface != '\0')
+    return ProcessGroupGloo::createDeviceForInterface(interface);
+  return ProcessGroupGloo::createDeviceForHostname(address);
+}
+
+// All ranks take the same way.
+bool by_nccl(c10d::Store& store, int rank, int size, const GroupOptions& options) {
+  if (!options.device.is_cuda() || options.backend == ProcessGroupBackend::gloo) return false;
+  const std::string missing = why_no_nccl();
+  const bool all = all_say(store, "nccl", rank, size, missing.empty());
+  if (all || options.backend == ProcessGroupBackend::automatic) return all;
+  throw UsageError(
+      "process.no-nccl",
+      {.what = "backend nccl",
+       .got = missing.empty() ? "another rank that cannot load it" : missing,
+       .expected = "libhasten_nccl.so beside libhasten.so, and LibTorch's CUDA library",
+       .hint = "build hasten where nccl.h and CUDA's headers are, or leave the "
+               "backend open: Gloo then carries a GPU's tensors by way of the CPU"});
+}
+
+}  // namespace
+
+c10::intrusive_ptr<ProcessGroup> native_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                              int rank, int size, const std::string& address,
+                                              const GroupOptions& options,
+                                              std::shared_ptr<CallLog> calls) {
+  const auto longest = options.timeout + (options.watchdog ? kAfterTheWatchdog : 0s);
+  const auto gloo = [&](const std::string& prefix) {
+    auto settings = ProcessGroupGloo::Options::create(options.timeout);
+    settings->devices.push_back(device_at(address));
+    auto group = c10::make_intrusive<ProcessGroupGloo>(
+        c10::make_intrusive<c10d::PrefixStore>(prefix, store), rank, size, std::move(settings));
+    group->setTimeout(longest);  // here, as making it waits for the other ranks too
+    return group;
+  };
+  // Noted, and with `debug` compared before.
+  const auto watched = [&](c10::intrusive_ptr<c10d::Backend> backend, const std::string& name) {
+    std::unique_ptr<Agreement> agreement;
+    if (options.debug) {
+      const AgreementOptions agreed{.rank = rank, .size = size, .limit = longest};
+      const auto own_store = c10::make_intrusive<c10d::PrefixStore>("compared " + name, store);
+      auto comparison = comparison_in_memory(*own_store, agreed);
+      if (!comparison) comparison = comparison_by_messages(gloo("compare " + name));
+      agreement = std::make_unique<Agreement>(std::move(comparison), own_store, agreed);
+    }
+    return observed(std::move(backend), calls, std::move(agreement));
+  };
+  auto group = c10::make_intrusive<ProcessGroup>(store, rank, size);
+  const auto by_gloo = watched(gloo("gloo"), "gloo");
+  group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, by_gloo);
+  if (by_nccl(*store, rank, size, options)) {
+    const NcclSettings settings{.store = c10::make_intrusive<c10d::PrefixStore>("nccl", store),
+                                .rank = rank,
+                                .size = size,
+                                .device = options.device,
+                                .timeout = longest};
+    group->setBackend(at::kCUDA, ProcessGroup::BackendType::NCCL,
+                      watched(nccl_backend(settings), "nccl"));
+  } else {
+    group->setBackend(at::kCUDA, ProcessGroup::BackendType::GLOO, by_gloo);
+  }
+  group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
+  return group;
+}
+
+}  // namespace hasten

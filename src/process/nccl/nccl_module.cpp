@@ -1,0 +1,22 @@
+// What needs CUDA's headers to compile and its libraries to run: c10d's NCCL backend. A shared
+// module that process/nccl.cpp loads where there is a GPU, so that one binary of hasten serves
+// machines with and without CUDA.
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "process/nccl.h"
+
+#ifndef USE_C10D_NCCL
+#error "c10d's NCCL header is empty without USE_C10D_NCCL"
+#endif
+
+extern "C" c10d::Backend* hasten_nccl_backend(const hasten::NcclSettings& settings) {
+  auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/false);
+  options->timeout = settings.timeout;
+  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+      settings.store, static_cast<int>(settings.rank), static_cast<int>(settings.size),
+      std::move(options));
+  // The communicator is made now, so that what is wrong with it is told before training starts.
+  backend->setBoundDeviceId(settings.device);
+  backend->eagerConnectSingleDevice(settings.device);
+  return backend.release();
+}
