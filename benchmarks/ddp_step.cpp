@@ -3,6 +3,7 @@
 //
 //   hasten launch -n 2 ddp_step --size small --steps 30 --batch 8 --seq 128
 //   hasten launch -n 2 ddp_step ... --alone 1     side by side, without a word to each other
+//   hasten launch -n 2 ddp_step ... --bucket_cap_mb 25 --views 1 --sparse 0     in other ways
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -46,7 +47,8 @@ struct Rows {
 
 int main(int argc, char** argv) {
   std::map<std::string, std::string> o = {
-      {"--size", "small"}, {"--steps", "30"}, {"--batch", "8"}, {"--seq", "128"}, {"--alone", "0"}};
+      {"--size", "small"}, {"--steps", "30"},         {"--batch", "8"}, {"--seq", "128"},
+      {"--alone", "0"},    {"--bucket_cap_mb", "25"}, {"--views", "0"}, {"--sparse", "1"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   const std::string rank = std::getenv("RANK") ? std::getenv("RANK") : "0";
   if (o["--alone"] == "1") {
@@ -56,10 +58,13 @@ int main(int argc, char** argv) {
   keep_freed_memory();
   torch::manual_seed(0);
   const std::int64_t steps = std::stoll(o["--steps"]), batch = std::stoll(o["--batch"]);
-  Accelerator accelerator({.cpu = true});
+  Accelerator accelerator({.cpu = true,
+                           .ddp = {.bucket_cap_mb = std::stoll(o["--bucket_cap_mb"]),
+                                   .gradient_as_bucket_view = o["--views"] == "1"}});
   auto net = std::make_shared<BertForSequenceClassification>(config_of(o["--size"]));
   net->initialize();
   net->train();
+  net->set_sparse_gradients(o["--sparse"] == "1");
   AdamW adamw(net->parameters(), torch::optim::AdamWOptions(5e-5).weight_decay(0));
   auto raw =
       make_loader(Rows{steps * batch * accelerator.process().num_processes, std::stoll(o["--seq"])},

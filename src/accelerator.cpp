@@ -31,10 +31,11 @@ Profile::Profile(std::filesystem::path trace) : trace_(std::move(trace)) {
 
 Profile::~Profile() { torch::autograd::profiler::disableProfiler()->save(trace_.string()); }
 
-NoSync::NoSync(std::shared_ptr<Step> step, const torch::nn::Module* model)
-    : step_(std::move(step)), model_(model), before_(step_->set_synchronizes(model, false)) {}
+SynchronizationScope::SynchronizationScope(std::shared_ptr<Step> step,
+                                           const torch::nn::Module* model, Synchronization how)
+    : step_(std::move(step)), model_(model), before_(step_->set_synchronization(model, how)) {}
 
-NoSync::~NoSync() { step_->set_synchronizes(model_, before_); }
+SynchronizationScope::~SynchronizationScope() { step_->set_synchronization(model_, before_); }
 
 namespace {
 

@@ -29,6 +29,7 @@
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/data/collectives.h"
 #include "hasten/optim/gradients.h"
+#include "hasten/prepare/local_sgd.h"
 #include "hasten/prepare/metrics.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/process/group.h"
@@ -76,18 +77,19 @@ class [[nodiscard]] Accumulate {
   std::shared_ptr<Step> step_;
 };
 
-// See Accelerator::no_sync.
-class [[nodiscard]] NoSync {
+// See Accelerator::no_sync and Accelerator::trigger_sync_in_backward.
+class [[nodiscard]] SynchronizationScope {
  public:
-  NoSync(std::shared_ptr<Step> step, const torch::nn::Module* model);
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
-  ~NoSync();
+  SynchronizationScope(std::shared_ptr<Step> step, const torch::nn::Module* model,
+                       Synchronization how);
+  SynchronizationScope(const SynchronizationScope&) = delete;
+  SynchronizationScope& operator=(const SynchronizationScope&) = delete;
+  ~SynchronizationScope();
 
  private:
   std::shared_ptr<Step> step_;
   const torch::nn::Module* model_;
-  bool before_;
+  Synchronization before_;
 };
 
 // Records LibTorch's operators until the end of the block and then writes a Chrome trace
@@ -133,8 +135,15 @@ class Accelerator {
   // Scope in which backward() exchanges no gradients of the model; they add up in each process
   // until a backward() outside of it. `auto guard = accelerator.no_sync(model);`
   template <class Model>
-  NoSync no_sync(const Model& model) const {
-    return NoSync(step_, static_cast<torch::nn::Module*>(model.unwrap().get()));
+  SynchronizationScope no_sync(const Model& model) const {
+    return {step_, model.unwrap().get(), Synchronization::later};
+  }
+  // Scope in which every backward() exchanges the model's gradients, with those that are here
+  // already: inside of no_sync() too, and before a window's end, which stays where it is (the sum
+  // over the processes is then divided by their number, and by the window's weight at its end).
+  template <class Model>
+  SynchronizationScope trigger_sync_in_backward(const Model& model) const {
+    return {step_, model.unwrap().get(), Synchronization::now};
   }
   // Whether this micro-batch closes its window.
   bool sync_gradients() const { return step_->sync_gradients(); }
@@ -220,6 +229,7 @@ class Accelerator {
   }
 
  private:
+  friend class LocalSGD;
   AcceleratorOptions options_;
   std::shared_ptr<Step> step_;
 };

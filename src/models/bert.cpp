@@ -173,6 +173,10 @@ ModelOutput BertModel::forward(const TensorDict& batch) {
 }
 
 void BertModel::set_sparse_gradients(bool sparse) { embeddings_->sparse = sparse; }
+std::vector<at::Tensor> BertModel::sparse_parameters() const {
+  if (!embeddings_->sparse) return {};
+  return {embeddings_->word()};
+}
 const at::Tensor& BertModel::word_embeddings() const { return embeddings_->word(); }
 
 BertClassifier::BertClassifier(BertConfig config, const char* name, bool add_pooling_layer)

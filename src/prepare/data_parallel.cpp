@@ -12,34 +12,33 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/models/pretrained_model.h"
+#include "prepare/gradient_exchange.h"
+#include "prepare/row_exchange.h"
 #include "prepare/same_models.h"
+#include "prepare/span.h"
 
 namespace hasten {
 namespace {
 
-using Native = c10::intrusive_ptr<c10d::ProcessGroup>;
-
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-Native native_of(const Group& group) { return Native::reclaim_copy(group.native()); }
+NativeGroup native_of(const Group& group) { return NativeGroup::reclaim_copy(group.native()); }
 
-std::vector<bool> sparse_ones(torch::nn::Module& module,
-                              const std::vector<at::Tensor>& parameters) {
-  std::unordered_set<const c10::TensorImpl*> sparse;
-  for (const auto& each : module.modules()) {
-    if (const auto* table = each->as<torch::nn::EmbeddingImpl>(); table && table->options.sparse())
-      sparse.insert(table->weight.unsafeGetTensorImpl());
-  }
-  std::vector<bool> marks;
-  for (const at::Tensor& parameter : parameters)
-    marks.push_back(sparse.count(parameter.unsafeGetTensorImpl()) > 0);
-  return marks;
+// The parameters of this module itself whose gradients are sparse; none for most modules.
+std::vector<at::Tensor> sparse_parameters_of(const torch::nn::Module& module) {
+  if (const auto* table = module.as<torch::nn::EmbeddingImpl>(); table && table->options.sparse())
+    return {table->weight};
+  if (const auto* bag = module.as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
+    return {bag->weight};
+  if (const auto* model = dynamic_cast<const PreTrainedModel*>(&module))
+    return model->sparse_parameters();
+  return {};
 }
 
-c10::optional<at::ScalarType> type_of(CommunicationHook hook) {
-  if (hook == CommunicationHook::fp16) return at::kHalf;
-  if (hook == CommunicationHook::bf16) return at::kBFloat16;
-  return c10::nullopt;
+bool may_have_tables(const torch::nn::Module& module) {
+  return module.as<torch::nn::EmbeddingImpl>() || module.as<torch::nn::EmbeddingBagImpl>() ||
+         dynamic_cast<const PreTrainedModel*>(&module) != nullptr;
 }
 
 }  // namespace
@@ -62,29 +61,19 @@ LeafSet reached_by(const at::Tensor& loss) {
 // Adds a bucket up over the processes, after the factor: the one division that a gradient sees.
 class DataParallel::Hook : public c10d::CommHookInterface {
  public:
-  Hook(const Group& group, std::shared_ptr<double> factor, CommunicationHook kind)
-      : group_(group),
-        native_(native_of(group)),
-        factor_(std::move(factor)),
-        type_(type_of(kind)) {}
+  Hook(const Group& group, std::shared_ptr<GradientExchange> exchange,
+       std::shared_ptr<double> factor)
+      : group_(group), exchange_(std::move(exchange)), factor_(std::move(factor)) {}
 
-  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    at::Tensor buffer = bucket.getBuffer();
+  Exchanged runHook(c10d::GradBucket& bucket) override {
+    const at::Tensor buffer = bucket.getBuffer();
+    const auto end_of_span = begin_span(name_of_span(bucket));
     if (*factor_ != 1.0) buffer.mul_(*factor_);
     const CallScope scope(group_, "gradients, bucket",
                           static_cast<std::int64_t>(bucket.getIndex()));
-    if (!type_) {
-      std::vector<at::Tensor> both = {buffer};
-      return native_->allreduce(both)->getFuture();
-    }
-    std::vector<at::Tensor> both = {buffer.to(*type_)};
-    const auto sum = native_->allreduce(both)->getFuture();
-    return sum->then(
-        [buffer](c10::ivalue::Future& done) -> c10::IValue {
-          buffer.copy_(c10d::detail::parseCppCommHookResult(done.value()));
-          return buffer;
-        },
-        c10::TensorType::get());
+    Exchanged sum = exchange_->sum(bucket);
+    if (end_of_span) sum->addCallback([end_of_span](c10::ivalue::Future&) { end_of_span(); });
+    return sum;
   }
 
   at::Tensor parseHookResult(const c10::IValue& result) override {
@@ -92,10 +81,14 @@ class DataParallel::Hook : public c10d::CommHookInterface {
   }
 
  private:
+  static std::string name_of_span(const c10d::GradBucket& bucket) {
+    return str("exchange of bucket ", bucket.getIndex(), ", ",
+               human_bytes(static_cast<std::int64_t>(bucket.getBuffer().nbytes())));
+  }
+
   Group group_;
-  Native native_;
+  std::shared_ptr<GradientExchange> exchange_;
   std::shared_ptr<double> factor_;
-  c10::optional<at::ScalarType> type_;
 };
 
 DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Group& group,
@@ -103,38 +96,76 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Grou
     : module_(std::move(module)),
       group_(group),
       options_(options),
+      exchange_(exchange_of(options, native_of(group))),
       factor_(std::make_shared<double>(1.0)) {
   check_same_model(*module_, group_);
   equalize_weights(*module_, group_);
-  std::unordered_map<std::size_t, std::string> names;
   for (const auto& item : module_->named_parameters()) {
     if (!item.value().requires_grad()) continue;
-    names[parameters_.size()] = item.key();
     names_.push_back(item.key());
     parameters_.push_back(item.value());
   }
-  if (parameters_.empty()) return;
-  const std::size_t cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB,
-                    first = std::min(kMiB, cap);
-  const std::vector<bool> sparse = sparse_ones(*module_, parameters_);
-  // The last parameters have their gradients first.
-  auto [buckets, limits] =
-      c10d::compute_bucket_assignment_by_size(parameters_, {first, cap}, sparse);
-  std::reverse(buckets.begin(), buckets.end());
-  std::reverse(limits.begin(), limits.end());
-  // The arguments of LibTorch 2.11; later ones have more, with defaults.
-  reducer_ = std::make_unique<c10d::Reducer>(
-      parameters_, buckets, native_of(group_), sparse, static_cast<std::int64_t>(cap),
-      options_.find_unused_parameters, options_.gradient_as_bucket_view, names,
-      static_cast<std::int64_t>(first),
-      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-      std::vector<std::int64_t>{});
-  reducer_->register_comm_hook(std::make_unique<Hook>(group_, factor_, options_.comm_hook));
-  if (options_.static_graph) reducer_->set_static_graph();
+  for (const auto& each : module_->modules()) {
+    if (may_have_tables(*each)) with_tables_.push_back(each);
+  }
+  divide_parameters();
 }
 
 DataParallel::~DataParallel() {
   if (reducer_) reducer_->remove_autograd_hooks();
+}
+
+std::vector<bool> DataParallel::sparse_ones() const {
+  std::unordered_set<const c10::TensorImpl*> sparse;
+  for (const auto& each : with_tables_) {
+    for (const at::Tensor& table : sparse_parameters_of(*each))
+      sparse.insert(table.unsafeGetTensorImpl());
+  }
+  std::vector<bool> marks;
+  for (const at::Tensor& parameter : parameters_)
+    marks.push_back(sparse.count(parameter.unsafeGetTensorImpl()) > 0);
+  return marks;
+}
+
+void DataParallel::divide_parameters() {
+  sparse_ = sparse_ones();
+  rows_.clear();
+  std::vector<at::Tensor> dense;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (sparse_[i]) {
+      rows_.push_back(std::make_unique<RowExchange>(parameters_[i], group_, wire_type(options_)));
+    } else {
+      dense.push_back(parameters_[i]);
+      names.push_back(names_[i]);
+    }
+  }
+  make_reducer(dense, names);
+}
+
+void DataParallel::make_reducer(const std::vector<at::Tensor>& dense,
+                                const std::vector<std::string>& names) {
+  if (reducer_) reducer_->remove_autograd_hooks();
+  reducer_.reset();
+  knows_graph_ = false;
+  if (dense.empty()) return;
+  std::unordered_map<std::size_t, std::string> name_of;
+  for (std::size_t i = 0; i < names.size(); ++i) name_of[i] = names[i];
+  const std::size_t cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB,
+                    first = std::min(kMiB, cap);
+  // The last parameters have their gradients first.
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(dense, {first, cap});
+  std::reverse(buckets.begin(), buckets.end());
+  std::reverse(limits.begin(), limits.end());
+  // The arguments of LibTorch 2.11; later ones have more, with defaults.
+  reducer_ = std::make_unique<c10d::Reducer>(
+      dense, buckets, native_of(group_), std::vector<bool>(dense.size(), false),
+      static_cast<std::int64_t>(cap), options_.find_unused_parameters,
+      options_.gradient_as_bucket_view, name_of, static_cast<std::int64_t>(first),
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+      std::vector<std::int64_t>{});
+  reducer_->register_comm_hook(std::make_unique<Hook>(group_, exchange_, factor_));
+  if (options_.static_graph) reducer_->set_static_graph();
 }
 
 bool DataParallel::has_one_of(const LeafSet& leaves) const {
@@ -143,8 +174,15 @@ bool DataParallel::has_one_of(const LeafSet& leaves) const {
   });
 }
 
+bool DataParallel::has_gradients() const {
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const at::Tensor& parameter) { return parameter.grad().defined(); });
+}
+
 void DataParallel::before_forward() {
-  if (!options_.broadcast_buffers || !synchronizes || !module_->is_training()) return;
+  const bool apart =
+      synchronization == Synchronization::later || synchronization == Synchronization::never;
+  if (!options_.broadcast_buffers || apart || !module_->is_training()) return;
   std::vector<at::Tensor> buffers = module_->buffers();
   if (buffers.empty() || !at::GradMode::is_enabled()) return;
   const torch::NoGradGuard no_grad;
@@ -153,8 +191,10 @@ void DataParallel::before_forward() {
 }
 
 void DataParallel::expect(const at::Tensor& loss, double factor) {
-  if (!reducer_) return;
   *factor_ = factor;
+  if (sparse_ones() != sparse_) divide_parameters();  // set_sparse_gradients since then
+  for (const auto& rows : rows_) rows->expect();
+  if (!reducer_) return;
   reducer_->rebuild_buckets();
   reducer_->prepare_for_backward({loss});
   if (options_.static_graph && !std::exchange(knows_graph_, true)) reduce_at_end_of(loss);
@@ -169,24 +209,76 @@ void DataParallel::reduce_at_end_of(const at::Tensor& loss) {
   });
 }
 
-void DataParallel::check(const at::Tensor& loss) {
-  if (!reducer_ || options_.find_unused_parameters || options_.static_graph) return;
+void DataParallel::finish(const at::Tensor& loss) {
+  if (!options_.find_unused_parameters && !options_.static_graph) check_all_reached(loss);
+  for (const auto& rows : rows_) {
+    const auto end_of_span = begin_span("exchange of rows");
+    const CallScope scope(group_, "rows of a sparse gradient");
+    rows->sum(*factor_);
+    if (end_of_span) end_of_span();
+  }
+}
+
+void DataParallel::check_all_reached(const at::Tensor& loss) const {
+  const bool all_rows =
+      std::all_of(rows_.begin(), rows_.end(), [](const auto& rows) { return rows->reached(); });
   try {
-    reducer_->check_finalized();
+    if (reducer_) reducer_->check_finalized();
+    if (all_rows) return;
   } catch (const c10::Error&) {
-    const auto reached = reached_by(loss);
-    std::vector<std::string> unused;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (reached.count(parameters_[i].unsafeGetTensorImpl()) == 0) unused.push_back(names_[i]);
+    if (unused_by(loss).empty()) throw;
+  }
+  refuse(unused_by(loss));
+}
+
+std::vector<std::string> DataParallel::unused_by(const at::Tensor& loss) const {
+  const LeafSet reached = reached_by(loss);
+  std::vector<std::string> unused;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (reached.count(parameters_[i].unsafeGetTensorImpl()) == 0) unused.push_back(names_[i]);
+  }
+  return unused;
+}
+
+void DataParallel::refuse(const std::vector<std::string>& unused) const {
+  throw UsageError(
+      "prepare.unused-parameters",
+      {.what = str("a backward pass on rank ", group_.rank(), " that leaves parameters out"),
+       .got = join(unused, ", "),
+       .expected = "every parameter of the model, as the other processes wait for all of them",
+       .hint = "AcceleratorOptions{.ddp = {.find_unused_parameters = true}}, or freeze them with "
+               "requires_grad_(false) before prepare()"});
+}
+
+at::Tensor DataParallel::zero() const {
+  at::Tensor zero;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i];
+    const at::Tensor one =
+        sparse_[i] ? at::embedding(parameter, at::empty({0}, parameter.options().dtype(at::kLong)),
+                                   /*padding_idx=*/-1, /*scale_grad_by_freq=*/false,
+                                   /*sparse=*/true)
+                         .sum()
+                   : parameter.flatten().narrow(0, 0, 1).sum() * 0;
+    zero = zero.defined() ? zero + one.to(zero.device()) : one;
+  }
+  return zero;
+}
+
+// In pieces, so that a large model is not in memory twice.
+void DataParallel::average() {
+  const torch::NoGradGuard no_grad;
+  const std::size_t cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB;
+  const auto pieces = c10d::compute_bucket_assignment_by_size(parameters_, {cap});
+  for (const std::vector<std::size_t>& piece : std::get<0>(pieces)) {
+    std::vector<at::Tensor> flat;
+    for (const std::size_t i : piece) flat.push_back(parameters_[i].flatten());
+    const at::Tensor mean = group_.reduce(at::cat(flat), Reduction::mean);
+    std::int64_t at = 0;
+    for (const std::size_t i : piece) {
+      parameters_[i].copy_(mean.narrow(0, at, parameters_[i].numel()).view_as(parameters_[i]));
+      at += parameters_[i].numel();
     }
-    if (unused.empty()) throw;
-    throw UsageError(
-        "prepare.unused-parameters",
-        {.what = str("a backward pass on rank ", group_.rank(), " that leaves parameters out"),
-         .got = join(unused, ", "),
-         .expected = "every parameter of the model, as the other processes wait for all of them",
-         .hint = "AcceleratorOptions{.ddp = {.find_unused_parameters = true}}, or freeze them with "
-                 "requires_grad_(false) before prepare()"});
   }
 }
 

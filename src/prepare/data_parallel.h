@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hasten/prepare/data_parallel.h"
+#include "hasten/prepare/synchronization.h"
 #include "hasten/process/group.h"
 
 namespace c10d {
@@ -18,6 +19,9 @@ class Reducer;
 }  // namespace c10d
 
 namespace hasten {
+
+class GradientExchange;
+class RowExchange;
 
 // The leaves that a backward pass of the loss reaches.
 using LeafSet = std::unordered_set<const c10::TensorImpl*>;
@@ -36,25 +40,44 @@ class DataParallel {
   void before_forward();
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   bool has_one_of(const LeafSet& leaves) const;
+  // Whether any parameter has a gradient already.
+  bool has_gradients() const;
 
   // The backward pass of this loss reduces: each gradient becomes the sum over the processes, times
   // `factor`.
   void expect(const at::Tensor& loss, double factor);
   // That pass is over. Throws where it left parameters out.
-  void check(const at::Tensor& loss);
+  void finish(const at::Tensor& loss);
+  // Zero, with a gradient of zeros for every parameter, and of no rows for a sparse one.
+  at::Tensor zero() const;
 
-  bool synchronizes = true;  // false inside of no_sync
+  // Averages the parameters over the processes. A collective.
+  void average();
+
+  Synchronization synchronization = Synchronization::at_window_end;
 
  private:
   class Hook;
   void reduce_at_end_of(const at::Tensor& loss);
+  // Parameters whose gradients are sparse now, by their place in parameters_.
+  std::vector<bool> sparse_ones() const;
+  // The reducer takes those that are dense, and each sparse one has an exchange of its own.
+  void divide_parameters();
+  void make_reducer(const std::vector<at::Tensor>& dense, const std::vector<std::string>& names);
+  void check_all_reached(const at::Tensor& loss) const;
+  std::vector<std::string> unused_by(const at::Tensor& loss) const;
+  [[noreturn]] void refuse(const std::vector<std::string>& unused) const;
 
   std::shared_ptr<torch::nn::Module> module_;
   Group group_;
   DistributedDataParallelKwargs options_;
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
-  std::unique_ptr<c10d::Reducer> reducer_;
+  std::vector<std::shared_ptr<torch::nn::Module>> with_tables_;  // modules that may give rows
+  std::vector<bool> sparse_;                                     // what holds now
+  std::shared_ptr<GradientExchange> exchange_;
+  std::unique_ptr<c10d::Reducer> reducer_;  // none where nothing is dense
+  std::vector<std::unique_ptr<RowExchange>> rows_;
   std::shared_ptr<double> factor_;
   bool knows_graph_ = false;  // of a static one
 };

@@ -14,14 +14,11 @@
 namespace hasten {
 namespace {
 
-// Zero, with a gradient of zeros for every parameter.
 at::Tensor zero_of(const std::vector<DataParallel*>& models) {
   at::Tensor zero;
   for (const DataParallel* const model : models) {
-    for (const at::Tensor& parameter : model->parameters()) {
-      const at::Tensor one = parameter.flatten().narrow(0, 0, 1).sum() * 0;
-      zero = zero.defined() ? zero + one.to(zero.device()) : one;
-    }
+    const at::Tensor one = model->zero();
+    if (one.defined()) zero = zero.defined() ? zero + one.to(zero.device()) : one;
   }
   return zero;
 }
@@ -59,11 +56,17 @@ void Step::before_forward(const torch::nn::Module* module) {
   }
 }
 
-bool Step::set_synchronizes(const torch::nn::Module* module, bool synchronizes) {
+Synchronization Step::set_synchronization(const torch::nn::Module* module, Synchronization how) {
   for (const auto& model : parallel_) {
-    if (model->module() == module) return std::exchange(model->synchronizes, synchronizes);
+    if (model->module() == module) return std::exchange(model->synchronization, how);
   }
-  return true;
+  return Synchronization::at_window_end;
+}
+
+void Step::average(const torch::nn::Module* module) {
+  for (const auto& model : parallel_) {
+    if (model->module() == module) model->average();
+  }
 }
 
 void Step::enter(const std::vector<void*>& models, const std::vector<at::Tensor>& parameters) {
@@ -99,21 +102,37 @@ void Step::backward(const at::Tensor& loss, double items) {
                  "module run without autocast"});
   }
   const PhaseScope phase(observers, StepPhase::backward);
-  group.size() == 1 ? backward_alone(loss, items) : backward_together(loss, items);
+  is_alone(loss) ? backward_alone(loss, items) : backward_together(loss, items);
+}
+
+bool Step::is_alone(const at::Tensor& loss) const {
+  const auto goes_its_way = [](const auto& model) {
+    return model->synchronization == Synchronization::never;
+  };
+  if (group.size() == 1) return true;
+  if (std::none_of(parallel_.begin(), parallel_.end(), goes_its_way)) return false;
+  const std::vector<DataParallel*> models = models_of(loss);
+  const auto count = std::count_if(models.begin(), models.end(), goes_its_way);
+  if (count == 0 || count == std::ssize(models)) return count != 0;
+  throw UsageError("prepare.local-sgd-mixed",
+                   {.what = "a loss that passes through a model of a LocalSGD and another one",
+                    .expected = "models whose gradients are all exchanged, or none of them",
+                    .hint = "make a LocalSGD for each of them, or hand accumulate() those that "
+                            "the loss is for"});
 }
 
 void Step::backward_alone(const at::Tensor& loss, double items) {
+  const double weight = items < 0 ? 1.0 : items;
   if (window_ == nullptr || !inside_) {  // no accumulation: the weight of the only batch cancels
-    loss.backward();
+    if (weight > 0) loss.backward();
     return;
   }
-  const double weight = items < 0 ? 1.0 : items;
   const bool first = backwards_++ == 0;  // several losses of one micro-batch share its weight
   if (first) {
     ++window_->batches;
     window_->weight += weight;
   }
-  if (sync_ && window_->batches == 1)
+  if (sync_ && window_->batches == 1 && weight > 0)
     return loss.backward();  // the only micro-batch: its weight cancels
   // A micro-batch without an item has no loss to speak of (its mean is 0 / 0) and adds nothing.
   if (weight > 0) {
@@ -144,6 +163,12 @@ void Step::backward_together(const at::Tensor& loss, double items) {
     window_->weight += weight;
   }
   if (!sync_) {
+    // Exchanged early, all have the same share of the sum; the window's end divides it.
+    const bool early = std::any_of(parallel_.begin(), parallel_.end(), [](const auto& model) {
+      return model->synchronization == Synchronization::now;
+    });
+    if (early && !exchanging(loss).empty())
+      return reduce(loss, weight, weight, 1.0 / static_cast<double>(group.size()));
     if (weight > 0) (weight == 1.0 ? loss : loss * weight).backward();
     return;
   }
@@ -157,16 +182,14 @@ void Step::backward_together(const at::Tensor& loss, double items) {
   reduce(loss, weight, size * weight / all, 1.0 / size);
 }
 
-// Of a window only its own models; of several those that the loss reaches.
 std::vector<DataParallel*> Step::models_of(const at::Tensor& loss) const {
-  const auto in_window = [&](const DataParallel& model) {
-    const void* const module = model.module();
-    return window_ == nullptr || !inside_ ||
-           std::find(window_models_.begin(), window_models_.end(), module) != window_models_.end();
-  };
   std::vector<DataParallel*> models;
   for (const auto& model : parallel_) {
-    if (model->synchronizes && in_window(*model)) models.push_back(model.get());
+    const void* const module = model->module();
+    const bool in_window =
+        window_ == nullptr || !inside_ ||
+        std::find(window_models_.begin(), window_models_.end(), module) != window_models_.end();
+    if (in_window) models.push_back(model.get());
   }
   if (parallel_.size() > 1) {
     const LeafSet leaves = reached_by(loss);
@@ -175,13 +198,29 @@ std::vector<DataParallel*> Step::models_of(const at::Tensor& loss) const {
   return models;
 }
 
+std::vector<DataParallel*> Step::exchanging(const at::Tensor& loss) const {
+  const bool closes = window_ == nullptr || !inside_ || sync_;
+  std::vector<DataParallel*> models = models_of(loss);
+  std::erase_if(models, [&](const DataParallel* model) {
+    return model->synchronization != Synchronization::now &&
+           !(closes && model->synchronization == Synchronization::at_window_end);
+  });
+  return models;
+}
+
 // A process without an item takes part with zeros: its own loss is a mean over nothing, 0 / 0.
 void Step::reduce(const at::Tensor& loss, double weight, double share, double factor) {
-  const std::vector<DataParallel*> models = models_of(loss);
+  const std::vector<DataParallel*> models = exchanging(loss);
+  // Where no gradient is here yet, the loss can take the factor, and buckets need not be gone
+  // through for it.
+  const bool fresh =
+      !models.empty() && std::none_of(models.begin(), models.end(),
+                                      [](const auto* model) { return model->has_gradients(); });
+  if (fresh) share *= std::exchange(factor, 1.0);
   const at::Tensor own = weight <= 0 ? zero_of(models) : share == 1.0 ? loss : loss * share;
   for (DataParallel* const model : models) model->expect(own, factor);
   if (own.defined()) own.backward();
-  for (DataParallel* const model : models) model->check(own);
+  for (DataParallel* const model : models) model->finish(own);
 }
 
 bool Step::window_is_open(const std::vector<at::Tensor>& parameters) const {

@@ -48,6 +48,7 @@ class BertModel : public BertPreTrainedModel {
   explicit BertModel(BertConfig config, bool add_pooling_layer = true);
   ModelOutput forward(const TensorDict& batch) override;
   void set_sparse_gradients(bool sparse) override;
+  std::vector<at::Tensor> sparse_parameters() const override;
   const at::Tensor& word_embeddings() const;
 
  private:

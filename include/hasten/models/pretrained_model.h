@@ -55,6 +55,9 @@ class PreTrainedModel : public torch::nn::Module {
   // Whether embedding tables may give sparse gradients (see ops::embedding_sum); an optimizer must
   // take them.
   virtual void set_sparse_gradients(bool) {}
+  // The parameters of this module itself (not of those below it that are PreTrainedModels) whose
+  // gradients are sparse now.
+  virtual std::vector<at::Tensor> sparse_parameters() const { return {}; }
 
   // Fills new weights: normal(0, initializer_range) for matrices and tables, 0 for biases, 1 for
   // the norms' scales. Only the parameters named, or all. Uses LibTorch's default generator.

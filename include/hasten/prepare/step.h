@@ -19,6 +19,7 @@
 #include "hasten/prepare/data_parallel.h"
 #include "hasten/prepare/precision.h"
 #include "hasten/prepare/step_observer.h"
+#include "hasten/prepare/synchronization.h"
 #include "hasten/process/group.h"
 
 namespace torch::nn {
@@ -47,8 +48,10 @@ class Step {
   // A model of this step: with several processes its gradients become those of all.
   void parallelize(const std::shared_ptr<torch::nn::Module>& module);
   void before_forward(const torch::nn::Module* module);
-  // Whether the model's gradients are exchanged; gives what held before.
-  bool set_synchronizes(const torch::nn::Module* module, bool synchronizes);
+  // What becomes of the model's gradients; gives what held before.
+  Synchronization set_synchronization(const torch::nn::Module* module, Synchronization how);
+  // The model's weights become their mean over the processes. A collective.
+  void average(const torch::nn::Module* module);
 
   // A micro-batch of these models begins.
   void enter(const std::vector<void*>& models, const std::vector<at::Tensor>& parameters);
@@ -90,12 +93,17 @@ class Step {
     std::vector<at::Tensor> parameters;
   };
 
+  // Whether this pass concerns nobody else.
+  bool is_alone(const at::Tensor& loss) const;
   void backward_alone(const at::Tensor& loss, double items);
   void backward_together(const at::Tensor& loss, double items);
   // The loss times `share` goes backward; each gradient is summed over the processes, times
   // `factor`.
   void reduce(const at::Tensor& loss, double weight, double share, double factor);
+  // Of a window only its own models; of several those that the loss reaches.
   std::vector<DataParallel*> models_of(const at::Tensor& loss) const;
+  // Those of them that exchange gradients now.
+  std::vector<DataParallel*> exchanging(const at::Tensor& loss) const;
 
   const DistributedDataParallelKwargs ddp_;
   std::shared_ptr<void> living_;  // counted, for a refusal to fork

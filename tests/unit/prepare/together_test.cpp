@@ -19,17 +19,15 @@
 #include "prepare/same_models.h"
 #include "process/agreement.h"
 #include "unit/code_of.h"
+#include "unit/prepare/forked.h"
 
 using namespace hasten;
+using namespace hasten::forked;
 
 namespace {
 
 using torch::nn::Linear;
 using torch::nn::Sequential;
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 Sequential small_model() {
   torch::manual_seed(3);
@@ -42,21 +40,6 @@ at::Tensor rows_of(std::int64_t count) {
 }
 
 at::Tensor loss_of(const at::Tensor& out) { return (out - 0.5).pow(2).mean(); }
-
-std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> all;
-  for (const at::Tensor& tensor : tensors) all.push_back(tensor.detach().clone());
-  return all;
-}
-
-void require_close(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected,
-                   const std::string& what, double tolerance = 1e-6) {
-  require(got.size() == expected.size(), what + ": number of tensors");
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double most = (got[i] - expected[i]).abs().max().item<double>();
-    require(most <= tolerance, str(what, ": tensor ", i, " differs by ", most));
-  }
-}
 
 // Weights after some steps on whole batches, in one process without anything of ours.
 std::vector<at::Tensor> trained_alone(std::int64_t rows_a_step, int steps) {

@@ -1,0 +1,42 @@
+#include "hasten/prepare/local_sgd.h"
+
+#include <exception>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+
+LocalSGD::LocalSGD(std::shared_ptr<Step> step, std::shared_ptr<const torch::nn::Module> model,
+                   LocalSGDOptions options)
+    : step_(std::move(step)),
+      model_(std::move(model)),
+      options_(options),
+      exceptions_(std::uncaught_exceptions()) {
+  if (options_.local_sgd_steps < 1) {
+    throw UsageError(
+        "prepare.local-sgd-steps",
+        {.what = "local_sgd_steps", .got = str(options_.local_sgd_steps), .expected = "1 or more"});
+  }
+  options_.enabled = options_.enabled && step_->group.size() > 1;
+  if (options_.enabled) before_ = step_->set_synchronization(model_.get(), Synchronization::never);
+}
+
+LocalSGD::~LocalSGD() noexcept(false) {
+  if (!options_.enabled) return;
+  step_->set_synchronization(model_.get(), before_);
+  const bool unwinds = std::uncaught_exceptions() > exceptions_;
+  if (!unwinds && steps_ % options_.local_sgd_steps != 0) average();
+}
+
+void LocalSGD::step() {
+  if (!options_.enabled || !step_->sync_gradients()) return;
+  if (++steps_ % options_.local_sgd_steps == 0) average();
+}
+
+void LocalSGD::average() {
+  step_->average(model_.get());
+  ++averages_;
+}
+
+}  // namespace hasten

@@ -1,0 +1,299 @@
+#include "prepare/power_sgd.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using Future = c10::ivalue::Future;
+
+// The seeds of the first Qs: those that numpy's RandomState(seed).randint(10^9) gives, as they are
+// torch's.
+class Seeds {
+ public:
+  explicit Seeds(std::uint32_t seed) : bits_(seed) {}
+
+  std::uint64_t next() {
+    constexpr std::uint32_t kMost = 999'999'999, kMask = (1u << 30) - 1;
+    std::uint32_t drawn = kMask;
+    while (drawn > kMost) drawn = static_cast<std::uint32_t>(bits_()) & kMask;
+    return drawn;
+  }
+
+ private:
+  std::mt19937 bits_;
+};
+
+// One gradient M, or a whole bucket, and its P and Q, which are parts of the bucket's.
+struct Factors {
+  at::Tensor matrix, p, q;  // [n, m], [n, rank], [m, rank]
+};
+
+// What is kept of a bucket from one step to the next.
+struct Memory {
+  at::Tensor error;         // what was lost
+  at::Tensor all_p, all_q;  // those of its matrices, one after the other
+};
+
+// One bucket on its way.
+struct Job {
+  at::Tensor buffer;              // the bucket
+  at::Tensor padded;              // its square; the bucket itself where it is not batched
+  at::Tensor before;              // as it was to be sent
+  std::vector<at::Tensor> as_is;  // gradients that are not compressed
+  at::Tensor together;            // and these in one
+  std::vector<Factors> compressed;
+  std::shared_ptr<Memory> memory;
+  c10::intrusive_ptr<c10d::Work> sends_as_is, sends_p;
+  Exchanged done = c10::make_intrusive<Future>(c10::TensorType::get());
+};
+
+void divide_by_length(const at::Tensor& column, double epsilon) {
+  const at::Tensor length = at::norm(column) + epsilon;
+  // A gradient of zeros has no direction, and 0 / 0 would reach the weights.
+  column.copy_(at::where(length == 0, column, column / length));
+}
+
+// The columns of a [n, rank] matrix become orthonormal. As torch: QR where it is the faster one.
+void orthogonalize(const at::Tensor& matrix, double epsilon) {
+  const std::int64_t rank = matrix.size(1);
+  const bool is_half = matrix.scalar_type() == at::kHalf || matrix.scalar_type() == at::kBFloat16;
+  if (rank > 2 && !is_half) {
+    matrix.copy_(std::get<0>(at::linalg_qr(matrix)));
+    return;
+  }
+  for (std::int64_t i = 0; i < rank; ++i) {
+    const at::Tensor column = matrix.narrow(1, i, 1);
+    divide_by_length(column, epsilon);
+    if (i + 1 == rank) break;
+    const at::Tensor rest = matrix.narrow(1, i + 1, rank - i - 1);
+    rest.sub_((column * rest).sum(0, /*keepdim=*/true) * column);
+  }
+}
+
+// Collectives are asked for in sum() alone, which one thread calls bucket by bucket: the P of a
+// bucket travels while backward goes on, and what needs it follows when the next bucket comes. The
+// callbacks of futures, which run in any order, only compute.
+class PowerSGD : public GradientExchange {
+ public:
+  PowerSGD(PowerSGDState options, bool batched, NativeGroup group,
+           std::shared_ptr<GradientExchange> whole)
+      : options_(options),
+        batched_(batched),
+        group_(std::move(group)),
+        whole_(std::move(whole)),
+        seeds_(options.random_seed) {}
+
+  Exchanged sum(c10d::GradBucket& bucket) override {
+    const torch::NoGradGuard no_grad;
+    if (bucket.getIndex() == 0) waiting_.reset();  // of a pass that broke off
+    const bool last = bucket.isLast();
+    if (step_ < options_.start_powerSGD_iter) {
+      if (last) ++step_;
+      return whole_->sum(bucket);
+    }
+    auto job = std::make_shared<Job>();
+    batched_ ? begin_batched(*job, bucket) : begin(*job, bucket);
+    send_p(*job);
+    if (waiting_) send_q(std::exchange(waiting_, nullptr));
+    last ? send_q(job) : static_cast<void>(waiting_ = job);
+    if (last) ++step_;
+    return job->done;
+  }
+
+ private:
+  void begin(Job& job, c10d::GradBucket& bucket) {
+    job.buffer = job.padded = bucket.getBuffer();
+    job.memory = memory_of(bucket.getIndex(), job.padded);
+    add_error(job);
+    std::vector<at::Tensor> flat, matrices;
+    for (const at::Tensor& gradient : bucket.getGradients()) {
+      const at::Tensor matrix =
+          gradient.dim() == 0 ? gradient.view({1, 1}) : gradient.view({gradient.size(0), -1});
+      if (is_worth_it(matrix)) {
+        matrices.push_back(matrix);
+      } else {
+        job.as_is.push_back(gradient);
+        flat.push_back(gradient.flatten());
+      }
+    }
+    if (!flat.empty()) job.together = at::cat(flat);
+    factorize(job, matrices);
+  }
+
+  void begin_batched(Job& job, c10d::GradBucket& bucket) {
+    job.buffer = bucket.getBuffer();
+    const auto side =
+        static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(job.buffer.numel()))));
+    job.padded = at::zeros({side * side}, job.buffer.options());
+    job.padded.narrow(0, 0, job.buffer.numel()).copy_(job.buffer);
+    job.memory = memory_of(bucket.getIndex(), job.padded);
+    add_error(job);
+    factorize(job, {job.padded.view({side, side})});
+  }
+
+  // A bucket that has another size now (the reducer has made new ones) begins anew.
+  std::shared_ptr<Memory> memory_of(std::size_t bucket, const at::Tensor& padded) {
+    std::shared_ptr<Memory>& memory = memories_[bucket];
+    const bool fits = memory && memory->error.defined() && memory->error.sizes() == padded.sizes();
+    if (!fits) {
+      memory = std::make_shared<Memory>();
+      memory->error = at::zeros_like(padded);
+    }
+    return memory;
+  }
+
+  void add_error(Job& job) const {
+    if (!options_.use_error_feedback) return;
+    job.padded.add_(job.memory->error);
+    job.before = job.padded.clone();
+  }
+
+  std::int64_t rank_of(const at::Tensor& matrix) const {
+    if (batched_) return std::min(options_.matrix_approximation_rank, matrix.size(0));
+    return std::min({options_.matrix_approximation_rank, matrix.size(0), matrix.size(1)});
+  }
+
+  bool is_worth_it(const at::Tensor& matrix) const {
+    const auto sent = static_cast<double>((matrix.size(0) + matrix.size(1)) * rank_of(matrix));
+    return sent * options_.min_compression_rate < static_cast<double>(matrix.numel());
+  }
+
+  // Gives the matrices their P and Q, and makes P = M Q.
+  void factorize(Job& job, const std::vector<at::Tensor>& matrices) {
+    std::int64_t rows = 0, columns = 0;
+    for (const at::Tensor& matrix : matrices) {
+      rows += matrix.size(0) * rank_of(matrix);
+      columns += matrix.size(1) * rank_of(matrix);
+    }
+    Memory& memory = *job.memory;
+    const bool anew = !options_.warm_start || !memory.all_q.defined() ||
+                      memory.all_p.numel() != rows || memory.all_q.numel() != columns;
+    if (anew) {
+      memory.all_p = at::empty({rows}, job.padded.options());
+      memory.all_q = at::empty({columns}, job.padded.options());
+    }
+    std::int64_t p_at = 0, q_at = 0;
+    for (const at::Tensor& matrix : matrices) {
+      const std::int64_t n = matrix.size(0), m = matrix.size(1), rank = rank_of(matrix);
+      job.compressed.push_back({matrix, memory.all_p.narrow(0, p_at, n * rank).view({n, rank}),
+                                memory.all_q.narrow(0, q_at, m * rank).view({m, rank})});
+      p_at += n * rank;
+      q_at += m * rank;
+    }
+    if (anew) randomize(job.compressed);
+    for (Factors& each : job.compressed) {
+      // A Q of zeros, from a gradient of zeros, would stay one for ever.
+      if (!anew && (each.q == 0).all().item<bool>()) randomize({each});
+      orthogonalize(each.q, options_.orthogonalization_epsilon);
+      at::mm_out(each.p, each.matrix, each.q);
+    }
+  }
+
+  // From the same seed in every process.
+  void randomize(const std::vector<Factors>& all) {
+    const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seeds_.next());
+    for (const Factors& each : all) {
+      const auto type = at::TensorOptions(each.q.scalar_type());
+      each.q.copy_(at::randn(each.q.sizes(), generator, type));
+    }
+  }
+
+  void send_p(Job& job) {
+    if (job.together.defined()) job.sends_as_is = send(job.together);
+    if (!job.compressed.empty()) job.sends_p = send(job.memory->all_p);
+  }
+
+  c10::intrusive_ptr<c10d::Work> send(const at::Tensor& tensor) {
+    std::vector<at::Tensor> both = {tensor};
+    return group_->allreduce(both);
+  }
+
+  // P has come: Q = M^T P, and when that has come too, M = P Q^T.
+  void send_q(const std::shared_ptr<Job>& job) {
+    if (job->sends_as_is) {
+      job->sends_as_is->wait();
+      std::int64_t at = 0;
+      for (const at::Tensor& gradient : job->as_is) {
+        gradient.copy_(job->together.narrow(0, at, gradient.numel()).view_as(gradient));
+        at += gradient.numel();
+      }
+    }
+    if (job->compressed.empty()) return job->done->markCompleted(job->buffer);
+    job->sends_p->wait();
+    for (const Factors& each : job->compressed) {
+      // torch's P is the sum of gradients that nobody has divided yet.
+      orthogonalize(each.p, options_.orthogonalization_epsilon / group_->getSize());
+      at::mm_out(const_cast<at::Tensor&>(each.q), each.matrix.t(), each.p);
+    }
+    send(job->memory->all_q)
+        ->getFuture()
+        ->addCallback([job, feedback = options_.use_error_feedback, world = group_->getSize()](
+                          Future& sent) { finish(*job, sent, feedback, world); });
+  }
+
+  static void finish(const Job& job, const Future& sent, bool feedback, int world) {
+    if (sent.hasError()) return job.done->setError(sent.exception_ptr());
+    try {
+      const torch::NoGradGuard no_grad;
+      for (const Factors& each : job.compressed)
+        at::mm_out(const_cast<at::Tensor&>(each.matrix), each.p, each.q.t());
+      // Each process has its share of what is missing from the sum.
+      if (feedback) job.memory->error = at::sub(job.before, job.padded, 1.0 / world);
+      if (!job.padded.is_same(job.buffer))
+        job.buffer.copy_(job.padded.narrow(0, 0, job.buffer.numel()));
+      job.done->markCompleted(job.buffer);
+    } catch (...) {
+      job.done->setError(std::current_exception());
+    }
+  }
+
+  const PowerSGDState options_;
+  const bool batched_;
+  NativeGroup group_;
+  std::shared_ptr<GradientExchange> whole_;
+  Seeds seeds_;
+  std::map<std::size_t, std::shared_ptr<Memory>> memories_;  // by bucket
+  std::shared_ptr<Job> waiting_;                             // for its P
+  std::int64_t step_ = 0;
+};
+
+void check(const PowerSGDState& options) {
+  const auto refuse = [](const char* what, const std::string& got, const char* expected) {
+    throw UsageError("prepare.power-sgd",
+                     {.what = str("comm_state_option.", what), .got = got, .expected = expected});
+  };
+  if (options.matrix_approximation_rank < 1)
+    refuse("matrix_approximation_rank", str(options.matrix_approximation_rank), "1 or more");
+  if (!(options.min_compression_rate > 0))
+    refuse("min_compression_rate", str(options.min_compression_rate), "more than 0");
+  if (!(options.orthogonalization_epsilon >= 0))
+    refuse("orthogonalization_epsilon", str(options.orthogonalization_epsilon), "0 or more");
+  if (options.start_powerSGD_iter < 2 && (options.use_error_feedback || options.warm_start)) {
+    refuse("start_powerSGD_iter", str(options.start_powerSGD_iter),
+           "2 or more with use_error_feedback or warm_start, as buckets find their order in the "
+           "first step");
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<GradientExchange> power_sgd(const PowerSGDState& options, bool batched,
+                                            NativeGroup group,
+                                            std::shared_ptr<GradientExchange> whole) {
+  check(options);
+  return std::make_shared<PowerSGD>(options, batched, std::move(group), std::move(whole));
+}
+
+}  // namespace hasten

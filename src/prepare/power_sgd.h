@@ -1,0 +1,17 @@
+// File: prepare/power_sgd.h (internal)
+// PowerSGD: gradients travel as two thin matrices (Vogels, Karimireddy, Jaggi 2019,
+// arXiv:1905.13727), with the numbers of torch's hooks of that name.
+#pragma once
+
+#include <memory>
+
+#include "prepare/gradient_exchange.h"
+
+namespace hasten {
+
+// `whole` sums the buckets of the first steps. Throws UsageError "prepare.power-sgd".
+std::shared_ptr<GradientExchange> power_sgd(const PowerSGDState& options, bool batched,
+                                            NativeGroup group,
+                                            std::shared_ptr<GradientExchange> whole);
+
+}  // namespace hasten

@@ -1,0 +1,130 @@
+#include "prepare/row_exchange.h"
+
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+
+#include "optim/coalesced.h"
+
+namespace hasten {
+namespace {
+
+constexpr std::int64_t kDense = -1;
+
+bool is_rows(const at::Tensor& gradient) {
+  return gradient.is_sparse() && gradient.sparse_dim() == 1;
+}
+
+// Numbers of rows, and those rows, as one row of bytes: a single collective carries both.
+struct Parcel {
+  std::int64_t rows;                // of the process that has most
+  std::vector<std::int64_t> shape;  // of a row
+  at::ScalarType type;
+
+  std::int64_t number_bytes() const {
+    return rows * static_cast<std::int64_t>(sizeof(std::int64_t));
+  }
+  std::int64_t row_bytes() const {
+    return c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(type));
+  }
+  std::int64_t bytes() const { return (number_bytes() + rows * row_bytes() + 7) / 8 * 8; }
+
+  at::Tensor packed(const at::Tensor& numbers, const at::Tensor& values) const {
+    at::Tensor out = at::empty({bytes()}, values.options().dtype(at::kByte));
+    numbers_in(out, numbers.numel()).copy_(numbers);
+    values_in(out, numbers.numel()).copy_(values);
+    return out;
+  }
+  at::Tensor numbers_in(const at::Tensor& parcel, std::int64_t count) const {
+    return parcel.narrow(0, 0, count * 8).view(at::kLong);
+  }
+  at::Tensor values_in(const at::Tensor& parcel, std::int64_t count) const {
+    std::vector<std::int64_t> sizes = {count};
+    sizes.insert(sizes.end(), shape.begin(), shape.end());
+    return parcel.narrow(0, number_bytes(), count * row_bytes()).view(type).view(sizes);
+  }
+};
+
+}  // namespace
+
+RowExchange::RowExchange(at::Tensor table, Group group, std::optional<at::ScalarType> type)
+    : table_(std::move(table)),
+      group_(std::move(group)),
+      type_(type),
+      accumulator_(torch::autograd::impl::grad_accumulator(table_)) {
+  using torch::autograd::variable_list;
+  hook_ = accumulator_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+      [this](const variable_list& outputs, const variable_list&) {
+        reached_ = true;
+        return outputs;
+      }));
+}
+
+RowExchange::~RowExchange() { accumulator_->del_post_hook(hook_); }
+
+void RowExchange::sum(double factor) {
+  const torch::NoGradGuard no_grad;
+  at::Tensor& gradient = table_.mutable_grad();
+  const at::Tensor own = gradient.defined() && is_rows(gradient) ? coalesced(gradient) : gradient;
+  const std::vector<std::int64_t> counts = counts_of(own);
+  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+  if (*most == 0 && *least == 0) {  // nobody has any: the same for the optimizers of all
+    gradient.reset();
+    return;
+  }
+  const bool whole = *least == kDense || *most * group_.size() * 2 > table_.size(0);
+  gradient = whole ? summed_whole(own, factor) : summed_rows(own, counts, factor);
+}
+
+std::vector<std::int64_t> RowExchange::counts_of(const at::Tensor& gradient) const {
+  std::int64_t own = 0;
+  if (gradient.defined()) own = is_rows(gradient) ? gradient._nnz() : kDense;
+  const at::Tensor all = group_.gather(at::full({1}, own, table_.options().dtype(at::kLong))).cpu();
+  const std::int64_t* const begin = all.const_data_ptr<std::int64_t>();
+  return {begin, begin + all.numel()};
+}
+
+at::Tensor RowExchange::summed_rows(const at::Tensor& gradient,
+                                    const std::vector<std::int64_t>& counts, double factor) const {
+  const std::vector<std::int64_t> shape(table_.sizes().begin() + 1, table_.sizes().end());
+  const Parcel parcel{.rows = *std::max_element(counts.begin(), counts.end()),
+                      .shape = shape,
+                      .type = type_.value_or(table_.scalar_type())};
+  at::Tensor numbers, values;
+  if (gradient.defined()) {
+    numbers = gradient.indices().select(0, 0);
+    values = factor == 1.0 ? gradient.values() : gradient.values() * factor;
+  } else {
+    numbers = at::empty({0}, table_.options().dtype(at::kLong));
+    values = table_.detach().narrow(0, 0, 0);
+  }
+  const at::Tensor all = group_.gather(parcel.packed(numbers, values));
+  std::vector<at::Tensor> all_numbers, all_values;
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    const at::Tensor of_rank =
+        all.narrow(0, static_cast<std::int64_t>(rank) * parcel.bytes(), parcel.bytes());
+    all_numbers.push_back(parcel.numbers_in(of_rank, counts[rank]));
+    all_values.push_back(parcel.values_in(of_rank, counts[rank]).to(table_.scalar_type()));
+  }
+  return at::_sparse_coo_tensor_unsafe(at::cat(all_numbers).unsqueeze(0), at::cat(all_values),
+                                       table_.sizes(),
+                                       table_.options().layout(at::kSparse).requires_grad(false))
+      .coalesce();
+}
+
+at::Tensor RowExchange::summed_whole(const at::Tensor& gradient, double factor) const {
+  at::Tensor whole = !gradient.defined()    ? at::zeros_like(table_)
+                     : gradient.is_sparse() ? gradient.to_dense()
+                                            : gradient.contiguous();
+  if (factor != 1.0) whole.mul_(factor);
+  std::vector<at::Tensor> both = {type_ ? whole.to(*type_) : whole};
+  group_.native()->allreduce(both)->wait();
+  if (type_) whole.copy_(both[0]);
+  return whole;
+}
+
+}  // namespace hasten

@@ -1,0 +1,241 @@
+// What gradients travel as, when, and where a trace shows it.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "hasten/accelerator.h"
+#include "hasten/process/notebook_launcher.h"
+#include "unit/code_of.h"
+#include "unit/prepare/forked.h"
+
+using namespace hasten;
+using namespace hasten::forked;
+
+namespace {
+
+using torch::nn::Linear;
+using torch::nn::Sequential;
+
+// Four matrices of more than 1 MiB: several buckets.
+Sequential wide_model() {
+  torch::manual_seed(3);
+  return Sequential(Linear(600, 600), torch::nn::Tanh(), Linear(600, 600), torch::nn::Tanh(),
+                    Linear(600, 600), torch::nn::Tanh(), Linear(600, 600));
+}
+
+at::Tensor rows_of(std::int64_t step, std::int64_t count) {
+  torch::manual_seed(50 + step);
+  return torch::randn({count, 600});
+}
+
+at::Tensor loss_of(const at::Tensor& out) { return (out - 1).pow(2).sum(1).mean(); }
+
+std::vector<at::Tensor> trained_alone(int steps) {
+  Sequential model = wide_model();
+  torch::optim::SGD optimizer(model->parameters(), 1e-3);
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    loss_of(model->forward(rows_of(step, 4))).backward();
+    optimizer.step();
+  }
+  return copies(model->parameters());
+}
+
+std::vector<at::Tensor> trained_together(Accelerator& accelerator, int steps) {
+  Sequential net = wide_model();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-3));
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    const at::Tensor own = rows_of(step, 4).narrow(0, accelerator.group().rank() * 2, 2);
+    accelerator.backward(loss_of(model(own)));
+    optimizer.step();
+  }
+  return copies(net->parameters());
+}
+
+// How far weights are from others, measured by the way that those have gone.
+double apart(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected) {
+  const std::vector<at::Tensor> start = copies(wide_model()->parameters());
+  double error = 0, way = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    error += (got[i] - expected[i]).pow(2).sum().item<double>();
+    way += (expected[i] - start[i]).pow(2).sum().item<double>();
+  }
+  return std::sqrt(error / way);
+}
+
+}  // namespace
+
+TEST_CASE("exchange: PowerSGD with as many columns as a gradient has is exact, over many buckets") {
+  constexpr int kSteps = 5;
+  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  // Four rows give gradients of rank four at most.
+  const PowerSGDState all = {
+      .matrix_approximation_rank = 8, .start_powerSGD_iter = 2, .min_compression_rate = 1};
+  for (const bool warm : {true, false}) {
+    debug_launcher([&] {
+      PowerSGDState state = all;
+      state.warm_start = warm;
+      Accelerator accelerator({.ddp = {.bucket_cap_mb = 1,
+                                       .comm_hook = CommunicationHook::power_sgd,
+                                       .comm_state_option = state}});
+      const double error = apart(trained_together(accelerator, kSteps), expected);
+      require(error < 1e-4, str("off by ", error));
+    });
+  }
+}
+
+TEST_CASE("exchange: PowerSGD with few columns is the same in all processes, and comes near") {
+  constexpr int kSteps = 6;
+  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  for (const CommunicationHook hook :
+       {CommunicationHook::power_sgd, CommunicationHook::batched_power_sgd}) {
+    debug_launcher([&] {
+      Accelerator accelerator({.ddp = {.bucket_cap_mb = 1,
+                                       .comm_hook = hook,
+                                       .comm_state_option = {.start_powerSGD_iter = 2}}});
+      const std::vector<at::Tensor> got = trained_together(accelerator, kSteps);
+      for (const at::Tensor& weight : got) {
+        const at::Tensor both = accelerator.group().gather(weight.flatten().unsqueeze(0));
+        require(at::equal(both[0], both[1]), "the same bits");
+      }
+      const double error = apart(got, expected);
+      require(error < 0.8, str(name_of(hook), " is off by ", error));
+    });
+  }
+}
+
+TEST_CASE("exchange: PowerSGD outlives gradients of zeros") {
+  debug_launcher([] {
+    Accelerator accelerator({.ddp = {.comm_hook = CommunicationHook::power_sgd,
+                                     .comm_state_option = {.start_powerSGD_iter = 2}}});
+    Sequential net{Linear(torch::nn::LinearOptions(20, 20).bias(false))};
+    auto [model] = accelerator.prepare(net);
+    at::Tensor& gradient = net->parameters()[0].mutable_grad();
+    for (int step = 0; step < 6; ++step) {
+      if (gradient.defined()) gradient.zero_();
+      const double scale = step == 3 || step == 4 ? 0 : 1;
+      accelerator.backward(model(torch::ones({1, 20})).sum() * scale);
+      require(gradient.isfinite().all().item<bool>(), str("step ", step));
+    }
+    const double apart = (gradient - 1).abs().max().item<double>();
+    require(apart < 1e-4, str("a gradient of rank one is whole, but for ", apart));
+  });
+}
+
+TEST_CASE("exchange: what PowerSGD cannot do is refused before anything is exchanged") {
+  const auto refused = [](const PowerSGDState& state) {
+    debug_launcher([&] {
+      Accelerator accelerator(
+          {.ddp = {.comm_hook = CommunicationHook::power_sgd, .comm_state_option = state}});
+      Sequential net{Linear(2, 2)};
+      require(code_of([&] { accelerator.prepare(net); }) == "prepare.power-sgd", "refused");
+    });
+  };
+  refused({.matrix_approximation_rank = 0});
+  refused({.start_powerSGD_iter = 1});
+  refused({.min_compression_rate = 0});
+  refused({.orthogonalization_epsilon = -1});
+}
+
+TEST_CASE("exchange: trigger_sync_in_backward sends what no_sync and windows keep back") {
+  debug_launcher([] {
+    Accelerator accelerator({.gradient_accumulation_steps = 3});
+    const Group& group = accelerator.group();
+    torch::manual_seed(4);
+    Sequential net{Linear(6, 3)};
+    auto [model] = accelerator.prepare(net);
+    at::Tensor& gradient = net->parameters()[0].mutable_grad();
+    const auto own = [&](std::int64_t batch) {
+      torch::manual_seed(10 * batch + group.rank());
+      return torch::randn({2, 6});
+    };
+    const auto same = [&] {
+      const at::Tensor all = group.gather(gradient.unsqueeze(0));
+      return at::equal(all[0], all[1]);
+    };
+    // Of no_sync, as the peers have it: forward passes there, and one backward that exchanges.
+    {
+      auto guard = accelerator.no_sync(model);
+      const at::Tensor first = model(own(0)).pow(2).mean(), second = model(own(1)).pow(2).mean();
+      accelerator.backward(first);
+      require(!same(), "the first stays here");
+      const at::Tensor here = gradient.clone();
+      gradient.zero_();
+      accelerator.backward(second);
+      const at::Tensor expected = group.reduce(here + gradient, Reduction::mean);
+      gradient.copy_(here);
+      auto trigger = accelerator.trigger_sync_in_backward(model);
+      accelerator.backward(model(own(1)).pow(2).mean());
+      require(same(), "both have gone out");
+      require_close({gradient}, {expected}, "their mean");
+    }
+    // In a window: what is exchanged early counts once.
+    std::vector<at::Tensor> gradients;
+    for (const bool early : {false, true}) {
+      gradient.reset();
+      for (std::int64_t batch = 0; batch < 3; ++batch) {
+        auto guard = accelerator.accumulate(model);
+        const double items = 1.0 + static_cast<double>(batch + group.rank());
+        const at::Tensor loss = model(own(batch)).pow(2).mean();
+        if (early && batch == 1) {
+          auto scope = accelerator.trigger_sync_in_backward(model);
+          accelerator.backward(loss, items);
+          require(same(), "exchanged before the window's end");
+        } else {
+          accelerator.backward(loss, items);
+        }
+      }
+      accelerator.stepped();
+      gradients.push_back(gradient.clone());
+    }
+    require_close({gradients[1]}, {gradients[0]}, "the window's gradient");
+  });
+}
+
+TEST_CASE("exchange: a trace shows buckets on their way while backward goes on") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("hasten-trace-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  debug_launcher([&] {
+    Accelerator accelerator({.ddp = {.bucket_cap_mb = 1}});
+    trained_together(accelerator, 2);  // buckets have their order by then
+    auto profile = accelerator.profile(folder / std::to_string(accelerator.group().rank()));
+    trained_together(accelerator, 3);
+  });
+  for (const char* rank : {"0", "1"}) {
+    CAPTURE(rank);
+    std::ifstream file(folder / rank);
+    const auto trace = nlohmann::json::parse(file);
+    struct Range {
+      double begin, end;
+    };
+    std::vector<Range> buckets, nodes;
+    for (const auto& event : trace.at("traceEvents")) {
+      if (event.value("ph", "") != "X") continue;
+      const std::string name = event.at("name");
+      const double begin = event.at("ts");
+      const Range range{begin, begin + event.at("dur").get<double>()};
+      if (name.starts_with("exchange of bucket ")) buckets.push_back(range);
+      if (name.starts_with("autograd::engine::evaluate_function")) nodes.push_back(range);
+    }
+    CHECK(buckets.size() >= 3 * 4);  // a matrix each
+    // Each pass has three that go out before its last node begins; some node runs meanwhile.
+    const auto overlapping =
+        std::count_if(buckets.begin(), buckets.end(), [&](const Range& bucket) {
+          return std::any_of(nodes.begin(), nodes.end(), [&](const Range& node) {
+            return bucket.begin < node.begin && node.end < bucket.end;
+          });
+        });
+    CHECK(overlapping >= 3);
+  }
+  std::filesystem::remove_all(folder);
+}

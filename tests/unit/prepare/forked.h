@@ -1,0 +1,35 @@
+// What the tests of several processes share. A check that fails in a process ends its test by what
+// it throws.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "hasten/base/text.h"
+
+namespace hasten::forked {
+
+inline void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+inline std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& tensor : tensors) all.push_back(tensor.detach().clone());
+  return all;
+}
+
+inline void require_close(const std::vector<at::Tensor>& got,
+                          const std::vector<at::Tensor>& expected, const std::string& what,
+                          double tolerance = 1e-6) {
+  require(got.size() == expected.size(), what + ": number of tensors");
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double most = (got[i] - expected[i]).abs().max().item<double>();
+    require(most <= tolerance, str(what, ": tensor ", i, " differs by ", most));
+  }
+}
+
+}  // namespace hasten::forked
