@@ -1,0 +1,82 @@
+// Two models that train each other, each with accumulation windows of its own: a generator that
+// bends noise into a ring, and a critic that tells its points from real ones. The program is the
+// same in any number of processes.
+//
+//   hasten launch -n 2 example_08_several_models
+#include <torch/torch.h>
+
+#include <hasten/hasten.h>
+#include <cmath>
+
+namespace {
+
+using torch::nn::LeakyReLU;
+using torch::nn::Linear;
+using torch::nn::Sequential;
+
+constexpr std::int64_t kSteps = 1200, kRowsAStep = 128;
+
+// Points of a ring of radius 2.
+at::Tensor ring(std::int64_t rows) {
+  const at::Tensor angle = torch::rand({rows}) * 2 * M_PI;
+  return (2 + 0.1 * torch::randn({rows, 1})) * torch::stack({angle.cos(), angle.sin()}, 1);
+}
+
+Sequential layers(std::int64_t in, std::int64_t out) {
+  return Sequential(Linear(in, 48), LeakyReLU(torch::nn::LeakyReLUOptions().negative_slope(0.2)),
+                    Linear(48, 48), LeakyReLU(torch::nn::LeakyReLUOptions().negative_slope(0.2)),
+                    Linear(48, out));
+}
+
+// How far points lie from the ring, in the mean.
+double distance_of(const at::Tensor& points) {
+  return (points.norm(2, 1) - 2).abs().mean().item<double>();
+}
+
+at::Tensor loss_of(const at::Tensor& logits, double wanted) {
+  return torch::nn::functional::binary_cross_entropy_with_logits(logits,
+                                                                 torch::full_like(logits, wanted));
+}
+
+}  // namespace
+
+int main() {
+  hasten::Accelerator accelerator({.gradient_accumulation_steps = 2});
+  torch::manual_seed(1);
+  Sequential raw_generator = layers(4, 2), raw_critic = layers(2, 1);
+  const auto adam = [](Sequential& net) {
+    return torch::optim::Adam(net->parameters(), torch::optim::AdamOptions(2e-3).betas({0.5, 0.9}));
+  };
+  auto raw_of_generator = adam(raw_generator), raw_of_critic = adam(raw_critic);
+  auto [generator, critic, generator_optimizer, critic_optimizer] =
+      accelerator.prepare(raw_generator, raw_critic, raw_of_generator, raw_of_critic);
+
+  const auto& group = accelerator.group();
+  const std::int64_t rows = kRowsAStep / 2 / group.size();
+  const auto noise = [](std::int64_t count) { return torch::randn({count, 4}); };
+  torch::manual_seed(100 + group.rank());  // other points in each process
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+      // The critic's window: both losses of a micro-batch share its weight.
+      auto guard = accelerator.accumulate(critic);
+      accelerator.backward(loss_of(critic(ring(rows)), 1));
+      accelerator.backward(loss_of(critic(generator(noise(rows)).detach()), 0));
+      critic_optimizer.step();
+      critic_optimizer.zero_grad();
+    }
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+      // The generator's: its loss passes through the critic, whose gradients stay here.
+      auto guard = accelerator.accumulate(generator);
+      accelerator.backward(loss_of(critic(generator(noise(rows))), 1));
+      generator_optimizer.step();
+      generator_optimizer.zero_grad();
+    }
+    critic_optimizer.zero_grad();  // of the generator's losses
+    if ((step + 1) % (kSteps / 4) != 0) continue;
+    const torch::NoGradGuard no_grad;
+    const at::Tensor points = accelerator.gather(generator(noise(500)));
+    accelerator.print(hasten::str("step ", step + 1, ": ", points.size(0),
+                                  " points, from the ring ",
+                                  hasten::fixed(distance_of(points), 3)));
+  }
+}
