@@ -69,10 +69,9 @@ class Trainer::Run {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
     // The sparse form is exact for our AdamW; over an accumulation window the dense form adds up
-    // faster, and between processes only that travels.
+    // faster.
     t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
-                                   args_.gradient_accumulation_steps == 1 &&
-                                   t_.group().size() == 1);
+                                   args_.gradient_accumulation_steps == 1);
   }
 
   // Other optimizers do not take sparse gradients.
