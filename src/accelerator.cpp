@@ -85,7 +85,7 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   tell_derived_place(worker);
   auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision, process,
                                      Group::form(worker, of_group), options.ddp);
-  step->split_batches = options.dataloader_config.split_batches;
+  step->dataloader = options.dataloader_config;
   return step;
 }
 
@@ -105,6 +105,7 @@ void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, do
 }
 
 bool Accelerator::check_trigger() {
+  step_->require_all("check_trigger");
   const bool seen = group().reduce(at::full({1}, step_->trigger ? 1.0 : 0.0)).item<double>() > 0;
   step_->trigger = step_->trigger && !seen;
   return seen;

@@ -29,6 +29,7 @@
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/data/collectives.h"
 #include "hasten/optim/gradients.h"
+#include "hasten/prepare/join.h"
 #include "hasten/prepare/local_sgd.h"
 #include "hasten/prepare/metrics.h"
 #include "hasten/prepare/prepare.h"
@@ -39,9 +40,6 @@
 namespace hasten {
 
 // Names as accelerate's.
-struct DataLoaderConfiguration {
-  bool split_batches = false;  // batch_size is that of all processes together
-};
 struct InitProcessGroupKwargs {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // to meet, and of each collective
   // After that limit: reports the late rank and ends the job. Also off by HASTEN_WATCHDOG=off.
@@ -58,7 +56,7 @@ struct AcceleratorOptions {
   bool device_placement = true;                  // prepare() moves models to the device
   // With several processes; see hasten/prepare/data_parallel.h.
   DistributedDataParallelKwargs ddp;
-  DataLoaderConfiguration dataloader_config;
+  DataLoaderConfiguration dataloader_config;  // hasten/data/share.h
   InitProcessGroupKwargs process_group;
   // Compares each collective over the processes before it runs; also by ACCELERATE_DEBUG_MODE.
   bool debug = false;
@@ -145,6 +143,17 @@ class Accelerator {
   SynchronizationScope trigger_sync_in_backward(const Model& model) const {
     return {step_, model.unwrap().get(), Synchronization::now};
   }
+  // Scope in which processes may have unequal numbers of batches: hasten/prepare/join.h.
+  // `auto guard = accelerator.join_uneven_inputs(model);`, or ({.even_batches = false}, model).
+  template <class... Models>
+  JoinUnevenInputs join_uneven_inputs(JoinOptions options, const Models&... models) {
+    return JoinUnevenInputs(step_, {static_cast<torch::nn::Module*>(models.unwrap().get())...},
+                            options);
+  }
+  template <class... Models>
+  JoinUnevenInputs join_uneven_inputs(const Models&... models) {
+    return join_uneven_inputs(JoinOptions{}, models...);
+  }
   // Whether this micro-batch closes its window.
   bool sync_gradients() const { return step_->sync_gradients(); }
   // For loops that step an optimizer of their own: the window's gradients have been used.
@@ -188,6 +197,7 @@ class Accelerator {
   // They take a tensor or a whole batch (hasten/data/batch.h).
   template <TensorBatch Batch>
   Batch gather(const Batch& batch) const {
+    step_->require_all("gather");
     return hasten::gather(group(), batch);
   }
   template <TensorBatch Batch>
@@ -198,11 +208,13 @@ class Accelerator {
   }
   template <TensorBatch Batch>
   Batch reduce(const Batch& batch, Reduction reduction = Reduction::sum, double scale = 1.0) const {
+    step_->require_all("reduce");
     return hasten::reduce(group(), batch, reduction, scale);
   }
   template <TensorBatch Batch>
   Batch pad_across_processes(const Batch& batch, std::int64_t dim = 0, double pad_index = 0,
                              bool pad_first = false) const {
+    step_->require_all("pad_across_processes");
     return hasten::pad_across_processes(group(), batch, dim, pad_index, pad_first);
   }
   // This process's part of a list, a tensor or a map of them; hasten/process/split.h.
@@ -214,7 +226,10 @@ class Accelerator {
   // check is a collective and clears it.
   void set_trigger() { step_->trigger = true; }
   bool check_trigger();
-  void wait_for_everyone() const { group().barrier(); }
+  void wait_for_everyone() const {
+    step_->require_all("wait_for_everyone");
+    group().barrier();
+  }
 
   // Chrome trace of what runs until the end of the block.
   Profile profile(const std::filesystem::path& trace) const { return Profile(trace); }

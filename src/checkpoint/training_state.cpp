@@ -112,7 +112,8 @@ void save_training_state(const fs::path& folder, const torch::optim::Optimizer& 
                                {"loader",
                                 {{"seed", position.loader.seed},
                                  {"epoch", position.loader.epoch},
-                                 {"batch", position.loader.batch}}}};
+                                 {"batch", position.loader.batch},
+                                 {"rows", position.loader.rows}}}};
   write_file_atomically(folder / "training_position.json", json.dump(2) + "\n");
 }
 
@@ -126,7 +127,8 @@ TrainingPosition load_training_position(const fs::path& folder) {
             .num_processes = json.value("num_processes", std::int64_t{1}),
             .loader = {.seed = loader.at("seed").get<std::uint64_t>(),
                        .epoch = loader.at("epoch").get<std::int64_t>(),
-                       .batch = loader.at("batch").get<std::int64_t>()}};
+                       .batch = loader.at("batch").get<std::int64_t>(),
+                       .rows = loader.value("rows", std::int64_t{-1})}};  // later than the others
   } catch (const nlohmann::json::exception& error) {
     throw DataError(
         "checkpoint.position",

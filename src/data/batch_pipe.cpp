@@ -1,6 +1,7 @@
 #include "data/batch_pipe.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,11 +16,10 @@
 namespace hasten::detail {
 namespace {
 
-using Make = std::function<AnyBatch(std::int64_t)>;
-
-Made attempt(const Make& make, std::int64_t number) {
+Made attempt(const MakeBatch& make, std::int64_t number) {
+  const c10::NoGradGuard no_grad;  // data has no gradients, in this thread or in a worker's
   try {
-    return {.batch = make(number)};
+    return make(number);
   } catch (...) {
     return {.error = std::current_exception()};
   }
@@ -27,18 +27,18 @@ Made attempt(const Make& make, std::int64_t number) {
 
 class InlinePipe : public BatchPipe {
  public:
-  InlinePipe(Make make, std::int64_t first, std::int64_t end)
+  InlinePipe(MakeBatch make, std::int64_t first, std::int64_t end)
       : make_(std::move(make)), next_(first), end_(end) {}
 
   Made next() override {
     if (next_ >= end_) return {};
     Made made = attempt(make_, next_++);
-    if (made.batch == nullptr) end_ = next_;
+    if (made.is_end() || made.error) end_ = next_;
     return made;
   }
 
  private:
-  Make make_;
+  MakeBatch make_;
   std::int64_t next_, end_;
 };
 
@@ -66,9 +66,10 @@ void prepare_worker() {
 // been taken: so a thread may begin batch n when n < taken + ahead.
 class WorkerPipe : public BatchPipe {
  public:
-  WorkerPipe(Make make, std::int64_t first, std::int64_t end, std::int64_t threads,
-             std::int64_t ahead)
+  WorkerPipe(MakeBatch make, std::int64_t first, std::int64_t end, std::int64_t threads,
+             std::int64_t ahead, bool faithful)
       : make_(std::move(make)),
+        faithful_(faithful),
         taken_(first),
         begun_(first),
         end_(end),
@@ -101,8 +102,8 @@ class WorkerPipe : public BatchPipe {
   void work(std::stop_token stop) {
     prepare_worker();
     std::unique_lock lock(mutex_);
-    while (room_.wait(lock, stop, [&] { return can_begin(); }) && !stop.stop_requested() &&
-           begun_ < end_) {
+    while (room_.wait(lock, stop, [&] { return can_begin(); }) &&
+           (faithful_ || !stop.stop_requested()) && begun_ < end_) {
       const std::int64_t batch = begun_++;
       lock.unlock();
       Made made = attempt(make_, batch);
@@ -114,7 +115,8 @@ class WorkerPipe : public BatchPipe {
     }
   }
 
-  Make make_;
+  MakeBatch make_;
+  const bool faithful_;
   std::mutex mutex_;
   std::condition_variable made_;      // a place was filled, or the end found
   std::condition_variable_any room_;  // a place was emptied, or the threads shall stop
@@ -125,10 +127,17 @@ class WorkerPipe : public BatchPipe {
 
 }  // namespace
 
-std::unique_ptr<BatchPipe> make_pipe(Make make, std::int64_t first, std::int64_t end,
+std::unique_ptr<BatchPipe> make_pipe(MakeBatch make, std::int64_t first, std::int64_t end,
                                      std::int64_t threads, std::int64_t ahead) {
   if (threads == 0) return std::make_unique<InlinePipe>(std::move(make), first, end);
-  return std::make_unique<WorkerPipe>(std::move(make), first, end, threads, ahead);
+  return std::make_unique<WorkerPipe>(std::move(make), first, end, threads, ahead,
+                                      /*faithful=*/false);
+}
+
+std::unique_ptr<BatchPipe> make_faithful_pipe(MakeBatch make, std::int64_t first,
+                                              std::int64_t ahead) {
+  return std::make_unique<WorkerPipe>(std::move(make), first, unknown_end, /*threads=*/1, ahead,
+                                      /*faithful=*/true);
 }
 
 }  // namespace hasten::detail

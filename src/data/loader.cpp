@@ -1,15 +1,16 @@
 #include "hasten/data/loader.h"
 
-#include <ATen/Context.h>
-#include <c10/core/GradMode.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <string>
 
 #include "data/batch_error.h"
 #include "data/batch_pipe.h"
+#include "data/dispatch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "process/same_everywhere.h"
 
 namespace hasten::detail {
 namespace {
@@ -37,6 +38,40 @@ void check_options(const LoaderOptions& options, bool stream) {
   }
 }
 
+void check_same(const std::string& description, const Group& group) {
+  const auto difference = difference_of(description, group);
+  if (!difference) return;
+  throw UsageError("data.loaders-differ",
+                   {.what = "the loader that prepare() was given is another one on rank " +
+                            std::to_string(difference->rank),
+                    .got = difference->there,
+                    .expected = difference->on_rank_0 + ", as on rank 0",
+                    .hint = "prepare() the same loaders in the same order in every process, of the "
+                            "same data; each then reads its part"});
+}
+
+void check_divides(const LoaderOptions& options, const LoaderShare& share) {
+  const std::int64_t world = share.group.size();
+  if (!share.how.split_batches || options.batch_size % world == 0) return;
+  throw ConfigError(
+      "data.share",
+      {.what = "split_batches",
+       .got = str("batches of ", options.batch_size, " rows"),
+       .expected = str("a multiple of ", world, ", the number of processes"),
+       .hint = str("set batch_size = ", (options.batch_size + world - 1) / world * world,
+                   ", or split_batches = false, where each process has batches of batch_size")});
+}
+
+void check_carries(const BatchSource& source) {
+  if (source.carries()) return;
+  throw ConfigError("data.share",
+                    {.what = "batches of a type that cannot be sent to another process",
+                     .expected = "tensors, strings, numbers, vectors, maps and pairs of them, or a "
+                                 "struct with a visit_parts",
+                     .hint = "put a visit_parts beside the type (hasten/data/carry.h), or set "
+                             "dispatch_batches = false"});
+}
+
 }  // namespace
 
 struct LoaderCore::Impl {
@@ -44,51 +79,76 @@ struct LoaderCore::Impl {
   LoaderOptions options;
   LoaderShare share;
   std::optional<std::int64_t> ordered_rows;  // rows of an epoch under options.order
+  // Where rank 0 reads for all, and the rows that it told.
+  std::optional<Dispatch> dispatch;
+  std::optional<std::int64_t> told_rows;
 
   std::optional<LoaderState> pending;  // what the next pass starts with, if it was said
-  std::int64_t epoch = 0;              // of the pass that runs or ran last
+  LoaderState began;                   // of the pass that runs or ran last
+  std::int64_t epoch = 0;              // and its epoch
   std::int64_t handed_out = 0;         // its batches, with those seek left out and the one at hand
+  std::int64_t rows_done = 0;          // and the rows of all processes in these
   bool finished = false;               // its last batch has been handed out
 
   std::int64_t pass = 0;  // counts passes, so that iterators of earlier ones are told
   bool running = false;
-  std::int64_t total = unknown_end;  // batches of the epoch, where known
+  std::int64_t own_end = 0,
+               end = 0;  // of map datasets: the first batch that is not, here, anywhere
   EpochOrder order;
-  std::unique_ptr<BatchPipe> pipe;
-  AnyBatch current;
-  Made ahead;  // streams: the batch after the current one
+  std::unique_ptr<BatchPipe> reader;  // in rank 0, where it reads for all: the steps
+  std::unique_ptr<BatchPipe> pipe;    // the batches of this process
+  Made current;
+  Made ahead;  // the one after it, where the end is not known otherwise
 
   bool stream() const { return source->is_stream(); }
+  bool looks_ahead() const { return stream() || dispatch; }
+  std::int64_t world() const { return share.group.size(); }
+  std::int64_t rank() const { return share.group.rank(); }
   // Of a batch here, and of the batches of all processes together.
   std::int64_t own_rows() const {
-    return share.split_batches ? options.batch_size / share.world : options.batch_size;
+    return share.how.split_batches ? options.batch_size / world() : options.batch_size;
   }
-  std::int64_t step_rows() const { return own_rows() * share.world; }
-  std::int64_t first_row(std::int64_t number) const {
-    return number * step_rows() + share.rank * own_rows();
-  }
-  std::int64_t batches_of(std::int64_t rows) const {
+  std::int64_t step_rows() const { return own_rows() * world(); }
+  bool fills_up() const { return world() > 1 && share.how.even_batches; }
+  std::int64_t steps_of(std::int64_t rows) const {
     return options.drop_last ? rows / step_rows() : (rows + step_rows() - 1) / step_rows();
   }
-  // Of batch `number` the rows that the order has left for it.
-  std::int64_t real_rows(std::int64_t number) const {
-    return std::clamp<std::int64_t>(order.size() - first_row(number), 0, own_rows());
+  // The rows before a step of this pass.
+  std::int64_t step_start(std::int64_t number) const {
+    return began.rows + (number - began.batch) * step_rows();
   }
+  // Of a step with so many rows the real ones of a process.
+  std::int64_t real_rows(std::int64_t of_rank, std::int64_t rows) const {
+    return std::clamp<std::int64_t>(rows - of_rank * own_rows(), 0, own_rows());
+  }
+  std::optional<std::int64_t> dataset_rows() const { return dispatch ? told_rows : source->rows(); }
   std::optional<std::int64_t> rows_of_epoch() const {
-    return ordered_rows ? ordered_rows : source->rows();
+    return ordered_rows && !dispatch ? ordered_rows : dataset_rows();
   }
-  std::optional<std::int64_t> batches() const {
-    const auto rows = rows_of_epoch();
-    return rows ? std::optional(batches_of(*rows)) : std::nullopt;
+  // Of `rows` rows the batches that are this process's.
+  std::int64_t own_batches_of(std::int64_t rows) const {
+    const std::int64_t steps = steps_of(rows);
+    const std::int64_t last = std::min(rows - (steps - 1) * step_rows(), step_rows());
+    return steps > 0 && !fills_up() && real_rows(rank(), last) == 0 ? steps - 1 : steps;
   }
+  bool at_last_step() const { return looks_ahead() ? ahead.is_end() : handed_out == end; }
 
   void check_not_empty() const;
+  LoaderState resolved(LoaderState state) const;
   LoaderState next_start() const;
   LoaderState checked(LoaderState state) const;
+  std::string description() const;
   void start(const LoaderState& from);
+  void open();
   void start_order();
-  AnyBatch make(std::int64_t number) const;
-  std::span<const std::int64_t> rows_of(std::int64_t number,
+  std::unique_ptr<BatchPipe> own_pipe();
+  std::unique_ptr<BatchPipe> reading_pipe();
+  std::unique_ptr<BatchPipe> sending_pipe();
+  std::unique_ptr<BatchPipe> receiving_pipe();
+  BatchContext context_of(std::int64_t number, std::int64_t of_rank) const;
+  std::int64_t rows_of_step(std::int64_t number);
+  Made made(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
+  std::span<const std::int64_t> rows_of(std::int64_t first, std::int64_t real, std::int64_t count,
                                         std::vector<std::int64_t>& scratch) const;
   void hand_out();
   void stop();
@@ -97,37 +157,51 @@ struct LoaderCore::Impl {
 
 void LoaderCore::Impl::check_not_empty() const {
   const auto rows = rows_of_epoch();
-  if (!rows || batches_of(*rows) > 0) return;
+  if (!rows || steps_of(*rows) > 0) return;
   if (*rows <= 0) throw DataError("data.empty", {.what = "the dataset has no rows"});
-  throw ConfigError(
-      "data.option",
-      {.what = "drop_last leaves no batch at all",
-       .got = str(*rows, " rows"),
-       .expected = str("at least ", step_rows(),
-                       share.world == 1 ? ", batch_size" : ", a batch for each process"),
-       .hint = "set drop_last = false, or a smaller batch_size"});
+  throw ConfigError("data.option",
+                    {.what = "drop_last leaves no batch at all",
+                     .got = str(*rows, " rows"),
+                     .expected = str("at least ", step_rows(),
+                                     world() == 1 ? ", batch_size" : ", a batch for each process"),
+                     .hint = "set drop_last = false, or a smaller batch_size"});
+}
+
+// With batch and rows that say the same: rows count where they are known.
+LoaderState LoaderCore::Impl::resolved(LoaderState state) const {
+  if (state.rows < 0) {
+    state.rows = state.batch * step_rows();
+  } else {
+    state.batch = state.rows / step_rows();
+  }
+  return state;
 }
 
 // Without a word from the user: on with the next epoch after a finished pass, else the epoch at
 // hand anew.
 LoaderState LoaderCore::Impl::next_start() const {
-  if (pending) return *pending;
-  return {.seed = options.seed, .epoch = finished ? epoch + 1 : epoch, .batch = 0};
+  if (pending) return resolved(*pending);
+  return {.seed = options.seed, .epoch = finished ? epoch + 1 : epoch, .batch = 0, .rows = 0};
 }
 
 LoaderState LoaderCore::Impl::checked(LoaderState state) const {
-  const auto count = stream() ? std::nullopt : batches();
-  if (state.epoch < 0 || state.batch < 0 || (count && state.batch > *count)) {
+  const auto rows = stream() ? std::nullopt : rows_of_epoch();
+  const std::int64_t steps = rows ? steps_of(*rows) : 0;
+  const bool by_rows = state.rows >= 0;
+  const bool past_end = rows && (by_rows ? state.rows > *rows : state.batch > steps);
+  if (state.epoch < 0 || state.batch < 0 || state.rows < -1 || past_end) {
     throw DataError(
         "data.state",
         {.what = "a place to start from",
-         .got = str("batch ", state.batch, " of epoch ", state.epoch),
-         .expected = count ? str("a batch from 0 to ", *count) : "numbers from 0",
+         .got = str(by_rows ? str("row ", state.rows) : str("batch ", state.batch), " of epoch ",
+                    state.epoch),
+         .expected = !rows     ? "numbers from 0"
+                     : by_rows ? str("a row from 0 to ", *rows)
+                               : str("a batch from 0 to ", steps),
          .hint = "the dataset or batch_size is not the one that the state was saved with"});
   }
-  if (count && state.batch == *count) {
-    return {.seed = state.seed, .epoch = state.epoch + 1, .batch = 0};
-  }
+  const bool at_end = rows && (by_rows ? steps_of(*rows - state.rows) == 0 : state.batch == steps);
+  if (at_end) return {.seed = state.seed, .epoch = state.epoch + 1, .batch = 0, .rows = 0};
   return state;
 }
 
@@ -142,32 +216,126 @@ void LoaderCore::Impl::start_order() {
   }
 }
 
-// One of several processes has full batches: what the end of the epoch lacks comes from its start.
-std::span<const std::int64_t> LoaderCore::Impl::rows_of(std::int64_t number,
+// The rows of a batch; what the end of the epoch lacks comes from its start.
+std::span<const std::int64_t> LoaderCore::Impl::rows_of(std::int64_t first, std::int64_t real,
+                                                        std::int64_t count,
                                                         std::vector<std::int64_t>& scratch) const {
-  const std::int64_t first = first_row(number), real = real_rows(number);
-  if (share.world == 1 || real == own_rows()) return order.slice(first, real, scratch);
+  if (real == count) return order.slice(first, real, scratch);
   std::vector<std::int64_t> rows, one;
-  for (std::int64_t i = 0; i < own_rows(); ++i)
+  for (std::int64_t i = 0; i < count; ++i)
     rows.push_back(order.slice((first + i) % order.size(), 1, one).front());
   scratch = std::move(rows);
   return scratch;
 }
 
-// In a worker thread, for maps from several at once: it reads what a running pass does not change.
-AnyBatch LoaderCore::Impl::make(std::int64_t number) const {
-  const c10::NoGradGuard no_grad;  // data has no gradients, in this thread or in a worker's
-  const BatchContext context{
-      .seed = options.seed, .epoch = epoch, .batch = number * share.world + share.rank};
+// A batch is known by its rows: whatever the number of processes, as long as own_rows() is the
+// same.
+BatchContext LoaderCore::Impl::context_of(std::int64_t number, std::int64_t of_rank) const {
+  return {.seed = options.seed,
+          .epoch = epoch,
+          .batch = (step_start(number) + of_rank * own_rows()) / own_rows()};
+}
+
+// Of a stream: reads them. 0: the end.
+std::int64_t LoaderCore::Impl::rows_of_step(std::int64_t number) {
+  if (!stream()) return std::min(order.size() - step_start(number), step_rows());
+  try {
+    const std::int64_t rows = source->read(step_rows());
+    return options.drop_last && rows < step_rows() ? 0 : rows;
+  } catch (...) {
+    rethrow_with_batch(context_of(number, 0), {});
+  }
+}
+
+// A process's part of a step. In a worker thread, for maps from several at once: it reads what a
+// running pass does not change.
+Made LoaderCore::Impl::made(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step) {
+  Made made{.step_rows = rows_of_step, .real_rows = real_rows(of_rank, rows_of_step)};
+  made.rows = fills_up() ? own_rows() : made.real_rows;
+  if (made.rows == 0 || rows_of_step == 0) return made;
+  const BatchContext context = context_of(number, of_rank);
+  const std::int64_t first = of_rank * own_rows();
   std::vector<std::int64_t> scratch;
   std::span<const std::int64_t> rows;
   try {
-    if (stream()) return source->next(options, context);
-    rows = rows_of(number, scratch);
-    return source->make(rows, context);
+    if (stream()) {
+      made.batch = source->make_of_read(first, made.rows, context);
+    } else {
+      rows = rows_of(step_start(number) + first, made.real_rows, made.rows, scratch);
+      made.batch = source->make(rows, context);
+    }
   } catch (...) {
     rethrow_with_batch(context, rows);
   }
+  return made;
+}
+
+// To where the pass begins. Of a dispatched loader in the thread of rank 0 that reads, so that what
+// is thrown here reaches all.
+void LoaderCore::Impl::open() {
+  if (stream()) {
+    source->rewind(epoch, fills_up() && !options.drop_last ? step_rows() : 0);
+    if (began.rows > 0) source->skip(began.rows);
+    own_end = end = unknown_end;
+  } else {
+    if (!dispatch) check_not_empty();
+    start_order();
+    end = began.batch + steps_of(order.size() - began.rows);
+    own_end = began.batch + own_batches_of(order.size() - began.rows);
+  }
+}
+
+std::unique_ptr<BatchPipe> LoaderCore::Impl::own_pipe() {
+  open();
+  const std::int64_t threads =
+      stream() ? std::min<std::int64_t>(options.num_workers, 1) : options.num_workers;
+  return make_pipe(
+      [this](std::int64_t number) { return made(number, rank(), rows_of_step(number)); },
+      began.batch, own_end, threads, options.num_workers * options.prefetch_factor);
+}
+
+// The steps of all processes, in rank 0.
+std::unique_ptr<BatchPipe> LoaderCore::Impl::reading_pipe() {
+  open();
+  const auto make = [this](std::int64_t number) {
+    const std::int64_t rows = rows_of_step(number);
+    if (rows == 0) return Made{};
+    auto parts = std::make_shared<std::vector<Made>>();
+    for (std::int64_t each = 0; each < world(); ++each) parts->push_back(made(number, each, rows));
+    return Made{.batch = std::move(parts), .step_rows = rows};
+  };
+  const std::int64_t threads = stream() ? 0 : options.num_workers;
+  return make_pipe(make, began.batch, end, threads, options.num_workers * options.prefetch_factor);
+}
+
+std::unique_ptr<BatchPipe> LoaderCore::Impl::sending_pipe() {
+  const auto make = [this](std::int64_t number) {
+    const DispatchPlace place{pass, epoch, number};
+    Made step;
+    try {
+      if (!reader) reader = reading_pipe();
+      step = reader->next();
+    } catch (...) {
+      step = {.error = std::current_exception()};
+    }
+    if (step.error || step.is_end()) {
+      dispatch->send_to_all(place, step);
+      return step;
+    }
+    auto& parts = *static_cast<std::vector<Made>*>(step.batch.get());
+    dispatch->send(place, parts);
+    return std::move(parts.front());
+  };
+  return make_faithful_pipe(
+      make, began.batch, std::max<std::int64_t>(options.num_workers, 1) * options.prefetch_factor);
+}
+
+std::unique_ptr<BatchPipe> LoaderCore::Impl::receiving_pipe() {
+  return make_faithful_pipe(
+      [this](std::int64_t number) {
+        return dispatch->receive({pass, epoch, number});
+      },
+      began.batch, std::max<std::int64_t>(options.num_workers, 1) * options.prefetch_factor);
 }
 
 void LoaderCore::Impl::start(const LoaderState& from) {
@@ -175,54 +343,50 @@ void LoaderCore::Impl::start(const LoaderState& from) {
   ++pass;
   options.seed = from.seed;
   epoch = from.epoch;
+  began = from;
   handed_out = from.batch;
+  rows_done = from.rows;
   finished = false;
   pending.reset();
-  check_not_empty();
-  if (stream()) {
-    source->rewind(epoch);
-    if (from.batch > 0) source->skip(from.batch * options.batch_size);
-  } else {
-    start_order();
-  }
-  total = stream() ? unknown_end : batches_of(order.size());
-  const std::int64_t threads =
-      stream() ? std::min<std::int64_t>(options.num_workers, 1) : options.num_workers;
-  pipe = make_pipe([this](std::int64_t number) { return make(number); }, from.batch, total, threads,
-                   options.num_workers * options.prefetch_factor);
+  pipe = !dispatch ? own_pipe() : rank() == 0 ? sending_pipe() : receiving_pipe();
   running = true;
-  if (stream()) {
+  if (looks_ahead()) {
     ahead = pipe->next();
     if (ahead.is_end()) {
       stop();
-      if (from.batch == 0) throw DataError("data.empty", {.what = "the stream gave no batch"});
-      throw DataError(
-          "data.state",
-          {.what = str("the stream ended before batch ", from.batch, " of epoch ", from.epoch),
-           .hint = "the stream is not the one that the state was saved with"});
+      if (from.rows == 0) throw DataError("data.empty", {.what = "the stream gave no batch"});
+      throw DataError("data.state", {.what = str("the stream ended before batch ", from.batch,
+                                                 " of epoch ", from.epoch),
+                                     .hint = "the stream is not the one that the state was saved "
+                                             "with"});
     }
+    finished = !ahead.batch && !ahead.error;
+  } else {
+    finished = handed_out == own_end;
   }
   hand_out();
 }
 
 // The next batch becomes the current one; none does at the end of the pass.
 void LoaderCore::Impl::hand_out() {
-  current.reset();
+  current = {};
   if (finished) return;
-  Made next = stream() ? std::exchange(ahead, {}) : pipe->next();
+  Made next = looks_ahead() ? std::exchange(ahead, {}) : pipe->next();
   if (next.error) {
     stop();
     std::rethrow_exception(next.error);
   }
-  if (stream()) ahead = pipe->next();
+  if (looks_ahead()) ahead = pipe->next();
   ++handed_out;
-  finished = stream() ? ahead.is_end() : handed_out == total;
-  current = std::move(next.batch);
+  rows_done += next.step_rows;
+  finished = looks_ahead() ? !ahead.batch && !ahead.error : handed_out == own_end;
+  current = std::move(next);
 }
 
 void LoaderCore::Impl::stop() {
   pipe.reset();
-  current.reset();
+  reader.reset();
+  current = {};
   ahead = {};
   running = false;
 }
@@ -234,6 +398,18 @@ void LoaderCore::Impl::require_running(std::int64_t of_pass) const {
       {.what = "this pass over the loader has ended",
        .hint = "a loader has one pass at a time; a second loop over the same rows at the "
                "same time needs a loader of its own"});
+}
+
+// What all processes have to agree on.
+std::string LoaderCore::Impl::description() const {
+  const auto flag = [](bool is, const char* name) { return is ? str(", ", name) : std::string(); };
+  if (dispatch || share.how.dispatch_batches.value_or(stream())) {
+    return str("a loader that rank 0 reads for all, batch_size ", options.batch_size);
+  }
+  const auto rows = source->rows();
+  return str(stream() ? "a stream" : "a loader", rows ? str(" of ", *rows, " rows") : "",
+             ", batch_size ", options.batch_size, ", seed ", options.seed,
+             flag(options.shuffle, "shuffle"), flag(options.drop_last, "drop_last"));
 }
 
 LoaderCore::LoaderCore(std::unique_ptr<BatchSource> source, LoaderOptions options)
@@ -267,71 +443,91 @@ void LoaderCore::advance(std::int64_t pass) {
 
 void* LoaderCore::current(std::int64_t pass) const {
   impl_->require_running(pass);
-  return impl_->current.get();
+  return impl_->current.batch.get();
 }
 
 bool LoaderCore::done(std::int64_t pass) const {
   impl_->require_running(pass);
-  return impl_->current == nullptr;
+  return impl_->current.batch == nullptr;
 }
 
-bool LoaderCore::is_last() const { return impl_->current != nullptr && impl_->finished; }
+bool LoaderCore::is_last() const { return impl_->current.batch && impl_->finished; }
+bool LoaderCore::at_last_step() const { return impl_->current.batch && impl_->at_last_step(); }
 std::int64_t LoaderCore::epoch() const {
-  return impl_->current ? impl_->epoch : impl_->next_start().epoch;
+  return impl_->current.batch ? impl_->epoch : impl_->next_start().epoch;
 }
 std::int64_t LoaderCore::batch() const {
-  return impl_->current ? impl_->handed_out - 1 : impl_->next_start().batch;
+  return impl_->current.batch ? impl_->handed_out - 1 : impl_->next_start().batch;
 }
-std::optional<std::int64_t> LoaderCore::batches() const { return impl_->batches(); }
-std::optional<std::int64_t> LoaderCore::rows() const { return impl_->source->rows(); }
+std::optional<std::int64_t> LoaderCore::batches() const {
+  const auto rows = impl_->rows_of_epoch();
+  return rows ? std::optional(impl_->own_batches_of(*rows)) : std::nullopt;
+}
+std::optional<std::int64_t> LoaderCore::rows() const { return impl_->dataset_rows(); }
 const LoaderOptions& LoaderCore::options() const { return impl_->options; }
 
+// What is the same in every process is checked after they have compared what may differ: they all
+// throw, or none does.
 void LoaderCore::share(const LoaderShare& share) {
-  if (share.world == 1) return;
-  if (impl_->stream()) {
-    throw ConfigError("data.share",
-                      {.what = "a stream read by several processes",
-                       .expected = "a dataset with size() and get(index), which can be divided",
-                       .hint = "streams across processes come with a later release"});
-  }
-  if (impl_->share.world > 1)
+  const std::int64_t world = share.group.size();
+  if (world == 1) return;
+  Impl& own = *impl_;
+  const bool again = own.world() > 1;
+  if (!again) own.share.how = share.how;
+  check_same(own.description() + (again ? ", divided already" : ""), share.group);
+  if (again) {
     throw ConfigError("data.share",
                       {.what = "a loader that is divided already", .hint = "prepare() it once"});
-  if (share.split_batches && impl_->options.batch_size % share.world != 0) {
-    throw ConfigError("data.share", {.what = "split_batches",
-                                     .got = str("batches of ", impl_->options.batch_size, " rows"),
-                                     .expected = str("a multiple of ", share.world,
-                                                     ", the number of processes")});
   }
-  impl_->stop();
-  impl_->share = share;
-  impl_->check_not_empty();
+  check_divides(own.options, share);
+  const bool dispatch = share.how.dispatch_batches.value_or(own.stream());
+  if (dispatch) check_carries(*own.source);
+  own.stop();
+  own.share = share;
+  if (dispatch) {
+    const std::int64_t rows = own.rows_of_epoch().value_or(-1);
+    const auto told =
+        share.group.broadcast(at::scalar_tensor(rows, at::kLong)).item<std::int64_t>();
+    own.told_rows = told < 0 ? std::nullopt : std::optional(told);
+    own.dispatch.emplace(
+        share.group,
+        [&source = *own.source](const AnyBatch& batch) { return source.packed(batch); },
+        [&source = *own.source](const at::Tensor& bytes) { return source.unpacked(bytes); });
+  }
+  own.check_not_empty();
+  if (own.pending) own.pending = own.checked(*own.pending);
 }
 
-std::int64_t LoaderCore::rows_at_hand() const {
-  if (impl_->stream()) return -1;
-  return impl_->share.world == 1 ? real_rows_at_hand() : impl_->own_rows();
+void LoaderCore::set_even_batches(bool even) {
+  if (impl_->share.how.even_batches == even) return;
+  impl_->stop();
+  impl_->share.how.even_batches = even;
 }
-std::int64_t LoaderCore::real_rows_at_hand() const {
-  return impl_->stream() ? -1 : impl_->real_rows(impl_->handed_out - 1);
-}
+
+std::int64_t LoaderCore::rows_at_hand() const { return impl_->current.rows; }
+std::int64_t LoaderCore::real_rows_at_hand() const { return impl_->current.real_rows; }
 
 LoaderState LoaderCore::state() const {
-  if (impl_->pending) return *impl_->pending;
-  if (impl_->finished) return {.seed = impl_->options.seed, .epoch = impl_->epoch + 1, .batch = 0};
-  return {.seed = impl_->options.seed, .epoch = impl_->epoch, .batch = impl_->handed_out};
+  const Impl& own = *impl_;
+  if (own.pending) return own.resolved(*own.pending);
+  // Where others have a batch more, the epoch goes on until the pass has ended here.
+  if (own.finished && (!own.running || own.at_last_step()))
+    return {.seed = own.options.seed, .epoch = own.epoch + 1, .batch = 0, .rows = 0};
+  return {
+      .seed = own.options.seed, .epoch = own.epoch, .batch = own.handed_out, .rows = own.rows_done};
 }
 
 void LoaderCore::load_state(const LoaderState& state) { impl_->pending = impl_->checked(state); }
 
 void LoaderCore::set_epoch(std::int64_t epoch) {
   if (impl_->pending && impl_->pending->epoch == epoch) return;
-  impl_->pending = impl_->checked({.seed = impl_->next_start().seed, .epoch = epoch, .batch = 0});
+  impl_->pending = impl_->checked({.seed = impl_->next_start().seed, .epoch = epoch});
 }
 
 void LoaderCore::seek(std::int64_t batch) {
   LoaderState state = impl_->next_start();
   state.batch = batch;
+  state.rows = -1;
   impl_->pending = impl_->checked(state);
 }
 
@@ -339,6 +535,12 @@ void throw_unknown_size(const char* call) {
   throw UsageError("data.unknown-size",
                    {.what = str(call, " of a loader over a stream that does not know its rows"),
                     .hint = "give the stream a size(), or ask has_size() first"});
+}
+
+void throw_no_copies() {
+  throw UsageError("data.no-copies",
+                   {.what = "the last step of a stream whose rows cannot be copied is filled up",
+                    .hint = "set even_batches = false, or let rows be copied"});
 }
 
 at::Tensor pinned(const at::Tensor& tensor) {

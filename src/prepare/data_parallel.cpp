@@ -179,15 +179,18 @@ bool DataParallel::has_gradients() const {
                      [](const at::Tensor& parameter) { return parameter.grad().defined(); });
 }
 
-void DataParallel::before_forward() {
+bool DataParallel::sends_buffers() const {
   const bool apart =
       synchronization == Synchronization::later || synchronization == Synchronization::never;
-  if (!options_.broadcast_buffers || apart || !module_->is_training()) return;
-  std::vector<at::Tensor> buffers = module_->buffers();
-  if (buffers.empty() || !at::GradMode::is_enabled()) return;
+  return options_.broadcast_buffers && !apart && module_->is_training() &&
+         at::GradMode::is_enabled() && !module_->buffers().empty();
+}
+
+void DataParallel::send_buffers(std::int64_t from) {
   const torch::NoGradGuard no_grad;
-  const CallScope scope(group_, "buffers of rank 0");
-  c10d::broadcast_coalesced(native_of(group_), buffers, 250 * kMiB, 0);
+  const CallScope scope(group_, "buffers");
+  c10d::broadcast_coalesced(native_of(group_), module_->buffers(), 250 * kMiB,
+                            static_cast<int>(from));
 }
 
 void DataParallel::expect(const at::Tensor& loss, double factor) {

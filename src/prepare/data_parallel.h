@@ -36,8 +36,9 @@ class DataParallel {
 
   const torch::nn::Module* module() const { return module_.get(); }
 
-  // Before the module's forward: the buffers of rank 0.
-  void before_forward();
+  // Whether a forward pass of the module, as it is now, begins with the buffers of one rank.
+  bool sends_buffers() const;
+  void send_buffers(std::int64_t from);
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   bool has_one_of(const LeafSet& leaves) const;
   // Whether any parameter has a gradient already.

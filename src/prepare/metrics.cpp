@@ -2,6 +2,9 @@
 
 #include <torch/torch.h>
 
+#include <optional>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "hasten/base/error.h"
@@ -17,34 +20,73 @@ std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch
   return entries.size(0) == batch.rows ? batch.real_rows : -1;
 }
 
-[[noreturn]] void throw_not_rows(const at::Tensor& tensor, const LoaderProgress& batch) {
+[[noreturn]] void throw_not_rows(const at::Tensor& tensor, const LoaderProgress* batch) {
   throw UsageError(
       "prepare.not-rows",
       {.what = "gather_for_metrics in a step that is filled up",
        .got = str("a tensor of ", tensor.dim() == 0 ? 1 : tensor.size(0), " entries here"),
-       .expected = str("one entry a row, ", batch.rows, ", of which ", batch.real_rows, " count"),
+       .expected = batch == nullptr ? "one entry a row"
+                                    : str("one entry a row, ", batch->rows, ", of which ",
+                                          batch->real_rows, " count"),
        .hint = "gather() takes what is not made of rows, such as a mean loss; or add up over the "
                "rows first"});
 }
 
-}  // namespace
-
-at::Tensor gather_for_metrics(const at::Tensor& tensor, const Step& step) {
-  const Group& group = step.group;
-  const at::Tensor entries = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
-  if (group.size() == 1) return entries;
-  const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();
-  // Steps before the last are full in every process.
-  if (batch == nullptr || !batch->at_last_batch) return group.gather(entries);
-  const at::Tensor own = at::tensor({entries.size(0), real_entries(entries, *batch)}, at::kLong);
+// Of unequal numbers of entries the `real` first of each process; nothing where a process cannot
+// say how many.
+std::optional<at::Tensor> gather_counted(const at::Tensor& entries, std::int64_t real,
+                                         const Group& group) {
+  const at::Tensor own = at::tensor({entries.size(0), real}, at::kLong);
   const at::Tensor sizes = group.gather(own).view({group.size(), 2}).cpu();
-  if ((sizes.select(1, 1) < 0).any().item<bool>()) throw_not_rows(tensor, *batch);
+  if ((sizes.select(1, 1) < 0).any().item<bool>()) return std::nullopt;
   const at::Tensor all = group.gather(group.pad_across_processes(entries));
   const std::int64_t longest = sizes.select(1, 0).max().item<std::int64_t>();
   std::vector<at::Tensor> parts;
   for (std::int64_t rank = 0; rank < group.size(); ++rank)
     parts.push_back(all.narrow(0, rank * longest, sizes[rank][1].item<std::int64_t>()));
   return at::cat(parts);
+}
+
+// What a process without data has to know of a tensor: whether it is on the CPU, its type and its
+// sizes, without that of the rows.
+std::string description_of(const at::Tensor& entries) {
+  std::string text = str(entries.is_cpu() ? 1 : 0, " ", static_cast<int>(entries.scalar_type()));
+  for (const std::int64_t size : entries.sizes().slice(1)) text += str(" ", size);
+  return text;
+}
+
+at::Tensor without_rows(const std::string& description, at::Device device) {
+  std::istringstream in(description);
+  int on_cpu = 0, type = 0;
+  in >> on_cpu >> type;
+  std::vector<std::int64_t> sizes = {0};
+  for (std::int64_t size = 0; in >> size;) sizes.push_back(size);
+  return at::empty(sizes, at::TensorOptions(static_cast<at::ScalarType>(type))
+                              .device(on_cpu != 0 ? at::Device(at::kCPU) : device));
+}
+
+}  // namespace
+
+at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
+  const Group& group = step.group;
+  const at::Tensor entries = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+  if (group.size() == 1) return entries;
+  const std::int64_t teller = step.announce_rows();
+  const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();
+  // Steps before the last are full in every process that has data.
+  if (teller < 0 && (batch == nullptr || !batch->at_last_batch)) return group.gather(entries);
+  if (teller >= 0) group.broadcast_object(description_of(entries), teller);
+  const std::int64_t real =
+      batch != nullptr && batch->at_last_batch ? real_entries(entries, *batch) : entries.size(0);
+  const auto all = gather_counted(entries, real, group);
+  if (!all) throw_not_rows(tensor, batch);
+  return *all;
+}
+
+void gather_no_rows(const Step& step, std::int64_t from) {
+  const std::string description = step.group.broadcast_object("", from);
+  const auto all = gather_counted(without_rows(description, step.process.device), 0, step.group);
+  if (!all) throw_not_rows(at::empty({0}), nullptr);
 }
 
 }  // namespace hasten

@@ -2,14 +2,20 @@
 
 #include <torch/torch.h>
 
+#include <sstream>
+
 #include "hasten/base/error.h"
+#include "hasten/base/text.h"
 
 namespace hasten {
 
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                      std::shared_ptr<Step> step)
-    : optimizer_(std::move(optimizer)), step_(std::move(step)), count_(std::make_shared<Count>()) {
+    : optimizer_(std::move(optimizer)),
+      step_(std::move(step)),
+      count_(std::make_shared<detail::FollowedOptimizer>(optimizer_)) {
   step_->observers.optimizer(optimizer_);
+  step_->followed.push_back(count_);
 }
 
 void PreparedOptimizer::step() {
@@ -50,20 +56,65 @@ std::int64_t PreparedOptimizer::steps() const { return count_->steps; }
 
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                                      std::shared_ptr<Step> step)
-    : scheduler_(std::move(scheduler)), step_(std::move(step)) {}
+    : scheduler_(std::move(scheduler)),
+      step_(std::move(step)),
+      calls_(std::make_shared<detail::FollowedScheduler>(scheduler_)) {
+  follow_first();
+}
 
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                                      const PreparedOptimizer& optimizer)
     : scheduler_(std::move(scheduler)),
       step_(optimizer.step_),
       count_(optimizer.count_),
-      seen_(optimizer.steps()) {}
+      calls_(std::make_shared<detail::FollowedScheduler>(scheduler_)) {
+  calls_->seen = optimizer.steps();
+  follow_first();
+}
+
+// A scheduler that catches up sets learning rates, which are then replaced by the right ones with
+// all of the optimizer's state: so before every optimizer.
+void PreparedScheduler::follow_first() { step_->followed.insert(step_->followed.begin(), calls_); }
 
 void PreparedScheduler::step() {
-  if (count_ ? count_->steps == seen_ : !step_->sync_gradients()) return;
-  if (count_) seen_ = count_->steps;
-  scheduler_->step();
+  if (count_ ? count_->steps == calls_->seen : !step_->sync_gradients()) return;
+  if (count_) calls_->seen = count_->steps;
+  calls_->step();
 }
+
+namespace detail {
+
+std::string FollowedOptimizer::state() const {
+  torch::serialize::OutputArchive archive;
+  optimizer_->save(archive);
+  std::ostringstream out;
+  archive.save_to(out);
+  return str(steps, "\n", out.str());
+}
+
+void FollowedOptimizer::follow(const std::string& state) {
+  const std::size_t end = state.find('\n');
+  steps = std::stoll(state.substr(0, end));
+  std::istringstream bytes(state.substr(end + 1));
+  torch::serialize::InputArchive archive;
+  archive.load_from(bytes);
+  optimizer_->load(archive);
+}
+
+void FollowedScheduler::step() {
+  scheduler_->step();
+  ++steps_;
+}
+
+std::string FollowedScheduler::state() const { return str(steps_, " ", seen); }
+
+void FollowedScheduler::follow(const std::string& state) {
+  const std::int64_t there = std::stoll(state);
+  while (steps_ < there) step();
+  seen = std::stoll(state.substr(state.find(' ') + 1));
+}
+
+}  // namespace detail
 
 PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer,
                                 const SchedulerOptions& options) {

@@ -12,8 +12,8 @@ namespace hasten {
 // that differs in name, type or shape, and whose it is.
 void check_same_model(const torch::nn::Module& module, const Group& group);
 
-// Parameters and buffers as rank 0 has them. Only what differs is sent and written; pages that
+// Parameters and buffers as rank `from` has them. Only what differs is sent and written; pages that
 // processes share stay shared. Gives the number of tensors that were sent.
-std::int64_t equalize_weights(torch::nn::Module& module, const Group& group);
+std::int64_t equalize_weights(torch::nn::Module& module, const Group& group, std::int64_t from = 0);
 
 }  // namespace hasten

@@ -9,6 +9,7 @@
 #include "hasten/base/text.h"
 #include "hasten/optim/gradients.h"
 #include "prepare/data_parallel.h"
+#include "prepare/join.h"
 #include "process/living.h"
 
 namespace hasten {
@@ -52,7 +53,13 @@ void Step::parallelize(const std::shared_ptr<torch::nn::Module>& module) {
 
 void Step::before_forward(const torch::nn::Module* module) {
   for (const auto& model : parallel_) {
-    if (model->module() == module) model->before_forward();
+    if (model->module() != module || !model->sends_buffers()) continue;
+    std::int64_t from = 0;
+    if (join_) {
+      join_->say({.call = JoinCall::buffers, .models = bits_of({model.get()})});
+      if (!join_->all_have_data()) from = join_->leader();
+    }
+    model->send_buffers(from);
   }
 }
 
@@ -64,6 +71,7 @@ Synchronization Step::set_synchronization(const torch::nn::Module* module, Synch
 }
 
 void Step::average(const torch::nn::Module* module) {
+  require_all("the averaging of LocalSGD");
   for (const auto& model : parallel_) {
     if (model->module() == module) model->average();
   }
@@ -148,14 +156,13 @@ void Step::backward_alone(const at::Tensor& loss, double items) {
 // and are divided once, by the sum of all weights, on their way through the buckets.
 void Step::backward_together(const at::Tensor& loss, double items) {
   const double weight = items < 0 ? 1.0 : items;
-  // Without items all processes have the same number of micro-batches, which needs no asking.
-  const auto over_all = [&](double own) {
-    if (items < 0) return own * static_cast<double>(group.size());
-    return group.reduce(at::scalar_tensor(own, at::kDouble)).item<double>();
+  const auto over_all = [&](double own, const std::vector<DataParallel*>& models, JoinPass pass) {
+    return weight_of_all(own, items >= 0, models, pass);
   };
   if (window_ == nullptr || !inside_) {
-    const double all = over_all(weight);
-    return reduce(loss, weight, 1.0, all > 0 ? weight / all : 0);
+    const std::vector<DataParallel*> models = exchanging(loss);
+    const double all = over_all(weight, models, JoinPass::alone);
+    return reduce(models, loss, weight, 1.0, all > 0 ? weight / all : 0);
   }
   const bool first = backwards_++ == 0;
   if (first) {
@@ -167,19 +174,37 @@ void Step::backward_together(const at::Tensor& loss, double items) {
     const bool early = std::any_of(parallel_.begin(), parallel_.end(), [](const auto& model) {
       return model->synchronization == Synchronization::now;
     });
-    if (early && !exchanging(loss).empty())
-      return reduce(loss, weight, weight, 1.0 / static_cast<double>(group.size()));
+    const auto models = early ? exchanging(loss) : std::vector<DataParallel*>{};
+    if (!models.empty()) {
+      if (join_) say_backward(models, JoinPass::further);
+      return reduce(models, loss, weight, weight, 1.0 / static_cast<double>(group.size()));
+    }
     if (weight > 0) (weight == 1.0 ? loss : loss * weight).backward();
     return;
   }
-  if (first) window_->weight_of_all = over_all(window_->weight);
+  const std::vector<DataParallel*> models = exchanging(loss);
+  if (first) {
+    window_->weight_of_all = over_all(window_->weight, models, JoinPass::closing);
+  } else if (join_ && !models.empty()) {
+    say_backward(models, JoinPass::further);
+  }
   const double all = window_->weight_of_all;
-  if (all <= 0) return reduce(loss, 0, 1.0, 0);
-  if (first && window_->batches == 1) return reduce(loss, weight, 1.0, weight / all);
-  if (first) return reduce(loss, weight, weight, 1.0 / all);
+  if (all <= 0) return reduce(models, loss, 0, 1.0, 0);
+  if (first && window_->batches == 1) return reduce(models, loss, weight, 1.0, weight / all);
+  if (first) return reduce(models, loss, weight, weight, 1.0 / all);
   // The window was divided already, and is the same everywhere: what is added becomes a mean.
   const auto size = static_cast<double>(group.size());
-  reduce(loss, weight, size * weight / all, 1.0 / size);
+  reduce(models, loss, weight, size * weight / all, 1.0 / size);
+}
+
+// Where processes may run out of data they have to be asked, else only about items: without, all
+// have the same number of micro-batches.
+double Step::weight_of_all(double own, bool by_items, const std::vector<DataParallel*>& models,
+                           JoinPass pass) {
+  const bool joined = join_ && !models.empty();
+  if (joined) say_backward(models, pass);
+  if (!joined && !by_items) return own * static_cast<double>(group.size());
+  return group.reduce(at::scalar_tensor(own, at::kDouble)).item<double>();
 }
 
 std::vector<DataParallel*> Step::models_of(const at::Tensor& loss) const {
@@ -209,8 +234,8 @@ std::vector<DataParallel*> Step::exchanging(const at::Tensor& loss) const {
 }
 
 // A process without an item takes part with zeros: its own loss is a mean over nothing, 0 / 0.
-void Step::reduce(const at::Tensor& loss, double weight, double share, double factor) {
-  const std::vector<DataParallel*> models = exchanging(loss);
+void Step::reduce(const std::vector<DataParallel*>& models, const at::Tensor& loss, double weight,
+                  double share, double factor) {
   // Where no gradient is here yet, the loss can take the factor, and buckets need not be gone
   // through for it.
   const bool fresh =

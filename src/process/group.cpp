@@ -4,25 +4,41 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/call_log.h"
-#include "process/native_group.h"
 #include "process/living.h"
 #include "process/meeting.h"
+#include "process/native_group.h"
 #include "process/watchdog.h"
 
 namespace hasten {
 
 struct Group::Shared {
+  Shared(Meeting met, std::int64_t rank, std::int64_t size, const GroupOptions& with)
+      : meeting(std::move(met)),
+        options(with),
+        group(native_group(meeting.store, static_cast<int>(rank), static_cast<int>(size),
+                           meeting.own_address, options, calls)) {}
+
+  void watch() {
+    const WatchdogOptions watched{
+        .rank = group->getRank(), .size = group->getSize(), .limit = options.timeout};
+    watchdog = std::make_unique<Watchdog>(meeting.store, calls, watched);
+  }
+
   Meeting meeting;  // before the group: its last words may need the store
-  std::shared_ptr<CallLog> calls;
+  GroupOptions options;
+  std::shared_ptr<CallLog> calls = std::make_shared<CallLog>();
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  std::int64_t duplicates = 0;
   std::unique_ptr<Watchdog> watchdog;  // gone before what it watches
   LivingMark living{Living::group};
+};
 };
 
 namespace {
@@ -114,18 +130,21 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   group.size_ = worker.world_size;
   Meeting meeting = meeting_of(worker, config::whole_environment(), options.timeout);
   meet(*meeting.store, worker, options.timeout);
-  auto calls = std::make_shared<CallLog>();
-  auto native =
-      native_group(meeting.store, static_cast<int>(worker.rank), static_cast<int>(worker.world_size),
-                 meeting.own_address, options, calls);
-  std::unique_ptr<Watchdog> watchdog;
-  if (options.watchdog) {
-    const WatchdogOptions watched{
-        .rank = worker.rank, .size = worker.world_size, .limit = options.timeout};
-    watchdog = std::make_unique<Watchdog>(meeting.store, calls, watched);
-  }
-  group.shared_ = std::make_shared<Shared>(
-      Shared{std::move(meeting), std::move(calls), std::move(native), std::move(watchdog)});
+  group.shared_ =
+      std::make_shared<Shared>(std::move(meeting), worker.rank, worker.world_size, options);
+  if (options.watchdog) group.shared_->watch();
+  return group;
+}
+
+// Nobody watches it: a thread beside the one that trains may wait for long, and for nothing that is
+// needed yet.
+Group Group::duplicate() const {
+  if (size_ == 1) return *this;
+  Meeting meeting = shared_->meeting;
+  meeting.store = c10::make_intrusive<c10d::PrefixStore>(str("duplicate ", ++shared_->duplicates),
+                                                         meeting.store);
+  Group group = *this;
+  group.shared_ = std::make_shared<Shared>(std::move(meeting), rank_, size_, shared_->options);
   return group;
 }
 

@@ -178,7 +178,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
     const TrainerDataset& dataset,
     const std::function<void(const at::Tensor&, const at::Tensor&)>& each) {
   auto loader = dataset.loader(loader_options(args.per_device_eval_batch_size));
-  loader.share({.rank = group().rank(), .world = group().size()});
+  loader.share({.group = group(), .how = {}});
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;

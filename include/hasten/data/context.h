@@ -5,7 +5,11 @@
 //     std::mt19937_64 random(context.key());
 //     ...
 //
-// A row draws the same numbers in the same epoch, whatever the batch size and the workers.
+// A row draws the same numbers in the same epoch, whatever the batch size, the workers, the number
+// of processes and which of them reads it; a batch, whatever the workers and, as long as batch_size
+// is that of a process (no split_batches), the number of processes. No two rows, batches, epochs or
+// seeds share a stream, so processes and workers differ without being named in the key. A stream of
+// rows draws in the process that reads it; rank 0 where it dispatches.
 // A dataset's get() and a collator's call take a context as their last argument or not, as they
 // like.
 // Thread rule: values.
@@ -33,7 +37,7 @@ constexpr std::uint64_t mix_key(std::uint64_t seed, std::uint64_t epoch, std::ui
 struct BatchContext {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
-  std::int64_t batch = 0;  // in its epoch, from 0
+  std::int64_t batch = 0;  // of all processes' in its epoch, from 0
   constexpr std::uint64_t key() const {
     return detail::mix_key(seed, static_cast<std::uint64_t>(epoch),
                            static_cast<std::uint64_t>(batch));

@@ -17,11 +17,15 @@
 //
 // A batch is valid until the iterator moves on. One with an error in it throws when its turn comes,
 // and the text says which batch of which epoch it was.
+// With several processes each has its share of every step (hasten/data/share.h): the same rows in
+// the same order, and with the same randomness (hasten/data/context.h), as one process has.
+//
 // Thread rule: a loader belongs to one thread; its workers are its own. Loaders know nothing of one
-// another.
+// another. Where rank 0 reads for all, a thread in each process sends and receives ahead, whatever
+// num_workers says, and ending a pass early waits for the batches under way.
 // Throws ConfigError "data.option", DataError "data.empty" when made; UsageError "data.*" for calls
-// that make no sense; while iterating, what dataset and collator throw (other exceptions than
-// hasten's as DataError "data.batch").
+// that make no sense; while iterating, in every process where rank 0 reads for all, what dataset
+// and collator throw (other exceptions than hasten's as DataError "data.batch").
 #pragma once
 
 #include <cstdint>
@@ -85,8 +89,8 @@ class Loader {
   Iterator begin() { return Iterator(core_, core_->start_pass()); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  // Batches of a whole epoch, and rows of the dataset. A stream that does not know throws
-  // UsageError "data.unknown-size"; has_size() asks.
+  // Batches that this process has of a whole epoch, and rows of the dataset. A stream that does not
+  // know throws UsageError "data.unknown-size"; has_size() asks.
   std::int64_t size() const {
     return core_->batches() ? *core_->batches() : (detail::throw_unknown_size("size()"), 0);
   }
@@ -104,10 +108,13 @@ class Loader {
   std::int64_t epoch() const { return core_->epoch(); }
   std::int64_t batch() const { return core_->batch(); }
 
-  // From the next pass on only this process's share, with as many batches as each other process
-  // has. Accelerator::prepare does this. ConfigError "data.share" where it cannot be divided, and
-  // for streams.
+  // From the next pass on only this process's share (hasten/data/share.h). Accelerator::prepare
+  // does this. A collective. Throws in every process: UsageError "data.loaders-differ", ConfigError
+  // "data.share" where it cannot be divided.
   void share(const LoaderShare& share) { core_->share(share); }
+  void set_even_batches(bool even) { core_->set_even_batches(even); }  // from the next pass on
+  // Whether no process has a batch after the one at hand.
+  bool at_last_step() const { return core_->at_last_step(); }
   // Rows of the batch at hand, and those of them that no other process has and no earlier batch
   // had.
   std::int64_t rows_at_hand() const { return core_->rows_at_hand(); }

@@ -9,9 +9,9 @@
 #include <optional>
 #include <span>
 
-#include "hasten/data/batch.h"
 #include "hasten/data/context.h"
 #include "hasten/data/sampler.h"
+#include "hasten/data/share.h"
 
 namespace hasten {
 
@@ -28,23 +28,15 @@ struct LoaderOptions {
   OrderFunction order = {};  // the rows of each epoch, instead of shuffle
 };
 
-// Where the next pass starts. Saved with a checkpoint; with the same dataset and batch_size the
-// rows that follow are the same.
+// Where the next pass starts. Saved with a checkpoint; with the same dataset the rows that follow
+// are the same, also with another number of processes or another batch_size.
 struct LoaderState {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
-  std::int64_t batch = 0;
+  std::int64_t batch = 0;  // of each process
+  // Of the epoch, that all processes together have had; it counts where it is known (not -1).
+  std::int64_t rows = -1;
   bool operator==(const LoaderState&) const = default;
-};
-
-// The part of the rows that one of several processes reads. A step of all processes together takes
-// the next world * batch_size rows (with split_batches the next batch_size), rank 0 the first of
-// them; the last step is filled up with rows from the epoch's beginning, so that every process has
-// as many batches, all of one size.
-struct LoaderShare {
-  std::int64_t rank = 0;
-  std::int64_t world = 1;
-  bool split_batches = false;  // batch_size is that of all processes together
 };
 
 namespace detail {
@@ -60,10 +52,19 @@ class BatchSource {
   virtual bool is_stream() const = 0;
   // Of a map dataset; from several threads at once.
   virtual AnyBatch make(std::span<const std::int64_t> indices, const BatchContext& context) = 0;
-  // Of a stream: the next rows, null at the end.
-  virtual AnyBatch next(const LoaderOptions& options, const BatchContext& context) = 0;
-  virtual void rewind(std::int64_t epoch) = 0;
+  // Of a stream: to the start of an epoch, whose first `keep` rows are kept.
+  virtual void rewind(std::int64_t epoch, std::int64_t keep) = 0;
   virtual void skip(std::int64_t rows) = 0;
+  // The rows of a step, `rows` of them or what is left: their number.
+  virtual std::int64_t read(std::int64_t rows) = 0;
+  // A batch of the rows that were read last, from `first` on, each in one batch; where they end,
+  // the kept ones follow.
+  virtual AnyBatch make_of_read(std::int64_t first, std::int64_t rows,
+                                const BatchContext& context) = 0;
+  // As bytes, to travel (hasten/data/carry.h), if its type can.
+  virtual bool carries() const = 0;
+  virtual at::Tensor packed(const AnyBatch& batch) const = 0;
+  virtual AnyBatch unpacked(const at::Tensor& bytes) const = 0;
 };
 
 // Everything about a loader that does not depend on the type of its batches.
@@ -79,12 +80,14 @@ class LoaderCore {
   bool done(std::int64_t pass) const;
 
   bool is_last() const;
+  bool at_last_step() const;
   std::int64_t epoch() const;
   std::int64_t batch() const;
   std::optional<std::int64_t> batches() const;
   std::optional<std::int64_t> rows() const;
   const LoaderOptions& options() const;
   void share(const LoaderShare& share);
+  void set_even_batches(bool even);
   std::int64_t rows_at_hand() const;
   std::int64_t real_rows_at_hand() const;
   LoaderState state() const;
@@ -98,6 +101,7 @@ class LoaderCore {
 };
 
 [[noreturn]] void throw_unknown_size(const char* call);
+[[noreturn]] void throw_no_copies();
 // Page-locked, if there is CUDA and the tensor is in ordinary memory.
 at::Tensor pinned(const at::Tensor& tensor);
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/data/batch.h"
+#include "hasten/data/carry.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/dataset.h"
 #include "hasten/data/loader_core.h"
@@ -123,46 +123,101 @@ class TypedSource : public BatchSource {
       return finish(batch_of(*dataset_, collator_, indices, context));
     }
   }
-  AnyBatch next([[maybe_unused]] const LoaderOptions& options,
-                [[maybe_unused]] const BatchContext& context) override {
+  void rewind([[maybe_unused]] std::int64_t epoch, [[maybe_unused]] std::int64_t keep) override {
+    if constexpr (stream) {
+      dataset_->rewind(epoch);
+      kept_.clear();
+      keep_ = std::is_copy_constructible_v<Row> ? static_cast<std::size_t>(keep) : 0;
+    }
+  }
+  void skip([[maybe_unused]] std::int64_t rows) override {
+    if constexpr (stream) {
+      while (rows > 0 && kept_.size() < keep_ && next()) --rows;
+      if constexpr (requires { dataset_->skip(rows); }) {
+        if (rows > 0) dataset_->skip(rows);
+      } else {
+        while (rows > 0 && next()) --rows;
+      }
+    }
+  }
+  std::int64_t read([[maybe_unused]] std::int64_t rows) override {
+    if constexpr (stream) {
+      read_.clear();
+      while (static_cast<std::int64_t>(read_.size()) < rows) {
+        auto row = next();
+        if (!row) break;
+        read_.push_back(std::move(*row));
+      }
+    }
+    return static_cast<std::int64_t>(read_.size());
+  }
+  AnyBatch make_of_read([[maybe_unused]] std::int64_t first, [[maybe_unused]] std::int64_t rows,
+                        [[maybe_unused]] const BatchContext& context) override {
     if constexpr (!stream) {
       return nullptr;
     } else {
-      std::vector<RowOf<D>> rows;
-      while (static_cast<std::int64_t>(rows.size()) < options.batch_size) {
-        auto row = dataset_->next();
-        if (!row) break;
-        rows.push_back(std::move(*row));
+      std::vector<Row> own;
+      own.reserve(static_cast<std::size_t>(rows));
+      for (auto at = static_cast<std::size_t>(first); own.size() < static_cast<std::size_t>(rows);
+           ++at) {
+        if (at < read_.size()) {
+          own.push_back(std::move(read_[at]));
+        } else if constexpr (std::is_copy_constructible_v<Row>) {
+          own.push_back(kept_[(at - read_.size()) % kept_.size()]);
+        } else {
+          throw_no_copies();
+        }
       }
-      if (rows.empty() ||
-          (options.drop_last && static_cast<std::int64_t>(rows.size()) < options.batch_size)) {
-        return nullptr;
-      }
-      return finish(collate(collator_, std::span<const RowOf<D>>(rows), context));
+      return finish(collate(collator_, std::span<const Row>(own), context));
     }
   }
-  void rewind([[maybe_unused]] std::int64_t epoch) override {
-    if constexpr (stream) dataset_->rewind(epoch);
-  }
-  void skip([[maybe_unused]] std::int64_t rows) override {
-    if constexpr (!stream) {
-      return;
-    } else if constexpr (requires { dataset_->skip(rows); }) {
-      dataset_->skip(rows);
+
+  bool carries() const override { return CarriedBatch<Batch>; }
+  at::Tensor packed([[maybe_unused]] const AnyBatch& batch) const override {
+    if constexpr (CarriedBatch<Batch>) {
+      return pack(*static_cast<const Batch*>(batch.get()));
     } else {
-      while (rows > 0 && dataset_->next()) --rows;
+      return {};
+    }
+  }
+  AnyBatch unpacked([[maybe_unused]] const at::Tensor& bytes) const override {
+    if constexpr (CarriedBatch<Batch>) {
+      return finish(unpack<Batch>(bytes));
+    } else {
+      return nullptr;
     }
   }
 
  private:
-  AnyBatch finish(Batch batch) const {
-    if constexpr (TensorBatch<Batch>) {
-      if (pin_) visit_tensors(batch, [](at::Tensor& tensor) { tensor = pinned(tensor); });
+  // Of what makes whole batches, nothing is known of a row.
+  struct NoRow {};
+  template <class T>
+  struct RowOfStream {
+    using type = NoRow;
+  };
+  template <IterableDataset T>
+  struct RowOfStream<T> {
+    using type = RowOf<T>;
+  };
+  using Row = typename RowOfStream<std::conditional_t<stream, D, NoRow>>::type;
+
+  auto next() {
+    auto row = dataset_->next();
+    if constexpr (std::is_copy_constructible_v<Row>) {
+      if (row && kept_.size() < keep_) kept_.push_back(*row);
     }
+    return row;
+  }
+
+  AnyBatch finish(Batch batch) const {
+    if (pin_) for_each_tensor(batch, [](at::Tensor& tensor) { tensor = pinned(tensor); });
     return std::make_shared<Batch>(std::move(batch));
   }
 
   std::shared_ptr<D> dataset_;
+  std::vector<Row> read_;  // of a stream: the rows of the step at hand
+  std::vector<Row> kept_;  // and the first of the epoch, up to keep_
+  std::size_t keep_ = 0;
   CollatorType collator_;
   bool pin_;
 };

@@ -6,7 +6,9 @@
 // handle; an rvalue, and whatever a shared_ptr holds, is kept alive.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -70,13 +72,18 @@ inline constexpr bool kNever = false;
 void place_module(torch::nn::Module& module, const Step& step);
 void check_optimizer(const torch::optim::Optimizer& optimizer);
 
-// hasten's loaders read this process's part only; of others each process keeps its own batches.
+// Throws UsageError "data.loaders-differ". A collective.
+void check_same_batches(std::optional<std::int64_t> batches, const Group& group);
+
+// hasten's loaders give this process's part only; of others each process keeps its own batches.
 template <class Loader>
 void share_rows(Loader& loader, const Step& step) {
   if constexpr (requires { loader.share(LoaderShare{}); }) {
-    loader.share({.rank = step.group.rank(),
-                  .world = step.group.size(),
-                  .split_batches = step.split_batches});
+    loader.share({.group = step.group, .how = step.dataloader});
+  } else if (step.group.size() > 1) {
+    std::optional<std::int64_t> batches;
+    if constexpr (requires { loader.size(); }) batches = static_cast<std::int64_t>(loader.size());
+    check_same_batches(batches, step.group);
   }
 }
 

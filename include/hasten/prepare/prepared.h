@@ -21,6 +21,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -33,7 +34,33 @@ namespace hasten {
 
 namespace detail {
 [[noreturn]] void throw_uneven_batches();
-}
+
+// What a process that ran out of data takes over from one that went on.
+class FollowedOptimizer : public Followed {
+ public:
+  explicit FollowedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer)
+      : optimizer_(std::move(optimizer)) {}
+  std::string state() const override;
+  void follow(const std::string& state) override;
+  std::int64_t steps = 0;
+
+ private:
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;
+};
+class FollowedScheduler : public Followed {
+ public:
+  explicit FollowedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler)
+      : scheduler_(std::move(scheduler)) {}
+  void step();
+  std::string state() const override;
+  void follow(const std::string& state) override;
+  std::int64_t seen = 0;  // of the optimizer's steps
+
+ private:
+  std::shared_ptr<torch::optim::LRScheduler> scheduler_;
+  std::int64_t steps_ = 0;
+};
+}  // namespace detail
 
 template <class Impl>
 class PreparedModel {
@@ -85,12 +112,9 @@ class PreparedOptimizer {
 
  private:
   friend class PreparedScheduler;
-  struct Count {
-    std::int64_t steps = 0;
-  };
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<Step> step_;
-  std::shared_ptr<Count> count_;
+  std::shared_ptr<detail::FollowedOptimizer> count_;
 };
 
 class PreparedScheduler {
@@ -110,10 +134,12 @@ class PreparedScheduler {
   void reset() { scheduler_.reset(); }
 
  private:
+  void follow_first();
+
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;
   std::shared_ptr<Step> step_;
-  std::shared_ptr<PreparedOptimizer::Count> count_;
-  std::int64_t seen_ = 0;
+  std::shared_ptr<detail::FollowedOptimizer> count_;
+  std::shared_ptr<detail::FollowedScheduler> calls_;
 };
 
 // Iterates any loader (torch::data's, hasten's, a container of batches); each batch arrives on the
@@ -154,10 +180,19 @@ class PreparedLoader {
 
     static constexpr bool kSharesRows = requires(const Loader& loader) { loader.rows_at_hand(); };
 
+    // Inside of join_uneven_inputs the scope says whether the last step is filled up.
+    static Source begin_of(Loader& loader, const Step& step) {
+      if constexpr (kSharesRows) loader.set_even_batches(step.even_batches());
+      return loader.begin();
+    }
+
     // One pass over the loader; known to the step while it lives.
     struct Pass {
       Pass(Loader& loader, std::shared_ptr<Step> shared_step)
-          : loader(loader), at(loader.begin()), end(loader.end()), step(std::move(shared_step)) {
+          : loader(loader),
+            at(begin_of(loader, *shared_step)),
+            end(loader.end()),
+            step(std::move(shared_step)) {
         take();
         step->loaders.push_back(&progress);  // last: what throws before leaves nothing behind
       }
@@ -183,7 +218,9 @@ class PreparedLoader {
         if (step->group.size() > 1 && !kSharesRows) return take_own();
         if (!(at != end)) return;
         current.emplace(to_device(batch(), step->process.device));
-        if constexpr (kKnowsLast) {
+        if constexpr (kSharesRows) {
+          progress.at_last_batch = loader.at_last_step();
+        } else if constexpr (kKnowsLast) {
           progress.at_last_batch = loader.is_last();
         } else {
           ++at;  // what comes next tells whether this was the last
@@ -197,7 +234,7 @@ class PreparedLoader {
       }
 
       // Of a loader that cannot be divided every process reads all batches and keeps its own; where
-      // the last ones do not suffice for all, the first ones come again.
+      // the last ones do not suffice for all, the first ones come again, or some have none.
       void take_own() {
         const auto rank = static_cast<std::size_t>(step->group.rank());
         const auto world = static_cast<std::size_t>(step->group.size());
@@ -212,6 +249,7 @@ class PreparedLoader {
         }
         const bool real = current.has_value();
         if (!real) {
+          if (!step->even_batches()) return;
           if (first.empty()) detail::throw_uneven_batches();
           Batch again = first[(rank - read) % first.size()];
           current.emplace(to_device(std::move(again), step->process.device));
@@ -225,18 +263,16 @@ class PreparedLoader {
       // Rows, by the first tensor; -1: no tensors that are known.
       std::int64_t leading_size() {
         std::int64_t rows = -1;
-        if constexpr (TensorBatch<Batch>) {
-          visit_tensors(*current, [&](const at::Tensor& tensor) {
-            if (rows < 0 && tensor.dim() > 0) rows = tensor.size(0);
-          });
-        }
+        for_each_tensor(*current, [&](const at::Tensor& tensor) {
+          if (rows < 0 && tensor.defined() && tensor.dim() > 0) rows = tensor.size(0);
+        });
         return rows;
       }
 
       void tell_batch() {
-        if constexpr (TensorBatch<Batch>) {
+        if constexpr (TensorBatch<Batch> || CarriedBatch<Batch>) {
           std::vector<at::Tensor> tensors;
-          visit_tensors(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+          for_each_tensor(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
           step->observers.tell(&StepObserver::on_batch, tensors);
         }
       }

@@ -14,8 +14,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "hasten/data/share.h"
 #include "hasten/prepare/data_parallel.h"
 #include "hasten/prepare/precision.h"
 #include "hasten/prepare/step_observer.h"
@@ -29,14 +32,27 @@ class Module;
 namespace hasten {
 
 class DataParallel;
+class Join;
+struct JoinWord;
+enum class JoinPass : std::int64_t;
 
 // What a loader that is being iterated tells.
 struct LoaderProgress {
+  // No process has a batch after this one.
   bool at_last_batch = false;
   // Of the batch at hand in this process: its rows, and those of them that are no padding. -1: not
   // known, and all.
   std::int64_t rows = -1;
   std::int64_t real_rows = -1;
+};
+
+// What is beside the models of a training's state: a process that ran out of data takes it over
+// from one that went on (hasten/prepare/join.h).
+class Followed {
+ public:
+  virtual ~Followed() = default;
+  virtual std::string state() const = 0;
+  virtual void follow(const std::string& state) = 0;
 };
 
 class Step {
@@ -70,14 +86,31 @@ class Step {
   // Lets go of all windows and of the parameters they know.
   void forget();
 
+  // From here on processes may run out of data (hasten/prepare/join.h). One that has calls end_join
+  // and takes part in what the others do, until all have called it.
+  void begin_join(const std::vector<torch::nn::Module*>& models, std::optional<bool> even_batches);
+  void end_join();
+  // Leaves the scope alone, where something was thrown.
+  void abandon_join();
+  // Before something that every process with data does and one without cannot: throws UsageError
+  // "prepare.join-call" where there is one.
+  void require_all(const char* call);
+  // Before tensors are gathered row by row: the rank that tells those without data what is
+  // gathered, -1 if all have data.
+  std::int64_t announce_rows();
+  // Whether the last step of loaders is filled up.
+  bool even_batches() const { return even_batches_here_.value_or(dataloader.even_batches); }
+
   std::int64_t accumulation_steps = 1;
   const Precision precision;
   const ProcessState process;
   const Group group;
-  bool split_batches = false;  // of loaders that are prepared from here on
-  bool trigger = false;        // Accelerator::set_trigger
+  DataLoaderConfiguration dataloader;  // of loaders that are prepared from here on
+  bool trigger = false;                // Accelerator::set_trigger
   // Loaders being iterated, innermost last.
   std::vector<const LoaderProgress*> loaders;
+  // Optimizers and schedulers, these first.
+  std::vector<std::weak_ptr<Followed>> followed;
   // Who listens to this step.
   StepObservers observers;
   // Scopes under the Accelerator's precision so far; a backward pass under mixed precision without
@@ -99,7 +132,18 @@ class Step {
   void backward_together(const at::Tensor& loss, double items);
   // The loss times `share` goes backward; each gradient is summed over the processes, times
   // `factor`.
-  void reduce(const at::Tensor& loss, double weight, double share, double factor);
+  void reduce(const std::vector<DataParallel*>& models, const at::Tensor& loss, double weight,
+              double share, double factor);
+  double weight_of_all(double own, bool by_items, const std::vector<DataParallel*>& models,
+                       JoinPass pass);
+  // In a process without data, what one with data is about to do.
+  void shadow(const JoinWord& word);
+  void shadow_backward(const JoinWord& word);
+  void say_backward(const std::vector<DataParallel*>& models, JoinPass pass);
+  std::int64_t bits_of(const std::vector<DataParallel*>& models) const;
+  Window* open_window_of(const std::vector<DataParallel*>& models);
+  static void clear_gradients(const std::vector<DataParallel*>& models);
+  void take_over();
   // Of a window only its own models; of several those that the loss reaches.
   std::vector<DataParallel*> models_of(const at::Tensor& loss) const;
   // Those of them that exchange gradients now.
@@ -111,6 +155,8 @@ class Step {
   std::map<std::vector<void*>, Window> windows_;
   Window* window_ = nullptr;  // that of the latest accumulate()
   std::vector<void*> window_models_;
+  std::unique_ptr<Join> join_;  // inside of join_uneven_inputs
+  std::optional<bool> even_batches_here_;
   bool inside_ = false;
   std::int64_t backwards_ = 0;  // in this micro-batch
   bool sync_ = true;

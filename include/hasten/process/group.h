@@ -103,6 +103,9 @@ class Group {
   std::string broadcast_object(const std::string& bytes, std::int64_t from = 0) const;
   // Until every rank is here.
   void barrier() const;
+  // The same ranks once more, with connections of their own: for a thread that exchanges beside the
+  // one that trains. A collective.
+  Group duplicate() const;
 
   // Steps of training that this rank has done, for the watchdog's report; prepared optimizers say
   // it.

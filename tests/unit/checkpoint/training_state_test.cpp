@@ -32,8 +32,9 @@ struct Training {
   ParameterNames names;
 };
 
-const TrainingPosition kPosition{
-    .scheduler_step = 7, .num_processes = 1, .loader = {.seed = 3, .epoch = 1, .batch = 5}};
+const TrainingPosition kPosition{.scheduler_step = 7,
+                                 .num_processes = 1,
+                                 .loader = {.seed = 3, .epoch = 1, .batch = 5, .rows = 40}};
 
 std::vector<TensorDict> of_this_process() { return random_states(Group::single()); }
 
@@ -68,6 +69,21 @@ TEST_CASE("training state: moments, position and randomness come back to the bit
   second.step(fresh);
   for (const auto& [name, parameter] : first.names)
     CHECK(at::equal(parameter, second.names.at(name)));
+}
+
+TEST_CASE("training state: a position of an earlier version counts in batches alone") {
+  const TemporaryDirectory folder;
+  const Training training;
+  AdamW adamw(training.parameters());
+  training.step(adamw);
+  save_training_state(folder.path(), adamw, training.names, kPosition);
+  const fs::path file = folder.path() / "training_position.json";
+  std::string json = read_file(file);
+  const std::string rows = ",\n    \"rows\": 40";
+  REQUIRE(json.find(rows) != std::string::npos);
+  std::ofstream(file) << json.replace(json.find(rows), rows.size(), "");
+  const TrainingPosition position = load_training_state(folder.path(), adamw, training.names);
+  CHECK(position.loader == LoaderState{.seed = 3, .epoch = 1, .batch = 5});
 }
 
 TEST_CASE("training state: SGD's momentum comes back, and a state of another kind is refused") {

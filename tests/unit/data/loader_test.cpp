@@ -98,13 +98,13 @@ TEST_CASE(
     break;
   }
   CHECK(loader.epoch() == 0);
-  CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 0, .batch = 1});
+  CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 0, .batch = 1, .rows = 2});
   CHECK(pass(loader) == first);
   for ([[maybe_unused]] const Numbers& batch : loader) {
     if (loader.is_last()) break;
   }
   CHECK(loader.epoch() == 2);
-  CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 2, .batch = 0});
+  CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 2, .batch = 0, .rows = 0});
 }
 
 TEST_CASE("loader: epoch, batch and whether it is the last are known while a batch is at hand") {
@@ -182,12 +182,32 @@ TEST_CASE("loader: seek applies to the next pass only, and set_epoch keeps it fo
   CHECK(pass(loader).size() == 4);
 }
 
+TEST_CASE("loader: a state goes on at its row, whatever the batch_size") {
+  auto loader = make_loader(Count{11}, {.batch_size = 4}, AsNumbers{});
+  auto other = make_loader(Count{11}, {.batch_size = 3}, AsNumbers{});
+  auto stream = make_loader(Stream{11}, {.batch_size = 3}, AsNumbers{});
+  auto it = loader.begin();
+  other.load_state(loader.state());
+  stream.load_state(loader.state());
+  CHECK(other.batch() == 1);
+  CHECK(pass(other) == std::vector<Numbers>{{4, 5, 6}, {7, 8, 9}, {10}});
+  CHECK(pass(stream) == std::vector<Numbers>{{4, 5, 6}, {7, 8, 9}, {10}});
+  CHECK(other.state() == LoaderState{.seed = 42, .epoch = 1, .batch = 0, .rows = 0});
+  auto dropping = make_loader(Count{11}, {.batch_size = 3, .drop_last = true}, AsNumbers{});
+  dropping.load_state(loader.state());
+  CHECK(pass(dropping) == std::vector<Numbers>{{4, 5, 6}, {7, 8, 9}});
+  dropping.load_state({.seed = 42, .epoch = 0, .rows = 9});  // too few are left for a batch
+  CHECK(dropping.epoch() == 1);
+}
+
 TEST_CASE("loader: a place that is not there is refused") {
   auto loader = make_loader(Count{8}, {.batch_size = 2}, AsNumbers{});
   CHECK(code_of([&] { loader.seek(5); }) == "data.state");
   CHECK(code_of([&] { loader.seek(-1); }) == "data.state");
   CHECK(code_of([&] { loader.set_epoch(-1); }) == "data.state");
   CHECK(code_of([&] { loader.load_state({.epoch = 0, .batch = 9}); }) == "data.state");
+  CHECK(code_of([&] { loader.load_state({.rows = 9}); }) == "data.state");
+  CHECK(code_of([&] { loader.load_state({.rows = -2}); }) == "data.state");
   auto stream = make_loader(Stream{8}, {.batch_size = 2}, AsNumbers{});
   stream.seek(9);
   CHECK(code_of([&] { pass(stream); }) == "data.state");

@@ -135,7 +135,7 @@ TEST_CASE(
       CHECK_THROWS_WITH(std::rethrow_if_nested(error), "row is broken");
     }
     CHECK(seen == 5);
-    CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 0, .batch = 5});
+    CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 0, .batch = 5, .rows = 20});
     CHECK(loader_threads() == 0);
   }
 }

@@ -8,27 +8,18 @@
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/together.h"
 
 using namespace hasten;
 using namespace hasten::forked;
+using namespace hasten::together;
 
 namespace {
-
-using torch::nn::Linear;
-using torch::nn::Sequential;
-
-Sequential small_model() {
-  torch::manual_seed(3);
-  return Sequential(Linear(6, 8), torch::nn::Tanh(), Linear(8, 1));
-}
 
 at::Tensor rows_of(std::int64_t rank, std::int64_t step) {
   torch::manual_seed(1000 * rank + step);
   return torch::randn({4, 6});
 }
-
-at::Tensor loss_of(const at::Tensor& out) { return (out - 0.5).pow(2).mean(); }
 
 void average_by_hand(std::vector<Sequential>& models) {
   const torch::NoGradGuard no_grad;

@@ -6,7 +6,9 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -19,27 +21,13 @@
 #include "prepare/same_models.h"
 #include "process/agreement.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/together.h"
 
 using namespace hasten;
 using namespace hasten::forked;
+using namespace hasten::together;
 
 namespace {
-
-using torch::nn::Linear;
-using torch::nn::Sequential;
-
-Sequential small_model() {
-  torch::manual_seed(3);
-  return Sequential(Linear(6, 8), torch::nn::Tanh(), Linear(8, 1));
-}
-
-at::Tensor rows_of(std::int64_t count) {
-  torch::manual_seed(11);
-  return torch::randn({count, 6});
-}
-
-at::Tensor loss_of(const at::Tensor& out) { return (out - 0.5).pow(2).mean(); }
 
 // Weights after some steps on whole batches, in one process without anything of ours.
 std::vector<at::Tensor> trained_alone(std::int64_t rows_a_step, int steps) {
@@ -80,12 +68,6 @@ void train_together(const std::vector<at::Tensor>& expected, const AcceleratorOp
                     name_of(ddp.comm_hook)),
                 tolerance);
 }
-
-struct Numbers {
-  std::int64_t count;
-  std::int64_t size() const { return count; }
-  at::Tensor get(std::int64_t row) const { return torch::full({2}, row, at::kLong); }
-};
 
 }  // namespace
 
@@ -344,43 +326,89 @@ TEST_CASE("together: buffers are rank 0's in training") {
   });
 }
 
+namespace {
+
+// The rows 0 to count - 1, read one after the other.
+struct Stream {
+  std::int64_t count;
+  std::int64_t at = 0;
+  std::optional<at::Tensor> next() {
+    if (at == count) return std::nullopt;
+    return torch::full({2}, at++, at::kLong);
+  }
+  void rewind(std::int64_t) { at = 0; }
+};
+
+// All rows that gather_for_metrics gives in a pass.
+std::vector<std::int64_t> counted(Accelerator& accelerator, auto& loader, std::int64_t full) {
+  std::vector<std::int64_t> got;
+  const bool even = full > 0;
+  auto guard = accelerator.join_uneven_inputs({.even_batches = even});
+  for (auto& batch : loader) {
+    require(!even || batch.size(0) == full, "every batch is full");
+    const at::Tensor all = accelerator.gather_for_metrics(batch.select(1, 0));
+    for (std::int64_t i = 0; i < all.size(0); ++i) got.push_back(all[i].item<std::int64_t>());
+  }
+  return got;
+}
+
+}  // namespace
+
 TEST_CASE("together: gather_for_metrics gives every row once, in order: 600 random combinations") {
   for (const int world : {2, 3, 4}) {
     debug_launcher(
         [=] {
-          Accelerator plain, splitting({.dataloader_config = {.split_batches = true}});
+          std::map<std::pair<bool, std::optional<bool>>, std::unique_ptr<Accelerator>> accelerators;
+          for (const bool split : {false, true}) {
+            for (const auto dispatch :
+                 {std::optional<bool>(), std::optional(false), std::optional(true)})
+              accelerators[{split, dispatch}] = std::make_unique<Accelerator>(AcceleratorOptions{
+                  .dataloader_config = {.split_batches = split, .dispatch_batches = dispatch}});
+          }
           torch::manual_seed(world);
           const auto random = [](std::int64_t least, std::int64_t most) {
             return torch::randint(least, most + 1, {1}).item<std::int64_t>();
           };
           for (int trial = 0; trial < 200; ++trial) {
-            const bool split = trial % 3 == 0, drop_last = trial % 4 == 0, shuffle = trial % 2 == 0;
+            const bool split = trial % 3 == 0, drop_last = trial % 4 == 0, even = trial % 7 < 4;
+            const bool stream = trial % 5 == 1, shuffle = trial % 2 == 0 && !stream;
+            std::optional<bool> dispatch;
+            if (trial % 11 < 6) dispatch = trial % 11 < 3;
             const std::int64_t batch_size = split ? world * random(1, 3) : random(1, 5);
             const std::int64_t step = split ? batch_size : batch_size * world;
             const std::int64_t rows = drop_last ? random(step, 40 + step) : random(1, 40);
-            Accelerator& accelerator = split ? splitting : plain;
+            Accelerator& accelerator = *accelerators.at({split, dispatch});
             const LoaderOptions options{.batch_size = batch_size,
                                         .shuffle = shuffle,
                                         .drop_last = drop_last,
-                                        .num_workers = trial % 5 == 0 ? 1 : 0,
+                                        .num_workers = trial % 6 == 0 ? 1 : 0,
                                         .seed = static_cast<std::uint64_t>(trial)};
             auto whole = make_loader(Numbers{rows},
                                      {.batch_size = 1, .shuffle = shuffle, .seed = options.seed});
             std::vector<std::int64_t> expected;
             for (auto& row : whole) expected.push_back(row[0][0].template item<std::int64_t>());
             if (drop_last) expected.resize(static_cast<std::size_t>(rows / step * step));
-            auto raw = make_loader(Numbers{rows}, options);
-            auto [loader] = accelerator.prepare(raw);
             std::vector<std::int64_t> got;
-            for (auto& batch : loader) {
-              require(batch.size(0) == step / world, "every batch is full");
-              const at::Tensor all = accelerator.gather_for_metrics(batch.select(1, 0));
-              for (std::int64_t i = 0; i < all.size(0); ++i)
-                got.push_back(all[i].item<std::int64_t>());
+            const std::int64_t full = even ? step / world : 0;
+            if (stream) {
+              auto raw = make_loader(Stream{rows}, options);
+              auto [loader] = accelerator.prepare(raw);
+              got = counted(accelerator, loader, full);
+            } else {
+              auto raw = make_loader(Numbers{rows}, options);
+              auto [loader] = accelerator.prepare(raw);
+              got = counted(accelerator, loader, full);
             }
-            require(got == expected, str("world ", world, ", rows ", rows, ", batch_size ",
-                                         batch_size, ", split ", split, ", drop_last ", drop_last,
-                                         ": ", got.size(), " rows of ", expected.size()));
+            // A process without a batch in the last step has no result of it.
+            if (!even && accelerator.group().rank() > 0 && got.size() < expected.size()) {
+              const std::size_t steps = (expected.size() - 1) / static_cast<std::size_t>(step);
+              expected.resize(steps * static_cast<std::size_t>(step));
+            }
+            require(got == expected,
+                    str("world ", world, ", rows ", rows, ", batch_size ", batch_size, ", split ",
+                        split, ", drop_last ", drop_last, ", even ", even, ", stream ", stream,
+                        ", dispatch ", dispatch ? (*dispatch ? "yes" : "no") : "unset", ": ",
+                        got.size(), " rows of ", expected.size()));
           }
         },
         world);

@@ -1,0 +1,31 @@
+// A small model that tests of several processes train, its rows and its loss.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "unit/prepare/forked.h"
+
+namespace hasten::together {
+
+using torch::nn::Linear;
+using torch::nn::Sequential;
+
+inline Sequential small_model() {
+  torch::manual_seed(3);
+  return Sequential(Linear(6, 8), torch::nn::Tanh(), Linear(8, 1));
+}
+
+inline at::Tensor rows_of(std::int64_t count) {
+  torch::manual_seed(11);
+  return torch::randn({count, 6});
+}
+
+inline at::Tensor loss_of(const at::Tensor& out) { return (out - 0.5).pow(2).mean(); }
+
+struct Numbers {
+  std::int64_t count;
+  std::int64_t size() const { return count; }
+  at::Tensor get(std::int64_t row) const { return torch::full({2}, row, at::kLong); }
+};
+
+}  // namespace hasten::together
