@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/05_distributed says the same in one process and in several, but for rounding.
+"""An example (05_distributed, 06_uneven_data) says the same in one process and in several, but for rounding.
 
     example.py EXAMPLE HASTEN
 """
