@@ -62,12 +62,16 @@ LeafSet reached_by(const at::Tensor& loss) {
 class DataParallel::Hook : public c10d::CommHookInterface {
  public:
   Hook(const Group& group, std::shared_ptr<GradientExchange> exchange,
-       std::shared_ptr<double> factor)
-      : group_(group), exchange_(std::move(exchange)), factor_(std::move(factor)) {}
+       std::shared_ptr<double> factor, std::shared_ptr<std::int64_t> sent)
+      : group_(group),
+        exchange_(std::move(exchange)),
+        factor_(std::move(factor)),
+        sent_(std::move(sent)) {}
 
   Exchanged runHook(c10d::GradBucket& bucket) override {
     const at::Tensor buffer = bucket.getBuffer();
     const auto end_of_span = begin_span(name_of_span(bucket));
+    ++*sent_;
     if (*factor_ != 1.0) buffer.mul_(*factor_);
     const CallScope scope(group_, "gradients, bucket",
                           static_cast<std::int64_t>(bucket.getIndex()));
@@ -89,6 +93,7 @@ class DataParallel::Hook : public c10d::CommHookInterface {
   Group group_;
   std::shared_ptr<GradientExchange> exchange_;
   std::shared_ptr<double> factor_;
+  std::shared_ptr<std::int64_t> sent_;
 };
 
 DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Group& group,
@@ -97,7 +102,8 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Grou
       group_(group),
       options_(options),
       exchange_(exchange_of(options, native_of(group))),
-      factor_(std::make_shared<double>(1.0)) {
+      factor_(std::make_shared<double>(1.0)),
+      buckets_sent_(std::make_shared<std::int64_t>(0)) {
   check_same_model(*module_, group_);
   equalize_weights(*module_, group_);
   for (const auto& item : module_->named_parameters()) {
@@ -130,41 +136,40 @@ std::vector<bool> DataParallel::sparse_ones() const {
 void DataParallel::divide_parameters() {
   sparse_ = sparse_ones();
   rows_.clear();
-  std::vector<at::Tensor> dense;
-  std::vector<std::string> names;
+  dense_.clear();
+  dense_names_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (sparse_[i]) {
       rows_.push_back(std::make_unique<RowExchange>(parameters_[i], group_, wire_type(options_)));
     } else {
-      dense.push_back(parameters_[i]);
-      names.push_back(names_[i]);
+      dense_.push_back(parameters_[i]);
+      dense_names_.push_back(names_[i]);
     }
   }
-  make_reducer(dense, names);
-}
-
-void DataParallel::make_reducer(const std::vector<at::Tensor>& dense,
-                                const std::vector<std::string>& names) {
   if (reducer_) reducer_->remove_autograd_hooks();
   reducer_.reset();
   knows_graph_ = false;
-  if (dense.empty()) return;
+  if (!options_.static_graph) make_reducer();
+}
+
+void DataParallel::make_reducer() {
+  if (dense_.empty()) return;
   std::unordered_map<std::size_t, std::string> name_of;
-  for (std::size_t i = 0; i < names.size(); ++i) name_of[i] = names[i];
+  for (std::size_t i = 0; i < dense_names_.size(); ++i) name_of[i] = dense_names_[i];
   const std::size_t cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB,
                     first = std::min(kMiB, cap);
   // The last parameters have their gradients first.
-  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(dense, {first, cap});
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(dense_, {first, cap});
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(limits.begin(), limits.end());
   // The arguments of LibTorch 2.11; later ones have more, with defaults.
   reducer_ = std::make_unique<c10d::Reducer>(
-      dense, buckets, native_of(group_), std::vector<bool>(dense.size(), false),
+      dense_, buckets, native_of(group_), std::vector<bool>(dense_.size(), false),
       static_cast<std::int64_t>(cap), options_.find_unused_parameters,
       options_.gradient_as_bucket_view, name_of, static_cast<std::int64_t>(first),
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       std::vector<std::int64_t>{});
-  reducer_->register_comm_hook(std::make_unique<Hook>(group_, exchange_, factor_));
+  reducer_->register_comm_hook(std::make_unique<Hook>(group_, exchange_, factor_, buckets_sent_));
   if (options_.static_graph) reducer_->set_static_graph();
 }
 
@@ -197,6 +202,8 @@ void DataParallel::expect(const at::Tensor& loss, double factor) {
   *factor_ = factor;
   if (sparse_ones() != sparse_) divide_parameters();  // set_sparse_gradients since then
   for (const auto& rows : rows_) rows->expect();
+  *buckets_sent_ = 0;
+  if (!reducer_) make_reducer();
   if (!reducer_) return;
   reducer_->rebuild_buckets();
   reducer_->prepare_for_backward({loss});
@@ -214,12 +221,22 @@ void DataParallel::reduce_at_end_of(const at::Tensor& loss) {
 
 void DataParallel::finish(const at::Tensor& loss) {
   if (!options_.find_unused_parameters && !options_.static_graph) check_all_reached(loss);
+  if (options_.static_graph) check_same_graph();
   for (const auto& rows : rows_) {
     const auto end_of_span = begin_span("exchange of rows");
     const CallScope scope(group_, "rows of a sparse gradient");
     rows->sum(*factor_);
     if (end_of_span) end_of_span();
   }
+}
+
+void DataParallel::check_same_graph() const {
+  if (!reducer_ || *buckets_sent_ > 0) return;
+  throw UsageError("prepare.static-graph",
+                   {.what = str("a backward pass on rank ", group_.rank(),
+                                " that exchanged nothing, with static_graph"),
+                    .expected = "the parameters of the first pass that exchanged, as often",
+                    .hint = "leave static_graph out where passes differ"});
 }
 
 void DataParallel::check_all_reached(const at::Tensor& loss) const {

@@ -64,8 +64,9 @@ class DataParallel {
   std::vector<bool> sparse_ones() const;
   // The reducer takes those that are dense, and each sparse one has an exchange of its own.
   void divide_parameters();
-  void make_reducer(const std::vector<at::Tensor>& dense, const std::vector<std::string>& names);
+  void make_reducer();
   void check_all_reached(const at::Tensor& loss) const;
+  void check_same_graph() const;
   std::vector<std::string> unused_by(const at::Tensor& loss) const;
   [[noreturn]] void refuse(const std::vector<std::string>& unused) const;
 
@@ -77,10 +78,15 @@ class DataParallel {
   std::vector<std::shared_ptr<torch::nn::Module>> with_tables_;  // modules that may give rows
   std::vector<bool> sparse_;                                     // what holds now
   std::shared_ptr<GradientExchange> exchange_;
-  std::unique_ptr<c10d::Reducer> reducer_;  // none where nothing is dense
+  std::vector<at::Tensor> dense_;
+  std::vector<std::string> dense_names_;
+  // None where nothing is dense; of a static graph from the first pass on that exchanges: c10d
+  // would count the passes before it as part of the graph.
+  std::unique_ptr<c10d::Reducer> reducer_;
   std::vector<std::unique_ptr<RowExchange>> rows_;
   std::shared_ptr<double> factor_;
-  bool knows_graph_ = false;  // of a static one
+  std::shared_ptr<std::int64_t> buckets_sent_;  // in the latest pass
+  bool knows_graph_ = false;                    // of a static one
 };
 
 }  // namespace hasten

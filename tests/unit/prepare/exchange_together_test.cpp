@@ -239,3 +239,39 @@ TEST_CASE("exchange: a trace shows buckets on their way while backward goes on")
   }
   std::filesystem::remove_all(folder);
 }
+
+TEST_CASE("exchange: a static graph counts no pass that does not exchange") {
+  for (const bool views : {false, true}) {
+    for (const bool by_window : {true, false}) {
+      debug_launcher([&] {
+        Accelerator accelerator({.gradient_accumulation_steps = by_window ? 2 : 1,
+                                 .ddp = {.gradient_as_bucket_view = views, .static_graph = true}});
+        Sequential net = wide_model();
+        torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-3));
+        auto [model, optimizer] = accelerator.prepare(net, sgd);
+        const auto own = [&](std::int64_t step) {
+          return rows_of(step, 4).narrow(0, accelerator.group().rank() * 2, 2);
+        };
+        for (std::int64_t step = 0; step < 8; ++step) {
+          if (by_window) {
+            const auto guard = accelerator.accumulate(model);
+            accelerator.backward(loss_of(model(own(step))));
+          } else if (step % 2 == 0) {
+            const auto guard = accelerator.no_sync(model);
+            accelerator.backward(loss_of(model(own(step))));
+            continue;
+          } else {
+            accelerator.backward(loss_of(model(own(step))));
+          }
+          optimizer.step();
+          optimizer.zero_grad();
+          for (const at::Tensor& weight : net->parameters()) {
+            const at::Tensor all =
+                accelerator.group().gather(weight.detach().flatten().unsqueeze(0));
+            require(at::equal(all[0], all[1]), str("weights differ after batch ", step));
+          }
+        }
+      });
+    }
+  }
+}
