@@ -39,7 +39,6 @@ struct Group::Shared {
   std::unique_ptr<Watchdog> watchdog;  // gone before what it watches
   LivingMark living{Living::group};
 };
-};
 
 namespace {
 

@@ -13,7 +13,6 @@
 #include <new>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "hasten/base/error.h"
@@ -26,7 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLooks = 100;                            // before a rank sleeps
 constexpr std::chrono::milliseconds kDoubtAfter{100};  // that the other is alive
 
 // One a rank, in a line of the cache of its own. A rank is at most one question ahead of another:
@@ -109,10 +107,8 @@ class InMemory : public Comparison {
 
   void wait_for(std::int64_t rank, std::uint32_t question) {
     Seat& other = seat(rank);
-    for (int look = 0; look < kLooks; ++look) {
-      if (reached(other.questions, question)) return;
-      std::this_thread::yield();
-    }
+    if (reached(other.questions, question)) return;
+    // Asleep at once: one that looks again and again takes the core from what it waits for.
     const auto deadline = Clock::now() + options_.limit;
     ++other.sleepers;
     while (true) {

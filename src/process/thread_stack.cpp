@@ -24,6 +24,7 @@ namespace hasten {
 namespace {
 
 constexpr int kFrames = 64;
+constexpr int kHold = -1;                  // in place of a request's number
 constexpr std::size_t kLongestName = 160;  // templates have no end
 
 // A handler has no argument of ours but a number: what it writes to must be found without one.
@@ -41,6 +42,7 @@ Capture& the_capture() {
 void note_frames(int, siginfo_t* info, void*) {
   Capture& capture = the_capture();
   int request = info->si_value.sival_int;
+  while (request == kHold) pause();
   // The request is taken, so that one that comes too late writes nowhere.
   if (request == 0 || !capture.wanted.compare_exchange_strong(request, 0)) return;
   const int error = errno;
@@ -135,6 +137,11 @@ std::vector<std::string> stack_of(pid_t thread, std::chrono::milliseconds longes
     if (starts_with(lines.back(), "main in ")) break;  // what starts a program says nothing
   }
   return lines;
+}
+
+void hold(pid_t thread) {
+  const int signal = installed_signal();
+  if (signal != 0 && thread > 0) interrupt(thread, signal, kHold);
 }
 
 void prepare_stacks() {

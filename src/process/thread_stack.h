@@ -19,6 +19,10 @@ namespace hasten {
 
 std::vector<std::string> stack_of(pid_t thread, std::chrono::milliseconds longest);
 
+// The thread stays where it is, for ever: for a process that ends and has to wait a moment before.
+// Nothing may be asked for afterwards that the thread may hold, memory included.
+void hold(pid_t thread);
+
 // Loads what taking a stack needs, which a signal handler may not do.
 void prepare_stacks();
 

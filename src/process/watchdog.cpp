@@ -33,7 +33,7 @@ constexpr milliseconds kListen{250};  // to the others
 // given up. With the looks and the printing it is less than a second.
 constexpr milliseconds kStack{100}, kAnswers{550}, kReport{650}, kAlone{750};
 constexpr milliseconds kAgain{15};  // between two looks for an answer
-constexpr milliseconds kAfterTheCause{300};
+constexpr milliseconds kForTheOthers{100}, kAfterTheCause{400};
 constexpr milliseconds kToFlush{150};
 constexpr milliseconds kLastAnswer{1000};  // of the store, when a group ends
 
@@ -241,13 +241,18 @@ class Watchdog::Post {
     changed_.notify_all();
   }
 
+  // The one that tells ends first. Its end must not reach the others' programs as an error of their
+  // own, so those keep still: it gives them the time to. The rest of a process goes on, as it may
+  // serve the store.
   [[noreturn]] void end(const LateReport& report) const {
-    if (report.told_by == options_.rank) {
-      write_all(report.text);
-    } else {
-      std::this_thread::sleep_for(kAfterTheCause);
-    }
+    const bool tells = report.told_by == options_.rank;
+    if (tells) write_all(report.text);
     flush_streams();
+    const auto threads = {calls_->snapshot().thread, formed_by_, getpid()};
+    for (const pid_t thread : threads) {
+      if (!tells) hold(thread);
+    }
+    std::this_thread::sleep_for(tells ? kForTheOthers : kAfterTheCause);
     _exit(kLateRankCode);
   }
 

@@ -107,7 +107,7 @@ void calls_another(const Accelerator& accelerator) {
 void works_long(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(4500));
   group.barrier();
   say(group, "ends");
 }

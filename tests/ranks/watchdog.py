@@ -16,6 +16,7 @@ from clean import CLEAN
 HANG, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
 VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
 CODE = 7  # docs/errors.md
+LIMIT = 2  # seconds: also for processes to meet, on a machine that is busy
 failures = 0
 
 
@@ -46,7 +47,8 @@ class Job:
 
     def waits_since(self, *ranks):
         """When the last of these ranks came to where it waits."""
-        return max(float(re.search(rf"rank {rank} pid \d+ begins at ([0-9.]+)", self.text)[1]) for rank in ranks)
+        begun = [re.search(rf"rank {rank} pid \d+ begins at ([0-9.]+)", self.text) for rank in ranks]
+        return max(float(each[1]) for each in begun) if all(begun) else float("nan")
 
     def told_at(self):
         return next((at for at, line in self.lines if "error[process.late-rank]" in line), float("inf"))
@@ -61,12 +63,12 @@ class Job:
 
 
 def launched(case, count, *words):
-    return Job([HASTEN, "launch", "--no_config_file", "-n", count, *words, HANG, case, 1])
+    return Job([HASTEN, "launch", "--no_config_file", "-n", count, *words, HANG, case, LIMIT])
 
 
-def check_report(job, name, limit, waiting, *patterns, late=None):
+def check_report(job, name, waiting, *patterns, late=None):
     delay = job.told_at() - job.waits_since(*waiting)
-    check(limit <= delay <= limit + 1, f"{name}: told {delay:.2f} s after the wait begins, the limit is {limit} s", job.text)
+    check(LIMIT <= delay <= LIMIT + 1, f"{name}: told {delay:.2f} s after the wait begins, the limit is {LIMIT} s", job.text)
     for pattern in patterns:
         check(re.search(pattern, job.text), f"{name}: /{pattern}/", job.text)
     reports = {line.split("error[process.late-rank]", 1)[1] for _, line in job.lines if "error[process.late-rank]" in line}
@@ -82,39 +84,39 @@ def check_report(job, name, limit, waiting, *patterns, late=None):
 
 def sleeps():
     job = launched("sleeps", 3)
-    check_report(job, "a rank in a function of the program", 1, (0, 2),
-                 r"rank 1 has not come to the group's \d+\w\w collective within 1 s; the job ends",
-                 r"rank 1 \(\S+, pid \d+\): 0 steps done, in no collective; its last, the \d+\w\w, all_gather of 4 x 512 float, was over 1\.\d s ago",
+    check_report(job, "a rank in a function of the program", (0, 2),
+                 r"rank 1 has not come to the group's \d+\w\w collective within 2 s; the job ends",
+                 r"rank 1 \(\S+, pid \d+\): 0 steps done, in no collective; its last, the \d+\w\w, all_gather of 4 x 512 float, was over 2\.\d s ago",
                  r"(at|by) .*waits_for_a_file_that_never_comes\(\) in hang\+0x[0-9a-f]+",
-                 r"ranks 0, 2: 0 steps done, in the \d+\w\w collective, all_reduce of 3 float, for 1\.\d s", late=1)
+                 r"ranks 0, 2: 0 steps done, in the \d+\w\w collective, all_reduce of 3 float, for 2\.\d s", late=1)
     check("what was printed before" in job.text, "what was printed before is not lost", job.text)
 
 
 def stops_early():
     job = launched("stops early", 3)
-    check_report(job, "a rank with fewer collectives", 1, (0, 1), r"rank 2 has not come to the group's 6th collective",
+    check_report(job, "a rank with fewer collectives", (0, 1), r"rank 2 has not come to the group's 6th collective",
                  r"waits_for_a_file_that_never_comes", r"ranks 0, 1: .*in the 6th collective, all_reduce of 6 float", late=2)
 
 
 def is_stopped():
     job = launched("is stopped", 3)
-    check_report(job, "a rank that is stopped", 1, (0, 2), r"rank 1 does not answer, and the group's 2nd collective has not ended",
+    check_report(job, "a rank that is stopped", (0, 2), r"rank 1 does not answer, and the group's 2nd collective has not ended",
                  r"rank 1 \(\S+, pid \d+\): does not answer; its process is stopped by a signal",
-                 r"ranks 0, 2: .*in the 2nd collective, barrier, for 1\.\d s", r"rank [02] on .*was ended by its watchdog \(code 7\)")
+                 r"ranks 0, 2: .*in the 2nd collective, barrier, for 2\.\d s", r"rank [02] on .*was ended by its watchdog \(code 7\)")
 
 
 def skips_backward():
     job = launched("skips backward", 2)
-    check_report(job, "a rank that skips backward", 1, (0,), r"rank 1 has not come to", r"rank 1 \(.*\): 2 steps done, in no collective",
+    check_report(job, "a rank that skips backward", (0,), r"rank 1 has not come to", r"rank 1 \(.*\): 2 steps done, in no collective",
                  r"waits_for_a_file_that_never_comes", r"rank 0: 2 steps done, in the \d+\w\w collective, all_reduce of \d+ float \(gradients, bucket 0\)",
                  late=1)
 
 
 def calls_another():
     job = launched("calls another", 3)
-    check_report(job, "a rank in another collective", 1, (0, 2),
+    check_report(job, "a rank in another collective", (0, 2),
                  r"rank 1 called barrier as the group's 2nd collective, where ranks 0, 2 called all_reduce \(max\) of 6 float; one of them has not ended",
-                 r"rank 1 \(.*\): 0 steps done, in its 2nd collective, barrier, for 1\.\d s",
+                 r"rank 1 \(.*\): 0 steps done, in its 2nd collective, barrier, for 2\.\d s",
                  r"ranks 0, 2: .*all_reduce \(max\) of 6 float \(fold 3\)", late=1)
 
 
@@ -128,12 +130,12 @@ def by_hand(case, count):
     """Without a launcher: the processes meet in c10d's own store."""
     port = free_port()
     place = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return Job([HANG, case, 1], [place | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)])
+    return Job([HANG, case, LIMIT], [place | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)])
 
 
 def without_launcher():
     job = by_hand("sleeps", 3)
-    check_report(job, "c10d's TCPStore", 1, (0, 2), r"rank 1 has not come to", r"waits_for_a_file_that_never_comes\(\) in hang\+0x")
+    check_report(job, "c10d's TCPStore", (0, 2), r"rank 1 has not come to", r"waits_for_a_file_that_never_comes\(\) in hang\+0x")
     job = by_hand("works long", 2)
     check(job.codes == [0, 0] and "late-rank" not in job.text and "TCPStore" not in job.text,
           "work that nobody waits for takes longer than the limit", job.text)
@@ -143,25 +145,25 @@ def store_is_stopped():
     """Rank 0 serves the store; the other cannot ask, and still ends."""
     port = free_port()
     place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    stopped = subprocess.Popen([HANG, "store is stopped", "1"], env=VARIABLES | place | {"RANK": "0", "LOCAL_RANK": "0"},
+    stopped = subprocess.Popen([HANG, "store is stopped", str(LIMIT)], env=VARIABLES | place | {"RANK": "0", "LOCAL_RANK": "0"},
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    job = Job([HANG, "store is stopped", 1], [place | {"RANK": "1", "LOCAL_RANK": "1"}])
+    job = Job([HANG, "store is stopped", LIMIT], [place | {"RANK": "1", "LOCAL_RANK": "1"}])
     os.kill(stopped.pid, signal.SIGKILL)
     stopped.communicate()
-    check_report(job, "a store that is stopped", 1, (1,), r"rank 0 does not answer", r"rank 0: does not answer; nor does the job's store",
+    check_report(job, "a store that is stopped", (1,), r"rank 0 does not answer", r"rank 0: does not answer; nor does the job's store",
                  r"rank 1: .*in the 2nd collective, barrier")
 
 
 def switched_off():
     began = time.time()
-    job = Job([HASTEN, "launch", "--no_config_file", "-n", 2, HANG, "sleeps", 1], [{"HASTEN_WATCHDOG": "off"}])
+    job = Job([HASTEN, "launch", "--no_config_file", "-n", 2, HANG, "sleeps", LIMIT], [{"HASTEN_WATCHDOG": "off"}])
     check("late-rank" not in job.text and re.search("exception: .*imed out", job.text) and job.codes == [1],
           f"off: the collective throws where it waits, after {time.time() - began:.1f} s", job.text)
 
 
 def never_there():
     job = launched("is never there", 2)
-    check(re.search(r"error\[process.rank-missing\]: a group of 2 processes, on rank 0, within 1 s: got no word of rank 1", job.text) and job.codes == [4],
+    check(re.search(r"error\[process.rank-missing\]: a group of 2 processes, on rank 0, within 2 s: got no word of rank 1", job.text) and job.codes == [4],
           "a rank that never comes is named", job.text)
 
 

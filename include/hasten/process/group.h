@@ -66,8 +66,8 @@ struct GroupOptions {
   // collective throws c10::Error where it waits, and a rank that hangs elsewhere stays.
   bool watchdog = true;
   // Each collective is first compared over the ranks: what it is, types and shapes. One that
-  // differs throws c10::Error in every rank, with what the ranks were about to do, instead of a
-  // hang or a wrong result.
+  // differs throws UsageError "process.calls-differ" in every rank, with the ranks that are unlike
+  // most, instead of a hang or a wrong result.
   bool debug = false;
   // automatic: NCCL where every rank can load it, else Gloo by way of the CPU. UsageError
   // "process.no-nccl" where it is asked for and cannot be loaded.

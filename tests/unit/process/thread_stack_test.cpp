@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -85,4 +86,28 @@ TEST_CASE("symbol table: files that are none, and cut ones, have no names") {
     CHECK(name_in(folder, 0x1000).empty());
   }
   unlink(folder.c_str());
+}
+
+TEST_CASE("thread stack: a thread that is held goes on with nothing, others do") {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::atomic<int> turns = 0, others = 0;
+    std::atomic<pid_t> held = 0;
+    std::thread([&] {
+      held = gettid();
+      while (true) ++turns;
+    }).detach();
+    std::thread([&] {
+      while (true) ++others;
+    }).detach();
+    while (turns == 0 || others == 0) usleep(100);
+    hold(held);
+    usleep(50000);
+    const int now = turns, others_now = others;
+    usleep(50000);
+    _exit(turns == now && others > others_now ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
 }
