@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two processes train a small model under torch's PowerSGD hooks, once per case; writes data/power_sgd.json.
+"""Two processes train a small model under torch's PowerSGD hooks, once per case; writes data/power_sgd/cases.json.
 
     python generate_power_sgd.py
 
@@ -18,7 +18,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-FILE = pathlib.Path(__file__).resolve().parent / "data" / "power_sgd.json"
+FILE = pathlib.Path(__file__).resolve().parent / "data" / "power_sgd" / "cases.json"
 STEPS, ROWS, WORLD = 8, 4, 2
 FROM_THE_THIRD = dict(start_powerSGD_iter=2)
 CASES = {
@@ -84,6 +84,7 @@ def main():
         mp.spawn(train, (f"{folder}/store", f"{folder}/out"), nprocs=WORLD)
         cases = json.loads(pathlib.Path(f"{folder}/out").read_text())
     inputs, targets = rows()
+    FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(json.dumps(dict(
         torch=torch.__version__, steps=STEPS, rows=ROWS, learning_rate=0.1, start=[numbers(p) for p in model().parameters()],
         inputs=numbers(inputs), targets=numbers(targets), cases=cases)) + "\n")

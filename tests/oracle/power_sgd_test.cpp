@@ -55,7 +55,7 @@ DistributedDataParallelKwargs kwargs_of(const Json& options) {
 }  // namespace
 
 TEST_CASE("PowerSGD: the weights of torch's hooks, with every option") {
-  std::ifstream file(std::string(HASTEN_TEST_DATA) + "/oracle/data/power_sgd.json");
+  std::ifstream file(std::string(HASTEN_TEST_DATA) + "/oracle/data/power_sgd/cases.json");
   const Json oracle = Json::parse(file);
   const std::int64_t steps = oracle.at("steps"), rows = oracle.at("rows");
   const at::Tensor inputs = tensor_of(oracle.at("inputs"), {steps, 2, rows, 12}),
