@@ -76,13 +76,13 @@ TEST_CASE("training state: a position of an earlier version counts in batches al
   const Training training;
   AdamW adamw(training.parameters());
   training.step(adamw);
-  save_training_state(folder.path(), adamw, training.names, kPosition);
+  save_training_state(folder.path(), adamw, training.names, kPosition, of_this_process());
   const fs::path file = folder.path() / "training_position.json";
   std::string json = read_file(file);
   const std::string rows = ",\n    \"rows\": 40";
   REQUIRE(json.find(rows) != std::string::npos);
   std::ofstream(file) << json.replace(json.find(rows), rows.size(), "");
-  const TrainingPosition position = load_training_state(folder.path(), adamw, training.names);
+  const TrainingPosition position = load_training_position(folder.path());
   CHECK(position.loader == LoaderState{.seed = 3, .epoch = 1, .batch = 5});
 }
 
