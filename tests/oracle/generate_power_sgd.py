@@ -76,6 +76,7 @@ def train(rank, store, out):
         results[name] = dict(options=case, final=[numbers(p) for p in net.parameters()])
     if rank == 0:
         pathlib.Path(out).write_text(json.dumps(results))
+    dist.barrier()  # neither leaves while the other still reads
     dist.destroy_process_group()
 
 
