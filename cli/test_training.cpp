@@ -15,8 +15,8 @@ namespace {
 using torch::nn::Linear;
 using torch::nn::Sequential;
 
-AcceleratorOptions on_cpu(bool split_batches = false) {
-  return {.cpu = true, .dataloader_config = {.split_batches = split_batches}};
+AcceleratorOptions on_cpu(const DataLoaderConfiguration& loaders = {}) {
+  return {.cpu = true, .dataloader_config = loaders};
 }
 
 struct Numbers {
@@ -79,8 +79,10 @@ std::vector<std::int64_t> epoch_of(Accelerator& accelerator, std::int64_t rows,
 
 Json data(RankTest& rank) {
   const std::int64_t world = rank.met().size();
-  Accelerator plain(on_cpu()), splitting(on_cpu(/*split_batches=*/true));
-  for (Accelerator* const accelerator : {&plain, &splitting}) {
+  Accelerator plain(on_cpu()), splitting(on_cpu({.split_batches = true})),
+      dispatching(on_cpu({.dispatch_batches = true})),
+      both(on_cpu({.split_batches = true, .dispatch_batches = true}));
+  for (Accelerator* const accelerator : {&plain, &splitting, &dispatching, &both}) {
     const LoaderOptions in_order{.batch_size = 2 * world};
     const LoaderOptions shuffled{.batch_size = 2 * world, .shuffle = true, .seed = 5};
     if (epoch_of(*accelerator, 8 * world * world, in_order) != counted(8 * world * world))

@@ -60,6 +60,8 @@ c10::intrusive_ptr<ProcessGroup> native_group(const c10::intrusive_ptr<c10d::Sto
     auto group = c10::make_intrusive<ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>(prefix, store), rank, size, std::move(settings));
     group->setTimeout(longest);  // here, as making it waits for the other ranks too
+    // A rank that ended now would cut off those that are not connected to each other yet.
+    group->barrier()->wait();
     return group;
   };
   // Noted, and with `debug` compared before.

@@ -78,7 +78,7 @@ def check_report(job, name, waiting, *patterns, late=None):
     check(all(code == CODE for code in job.codes), f"{name}: code {CODE}", job.codes, job.text)
     check(not job.left(), f"{name}: no process is left", job.text)
     if late is not None:
-        check(re.search(rf"rank {late} on \S+ \(pid \d+\) was ended by its watchdog \(code 7\)", job.text),
+        check(re.search(rf"rank {late} on \S+ \(pid \d+\) was ended by its watchdog \(code 75\)", job.text),
               f"{name}: the launcher blames rank {late}", job.text)
 
 
@@ -102,7 +102,7 @@ def is_stopped():
     job = launched("is stopped", 3)
     check_report(job, "a rank that is stopped", (0, 2), r"rank 1 does not answer, and the group's 2nd collective has not ended",
                  r"rank 1 \(\S+, pid \d+\): does not answer; its process is stopped by a signal",
-                 r"ranks 0, 2: .*in the 2nd collective, barrier, for 2\.\d s", r"rank [02] on .*was ended by its watchdog \(code 7\)")
+                 r"ranks 0, 2: .*in the 2nd collective, barrier, for 2\.\d s", r"rank [02] on .*was ended by its watchdog \(code 75\)")
 
 
 def skips_backward():

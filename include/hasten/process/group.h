@@ -15,7 +15,7 @@
 //
 // A collective that some rank does not come to ends the job: after the limit the group's watchdog
 // prints which rank is late, its step, its last call and its stack, and ends every process with
-// code 7 (docs/distributed.md, docs/errors.md "process.late-rank").
+// code 75 (docs/distributed.md, docs/errors.md "process.late-rank").
 //
 // Throws IoError "rendezvous.*", "process.rank-missing", UsageError "process.calls-differ",
 // c10::Error where another rank is gone or, without a watchdog, too late. Thread rule: collectives

@@ -27,7 +27,7 @@ TEST_CASE(
 
 TEST_CASE("help: long explanations are wrapped under their column") {
   CHECK(
-      contains(train_help(100), "\n                                  with one process. [true]\n"));
+      contains(train_help(100), "\n                                  several, and the same with one. [true]\n"));
   CHECK(contains(train_help(60),
                  "Rows of one training\n                                  batch. [8]\n"));
 }
