@@ -92,10 +92,11 @@ class JobServer::Loop {
   }
 
   int longest_wait() const {
-    auto until = next_tick_;
+    auto until = Clock::now() + kTick;
+    if (coordinator_) until = std::min(until, next_tick_);
     if (const auto deadline = store_.next_deadline()) until = std::min(until, *deadline);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
+    return static_cast<int>(std::max<std::int64_t>(left, 0));
   }
 
   void wait() {

@@ -1,8 +1,11 @@
 // The keys and values of a job over real sockets, and strangers at the door.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -222,6 +225,36 @@ TEST_CASE("job server: who says what nobody understands is lost at once, and the
     const std::string reason = first.hears("stop").at("reason");
     CHECK(reason.find("is lost: it said what nobody understands") != std::string::npos);
     CHECK(code_of([&] { second.hears("stop"); }) == "rendezvous.lost");
+  }
+}
+
+// Of all threads of this process.
+std::chrono::microseconds computed() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  const auto of = [](const timeval& time) {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+  };
+  return of(use.ru_utime) + of(use.ru_stime);
+}
+
+TEST_CASE("job server: one that waits leaves the cores to the training") {
+  const Settings two_machines{
+      .min_machines = 2, .max_machines = 2, .max_restarts = 0, .keep_alive_timeout = 600};
+  for (const auto& coordinator : {std::optional<Settings>(), std::optional(two_machines)}) {
+    JobServer server({.token = kToken, .coordinator = coordinator});
+    StoreClient idle(at(server), kToken, 5s);
+    idle.set("key", "value");
+    std::thread waits([&] {
+      StoreClient store(at(server), kToken, 5s);
+      code_of([&] { store.get({"a key that does not come"}, 2s); });
+    });
+    std::this_thread::sleep_for(1200ms);  // longer than from one look at the clock to the next
+    const auto before = computed();
+    std::this_thread::sleep_for(500ms);
+    const auto took = computed() - before;
+    waits.join();
+    CHECK(took < 50ms);
   }
 }
 
