@@ -9,7 +9,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/data/carry.h"
+#include "process/carried_error.h"
 
 namespace hasten::detail {
 namespace {
@@ -26,56 +26,20 @@ struct Head {
 constexpr std::int64_t kNumbers = sizeof(Head) / sizeof(std::int64_t);
 static_assert(sizeof(Head) == kNumbers * sizeof(std::int64_t));
 
-// What was thrown on rank 0, as text.
-struct Failure {
-  std::int64_t kind = 0;
-  std::string code, what, got, expected, hint;
-};
-template <class F>
-void visit_parts(Failure& failure, F&& f) {
-  f(failure.kind);
-  for (std::string* each :
-       {&failure.code, &failure.what, &failure.got, &failure.expected, &failure.hint})
-    f(*each);
+at::Tensor bytes_of(const std::string& text) {
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return bytes;
 }
 
-template <class... Kinds>
-struct KindList {
-  // From 1; 0: none of them.
-  static std::int64_t number_of(const Error& error) {
-    std::int64_t number = 0, at = 0;
-    ((++at, number = number == 0 && dynamic_cast<const Kinds*>(&error) ? at : number), ...);
-    return number;
-  }
-  static std::exception_ptr made(std::int64_t number, const std::string& code, ErrorText text) {
-    std::exception_ptr error;
-    std::int64_t at = 0;
-    ((++at == number ? void(error = std::make_exception_ptr(Kinds(code, text))) : void()), ...);
-    return error;
-  }
-};
-using Kinds = KindList<UsageError, ConfigError, DataError, IoError, MemoryError>;
-
-Failure failure_of(const std::exception_ptr& thrown) {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const Error& error) {
-    const ErrorText& text = error.text();
-    return {Kinds::number_of(error), error.code(), text.what, text.got, text.expected, text.hint};
-  } catch (const std::exception& error) {
-    return {.what = error.what()};
-  } catch (...) {
-    return {.what = "something that is no exception"};
-  }
-}
-
-std::exception_ptr thrown_by(const Failure& failure) {
-  if (failure.kind > 0) {
-    return Kinds::made(failure.kind, failure.code,
-                       {failure.what, failure.got, failure.expected, failure.hint});
-  }
+// What was thrown on rank 0.
+std::exception_ptr thrown_by(const at::Tensor& bytes) {
+  const std::string letter(static_cast<const char*>(bytes.const_data_ptr()),
+                           static_cast<std::size_t>(bytes.numel()));
+  const CarriedError carried = carried_error(letter);
+  if (carried.error) return carried.error;
   return std::make_exception_ptr(DataError(
-      "data.batch", {.what = "rank 0 could not make the next batches", .got = failure.what}));
+      "data.batch", {.what = "rank 0 could not make the next batches", .got = carried.words}));
 }
 
 using WorkOfGroup = c10::intrusive_ptr<c10d::Work>;
@@ -105,7 +69,7 @@ void Dispatch::send(const DispatchPlace& place, const std::vector<Made>& parts) 
   for (std::int64_t to = 1; to < group_.size(); ++to) {
     const Made& made = parts[static_cast<std::size_t>(to)];
     at::Tensor body;
-    if (made.error) body = pack(failure_of(made.error));
+    if (made.error) body = bytes_of(letter_of(made.error));
     if (made.batch) body = pack_(made.batch);
     const Head head{.place = place,
                     .step_rows = made.step_rows,
@@ -140,7 +104,7 @@ Made Dispatch::receive(const DispatchPlace& place) const {
       receive_into(group_, body, kBody);
     }
     if (head.place.pass < place.pass) continue;  // of a pass that was left earlier here
-    if (head.failed != 0) return {.error = thrown_by(unpack<Failure>(body))};
+    if (head.failed != 0) return {.error = thrown_by(body)};
     if (head.place != place) {
       throw UsageError("data.dispatch-order",
                        {.what = str("rank ", group_.rank(),

@@ -88,18 +88,14 @@ bool Join::missed_some(std::int64_t rank) const {
 }
 
 std::string broadcast_bytes(const std::string& bytes, const Group& group, std::int64_t from) {
-  constexpr std::int64_t kAtOnce = std::int64_t{1} << 28;
-  const auto size =
-      group.broadcast(at::scalar_tensor(static_cast<std::int64_t>(bytes.size()), at::kLong), from)
-          .item<std::int64_t>();
-  std::string all = group.rank() == from ? bytes : std::string(static_cast<std::size_t>(size), 0);
-  for (std::int64_t at = 0; at < size; at += kAtOnce) {
-    const std::int64_t part = std::min(kAtOnce, size - at);
-    char* const data = all.data() + at;
-    const at::Tensor own = at::from_blob(data, {part}, at::kByte);
-    const at::Tensor sent = group.broadcast(own, from);
-    if (group.rank() != from)
-      std::memcpy(data, sent.const_data_ptr(), static_cast<std::size_t>(part));
+  constexpr std::size_t kAtOnce = std::size_t{1} << 28;
+  const auto own = at::scalar_tensor(static_cast<std::int64_t>(bytes.size()), at::kLong);
+  const auto size = static_cast<std::size_t>(group.broadcast(own, from).item<std::int64_t>());
+  std::string all;
+  all.reserve(size);
+  while (all.size() < size) {
+    const bool sends = group.rank() == from;
+    all += group.broadcast_object(sends ? bytes.substr(all.size(), kAtOnce) : "", from);
   }
   return all;
 }

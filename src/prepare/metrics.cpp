@@ -2,13 +2,13 @@
 
 #include <torch/torch.h>
 
-#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "prepare/gather_counted.h"
 
 namespace hasten {
 namespace {
@@ -30,21 +30,6 @@ std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch
                                           batch->real_rows, " count"),
        .hint = "gather() takes what is not made of rows, such as a mean loss; or add up over the "
                "rows first"});
-}
-
-// Of unequal numbers of entries the `real` first of each process; nothing where a process cannot
-// say how many.
-std::optional<at::Tensor> gather_counted(const at::Tensor& entries, std::int64_t real,
-                                         const Group& group) {
-  const at::Tensor own = at::tensor({entries.size(0), real}, at::kLong);
-  const at::Tensor sizes = group.gather(own).view({group.size(), 2}).cpu();
-  if ((sizes.select(1, 1) < 0).any().item<bool>()) return std::nullopt;
-  const at::Tensor all = group.gather(group.pad_across_processes(entries));
-  const std::int64_t longest = sizes.select(1, 0).max().item<std::int64_t>();
-  std::vector<at::Tensor> parts;
-  for (std::int64_t rank = 0; rank < group.size(); ++rank)
-    parts.push_back(all.narrow(0, rank * longest, sizes[rank][1].item<std::int64_t>()));
-  return at::cat(parts);
 }
 
 // What a process without data has to know of a tensor: whether it is on the CPU, its type and its

@@ -2,9 +2,9 @@
 
 #include <torch/torch.h>
 
+#include "data/loader_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/same_everywhere.h"
 
 namespace hasten::detail {
 
@@ -22,15 +22,10 @@ void place_module(torch::nn::Module& module, const Step& step) {
 void check_same_batches(std::optional<std::int64_t> batches, const Group& group) {
   const std::string text =
       str("a loader", batches ? str(" of ", *batches, " batches") : "", ", read by every process");
-  const auto difference = difference_of(text, group);
-  if (!difference) return;
-  throw UsageError("data.loaders-differ",
-                   {.what = "the loader that prepare() was given is another one on rank " +
-                            std::to_string(difference->rank),
-                    .got = difference->there,
-                    .expected = difference->on_rank_0 + ", as on rank 0",
-                    .hint = "every process reads all batches and keeps each n-th. Batches that are "
-                            "a process's own need no prepare()"});
+  check_same_loader(text,
+                    "every process reads all batches and keeps each n-th. Batches that are a "
+                    "process's own need no prepare()",
+                    group);
 }
 
 void check_optimizer(const torch::optim::Optimizer& optimizer) {

@@ -35,7 +35,7 @@ struct Cause {
 class Court {
  public:
   Court(const std::vector<std::optional<RankRecord>>& records, std::int64_t judge)
-      : records_(records), judge_(judge) {
+      : records_(records) {
     const RankRecord& own = *records[static_cast<std::size_t>(judge)];
     number_ = own.waits_in() != nullptr ? own.waits_in()->number : own.begun;
   }
@@ -108,7 +108,7 @@ class Court {
   }
 
   const std::vector<std::optional<RankRecord>>& records_;
-  std::int64_t judge_, number_ = 0;
+  std::int64_t number_ = 0;
 };
 
 std::string doing_text(const RankRecord& record) {

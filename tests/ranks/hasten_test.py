@@ -13,18 +13,11 @@ import sys
 import tempfile
 import time
 
+from checks import check, exit_code
+
 HASTEN = os.path.abspath(sys.argv[1])
 FOLDER = tempfile.mkdtemp()
 os.environ.update(HASTEN_HOME=FOLDER, HF_HOME=FOLDER, OMP_NUM_THREADS="1")  # no configuration file of the user's
-failures = 0
-
-
-def check(holds, what, *shown):
-    global failures
-    print(("ok      " if holds else "FAILED  ") + what, flush=True)
-    if not holds:
-        failures += 1
-        print(*shown, sep="\n--\n", flush=True)
 
 
 def rank_process(launcher, rank):
@@ -107,5 +100,4 @@ def interrupted():
 for case in (four_ranks, stopped_rank, stopped_main, killed_rank, interrupted):
     print(case.__name__, flush=True)
     case()
-print(f"{failures} failures")
-sys.exit(1 if failures else 0)
+sys.exit(exit_code())

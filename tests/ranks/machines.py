@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 
+from checks import check, exit_code
 from clean import CLEAN
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -30,15 +31,6 @@ HASTEN, COLLECTIVES = (os.path.abspath(path) for path in (options.hasten, option
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 TOKEN = "the secret of these machines 0123456789".replace(" ", "-")
 VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
-failures = 0
-
-
-def check(holds, what, *shown):
-    global failures
-    print(("ok      " if holds else "FAILED  ") + what, flush=True)
-    if not holds:
-        failures += 1
-        print(*shown, sep="\n--\n", flush=True)
 
 
 def ip(*words):
@@ -409,8 +401,7 @@ def main():
             print(f"{case.__name__}", flush=True)
             case(machines)
             print(f"        {time.monotonic() - began:.1f} s", flush=True)
-    print(f"{failures} failures")
-    return 1 if failures else 0
+    return exit_code()
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+from checks import check, exit_code
 from clean import CLEAN
 
 HASTEN, MODEL = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
@@ -24,13 +25,6 @@ FOLDER = pathlib.Path(tempfile.mkdtemp())
 IGNORED = -100
 CLOSE = 1e-5
 SMOOTH = "1e-4"  # some gradients are zero but for rounding, which AdamW would make steps of
-failures = 0
-
-
-def check(holds, what, detail=""):
-    global failures
-    failures += not holds
-    print(("good  " if holds else "WRONG ") + what + ("" if holds else f"\n{detail}"), flush=True)
 
 
 def write_rows(file, columns):
@@ -208,4 +202,4 @@ try:
     other_launchers(MODEL, rows)
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)
-sys.exit(1 if failures else 0)
+sys.exit(exit_code())

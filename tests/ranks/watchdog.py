@@ -11,21 +11,13 @@ import subprocess
 import sys
 import time
 
+from checks import check, exit_code
 from clean import CLEAN
 
 HANG, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
 VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
 CODE = 75  # docs/errors.md
 LIMIT = 2  # seconds: also for processes to meet, on a machine that is busy
-failures = 0
-
-
-def check(holds, what, *shown):
-    global failures
-    print(("ok      " if holds else "FAILED  ") + what, flush=True)
-    if not holds:
-        failures += 1
-        print(*shown, sep="\n--\n", flush=True)
 
 
 class Job:
@@ -171,5 +163,4 @@ CASES = (sleeps, stops_early, is_stopped, skips_backward, calls_another, without
 for case in CASES:
     if len(sys.argv) < 4 or case.__name__ in sys.argv[3:]:
         case()
-print(f"{failures} failures")
-sys.exit(1 if failures else 0)
+sys.exit(exit_code())

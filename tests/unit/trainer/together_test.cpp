@@ -2,58 +2,28 @@
 // every row once.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "hasten/base/text.h"
-#include "hasten/data/column_dataset.h"
-#include "hasten/models/bert.h"
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
+#include "unit/prepare/forked.h"
+#include "unit/trainer/tiny.h"
 
 using namespace hasten;
+using namespace hasten::forked;
+using namespace hasten::tiny_runs;
 namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  Folder() : path(fs::temp_directory_path() / str("hasten-together-", getpid(), "-", ++count)) {
-    fs::remove_all(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-  inline static int count = 0;
-};
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
-BertConfig tiny() {
-  return {.vocab_size = 60,
-          .hidden_size = 16,
-          .num_hidden_layers = 1,
-          .num_attention_heads = 2,
-          .intermediate_size = 32,
-          .hidden_dropout_prob = 0.0,
-          .attention_probs_dropout_prob = 0.0,
-          .max_position_embeddings = 16};
-}
-
-template <class Model = BertForSequenceClassification>
-std::shared_ptr<PreTrainedModel> new_model() {
-  torch::manual_seed(7);
-  auto model = std::make_shared<Model>(tiny());
-  model->initialize();
-  return model;
-}
+constexpr double kNoDropout = 0;
 
 // A label at some of the tokens, at another share of them in each row.
 ColumnDataset marked_tokens(std::int64_t count) {
@@ -82,7 +52,7 @@ Trained on_tokens(const fs::path& folder, std::int64_t batch, std::int64_t accum
   args.logging_steps = 1;
   args.save_strategy = SaveStrategy::no;
   args.use_cpu = true;
-  const auto model = new_model<BertForTokenClassification>();
+  const auto model = new_model<BertForTokenClassification>(kNoDropout);
   Trainer trainer(model, args, {.train_dataset = TrainerDataset(marked_tokens(25))});
   trainer.train();
   Trained out{.losses = {}, .weights = model->state_dict()};
@@ -90,14 +60,6 @@ Trained on_tokens(const fs::path& folder, std::int64_t batch, std::int64_t accum
     if (entry.count("loss")) out.losses.push_back(entry.at("loss"));
   }
   return out;
-}
-
-ColumnDataset rows(std::int64_t count) {
-  torch::manual_seed(11);
-  const at::Tensor ids = at::randint(5, 60, {count, 12});
-  return ColumnDataset({{"input_ids", ids},
-                        {"attention_mask", at::ones_like(ids)},
-                        {"labels", ids.select(1, 0).gt(30).to(at::kLong)}});
 }
 
 TrainingArguments arguments(const fs::path& folder) {
@@ -134,7 +96,7 @@ TEST_CASE("trainer together: what a callback of one process asks for, all do at 
         for (const auto what : {&TrainerControl::should_training_stop,
                                 &TrainerControl::should_evaluate, &TrainerControl::should_save}) {
           Trainer trainer(
-              new_model(), arguments(folder.path),
+              new_model(kNoDropout), arguments(folder.path),
               {.train_dataset = TrainerDataset(rows(40)), .eval_dataset = TrainerDataset(rows(7))});
           const auto asks = std::make_shared<Asks>(!trainer.is_world_process_zero(), what);
           trainer.add_callback(asks);
@@ -155,7 +117,7 @@ TEST_CASE(
     "trainer together: a metric of all predictions sees every row once, in the data's order") {
   const Folder folder;
   const auto data = rows(23);  // the last step of three processes has five of six rows
-  const auto model = new_model();
+  const auto model = new_model(kNoDropout);
   const PredictionOutput expected =
       Trainer(model, arguments(folder.path), {}).predict(TrainerDataset(data));
   notebook_launcher(
@@ -165,7 +127,7 @@ TEST_CASE(
           seen = all;
           return Metrics{{"rows", static_cast<double>(all.label_ids.size(0))}};
         });
-        Trainer trainer(new_model(), arguments(folder.path), {.compute_metrics = metric});
+        Trainer trainer(new_model(kNoDropout), arguments(folder.path), {.compute_metrics = metric});
         const Metrics metrics = trainer.evaluate(TrainerDataset(data));
         require(metrics.at("eval_rows") == 23, str(metrics.at("eval_rows"), " rows"));
         require(at::equal(seen.label_ids, expected.label_ids), "labels");
@@ -212,8 +174,9 @@ TEST_CASE("trainer together: means of each process's own are refused") {
       [&] {
         TrainingArguments args = arguments(folder.path);
         args.average_tokens_across_devices = false;
-        require(code_of([&] { Trainer(new_model(), args, {}); }) == "trainer.average-tokens",
-                "not refused");
+        require(
+            code_of([&] { Trainer(new_model(kNoDropout), args, {}); }) == "trainer.average-tokens",
+            "not refused");
       },
       {.num_processes = 2});
 }

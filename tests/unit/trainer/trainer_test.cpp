@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,50 +11,14 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/training_state.h"
-#include "hasten/data/column_dataset.h"
-#include "hasten/models/bert.h"
 #include "hasten/trainer/classification_data.h"
+#include "unit/trainer/tiny.h"
 
 using namespace hasten;
+using namespace hasten::tiny_runs;
 namespace fs = std::filesystem;
 
 namespace {
-
-// A folder of its own for each test, gone afterwards.
-struct Folder {
-  Folder() : path(fs::temp_directory_path() / str("hasten-trainer-", getpid(), "-", ++count)) {
-    fs::remove_all(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-  inline static int count = 0;
-};
-
-BertConfig tiny(double dropout = 0.1) {
-  return {.vocab_size = 60,
-          .hidden_size = 16,
-          .num_hidden_layers = 1,
-          .num_attention_heads = 2,
-          .intermediate_size = 32,
-          .hidden_dropout_prob = dropout,
-          .attention_probs_dropout_prob = dropout,
-          .max_position_embeddings = 16};
-}
-
-std::shared_ptr<PreTrainedModel> new_model(double dropout = 0.1) {
-  torch::manual_seed(7);
-  auto model = std::make_shared<BertForSequenceClassification>(tiny(dropout));
-  model->initialize();
-  return model;
-}
-
-ColumnDataset rows(std::int64_t count) {
-  torch::manual_seed(11);
-  const at::Tensor ids = at::randint(5, 60, {count, 12});
-  return ColumnDataset({{"input_ids", ids},
-                        {"attention_mask", at::ones_like(ids)},
-                        {"labels", ids.select(1, 0).gt(30).to(at::kLong)}});
-}
 
 TrainingArguments arguments(const Folder& folder) {
   TrainingArguments args;

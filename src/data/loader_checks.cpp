@@ -1,0 +1,71 @@
+#include "data/loader_checks.h"
+
+#include <string>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "process/same_everywhere.h"
+
+namespace hasten::detail {
+namespace {
+
+void check_range(const char* option, std::int64_t got, std::int64_t least, std::int64_t most) {
+  if (got >= least && got <= most) return;
+  throw ConfigError(
+      "data.option",
+      {.what = option, .got = std::to_string(got), .expected = str(least, " to ", most)});
+}
+
+}  // namespace
+
+void check_options(const LoaderOptions& options, bool stream) {
+  check_range("batch_size", options.batch_size, 1, std::int64_t{1} << 40);
+  check_range("num_workers", options.num_workers, 0, 1024);
+  check_range("prefetch_factor", options.prefetch_factor, 1, 65536);
+  if (options.shuffle && options.order) {
+    throw ConfigError("data.option", {.what = "both shuffle and an order of your own are set",
+                                      .hint = "keep one"});
+  }
+  if (stream && (options.shuffle || options.order)) {
+    throw ConfigError(
+        "data.option",
+        {.what = "a stream has its own order: shuffle and order do not apply to it",
+         .hint = "shuffle inside the stream, or give the dataset size() and get(index)"});
+  }
+}
+
+void check_divides(const LoaderOptions& options, const LoaderShare& share) {
+  const std::int64_t world = share.group.size();
+  if (!share.how.split_batches || options.batch_size % world == 0) return;
+  throw ConfigError(
+      "data.share",
+      {.what = "split_batches",
+       .got = str("batches of ", options.batch_size, " rows"),
+       .expected = str("a multiple of ", world, ", the number of processes"),
+       .hint = str("set batch_size = ", (options.batch_size + world - 1) / world * world,
+                   ", or split_batches = false, where each process has batches of batch_size")});
+}
+
+void check_carries(const BatchSource& source) {
+  if (source.carries()) return;
+  throw ConfigError("data.share",
+                    {.what = "batches of a type that cannot be sent to another process",
+                     .expected = "tensors, strings, numbers, vectors, maps and pairs of them, or a "
+                                 "struct with a visit_parts",
+                     .hint = "put a visit_parts beside the type (hasten/data/carry.h), or set "
+                             "dispatch_batches = false"});
+}
+
+void check_same_loader(const std::string& description, const std::string& hint,
+                       const Group& group) {
+  const auto difference = difference_of(description, group);
+  if (!difference) return;
+  throw UsageError("data.loaders-differ",
+                   {.what = "the loader that prepare() was given is another one on rank " +
+                            std::to_string(difference->rank),
+                    .got = difference->there,
+                    .expected = difference->on_rank_0 + ", as on rank 0",
+                    .hint = hint});
+}
+
+}  // namespace hasten::detail

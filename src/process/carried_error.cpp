@@ -1,0 +1,68 @@
+#include "process/carried_error.h"
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/error.h"
+
+namespace hasten {
+namespace {
+
+using Json = nlohmann::json;
+
+template <class... Types>
+struct TypeList {
+  // From 1; 0: none of them.
+  static std::int64_t number_of(const Error& error) {
+    std::int64_t number = 0, at = 0;
+    ((++at, number = number == 0 && dynamic_cast<const Types*>(&error) ? at : number), ...);
+    return number;
+  }
+  static std::exception_ptr made(std::int64_t number, const std::string& code,
+                                 const ErrorText& text) {
+    std::exception_ptr error;
+    std::int64_t at = 0;
+    ((++at == number ? void(error = std::make_exception_ptr(Types(code, text))) : void()), ...);
+    return error;
+  }
+};
+using Types = TypeList<UsageError, ConfigError, DataError, IoError, MemoryError, DivergedError>;
+
+std::string dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string letter_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    const ErrorText& text = error.text();
+    return dumped({{"type", Types::number_of(error)},
+                   {"code", error.code()},
+                   {"what", text.what},
+                   {"got", text.got},
+                   {"expected", text.expected},
+                   {"hint", text.hint},
+                   {"exit_code", error.exit_code()}});
+  } catch (const std::exception& error) {
+    return dumped({{"words", error.what()}});
+  } catch (...) {
+    return dumped({{"words", "something that is no exception"}});
+  }
+}
+
+CarriedError carried_error(const std::string& letter) {
+  const Json json = Json::parse(letter);
+  const auto part = [&](const char* name) { return json.at(name).get<std::string>(); };
+  if (json.contains("words")) return {.error = nullptr, .words = part("words")};
+  const ErrorText text{
+      .what = part("what"), .got = part("got"), .expected = part("expected"), .hint = part("hint")};
+  std::exception_ptr error = Types::made(json.at("type").get<std::int64_t>(), part("code"), text);
+  if (!error)
+    error = std::make_exception_ptr(Error(part("code"), text, json.at("exit_code").get<int>()));
+  return {.error = error, .words = {}};
+}
+
+}  // namespace hasten

@@ -1,0 +1,157 @@
+// What several processes, each a fork of this one, count of a loader: every row once.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/accelerator.h"
+#include "hasten/base/text.h"
+#include "hasten/data/loader.h"
+#include "hasten/process/notebook_launcher.h"
+#include "unit/code_of.h"
+#include "unit/prepare/together.h"
+
+using namespace hasten;
+using namespace hasten::forked;
+using namespace hasten::together;
+
+namespace {
+
+// The rows 0 to count - 1, read one after the other.
+struct Stream {
+  std::int64_t count;
+  std::int64_t at = 0;
+  std::optional<at::Tensor> next() {
+    if (at == count) return std::nullopt;
+    return torch::full({2}, at++, at::kLong);
+  }
+  void rewind(std::int64_t) { at = 0; }
+};
+
+// All rows that gather_for_metrics gives in a pass.
+std::vector<std::int64_t> counted(Accelerator& accelerator, auto& loader, std::int64_t full) {
+  std::vector<std::int64_t> got;
+  const bool even = full > 0;
+  auto guard = accelerator.join_uneven_inputs({.even_batches = even});
+  for (auto& batch : loader) {
+    require(!even || batch.size(0) == full, "every batch is full");
+    const at::Tensor all = accelerator.gather_for_metrics(batch.select(1, 0));
+    for (std::int64_t i = 0; i < all.size(0); ++i) got.push_back(all[i].item<std::int64_t>());
+  }
+  return got;
+}
+
+}  // namespace
+
+TEST_CASE("together: gather_for_metrics gives every row once, in order: 600 random combinations") {
+  for (const int world : {2, 3, 4}) {
+    debug_launcher(
+        [=] {
+          std::map<std::pair<bool, std::optional<bool>>, std::unique_ptr<Accelerator>> accelerators;
+          for (const bool split : {false, true}) {
+            for (const auto dispatch :
+                 {std::optional<bool>(), std::optional(false), std::optional(true)})
+              accelerators[{split, dispatch}] = std::make_unique<Accelerator>(AcceleratorOptions{
+                  .dataloader_config = {.split_batches = split, .dispatch_batches = dispatch}});
+          }
+          torch::manual_seed(world);
+          const auto random = [](std::int64_t least, std::int64_t most) {
+            return torch::randint(least, most + 1, {1}).item<std::int64_t>();
+          };
+          for (int trial = 0; trial < 200; ++trial) {
+            const bool split = trial % 3 == 0, drop_last = trial % 4 == 0, even = trial % 7 < 4;
+            const bool stream = trial % 5 == 1, shuffle = trial % 2 == 0 && !stream;
+            std::optional<bool> dispatch;
+            if (trial % 11 < 6) dispatch = trial % 11 < 3;
+            const std::int64_t batch_size = split ? world * random(1, 3) : random(1, 5);
+            const std::int64_t step = split ? batch_size : batch_size * world;
+            const std::int64_t rows = drop_last ? random(step, 40 + step) : random(1, 40);
+            Accelerator& accelerator = *accelerators.at({split, dispatch});
+            const LoaderOptions options{.batch_size = batch_size,
+                                        .shuffle = shuffle,
+                                        .drop_last = drop_last,
+                                        .num_workers = trial % 6 == 0 ? 1 : 0,
+                                        .seed = static_cast<std::uint64_t>(trial)};
+            auto whole = make_loader(Numbers{rows},
+                                     {.batch_size = 1, .shuffle = shuffle, .seed = options.seed});
+            std::vector<std::int64_t> expected;
+            for (auto& row : whole) expected.push_back(row[0][0].template item<std::int64_t>());
+            if (drop_last) expected.resize(static_cast<std::size_t>(rows / step * step));
+            std::vector<std::int64_t> got;
+            const std::int64_t full = even ? step / world : 0;
+            if (stream) {
+              auto raw = make_loader(Stream{rows}, options);
+              auto [loader] = accelerator.prepare(raw);
+              got = counted(accelerator, loader, full);
+            } else {
+              auto raw = make_loader(Numbers{rows}, options);
+              auto [loader] = accelerator.prepare(raw);
+              got = counted(accelerator, loader, full);
+            }
+            // A process without a batch in the last step has no result of it.
+            if (!even && accelerator.group().rank() > 0 && got.size() < expected.size()) {
+              const std::size_t steps = (expected.size() - 1) / static_cast<std::size_t>(step);
+              expected.resize(steps * static_cast<std::size_t>(step));
+            }
+            require(got == expected,
+                    str("world ", world, ", rows ", rows, ", batch_size ", batch_size, ", split ",
+                        split, ", drop_last ", drop_last, ", even ", even, ", stream ", stream,
+                        ", dispatch ", dispatch ? (*dispatch ? "yes" : "no") : "unset", ": ",
+                        got.size(), " rows of ", expected.size()));
+          }
+        },
+        world);
+  }
+}
+
+TEST_CASE("together: loaders that cannot be divided are read whole, and counted exactly") {
+  for (std::int64_t count = 1; count <= 9; ++count) {
+    debug_launcher(
+        [=] {
+          Accelerator accelerator;
+          std::vector<at::Tensor> batches;  // of unequal sizes
+          std::int64_t rows = 0;
+          for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t size = 1 + (i * 7) % 4;
+            batches.push_back(torch::arange(rows, rows + size));
+            rows += size;
+          }
+          auto [loader] = accelerator.prepare(batches);
+          // Sizes may differ within a step only where it is the last; gather() needs them equal, so
+          // each is padded here.
+          std::int64_t steps = 0, real = 0;
+          for (auto& batch : loader) {
+            ++steps;
+            const bool last = steps == (count + 2) / 3;
+            if (last) real += accelerator.gather_for_metrics(batch).size(0);
+          }
+          require(steps == (count + 2) / 3, "as many steps in each process");
+          std::int64_t expected = 0;
+          for (std::int64_t i = (steps - 1) * 3; i < count; ++i) expected += 1 + (i * 7) % 4;
+          require(real == expected, str(real, " rows of ", expected));
+        },
+        3);
+  }
+}
+
+TEST_CASE("together: in a filled up step what is not made of rows is refused everywhere") {
+  debug_launcher([] {
+    Accelerator accelerator;
+    auto raw = make_loader(Numbers{5}, {.batch_size = 2});
+    auto [loader] = accelerator.prepare(raw);
+    int step = 0;
+    for (auto& batch : loader) {
+      ++step;
+      const at::Tensor mean = batch.to(at::kFloat).mean();
+      if (step == 1) require(accelerator.gather_for_metrics(mean).numel() == 2, "a full step");
+      if (step == 2)
+        require(code_of([&] { accelerator.gather_for_metrics(mean); }) == "prepare.not-rows",
+                "the last");
+    }
+    require(step == 2, "two steps");
+  });
+}

@@ -1,0 +1,55 @@
+// What tests of the Trainer train: a tiny model, its rows, and a folder for what is saved.
+#pragma once
+
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "hasten/base/text.h"
+#include "hasten/data/column_dataset.h"
+#include "hasten/models/bert.h"
+
+namespace hasten::tiny_runs {
+
+// A folder of its own for each test, gone afterwards.
+struct Folder {
+  Folder()
+      : path(std::filesystem::temp_directory_path() /
+             str("hasten-trainer-", getpid(), "-", ++count)) {
+    std::filesystem::remove_all(path);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::filesystem::path path;
+  inline static int count = 0;
+};
+
+inline BertConfig tiny(double dropout = 0.1) {
+  return {.vocab_size = 60,
+          .hidden_size = 16,
+          .num_hidden_layers = 1,
+          .num_attention_heads = 2,
+          .intermediate_size = 32,
+          .hidden_dropout_prob = dropout,
+          .attention_probs_dropout_prob = dropout,
+          .max_position_embeddings = 16};
+}
+
+template <class Model = BertForSequenceClassification>
+std::shared_ptr<PreTrainedModel> new_model(double dropout = 0.1) {
+  torch::manual_seed(7);
+  auto model = std::make_shared<Model>(tiny(dropout));
+  model->initialize();
+  return model;
+}
+
+inline ColumnDataset rows(std::int64_t count) {
+  torch::manual_seed(11);
+  const at::Tensor ids = at::randint(5, 60, {count, 12});
+  return ColumnDataset({{"input_ids", ids},
+                        {"attention_mask", at::ones_like(ids)},
+                        {"labels", ids.select(1, 0).gt(30).to(at::kLong)}});
+}
+
+}  // namespace hasten::tiny_runs
