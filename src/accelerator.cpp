@@ -80,7 +80,8 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
       .watchdog = options.process_group.watchdog && !denies("HASTEN_WATCHDOG"),
       .debug = options.debug || says("ACCELERATE_DEBUG_MODE"),
       .backend = options.process_group.backend,
-      .device = process.device};
+      .device = process.device,
+      .shared_memory = options.process_group.shared_memory && !denies("HASTEN_SHARED_MEMORY")};
   const Precision precision = precision_of(options, environment);  // refused before others are met
   tell_derived_place(worker);
   auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision, process,

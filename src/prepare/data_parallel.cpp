@@ -69,13 +69,11 @@ class DataParallel::Hook : public c10d::CommHookInterface {
         sent_(std::move(sent)) {}
 
   Exchanged runHook(c10d::GradBucket& bucket) override {
-    const at::Tensor buffer = bucket.getBuffer();
     const auto end_of_span = begin_span(name_of_span(bucket));
     ++*sent_;
-    if (*factor_ != 1.0) buffer.mul_(*factor_);
     const CallScope scope(group_, "gradients, bucket",
                           static_cast<std::int64_t>(bucket.getIndex()));
-    Exchanged sum = exchange_->sum(bucket);
+    Exchanged sum = exchange_->sum(bucket, *factor_);
     if (end_of_span) sum->addCallback([end_of_span](c10::ivalue::Future&) { end_of_span(); });
     return sum;
   }

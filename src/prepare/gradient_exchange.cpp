@@ -14,9 +14,15 @@ class AllReduce : public GradientExchange {
  public:
   explicit AllReduce(NativeGroup group) : group_(std::move(group)) {}
 
-  Exchanged sum(c10d::GradBucket& bucket) override {
+  Exchanged sum(c10d::GradBucket& bucket, double factor) override {
     std::vector<at::Tensor> both = {bucket.getBuffer()};
-    return group_->allreduce(both)->getFuture();
+    c10d::AllreduceOptions options;
+    if (both[0].is_cpu()) {  // our Gloo multiplies where it reads
+      options.reduceOp = c10d::makeNCCLPreMulSum(factor);
+    } else if (factor != 1.0) {
+      both[0].mul_(factor);
+    }
+    return group_->allreduce(both, options)->getFuture();
   }
 
  private:
@@ -29,16 +35,18 @@ class InType : public GradientExchange {
   InType(at::ScalarType type, std::shared_ptr<GradientExchange> inner)
       : type_(type), inner_(std::move(inner)) {}
 
-  Exchanged sum(c10d::GradBucket& bucket) override {
+  Exchanged sum(c10d::GradBucket& bucket, double factor) override {
     const at::Tensor buffer = bucket.getBuffer();
+    if (factor != 1.0) buffer.mul_(factor);
     at::Tensor converted = buffer.to(type_);
     bucket.setBuffer(converted);
-    return inner_->sum(bucket)->then(
-        [buffer](c10::ivalue::Future& done) -> c10::IValue {
-          buffer.copy_(c10d::detail::parseCppCommHookResult(done.value()));
-          return buffer;
-        },
-        c10::TensorType::get());
+    return inner_->sum(bucket, 1.0)
+        ->then(
+            [buffer](c10::ivalue::Future& done) -> c10::IValue {
+              buffer.copy_(c10d::detail::parseCppCommHookResult(done.value()));
+              return buffer;
+            },
+            c10::TensorType::get());
   }
 
  private:

@@ -21,8 +21,9 @@ using Exchanged = c10::intrusive_ptr<c10::ivalue::Future>;
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
-  // The future's value is the sum, in the bucket's type; it may be the bucket's own memory.
-  virtual Exchanged sum(c10d::GradBucket& bucket) = 0;
+  // The future's value is the sum of every process's bucket times its factor, in the bucket's type;
+  // it may be the bucket's own memory.
+  virtual Exchanged sum(c10d::GradBucket& bucket, double factor) = 0;
 };
 
 // What the options ask for. Throws UsageError "prepare.power-sgd".

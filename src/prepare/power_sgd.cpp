@@ -95,14 +95,15 @@ class PowerSGD : public GradientExchange {
         whole_(std::move(whole)),
         seeds_(options.random_seed) {}
 
-  Exchanged sum(c10d::GradBucket& bucket) override {
+  Exchanged sum(c10d::GradBucket& bucket, double factor) override {
     const torch::NoGradGuard no_grad;
     if (bucket.getIndex() == 0) waiting_.reset();  // of a pass that broke off
     const bool last = bucket.isLast();
     if (step_ < options_.start_powerSGD_iter) {
       if (last) ++step_;
-      return whole_->sum(bucket);
+      return whole_->sum(bucket, factor);
     }
+    if (factor != 1.0) bucket.getBufferRef().mul_(factor);
     auto job = std::make_shared<Job>();
     batched_ ? begin_batched(*job, bucket) : begin(*job, bucket);
     send_p(*job);

@@ -12,13 +12,13 @@
 // rank has ended or does not come. Thread rule: one thread at a time, as for collectives.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "process/call.h"
+#include "process/shared_memory.h"
 
 namespace hasten {
 
@@ -29,21 +29,15 @@ class Comparison {
   virtual bool same(std::uint64_t number) = 0;
 };
 
-struct AgreementOptions {
-  std::int64_t rank = 0, size = 1;
-  std::chrono::milliseconds limit{};
-};
-
 // By messages of a backend which nobody else uses.
 std::unique_ptr<Comparison> comparison_by_messages(c10::intrusive_ptr<c10d::Backend> backend);
 // In shared memory that rank 0 makes; nothing where some rank cannot open it. All ranks call it.
-std::unique_ptr<Comparison> comparison_in_memory(c10d::Store& store,
-                                                 const AgreementOptions& options);
+std::unique_ptr<Comparison> comparison_in_memory(c10d::Store& store, const RankOptions& options);
 
 class Agreement {
  public:
   Agreement(std::unique_ptr<Comparison> comparison, c10::intrusive_ptr<c10d::Store> store,
-            const AgreementOptions& options);
+            const RankOptions& options);
   void check(const Call& call);
 
  private:
@@ -51,7 +45,7 @@ class Agreement {
 
   std::unique_ptr<Comparison> comparison_;
   c10::intrusive_ptr<c10d::Store> store_;
-  AgreementOptions options_;
+  RankOptions options_;
   std::int64_t checked_ = 0;
 };
 

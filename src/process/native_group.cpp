@@ -1,36 +1,23 @@
 #include "process/native_group.h"
 
-#include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
 #include "hasten/base/error.h"
 #include "process/agreement.h"
 #include "process/all_say.h"
+#include "process/gloo.h"
 #include "process/nccl.h"
 #include "process/observed_backend.h"
-
-#ifndef USE_C10D_GLOO
-#error "c10d's Gloo header is empty without USE_C10D_GLOO"
-#endif
 
 namespace hasten {
 namespace {
 
 using namespace std::chrono_literals;
 using c10d::ProcessGroup;
-using c10d::ProcessGroupGloo;
 
 // By then the watchdog has told who is late; Gloo itself only says that something was.
 constexpr auto kAfterTheWatchdog = 30s;
-
-auto device_at(const std::string& address) {
-  const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interface != nullptr && *interface != '\0')
-    return ProcessGroupGloo::createDeviceForInterface(interface);
-  return ProcessGroupGloo::createDeviceForHostname(address);
-}
 
 // All ranks take the same way.
 bool by_nccl(c10d::Store& store, int rank, int size, const GroupOptions& options) {
@@ -54,30 +41,25 @@ c10::intrusive_ptr<ProcessGroup> native_group(const c10::intrusive_ptr<c10d::Sto
                                               const GroupOptions& options,
                                               std::shared_ptr<CallLog> calls) {
   const auto longest = options.timeout + (options.watchdog ? kAfterTheWatchdog : 0s);
-  const auto gloo = [&](const std::string& prefix) {
-    auto settings = ProcessGroupGloo::Options::create(options.timeout);
-    settings->devices.push_back(device_at(address));
-    auto group = c10::make_intrusive<ProcessGroupGloo>(
-        c10::make_intrusive<c10d::PrefixStore>(prefix, store), rank, size, std::move(settings));
-    group->setTimeout(longest);  // here, as making it waits for the other ranks too
-    // A rank that ended now would cut off those that are not connected to each other yet.
-    group->barrier()->wait();
-    return group;
+  const RankOptions own_rank{.rank = rank, .size = size, .limit = longest};
+  const auto gloo = [&](const std::string& prefix, bool in_memory) {
+    return gloo_backend(
+        c10::make_intrusive<c10d::PrefixStore>(prefix, store), own_rank,
+        {.address = address, .timeout = options.timeout, .shared_memory = in_memory});
   };
   // Noted, and with `debug` compared before.
   const auto watched = [&](c10::intrusive_ptr<c10d::Backend> backend, const std::string& name) {
     std::unique_ptr<Agreement> agreement;
     if (options.debug) {
-      const AgreementOptions agreed{.rank = rank, .size = size, .limit = longest};
       const auto own_store = c10::make_intrusive<c10d::PrefixStore>("compared " + name, store);
-      auto comparison = comparison_in_memory(*own_store, agreed);
-      if (!comparison) comparison = comparison_by_messages(gloo("compare " + name));
-      agreement = std::make_unique<Agreement>(std::move(comparison), own_store, agreed);
+      auto comparison = comparison_in_memory(*own_store, own_rank);
+      if (!comparison) comparison = comparison_by_messages(gloo("compare " + name, false));
+      agreement = std::make_unique<Agreement>(std::move(comparison), own_store, own_rank);
     }
     return observed(std::move(backend), calls, std::move(agreement));
   };
   auto group = c10::make_intrusive<ProcessGroup>(store, rank, size);
-  const auto by_gloo = watched(gloo("gloo"), "gloo");
+  const auto by_gloo = watched(gloo("gloo", options.shared_memory), "gloo");
   group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, by_gloo);
   if (by_nccl(*store, rank, size, options)) {
     const NcclSettings settings{.store = c10::make_intrusive<c10d::PrefixStore>("nccl", store),

@@ -10,10 +10,11 @@ using WorkPointer = c10::intrusive_ptr<Work>;
 using Tensors = std::vector<at::Tensor>;
 using Lists = std::vector<std::vector<at::Tensor>>;
 
-// Nothing for the sum.
+// Nothing for the sum, with a factor or without.
 const char* name_of(const ReduceOp& operation) {
   switch (static_cast<ReduceOp::RedOpType>(operation)) {
     case ReduceOp::SUM:
+    case ReduceOp::PREMUL_SUM:
       return "";
     case ReduceOp::AVG:
       return "mean";
@@ -29,8 +30,6 @@ const char* name_of(const ReduceOp& operation) {
       return "bitwise or";
     case ReduceOp::BXOR:
       return "bitwise xor";
-    case ReduceOp::PREMUL_SUM:
-      return "sum of multiples";
     default:
       return "unknown";
   }

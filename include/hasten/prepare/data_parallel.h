@@ -59,8 +59,10 @@ struct DistributedDataParallelKwargs {
   bool broadcast_buffers = true;    // rank 0's, before each forward pass in training
   bool find_unused_parameters =
       false;  // a pass may leave parameters out; costs a walk of the graph
-  bool gradient_as_bucket_view = false;  // gradients live in the buckets: less memory
-  bool static_graph = false;             // every pass uses the same parameters in the same order
+  // Gradients live in the buckets: one copy of them less in memory, and none in time. False, as
+  // torch has it, for a program that keeps a gradient over a step or calls detach_() on it.
+  bool gradient_as_bucket_view = true;
+  bool static_graph = false;  // every pass uses the same parameters in the same order
   CommunicationHook comm_hook = CommunicationHook::no;
   CommunicationWrapper comm_wrapper = CommunicationWrapper::no;
   PowerSGDState comm_state_option;  // of the two PowerSGD hooks

@@ -1,0 +1,111 @@
+#include "process/seats.h"
+
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kDoubtAfter{100};  // that the other is alive
+
+// Until the word is another one, or the time is over.
+void sleep_while(std::atomic<std::uint32_t>& word, std::uint32_t value) {
+  const timespec longest{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kDoubtAfter).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, value, &longest, nullptr, 0);
+}
+void wake_all(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 20, nullptr, nullptr, 0);
+}
+
+// Numbers of steps go round: a difference tells which is first.
+bool reached(std::uint32_t now, std::uint32_t step) {
+  return static_cast<std::int32_t>(now - step) >= 0;
+}
+
+}  // namespace
+
+// In lines of the cache of its own.
+struct alignas(128) Seats::Seat {
+  std::atomic<std::uint32_t> step;
+  std::atomic<std::uint32_t> sleepers;  // who wait for it
+  std::atomic<std::int64_t> process;
+  std::atomic<bool> gone;
+
+  bool has_ended() const {
+    return gone || (kill(static_cast<pid_t>(process.load()), 0) != 0 && errno == ESRCH);
+  }
+};
+
+std::size_t Seats::bytes_for(std::int64_t ranks) {
+  static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+  return static_cast<std::size_t>(ranks) * sizeof(Seat);
+}
+
+Seats::Seats(std::byte* memory, std::string task, const RankOptions& options)
+    : seats_(reinterpret_cast<Seat*>(memory)), task_(std::move(task)), options_(options) {
+  seat(options_.rank).process = getpid();
+}
+
+Seats::~Seats() {
+  Seat& own = seat(options_.rank);
+  own.gone = true;
+  wake_all(own.step);
+}
+
+Seats::Seat& Seats::seat(std::int64_t rank) const { return seats_[rank]; }
+
+void Seats::reach(std::uint32_t step) {
+  Seat& own = seat(options_.rank);
+  own.step = step;
+  if (own.sleepers > 0) wake_all(own.step);
+}
+
+void Seats::await(std::int64_t rank, std::uint32_t step) {
+  Seat& other = seat(rank);
+  if (reached(other.step, step)) return;
+  // Asleep at once: one that looks again and again takes the core from what it waits for.
+  const auto deadline = Clock::now() + options_.limit;
+  ++other.sleepers;
+  while (true) {
+    const std::uint32_t now = other.step;
+    if (reached(now, step)) break;
+    const bool ended = other.has_ended();
+    if (reached(other.step, step)) break;  // its last one
+    if (ended || Clock::now() >= deadline) {
+      --other.sleepers;
+      miss(rank, ended);
+    }
+    sleep_while(other.step, now);
+  }
+  --other.sleepers;
+}
+
+void Seats::await_all(std::uint32_t step) {
+  for (std::int64_t rank = 0; rank < options_.size; ++rank) {
+    if (rank != options_.rank) await(rank, step);
+  }
+}
+
+void Seats::miss(std::int64_t rank, bool ended) const {
+  const double limit = std::chrono::duration<double>(options_.limit).count();
+  throw IoError(
+      "process.rank-missing",
+      {.what = str(task_, ", on rank ", options_.rank),
+       .got = str("rank ", rank, ended ? " has left the group before it" : " has not come to it"),
+       .expected = str("every rank within ", significant(limit, 6), " s"),
+       .hint = "every rank calls the same collectives in the same order"});
+}
+
+}  // namespace hasten

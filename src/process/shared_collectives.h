@@ -1,0 +1,85 @@
+// File: process/shared_collectives.h (internal)
+// Collectives of the ranks of one machine, in memory that all of them have. Gloo sends through
+// sockets of the same machine, where the system copies each byte twice and four threads wake each
+// other; here a rank reads what the others wrote (docs/design/012).
+//
+//   const auto shared = SharedCollectives::over(*store, {.rank = 0, .size = 2, .limit = 10min});
+//   if (shared) shared->run(shared->line_up(), [&] { shared->sum(tensor, 0.5); });
+//
+// Throws UsageError "process.calls-differ" where ranks have other tensors, IoError
+// "process.rank-missing"; all later calls then throw the same.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "process/seats.h"
+#include "process/shared_memory.h"
+
+namespace hasten {
+
+class SharedCollectives {
+ public:
+  // Null in every rank where they cannot share memory. All ranks call it; once a store.
+  static std::shared_ptr<SharedCollectives> over(c10d::Store& store, const RankOptions& options);
+
+  // Whether such a tensor can be in them at all, and be added up: on the CPU and dense; of a real
+  // number type. As they look only at what ranks must agree on, all take the same way.
+  static bool takes(const at::Tensor& tensor);
+  static bool adds(const at::Tensor& tensor);
+
+  // The place of the next call in the order in which this rank makes them: that of its collectives.
+  // Thread rule: as for collectives, one thread at a time.
+  std::int64_t line_up() { return given_++; }
+  // Calls when those in front have ended. Thread rule: any thread.
+  void run(std::int64_t place, c10::function_ref<void()> call);
+
+  // Within run() only; each waits for the other ranks.
+
+  // In place: the sum of every rank's tensor times its factor. It is divided: each rank adds up one
+  // part, from rank 0's to the last one's, whatever the part, so the result has the same bits in
+  // every rank and does not hang on where parts begin. Half and bfloat16 are added in float and
+  // rounded once.
+  void sum(const at::Tensor& tensor, double factor = 1.0);
+  // all: as many elements as `own` has, a rank, one rank's behind the other's.
+  void gather(const at::Tensor& own, const at::Tensor& all);
+  void broadcast(const at::Tensor& tensor, std::int64_t from);
+
+ private:
+  struct Piece;
+  struct Ticket;
+  SharedCollectives(std::unique_ptr<SharedMemory> memory, const RankOptions& options);
+
+  void sum_whole(const Piece& piece, double factor);
+  void sum_divided(const Piece& piece, double factor);
+  // All have written what they give of the piece; throws where it is not the same piece.
+  void meet(const Piece& piece);
+  [[noreturn]] void tell_difference(std::int64_t rank) const;
+  // What a rank writes for the others in this step.
+  std::byte* slot(std::int64_t rank) const;
+  Ticket& ticket(std::int64_t rank) const;
+
+  std::unique_ptr<SharedMemory> memory_;
+  RankOptions options_;
+  Seats seats_;
+  Ticket* tickets_;
+  std::byte* slots_;
+  std::uint32_t step_ = 0;   // of the seats
+  std::uint32_t piece_ = 0;  // of all calls
+  std::int64_t given_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable next_;
+  std::int64_t turn_ = 0;
+  std::exception_ptr failure_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,221 @@
+// Collectives in memory that several processes share, each a fork of this one.
+#include "process/shared_collectives.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+#include "hasten/base/text.h"
+#include "hasten/launch/worker.h"
+#include "hasten/process/group.h"
+#include "hasten/process/notebook_launcher.h"
+#include "unit/code_of.h"
+#include "unit/prepare/forked.h"
+
+using namespace hasten;
+using namespace hasten::forked;
+using namespace std::chrono_literals;
+
+namespace {
+
+Group formed(const GroupOptions& options = {}) {
+  return Group::form(worker_of(config::whole_environment()), options);
+}
+
+RankOptions rank_in(const Group& group) {
+  return {.rank = group.rank(), .size = group.size(), .limit = 20s};
+}
+
+c10::intrusive_ptr<c10d::Store> store_of(const Group& group) {
+  return c10::make_intrusive<c10d::PrefixStore>("shared_collectives_test",
+                                                group.native()->getStore());
+}
+
+void sum(SharedCollectives& shared, const at::Tensor& tensor, double factor = 1.0) {
+  shared.run(shared.line_up(), [&] { shared.sum(tensor, factor); });
+}
+
+// What a rank has, the same whoever asks.
+at::Tensor part_of(std::int64_t rank, std::int64_t count, at::ScalarType type) {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(100 + rank);
+  if (at::isFloatingType(type)) return at::randn({count}, generator, at::kFloat).to(type);
+  return at::randint(0, 20, {count}, generator, at::kLong).to(type);
+}
+
+// From rank 0's to the last one's; half and bfloat16 in float.
+at::Tensor expected_of(std::int64_t ranks, std::int64_t count, at::ScalarType type) {
+  const bool narrow = type == at::kHalf || type == at::kBFloat16;
+  at::Tensor sum = part_of(0, count, type).to(narrow ? at::kFloat : type);
+  for (std::int64_t rank = 1; rank < ranks; ++rank) sum += part_of(rank, count, type);
+  return sum.to(type);
+}
+
+void fork(int processes, const std::function<void()>& body) {
+  notebook_launcher(body, {.num_processes = processes, .use_cpu = true});
+}
+
+}  // namespace
+
+TEST_CASE(
+    "shared collectives: every type and size, with the same bits as one rank after the other") {
+  for (const int ranks : {2, 3, 5}) {
+    fork(ranks, [] {
+      const Group group = formed();
+      const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+      require(shared != nullptr, "this machine has shared memory");
+      for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,
+                              at::kChar, at::kShort, at::kInt, at::kLong}) {
+        for (const std::int64_t count : {0, 1, 2, 4097, 16384, 300001, 1048576, 1572865}) {
+          const at::Tensor own = part_of(group.rank(), count, type);
+          require(SharedCollectives::adds(own), "takes it");
+          sum(*shared, own);
+          require(at::equal(own, expected_of(group.size(), count, type)),
+                  str(count, " of ", c10::toString(type), " on rank ", group.rank()));
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("shared collectives: tensors that have gaps; what it leaves to others") {
+  fork(2, [] {
+    const Group group = formed();
+    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const at::Tensor all = part_of(group.rank(), 60000, at::kFloat).view({300, 200});
+    const at::Tensor before = all.clone();
+    sum(*shared, all.t().narrow(0, 50, 100));
+    const at::Tensor expected = expected_of(2, 60000, at::kFloat).view({300, 200});
+    require(at::equal(all.narrow(1, 50, 100), expected.narrow(1, 50, 100)), "the sum");
+    require(at::equal(all.narrow(1, 0, 50), before.narrow(1, 0, 50)), "the rest");
+    require(!SharedCollectives::adds(at::zeros({2}, at::kComplexFloat)), "complex");
+    require(!SharedCollectives::adds(at::zeros({2}, at::kBool)), "bool");
+    require(!SharedCollectives::takes(at::zeros({2, 2}).to_sparse()), "sparse");
+  });
+}
+
+TEST_CASE("shared collectives: a factor of each rank, rounded as by a product before") {
+  fork(3, [] {
+    const Group group = formed();
+    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto factor = [](std::int64_t rank) { return 0.3 + static_cast<double>(rank); };
+    for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+      for (const std::int64_t count : {5, 700001}) {
+        const at::Tensor own = part_of(group.rank(), count, type);
+        sum(*shared, own, factor(group.rank()));
+        const auto wide = type == at::kDouble ? at::kDouble : at::kFloat;
+        at::Tensor expected = at::zeros({count}, wide);
+        for (std::int64_t rank = 0; rank < 3; ++rank)
+          expected += (part_of(rank, count, type).to(wide) * factor(rank)).to(type);
+        require(at::equal(own, expected.to(type)), str(count, " of ", c10::toString(type)));
+      }
+    }
+  });
+}
+
+TEST_CASE("shared collectives: gather and broadcast of any type and size") {
+  fork(3, [] {
+    const Group group = formed();
+    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    for (const auto type : {at::kFloat, at::kBFloat16, at::kLong, at::kByte}) {
+      for (const std::int64_t count : {0, 1, 1001, 1500001}) {
+        const at::Tensor own = part_of(group.rank(), count, type);
+        const at::Tensor all = at::empty({3 * count}, type);
+        shared->run(shared->line_up(), [&] { shared->gather(own, all); });
+        for (std::int64_t rank = 0; rank < 3; ++rank)
+          require(at::equal(all.narrow(0, rank * count, count), part_of(rank, count, type)),
+                  str("gathered ", count, " of ", c10::toString(type)));
+        shared->run(shared->line_up(), [&] { shared->broadcast(own, 1); });
+        require(at::equal(own, part_of(1, count, type)), "broadcast");
+      }
+    }
+    const at::Tensor wide = at::zeros({6, 4}), own = at::full({2, 2}, 1.0 + group.rank());
+    shared->run(shared->line_up(), [&] { shared->gather(own.t(), wide.narrow(1, 1, 2)); });
+    require(wide.sum().item<double>() == 24 && wide.select(1, 0).eq(0).all().item<bool>(), "gaps");
+  });
+}
+
+TEST_CASE("shared collectives: other tensors on a rank are named, in every rank, then and later") {
+  fork(3, [] {
+    const Group group = formed();
+    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto run = [&](const at::Tensor& tensor) { sum(*shared, tensor); };
+    run(at::ones({5}));
+    const at::Tensor other = group.rank() == 1 ? at::ones({600000}) : at::ones({7});
+    require(code_of([&] { run(other); }) == "process.calls-differ", "sizes");
+    require(code_of([&] { run(at::ones({5})); }) == "process.calls-differ", "and later");
+  });
+  fork(2, [] {
+    const Group group = formed();
+    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const at::Tensor other = at::ones({5}, group.rank() == 1 ? at::kInt : at::kFloat);
+    require(code_of([&] { sum(*shared, other); }) == "process.calls-differ", "types");
+  });
+}
+
+TEST_CASE(
+    "shared collectives: a rank that has left is told at once, one that does not come at the "
+    "limit") {
+  fork(2, [] {
+    const Group group = formed();
+    auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    if (group.rank() == 1) {
+      shared.reset();
+      return;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    require(code_of([&] { sum(*shared, at::ones({5})); }) == "process.rank-missing", "left");
+    require(std::chrono::steady_clock::now() - begin < 5s, "at once");
+  });
+  fork(2, [] {
+    const Group group = formed();
+    const auto shared = SharedCollectives::over(*store_of(group),
+                                                {.rank = group.rank(), .size = 2, .limit = 300ms});
+    if (group.rank() == 0) {
+      require(code_of([&] { sum(*shared, at::ones({5})); }) == "process.rank-missing", "late");
+    }
+    group.barrier();
+  });
+}
+
+TEST_CASE("shared collectives: without room all ranks do without") {
+  fork(3, [] {
+    const Group group = formed();
+    const std::size_t too_much = std::size_t{1} << 55;
+    require(shared_memory(*store_of(group), "much", rank_in(group), too_much) == nullptr, "none");
+  });
+}
+
+TEST_CASE("shared collectives: a group with and without them, many on their way, others between") {
+  fork(3, [] {
+    const Group in_memory = formed(), by_messages = formed({.shared_memory = false});
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::vector<at::Tensor>> sums;
+      std::vector<c10::intrusive_ptr<c10d::Work>> works;
+      for (const std::int64_t count : {3, 400000, 70000, 1}) {
+        sums.push_back({part_of(in_memory.rank(), count, at::kFloat)});
+        works.push_back(in_memory.native()->allreduce(sums.back()));
+        if (count == 70000) {
+          const at::Tensor from = at::full({4}, in_memory.rank());
+          require(in_memory.broadcast(from, 2).eq(2).all().item<bool>(), "a message between");
+        }
+      }
+      in_memory.barrier();
+      for (std::size_t i = 0; i < works.size(); ++i) {
+        works[i]->wait();
+        std::vector<at::Tensor> again = {
+            part_of(by_messages.rank(), sums[i][0].numel(), at::kFloat)};
+        by_messages.native()->allreduce(again)->wait();
+        require(at::allclose(sums[i][0], again[0], 1e-6, 1e-6), "the same sum");
+      }
+    }
+    const at::Tensor mean =
+        in_memory.reduce(at::full({3}, 1.0 + in_memory.rank()), Reduction::mean);
+    require(mean.eq(2).all().item<bool>(), "a mean");
+  });
+}
