@@ -15,10 +15,10 @@ fetch_wheels() {
   grep -q -- '--hash' "$lock" || { hashes=(); say "no checksum is recorded for $(basename "$lock")"; }
   mkdir -p "$(dirname "$dir")"
   say "fetching $(sed -n 's/^\([a-z][^ ]*\).*/\1/p' "$lock" | paste -sd' ') into $dir"
-  # One interpreter tag for everyone: the wheels are unpacked for their C++ libraries, no Python runs them.
+  # One interpreter tag for everyone: Debian 12's, which device tpu embeds; of other wheels only the C++ libraries are used.
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile --no-cache-dir \
-    --only-binary=:all: --python-version 3.11 --implementation cp --platform manylinux_2_28_x86_64 \
-    --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_24_x86_64 \
+    --only-binary=:all: --python-version 3.11 --implementation cp --platform manylinux_2_31_x86_64 --platform manylinux_2_28_x86_64 \
+    --platform manylinux_2_27_x86_64 --platform manylinux_2_26_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_24_x86_64 \
     --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
     "${hashes[@]}" --target "$partial" -r "$lock" >&2 ||
     { rm -rf "$partial"; die "could not fetch $(basename "$lock"): is PyPI reachable (or a pip index configured)?"; }
