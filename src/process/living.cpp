@@ -6,8 +6,8 @@ namespace hasten {
 namespace {
 
 std::atomic<std::int64_t>& counter(Living kind) {
-  static std::atomic<std::int64_t> accelerators = 0, groups = 0;
-  return kind == Living::accelerator ? accelerators : groups;
+  static std::atomic<std::int64_t> accelerators = 0, groups = 0, tpus = 0;
+  return kind == Living::accelerator ? accelerators : kind == Living::group ? groups : tpus;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace hasten {
 
-enum class Living { accelerator, group };
+enum class Living { accelerator, group, tpu };
 
 std::int64_t number_of(Living kind);
 

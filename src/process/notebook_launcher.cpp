@@ -64,6 +64,13 @@ void check(const NotebookLauncherOptions& options) {
         {.what = "notebook_launcher beside a Group of several processes",
          .hint = "its connections and threads are not in a fork: let go of it before"});
   }
+  if (number_of(Living::tpu) > 0) {
+    throw UsageError("process.fork-after-tpu",
+                     {.what = "notebook_launcher after the TPU was opened",
+                      .got = "a connection to the TPU, which does not work in a fork",
+                      .hint = "touch the TPU inside of the function only; restart a notebook's "
+                              "kernel"});
+  }
   if (cuda_is_used()) {
     throw UsageError(
         "process.fork-after-cuda",

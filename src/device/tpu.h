@@ -1,0 +1,24 @@
+// File: device/tpu.h (internal)
+// A TPU as LibTorch's device `tpu`, by Google's torch_tpu, from the module libhasten_tpu.so beside
+// libhasten: it is built where Python's headers are, and starts an interpreter of its own when a
+// TPU is first asked for. Thread rule: any thread.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+
+namespace hasten {
+
+// By its PCI devices. Opens nothing.
+bool machine_has_tpu();
+// Empty where tpu_device() has a module to load and something to open; else what is missing. Looks
+// at files only.
+std::string why_no_tpu();
+// Opens the machine's TPU at the first call, which takes some seconds. Throws IoError
+// "device.tpu-missing", "device.tpu-module", "device.tpu-package", "device.tpu-versions",
+// "device.tpu-failed", UsageError "device.tpu-forked", "device.tpu-index".
+at::Device tpu_device(std::int64_t index = 0);
+
+}  // namespace hasten

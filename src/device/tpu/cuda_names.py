@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Writes an assembly file with a stand-in for each name that libtorch_python wants of CUDA's libraries.
+
+    python3 cuda_names.py FOLDER/torch/lib OUT.S [NAME ...]
+
+PyPI's libtorch_python.so is built for GPUs: it does not load without libtorch_cuda.so and the gigabytes of libraries that this one needs,
+though nothing of them runs where LibTorch finds no GPU. A function's stand-in tells its name and ends the program (no_cuda.cpp); a class's
+type and table are there to be referred to. The names given are left out: they have a stand-in that works.
+"""
+import subprocess
+import sys
+from pathlib import Path
+
+CUDA = ("libtorch_cuda.so", "libtorch_nvshmem.so", "libcaffe2_nvrtc.so")
+HERE = ("libtorch_cpu.so", "libc10.so", "libshm.so", "libc10_cuda.so")
+
+FUNCTION = """\
+.text
+.globl {name}
+.type {name},@function
+{name}: leaq 1f(%rip), %rdi
+jmp hasten_no_cuda@PLT
+.section .rodata
+1: .string "{name}"
+"""
+# The layout of a class without bases: the C++ ABI's __class_type_info and its name.
+TYPE = """\
+.section .data.rel.ro,"aw"
+.balign 8
+.globl {name}
+.type {name},@object
+{name}: .quad _ZTVN10__cxxabiv117__class_type_infoE+16
+.quad 1f
+.section .rodata
+1: .string "{mangled}"
+"""
+TABLE = """\
+.section .data.rel.ro,"aw"
+.balign 8
+.globl {name}
+.type {name},@object
+{name}: .zero 1024
+"""
+
+
+def names(which, library):
+    out = subprocess.run(["nm", "--dynamic", which, library], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1].split("@")[0] for line in out.splitlines()}
+
+
+def stand_in(name):
+    form = TYPE if name.startswith("_ZTI") else TABLE if name.startswith("_ZTV") else FUNCTION
+    return form.format(name=name, mangled=name[4:])
+
+
+def main(folder, out, *own):
+    defined = lambda libraries: set().union(*(names("--defined-only", folder / lib) for lib in libraries if (folder / lib).exists()))
+    wanted = names("--undefined-only", folder / "libtorch_python.so") - defined(HERE) - set(own)
+    cufile = {name for name in wanted if name.startswith("cuFile")}
+    missing = sorted(wanted & defined(CUDA) | cufile)
+    Path(out).write_text("".join(map(stand_in, missing)) + '.section .note.GNU-stack,"",@progbits\n', encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

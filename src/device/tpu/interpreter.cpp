@@ -1,0 +1,108 @@
+#include <Python.h>
+// Python's header goes first, by its own rule.
+#include "device/tpu/interpreter.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "hasten/base/error.h"
+
+namespace hasten {
+namespace {
+
+[[noreturn]] void throw_failed(const std::string& what, const std::string& got) {
+  throw IoError("device.tpu-failed", {.what = what, .got = got});
+}
+
+// What was raised, which is then forgotten.
+std::string raised() {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  const PythonObject owned[] = {PythonObject(type), PythonObject(value), PythonObject(trace)};
+  const PythonObject text(value == nullptr ? nullptr : PyObject_Str(value));
+  PyErr_Clear();
+  return text ? text_of(text.get()) : "an unknown error of Python's";
+}
+
+// Extensions find the interpreter's functions in the global scope, and this module is not in it.
+void show_to_extensions() {
+  Dl_info info{};
+  const auto* const inside = reinterpret_cast<const void*>(&Py_InitializeFromConfig);
+  if (dladdr(inside, &info) == 0 ||
+      dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD) == nullptr)
+    throw_failed("the interpreter's library", "not found by its own function");
+}
+
+// The environment that is active, else the Python that this module was built with: never one that
+// only stands first in PATH.
+std::string executable() {
+  const char* const active = std::getenv("VIRTUAL_ENV");
+  return active != nullptr && *active != '\0' ? std::string(active) + "/bin/python3"
+                                              : HASTEN_PYTHON;
+}
+
+void check(const PyStatus& status, PyConfig& config) {
+  if (!PyStatus_Exception(status)) return;
+  PyConfig_Clear(&config);
+  throw_failed("starting Python", status.err_msg == nullptr ? "no reason given" : status.err_msg);
+}
+
+PyThreadState*& left_state() {
+  static PyThreadState* state = nullptr;
+  return state;
+}
+
+}  // namespace
+
+PythonObject::~PythonObject() { Py_XDECREF(object_); }
+
+void start_interpreter() {
+  show_to_extensions();
+  if (Py_IsInitialized()) {
+    static_cast<void>(PyGILState_Ensure());
+    return;
+  }
+  PyConfig config;
+  PyConfig_InitPythonConfig(&config);
+  config.parse_argv = 0;
+  config.install_signal_handlers = 0;  // Ctrl-C stays the program's
+  check(PyConfig_SetBytesString(&config, &config.program_name, executable().c_str()), config);
+  check(Py_InitializeFromConfig(&config), config);
+  PyConfig_Clear(&config);
+}
+
+void leave_interpreter() { left_state() = PyEval_SaveThread(); }
+
+PythonObject module_of(const char* name, const char* text) {
+  const PythonObject code(Py_CompileString(text, name, Py_file_input));
+  if (!code) throw_failed("hasten's Python", raised());
+  PythonObject module(PyImport_ExecCodeModule(name, code.get()));
+  if (!module) throw_failed("hasten's Python", raised());
+  return module;
+}
+
+PythonObject call(const PythonObject& module, const char* function,
+                  std::initializer_list<std::string> arguments) {
+  const PythonObject tuple(PyTuple_New(static_cast<Py_ssize_t>(arguments.size())));
+  Py_ssize_t place = 0;
+  for (const std::string& argument : arguments)
+    PyTuple_SetItem(tuple.get(), place++, PyUnicode_DecodeFSDefault(argument.c_str()));
+  const PythonObject callable(PyObject_GetAttrString(module.get(), function));
+  PythonObject result(callable ? PyObject_CallObject(callable.get(), tuple.get()) : nullptr);
+  if (!result) throw_failed(function, raised());
+  return result;
+}
+
+std::string text_of(PyObject* text) {
+  const char* const bytes = PyUnicode_AsUTF8(text);
+  if (bytes != nullptr) return bytes;
+  PyErr_Clear();
+  return "(no text)";
+}
+
+PythonLock::PythonLock() : state_(PyGILState_Ensure()) {}
+PythonLock::~PythonLock() { PyGILState_Release(static_cast<PyGILState_STATE>(state_)); }
+
+}  // namespace hasten

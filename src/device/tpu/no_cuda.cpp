@@ -1,0 +1,18 @@
+// Stands in for libtorch_cuda.so where there is no GPU; see cuda_names.py for the names it has
+// besides.
+#include <cstdio>
+#include <cstdlib>
+
+extern "C" [[noreturn]] void hasten_no_cuda(const char* name) {
+  std::fprintf(stderr, "hasten: LibTorch calls CUDA's %s in a process with a TPU\n", name);
+  std::abort();
+}
+
+// libtorch_python sets it while it is loaded.
+namespace c10d {
+using gil_checker_t = bool (*)();
+gil_checker_t& get_gil_checker() {
+  static gil_checker_t checker = nullptr;
+  return checker;
+}
+}  // namespace c10d

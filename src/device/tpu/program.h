@@ -1,0 +1,66 @@
+// File: device/tpu/program.h (internal)
+// What the interpreter runs. Each function gives None (a number, for start), or a tuple of an error's code and its four texts.
+#pragma once
+
+namespace hasten {
+
+inline constexpr const char* kProgram = R"python(
+import contextlib
+import importlib.metadata as metadata
+import importlib.util
+import io
+import operator
+import re
+import sys
+
+HOLDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq, "!=": operator.ne}
+INSTALL = "python3 -m pip install torch==%s torch_tpu libtpu"
+
+
+def numbers(version):
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def said_of_torch(package):
+    """What the package's metadata asks of torch, such as [(">=", "2.11.0")]."""
+    for line in metadata.requires(package) or []:
+        if re.match(r"torch\b(?!-)", line):
+            return re.findall(r"([<>=!]=|[<>])\s*([\d.]+)", line.split(";")[0])
+    return []
+
+
+def check(folder, libtorch, needs_libtpu):
+    """Looks without importing, so that what is missing is told at once. `folder` holds the LibTorch of this process."""
+    sys.path.insert(0, folder)
+    for package in ["torch_tpu"] + (["libtpu"] if needs_libtpu else []):
+        if importlib.util.find_spec(package) is None:
+            return ("device.tpu-package", f"the Python package {package}", "not among " + ", ".join(filter(None, sys.path)), "",
+                    INSTALL % libtorch + " (into a virtual environment that is active, or name its site-packages in PYTHONPATH)")
+    asked = said_of_torch("torch_tpu")
+    if not all(HOLDS[sign](numbers(libtorch), numbers(version)) for sign, version in asked):
+        return ("device.tpu-versions", "torch_tpu " + metadata.version("torch_tpu") + " with LibTorch " + libtorch, "LibTorch " + libtorch,
+                "torch" + ",".join(sign + version for sign, version in asked), "build hasten with such a LibTorch, or: " + INSTALL % libtorch)
+    return None
+
+
+def start(libtorch):
+    said = io.StringIO()  # torch_tpu tells its steps on standard error
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            import torch
+            import torch_tpu._loader
+            torch_tpu._loader._init_device("tpu")
+            torch.ones(1, device="tpu").item()  # connects: before, the count is that of PCI
+            return torch.accelerator.device_count()
+    except ImportError as error:
+        return ("device.tpu-package", "importing torch_tpu", str(error), "", INSTALL % libtorch)
+    except Exception as error:
+        return ("device.tpu-failed", "opening the TPU", f"{type(error).__name__}: {error}", "", "see whether another process has it")
+
+
+def stop():
+    import atexit
+    atexit._run_exitfuncs()
+)python";
+
+}  // namespace hasten
