@@ -5,6 +5,7 @@
 #include "data/loader_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "prepare/placement.h"
 
 namespace hasten::detail {
 
@@ -16,7 +17,13 @@ void place_module(torch::nn::Module& module, const Step& step) {
     }
     return;
   }
+  // LibTorch moves modules to its own kinds of devices only.
+  if (step.process.device.is_privateuseone()) return move_module(module, step.process.device);
   module.to(step.process.device);
+}
+
+void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step) {
+  if (step.process.device.is_privateuseone()) move_state(optimizer, step.process.device);
 }
 
 void check_same_batches(std::optional<std::int64_t> batches, const Group& group) {

@@ -70,6 +70,7 @@ template <class T>
 inline constexpr bool kNever = false;
 
 void place_module(torch::nn::Module& module, const Step& step);
+void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step);
 void check_optimizer(const torch::optim::Optimizer& optimizer);
 
 // Throws UsageError "data.loaders-differ". A collective.
@@ -101,6 +102,7 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step, bool device
       return PreparedModel<Pointee>(std::move(pointer), step);
     } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Pointee>) {
       check_optimizer(*pointer);
+      if (device_placement) place_optimizer(*pointer, *step);
       return PreparedOptimizer(std::move(pointer), step);
     } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Pointee>) {
       return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(std::move(pointer)),

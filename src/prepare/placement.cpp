@@ -1,0 +1,119 @@
+#include "prepare/placement.h"
+
+#include <torch/csrc/autograd/variable.h>
+#include <torch/torch.h>
+
+#include <map>
+#include <tuple>
+#include <typeinfo>
+#include <vector>
+
+namespace hasten {
+namespace {
+
+using torch::optim::OptimizerParamState;
+using Tensors = std::vector<at::Tensor>;
+
+// A node made for the tensor as it was would ask for gradients of its old device.
+void forget_accumulator(const at::Tensor& tensor) {
+  auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (meta == nullptr) return;
+  const std::lock_guard lock(meta->mutex_);
+  meta->grad_accumulator_.reset();
+}
+
+// What Tensor::set_data does, which refuses tensors of backends outside of LibTorch, as `tpu` is,
+// though they are made alike.
+void become(const at::Tensor& tensor, const at::Tensor& moved) {
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  const c10::TensorImpl& other = *moved.unsafeGetTensorImpl();
+  TORCH_CHECK(typeid(impl) == typeid(other), "a tensor is of another kind on ", moved.device());
+  forget_accumulator(tensor);
+  impl.shallow_copy_from(moved.getIntrusivePtr());
+}
+
+class Mover {
+ public:
+  explicit Mover(at::Device device) : device_(device) {}
+
+  void move(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.device() == device_) return;
+    if (!tensor.has_storage()) return become(tensor, tensor.detach().to(device_));
+    // The weak pointer keeps the address from being taken again, and no data.
+    c10::weak_intrusive_ptr<c10::StorageImpl> before(tensor.storage().getWeakStorageImpl());
+    const Place place = {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
+                         tensor.sizes().vec(), tensor.strides().vec()};
+    const auto known = moved_.find(place);
+    if (known != moved_.end()) return become(tensor, known->second.there);
+    const at::Tensor there = tensor.detach().to(device_);
+    become(tensor, there);
+    moved_.emplace(place, Moved{.before = std::move(before), .there = there});
+  }
+
+ private:
+  // What tensors that share their memory have in common.
+  using Place =
+      std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>>;
+  struct Moved {
+    c10::weak_intrusive_ptr<c10::StorageImpl> before;
+    at::Tensor there;
+  };
+
+  at::Device device_;
+  std::map<Place, Moved> moved_;
+};
+
+Tensors parts(const torch::optim::AdamWParamState& state) {
+  return {state.exp_avg(), state.exp_avg_sq(), state.max_exp_avg_sq()};
+}
+Tensors parts(const torch::optim::AdamParamState& state) {
+  return {state.exp_avg(), state.exp_avg_sq(), state.max_exp_avg_sq()};
+}
+Tensors parts(const torch::optim::SGDParamState& state) { return {state.momentum_buffer()}; }
+Tensors parts(const torch::optim::AdagradParamState& state) { return {state.sum()}; }
+Tensors parts(const torch::optim::RMSpropParamState& state) {
+  return {state.square_avg(), state.momentum_buffer(), state.grad_avg()};
+}
+Tensors parts(const torch::optim::LBFGSParamState& state) {
+  Tensors all = {state.d(), state.H_diag(), state.prev_flat_grad()};
+  for (const auto* queue : {&state.old_dirs(), &state.old_stps(), &state.ro()})
+    all.insert(all.end(), queue->begin(), queue->end());
+  if (state.al()) all.insert(all.end(), state.al()->begin(), state.al()->end());
+  return all;
+}
+
+template <class... Kinds>
+Tensors parts_by_kind(const OptimizerParamState& state) {
+  Tensors all;
+  const auto try_kind = [&]<class Kind>(const Kind* as) {
+    if (as != nullptr) all = parts(*as);
+  };
+  (try_kind(dynamic_cast<const Kinds*>(&state)), ...);
+  return all;
+}
+
+Tensors parts_of(const OptimizerParamState& state) {
+  using namespace torch::optim;
+  return parts_by_kind<AdamWParamState, AdamParamState, SGDParamState, AdagradParamState,
+                       RMSpropParamState, LBFGSParamState>(state);
+}
+
+}  // namespace
+
+void move_module(torch::nn::Module& module, at::Device device) {
+  Mover mover(device);
+  for (const at::Tensor& parameter : module.parameters()) {
+    mover.move(parameter);
+    if (parameter.is_leaf()) mover.move(parameter.grad());
+  }
+  for (const at::Tensor& buffer : module.buffers()) mover.move(buffer);
+}
+
+void move_state(torch::optim::Optimizer& optimizer, at::Device device) {
+  Mover mover(device);
+  for (const auto& [parameter, state] : optimizer.state()) {
+    for (const at::Tensor& part : parts_of(*state)) mover.move(part);
+  }
+}
+
+}  // namespace hasten

@@ -1,0 +1,18 @@
+// File: prepare/placement.h (internal)
+// What prepare() moves to the device of its process, where it lies: tensors keep their identity, so
+// whoever holds a parameter (the module, an optimizer, the program) holds it on the device. Of host
+// memory one tensor at a time has two copies.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+namespace hasten {
+
+// Parameters, buffers and gradients. Two parameters that are one stay one, and so do two that share
+// their memory.
+void move_module(torch::nn::Module& module, at::Device device);
+// What LibTorch's optimizers and hasten's keep of each parameter.
+void move_state(torch::optim::Optimizer& optimizer, at::Device device);
+
+}  // namespace hasten
