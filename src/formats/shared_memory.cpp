@@ -1,6 +1,7 @@
 #include "formats/shared_memory.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -14,9 +15,24 @@ namespace {
 
 using safetensors::quoted;
 
+// Where a tensor's memory begins. A device outside of LibTorch (`tpu`) has no addresses of its own:
+// there a storage is a memory.
+struct Begin {
+  const void* memory;  // null where addresses tell
+  const char* at;
+};
+
+Begin begin_of(const at::Tensor& tensor) {
+  if (!tensor.device().is_privateuseone())
+    return {nullptr, static_cast<const char*>(tensor.const_data_ptr())};
+  const auto offset = static_cast<std::uintptr_t>(tensor.storage_offset()) * tensor.element_size();
+  return {tensor.storage().unsafeGetStorageImpl(), reinterpret_cast<const char*>(offset)};
+}
+
 // The memory a tensor covers. Nothing for one that has none.
 struct Extent {
   int device_type, device_index;
+  const void* memory;
   const char* begin;
   const char* end;
   const std::string* name;
@@ -26,10 +42,11 @@ struct Extent {
 Extent extent_of(const std::string& name, const at::Tensor& tensor) {
   std::int64_t last = 0;
   for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
-  const char* begin = static_cast<const char*>(tensor.const_data_ptr());
+  const auto [memory, begin] = begin_of(tensor);
   const char* end = begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size());
   return {static_cast<int>(tensor.device().type()),
           tensor.device().index(),
+          memory,
           begin,
           end,
           &name,
@@ -46,14 +63,15 @@ void detail::refuse_shared(const TensorDict& tensors, const std::string& file) {
     if (tensor.numel() > 0 && tensor.has_storage()) extents.push_back(extent_of(name, tensor));
   }
   std::stable_sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
-    return std::tie(a.device_type, a.device_index, a.begin) <
-           std::tie(b.device_type, b.device_index, b.begin);
+    return std::tie(a.device_type, a.device_index, a.memory, a.begin) <
+           std::tie(b.device_type, b.device_index, b.memory, b.begin);
   });
   const Extent* widest = nullptr;  // of those before, the one that reaches furthest
   for (const Extent& extent : extents) {
-    const bool same_device = widest != nullptr && widest->device_type == extent.device_type &&
-                             widest->device_index == extent.device_index;
-    if (same_device && extent.begin < widest->end &&
+    const bool same_memory = widest != nullptr && widest->device_type == extent.device_type &&
+                             widest->device_index == extent.device_index &&
+                             widest->memory == extent.memory;
+    if (same_memory && extent.begin < widest->end &&
         (extent.contiguous || widest->contiguous || extent.begin == widest->begin)) {
       throw UsageError(
           "safetensors.shared",
@@ -61,22 +79,22 @@ void detail::refuse_shared(const TensorDict& tensors, const std::string& file) {
                    " share memory",
            .hint = "drop_shared() removes the second name of tied weights; clone() parts them"});
     }
-    if (!same_device || extent.end > widest->end) widest = &extent;
+    if (!same_memory || extent.end > widest->end) widest = &extent;
   }
 }
 
 std::map<std::string, std::string> drop_shared(TensorDict& tensors) {
-  using Key = std::tuple<const void*, int, int, at::ScalarType, std::vector<std::int64_t>,
-                         std::vector<std::int64_t>>;
+  using Key = std::tuple<const void*, const void*, int, int, at::ScalarType,
+                         std::vector<std::int64_t>, std::vector<std::int64_t>>;
   std::map<Key, std::string> first;
   std::map<std::string, std::string> dropped;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined() || tensor.is_meta() || !tensor.has_storage() || tensor.numel() == 0) {
       continue;
     }
-    Key key(tensor.const_data_ptr(), static_cast<int>(tensor.device().type()),
-            tensor.device().index(), tensor.scalar_type(), tensor.sizes().vec(),
-            tensor.strides().vec());
+    const auto [memory, begin] = begin_of(tensor);
+    Key key(memory, begin, static_cast<int>(tensor.device().type()), tensor.device().index(),
+            tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec());
     const auto [kept, is_new] = first.emplace(std::move(key), name);
     if (!is_new) dropped.emplace(name, kept->second);
   }
