@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "anatomy/environment.h"
+#include "device/tpu.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/endpoint.h"
@@ -61,6 +62,17 @@ void tell_derived_place(const Worker& worker) {
                    ")\n");
 }
 
+at::Device tpu_of(const Worker& worker) {
+  if (worker.world_size > 1) {
+    throw UsageError("device.tpu-one-process",
+                     {.what = "device tpu",
+                      .got = str("a job of ", worker.world_size, " processes"),
+                      .expected = "one: this release does not exchange gradients of a TPU",
+                      .hint = "start one process, or set ACCELERATE_USE_CPU=true"});
+  }
+  return tpu_device();
+}
+
 std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
@@ -74,7 +86,10 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
     const std::string value = lower(found->second);
     return value == "off" || value == "false" || value == "0";
   };
-  const ProcessState process = ProcessState::of(worker, options.cpu || says("ACCELERATE_USE_CPU"));
+  const bool cpu = options.cpu || says("ACCELERATE_USE_CPU");
+  ProcessState process = ProcessState::of(worker, cpu);
+  if (!cpu && (options.tpu || says("ACCELERATE_USE_TPU") || machine_has_tpu()))
+    process.device = tpu_of(worker);
   const GroupOptions of_group{
       .timeout = options.process_group.timeout,
       .watchdog = options.process_group.watchdog && !denies("HASTEN_WATCHDOG"),

@@ -11,9 +11,10 @@
 //   }
 //
 // The facade has no logic of its own: hasten/prepare holds it. Several Accelerators in one process
-// are independent. Defaults: float, no accumulation, the first GPU where LibTorch has one, else the
-// CPU. Thread rule: one thread at a time per Accelerator. Throws UsageError "prepare.*". Source:
-// the names and behaviour of Hugging Face's Accelerate; where it differs, docs/design/ says why.
+// are independent. Defaults: float, no accumulation, the TPU of a TPU machine (docs/tpu.md), else
+// the first GPU where LibTorch has one, else the CPU. Thread rule: one thread at a time per
+// Accelerator. Throws UsageError "prepare.*". Source: the names and behaviour of Hugging Face's
+// Accelerate; where it differs, docs/design/ says why.
 #pragma once
 
 #include <chrono>
@@ -55,8 +56,11 @@ struct AcceleratorOptions {
   // Unset: as hasten launch was told (ACCELERATE_MIXED_PRECISION), else none.
   std::optional<Precision> mixed_precision;
   std::int64_t gradient_accumulation_steps = 1;  // micro-batches a window, at most
-  bool cpu = false;                              // the CPU even where there is a GPU
-  bool device_placement = true;                  // prepare() moves models to the device
+  bool cpu = false;                              // the CPU even where there is a GPU or a TPU
+  // A TPU, or an error that says what is missing; also by ACCELERATE_USE_TPU=true. A machine that
+  // has one uses it unasked. Throws as docs/errors.md says under "device.tpu-*".
+  bool tpu = false;
+  bool device_placement = true;  // prepare() moves models to the device
   // With several processes; see hasten/prepare/data_parallel.h.
   DistributedDataParallelKwargs ddp;
   DataLoaderConfiguration dataloader_config;  // hasten/data/share.h
