@@ -1,0 +1,92 @@
+// Device tpu itself, and modules, optimizers and references that move to it.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include "device/tpu.h"
+#include "hasten/accelerator.h"
+#include "hasten/process/notebook_launcher.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+
+namespace {
+
+double difference(const at::Tensor& on_tpu, const at::Tensor& on_cpu) {
+  return (on_tpu.cpu() - on_cpu).abs().max().item<double>();
+}
+
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    table = register_parameter("table", at::randn({6, 4}));
+    output = register_parameter("output", table);           // one tensor, two names
+    shared = register_parameter("shared", table.detach());  // one memory, two tensors
+    other = register_parameter("other", at::randn({4}));
+    count = register_buffer("count", at::arange(3));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return (x.matmul(table.t()) + 1).matmul(output) * other;
+  }
+  at::Tensor table, output, shared, other, count;
+};
+
+}  // namespace
+
+TEST_CASE("tpu: products and activations are the CPU's") {
+  const at::Device tpu = tpu_device();
+  CHECK(tpu.str() == "tpu:0");
+  const at::Tensor a = at::randn({64, 32}), b = at::randn({32, 16});
+  const at::Tensor y = at::relu(a.to(tpu).matmul(b.to(tpu)));
+  CHECK(y.device() == tpu);
+  CHECK(difference(y, at::relu(a.matmul(b))) < 1e-5);
+  CHECK(difference(at::softmax(b.to(tpu), 1), at::softmax(b, 1)) < 1e-6);
+}
+
+TEST_CASE("tpu: prepare moves a module where it lies, and everybody's references with it") {
+  const auto net = std::make_shared<TiedImpl>();
+  const at::Tensor mine = net->table, before = net->table.detach().clone();
+  torch::optim::AdamW adamw(net->parameters());
+  // A step on the CPU, so that there are gradients, moments and nodes of autograd's.
+  const at::Tensor kept = net->forward(at::ones({2, 4})).sum();
+  kept.backward();
+  adamw.step();
+  const at::Tensor gradient = net->table.grad(), table = net->table.detach().clone();
+  Accelerator accelerator({.tpu = true});
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  const at::Device tpu = accelerator.device();
+  for (const auto& parameter : net->parameters()) CHECK(parameter.device() == tpu);
+  CHECK(net->count.device() == tpu);
+  CHECK(mine.is_same(net->table));
+  CHECK(net->output.is_same(net->table));
+  CHECK(net->shared.storage().is_alias_of(net->table.storage()));
+  CHECK(net->table.requires_grad());
+  CHECK(gradient.device() == tpu);
+  CHECK(net->table.grad().is_same(gradient));
+  CHECK(at::equal(net->table.cpu(), table));
+  const auto& held = adamw.param_groups()[0].params();
+  CHECK(held[0].is_same(net->table));
+  auto& state =
+      static_cast<torch::optim::AdamWParamState&>(*adamw.state().at(mine.unsafeGetTensorImpl()));
+  CHECK(state.exp_avg().device() == tpu);
+  // And it trains on.
+  optimizer.zero_grad();
+  accelerator.backward(model(at::ones({2, 4}, tpu)).sum());
+  REQUIRE(mine.grad().defined());
+  CHECK(mine.grad().device() == tpu);
+  optimizer.step();
+  CHECK(difference(mine, table) > 0);
+}
+
+TEST_CASE("tpu: what is not there, and forks") {
+  tpu_device();
+  CHECK(why_no_tpu().empty());
+  CHECK(code_of([] { tpu_device(1); }) == "device.tpu-index");
+  CHECK(code_of([] { notebook_launcher([] {}, {.num_processes = 2}); }) ==
+        "process.fork-after-tpu");
+  const pid_t fork_of_this = fork();
+  if (fork_of_this == 0) _exit(code_of([] { tpu_device(); }) == "device.tpu-forked" ? 0 : 1);
+  int status = 1;
+  waitpid(fork_of_this, &status, 0);
+  CHECK(status == 0);
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""What a program is told where a TPU cannot be opened: each reason by its own code, what is missing named, and at once where files tell.
+
+    errors.py OPEN-PROGRAM LIBHASTEN.so ENGINE-FOLDER PLUGIN.so
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PROGRAM, LIBRARY, ENGINE, PLUGIN = (Path(a) for a in sys.argv[1:5])
+CPU_ENGINE = ENGINE / "lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"
+GOOD = {"ACCELERATE_USE_TPU": "true", "TPU_LIBRARY_PATH": str(PLUGIN), "PYTHONPATH": str(ENGINE), "HASTEN_TEST_ENGINE": str(CPU_ENGINE)}
+failures = []
+
+
+def has_tpu():
+    return any(p.read_text().strip() == "0x1ae0" for p in Path("/sys/bus/pci/devices").glob("*/vendor"))
+
+
+def check(name, words, code, limit, **changes):
+    """Runs the program with GOOD's variables, changed (None: unset); its output has the words, within the limit of seconds."""
+    environment = {k: v for k, v in {**os.environ, **GOOD, **changes}.items() if v is not None}
+    begin = time.monotonic()
+    run = subprocess.run([PROGRAM], env=environment, capture_output=True, text=True, timeout=120)
+    seconds = time.monotonic() - begin
+    wrong = [word for word in words if word not in run.stdout]
+    bad = wrong or run.returncode != code or seconds > limit
+    print(f"{'FAILED' if bad else 'ok'} {name}: {seconds:.2f} s, code {run.returncode}: {run.stdout.strip()[:400]}")
+    if bad:
+        failures.append(name)
+        print(f"  missing words: {wrong}; {run.stderr[-2000:]}")
+
+
+def package(folder, requires, body=""):
+    """A torch_tpu that is none."""
+    (folder / "torch_tpu").mkdir(parents=True)
+    (folder / "torch_tpu/__init__.py").write_text(body)
+    (folder / "torch_tpu-9.8.7.dist-info").mkdir()
+    (folder / "torch_tpu-9.8.7.dist-info/METADATA").write_text(f"Metadata-Version: 2.1\nName: torch_tpu\nVersion: 9.8.7\nRequires-Dist: {requires}\n")
+    return str(folder)
+
+
+def main():
+    check("it opens", ["opened tpu:0"], 0, 60)
+    check("it opens where PATH has no Python", ["opened tpu:0"], 0, 60, PATH="/nowhere")
+    if not has_tpu():
+        check("no TPU", ["device.tpu-missing"], 4, 1, TPU_LIBRARY_PATH=None)
+    check("no package", ["device.tpu-package", "torch_tpu", "pip install"], 4, 1.5, PYTHONPATH=None)
+    check("a plugin that is not there", ["device.tpu-failed", "/nowhere/libtpu.so"], 4, 1, TPU_LIBRARY_PATH="/nowhere/libtpu.so")
+    check("a plugin that is none", ["device.tpu-failed", "GetPjrtApi"], 4, 1, TPU_LIBRARY_PATH=str(LIBRARY))
+    check("one of two processes", ["device.tpu-one-process"], 2, 1, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
+          MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        check("versions that do not go together", ["device.tpu-versions", "torch_tpu 9.8.7", "torch>=7.1"], 4, 1.5,
+              PYTHONPATH=package(folder / "later", "torch>=7.1"))
+        check("a package that lacks another", ["device.tpu-package", "no_such_module_of_its_own"], 4, 60,
+              PYTHONPATH=os.pathsep.join([package(folder / "broken", "torch>=2", "import no_such_module_of_its_own\n"), str(ENGINE)]))
+        alone = folder / "alone"
+        alone.mkdir()
+        for library in (LIBRARY, LIBRARY.parent / "libhasten_core.so"):
+            (alone / library.name).symlink_to(library)
+        check("a build without Python", ["device.tpu-module", "python3-dev"], 4, 1, LD_LIBRARY_PATH=str(alone))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

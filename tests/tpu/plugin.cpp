@@ -1,0 +1,183 @@
+// A plugin in a TPU's place (PJRT's C interface): torch_tpu loads it where TPU_LIBRARY_PATH says,
+// and programs run on a CPU engine.
+//
+//   HASTEN_TEST_ENGINE      the CPU engine, pjrt_c_api_cpu_plugin.so
+//   HASTEN_TEST_DEVICES     how many devices it makes; 1
+//   HASTEN_TEST_LIBTPU      libtpu.so: each program is also compiled for a TPU, by its own
+//   compiler, without one HASTEN_TEST_TOPOLOGY    for which, such as v5e:2x2 HASTEN_TEST_PROGRAMS
+//   a JSON file, written when the process ends: what was seen and what it takes
+//
+// hasten_test_programs() gives the number of programs so far, for tests of what is compiled when.
+#include <dlfcn.h>
+#include <xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A struct of the interface, empty but for its size, which tells versions apart.
+template <class Args>
+Args sized(std::size_t size) {
+  Args args;
+  std::memset(&args, 0, sizeof args);
+  args.struct_size = size;
+  return args;
+}
+#define SIZED(Args) sized<Args>(Args##_STRUCT_SIZE)
+
+std::string variable(const char* name, const char* otherwise = "") {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? otherwise : value;
+}
+
+const PJRT_Api* api_of(const std::string& library) {
+  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) throw std::runtime_error(dlerror());
+  const auto get = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(handle, "GetPjrtApi"));
+  if (get == nullptr) throw std::runtime_error(dlerror());
+  return get();
+}
+
+std::string take_message(const PJRT_Api& api, PJRT_Error* error) {
+  auto message = SIZED(PJRT_Error_Message_Args);
+  message.error = error;
+  api.PJRT_Error_Message(&message);
+  const std::string text(message.message, message.message_size);
+  auto destroy = SIZED(PJRT_Error_Destroy_Args);
+  destroy.error = error;
+  api.PJRT_Error_Destroy(&destroy);
+  return text;
+}
+
+// libtpu's compiler, for a topology that need not be here.
+class TpuCompiler {
+ public:
+  TpuCompiler(const std::string& libtpu, const std::string& topology) : api_(*api_of(libtpu)) {
+    auto initialize = SIZED(PJRT_Plugin_Initialize_Args);
+    check(api_.PJRT_Plugin_Initialize(&initialize));
+    auto create = SIZED(PJRT_TopologyDescription_Create_Args);
+    create.topology_name = topology.data();
+    create.topology_name_size = topology.size();
+    check(api_.PJRT_TopologyDescription_Create(&create));
+    topology_ = create.topology;
+  }
+
+  // What the program takes of a TPU's memory, in bytes; or why it does not compile.
+  Json compile(const PJRT_Client_Compile_Args& wanted) const {
+    auto args = SIZED(PJRT_Compile_Args);
+    args.topology = topology_;
+    args.program = wanted.program;
+    args.compile_options = wanted.compile_options;
+    args.compile_options_size = wanted.compile_options_size;
+    if (PJRT_Error* const error = api_.PJRT_Compile(&args))
+      return {{"error", take_message(api_, error)}};
+    auto memory = SIZED(PJRT_Executable_GetCompiledMemoryStats_Args);
+    memory.executable = args.executable;
+    check(api_.PJRT_Executable_GetCompiledMemoryStats(&memory));
+    auto destroy = SIZED(PJRT_Executable_Destroy_Args);
+    destroy.executable = args.executable;
+    check(api_.PJRT_Executable_Destroy(&destroy));
+    return {{"arguments", memory.argument_size_in_bytes},
+            {"temporaries", memory.temp_size_in_bytes},
+            {"code", memory.generated_code_size_in_bytes}};
+  }
+
+ private:
+  void check(PJRT_Error* error) const {
+    if (error != nullptr) throw std::runtime_error(take_message(api_, error));
+  }
+
+  const PJRT_Api& api_;
+  PJRT_TopologyDescription* topology_ = nullptr;
+};
+
+class Plugin {
+ public:
+  Plugin() : engine_(*api_of(variable("HASTEN_TEST_ENGINE"))) {
+    // As long as the engine's own table, which may be of a later version than the header.
+    table_.resize(engine_.struct_size);
+    std::memcpy(table_.data(), &engine_, table_.size());
+    table().PJRT_Client_Create = [](PJRT_Client_Create_Args* args) { return one().create(args); };
+    table().PJRT_Client_Compile = [](PJRT_Client_Compile_Args* args) {
+      return one().compile(args);
+    };
+    if (const std::string libtpu = variable("HASTEN_TEST_LIBTPU"); !libtpu.empty())
+      tpu_ = new TpuCompiler(libtpu, variable("HASTEN_TEST_TOPOLOGY", "v5e:2x2"));
+  }
+  ~Plugin() {
+    if (const std::string path = variable("HASTEN_TEST_PROGRAMS"); !path.empty())
+      std::ofstream(path) << report().dump(1) << '\n';
+  }
+
+  static Plugin& one() {
+    static Plugin plugin;
+    return plugin;
+  }
+
+  PJRT_Api& table() { return *reinterpret_cast<PJRT_Api*>(table_.data()); }
+  std::int64_t seen() {
+    const std::lock_guard lock(mutex_);
+    return seen_;
+  }
+
+ private:
+  // The engine knows none of the options of a TPU's client.
+  PJRT_Error* create(PJRT_Client_Create_Args* args) const {
+    auto devices = SIZED(PJRT_NamedValue);
+    devices.name = "cpu_device_count";
+    devices.name_size = std::strlen(devices.name);
+    devices.type = PJRT_NamedValue_kInt64;
+    devices.int64_value = std::stoll(variable("HASTEN_TEST_DEVICES", "1"));
+    devices.value_size = 1;
+    PJRT_Client_Create_Args with = *args;
+    with.create_options = &devices;
+    with.num_options = 1;
+    PJRT_Error* const error = engine_.PJRT_Client_Create(&with);
+    args->client = with.client;
+    return error;
+  }
+
+  PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++seen_;
+      if (tpu_ != nullptr) add(tpu_->compile(*args));
+    }
+    return engine_.PJRT_Client_Compile(args);
+  }
+
+  void add(Json program) {
+    program["program"] = seen_;
+    (program.contains("error") ? failed_ : compiled_).push_back(std::move(program));
+  }
+
+  Json report() const {
+    return {{"programs", seen_},
+            {"compiled_for_tpu", compiled_.size()},
+            {"failed", failed_},
+            {"compiled", compiled_}};
+  }
+
+  const PJRT_Api& engine_;
+  std::vector<char> table_;
+  TpuCompiler* tpu_ = nullptr;
+  std::mutex mutex_;
+  std::int64_t seen_ = 0;
+  Json compiled_ = Json::array(), failed_ = Json::array();
+};
+
+}  // namespace
+
+extern "C" const PJRT_Api* GetPjrtApi() { return &Plugin::one().table(); }
+extern "C" std::int64_t hasten_test_programs() { return Plugin::one().seen(); }
