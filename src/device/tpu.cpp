@@ -51,10 +51,11 @@ const Module& module() {
   return once;
 }
 
-// A plugin that the user names stands for a TPU that PCI does not show.
+// A plugin that the user names stands for a TPU that PCI does not show; Google's own has none but
+// those.
 bool has_plugin_of_its_own() {
   const char* const path = std::getenv("TPU_LIBRARY_PATH");
-  return path != nullptr && *path != '\0';
+  return path != nullptr && *path != '\0' && fs::path(path).filename() != "libtpu.so";
 }
 
 // What is open, and in which process.

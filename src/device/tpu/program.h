@@ -50,8 +50,8 @@ def start(libtorch):
             import torch
             import torch_tpu._loader
             torch_tpu._loader._init_device("tpu")
-            torch.ones(1, device="tpu").item()  # connects: before, the count is that of PCI
-            return torch.accelerator.device_count()
+            from torch_tpu._internal.device import _device_ops_backend
+            return _device_ops_backend._get_device_count()  # connects; an operator that has to ends the process where it cannot
     except ImportError as error:
         return ("device.tpu-package", "importing torch_tpu", str(error), "", INSTALL % libtorch)
     except Exception as error:
