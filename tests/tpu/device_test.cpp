@@ -4,6 +4,10 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <fstream>
+#include <string>
+
 #include "device/tpu.h"
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
@@ -30,6 +34,17 @@ struct TiedImpl : torch::nn::Module {
   }
   at::Tensor table, output, shared, other, count;
 };
+
+// Bytes: the most that this process has had in memory since reset_peak().
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
+std::int64_t status_bytes(const std::string& key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    std::int64_t kilobytes = 0;
+    if (word == key && file >> kilobytes) return kilobytes * 1024;
+  }
+  return -1;
+}
 
 }  // namespace
 
@@ -76,6 +91,26 @@ TEST_CASE("tpu: prepare moves a module where it lies, and everybody's references
   CHECK(mine.grad().device() == tpu);
   optimizer.step();
   CHECK(difference(mine, table) > 0);
+}
+
+// The CPU engine's devices have their memory in this process too, so a second whole copy would
+// show.
+TEST_CASE(
+    "tpu: a model on its way to the device takes the memory of a tensor more, not of a model") {
+  constexpr std::int64_t kTensors = 24, kBytes = std::int64_t{16} << 20;
+  tpu_device();
+  const auto net = std::make_shared<torch::nn::Module>();
+  for (std::int64_t i = 0; i < kTensors; ++i)
+    net->register_parameter("p" + std::to_string(i), at::ones({kBytes / 4}));
+  reset_peak();
+  const std::int64_t before = status_bytes("VmRSS:");
+  Accelerator accelerator({.tpu = true});
+  auto [model] = accelerator.prepare(net);
+  const std::int64_t more = status_bytes("VmHWM:") - before;
+  CHECK(before > kTensors * kBytes);
+  CAPTURE(more);
+  CHECK(more < 4 * kBytes);
+  for (const auto& parameter : net->parameters()) CHECK(parameter.device() == accelerator.device());
 }
 
 TEST_CASE("tpu: what is not there, and forks") {

@@ -48,8 +48,10 @@ def main():
     check("it opens where PATH has no Python", ["opened tpu:0"], 0, 60, PATH="/nowhere")
     if not has_tpu():
         check("no TPU", ["device.tpu-missing"], 4, 1, TPU_LIBRARY_PATH=None)
+        check("no TPU for Google's plugin", ["device.tpu-missing"], 4, 1, TPU_LIBRARY_PATH="/nowhere/libtpu.so")
     check("no package", ["device.tpu-package", "torch_tpu", "pip install"], 4, 1.5, PYTHONPATH=None)
-    check("a plugin that is not there", ["device.tpu-failed", "/nowhere/libtpu.so"], 4, 1, TPU_LIBRARY_PATH="/nowhere/libtpu.so")
+    check("a plugin that is not there", ["device.tpu-failed", "/nowhere/plugin.so"], 4, 1, TPU_LIBRARY_PATH="/nowhere/plugin.so")
+    check("a plugin without a client", ["device.tpu-failed", "PJRT_Client_Create"], 4, 60, HASTEN_TEST_REFUSED="1")
     check("a plugin that is none", ["device.tpu-failed", "GetPjrtApi"], 4, 1, TPU_LIBRARY_PATH=str(LIBRARY))
     check("one of two processes", ["device.tpu-one-process"], 2, 1, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
           MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")

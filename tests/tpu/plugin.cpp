@@ -3,6 +3,7 @@
 //
 //   HASTEN_TEST_ENGINE      the CPU engine, pjrt_c_api_cpu_plugin.so
 //   HASTEN_TEST_DEVICES     how many devices it makes; 1
+//   HASTEN_TEST_REFUSED     set: the engine is handed what it refuses, and has no client
 //   HASTEN_TEST_LIBTPU      libtpu.so: each program is also compiled for a TPU, by its own
 //   compiler, without one HASTEN_TEST_TOPOLOGY    for which, such as v5e:2x2 HASTEN_TEST_PROGRAMS
 //   a JSON file, written when the process ends: what was seen and what it takes
@@ -134,6 +135,7 @@ class Plugin {
  private:
   // The engine knows none of the options of a TPU's client.
   PJRT_Error* create(PJRT_Client_Create_Args* args) const {
+    if (!variable("HASTEN_TEST_REFUSED").empty()) return engine_.PJRT_Client_Create(args);
     auto devices = SIZED(PJRT_NamedValue);
     devices.name = "cpu_device_count";
     devices.name_size = std::strlen(devices.name);
