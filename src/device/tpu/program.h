@@ -1,5 +1,6 @@
 // File: device/tpu/program.h (internal)
-// What the interpreter runs. Each function gives None (a number, for start), or a tuple of an error's code and its four texts.
+// What the interpreter runs. Each function gives None (a number, for start), or a tuple of an
+// error's code and its four texts.
 #pragma once
 
 namespace hasten {
