@@ -9,6 +9,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "process/all_say.h"
 #include "process/unlike.h"
 
 namespace hasten {
@@ -47,7 +48,7 @@ std::unique_ptr<Comparison> comparison_by_messages(c10::intrusive_ptr<c10d::Back
 }
 
 Agreement::Agreement(std::unique_ptr<Comparison> comparison, c10::intrusive_ptr<c10d::Store> store,
-                     const AgreementOptions& options)
+                     const RankOptions& options)
     : comparison_(std::move(comparison)), store_(std::move(store)), options_(options) {}
 
 void Agreement::check(const Call& call) {
@@ -56,13 +57,9 @@ void Agreement::check(const Call& call) {
 }
 
 void Agreement::tell_difference(const Call& call) {
-  const auto key = [&](std::int64_t rank) { return str("agreement/", checked_, "/", rank); };
-  store_->set(key(options_.rank), call.text());
-  std::vector<std::optional<std::string>> said;
-  for (std::int64_t rank = 0; rank < options_.size; ++rank) {
-    const auto bytes = store_->get(key(rank));
-    said.emplace_back(std::string(bytes.begin(), bytes.end()));
-  }
+  const auto words =
+      words_of_all(*store_, str("agreement/", checked_), options_.rank, options_.size, call.text());
+  const std::vector<std::optional<std::string>> said(words.begin(), words.end());
   Unlike unlike = unlike_most(said);
   if (unlike.others.empty()) {  // the words are the same, so the other tensors are not
     unlike.right = "other tensors on some rank";
