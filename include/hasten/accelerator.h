@@ -47,8 +47,8 @@ struct InitProcessGroupKwargs {
   bool watchdog = true;
   // Of the tensors of a GPU: NCCL where every process can load it, else Gloo by way of the CPU.
   ProcessGroupBackend backend = ProcessGroupBackend::automatic;
-  // Of the tensors of the CPU: sums over the processes of one machine in memory that they share,
-  // not by Gloo's messages. Also off by HASTEN_SHARED_MEMORY=off.
+  // Of the tensors of the CPU: sums, gathers and broadcasts of the processes of one machine in
+  // memory that they share, not by Gloo's messages. Also off by HASTEN_SHARED_MEMORY=off.
   bool shared_memory = true;
 };
 

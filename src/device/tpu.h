@@ -11,8 +11,8 @@
 
 namespace hasten {
 
-// By its PCI devices. Opens nothing.
-bool machine_has_tpu();
+// By its PCI devices, each a folder in `devices`. Opens nothing.
+bool machine_has_tpu(const std::string& devices = "/sys/bus/pci/devices");
 // Empty where tpu_device() has a module to load and something to open; else what is missing. Looks
 // at files only.
 std::string why_no_tpu();

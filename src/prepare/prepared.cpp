@@ -6,6 +6,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "optim/zero_grad.h"
 
 namespace hasten {
 
@@ -42,14 +43,7 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
     // One parameter tells for its group: windows hold whole models.
     if (!group.params().empty() && step_->window_is_open({group.params().front()})) return;
   }
-  // LibTorch's own detaches first, which gradients that live in buckets do not allow.
-  for (const auto& group : optimizer_->param_groups()) {
-    for (const at::Tensor& parameter : group.params()) {
-      at::Tensor& gradient = parameter.mutable_grad();
-      if (!gradient.defined()) continue;
-      set_to_none ? gradient.reset() : static_cast<void>(gradient.detach().zero_());
-    }
-  }
+  hasten::zero_grad(*optimizer_, set_to_none);
 }
 
 std::int64_t PreparedOptimizer::steps() const { return count_->steps; }

@@ -18,7 +18,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "process/call.h"
-#include "process/shared_memory.h"
+#include "process/rank_options.h"
 
 namespace hasten {
 

@@ -23,7 +23,8 @@ namespace {
 constexpr std::string_view kConsequence = "another process has ended: ";
 
 // Whether an exception tells of another process's end: of two that end at once the other is the
-// cause. Gloo's exceptions have no type here, but say where they come from.
+// cause. Gloo's exceptions have no type here, but say where they come from; memory that ranks share
+// tells it as process.rank-missing.
 bool is_consequence(const std::exception& error) {
   return dynamic_cast<const c10::DistError*>(&error) != nullptr ||
          std::string_view(error.what()).find("gloo/transport") != std::string_view::npos;
@@ -37,7 +38,8 @@ int run(const std::function<void()>& function, int report) {
     function();
     return 0;
   } catch (const Error& error) {
-    text = str("[", error.code(), "] ", error.what());
+    const bool told_by_memory = error.code() == "process.rank-missing";
+    text = str(told_by_memory ? kConsequence : "", "[", error.code(), "] ", error.what());
     code = error.exit_code();
   } catch (const std::exception& error) {
     text = str(is_consequence(error) ? kConsequence : "", error.what());

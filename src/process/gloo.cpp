@@ -1,5 +1,6 @@
 #include "process/gloo.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <optional>
@@ -23,29 +24,30 @@ using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 // In one of Gloo's threads; what it needs lives until then.
 class SharedWork : public ProcessGroupGloo::AsyncWork {
  public:
-  struct What {
+  struct Request {
     c10d::OpType type;
     const char* title;
     at::Tensor in, out;
+    std::chrono::milliseconds timeout;  // unset: the group's
     std::function<void(SharedCollectives&)> call;
   };
-  SharedWork(std::shared_ptr<gloo::Context> context, What what, std::uint64_t number,
-             std::chrono::milliseconds timeout, std::shared_ptr<SharedCollectives> shared)
-      : AsyncWork(std::move(context), {{what.out}}, what.type, number, timeout, what.title,
-                  Tensors{what.in}),
-        what_(std::move(what)),
-        shared_(std::move(shared)),
-        place_(shared_->line_up()) {}
+  SharedWork(std::shared_ptr<gloo::Context> context, Request request, std::uint64_t number,
+             std::shared_ptr<SharedCollectives> collectives)
+      : AsyncWork(std::move(context), {{request.out}}, request.type, number, request.timeout,
+                  request.title, Tensors{request.in}),
+        request_(std::move(request)),
+        collectives_(std::move(collectives)),
+        place_(collectives_->line_up()) {}
 
   void run() override {
-    shared_->run(place_, [&] { what_.call(*shared_); });
+    collectives_->run(place_, timeout_, [&] { request_.call(*collectives_); });
   }
-  const Tensors getInputTensors() override { return {what_.in}; }
-  const Tensors getOutputTensors() override { return {what_.out}; }
+  const Tensors getInputTensors() override { return {request_.in}; }
+  const Tensors getOutputTensors() override { return {request_.out}; }
 
  private:
-  What what_;
-  std::shared_ptr<SharedCollectives> shared_;
+  Request request_;
+  std::shared_ptr<SharedCollectives> collectives_;
   std::int64_t place_;
 };
 
@@ -61,49 +63,61 @@ std::optional<double> factor_of(const c10d::ReduceOp& operation) {
 class Gloo : public ProcessGroupGloo {
  public:
   Gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-       const c10::intrusive_ptr<Options>& options, std::shared_ptr<SharedCollectives> shared)
-      : ProcessGroupGloo(store, rank, size, options), shared_(std::move(shared)) {}
+       const c10::intrusive_ptr<Options>& options, std::shared_ptr<SharedCollectives> collectives)
+      : ProcessGroupGloo(store, rank, size, options), collectives_(std::move(collectives)) {}
 
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     const auto factor = factor_of(options.reduceOp);
     if (!factor) return ProcessGroupGloo::allreduce(tensors, options);
-    const bool adds = tensors.size() == 1 && SharedCollectives::adds(tensors[0]) &&
-                      (*factor == 1.0 || tensors[0].is_floating_point());
-    if (!shared_ || !adds) return sum_by_messages(tensors, options, *factor);
-    return shared({.type = c10d::OpType::ALLREDUCE,
-                   .title = "hasten:all_reduce",
-                   .in = tensors[0],
-                   .out = tensors[0],
-                   .call = [tensor = tensors[0], factor = *factor](SharedCollectives& memory) {
-                     memory.sum(tensor, factor);
-                   }});
+    for (const at::Tensor& tensor : tensors) {
+      TORCH_CHECK(options.reduceOp != c10d::ReduceOp::PREMUL_SUM || tensor.is_floating_point(),
+                  "a sum of multiples: got ", tensor.scalar_type(), ", expected a floating type");
+    }
+    if (!in_memory(tensors)) return sum_by_messages(tensors, options, *factor);
+    return enqueue_shared(
+        {.type = c10d::OpType::ALLREDUCE,
+         .title = "hasten:all_reduce",
+         .in = tensors[0],
+         .out = tensors[0],
+         .timeout = options.timeout,
+         .call = [tensor = tensors[0], factor = *factor](SharedCollectives& collectives) {
+           collectives.sum(tensor, factor);
+         }});
   }
 
   WorkPointer _allgather_base(at::Tensor& all, at::Tensor& own,
                               const c10d::AllgatherOptions& options) override {
-    if (!shared_ || !SharedCollectives::takes(own))
-      return ProcessGroupGloo::_allgather_base(all, own, options);
+    if (!in_memory({own, all}, 2)) return ProcessGroupGloo::_allgather_base(all, own, options);
     TORCH_CHECK(all.scalar_type() == own.scalar_type() && all.numel() == own.numel() * getSize(),
                 "all_gather: got ", all.sizes(), " for ", getSize(), " times ", own.sizes());
-    return shared({.type = c10d::OpType::_ALLGATHER_BASE,
-                   .title = "hasten:all_gather",
-                   .in = own,
-                   .out = all,
-                   .call = [own, all](SharedCollectives& memory) { memory.gather(own, all); }});
+    return enqueue_shared(
+        {.type = c10d::OpType::_ALLGATHER_BASE,
+         .title = "hasten:all_gather",
+         .in = own,
+         .out = all,
+         .timeout = options.timeout,
+         .call = [own, all](SharedCollectives& collectives) { collectives.gather(own, all); }});
   }
 
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    if (!shared_ || tensors.size() != 1 || !SharedCollectives::takes(tensors[0]))
-      return ProcessGroupGloo::broadcast(tensors, options);
-    return shared({.type = c10d::OpType::BROADCAST,
-                   .title = "hasten:broadcast",
-                   .in = tensors[0],
-                   .out = tensors[0],
-                   .call = [tensor = tensors[0], from = options.rootRank](
-                               SharedCollectives& memory) { memory.broadcast(tensor, from); }});
+    if (!in_memory(tensors)) return ProcessGroupGloo::broadcast(tensors, options);
+    return enqueue_shared(
+        {.type = c10d::OpType::BROADCAST,
+         .title = "hasten:broadcast",
+         .in = tensors[0],
+         .out = tensors[0],
+         .timeout = options.timeout,
+         .call = [tensor = tensors[0], from = options.rootRank](SharedCollectives& collectives) {
+           collectives.broadcast(tensor, from);
+         }});
   }
 
  private:
+  bool in_memory(const Tensors& tensors, std::size_t expected = 1) const {
+    return collectives_ && tensors.size() == expected &&
+           std::all_of(tensors.begin(), tensors.end(), SharedCollectives::takes);
+  }
+
   // Gloo itself knows no factor.
   WorkPointer sum_by_messages(Tensors& tensors, c10d::AllreduceOptions options, double factor) {
     if (factor != 1.0) {
@@ -113,14 +127,15 @@ class Gloo : public ProcessGroupGloo {
     return ProcessGroupGloo::allreduce(tensors, options);
   }
 
-  WorkPointer shared(SharedWork::What what) {
-    auto work = c10::make_intrusive<SharedWork>(contexts_[0], std::move(what), ++seq_,
-                                                options_->timeout, shared_);
+  WorkPointer enqueue_shared(SharedWork::Request request) {
+    if (request.timeout == c10d::kUnsetTimeout) request.timeout = options_->timeout;
+    auto work =
+        c10::make_intrusive<SharedWork>(contexts_[0], std::move(request), ++seq_, collectives_);
     enqueue(work);
     return work;
   }
 
-  std::shared_ptr<SharedCollectives> shared_;
+  std::shared_ptr<SharedCollectives> collectives_;
 };
 
 auto device_at(const std::string& address) {
@@ -138,9 +153,10 @@ c10::intrusive_ptr<c10d::Backend> gloo_backend(const c10::intrusive_ptr<c10d::St
   const auto options = ProcessGroupGloo::Options::create(settings.timeout);
   options->devices.push_back(device_at(settings.address));
   const int own = static_cast<int>(rank.rank), size = static_cast<int>(rank.size);
-  const auto group = c10::make_intrusive<Gloo>(
-      store, own, size, options,
-      settings.shared_memory ? SharedCollectives::over(*store, rank) : nullptr);
+  auto collectives = settings.shared_memory
+                         ? SharedCollectives::over(*store, rank, settings.device_type)
+                         : nullptr;
+  const auto group = c10::make_intrusive<Gloo>(store, own, size, options, std::move(collectives));
   group->setTimeout(rank.limit);  // here, as making it waits for the other ranks too
   // A rank that ended now would cut off those that are not connected to each other yet.
   group->barrier()->wait();

@@ -142,8 +142,10 @@ Group Group::duplicate() const {
   Meeting meeting = shared_->meeting;
   meeting.store = c10::make_intrusive<c10d::PrefixStore>(str("duplicate ", ++shared_->duplicates),
                                                          meeting.store);
+  GroupOptions options = shared_->options;
+  options.shared_memory = false;  // it sends and receives
   Group group = *this;
-  group.shared_ = std::make_shared<Shared>(std::move(meeting), rank_, size_, shared_->options);
+  group.shared_ = std::make_shared<Shared>(std::move(meeting), rank_, size_, options);
   return group;
 }
 

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "process/process_state.h"
 #include "process/unlike.h"
 
 namespace hasten {
@@ -269,13 +269,10 @@ LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
 
 std::string seen_of(const Whereabouts& there, const Whereabouts& here) {
   if (there.host != here.host || there.pids != here.pids) return "";
-  std::ifstream file(str("/proc/", there.process, "/stat"));
-  std::string line;
-  if (!std::getline(file, line)) return "its process is gone";
-  const std::size_t name_ends = line.rfind(')');
-  const char state = name_ends + 2 < line.size() ? line[name_ends + 2] : '?';
+  const char state = process_state(static_cast<pid_t>(there.process));
+  if (state == 0) return "its process is gone";
+  if (has_ended(state)) return "its process has ended";
   if (state == 'T' || state == 't') return "its process is stopped by a signal or a debugger";
-  if (state == 'Z' || state == 'X') return "its process has ended";
   if (state == 'D') return "its process waits for a device in the kernel";
   return "";
 }

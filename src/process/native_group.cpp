@@ -43,9 +43,11 @@ c10::intrusive_ptr<ProcessGroup> native_group(const c10::intrusive_ptr<c10d::Sto
   const auto longest = options.timeout + (options.watchdog ? kAfterTheWatchdog : 0s);
   const RankOptions own_rank{.rank = rank, .size = size, .limit = longest};
   const auto gloo = [&](const std::string& prefix, bool in_memory) {
-    return gloo_backend(
-        c10::make_intrusive<c10d::PrefixStore>(prefix, store), own_rank,
-        {.address = address, .timeout = options.timeout, .shared_memory = in_memory});
+    return gloo_backend(c10::make_intrusive<c10d::PrefixStore>(prefix, store), own_rank,
+                        {.address = address,
+                         .timeout = options.timeout,
+                         .shared_memory = in_memory,
+                         .device_type = options.device.is_cpu() ? "cpu" : "gpu"});
   };
   // Noted, and with `debug` compared before.
   const auto watched = [&](c10::intrusive_ptr<c10d::Backend> backend, const std::string& name) {

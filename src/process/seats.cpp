@@ -1,7 +1,6 @@
 #include "process/seats.h"
 
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "process/process_state.h"
 
 namespace hasten {
 namespace {
@@ -20,10 +20,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kDoubtAfter{100};  // that the other is alive
 
-// Until the word is another one, or the time is over.
-void sleep_while(std::atomic<std::uint32_t>& word, std::uint32_t value) {
+// Until the word is another one; false where that takes long.
+bool sleep_while(std::atomic<std::uint32_t>& word, std::uint32_t value) {
   const timespec longest{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kDoubtAfter).count()};
-  syscall(SYS_futex, &word, FUTEX_WAIT, value, &longest, nullptr, 0);
+  const long woken = syscall(SYS_futex, &word, FUTEX_WAIT, value, &longest, nullptr, 0);
+  return woken == 0 || errno != ETIMEDOUT;
 }
 void wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 20, nullptr, nullptr, 0);
@@ -43,8 +44,9 @@ struct alignas(128) Seats::Seat {
   std::atomic<std::int64_t> process;
   std::atomic<bool> gone;
 
-  bool has_ended() const {
-    return gone || (kill(static_cast<pid_t>(process.load()), 0) != 0 && errno == ESRCH);
+  // A process of 0 has not come yet.
+  bool process_has_ended() const {
+    return process != 0 && has_ended(process_state(static_cast<pid_t>(process.load())));
   }
 };
 
@@ -53,13 +55,20 @@ std::size_t Seats::bytes_for(std::int64_t ranks) {
   return static_cast<std::size_t>(ranks) * sizeof(Seat);
 }
 
-Seats::Seats(std::byte* memory, std::string task, const RankOptions& options)
-    : seats_(reinterpret_cast<Seat*>(memory)), task_(std::move(task)), options_(options) {
-  seat(options_.rank).process = getpid();
+Seats::Seats(std::byte* memory, std::string task, std::int64_t rank, std::int64_t size)
+    : seats_(reinterpret_cast<Seat*>(memory)), task_(std::move(task)), rank_(rank), size_(size) {
+  set_limit({});
+  seat(rank_).process = getpid();
 }
 
-Seats::~Seats() {
-  Seat& own = seat(options_.rank);
+void Seats::set_limit(std::chrono::milliseconds limit) {
+  limit_ = limit;
+  deadline_ = Clock::now() + limit;
+}
+
+void Seats::leave() {
+  Seat& own = seat(rank_);
+  if (own.process != getpid()) return;  // a fork of that rank
   own.gone = true;
   wake_all(own.step);
 }
@@ -67,7 +76,7 @@ Seats::~Seats() {
 Seats::Seat& Seats::seat(std::int64_t rank) const { return seats_[rank]; }
 
 void Seats::reach(std::uint32_t step) {
-  Seat& own = seat(options_.rank);
+  Seat& own = seat(rank_);
   own.step = step;
   if (own.sleepers > 0) wake_all(own.step);
 }
@@ -76,33 +85,33 @@ void Seats::await(std::int64_t rank, std::uint32_t step) {
   Seat& other = seat(rank);
   if (reached(other.step, step)) return;
   // Asleep at once: one that looks again and again takes the core from what it waits for.
-  const auto deadline = Clock::now() + options_.limit;
   ++other.sleepers;
+  bool in_doubt = false;
   while (true) {
     const std::uint32_t now = other.step;
     if (reached(now, step)) break;
-    const bool ended = other.has_ended();
+    const bool ended = other.gone || (in_doubt && other.process_has_ended());
     if (reached(other.step, step)) break;  // its last one
-    if (ended || Clock::now() >= deadline) {
+    if (ended || Clock::now() >= deadline_) {
       --other.sleepers;
       miss(rank, ended);
     }
-    sleep_while(other.step, now);
+    in_doubt = !sleep_while(other.step, now);
   }
   --other.sleepers;
 }
 
 void Seats::await_all(std::uint32_t step) {
-  for (std::int64_t rank = 0; rank < options_.size; ++rank) {
-    if (rank != options_.rank) await(rank, step);
+  for (std::int64_t rank = 0; rank < size_; ++rank) {
+    if (rank != rank_) await(rank, step);
   }
 }
 
 void Seats::miss(std::int64_t rank, bool ended) const {
-  const double limit = std::chrono::duration<double>(options_.limit).count();
+  const double limit = std::chrono::duration<double>(limit_).count();
   throw IoError(
       "process.rank-missing",
-      {.what = str(task_, ", on rank ", options_.rank),
+      {.what = str(task_, ", on rank ", rank_),
        .got = str("rank ", rank, ended ? " has left the group before it" : " has not come to it"),
        .expected = str("every rank within ", significant(limit, 6), " s"),
        .hint = "every rank calls the same collectives in the same order"});

@@ -8,11 +8,10 @@
 // A rank is at most 2^31 steps ahead of another. Thread rule: one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-
-#include "process/shared_memory.h"
 
 namespace hasten {
 
@@ -22,13 +21,16 @@ class Seats {
 
   // `memory`: bytes_for(size) zeros of a SharedMemory, which outlives this. `task`: what the ranks
   // do, for the text of an error.
-  Seats(std::byte* memory, std::string task, const RankOptions& options);
+  Seats(std::byte* memory, std::string task, std::int64_t rank, std::int64_t size);
   Seats(const Seats&) = delete;
   Seats& operator=(const Seats&) = delete;
-  // The others see that this rank comes no more.
-  ~Seats();
+  ~Seats() { leave(); }
 
+  // The limit of all waiting until the next one.
+  void set_limit(std::chrono::milliseconds limit);
   void reach(std::uint32_t step);
+  // This rank comes no more.
+  void leave();
   // Asleep until that rank has reached the step. Throws IoError "process.rank-missing" where it has
   // left or ended, or the limit is over.
   void await(std::int64_t rank, std::uint32_t step);
@@ -41,7 +43,9 @@ class Seats {
 
   Seat* seats_;
   std::string task_;
-  RankOptions options_;
+  std::int64_t rank_, size_;
+  std::chrono::milliseconds limit_;
+  std::chrono::steady_clock::time_point deadline_;
 };
 
 }  // namespace hasten

@@ -18,12 +18,12 @@ namespace {
 // A slot has two halves, used in turn: a rank may write its next piece while another still reads
 // this one.
 constexpr std::int64_t kHalf = std::int64_t{1} << 19;
-// Less than this every rank adds up whole: one meeting instead of two.
+// Up to this every rank adds up whole: one meeting instead of two.
 constexpr std::int64_t kWhole = std::int64_t{1} << 14;
 static_assert(kWhole <= kHalf);
 
-constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,
-                               at::kChar,  at::kShort,  at::kInt,  at::kLong};
+constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
+                               at::kByte,  at::kChar,   at::kInt,  at::kLong};
 
 // out[i] = the sum of every source's i-th, of the own one times the factor, as it is rounded where
 // another rank reads it. `out` may be one of the sources.
@@ -69,7 +69,7 @@ void add_up(at::ScalarType type, std::byte* out, const std::vector<const std::by
 }
 
 void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
 // Times the factor.
@@ -83,17 +83,8 @@ void copy_scaled(at::ScalarType type, std::byte* to, const std::byte* from, doub
   });
 }
 
-// f(at, count, left) for pieces of at most `at_once`; once for nothing too, as the others may have
-// something.
-template <class F>
-void by_pieces(std::int64_t all, std::int64_t at_once, const F& f) {
-  std::int64_t at = 0;
-  do {
-    const std::int64_t left = all - at, count = std::min(at_once, left);
-    f(at, count, left);
-    at += count;
-  } while (at < all);
-}
+// One that has gaps, or lazy signs, is another tensor then.
+at::Tensor without_gaps(const at::Tensor& tensor) { return tensor.contiguous().resolve_neg(); }
 
 std::byte* bytes_in(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
@@ -103,12 +94,10 @@ std::byte* bytes_in(const at::Tensor& tensor) {
 
 // What of a tensor fits into half a slot.
 struct SharedCollectives::Piece {
-  enum class Call : std::int64_t { sum, gather, broadcast };
-  Call call;
   std::byte* data;
-  std::int64_t count, left;  // with those of later pieces
-  std::int64_t element_bytes;
+  std::int64_t at, count, element_bytes;  // at: of its first element
   at::ScalarType type;
+  const Ticket& ticket;
 
   std::int64_t bytes() const { return count * element_bytes; }
   // In bytes, where the share of a rank begins; of the rank behind the last one: the end.
@@ -117,26 +106,29 @@ struct SharedCollectives::Piece {
   }
 };
 
-// Which piece a rank is at, in lines of the cache of its own.
+// What a rank calls, in lines of the cache of its own.
 struct alignas(128) SharedCollectives::Ticket {
-  Piece::Call call;
-  std::int64_t left;
+  enum class Call { sum, gather, broadcast };
+  Call call;
   at::ScalarType type;
+  std::int64_t elements;
+  std::int64_t root = 0;
 
   bool operator==(const Ticket&) const = default;
   std::string words() const {
     constexpr std::array kNames = {"all_reduce", "all_gather", "broadcast"};
-    return str(kNames[static_cast<std::size_t>(call)], " of ", left, " ", c10::toString(type));
+    return str(kNames[static_cast<std::size_t>(call)], " of ", elements, " ", c10::toString(type),
+               call == Call::broadcast ? str(" from rank ", root) : "");
   }
 };
 
 std::shared_ptr<SharedCollectives> SharedCollectives::over(c10d::Store& store,
-                                                           const RankOptions& options) {
+                                                           const RankOptions& options,
+                                                           const std::string& like) {
   const auto ranks = static_cast<std::size_t>(options.size);
-  const std::size_t slots = 2 * ranks;
-  auto memory = shared_memory(
-      store, "collectives", options,
-      Seats::bytes_for(options.size) + slots * (sizeof(Ticket) + static_cast<std::size_t>(kHalf)));
+  const std::size_t bytes = Seats::bytes_for(options.size) +
+                            2 * ranks * (sizeof(Ticket) + static_cast<std::size_t>(kHalf));
+  auto memory = shared_memory(store, "collectives", options, bytes, like);
   if (!memory) return nullptr;
   return std::shared_ptr<SharedCollectives>(new SharedCollectives(std::move(memory), options));
 }
@@ -144,30 +136,30 @@ std::shared_ptr<SharedCollectives> SharedCollectives::over(c10d::Store& store,
 SharedCollectives::SharedCollectives(std::unique_ptr<SharedMemory> memory,
                                      const RankOptions& options)
     : memory_(std::move(memory)),
-      options_(options),
-      seats_(memory_->data(), "a collective in shared memory", options),
-      tickets_(reinterpret_cast<Ticket*>(memory_->data() + Seats::bytes_for(options.size))),
-      slots_(reinterpret_cast<std::byte*>(tickets_ + 2 * options.size)) {}
+      rank_(options.rank),
+      ranks_(options.size),
+      seats_(memory_->data(), "a collective in shared memory", rank_, ranks_),
+      tickets_(reinterpret_cast<Ticket*>(memory_->data() + Seats::bytes_for(ranks_))),
+      slots_(reinterpret_cast<std::byte*>(tickets_ + 2 * ranks_)) {}
 
 bool SharedCollectives::takes(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.layout() == at::kStrided;
-}
-
-bool SharedCollectives::adds(const at::Tensor& tensor) {
-  return takes(tensor) &&
+  return tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
          std::find(kTypes.begin(), kTypes.end(), tensor.scalar_type()) != kTypes.end();
 }
 
-void SharedCollectives::run(std::int64_t place, c10::function_ref<void()> call) {
+void SharedCollectives::run(std::int64_t place, std::chrono::milliseconds limit,
+                            c10::function_ref<void()> call) {
   std::unique_lock lock(mutex_);
   next_.wait(lock, [&] { return turn_ == place; });
   std::exception_ptr failure = failure_;
   lock.unlock();  // nobody else runs: it is this one's turn
   try {
     const torch::NoGradGuard no_grad;
+    seats_.set_limit(limit);
     if (!failure) call();
   } catch (...) {
     failure = std::current_exception();
+    seats_.leave();
   }
   lock.lock();
   failure_ = failure;
@@ -177,17 +169,27 @@ void SharedCollectives::run(std::int64_t place, c10::function_ref<void()> call) 
   if (failure) std::rethrow_exception(failure);
 }
 
-void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
-  const at::Tensor all = tensor.contiguous();
-  const std::int64_t element_bytes = all.element_size();
-  by_pieces(all.numel(), kHalf / element_bytes, [&](std::int64_t at, auto count, auto left) {
-    const Piece piece{.call = Piece::Call::sum,
-                      .data = bytes_in(all) + at * element_bytes,
-                      .count = count,
-                      .left = left,
+void SharedCollectives::by_pieces(const Ticket& ticket, const at::Tensor& tensor,
+                                  c10::function_ref<void(const Piece&)> call) {
+  const std::int64_t element_bytes = tensor.element_size(), at_once = kHalf / element_bytes;
+  std::int64_t at = 0;
+  do {  // once for nothing too, as the others may have something
+    const Piece piece{.data = bytes_in(tensor) + at * element_bytes,
+                      .at = at,
+                      .count = std::min(at_once, tensor.numel() - at),
                       .element_bytes = element_bytes,
-                      .type = all.scalar_type()};
+                      .type = tensor.scalar_type(),
+                      .ticket = ticket};
     ++piece_;
+    call(piece);
+    at += piece.count;
+  } while (at < tensor.numel());
+}
+
+void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
+  const at::Tensor all = without_gaps(tensor);
+  const Ticket ticket{Ticket::Call::sum, all.scalar_type(), all.numel()};
+  by_pieces(ticket, all, [&](const Piece& piece) {
     if (piece.bytes() <= kWhole) {
       sum_whole(piece, factor);
     } else {
@@ -198,17 +200,16 @@ void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
 }
 
 void SharedCollectives::sum_whole(const Piece& piece, double factor) {
-  copy_scaled(piece.type, slot(options_.rank), piece.data, factor, piece.bytes());
+  copy_scaled(piece.type, slot(rank_), piece.data, factor, piece.bytes());
   meet(piece);
   std::vector<const std::byte*> sources;
-  for (std::int64_t rank = 0; rank < options_.size; ++rank) sources.push_back(slot(rank));
-  add_up(piece.type, piece.data, sources, static_cast<std::size_t>(options_.rank), 1.0,
-         piece.count);
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) sources.push_back(slot(rank));
+  add_up(piece.type, piece.data, sources, static_cast<std::size_t>(rank_), 1.0, piece.count);
 }
 
 void SharedCollectives::sum_divided(const Piece& piece, double factor) {
-  const std::int64_t ranks = options_.size, own = options_.rank;
-  const auto begin = [&](std::int64_t rank) { return piece.begin(rank, ranks); };
+  const std::int64_t own = rank_;
+  const auto begin = [&](std::int64_t rank) { return piece.begin(rank, ranks_); };
   const auto give = [&](std::int64_t from, std::int64_t to) {
     copy_scaled(piece.type, slot(own) + from, piece.data + from, factor, to - from);
   };
@@ -216,7 +217,7 @@ void SharedCollectives::sum_divided(const Piece& piece, double factor) {
   give(begin(own + 1), piece.bytes());
   meet(piece);
   std::vector<const std::byte*> sources;
-  for (std::int64_t rank = 0; rank < ranks; ++rank)
+  for (std::int64_t rank = 0; rank < ranks_; ++rank)
     sources.push_back((rank == own ? piece.data : slot(rank)) + begin(own));
   const std::int64_t share = begin(own + 1) - begin(own);
   std::byte* const result = piece.data + begin(own);
@@ -224,66 +225,53 @@ void SharedCollectives::sum_divided(const Piece& piece, double factor) {
          share / piece.element_bytes);
   copy_bytes(slot(own) + begin(own), result, share);
   seats_.reach(++step_);
-  for (std::int64_t next = 1; next < ranks; ++next) {  // not all of the same rank at once
-    const std::int64_t rank = (own + next) % ranks;
+  for (std::int64_t next = 1; next < ranks_; ++next) {  // not all of the same rank at once
+    const std::int64_t rank = (own + next) % ranks_;
     seats_.await(rank, step_);
     copy_bytes(piece.data + begin(rank), slot(rank) + begin(rank), begin(rank + 1) - begin(rank));
   }
 }
 
 void SharedCollectives::gather(const at::Tensor& own, const at::Tensor& all) {
-  const at::Tensor sent = own.contiguous(), received = all.contiguous();
-  const std::int64_t bytes = static_cast<std::int64_t>(sent.nbytes());
-  by_pieces(bytes, kHalf, [&](std::int64_t at, auto count, auto left) {
-    const Piece piece{.call = Piece::Call::gather,
-                      .data = bytes_in(sent) + at,
-                      .count = count,
-                      .left = left,
-                      .element_bytes = 1,
-                      .type = at::kByte};
-    ++piece_;
-    copy_bytes(slot(options_.rank), piece.data, count);
-    meet(piece);
-    for (std::int64_t rank = 0; rank < options_.size; ++rank)
-      copy_bytes(bytes_in(received) + rank * bytes + at, slot(rank), count);
-  });
+  const at::Tensor sent = without_gaps(own), received = all.contiguous();
+  const auto bytes = static_cast<std::int64_t>(sent.nbytes());
+  by_pieces({Ticket::Call::gather, sent.scalar_type(), sent.numel()}, sent,
+            [&](const Piece& piece) {
+              copy_bytes(slot(rank_), piece.data, piece.bytes());
+              meet(piece);
+              std::byte* const to = bytes_in(received) + piece.at * piece.element_bytes;
+              for (std::int64_t rank = 0; rank < ranks_; ++rank)
+                copy_bytes(to + rank * bytes, slot(rank), piece.bytes());
+            });
   if (!received.is_same(all)) all.copy_(received);
 }
 
 void SharedCollectives::broadcast(const at::Tensor& tensor, std::int64_t from) {
-  const at::Tensor all = tensor.contiguous();
-  const bool sends = options_.rank == from;
-  by_pieces(static_cast<std::int64_t>(all.nbytes()), kHalf,
-            [&](std::int64_t at, auto count, auto left) {
-              const Piece piece{.call = Piece::Call::broadcast,
-                                .data = bytes_in(all) + at,
-                                .count = count,
-                                .left = left,
-                                .element_bytes = 1,
-                                .type = at::kByte};
-              ++piece_;
-              if (sends) copy_bytes(slot(from), piece.data, count);
+  const at::Tensor all = without_gaps(tensor);
+  const bool sends = rank_ == from;
+  by_pieces({Ticket::Call::broadcast, all.scalar_type(), all.numel(), from}, all,
+            [&](const Piece& piece) {
+              if (sends) copy_bytes(slot(from), piece.data, piece.bytes());
               meet(piece);
-              if (!sends) copy_bytes(piece.data, slot(from), count);
+              if (!sends) copy_bytes(piece.data, slot(from), piece.bytes());
             });
-  if (!all.is_same(tensor)) tensor.copy_(all);
+  if (!sends && !all.is_same(tensor)) tensor.copy_(all);
 }
 
 void SharedCollectives::meet(const Piece& piece) {
-  Ticket& own = ticket(options_.rank);
-  own = {.call = piece.call, .left = piece.left, .type = piece.type};
+  ticket(rank_) = piece.ticket;
   seats_.reach(++step_);
   seats_.await_all(step_);
-  for (std::int64_t rank = 0; rank < options_.size; ++rank) {
-    if (!(ticket(rank) == own)) tell_difference(rank);
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    if (!(ticket(rank) == piece.ticket)) tell_difference(rank);
   }
 }
 
 void SharedCollectives::tell_difference(std::int64_t rank) const {
   throw UsageError(
       "process.calls-differ",
-      {.what = str("a collective of ranks that do not call the same, on rank ", options_.rank),
-       .got = ticket(options_.rank).words(),
+      {.what = str("a collective of ranks that do not call the same, on rank ", rank_),
+       .got = ticket(rank_).words(),
        .expected = str(ticket(rank).words(), ", as on rank ", rank),
        .hint = "pad_across_processes() makes shapes equal; GroupOptions{.debug = true} compares "
                "every call before it is made"});

@@ -3,21 +3,24 @@
 // sockets of the same machine, where the system copies each byte twice and four threads wake each
 // other; here a rank reads what the others wrote (docs/design/012).
 //
-//   const auto shared = SharedCollectives::over(*store, {.rank = 0, .size = 2, .limit = 10min});
-//   if (shared) shared->run(shared->line_up(), [&] { shared->sum(tensor, 0.5); });
+//   const auto shared = SharedCollectives::over(*store, {.rank = 0, .size = 2});
+//   if (shared) shared->run(shared->line_up(), 10min, [&] { shared->sum(tensor, 0.5); });
 //
-// Throws UsageError "process.calls-differ" where ranks have other tensors, IoError
-// "process.rank-missing"; all later calls then throw the same.
+// Throws UsageError "process.calls-differ" where ranks have other tensors or other calls of these,
+// IoError "process.rank-missing"; all later calls then throw the same, and no rank waits for one
+// that has thrown.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
@@ -28,19 +31,22 @@ namespace hasten {
 
 class SharedCollectives {
  public:
-  // Null in every rank where they cannot share memory. All ranks call it; once a store.
-  static std::shared_ptr<SharedCollectives> over(c10d::Store& store, const RankOptions& options);
+  // Null in every rank where they cannot share memory, or are not `like` rank 0. All ranks call it;
+  // once a store.
+  static std::shared_ptr<SharedCollectives> over(c10d::Store& store, const RankOptions& options,
+                                                 const std::string& like = "");
 
-  // Whether such a tensor can be in them at all, and be added up: on the CPU and dense; of a real
-  // number type. As they look only at what ranks must agree on, all take the same way.
+  // Whether such a tensor can be in them: on the CPU, dense, of a type that Gloo knows too, so that
+  // a program does not hang on where its ranks are. As it looks only at what ranks must agree on,
+  // all take the same way.
   static bool takes(const at::Tensor& tensor);
-  static bool adds(const at::Tensor& tensor);
 
   // The place of the next call in the order in which this rank makes them: that of its collectives.
   // Thread rule: as for collectives, one thread at a time.
   std::int64_t line_up() { return given_++; }
-  // Calls when those in front have ended. Thread rule: any thread.
-  void run(std::int64_t place, c10::function_ref<void()> call);
+  // Calls when those in front have ended, and waits `limit` at most for the other ranks. Thread
+  // rule: any thread.
+  void run(std::int64_t place, std::chrono::milliseconds limit, c10::function_ref<void()> call);
 
   // Within run() only; each waits for the other ranks.
 
@@ -58,6 +64,9 @@ class SharedCollectives {
   struct Ticket;
   SharedCollectives(std::unique_ptr<SharedMemory> memory, const RankOptions& options);
 
+  // The tensor's pieces, one after the other.
+  void by_pieces(const Ticket& ticket, const at::Tensor& tensor,
+                 c10::function_ref<void(const Piece&)> call);
   void sum_whole(const Piece& piece, double factor);
   void sum_divided(const Piece& piece, double factor);
   // All have written what they give of the piece; throws where it is not the same piece.
@@ -68,7 +77,7 @@ class SharedCollectives {
   Ticket& ticket(std::int64_t rank) const;
 
   std::unique_ptr<SharedMemory> memory_;
-  RankOptions options_;
+  std::int64_t rank_, ranks_;
   Seats seats_;
   Ticket* tickets_;
   std::byte* slots_;

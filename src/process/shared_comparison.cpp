@@ -4,6 +4,7 @@
 
 #include "process/agreement.h"
 #include "process/seats.h"
+#include "process/shared_memory.h"
 
 namespace hasten {
 namespace {
@@ -20,7 +21,7 @@ class InMemory : public Comparison {
   InMemory(std::unique_ptr<SharedMemory> memory, const RankOptions& options)
       : memory_(std::move(memory)),
         options_(options),
-        seats_(memory_->data(), "a comparison of calls", options),
+        seats_(memory_->data(), "a comparison of calls", options.rank, options.size),
         answers_(reinterpret_cast<Answer*>(memory_->data() + Seats::bytes_for(options.size))) {}
 
   static std::size_t bytes_for(std::int64_t ranks) {
@@ -30,6 +31,7 @@ class InMemory : public Comparison {
   bool same(std::uint64_t number) override {
     const std::uint32_t question = ++questions_;
     answers_[options_.rank].numbers[question % 2] = number;
+    seats_.set_limit(options_.limit);
     seats_.reach(question);
     seats_.await_all(question);
     bool all = true;

@@ -4,23 +4,17 @@
 //   const auto memory = shared_memory(*store, "sum", {.rank = 0, .size = 2}, bytes);
 //   if (memory) ...
 //
-// Nothing is left of it when its processes end, however they do: its name is gone once all have it.
+// It has no name in a file system: nothing is left of it when its processes end, however they do.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-namespace hasten {
+#include "process/rank_options.h"
 
-// How a rank is in a group, and how long it waits for another.
-struct RankOptions {
-  std::int64_t rank = 0, size = 1;
-  std::chrono::milliseconds limit{};
-};
+namespace hasten {
 
 class SharedMemory {
  public:
@@ -37,10 +31,11 @@ class SharedMemory {
   std::size_t bytes_;
 };
 
-// `bytes` zeros, the same for all; null in every rank where one of them cannot open it: another
-// machine, another container, no room. All ranks call it; `name` once a store. Waits for the others
-// within the store's timeout; throws what the store does.
+// `bytes` zeros, the same for all; null in every rank where one of them cannot open it (another
+// machine, another container, another user) or is not `like` rank 0. All ranks call it; `name` once
+// a store. Waits for the others within the store's timeout; throws what the store does.
 std::unique_ptr<SharedMemory> shared_memory(c10d::Store& store, const std::string& name,
-                                            const RankOptions& options, std::size_t bytes);
+                                            const RankOptions& options, std::size_t bytes,
+                                            const std::string& like = "");
 
 }  // namespace hasten

@@ -11,6 +11,7 @@
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/process/once.h"
+#include "optim/zero_grad.h"
 #include "trainer/agreement.h"
 #include "trainer/optimizer_of.h"
 #include "trainer/plan.h"
@@ -92,7 +93,7 @@ class Trainer::Run {
     state.save_steps = static_cast<double>(plan_.save_steps);
     state.train_batch_size = args_.per_device_train_batch_size;
 
-    optimizer_->zero_grad();
+    zero_grad(*optimizer_);
     t_.accelerator.free_memory();  // no window of a run that broke off
     start_ = Clock::now();
     started_at_step_ = last_logged_ = state.global_step;
@@ -272,7 +273,7 @@ class Trainer::Run {
     within_memory(str("the optimizer's step ", t_.state.global_step + 1), [&] { stepper_.step(); });
     t_.tell(&TrainerCallback::on_optimizer_step);
     scheduler_->step();
-    optimizer_->zero_grad();
+    zero_grad(*optimizer_);
     ++t_.state.global_step;
     if (args_.torch_empty_cache_steps && t_.state.global_step % *args_.torch_empty_cache_steps == 0)
       empty_device_cache();

@@ -73,8 +73,8 @@ struct GroupOptions {
   // "process.no-nccl" where it is asked for and cannot be loaded.
   ProcessGroupBackend backend = ProcessGroupBackend::automatic;
   at::Device device = at::kCPU;  // this rank's
-  // all_reduce of tensors on the CPU in memory that the ranks share, where all are of one machine
-  // and can; false, or elsewhere: by Gloo's messages.
+  // Sums, gathers and broadcasts of tensors on the CPU in memory that the ranks share, where all
+  // are of one machine and can; false, or elsewhere: by Gloo's messages.
   bool shared_memory = true;
 };
 

@@ -2,7 +2,10 @@
 #include "process/shared_collectives.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <string>
@@ -15,6 +18,7 @@
 #include "hasten/launch/worker.h"
 #include "hasten/process/group.h"
 #include "hasten/process/notebook_launcher.h"
+#include "process/process_state.h"
 #include "unit/code_of.h"
 #include "unit/prepare/forked.h"
 
@@ -37,8 +41,9 @@ c10::intrusive_ptr<c10d::Store> store_of(const Group& group) {
                                                 group.native()->getStore());
 }
 
-void sum(SharedCollectives& shared, const at::Tensor& tensor, double factor = 1.0) {
-  shared.run(shared.line_up(), [&] { shared.sum(tensor, factor); });
+void sum(SharedCollectives& shared, const at::Tensor& tensor, double factor = 1.0,
+         std::chrono::milliseconds limit = 20s) {
+  shared.run(shared.line_up(), limit, [&] { shared.sum(tensor, factor); });
 }
 
 // What a rank has, the same whoever asks.
@@ -70,10 +75,10 @@ TEST_CASE(
       const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
       require(shared != nullptr, "this machine has shared memory");
       for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,
-                              at::kChar, at::kShort, at::kInt, at::kLong}) {
+                              at::kChar, at::kInt, at::kLong}) {
         for (const std::int64_t count : {0, 1, 2, 4097, 16384, 300001, 1048576, 1572865}) {
           const at::Tensor own = part_of(group.rank(), count, type);
-          require(SharedCollectives::adds(own), "takes it");
+          require(SharedCollectives::takes(own), "takes it");
           sum(*shared, own);
           require(at::equal(own, expected_of(group.size(), count, type)),
                   str(count, " of ", c10::toString(type), " on rank ", group.rank()));
@@ -93,8 +98,8 @@ TEST_CASE("shared collectives: tensors that have gaps; what it leaves to others"
     const at::Tensor expected = expected_of(2, 60000, at::kFloat).view({300, 200});
     require(at::equal(all.narrow(1, 50, 100), expected.narrow(1, 50, 100)), "the sum");
     require(at::equal(all.narrow(1, 0, 50), before.narrow(1, 0, 50)), "the rest");
-    require(!SharedCollectives::adds(at::zeros({2}, at::kComplexFloat)), "complex");
-    require(!SharedCollectives::adds(at::zeros({2}, at::kBool)), "bool");
+    require(!SharedCollectives::takes(at::zeros({2}, at::kComplexFloat)), "complex");
+    require(!SharedCollectives::takes(at::zeros({2}, at::kBool)), "bool");
     require(!SharedCollectives::takes(at::zeros({2, 2}).to_sparse()), "sparse");
   });
 }
@@ -126,16 +131,16 @@ TEST_CASE("shared collectives: gather and broadcast of any type and size") {
       for (const std::int64_t count : {0, 1, 1001, 1500001}) {
         const at::Tensor own = part_of(group.rank(), count, type);
         const at::Tensor all = at::empty({3 * count}, type);
-        shared->run(shared->line_up(), [&] { shared->gather(own, all); });
+        shared->run(shared->line_up(), 20s, [&] { shared->gather(own, all); });
         for (std::int64_t rank = 0; rank < 3; ++rank)
           require(at::equal(all.narrow(0, rank * count, count), part_of(rank, count, type)),
                   str("gathered ", count, " of ", c10::toString(type)));
-        shared->run(shared->line_up(), [&] { shared->broadcast(own, 1); });
+        shared->run(shared->line_up(), 20s, [&] { shared->broadcast(own, 1); });
         require(at::equal(own, part_of(1, count, type)), "broadcast");
       }
     }
     const at::Tensor wide = at::zeros({6, 4}), own = at::full({2, 2}, 1.0 + group.rank());
-    shared->run(shared->line_up(), [&] { shared->gather(own.t(), wide.narrow(1, 1, 2)); });
+    shared->run(shared->line_up(), 20s, [&] { shared->gather(own.t(), wide.narrow(1, 1, 2)); });
     require(wide.sum().item<double>() == 24 && wide.select(1, 0).eq(0).all().item<bool>(), "gaps");
   });
 }
@@ -156,6 +161,18 @@ TEST_CASE("shared collectives: other tensors on a rank are named, in every rank,
     const at::Tensor other = at::ones({5}, group.rank() == 1 ? at::kInt : at::kFloat);
     require(code_of([&] { sum(*shared, other); }) == "process.calls-differ", "types");
   });
+  fork(2, [] {  // as many bytes, but of other types
+    const Group group = formed();
+    const bool first = group.rank() == 0;
+    const at::Tensor own = first ? at::ones({4}) : at::ones({2}, at::kLong);
+    require(code_of([&] { group.gather(own); }) == "process.calls-differ", "gathered");
+  });
+  fork(2, [] {
+    const Group group = formed();
+    require(
+        code_of([&] { group.broadcast(at::ones({4}), group.rank()); }) == "process.calls-differ",
+        "roots");
+  });
 }
 
 TEST_CASE(
@@ -174,20 +191,46 @@ TEST_CASE(
   });
   fork(2, [] {
     const Group group = formed();
-    const auto shared = SharedCollectives::over(*store_of(group),
-                                                {.rank = group.rank(), .size = 2, .limit = 300ms});
+    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
     if (group.rank() == 0) {
-      require(code_of([&] { sum(*shared, at::ones({5})); }) == "process.rank-missing", "late");
+      const auto late = [&] { sum(*shared, at::ones({5}), 1.0, 300ms); };
+      require(code_of(late) == "process.rank-missing", "late");
     }
     group.barrier();
+    if (group.rank() == 1) {
+      const auto begin = std::chrono::steady_clock::now();
+      sum(*shared, at::ones({5}));  // rank 0 had given its part
+      require(code_of([&] { sum(*shared, at::ones({5})); }) == "process.rank-missing", "no more");
+      require(std::chrono::steady_clock::now() - begin < 5s,
+              "nobody waits for one that has thrown");
+    }
   });
 }
 
-TEST_CASE("shared collectives: without room all ranks do without") {
+TEST_CASE("process state: one that has ended has, though nobody has waited for it") {
+  const pid_t child = ::fork();
+  if (child == 0) _exit(0);
+  while (!has_ended(process_state(child))) std::this_thread::sleep_for(1ms);
+  CHECK(process_state(child) == 'Z');
+  waitpid(child, nullptr, 0);
+  CHECK(process_state(child) == 0);
+  CHECK_FALSE(has_ended(process_state(getpid())));
+}
+
+TEST_CASE("shared collectives: where one rank cannot share memory none of them does") {
   fork(3, [] {
     const Group group = formed();
-    const std::size_t too_much = std::size_t{1} << 55;
-    require(shared_memory(*store_of(group), "much", rank_in(group), too_much) == nullptr, "none");
+    const auto store = store_of(group);
+    require(shared_memory(*store, "like", rank_in(group), 4096, str(group.rank() == 2)) == nullptr,
+            "other ranks");
+    require(shared_memory(*store, "same", rank_in(group), 4096, "all") != nullptr, "the same");
+    if (group.rank() == 1) {  // which has no room for another open file
+      const rlimit few{.rlim_cur = 256, .rlim_max = 256};
+      setrlimit(RLIMIT_NOFILE, &few);
+      while (dup(STDERR_FILENO) >= 0) {
+      }
+    }
+    require(shared_memory(*store, "files", rank_in(group), 4096) == nullptr, "no file");
   });
 }
 

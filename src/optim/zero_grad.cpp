@@ -1,0 +1,19 @@
+#include "optim/zero_grad.h"
+
+namespace hasten {
+
+void zero_grad(torch::optim::Optimizer& optimizer, bool set_to_none) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      at::Tensor& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) continue;
+      if (set_to_none) {
+        gradient.reset();
+      } else {
+        gradient.detach().zero_();
+      }
+    }
+  }
+}
+
+}  // namespace hasten

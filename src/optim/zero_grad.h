@@ -1,0 +1,12 @@
+// File: optim/zero_grad.h (internal)
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+namespace hasten {
+
+// Optimizer::zero_grad without its detach_(), which gradients that live in a reducer's buckets do
+// not allow.
+void zero_grad(torch::optim::Optimizer& optimizer, bool set_to_none = true);
+
+}  // namespace hasten

@@ -1,0 +1,14 @@
+// File: process/process_state.h (internal)
+#pragma once
+
+#include <sys/types.h>
+
+namespace hasten {
+
+// What the system says of a process: 'R', 'S', 'T' and so on, as in proc(5); 'Z' or 'X' where it
+// has ended, though nobody may have waited for it; 0 where there is none.
+char process_state(pid_t process);
+
+inline bool has_ended(char state) { return state == 0 || state == 'Z' || state == 'X'; }
+
+}  // namespace hasten
