@@ -4,9 +4,9 @@
 //   HASTEN_TEST_ENGINE      the CPU engine, pjrt_c_api_cpu_plugin.so
 //   HASTEN_TEST_DEVICES     how many devices it makes; 1
 //   HASTEN_TEST_REFUSED     set: the engine is handed what it refuses, and has no client
-//   HASTEN_TEST_LIBTPU      libtpu.so: each program is also compiled for a TPU, by its own
-//   compiler, without one HASTEN_TEST_TOPOLOGY    for which, such as v5e:2x2 HASTEN_TEST_PROGRAMS
-//   a JSON file, written when the process ends: what was seen and what it takes
+//   HASTEN_TEST_LIBTPU      libtpu.so: its compiler compiles each program for a TPU too
+//   HASTEN_TEST_TOPOLOGY    for which one, such as v5e:2x2
+//   HASTEN_TEST_PROGRAMS    a JSON file, written at the end: what was seen and what it takes
 //
 // hasten_test_programs() gives the number of programs so far, for tests of what is compiled when.
 #include <dlfcn.h>
