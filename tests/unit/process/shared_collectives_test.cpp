@@ -217,6 +217,25 @@ TEST_CASE("process state: one that has ended has, though nobody has waited for i
   CHECK_FALSE(has_ended(process_state(getpid())));
 }
 
+TEST_CASE("shared collectives: of two ranks that end the one that others missed is the cause") {
+  int blamed = -1;
+  try {
+    fork(2, [] {
+      struct Slow {
+        ~Slow() {
+          if (worker_of(config::whole_environment()).rank == 1) std::this_thread::sleep_for(50ms);
+        }
+      } const ends_after_the_group;
+      const Group group = formed();
+      if (group.rank() == 1) throw DataError("test.cause", {.what = "the cause"});
+      group.reduce(at::ones({5}));
+    });
+  } catch (const RankError& error) {
+    blamed = static_cast<int>(error.rank);
+  }
+  CHECK(blamed == 1);
+}
+
 TEST_CASE("shared collectives: where one rank cannot share memory none of them does") {
   fork(3, [] {
     const Group group = formed();
