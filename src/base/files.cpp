@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -53,21 +54,6 @@ std::string hint_for(int error) {
       code,
       {.what = what + " " + path.string(), .got = error_text(error), .hint = hint_for(error)});
 }
-
-// Owns a file descriptor, so that a throw on the way closes it.
-class Descriptor {
- public:
-  explicit Descriptor(int file) : file_(file) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (file_ >= 0) ::close(file_);
-  }
-  int get() const { return file_; }
-
- private:
-  int file_;
-};
 
 int open_retrying(const fs::path& path, int flags, mode_t mode = 0) {
   int file;

@@ -6,16 +6,18 @@
 
 namespace hasten {
 
+std::string text_at(c10d::Store& store, const std::string& key) {
+  const auto bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
 std::vector<std::string> words_of_all(c10d::Store& store, const std::string& question,
                                       std::int64_t rank, std::int64_t size,
                                       const std::string& own) {
   const auto key = [&](std::int64_t of) { return str(question, "/", of); };
   store.set(key(rank), own);
   std::vector<std::string> words;
-  for (std::int64_t each = 0; each < size; ++each) {
-    const auto bytes = store.get(key(each));
-    words.emplace_back(bytes.begin(), bytes.end());
-  }
+  for (std::int64_t each = 0; each < size; ++each) words.push_back(text_at(store, key(each)));
   return words;
 }
 

@@ -10,6 +10,9 @@
 
 namespace hasten {
 
+// What stands at a key.
+std::string text_at(c10d::Store& store, const std::string& key);
+
 // By rank.
 std::vector<std::string> words_of_all(c10d::Store& store, const std::string& question,
                                       std::int64_t rank, std::int64_t size, const std::string& own);

@@ -158,10 +158,9 @@ void append_waiting(std::string& text, const std::vector<std::optional<RankRecor
 }  // namespace
 
 Whereabouts Whereabouts::own() {
-  char host[256] = "", pids[64] = "";
+  char host[256] = "";
   gethostname(host, sizeof host - 1);
-  if (readlink("/proc/self/ns/pid", pids, sizeof pids - 1) < 0) pids[0] = '\0';
-  return {.host = host, .pids = pids, .process = getpid()};
+  return {.host = host, .pids = processes_seen_here(), .process = getpid()};
 }
 
 std::string Whereabouts::to_text() const {

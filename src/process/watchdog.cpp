@@ -16,6 +16,7 @@
 
 #include "hasten/base/text.h"
 #include "launch/exit_codes.h"
+#include "process/all_say.h"
 #include "process/job_store.h"
 #include "process/late_report.h"
 #include "process/thread_stack.h"
@@ -39,11 +40,6 @@ constexpr milliseconds kLastAnswer{1000};  // of the store, when a group ends
 
 const std::string kAsked = "watchdog/asked", kReported = "watchdog/report";
 std::string record_key(std::int64_t rank) { return str("watchdog/record/", rank); }
-
-std::string text_at(c10d::Store& store, const std::string& key) {
-  const auto bytes = store.get(key);
-  return {bytes.begin(), bytes.end()};
-}
 
 // That of a thread which only waits for work of autograd says nothing.
 bool says_something(const std::vector<std::string>& stack) {
