@@ -1,6 +1,5 @@
 #include "device/tpu.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/living.h"
+#include "process/module.h"
 
 namespace hasten {
 namespace {
@@ -34,34 +34,10 @@ std::string word_in(const fs::path& path) {
   return word;
 }
 
-struct Module {
-  decltype(&hasten_tpu_open) open = nullptr;
-  std::string missing;
-};
+using Open = decltype(hasten_tpu_open);
 
-std::string last_error() {
-  const char* const text = dlerror();
-  return text == nullptr ? "unknown" : text;
-}
-
-// Beside the library that this function is in.
-std::string module_path() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&tpu_device), &info) == 0) return {};
-  return (fs::path(info.dli_fname).parent_path() / "libhasten_tpu.so").string();
-}
-
-// Never unloaded: the interpreter in it lives as long as the process.
-Module load() {
-  void* const library = dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return {.missing = last_error()};
-  const auto open = reinterpret_cast<decltype(&hasten_tpu_open)>(dlsym(library, "hasten_tpu_open"));
-  if (open == nullptr) return {.missing = last_error()};
-  return {.open = open};
-}
-
-const Module& module() {
-  static const Module once = load();
+const Module<Open>& module() {
+  static const auto once = load_module<Open>("libhasten_tpu.so", "hasten_tpu_open");
   return once;
 }
 
@@ -72,6 +48,12 @@ bool has_plugin_of_its_own() {
   return path != nullptr && *path != '\0' && fs::path(path).filename() != "libtpu.so";
 }
 
+// Empty where there is something to open.
+std::string why_no_hardware() {
+  if (machine_has_tpu() || has_plugin_of_its_own()) return "";
+  return "no TPU among this machine's PCI devices";
+}
+
 // What is open, and in which process.
 struct Opened {
   std::int64_t count = 0;
@@ -80,19 +62,19 @@ struct Opened {
 
 const Opened& opened() {
   static const Opened once = [] {
-    if (!machine_has_tpu() && !has_plugin_of_its_own()) {
+    if (const std::string missing = why_no_hardware(); !missing.empty()) {
       throw IoError("device.tpu-missing",
                     {.what = "device tpu",
-                     .got = "no TPU among this machine's PCI devices",
+                     .got = missing,
                      .hint = "run on a TPU machine, or without ACCELERATE_USE_TPU"});
     }
-    if (module().open == nullptr) {
+    if (module().function == nullptr) {
       throw IoError("device.tpu-module",
                     {.what = "hasten's module for TPUs",
                      .got = module().missing,
                      .hint = "apt-get install python3-dev, and build hasten again"});
     }
-    const Opened it{.count = module().open(), .process = getpid()};
+    const Opened it{.count = module().function(), .process = getpid()};
     static const LivingMark& mark = *new LivingMark(Living::tpu);
     static_cast<void>(mark);
     return it;
@@ -113,9 +95,8 @@ bool machine_has_tpu(const std::string& devices) {
 }
 
 std::string why_no_tpu() {
-  if (!machine_has_tpu() && !has_plugin_of_its_own())
-    return "no TPU among this machine's PCI devices";
-  return module().missing;
+  const std::string missing = why_no_hardware();
+  return missing.empty() ? module().missing : missing;
 }
 
 at::Device tpu_device(std::int64_t index) {

@@ -96,7 +96,6 @@ std::byte* bytes_in(const at::Tensor& tensor) {
 struct SharedCollectives::Piece {
   std::byte* data;
   std::int64_t at, count, element_bytes;  // at: of its first element
-  at::ScalarType type;
   const Ticket& ticket;
 
   std::int64_t bytes() const { return count * element_bytes; }
@@ -178,7 +177,6 @@ void SharedCollectives::by_pieces(const Ticket& ticket, const at::Tensor& tensor
                       .at = at,
                       .count = std::min(at_once, tensor.numel() - at),
                       .element_bytes = element_bytes,
-                      .type = tensor.scalar_type(),
                       .ticket = ticket};
     ++piece_;
     call(piece);
@@ -200,18 +198,18 @@ void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
 }
 
 void SharedCollectives::sum_whole(const Piece& piece, double factor) {
-  copy_scaled(piece.type, slot(rank_), piece.data, factor, piece.bytes());
+  copy_scaled(piece.ticket.type, slot(rank_), piece.data, factor, piece.bytes());
   meet(piece);
   std::vector<const std::byte*> sources;
   for (std::int64_t rank = 0; rank < ranks_; ++rank) sources.push_back(slot(rank));
-  add_up(piece.type, piece.data, sources, static_cast<std::size_t>(rank_), 1.0, piece.count);
+  add_up(piece.ticket.type, piece.data, sources, static_cast<std::size_t>(rank_), 1.0, piece.count);
 }
 
 void SharedCollectives::sum_divided(const Piece& piece, double factor) {
   const std::int64_t own = rank_;
   const auto begin = [&](std::int64_t rank) { return piece.begin(rank, ranks_); };
   const auto give = [&](std::int64_t from, std::int64_t to) {
-    copy_scaled(piece.type, slot(own) + from, piece.data + from, factor, to - from);
+    copy_scaled(piece.ticket.type, slot(own) + from, piece.data + from, factor, to - from);
   };
   give(0, begin(own));
   give(begin(own + 1), piece.bytes());
@@ -221,7 +219,7 @@ void SharedCollectives::sum_divided(const Piece& piece, double factor) {
     sources.push_back((rank == own ? piece.data : slot(rank)) + begin(own));
   const std::int64_t share = begin(own + 1) - begin(own);
   std::byte* const result = piece.data + begin(own);
-  add_up(piece.type, result, sources, static_cast<std::size_t>(own), factor,
+  add_up(piece.ticket.type, result, sources, static_cast<std::size_t>(own), factor,
          share / piece.element_bytes);
   copy_bytes(slot(own) + begin(own), result, share);
   seats_.reach(++step_);
