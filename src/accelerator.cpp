@@ -10,6 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/endpoint.h"
+#include "prepare/compile_watch.h"
 
 namespace hasten {
 
@@ -41,10 +42,13 @@ SynchronizationScope::~SynchronizationScope() { step_->set_synchronization(model
 namespace {
 
 // What hasten launch says to a program that leaves it open.
-Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment) {
+Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment,
+                       at::Device device) {
   if (options.mixed_precision) return *options.mixed_precision;
   const auto said = environment.find("ACCELERATE_MIXED_PRECISION");
   if (said == environment.end() || said->second.empty()) return Precision::no;
+  // TPUs have no fp16: the peer takes the word for their 16-bit type.
+  if (said->second == "fp16" && device.is_privateuseone()) return Precision::bf16;
   const auto precision = from_name<Precision>(said->second);
   if (precision) return *precision;
   throw ConfigError(
@@ -97,11 +101,21 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
       .backend = options.process_group.backend,
       .device = process.device,
       .shared_memory = options.process_group.shared_memory && !denies("HASTEN_SHARED_MEMORY")};
-  const Precision precision = precision_of(options, environment);  // refused before others are met
+  const Precision precision =
+      precision_of(options, environment, process.device);  // refused before others are met
   tell_derived_place(worker);
   auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision, process,
                                      Group::form(worker, of_group), options.ddp);
   step->dataloader = options.dataloader_config;
+  step->device_placement = options.device_placement;
+  if (!process.device.is_privateuseone()) return step;
+  if (!step->dataloader.pad_to_static_shapes) step->dataloader.pad_to_static_shapes = true;
+  if (precision == Precision::bf16) {
+    const bool downcast = options.downcast_bf16 || says("ACCELERATE_DOWNCAST_BF16");
+    step->double_there = downcast ? at::kFloat : at::kBFloat16;
+  }
+  step->observers.add(std::make_shared<CompileWatch>(
+      tpu_programs, Logger("hasten", LogLevel::warning, process, step->group)));
   return step;
 }
 
@@ -111,9 +125,10 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(options), step_(
   anatomy::listen_if_asked(std::shared_ptr<StepObservers>(step_, &step_->observers));
 }
 
-double Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                                    double norm_type) {
-  return sync_gradients() ? hasten::clip_grad_norm_(parameters, max_norm, norm_type) : 0.0;
+DeferredScalar Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
+                                            double max_norm, double norm_type) {
+  if (!sync_gradients()) return 0.0;
+  return hasten::clip_grad_norm_(parameters, max_norm, norm_type);
 }
 
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
@@ -145,6 +160,19 @@ void Accelerator::on_process(std::int64_t process_index, const std::function<voi
 
 Logger Accelerator::get_logger(const std::string& name, LogLevel level) const {
   return Logger(name, level, process(), group());
+}
+
+TensorDict Accelerator::to_device(TensorDict batch, std::int64_t rows) const {
+  TensorDict there = step_->arriving(std::move(batch), rows);
+  if (step_->observers.empty()) return there;
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : there) tensors.push_back(tensor);
+  step_->observers.tell(&StepObserver::on_batch, tensors);
+  return there;
+}
+
+std::int64_t Accelerator::compiled_programs() const {
+  return device().is_privateuseone() ? tpu_programs() : 0;
 }
 
 Anatomy Accelerator::anatomy(AnatomyOptions options) const {

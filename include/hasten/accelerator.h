@@ -60,7 +60,10 @@ struct AcceleratorOptions {
   // A TPU, or an error that says what is missing; also by ACCELERATE_USE_TPU=true. A machine that
   // has one uses it unasked. Throws as docs/errors.md says under "device.tpu-*".
   bool tpu = false;
-  bool device_placement = true;  // prepare() moves models to the device
+  // With bf16 on a TPU: batches' numbers in double become float there, not bfloat16; also by
+  // ACCELERATE_DOWNCAST_BF16=true. docs/tpu.md.
+  bool downcast_bf16 = false;
+  bool device_placement = true;  // prepare() moves models to the device, and loaders' batches
   // With several processes; see hasten/prepare/data_parallel.h.
   DistributedDataParallelKwargs ddp;
   DataLoaderConfiguration dataloader_config;  // hasten/data/share.h
@@ -119,8 +122,7 @@ class Accelerator {
   // hasten/prepare/prepared.h.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
-    return std::make_tuple(
-        detail::prepare_one(std::forward<Objects>(objects), step_, options_.device_placement)...);
+    return std::make_tuple(detail::prepare_one(std::forward<Objects>(objects), step_)...);
   }
 
   // Gradients of the loss. Inside accumulate() the micro-batches of a window weigh equally, or by
@@ -168,9 +170,9 @@ class Accelerator {
   std::int64_t gradient_accumulation_steps() const { return step_->accumulation_steps; }
 
   // Clips where a window closes (elsewhere it does nothing and gives 0); gives the norm from
-  // before.
-  double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                         double norm_type = 2.0);
+  // before, which on a TPU is read from the device when it is asked for.
+  DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                 double norm_type = 2.0);
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
   // The Accelerator's precision for code outside a prepared model.
@@ -179,6 +181,13 @@ class Accelerator {
     return AutocastGuard(step_->precision, device().type());
   }
   Precision mixed_precision() const { return step_->precision; }
+
+  // A batch that no prepared loader has brought there, as one does: padded where the device asks
+  // for it. `rows`: those of a full batch; 0: no more than there are.
+  TensorDict to_device(TensorDict batch, std::int64_t rows = 0) const;
+  // How many programs the device's compiler has made for this process so far; 0 where there is none
+  // (CPU, GPU).
+  std::int64_t compiled_programs() const;
 
   const ProcessState& process() const { return step_->process; }
   at::Device device() const { return step_->process.device; }

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "device/tpu.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/training_state.h"
 
@@ -19,6 +20,12 @@ std::size_t gpus() {
 at::Generator generator_of(std::size_t gpu) {
   return at::globalContext().defaultGenerator(
       at::Device(at::kCUDA, static_cast<at::DeviceIndex>(gpu)));
+}
+
+// A process has one TPU, and its generator once it is open.
+std::optional<at::Generator> generator_of_tpu() {
+  if (!tpu_is_open()) return std::nullopt;
+  return at::globalContext().defaultGenerator(tpu_device());
 }
 
 // Machines differ in how many GPUs they have, so states travel as bytes and not as tensors.
@@ -53,6 +60,7 @@ std::string prefix_of(std::int64_t rank) { return rank == 0 ? "" : str("rank", r
 TensorDict random_state() {
   TensorDict out = {{"cpu", at::detail::getDefaultCPUGenerator().get_state()}};
   for (std::size_t i = 0; i < gpus(); ++i) out[str("cuda.", i)] = generator_of(i).get_state();
+  if (const auto tpu = generator_of_tpu()) out["tpu"] = tpu->get_state().cpu();
   return out;
 }
 
@@ -61,6 +69,9 @@ void restore_random_state(const TensorDict& state) {
   generator.set_state(take(state, "cpu").clone());
   for (std::size_t i = 0; i < gpus(); ++i)
     generator_of(i).set_state(take(state, str("cuda.", i)).clone());
+  // A run may go on on a TPU that began elsewhere: with other randomness, as there was none there.
+  auto tpu = generator_of_tpu();
+  if (tpu && state.contains("tpu")) tpu->set_state(state.at("tpu").clone());
 }
 
 std::vector<TensorDict> random_states(const Group& group) {

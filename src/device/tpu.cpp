@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -82,6 +83,11 @@ const Opened& opened() {
   return once;
 }
 
+std::atomic<bool>& is_open() {
+  static std::atomic<bool> open = false;
+  return open;
+}
+
 }  // namespace
 
 bool machine_has_tpu(const std::string& devices) {
@@ -99,8 +105,17 @@ std::string why_no_tpu() {
   return missing.empty() ? module().missing : missing;
 }
 
+bool tpu_is_open() { return is_open(); }
+
+std::int64_t tpu_programs() {
+  using Programs = decltype(hasten_tpu_programs);
+  static const auto programs = load_module<Programs>("libhasten_tpu.so", "hasten_tpu_programs");
+  return is_open() && programs.function != nullptr ? programs.function() : 0;
+}
+
 at::Device tpu_device(std::int64_t index) {
   const Opened& tpu = opened();
+  is_open() = true;
   if (tpu.process != getpid()) {
     throw UsageError("device.tpu-forked",
                      {.what = "device tpu in a fork",

@@ -20,5 +20,9 @@ std::string why_no_tpu();
 // "device.tpu-missing", "device.tpu-module", "device.tpu-package", "device.tpu-versions",
 // "device.tpu-failed", UsageError "device.tpu-forked", "device.tpu-index".
 at::Device tpu_device(std::int64_t index = 0);
+// Whether tpu_device() has been called in this process, and gave one.
+bool tpu_is_open();
+// How many programs this process has had compiled for its TPU so far; 0 where none is open.
+std::int64_t tpu_programs();
 
 }  // namespace hasten

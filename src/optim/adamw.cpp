@@ -51,6 +51,19 @@ State& state_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter)
   return static_cast<State&>(*slot);
 }
 
+// The step counts of all parameters, which the kernel only reads: one tensor for each number there
+// is, mostly one.
+std::vector<at::Tensor> counts_on(at::Device device, const std::vector<float>& steps) {
+  std::map<float, at::Tensor> of;
+  std::vector<at::Tensor> counts;
+  for (const float step : steps) {
+    at::Tensor& count = of[step];
+    if (!count.defined()) count = at::scalar_tensor(step, at::kFloat).to(device);
+    counts.push_back(count);
+  }
+  return counts;
+}
+
 ops::AdamWStep step_of(const Options& options, double gradient_scale) {
   const auto [beta1, beta2] = options.betas();
   return {.learning_rate = options.lr(),
@@ -104,6 +117,7 @@ at::Tensor AdamW::step(LossClosure closure) {
     cpu ? step_cpu(group) : step_elsewhere(group);
   }
   gradient_scale_ = 1.0;
+  scale_on_device_.reset();
   return loss;
 }
 
@@ -161,14 +175,16 @@ void AdamW::step_elsewhere(torch::optim::OptimizerParamGroup& group) {
     steps.push_back(static_cast<float>(state.step()));
   }
   if (parameters.empty()) return;
-  std::optional<at::Tensor> scale;  // the kernel divides by it
-  if (gradient_scale_ != 1.0)
-    scale = at::full({}, 1.0 / gradient_scale_, parameters[0].options().requires_grad(false));
-  // All of them in one copy: a kernel for each would take longer than the step.
-  const at::Tensor counts = at::tensor(steps).to(parameters[0].device());
-  at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, {}, counts.unbind(), options.lr(),
-                    beta1, beta2, options.weight_decay(), options.eps(), /*amsgrad=*/false,
-                    /*maximize=*/false, scale, std::nullopt);
+  at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, {},
+                    counts_on(parameters[0].device(), steps), options.lr(), beta1, beta2,
+                    options.weight_decay(), options.eps(), /*amsgrad=*/false,
+                    /*maximize=*/false, divisor_on(parameters[0]), std::nullopt);
+}
+
+std::optional<at::Tensor> AdamW::divisor_on(const at::Tensor& like) const {
+  if (scale_on_device_.defined()) return scale_on_device_.reciprocal();
+  if (gradient_scale_ == 1.0) return std::nullopt;
+  return at::full({}, 1.0 / gradient_scale_, like.options().requires_grad(false));
 }
 
 void AdamW::save(torch::serialize::OutputArchive& archive) const {

@@ -20,14 +20,19 @@ bool is_plain(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.is_non_overlapping_and_dense();
 }
 
-// One reading of a GPU for all of them, and no copies of the gradients' size.
-double two_norm_elsewhere(const std::vector<at::Tensor>& gradients) {
-  if (gradients.empty()) return 0;
+// No copies of the gradients' size, and one number for all of them.
+at::Tensor norm_of_norms(const std::vector<at::Tensor>& gradients, double norm_type,
+                         at::ScalarType type) {
   std::vector<at::Tensor> norms;
   for (const at::Tensor& each :
-       at::_foreach_norm(gradients, 2, at::toOpMathType(gradients[0].scalar_type())))
-    norms.push_back(each.to(gradients[0].device(), at::kDouble));
-  return at::stack(norms).norm().item<double>();
+       at::_foreach_norm(gradients, norm_type, at::toOpMathType(gradients[0].scalar_type())))
+    norms.push_back(each.to(gradients[0].device(), type));
+  return at::linalg_vector_norm(at::stack(norms), norm_type);
+}
+
+// One reading of a GPU.
+double two_norm_elsewhere(const std::vector<at::Tensor>& gradients) {
+  return gradients.empty() ? 0 : norm_of_norms(gradients, 2, at::kDouble).item<double>();
 }
 
 double two_norm(const std::vector<at::Tensor>& gradients) {
@@ -54,27 +59,23 @@ double power_norm(const std::vector<at::Tensor>& gradients, double power) {
   return std::pow(total, 1.0 / power);
 }
 
-}  // namespace
-
-double gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type) {
-  const torch::NoGradGuard no_grad;
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : parameters) {
     if (!parameter.grad().defined()) continue;
     const at::Tensor values = values_of(parameter.grad());
     if (values.numel() != 0) gradients.push_back(values);
   }
-  if (norm_type == 2.0) return two_norm(gradients);
-  return std::isinf(norm_type) ? largest(gradients) : power_norm(gradients, norm_type);
+  return gradients;
 }
 
-double clip_factor(double norm, double max_norm) {
-  const double factor = max_norm / (norm + 1e-6);
-  return factor > 1.0 ? 1.0 : factor;
+bool lie_where_reading_is_deferred(const std::vector<at::Tensor>& parameters) {
+  return !parameters.empty() && defers_reading(parameters.front().device());
 }
 
-void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor) {
-  if (factor == 1.0) return;
+// Sparse gradients one by one, and the dense ones at once.
+template <class Factor>
+void multiply_gradients(const std::vector<at::Tensor>& parameters, const Factor& factor) {
   const torch::NoGradGuard no_grad;
   std::vector<at::Tensor> dense;
   for (const at::Tensor& parameter : parameters) {
@@ -88,8 +89,50 @@ void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor) 
   if (!dense.empty()) at::_foreach_mul_(dense, factor);
 }
 
-double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                       double norm_type) {
+}  // namespace
+
+bool defers_reading(at::Device device) { return device.is_privateuseone(); }
+
+double gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type) {
+  const torch::NoGradGuard no_grad;
+  if (lie_where_reading_is_deferred(parameters))
+    return DeferredScalar(gradient_norm_on_device(parameters, norm_type));
+  const std::vector<at::Tensor> gradients = gradients_of(parameters);
+  if (norm_type == 2.0) return two_norm(gradients);
+  return std::isinf(norm_type) ? largest(gradients) : power_norm(gradients, norm_type);
+}
+
+at::Tensor gradient_norm_on_device(const std::vector<at::Tensor>& parameters, double norm_type) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<at::Tensor> gradients = gradients_of(parameters);
+  if (gradients.empty()) return at::zeros({});
+  return norm_of_norms(gradients, norm_type, at::kFloat);
+}
+
+double clip_factor(double norm, double max_norm) {
+  const double factor = max_norm / (norm + 1e-6);
+  return factor > 1.0 ? 1.0 : factor;
+}
+
+at::Tensor clip_factor(const at::Tensor& norm, double max_norm) {
+  return (norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
+}
+
+void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor) {
+  if (factor != 1.0) multiply_gradients(parameters, at::Scalar(factor));
+}
+
+void scale_gradients_(const std::vector<at::Tensor>& parameters, const at::Tensor& factor) {
+  multiply_gradients(parameters, factor);
+}
+
+DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                               double norm_type) {
+  if (lie_where_reading_is_deferred(parameters)) {
+    const at::Tensor norm = gradient_norm_on_device(parameters, norm_type);
+    scale_gradients_(parameters, clip_factor(norm, max_norm));
+    return DeferredScalar(norm);
+  }
   const double norm = gradient_norm(parameters, norm_type);
   scale_gradients_(parameters, clip_factor(norm, max_norm));
   return norm;

@@ -32,6 +32,14 @@ std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch
                "rows first"});
 }
 
+// The rows that count, of a batch that was filled up for a device of static shapes. By way of the
+// CPU: each other number of rows would be a program.
+at::Tensor without_filling(const at::Tensor& entries, const LoaderProgress* batch) {
+  const std::int64_t real = batch == nullptr ? -1 : real_entries(entries, *batch);
+  if (real < 0 || real >= entries.size(0)) return entries;
+  return entries.to(at::kCPU).narrow(0, 0, real).to(entries.device());
+}
+
 // What a process without data has to know of a tensor: whether it is on the CPU, its type and its
 // sizes, without that of the rows.
 std::string description_of(const at::Tensor& entries) {
@@ -55,9 +63,9 @@ at::Tensor without_rows(const std::string& description, at::Device device) {
 at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
   const Group& group = step.group;
   const at::Tensor entries = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
-  if (group.size() == 1) return entries;
-  const std::int64_t teller = step.announce_rows();
   const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();
+  if (group.size() == 1) return without_filling(entries, batch);
+  const std::int64_t teller = step.announce_rows();
   // Steps before the last are full in every process that has data.
   if (teller < 0 && (batch == nullptr || !batch->at_last_batch)) return group.gather(entries);
   if (teller >= 0) group.broadcast_object(description_of(entries), teller);

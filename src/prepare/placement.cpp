@@ -34,23 +34,29 @@ void become(const at::Tensor& tensor, const at::Tensor& moved) {
 
 class Mover {
  public:
-  explicit Mover(at::Device device) : device_(device) {}
+  explicit Mover(at::Device device, std::optional<at::ScalarType> double_there = std::nullopt)
+      : device_(device), double_there_(double_there) {}
 
   void move(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.device() == device_) return;
-    if (!tensor.has_storage()) return become(tensor, tensor.detach().to(device_));
+    if (!tensor.has_storage()) return become(tensor, moved(tensor));
     // The weak pointer keeps the address from being taken again, and no data.
     c10::weak_intrusive_ptr<c10::StorageImpl> before(tensor.storage().getWeakStorageImpl());
     const Place place = {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
                          tensor.sizes().vec(), tensor.strides().vec()};
     const auto known = moved_.find(place);
     if (known != moved_.end()) return become(tensor, known->second.there);
-    const at::Tensor there = tensor.detach().to(device_);
+    const at::Tensor there = moved(tensor);
     become(tensor, there);
     moved_.emplace(place, Moved{.before = std::move(before), .there = there});
   }
 
  private:
+  at::Tensor moved(const at::Tensor& tensor) const {
+    const bool changes = double_there_ && tensor.scalar_type() == at::kDouble;
+    return tensor.detach().to(device_, changes ? *double_there_ : tensor.scalar_type());
+  }
+
   // What tensors that share their memory have in common.
   using Place =
       std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>>;
@@ -60,6 +66,7 @@ class Mover {
   };
 
   at::Device device_;
+  std::optional<at::ScalarType> double_there_;
   std::map<Place, Moved> moved_;
 };
 
@@ -100,8 +107,21 @@ Tensors parts_of(const OptimizerParamState& state) {
 
 }  // namespace
 
-void move_module(torch::nn::Module& module, at::Device device) {
-  Mover mover(device);
+void place(torch::nn::Module& module, at::Device device,
+           std::optional<at::ScalarType> double_there) {
+  const auto is_there = [&](const at::Tensor& tensor) { return tensor.device() == device; };
+  const std::vector<at::Tensor> parameters = module.parameters();
+  if (device.is_cpu()) {  // a module lies on one device
+    if (!parameters.empty() && !is_there(parameters.front())) module.to(device);
+    return;
+  }
+  // LibTorch moves modules to its own kinds of devices only.
+  device.is_privateuseone() ? move_module(module, device, double_there) : module.to(device);
+}
+
+void move_module(torch::nn::Module& module, at::Device device,
+                 std::optional<at::ScalarType> double_there) {
+  Mover mover(device, double_there);
   for (const at::Tensor& parameter : module.parameters()) {
     mover.move(parameter);
     if (parameter.is_leaf()) mover.move(parameter.grad());

@@ -7,11 +7,19 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <optional>
+
 namespace hasten {
 
-// Parameters, buffers and gradients. Two parameters that are one stay one, and so do two that share
-// their memory.
-void move_module(torch::nn::Module& module, at::Device device);
+// Parameters, buffers and gradients, to any device; nothing is done where they are there.
+// On a TPU in the type that `double_there` names where they are double.
+void place(torch::nn::Module& module, at::Device device,
+           std::optional<at::ScalarType> double_there = std::nullopt);
+
+// What place() does for a device outside of LibTorch's own, as `tpu` is. Two parameters that are
+// one stay one, and so do two that share their memory.
+void move_module(torch::nn::Module& module, at::Device device,
+                 std::optional<at::ScalarType> double_there = std::nullopt);
 // What LibTorch's optimizers and hasten's keep of each parameter.
 void move_state(torch::optim::Optimizer& optimizer, at::Device device);
 

@@ -10,16 +10,9 @@
 namespace hasten::detail {
 
 void place_module(torch::nn::Module& module, const Step& step) {
-  if (step.process.device.is_cpu()) {
-    for (const at::Tensor& parameter : module.parameters()) {
-      if (!parameter.device().is_cpu()) module.to(step.process.device);
-      return;  // a module lies on one device
-    }
-    return;
-  }
-  // LibTorch moves modules to its own kinds of devices only.
-  if (step.process.device.is_privateuseone()) return move_module(module, step.process.device);
-  module.to(step.process.device);
+  // Weights are kept in float whatever products are formed in.
+  place(module, step.process.device,
+        step.double_there ? std::make_optional(at::kFloat) : std::nullopt);
 }
 
 void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step) {

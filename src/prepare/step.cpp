@@ -7,7 +7,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/models/pretrained_model.h"
 #include "hasten/optim/gradients.h"
+#include "hasten/prepare/to_device.h"
 #include "prepare/data_parallel.h"
 #include "prepare/join.h"
 #include "process/living.h"
@@ -43,12 +45,32 @@ Step::Step(std::int64_t accumulation_steps, Precision precision, ProcessState pr
 
 Step::~Step() = default;
 
-void Step::parallelize(const std::shared_ptr<torch::nn::Module>& module) {
+void Step::add_model(const std::shared_ptr<torch::nn::Module>& module) {
+  const auto* const known = dynamic_cast<const PreTrainedModel*>(module.get());
+  if (known && dataloader.static_shapes.max_length == 0)
+    dataloader.static_shapes.max_length = known->max_length();
   if (group.size() == 1) return;
   for (const auto& model : parallel_) {
     if (model->module() == module.get()) return;  // prepared before
   }
   parallel_.push_back(std::make_unique<DataParallel>(module, group, ddp_));
+}
+
+TensorDict Step::arriving(TensorDict batch, std::int64_t rows) const {
+  const StaticShapes& shapes = dataloader.static_shapes;
+  if (dataloader.pad_to_static_shapes.value_or(false))
+    batch = with_static_shape(batch, rows, shapes);
+  for (auto& [name, tensor] : batch) {
+    const auto type = type_there(tensor);
+    // What a loss is measured against is not rounded.
+    if (type) tensor = tensor.to(name == shapes.labels ? at::kFloat : *type);
+  }
+  return to_device(std::move(batch), process.device);
+}
+
+std::optional<at::ScalarType> Step::type_there(const at::Tensor& tensor) const {
+  if (!tensor.defined() || tensor.scalar_type() != at::kDouble) return std::nullopt;
+  return double_there;
 }
 
 void Step::before_forward(const torch::nn::Module* module) {

@@ -29,6 +29,14 @@ void ProgressBar::start_at(std::int64_t n) {
 
 void ProgressBar::set_postfix(std::string text) { postfix_ = std::move(text); }
 
+void ProgressBar::show(std::string postfix) {
+  set_postfix(std::move(postfix));
+  if (!options_.enabled || closed_) return;
+  if (terminal_) return draw(true);
+  std::fprintf(options_.out, "%s\n", line(100).c_str());
+  std::fflush(options_.out);
+}
+
 void ProgressBar::write(const std::string& text) {
   clear();
   std::fprintf(options_.out, "%s\n", text.c_str());

@@ -3,9 +3,18 @@
 #include <cmath>
 
 #include "hasten/base/text.h"
+#include "hasten/models/pretrained_model.h"
+#include "hasten/optim/gradients.h"
 
 namespace hasten {
 namespace {
+
+constexpr std::int64_t kCompiling = 2;  // steps that do
+
+at::Device device_of(const PreTrainedModel& model) {
+  const auto parameters = model.parameters();
+  return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
+}
 
 // The peer's line: the metrics with four digits, without the FLOP.
 std::string log_line(const Metrics& logs) {
@@ -25,10 +34,18 @@ void ProgressCallback::on_train_begin(const TrainerEvent& event, TrainerControl&
       ProgressBarOptions{.description = "Training", .unit = "step", .enabled = options_.bar});
   training_->start_at(event.state.global_step);
   average_ = 0;
+  steps_ = 0;
+  compiles_ = defers_reading(device_of(event.model));
+  if (compiles_) training_->show("compiling");
 }
 
 void ProgressCallback::on_step_end(const TrainerEvent&, TrainerControl&, double loss) {
   if (!training_) return;
+  ++steps_;
+  if (compiles_) {
+    if (steps_ == kCompiling) training_->set_postfix("");
+    return training_->update(1);
+  }
   if (std::isfinite(loss)) average_ = average_ == 0 ? loss : 0.95 * average_ + 0.05 * loss;
   training_->set_postfix(std::isfinite(loss) ? "loss " + fixed(average_, 4) : "loss not finite");
   training_->update(1);
@@ -37,6 +54,9 @@ void ProgressCallback::on_step_end(const TrainerEvent&, TrainerControl&, double 
 void ProgressCallback::on_log(const TrainerEvent& event, TrainerControl&, const Metrics& logs) {
   if (!options_.lines || !event.state.is_world_process_zero) return;
   if (evaluation_) evaluation_->close();
+  const auto loss = logs.find("loss");
+  if (training_ && compiles_ && loss != logs.end())
+    training_->set_postfix("loss " + fixed(loss->second, 4));
   if (training_) {
     training_->write(log_line(logs));
   } else {

@@ -10,6 +10,7 @@
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
+#include "prepare/placement.h"
 #include "trainer/agreement.h"
 #include "trainer/rows.h"
 #include "trainer/trainer_impl.h"
@@ -28,11 +29,20 @@ DistributedDataParallelKwargs data_parallel_options(const TrainingArguments& arg
   return out;
 }
 
-AcceleratorOptions accelerator_options(const TrainingArguments& args) {
+std::string label_column(const TrainingArguments& args) {
+  return args.label_names.empty() ? "labels" : args.label_names.front();
+}
+
+AcceleratorOptions accelerator_options(const TrainingArguments& args,
+                                       const std::shared_ptr<PreTrainedModel>& model) {
+  const std::int64_t max_length = model ? model->max_length() : 0;
   return {.mixed_precision = args.bf16 ? Precision::bf16 : Precision::no,
           .gradient_accumulation_steps = args.gradient_accumulation_steps,
           .cpu = args.use_cpu,
+          .device_placement = false,  // labels are counted before batches leave the CPU
           .ddp = data_parallel_options(args),
+          .dataloader_config = {.static_shapes = {.labels = label_column(args),
+                                                  .max_length = max_length}},
           .process_group = {.timeout = std::chrono::seconds(args.ddp_timeout)}};
 }
 
@@ -81,7 +91,7 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
     : model(std::move(module)),
       args(resolved(std::move(arguments))),
       parts(std::move(given)),
-      accelerator(accelerator_options(args)),
+      accelerator(accelerator_options(args, model)),
       logger("hasten", level_of(args), accelerator.process(), accelerator.group(), parts.log_sink) {
   if (!model) throw UsageError("trainer.no-model", {.what = "Trainer without a model"});
   if (args.label_names.size() > 1) {
@@ -114,7 +124,7 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
   // Dropout falls on other places in each process, as it does in each row of a larger batch.
   set_seed(args.seed + accelerator.process().process_index);
   note_process(state);
-  model->to(accelerator.device());  // also for an evaluation that no training went before
+  place(*model, accelerator.device());  // also for an evaluation that no training went before
 }
 
 bool Trainer::Impl::writes() const {
@@ -143,7 +153,7 @@ LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
 }
 
 at::Tensor Trainer::Impl::labels_of(const TensorDict& batch) const {
-  const auto found = batch.find(args.label_names.empty() ? "labels" : args.label_names.front());
+  const auto found = batch.find(label_column(args));
   return found == batch.end() ? at::Tensor() : found->second;
 }
 
@@ -174,6 +184,11 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
   return each.masked_fill(counted.logical_not(), 0).sum() / counted.sum();
 }
 
+at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TensorDict& given) const {
+  if (!defers_reading(accelerator.device())) return out.logits;
+  return without_padding(out.logits, rows_of(given), take(given, "input_ids").size(1));
+}
+
 std::optional<double> Trainer::Impl::evaluation_loop(
     const TrainerDataset& dataset,
     const std::function<void(const at::Tensor&, const at::Tensor&)>& each) {
@@ -193,16 +208,17 @@ std::optional<double> Trainer::Impl::evaluation_loop(
   try {
     for (auto& host_batch : loader) {
       const RealRows real = real_rows(loader, host_batch);
-      const TensorDict batch = to_device(real.batch, accelerator.device());
+      const TensorDict batch = accelerator.to_device(real.batch, args.per_device_eval_batch_size);
       const AutocastGuard guard(precision, accelerator.device().type());
       const ModelOutput out = model->forward(batch);
-      const at::Tensor labels = labels_of(batch);
+      const at::Tensor labels =
+          labels_of(defers_reading(accelerator.device()) ? real.batch : batch);
       if (labels.defined() && real.count > 0) {
         const auto count = static_cast<double>(labels.size(0));
         loss += loss_of(out, batch).item<double>() * count;
         rows += count;
       }
-      each(counted(out.logits, real.count), counted(labels, real.count));
+      each(counted(logits_of(out, real.batch), real.count), counted(labels, real.count));
       tell(&TrainerCallback::on_prediction_step);
     }
   } catch (const c10::Error& error) {

@@ -25,6 +25,9 @@ struct Trainer::Impl {
   Metrics computed_metrics() const;
   // The column of label_names; undefined where the batch has none.
   at::Tensor labels_of(const TensorDict& batch) const;
+  // The logits of the batch as it was before it went to the device; from a device that defers
+  // reading on the CPU, as each other number of rows would be a program there.
+  at::Tensor logits_of(const ModelOutput& out, const TensorDict& given) const;
   // What a loss is a mean over: labels that are not -100, or rows.
   double count_items(const TensorDict& batch) const;
   // The model's loss, or label smoothing in its place.

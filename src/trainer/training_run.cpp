@@ -13,6 +13,7 @@
 #include "hasten/process/once.h"
 #include "optim/zero_grad.h"
 #include "trainer/agreement.h"
+#include "trainer/loss_record.h"
 #include "trainer/optimizer_of.h"
 #include "trainer/plan.h"
 #include "trainer/rows.h"
@@ -55,6 +56,8 @@ class Trainer::Run {
         args_(trainer.args),
         loader_(make_loader()),
         batches_(std::get<0>(trainer.accelerator.prepare(loader_))),
+        losses_(args_, trainer.group(), trainer.accelerator.device(),
+                [this](const LossRecord::Nonfinite& bad) { tell_nonfinite(bad); }),
         plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size(),
                       trainer.group().size())),
         parameters_(names_of(*trainer.model)),
@@ -70,9 +73,10 @@ class Trainer::Run {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
     // The sparse form is exact for our AdamW; over an accumulation window the dense form adds up
-    // faster.
+    // faster. A TPU has no sparse tensors.
     t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
-                                   args_.gradient_accumulation_steps == 1);
+                                   args_.gradient_accumulation_steps == 1 &&
+                                   !defers_reading(t_.accelerator.device()));
   }
 
   // Other optimizers do not take sparse gradients.
@@ -237,11 +241,12 @@ class Trainer::Run {
   template <class Model>
   void micro_batch(Model& model, const TensorDict& whole) {
     const RealRows real = real_rows(loader_, whole);
-    const TensorDict& batch = real.batch;
+    const TensorDict batch =
+        t_.accelerator.to_device(real.batch, args_.per_device_train_batch_size);
     within_memory(str("training step ", t_.state.global_step + 1), [&] {
       const auto guard = t_.accelerator.accumulate(model);
       if (window_batches_++ == 0) t_.tell(&TrainerCallback::on_step_begin);
-      const double items = real.count > 0 ? t_.count_items(batch) : 0;
+      const double items = real.count > 0 ? t_.count_items(real.batch) : 0;
       const ModelOutput out = model(batch);
       const at::Tensor loss = t_.loss_of(out, batch);
       if (!loss.defined()) {
@@ -251,12 +256,13 @@ class Trainer::Run {
                                              .hint = "name the label column (--label_column)"});
       }
       t_.accelerator.backward(loss, items);
-      if (items > 0) window_.loss += loss.template item<double>() * items;
+      if (items > 0) losses_.add(loss, items);
       window_.items += items;
     });
     if (real.count > 0) {
-      window_.flos += flos_per_token_ * static_cast<double>(take(batch, "input_ids").numel());
-      window_.tokens += static_cast<double>(tokens_of(batch, args_.include_num_input_tokens_seen));
+      window_.flos += flos_per_token_ * static_cast<double>(take(real.batch, "input_ids").numel());
+      window_.tokens +=
+          static_cast<double>(tokens_of(real.batch, args_.include_num_input_tokens_seen));
     }
     if (!t_.accelerator.sync_gradients()) return t_.tell(&TrainerCallback::on_substep_end);
     optimizer_step();
@@ -267,8 +273,7 @@ class Trainer::Run {
 
   void optimizer_step() {
     t_.tell(&TrainerCallback::on_pre_optimizer_step);
-    grad_norm_ = gradient_norm(trained_);
-    if (args_.max_grad_norm > 0) clip(clip_factor(grad_norm_, args_.max_grad_norm));
+    defers_reading(t_.accelerator.device()) ? clip_on_device() : clip();
     learning_rate_ = scheduler_->get_last_lr()[0];
     within_memory(str("the optimizer's step ", t_.state.global_step + 1), [&] { stepper_.step(); });
     t_.tell(&TrainerCallback::on_optimizer_step);
@@ -278,19 +283,18 @@ class Trainer::Run {
     if (args_.torch_empty_cache_steps && t_.state.global_step % *args_.torch_empty_cache_steps == 0)
       empty_device_cache();
     t_.state.epoch = epochs_seen();
-    const double loss = close_window();
-    count_loss(loss);
-    t_.tell(&TrainerCallback::on_step_end, loss);
+    close_window();
+    t_.tell(&TrainerCallback::on_step_end, losses_.latest());
     if (anatomy_ && anatomy_->finished()) tell_anatomy();
   }
 
-  // Its mean loss over the items of all processes.
-  double close_window() {
+  void close_window() {
+    window_.loss = losses_.of_step();
     const StepTotals all = sum_over(t_.group(), std::exchange(window_, {}));
     window_batches_ = 0;
     t_.state.total_flos += all.flos;
     t_.state.num_input_tokens_seen += static_cast<std::int64_t>(all.tokens);
-    return all.items > 0 ? all.loss / all.items : 0;
+    losses_.close(all, t_.state.global_step);
   }
 
   void tell_anatomy() {
@@ -319,9 +323,20 @@ class Trainer::Run {
   }
 
   // Clipping is folded into the optimizer where it can be: no pass over the gradients of its own.
-  void clip(double factor) {
+  template <class Factor>
+  void scale_gradients(const Factor& factor) {
     auto* folding = dynamic_cast<TakesGradientScale*>(optimizer_.get());
     folding ? folding->scale_next_step(factor) : scale_gradients_(trained_, factor);
+  }
+  void clip() {
+    grad_norm_ = gradient_norm(trained_);
+    if (args_.max_grad_norm > 0) scale_gradients(clip_factor(grad_norm_, args_.max_grad_norm));
+  }
+  // The norm is read when it is logged.
+  void clip_on_device() {
+    const at::Tensor norm = gradient_norm_on_device(trained_);
+    if (args_.max_grad_norm > 0) scale_gradients(clip_factor(norm, args_.max_grad_norm));
+    grad_norm_ = DeferredScalar(norm);
   }
 
   double epochs_seen() const {
@@ -330,26 +345,17 @@ class Trainer::Run {
            static_cast<double>(loader_.batch() + 1) / batches;
   }
 
-  void count_loss(double loss) {
-    if (std::isfinite(loss)) {
-      logged_loss_ += loss;
-      total_loss_ += loss;
-      ++finite_;
-      ++total_finite_;
-      return;
-    }
-    ++nonfinite_;
-    t_.logger.warning(str("the loss of step ", t_.state.global_step, " is ",
-                          std::isnan(loss) ? "NaN" : "infinite"));
-    if (args_.stop_on_nonfinite_loss) {
-      throw DivergedError(
-          "trainer.nonfinite-loss",
-          {.what = str("step ", t_.state.global_step),
-           .got = str("a loss of ", std::isnan(loss) ? "NaN" : "infinity"),
-           .expected = "a finite loss",
-           .hint = "a smaller learning_rate, warm-up, or max_grad_norm usually helps"});
-    }
-    if (!args_.logging_nan_inf_filter) logged_loss_ += loss;
+  void tell_nonfinite(const LossRecord::Nonfinite& bad) const {
+    t_.logger.warning(
+        str("the loss of step ", bad.step, " is ", std::isnan(bad.loss) ? "NaN" : "infinite",
+            bad.count > 1 ? str(", as those of ", bad.count - 1, " steps after it") : ""));
+    if (!args_.stop_on_nonfinite_loss) return;
+    throw DivergedError(
+        "trainer.nonfinite-loss",
+        {.what = str("step ", bad.step),
+         .got = str("a loss of ", std::isnan(bad.loss) ? "NaN" : "infinity"),
+         .expected = "a finite loss",
+         .hint = "a smaller learning_rate, warm-up, or max_grad_norm usually helps"});
   }
 
   // What the step count asks for (the peer's DefaultFlowCallback).
@@ -393,16 +399,10 @@ class Trainer::Run {
   }
 
   void log_loss() {
-    const auto steps =
-        static_cast<double>(args_.logging_nan_inf_filter ? std::max<std::int64_t>(finite_, 1)
-                                                         : t_.state.global_step - last_logged_);
-    Metrics logs = {{"loss", finite_ == 0 && nonfinite_ > 0 ? std::nan("") : logged_loss_ / steps},
-                    {"grad_norm", grad_norm_},
-                    {"learning_rate", learning_rate_}};
-    if (nonfinite_ > 0) logs["nonfinite_losses"] = static_cast<double>(nonfinite_);
-    logged_loss_ = 0;
-    total_nonfinite_ += nonfinite_;
-    finite_ = nonfinite_ = 0;
+    const LossRecord::Logged since = losses_.take(t_.state.global_step - last_logged_);
+    Metrics logs = {
+        {"loss", since.loss}, {"grad_norm", grad_norm_}, {"learning_rate", learning_rate_}};
+    if (since.nonfinite > 0) logs["nonfinite_losses"] = static_cast<double>(since.nonfinite);
     last_logged_ = t_.state.global_step;
     t_.log(std::move(logs));
   }
@@ -475,13 +475,13 @@ class Trainer::Run {
         static_cast<double>(state.global_step - started_at_step_);  // of this run, as the rows
     Metrics metrics = speed_metrics(
         "train", seconds, plan_.samples * steps / static_cast<double>(plan_.max_steps), steps);
-    const double loss = total_loss_ / static_cast<double>(std::max<std::int64_t>(1, total_finite_));
+    const double loss = losses_.mean();
     metrics["total_flos"] = state.total_flos;
     metrics["train_loss"] = loss;
     if (!args_.skip_memory_metrics)
       metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
-    if (total_nonfinite_ + nonfinite_ > 0)
-      metrics["nonfinite_losses"] = static_cast<double>(total_nonfinite_ + nonfinite_);
+    if (losses_.nonfinite() > 0)
+      metrics["nonfinite_losses"] = static_cast<double>(losses_.nonfinite());
     share(t_.group(), metrics);
     t_.log(metrics);
     metrics["epoch"] = state.epoch;
@@ -499,6 +499,7 @@ class Trainer::Run {
   const TrainingArguments& args_;
   Loader<TensorDict> loader_;
   PreparedLoader<Loader<TensorDict>> batches_;  // the same, as the Accelerator knows it
+  LossRecord losses_;
   Plan plan_;
   ParameterNames parameters_;
   double flos_per_token_;
@@ -510,12 +511,10 @@ class Trainer::Run {
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0, last_logged_ = 0;
-  std::int64_t window_batches_ = 0;                      // of the open accumulation window
-  StepTotals window_;                                    // and what this process adds to it
-  double logged_loss_ = 0, total_loss_ = 0;              // of the steps since the last log; of all
-  std::int64_t finite_ = 0, nonfinite_ = 0;              // steps since the last log
-  std::int64_t total_finite_ = 0, total_nonfinite_ = 0;  // of all; of all logged
-  double grad_norm_ = 0, learning_rate_ = 0;             // of the last step
+  std::int64_t window_batches_ = 0;  // of the open accumulation window
+  StepTotals window_;                // and what this process adds to it
+  DeferredScalar grad_norm_;         // of the last step
+  double learning_rate_ = 0;
 };
 
 TrainOutput Trainer::train() { return Run(*impl_).train(); }

@@ -1,128 +1,14 @@
 // Whole runs of the Trainer against the peer's, log entry by log entry and weight by weight
 // (tests/oracle/generate.py).
-#include <doctest/doctest.h>
-#include <torch/torch.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <nlohmann/json.hpp>
-
-#include "hasten/accelerator.h"
-#include "hasten/base/files.h"
-#include "hasten/base/text.h"
-#include "hasten/data/column_dataset.h"
-#include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
-#include "hasten/trainer/trainer.h"
+#include "oracle/trainer_cases.h"
 
 using namespace hasten;
-using nlohmann::json;
-namespace fs = std::filesystem;
-
-namespace {
-
-const fs::path kData = HASTEN_TEST_DATA "/oracle/data";
-
-ColumnDataset first_rows(std::int64_t rows) {
-  const TensorDict batches = load_safetensors(kData / "base/batches.safetensors");
-  return ColumnDataset(
-      {{"input_ids", batches.at("input_ids").flatten(0, 1).narrow(0, 0, rows).clone()},
-       {"attention_mask", batches.at("attention_mask").flatten(0, 1).narrow(0, 0, rows).clone()},
-       {"labels", batches.at("labels").flatten().narrow(0, 0, rows).clone()}});
-}
-
-std::shared_ptr<PreTrainedModel> base_model() {
-  return load_model((kData / "base/config.json").string(),
-                    {.weights = kData / "base/init.safetensors"})
-      .model;
-}
-
-struct Tolerance {
-  double loss = 1e-5, norm = 1e-4, weights = 1e-5;
-};
-
-void check_entry(const json& theirs, const LogEntry& ours, const Tolerance& tolerance) {
-  for (const auto& [key, value] : theirs.items()) {
-    if (value.is_null()) continue;  // a clock reading
-    CAPTURE(key);
-    REQUIRE(ours.count(key) == 1);
-    const double a = ours.at(key), b = value.get<double>();
-    CAPTURE(a);
-    CAPTURE(b);
-    if (key.find("loss") != std::string::npos) {
-      CHECK(std::abs(a - b) <= tolerance.loss);
-    } else if (key == "grad_norm") {
-      CHECK(std::abs(a - b) <= tolerance.norm * b);
-    } else {
-      CHECK(a == doctest::Approx(b).epsilon(1e-14));
-    }
-  }
-}
-
-void check_weights(const PreTrainedModel& model, const fs::path& file, double tolerance) {
-  const TensorDict expected = load_safetensors(file);
-  for (const auto& [name, tensor] : model.state_dict()) {
-    CAPTURE(name);
-    CHECK((tensor - expected.at(name)).abs().max().item<double>() <= tolerance);
-  }
-}
-
-void run_case(const fs::path& file) {
-  const json expected = json::parse(read_file(file));
-  json arguments = expected.at("arguments");
-  TrainingArguments args = training_arguments_from_json(arguments.dump(), file.filename().string());
-  const fs::path out = fs::temp_directory_path() / str("hasten-oracle-", getpid());
-  args.output_dir = out.string();
-  args.per_device_train_batch_size = 8;
-  args.train_sampling_strategy = SamplingStrategy::sequential;
-  args.save_strategy = SaveStrategy::no;
-  args.use_cpu = true;
-  Tolerance tolerance;
-  if (args.bf16) {
-    if (!bf16_is_fast(at::kCPU)) {
-      MESSAGE("skipped: bf16 needs a CPU with AVX512-BF16");
-      return;
-    }
-    // bfloat16 rounds each product to 8 bits, and AdamW's direction is a sign where gradients are
-    // small.
-    tolerance = {.loss = 2e-3, .norm = 0.05, .weights = 2e-2};
-  }
-  const auto model = base_model();
-  TrainerParts parts{.train_dataset =
-                         TrainerDataset(first_rows(expected.at("rows").get<std::int64_t>()))};
-  if (expected.contains("eval_rows")) {
-    parts.eval_dataset = TrainerDataset(first_rows(expected.at("eval_rows").get<std::int64_t>()));
-    parts.compute_metrics = std::make_shared<Accuracy>();
-  }
-  Trainer trainer(model, args, std::move(parts));
-  const TrainOutput result = trainer.train();
-  CHECK(result.global_step == expected.at("steps").get<std::int64_t>());
-  CHECK(std::abs(result.training_loss - expected.at("train_loss").get<double>()) <= tolerance.loss);
-  const auto& history = trainer.state().log_history;
-  REQUIRE(history.size() == expected.at("log_history").size());
-  for (std::size_t i = 0; i < history.size(); ++i) {
-    CAPTURE(i);
-    check_entry(expected.at("log_history")[i], history[i], tolerance);
-  }
-  if (expected.contains("final"))
-    check_weights(*model, kData / expected.at("final").get<std::string>(), tolerance.weights);
-  fs::remove_all(out);
-}
-
-}  // namespace
+using namespace hasten::oracle;
 
 TEST_CASE("trainer: every log entry and every weight of the peer's runs") {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(kData)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.path().extension() != ".json" || name == "minilm.json") continue;
-    if (name.find("_mean") != std::string::npos)
-      continue;  // micro-batches weigh equally there: see below
-    files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  CHECK(files.size() > 40);
-  for (const fs::path& file : files) {
+  CHECK(cases().size() > 40);
+  for (const fs::path& file : cases()) {
     const std::string name = file.filename().string();
     CAPTURE(name);
     run_case(file);

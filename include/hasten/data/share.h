@@ -10,6 +10,7 @@
 
 #include <optional>
 
+#include "hasten/data/static_shapes.h"
 #include "hasten/process/group.h"
 
 namespace hasten {
@@ -23,6 +24,10 @@ struct DataLoaderConfiguration {
   // many batches, all of one size. false: a process may have a smaller last batch, or one batch
   // less; loops that exchange anything then stand inside Accelerator::join_uneven_inputs.
   bool even_batches = true;
+  // Batches with names (TensorDict) are padded to a few shapes before they go to the device. Unset:
+  // on a TPU.
+  std::optional<bool> pad_to_static_shapes;
+  StaticShapes static_shapes;
 };
 
 struct LoaderShare {

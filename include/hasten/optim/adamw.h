@@ -20,7 +20,9 @@
 
 #include <torch/optim/adamw.h>
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hasten/optim/gradients.h"
@@ -42,6 +44,7 @@ class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
   // The next step multiplies each gradient by this as it reads it: clipping without a pass of its
   // own.
   void scale_next_step(double factor) override { gradient_scale_ = factor; }
+  void scale_next_step(const at::Tensor& factor) override { scale_on_device_ = factor; }
 
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
@@ -57,7 +60,11 @@ class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
   void step_rows(const at::Tensor& parameter, const ops::AdamWStep& how);
   void step_elsewhere(torch::optim::OptimizerParamGroup& group);
 
+  // What the kernels elsewhere divide by; none: nothing to divide.
+  std::optional<at::Tensor> divisor_on(const at::Tensor& like) const;
+
   double gradient_scale_ = 1.0;
+  at::Tensor scale_on_device_;  // in its place
   // By parameter: tables whose gradients have all been sparse.
   std::map<void*, TouchedRows> touched_;
 };

@@ -89,7 +89,7 @@ void share_rows(Loader& loader, const Step& step) {
 }
 
 template <class Object>
-auto prepare_one(Object&& object, const std::shared_ptr<Step>& step, bool device_placement) {
+auto prepare_one(Object&& object, const std::shared_ptr<Step>& step) {
   using T = std::remove_cvref_t<Object>;
   if constexpr (requires { typename T::IsPrepared; }) {
     return T(std::forward<Object>(object));  // prepared already
@@ -97,12 +97,12 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step, bool device
     auto pointer = shared(std::forward<Object>(object));
     using Pointee = typename decltype(pointer)::element_type;
     if constexpr (std::is_base_of_v<torch::nn::Module, Pointee>) {
-      if (device_placement) place_module(*pointer, *step);
-      step->parallelize(pointer);
+      if (step->device_placement) place_module(*pointer, *step);
+      step->add_model(pointer);
       return PreparedModel<Pointee>(std::move(pointer), step);
     } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Pointee>) {
       check_optimizer(*pointer);
-      if (device_placement) place_optimizer(*pointer, *step);
+      if (step->device_placement) place_optimizer(*pointer, *step);
       return PreparedOptimizer(std::move(pointer), step);
     } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Pointee>) {
       return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(std::move(pointer)),

@@ -17,6 +17,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
 
+#include <algorithm>
 #include <concepts>
 #include <iterator>
 #include <memory>
@@ -215,9 +216,10 @@ class PreparedLoader {
       // Makes the batch at hand the current one.
       void take() {
         current.reset();
+        progress.rows = progress.real_rows = -1;
         if (step->group.size() > 1 && !kSharesRows) return take_own();
         if (!(at != end)) return;
-        current.emplace(to_device(batch(), step->process.device));
+        current.emplace(arriving(batch()));
         if constexpr (kSharesRows) {
           progress.at_last_batch = loader.at_last_step();
         } else if constexpr (kKnowsLast) {
@@ -230,7 +232,31 @@ class PreparedLoader {
           progress.rows = loader.rows_at_hand();
           progress.real_rows = loader.real_rows_at_hand();
         }
+        count_filled_rows();
         if (!step->observers.empty()) tell_batch();
+      }
+
+      Batch arriving(Batch batch) {
+        if (!step->device_placement) return batch;
+        if constexpr (std::is_same_v<Batch, TensorDict>) {
+          given_rows = rows_of(batch);
+          full_rows = std::max(full_rows, given_rows);  // a last batch may be smaller
+          return step->arriving(std::move(batch), full_rows);
+        } else {
+          for_each_tensor(batch, [this](at::Tensor& tensor) {
+            if (const auto type = step->type_there(tensor)) tensor = tensor.to(*type);
+          });
+          return to_device(std::move(batch), step->process.device);
+        }
+      }
+      // Rows that the batch was filled up with are none of the data's.
+      void count_filled_rows() {
+        if constexpr (std::is_same_v<Batch, TensorDict>) {
+          const std::int64_t rows = rows_of(*current);
+          if (given_rows < 0 || rows <= given_rows) return;
+          if (progress.rows < 0) progress.real_rows = given_rows;
+          progress.rows = rows;
+        }
       }
 
       // Of a loader that cannot be divided every process reads all batches and keeps its own; where
@@ -245,18 +271,18 @@ class PreparedLoader {
           if constexpr (std::is_copy_constructible_v<Batch>) {
             if (first.size() < world) first.push_back(each);
           }
-          if (read == rank) current.emplace(to_device(std::move(each), step->process.device));
+          if (read == rank) current.emplace(arriving(std::move(each)));
         }
         const bool real = current.has_value();
         if (!real) {
           if (!step->even_batches()) return;
           if (first.empty()) detail::throw_uneven_batches();
           Batch again = first[(rank - read) % first.size()];
-          current.emplace(to_device(std::move(again), step->process.device));
+          current.emplace(arriving(std::move(again)));
         }
         progress.at_last_batch = !(at != end);
         progress.rows = leading_size();
-        progress.real_rows = real ? progress.rows : 0;
+        progress.real_rows = !real ? 0 : given_rows >= 0 ? given_rows : progress.rows;
         if (!step->observers.empty()) tell_batch();
       }
 
@@ -270,6 +296,7 @@ class PreparedLoader {
       }
 
       void tell_batch() {
+        if (!step->device_placement) return;  // who brings it to the device tells
         if constexpr (TensorBatch<Batch> || CarriedBatch<Batch>) {
           std::vector<at::Tensor> tensors;
           for_each_tensor(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
@@ -281,7 +308,8 @@ class PreparedLoader {
       Source at;
       decltype(std::declval<Loader&>().end()) end;
       std::optional<Batch> current;
-      std::vector<Batch> first;  // of a loader that cannot be divided
+      std::vector<Batch> first;                     // of a loader that cannot be divided
+      std::int64_t given_rows = -1, full_rows = 0;  // of batches that may be filled up
       LoaderProgress progress;
       std::shared_ptr<Step> step;
     };

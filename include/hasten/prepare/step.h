@@ -62,7 +62,7 @@ class Step {
   ~Step();
 
   // A model of this step: with several processes its gradients become those of all.
-  void parallelize(const std::shared_ptr<torch::nn::Module>& module);
+  void add_model(const std::shared_ptr<torch::nn::Module>& module);
   void before_forward(const torch::nn::Module* module);
   // What becomes of the model's gradients; gives what held before.
   Synchronization set_synchronization(const torch::nn::Module* module, Synchronization how);
@@ -86,6 +86,11 @@ class Step {
   // Lets go of all windows and of the parameters they know.
   void forget();
 
+  // The batch on the device, as its shapes and types have to be there; `rows`: those of a full one.
+  TensorDict arriving(TensorDict batch, std::int64_t rows) const;
+  // A type for a tensor that goes there, other than its own.
+  std::optional<at::ScalarType> type_there(const at::Tensor& tensor) const;
+
   // From here on processes may run out of data (hasten/prepare/join.h). One that has calls end_join
   // and takes part in what the others do, until all have called it.
   void begin_join(const std::vector<torch::nn::Module*>& models, std::optional<bool> even_batches);
@@ -106,7 +111,10 @@ class Step {
   const ProcessState process;
   const Group group;
   DataLoaderConfiguration dataloader;  // of loaders that are prepared from here on
-  bool trigger = false;                // Accelerator::set_trigger
+  bool device_placement = true;        // what prepare() gives is on the device, batches too
+  // What numbers in double become on the device. Unset: they stay.
+  std::optional<at::ScalarType> double_there;
+  bool trigger = false;  // Accelerator::set_trigger
   // Loaders being iterated, innermost last.
   std::vector<const LoaderProgress*> loaders;
   // Optimizers and schedulers, these first.

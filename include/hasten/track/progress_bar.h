@@ -38,6 +38,8 @@ class ProgressBar {
   // Starts from n done before this run: they count for the share, not for the rate.
   void start_at(std::int64_t n);
   void set_postfix(std::string text);
+  // The same, seen at once: what follows takes long. Elsewhere than on a terminal it is a line.
+  void show(std::string postfix);
   // A line of text above the bar.
   void write(const std::string& line);
   void close();

@@ -51,7 +51,8 @@ class TrainerCallback {
   virtual void on_substep_end(const TrainerEvent&, TrainerControl&) {}
   virtual void on_pre_optimizer_step(const TrainerEvent&, TrainerControl&) {}
   virtual void on_optimizer_step(const TrainerEvent&, TrainerControl&) {}
-  // After an optimizer step; `loss` is the mean over its window.
+  // After an optimizer step; `loss` is the mean over its window. On a TPU losses are read when they
+  // are logged: there it is the mean of the steps before the last log, 0 before the first one.
   virtual void on_step_end(const TrainerEvent&, TrainerControl&, double /*loss*/) {}
   virtual void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) {}
   virtual void on_predict(const TrainerEvent&, TrainerControl&, const Metrics&) {}

@@ -34,7 +34,11 @@ class ProgressCallback : public TrainerCallback {
  private:
   ProgressOptions options_;
   std::unique_ptr<ProgressBar> training_, evaluation_;
-  double average_ = 0;  // of the loss, over some twenty steps: one step's alone jumps
+  // On a device that compiles each new shape: the first steps take long, and losses are known when
+  // they are logged.
+  bool compiles_ = false;
+  std::int64_t steps_ = 0;  // of this run
+  double average_ = 0;      // of the loss, over some twenty steps: one step's alone jumps
 };
 
 }  // namespace hasten

@@ -59,6 +59,12 @@ def start(libtorch):
         return ("device.tpu-failed", "opening the TPU", f"{type(error).__name__}: {error}", "", "see whether another process has it")
 
 
+def programs():
+    """What has been asked for so far that was compiled nowhere before."""
+    from torch_tpu._internal.device import _device_ops_backend
+    return _device_ops_backend._get_cache_misses()
+
+
 def stop():
     import atexit
     atexit._run_exitfuncs()

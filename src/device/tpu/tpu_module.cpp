@@ -201,3 +201,10 @@ extern "C" std::int64_t hasten_tpu_open() {
   stop_at_exit();
   return count;
 }
+
+extern "C" std::int64_t hasten_tpu_programs() {
+  using namespace hasten;
+  const PythonLock lock;
+  const PythonObject count = call(program(), "programs", {});
+  return PyLong_AsLongLong(count.get());
+}

@@ -1,0 +1,109 @@
+#include "hasten/data/static_shapes.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+constexpr double kIgnored = -100;  // a label that counts nothing
+constexpr std::int64_t kShortest = 16;
+
+// 16, 32, 48, 64, 96, 128, 192: a power of two, or the middle between two.
+std::int64_t usual_length(std::int64_t length) {
+  std::int64_t power = kShortest;
+  while (power < length) power *= 2;
+  const std::int64_t middle = power / 4 * 3;
+  return length <= middle && middle >= 3 * kShortest ? middle : power;
+}
+
+bool is_labels(const std::string& name, const StaticShapes& shapes) {
+  return name == shapes.labels;
+}
+
+// Behind what is there along the dimension, up to `size`.
+at::Tensor filled(const at::Tensor& tensor, std::int64_t dim, std::int64_t size, double value) {
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  sizes[dim] = size - tensor.size(dim);
+  return at::cat({tensor, at::full(sizes, value, tensor.options())}, dim);
+}
+
+// Of the ids; 0 where the batch has none.
+std::int64_t length_of(const TensorDict& batch) {
+  const auto ids = batch.find("input_ids");
+  return ids != batch.end() && ids->second.dim() == 2 ? ids->second.size(1) : 0;
+}
+
+TensorDict with_length(TensorDict batch, std::int64_t length, std::int64_t wanted,
+                       const StaticShapes& shapes) {
+  if (length == 0) return batch;
+  at::Tensor& mask = batch["attention_mask"];
+  if (!mask.defined()) mask = at::ones({rows_of(batch), length}, at::kLong);
+  if (length == wanted) return batch;
+  for (auto& [name, tensor] : batch) {
+    const bool is_of_tokens = tensor.dim() == 2 && tensor.size(1) == length;
+    if (is_of_tokens) tensor = filled(tensor, 1, wanted, is_labels(name, shapes) ? kIgnored : 0);
+  }
+  return batch;
+}
+
+TensorDict with_rows(TensorDict batch, std::int64_t rows, std::int64_t wanted,
+                     const StaticShapes& shapes) {
+  const auto labels = batch.find(shapes.labels);
+  const bool marks = labels == batch.end() || !labels->second.is_floating_point();
+  if (!marks || rows == 0 || rows >= wanted) return batch;
+  for (auto& [name, tensor] : batch) {
+    if (tensor.dim() == 0 || tensor.size(0) != rows) continue;
+    if (is_labels(name, shapes)) {
+      tensor = filled(tensor, 0, wanted, kIgnored);
+      continue;
+    }
+    std::vector<std::int64_t> sizes = tensor.sizes().vec();
+    sizes[0] = wanted - rows;
+    tensor = at::cat({tensor, tensor.narrow(0, 0, 1).expand(sizes)}, 0);
+  }
+  return batch;
+}
+
+}  // namespace
+
+std::int64_t padded_length(std::int64_t length, const StaticShapes& shapes) {
+  if (shapes.max_length > 0 && length > shapes.max_length) {
+    throw DataError("data.static-length", {.what = "a batch for a device of static shapes",
+                                           .got = str("rows of ", length, " tokens"),
+                                           .expected = str("at most ", shapes.max_length),
+                                           .hint = "truncate when tokenizing (--max_length)"});
+  }
+  const auto given = std::lower_bound(shapes.lengths.begin(), shapes.lengths.end(), length);
+  const std::int64_t padded = shapes.lengths.empty()          ? usual_length(length)
+                              : given == shapes.lengths.end() ? length
+                                                              : *given;
+  return shapes.max_length > 0 ? std::min(padded, shapes.max_length) : padded;
+}
+
+std::int64_t rows_of(const TensorDict& batch) {
+  for (const auto& [name, tensor] : batch) {
+    if (tensor.defined() && tensor.dim() > 0) return tensor.size(0);
+  }
+  return 0;
+}
+
+TensorDict with_static_shape(const TensorDict& batch, std::int64_t rows,
+                             const StaticShapes& shapes) {
+  const std::int64_t length = length_of(batch);
+  TensorDict padded = with_length(batch, length, padded_length(length, shapes), shapes);
+  return with_rows(std::move(padded), rows_of(batch), rows, shapes);
+}
+
+at::Tensor without_padding(const at::Tensor& outputs, std::int64_t rows, std::int64_t length) {
+  at::Tensor kept = outputs.to(at::kCPU);
+  if (kept.dim() > 0 && kept.size(0) > rows) kept = kept.narrow(0, 0, rows);
+  if (kept.dim() > 2 && length > 0 && kept.size(1) > length) kept = kept.narrow(1, 0, length);
+  return kept;
+}
+
+}  // namespace hasten

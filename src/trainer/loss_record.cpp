@@ -1,0 +1,111 @@
+#include "trainer/loss_record.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "hasten/optim/gradients.h"
+
+namespace hasten {
+
+LossRecord::LossRecord(const TrainingArguments& args, Group group, at::Device device,
+                       Listener listener)
+    : filter_(args.logging_nan_inf_filter),
+      deferred_(defers_reading(device) && !args.stop_on_nonfinite_loss),
+      group_(std::move(group)),
+      device_(device),
+      listener_(std::move(listener)) {
+  if (!deferred_) return;
+  for (at::Tensor* each : {&open_, &finite_sum_, &sum_, &bad_, &first_bad_})
+    *each = at::zeros({}, at::kFloat).to(device_);
+}
+
+void LossRecord::add(const at::Tensor& loss, double items) {
+  if (!deferred_) {
+    step_sum_ += loss.item<double>() * items;
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  open_ = open_ + loss.detach().to(at::kFloat) * items;
+}
+
+void LossRecord::close(const StepTotals& of_all, std::int64_t step) {
+  if (!deferred_) {
+    step_sum_ = 0;
+    latest_ = of_all.items > 0 ? of_all.loss / of_all.items : 0;
+    return count(latest_, step);
+  }
+  const torch::NoGradGuard no_grad;
+  // The same operations each step, so that nothing is compiled for one of them.
+  const at::Tensor share = open_ * (of_all.items > 0 ? 1.0 / of_all.items : 0.0);
+  const at::Tensor is_finite = share.abs().lt(std::numeric_limits<float>::infinity()),
+                   is_bad = is_finite.logical_not().to(at::kFloat);
+  const at::Tensor is_first = is_bad * bad_.eq(0).to(at::kFloat);
+  first_bad_ = first_bad_ + is_first * static_cast<double>(step);
+  bad_ = bad_ + is_bad;
+  finite_sum_ = finite_sum_ + at::where(is_finite, share, at::zeros_like(share));
+  sum_ = sum_ + share;
+  open_ = at::zeros_like(open_);
+  ++unread_;
+}
+
+void LossRecord::count(double loss, std::int64_t step) {
+  if (std::isfinite(loss)) {
+    logged_ += loss;
+    total_ += loss;
+    ++finite_;
+    ++total_finite_;
+    return;
+  }
+  ++nonfinite_;
+  ++total_nonfinite_;
+  if (!filter_) logged_ += loss;
+  listener_({.step = step, .count = 1, .loss = loss});
+}
+
+// Each process has its share of every step's loss.
+void LossRecord::settle() {
+  if (unread_ == 0) return;
+  const at::Tensor read = at::stack({finite_sum_, sum_, bad_, first_bad_}).to(at::kCPU);
+  const float* const value = read.const_data_ptr<float>();
+  double finite_sum = value[0], sum = value[1], bad = value[2], first = value[3];
+  add_up(group_, {&finite_sum, &sum});
+  if (group_.size() > 1) {  // a loss is not finite where one of its shares is not
+    const at::Tensor most = group_.reduce(at::tensor({bad, first}, at::kDouble), Reduction::max);
+    bad = most.const_data_ptr<double>()[0];
+    first = most.const_data_ptr<double>()[1];
+  }
+  const auto nonfinite = static_cast<std::int64_t>(bad);
+  const std::int64_t finite = std::exchange(unread_, 0) - nonfinite;
+  logged_ += filter_ ? finite_sum : sum;
+  total_ += finite_sum;
+  finite_ += finite;
+  total_finite_ += finite;
+  nonfinite_ += nonfinite;
+  total_nonfinite_ += nonfinite;
+  latest_ = finite > 0 ? finite_sum / static_cast<double>(finite) : std::nan("");
+  for (at::Tensor* each : {&finite_sum_, &sum_, &bad_, &first_bad_}) *each = at::zeros_like(*each);
+  if (nonfinite > 0)
+    listener_({.step = static_cast<std::int64_t>(first), .count = nonfinite, .loss = sum});
+}
+
+LossRecord::Logged LossRecord::take(std::int64_t steps) {
+  settle();
+  const std::int64_t of = filter_ ? std::max<std::int64_t>(finite_, 1) : steps;
+  const Logged logged = {
+      .loss = finite_ == 0 && nonfinite_ > 0 ? std::nan("") : logged_ / static_cast<double>(of),
+      .nonfinite = nonfinite_};
+  logged_ = 0;
+  finite_ = nonfinite_ = 0;
+  return logged;
+}
+
+double LossRecord::mean() {
+  settle();
+  return total_ / static_cast<double>(std::max<std::int64_t>(1, total_finite_));
+}
+
+}  // namespace hasten

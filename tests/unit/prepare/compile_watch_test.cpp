@@ -1,0 +1,51 @@
+#include "prepare/compile_watch.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+using namespace hasten;
+
+namespace {
+
+struct Watched {
+  std::int64_t programs = 0;
+  std::vector<std::string> lines;
+  CompileWatch watch{[this] { return programs; },
+                     Logger("hasten", LogLevel::warning, {}, Group::single(),
+                            [this](std::string_view line) { lines.emplace_back(line); })};
+
+  void batch(std::int64_t length, std::int64_t compiled) {
+    watch.on_batch({at::zeros({8, length}, at::kLong)});
+    programs += compiled;
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "compile watch: the first two batches may compile, and later ones of known shapes nothing") {
+  Watched run;
+  run.batch(16, 170);
+  run.batch(16, 3);
+  for (int i = 0; i < 20; ++i) run.batch(16, i == 7 ? 40 : 0);  // the first evaluation
+  CHECK(run.lines.empty());
+}
+
+TEST_CASE("compile watch: a new shape is named, and after some only that they keep changing") {
+  Watched run;
+  for (int i = 0; i < 3; ++i) run.batch(16, i == 0 ? 170 : 0);
+  run.batch(77, 120);
+  run.batch(16, 0);
+  REQUIRE(run.lines.size() == 1);
+  CHECK(run.lines[0].find("[8, 77]: 120 programs were compiled") != std::string::npos);
+  for (std::int64_t length = 78; length < 100; ++length) run.batch(length, 120);
+  CHECK(run.lines.size() == 4);
+  CHECK(run.lines.back().find("keep changing") != std::string::npos);
+}
+
+TEST_CASE("compile watch: programs in each batch of a known shape are told once") {
+  Watched run;
+  for (int i = 0; i < 30; ++i) run.batch(16, 1);
+  REQUIRE(run.lines.size() == 1);
+  CHECK(run.lines[0].find("something else changes") != std::string::npos);
+}
