@@ -10,6 +10,7 @@
 #include "hasten/base/text.h"
 #include "hasten/config/config_options.h"
 #include "hasten/config/installed_gpus.h"
+#include "hasten/config/installed_tpus.h"
 #include "hasten/config/questions.h"
 #include "processes.h"
 
@@ -42,8 +43,9 @@ void say_own_keys(const config::LaunchFile& file) {
 
 int ask(const ConfigCommand& run) {
   const config::Dialogue with_user = dialogue();
-  const config::LaunchFile file = config::asked_launch_file(
-      config::launch_file_here(), config::installed_gpus().size(), with_user);
+  const config::LaunchFile file =
+      config::asked_launch_file(config::launch_file_here(), config::installed_gpus().size(),
+                                config::installed_tpus().size(), with_user);
   const std::string text = config::launch_file_text(file, is_json(run.path));
   std::cout << "\n" << text << "\n";
   say_own_keys(file);

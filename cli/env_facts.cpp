@@ -19,6 +19,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
+#include "hasten/config/installed_tpus.h"
 #include "hasten/config/sources.h"
 #include "libtorch_here.h"
 
@@ -144,6 +145,46 @@ Facts gpus() {
   return facts;
 }
 
+// The folders in which device tpu looks for its Python packages: beside LibTorch, in the
+// environment that is active, and where PYTHONPATH says.
+std::vector<fs::path> package_folders(const fs::path& libtorch) {
+  std::vector<fs::path> folders = {libtorch.parent_path()};
+  const char* const active = std::getenv("VIRTUAL_ENV");
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fs::path(active ? active : "") / "lib", error))
+    folders.push_back(entry.path() / "site-packages");
+  const char* const path = std::getenv("PYTHONPATH");
+  for (const std::string& folder : split(path ? path : "", ':')) {
+    if (!folder.empty()) folders.emplace_back(folder);
+  }
+  return folders;
+}
+
+// By the folder NAME-VERSION.dist-info that an installer leaves.
+std::string package_version(const std::vector<fs::path>& folders, const std::string& name) {
+  const std::string begin = name + "-", end = ".dist-info";
+  for (const fs::path& folder : folders) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      const std::string file = entry.path().filename().string();
+      if (starts_with(file, begin) && ends_with(file, end))
+        return file.substr(begin.size(), file.size() - begin.size() - end.size());
+    }
+  }
+  return "not found";
+}
+
+// One line for each chip, and what it takes to use them.
+Facts tpus(const std::string& libtorch) {
+  Facts facts = Facts::object();
+  int number = 0;
+  for (const std::string& generation : config::installed_tpus())
+    facts[str("tpu", number++)] = "TPU " + generation;
+  const std::vector<fs::path> folders = package_folders(libtorch);
+  for (const char* name : {"torch_tpu", "libtpu"}) facts[name] = package_version(folders, name);
+  return facts;
+}
+
 // The interfaces that are up, with their addresses.
 Facts network() {
   Facts facts = Facts::object();
@@ -220,9 +261,9 @@ bool tells_of_a_launch(const std::string& name) {
                                               "LD_LIBRARY_PATH",
                                               "LD_PRELOAD"};
   if (names.count(name) > 0) return true;
-  const std::vector<std::string> prefixes = {"SLURM_",   "OMPI_",  "PMI_",  "PMIX_",
-                                             "NCCL_",    "GLOO_",  "TORCH", "ACCELERATE_",
-                                             "PYTORCH_", "HASTEN_"};
+  const std::vector<std::string> prefixes = {
+      "SLURM_",   "OMPI_",   "PMI_", "PMIX_",   "NCCL_", "GLOO_",      "TORCH",     "ACCELERATE_",
+      "PYTORCH_", "HASTEN_", "TPU_", "LIBTPU_", "XLA_",  "CLOUD_TPU_", "MEGASCALE_"};
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [&](const std::string& prefix) { return starts_with(name, prefix); });
 }
@@ -275,6 +316,7 @@ Facts env_facts(const std::string& config_file, bool named) {
   facts["memory"] = memory();
   facts["numa"] = numa_nodes();
   facts["gpus"] = gpus();
+  facts["tpus"] = tpus(facts["libtorch"]["folder"].get<std::string>());
   facts["network"] = network();
   facts["launchers"] = launchers();
   facts["environment"] = variables();

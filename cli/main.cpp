@@ -96,6 +96,7 @@ constexpr Command commands[] = {
     {"estimate", "what a training step takes, before it is made", estimate},
     {"launch", "a program several times, each with a rank", cli::launch},
     {"test", "whether this machine is ready for several processes", cli::test},
+    {"tpu-config", "commands on all machines of a TPU pod", cli::tpu_config},
     {"train", "fine-tune a model, evaluate it and save it", train},
 };
 

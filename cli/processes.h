@@ -7,5 +7,6 @@ int launch(int argc, char** argv);
 int configure(int argc, char** argv);    // hasten config
 int environment(int argc, char** argv);  // hasten env
 int test(int argc, char** argv);
+int tpu_config(int argc, char** argv);
 
 }  // namespace hasten::cli

@@ -155,9 +155,9 @@ const Section* section_of(const std::string& key) {
 
 const std::vector<KeyGroup>& key_groups() {
   static const std::vector<KeyGroup> all = {
-      {"for TPUs",
-       {"tpu_name", "tpu_zone", "tpu_vm", "tpu_env", "tpu_use_cluster", "tpu_use_sudo", "commands",
-        "command_file", "downcast_bf16"}},
+      {kForTpus,
+       {"tpu_name", "tpu_zone", "tpu_vm", "tpu_use_cluster", "tpu_use_sudo", "commands",
+        "command_file"}},
       {"for SageMaker",
        {"ec2_instance_type", "iam_role_name", "image_uri", "profile", "region", "base_job_name",
         "pytorch_version", "transformers_version", "py_version", "sagemaker_inputs_file",
@@ -172,6 +172,10 @@ const KeyGroup* group_of(const std::string& key) {
     if (has(group.names, key)) return &group;
   }
   return nullptr;
+}
+
+bool means_tpus(const std::string& distributed_type) {
+  return distributed_type == "XLA" || lower(distributed_type) == "tpu";
 }
 
 std::vector<std::string> accelerate_names() {

@@ -32,6 +32,11 @@ const Section* find_section(const std::string& name);
 // The section that a key belongs into; nullptr: none.
 const Section* section_of(const std::string& key);
 
+// The reason of the keys that `hasten tpu-config` reads, or that need more than one machine.
+inline constexpr const char* kForTpus = "for TPUs";
+// As files say distributed_type, the first ones TPU.
+bool means_tpus(const std::string& distributed_type);
+
 const std::vector<KeyGroup>& key_groups();
 const KeyGroup* group_of(const std::string& key);
 

@@ -5,6 +5,7 @@
 
 #include "config/accelerate_names.h"
 #include "config/messages.h"
+#include "config/tpu_options.h"
 #include "config/value.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -90,6 +91,7 @@ class Taker {
         continue;
       }
       if (!table_.find(assignment.key)) throw_unknown_key(table_, assignment);
+      if (assignment.key == "distributed_type") tpus_ = means_tpus(to_text(assignment.value));
       options.push_back(assignment);
     }
     file = std::move(options);
@@ -192,7 +194,17 @@ class Taker {
                            names.size() == 1 ? "it" : "them"));
   }
 
+  // What a file for TPUs says beside options is for hasten tpu-config, but for these.
+  void refuse_cluster() const {
+    for (const char* name : {"tpu_use_cluster", "tpu_vm"}) {
+      const Assignment* const said = taken(name);
+      if (said && says_something(said->value))
+        throw_not_supported(located(said->origin, name), kEachMachine);
+    }
+  }
+
   void judge(const KeyGroup& group) {
+    if (tpus_ && group.reason == kForTpus) return refuse_cluster();
     std::vector<std::string> names;
     std::string where;
     for (const std::string& name : group.names) {
@@ -211,13 +223,16 @@ class Taker {
   std::vector<std::string>& notices_;
   std::map<std::string, Assignment> taken_;
   std::vector<const Assignment*> empty_;
+  bool tpus_ = false;  // distributed_type says so
 };
 
 }  // namespace
 
 bool says_something(const Value& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
-  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return !list->empty();
+  // accelerate config writes a list of one empty text for none.
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value))
+    return std::any_of(list->begin(), list->end(), [](const auto& item) { return !item.empty(); });
   if (const auto* kwargs = std::get_if<Kwargs>(&value)) return !kwargs->empty();
   if (const auto* text = std::get_if<std::string>(&value)) {
     const std::string word = lower(trim(*text));

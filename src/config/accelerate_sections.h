@@ -22,7 +22,8 @@ void take_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assi
 // Only that every name of a file is known.
 void check_accelerate_names(const OptionTable& table, const std::vector<Assignment>& file);
 
-// Whether a value says anything: not null, false, no, an empty text, list or map.
+// Whether a value says anything: not null, false, no, an empty text, list or map, or a list
+// of empty texts.
 bool says_something(const Value& value);
 
 }  // namespace hasten::config

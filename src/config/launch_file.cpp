@@ -1,19 +1,35 @@
 #include "hasten/config/launch_file.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "config/config_file_writer.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
+#include "hasten/config/installed_tpus.h"
 
 namespace hasten::config {
 namespace {
 
 // As Accelerate calls what follows from the rest.
 DistributedType kind_of(const LaunchFile& file) {
+  if (file.tpu) return DistributedType::XLA;
   if (file.num_processes == 1) return DistributedType::NO;
   return file.use_cpu ? DistributedType::MULTI_CPU : DistributedType::MULTI_GPU;
+}
+
+// accelerate launch wants the first three; the others where they say something.
+void add_tpu_keys(Document& out, const LaunchFile& file) {
+  out["main_training_function"] = "main";
+  out["tpu_use_cluster"] = false;
+  out["tpu_use_sudo"] = false;
+  if (file.downcast_bf16) out["downcast_bf16"] = true;
+  if (!file.tpu_env.empty()) out["tpu_env"] = file.tpu_env;
+  if (!file.tpu_name.empty()) out["tpu_name"] = file.tpu_name;
+  if (!file.tpu_zone.empty()) out["tpu_zone"] = file.tpu_zone;
+  if (!file.commands.empty()) out["commands"] = file.commands;
+  if (!file.command_file.empty()) out["command_file"] = file.command_file;
 }
 
 Document document_of(const LaunchFile& file) {
@@ -29,11 +45,12 @@ Document document_of(const LaunchFile& file) {
     out["same_network"] = file.same_network;
   }
   out["num_processes"] = file.num_processes;
-  out["use_cpu"] = file.use_cpu;
-  if (!file.use_cpu) out["gpu_ids"] = file.gpu_ids;
+  out["use_cpu"] = file.use_cpu && !file.tpu;
+  if (!file.use_cpu && !file.tpu) out["gpu_ids"] = file.gpu_ids;
   out["enable_cpu_affinity"] = file.enable_cpu_affinity;
   out["mixed_precision"] = name_of(file.mixed_precision);
   out["debug"] = file.debug;
+  if (file.tpu) add_tpu_keys(out, file);
   if (file.max_restarts != 0) out["max_restarts"] = file.max_restarts;
   if (!file.log_dir.empty()) out["log_dir"] = file.log_dir;
   return out;
@@ -41,12 +58,16 @@ Document document_of(const LaunchFile& file) {
 
 }  // namespace
 
-LaunchFile launch_file_here() {
-  const auto gpus = static_cast<std::int64_t>(installed_gpus().size());
+LaunchFile launch_file_for(std::size_t gpus, std::size_t tpus) {
   LaunchFile file;
-  file.use_cpu = gpus == 0;
-  file.num_processes = gpus == 0 ? 1 : gpus;
+  file.tpu = gpus == 0 && tpus > 0;
+  file.use_cpu = gpus == 0 && tpus == 0;
+  file.num_processes = std::max<std::int64_t>(1, static_cast<std::int64_t>(file.tpu ? tpus : gpus));
   return file;
+}
+
+LaunchFile launch_file_here() {
+  return launch_file_for(installed_gpus().size(), installed_tpus().size());
 }
 
 std::vector<std::string> own_keys(const LaunchFile& file) {

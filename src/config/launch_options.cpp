@@ -1,11 +1,14 @@
 #include "hasten/config/launch_options.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 #include "config/accelerate_sections.h"
 #include "config/command_line.h"
 #include "config/streams.h"
 #include "config/torchrun_words.h"
+#include "config/tpu_options.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -27,10 +30,10 @@ void later(config::Describer<O>& d) {
                            "parallelism_config"})
     d.not_yet<AnyText>(name, "each process trains by itself");
   for (const char* name :
-       {"use_fsdp", "use_deepspeed", "use_megatron_lm", "use_parallelism_config", "tpu"})
+       {"use_fsdp", "use_deepspeed", "use_megatron_lm", "use_parallelism_config"})
     d.not_yet<bool>(name, "each process trains by itself");
-  for (const char* name : {"tpu_name", "tpu_zone", "tpu_vm", "tpu_env", "commands", "command_file"})
-    d.not_yet<AnyText>(name, "TPUs are not known to this release");
+  d.not_yet<AnyText>("tpu_vm", config::kEachMachine);
+  d.not_yet<bool>("tpu_use_cluster", config::kEachMachine);
 }
 
 void without_meaning(config::Describer<O>& d) {
@@ -43,9 +46,9 @@ void without_meaning(config::Describer<O>& d) {
   d.no_meaning<bool>("multi_gpu", "it follows from num_processes");
   d.no_meaning<bool>("no_python", "programs are started as they are");
   d.no_meaning<AnyText>("dynamo_config", "programs are compiled before they run");
-  d.no_meaning<AnyText>("downcast_bf16", "it is for TPUs");
-  for (const char* name : {"tpu_use_cluster", "tpu_use_sudo"})
-    d.no_meaning<bool>(name, "it is for TPUs");
+  for (const char* name : {"tpu_name", "tpu_zone", "commands", "command_file"})
+    d.no_meaning<AnyText>(name, "it is for hasten tpu-config");
+  d.no_meaning<bool>("tpu_use_sudo", "processes run as the user who starts them");
 }
 
 // Numbers with commas, each once.
@@ -160,10 +163,24 @@ std::size_t program_at(const config::OptionTable& table, const std::vector<std::
   return std::min(i, words.size());
 }
 
+// Accelerate's flags whose keys in its files have other names.
+std::string with_name_of_files(const std::string& word) {
+  static const std::map<std::string, std::string> names = {
+      {"--env", "--tpu_env"},
+      {"--vm", "--tpu_vm"},
+      {"--tpu_cluster", "--tpu_use_cluster"},
+      {"--no_tpu_cluster", "--no_tpu_use_cluster"}};
+  const std::size_t end = std::min(word.find('='), word.size());
+  std::string name = word.substr(0, end);
+  std::replace(name.begin() + std::min<std::ptrdiff_t>(2, std::ssize(name)), name.end(), '-', '_');
+  const auto found = names.find(name);
+  return found == names.end() ? word : found->second + word.substr(end);
+}
+
 // Short names, as other launchers have them, and torchrun's.
 std::vector<std::string> with_long_names(std::vector<std::string> words) {
   for (std::string& word : words) {
-    word = config::without_torchrun_name(word);
+    word = with_name_of_files(config::without_torchrun_name(word));
     if (word == "-t") word = "--tee";
     if (word == "-r") word = "--redirects";
     if (word == "-n" || word == "-np") word = "--num_processes";
@@ -235,7 +252,8 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
   d("dry_run", &O::dry_run, "Print the settings, and each process's command and environment.");
   d.group("Processes");
   d("num_processes", &O::num_processes,
-    "How many (-n), on all machines together; unset = one for each GPU, else one.")
+    "How many (-n), on all machines together; unset = one for each TPU chip or GPU, "
+    "else one.")
       .at_least(1)
       .at_most(1 << 20);
   d("nproc_per_node", &O::nproc_per_node,
@@ -253,9 +271,11 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
       .later({"fp8"});
   d("distributed_type", &O::distributed_type,
     "Said by Accelerate's files; it follows from the rest.")
-      .later({"FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TP", "MULTI_XPU", "MULTI_NPU",
-              "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON"});
+      .spelling("tpu", "XLA")
+      .later({"FSDP", "DEEPSPEED", "MEGATRON_LM", "TP", "MULTI_XPU", "MULTI_NPU", "MULTI_MLU",
+              "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON"});
   d("debug", &O::debug, "Check collectives before they run.");
+  config::describe_tpus(d);
   d.group("Machines");
   d("num_machines", &O::num_machines, "How many; unset = 1.").at_least(1).at_most(4096);
   d("nnodes", &O::nnodes, "The same in torchrun's words: 2, or 2:4 where it may change.");
@@ -343,6 +363,7 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
     check_counted(counted, run.options);
     config::check_limits(table);
     config::check_status(table, run.notices);
+    config::settle_tpus(table, run.options, environment, run.notices);
     validate(run.options);
     run.machines = machines_of(run.options);
     run.token = token_of(run.options, run.machines, environment);

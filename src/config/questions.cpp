@@ -128,8 +128,64 @@ void ask_machines(LaunchFile& file, const Dialogue& dialogue) {
                file.same_network, dialogue);
 }
 
+// An answer of none is no text.
+std::string ask_optional(const std::string& text, const std::string& by_default,
+                         const std::string& expected, const Dialogue& dialogue) {
+  const auto anything = [](const std::string&) { return true; };
+  const std::string answer =
+      ask_text(text, by_default.empty() ? "none" : by_default, expected, anything, dialogue);
+  return answer == "none" ? "" : answer;
+}
+
+bool is_variable(const std::string& text) {
+  const auto equals = text.find('=');
+  return equals != std::string::npos && equals > 0 && text.find(' ') > equals;
+}
+
+void ask_variables(LaunchFile& file, const Dialogue& dialogue) {
+  const auto are_variables = [](const std::string& answer) {
+    const std::vector<std::string> all = split(answer, ',');
+    return answer == "none" || std::all_of(all.begin(), all.end(), is_variable);
+  };
+  const std::string answer = ask_text("Variables of each process (NAME=value with commas)?",
+                                      file.tpu_env.empty() ? "none" : join(file.tpu_env, ","),
+                                      "none, or NAME=value with commas", are_variables, dialogue);
+  file.tpu_env = answer == "none" ? std::vector<std::string>{} : split(answer, ',');
+}
+
+// What hasten tpu-config runs on all machines of a pod.
+void ask_pod(LaunchFile& file, const Dialogue& dialogue) {
+  if (!ask_flag("Is it a pod, on whose machines hasten tpu-config is to run commands?",
+                !file.tpu_name.empty(), dialogue)) {
+    file.tpu_name = file.tpu_zone = file.command_file = "";
+    file.commands.clear();
+    return;
+  }
+  const std::string name = "a name without blanks";
+  file.tpu_name = ask_text("Name of the TPU?", file.tpu_name, name, is_host, dialogue);
+  file.tpu_zone = ask_text("Its zone?", file.tpu_zone, name, is_host, dialogue);
+  file.command_file =
+      ask_optional("File with the commands?", file.command_file, "a file", dialogue);
+  file.commands.clear();
+  while (file.command_file.empty()) {
+    const std::string command = ask_optional(
+        file.commands.empty() ? "A command?" : "Another command?", "", "a command", dialogue);
+    if (command.empty()) break;
+    file.commands.push_back(command);
+  }
+}
+
+void ask_processes_on_tpus(LaunchFile& file, std::size_t tpus, const Dialogue& dialogue) {
+  constexpr std::int64_t unknown = 8;  // as Accelerate has it
+  const std::int64_t each = tpus == 0 ? unknown : static_cast<std::int64_t>(tpus);
+  file.num_processes = ask_number("How many processes, one for each TPU chip?",
+                                  each * file.num_machines, file.num_machines,
+                                  most_processes * file.num_machines, dialogue, file.num_machines);
+  ask_variables(file, dialogue);
+  ask_pod(file, dialogue);
+}
+
 void ask_processes(LaunchFile& file, std::size_t gpus, const Dialogue& dialogue) {
-  file.use_cpu = ask_flag("Use the CPU only?", file.use_cpu, dialogue);
   if (!file.use_cpu)
     file.gpu_ids = ask_text("Which GPUs (all, or numbers with commas)?", file.gpu_ids,
                             "all, or numbers with commas, such as 0,1", are_gpus, dialogue);
@@ -147,22 +203,24 @@ void ask_processes(LaunchFile& file, std::size_t gpus, const Dialogue& dialogue)
 
 }  // namespace
 
-LaunchFile asked_launch_file(LaunchFile file, std::size_t gpus, const Dialogue& dialogue) {
+LaunchFile asked_launch_file(LaunchFile file, std::size_t gpus, std::size_t tpus,
+                             const Dialogue& dialogue) {
   ask_machines(file, dialogue);
-  ask_processes(file, gpus, dialogue);
+  file.use_cpu = ask_flag("Use the CPU only?", file.use_cpu, dialogue);
+  file.tpu = !file.use_cpu && ask_flag("Use TPUs?", file.tpu, dialogue);
+  file.tpu ? ask_processes_on_tpus(file, tpus, dialogue) : ask_processes(file, gpus, dialogue);
   file.enable_cpu_affinity =
       ask_flag("Give each process cores of its own?", file.enable_cpu_affinity, dialogue);
   const std::string precision = ask_choice("Mixed precision?", {"no", "fp16", "bf16"},
                                            std::string(name_of(file.mixed_precision)), dialogue);
   file.mixed_precision = *from_name<LaunchPrecision>(precision);
+  file.downcast_bf16 = file.tpu && file.mixed_precision == LaunchPrecision::bf16 &&
+                       ask_flag("Keep double as float, not as bf16?", file.downcast_bf16, dialogue);
   file.debug = ask_flag("Check collectives before they run (slow)?", file.debug, dialogue);
   file.max_restarts = ask_number("How often may all start again after one has failed?",
                                  file.max_restarts, 0, 1000000, dialogue);
-  const auto anything = [](const std::string&) { return true; };
-  const std::string folder =
-      ask_text("Folder for the output of each process?",
-               file.log_dir.empty() ? "none" : file.log_dir, "a folder", anything, dialogue);
-  file.log_dir = folder == "none" ? "" : folder;
+  file.log_dir =
+      ask_optional("Folder for the output of each process?", file.log_dir, "a folder", dialogue);
   return file;
 }
 

@@ -8,6 +8,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
+#include "hasten/config/installed_tpus.h"
 
 namespace hasten::config {
 namespace {
@@ -48,6 +49,8 @@ std::int64_t cpus() { return std::max<std::int64_t>(1, std::thread::hardware_con
 
 std::int64_t processes_of_word(const std::string& word, const Origin& origin) {
   const auto gpus = static_cast<std::int64_t>(installed_gpus().size());
+  const auto tpus = static_cast<std::int64_t>(installed_tpus().size());
+  if (word == "auto" && gpus == 0 && tpus > 0) return tpus;
   if (word == "cpu" || (word == "auto" && gpus == 0)) return cpus();
   if (gpus > 0) return gpus;
   throw ConfigError("config.bad-value",

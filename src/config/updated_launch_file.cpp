@@ -54,12 +54,45 @@ class Update {
 
   void take(const std::string& key, const Document& value) {
     if (const Section* section = find_section(key)) return take(*section, value);
+    if (is_for_tpus(key)) return take_tpu_key(key, value);
+    if (key == "distributed_type" && means_tpus(text_of(value))) return take_type(value);
     if (const KeyGroup* group = group_of(key)) return drop(key, "it is " + group->reason);
     if (key == "fp16") return take_fp16(value);
     if (value.is_null()) return drop(key, "it says nothing");
     after_[key] = typed(key, value);
     if (after_[key] != value)
       changes_.push_back(str(key, ": '", text_of(value), "' is now ", text_of(after_[key])));
+  }
+
+  static bool is_for_tpus(const std::string& key) {
+    const KeyGroup* const group = group_of(key);
+    return key == "downcast_bf16" || key == "tpu_env" || (group && group->reason == kForTpus);
+  }
+
+  void take_tpu_key(const std::string& key, const Document& value) {
+    const bool tpus =
+        before_.contains("distributed_type") && means_tpus(text_of(before_["distributed_type"]));
+    if (!tpus) return drop(key, str("it is ", kForTpus));
+    if (key == "tpu_use_sudo") return drop(key, "processes run as the user who starts them");
+    if (!says_anything(value)) return drop(key, "it says nothing");
+    after_[key] = typed(key, value);
+    if (after_[key] != value)
+      changes_.push_back(str(key, ": '", text_of(value), "' is now ", text_of(after_[key])));
+  }
+
+  static bool says_anything(const Document& value) {
+    if (value.is_array())
+      return std::any_of(value.begin(), value.end(), [](const Document& item) {
+        return !item.is_string() || !item.get<std::string>().empty();
+      });
+    return !value.is_null() &&
+           says_something(value.is_boolean() ? Value(value.get<bool>()) : Value(text_of(value)));
+  }
+
+  void take_type(const Document& value) {
+    after_["distributed_type"] = "XLA";
+    if (after_["distributed_type"] != value)
+      changes_.push_back(str("distributed_type: ", text_of(value), " is now XLA"));
   }
 
   // `use_cpu: 'no'` is false to launch, and true to Accelerate.

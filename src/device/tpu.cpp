@@ -2,57 +2,23 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <mutex>
-#include <string_view>
 
 #include "device/tpu/open_tpu.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/config/installed_tpus.h"
 #include "process/living.h"
 #include "process/module.h"
 
 namespace hasten {
 namespace {
 
-namespace fs = std::filesystem;
-
-// The vendor of a PCI device, and of its devices those that torch_tpu 0.2 knows: v4, v5p, v5e, v6e,
-// tpu7x. Google's machines without a TPU have network cards and disks of the same vendor.
-constexpr std::string_view kGoogle = "0x1ae0";
-constexpr std::array<std::string_view, 5> kTpus = {"0x005e", "0x0062", "0x0063", "0x006f",
-                                                   "0x0076"};
-
-std::string word_in(const fs::path& path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
-}
-
 using Open = decltype(hasten_tpu_open);
 
 const Module<Open>& module() {
   static const auto once = load_module<Open>("libhasten_tpu.so", "hasten_tpu_open");
   return once;
-}
-
-// A plugin that the user names stands for a TPU that PCI does not show; Google's own has none but
-// those.
-bool has_plugin_of_its_own() {
-  const char* const path = std::getenv("TPU_LIBRARY_PATH");
-  return path != nullptr && *path != '\0' && fs::path(path).filename() != "libtpu.so";
-}
-
-// Empty where there is something to open.
-std::string why_no_hardware() {
-  if (machine_has_tpu() || has_plugin_of_its_own()) return "";
-  return "no TPU among this machine's PCI devices";
 }
 
 // What is open, and in which process.
@@ -63,7 +29,8 @@ struct Opened {
 
 const Opened& opened() {
   static const Opened once = [] {
-    if (const std::string missing = why_no_hardware(); !missing.empty()) {
+    if (const std::string missing = config::why_no_tpu(config::whole_environment());
+        !missing.empty()) {
       throw IoError("device.tpu-missing",
                     {.what = "device tpu",
                      .got = missing,
@@ -91,17 +58,11 @@ std::atomic<bool>& is_open() {
 }  // namespace
 
 bool machine_has_tpu(const std::string& devices) {
-  std::error_code none;
-  const fs::directory_iterator all(devices, none);
-  return std::any_of(begin(all), end(all), [](const fs::directory_entry& each) {
-    const std::string device = word_in(each.path() / "device");
-    return word_in(each.path() / "vendor") == kGoogle &&
-           std::find(kTpus.begin(), kTpus.end(), device) != kTpus.end();
-  });
+  return !config::installed_tpus(devices).empty();
 }
 
 std::string why_no_tpu() {
-  const std::string missing = why_no_hardware();
+  const std::string missing = config::why_no_tpu(config::whole_environment());
   return missing.empty() ? module().missing : missing;
 }
 

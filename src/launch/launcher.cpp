@@ -7,7 +7,6 @@
 #include "launch/job.h"
 #include "launch/one_machine.h"
 #include "launch/one_of_many.h"
-#include "launch/programs.h"
 #include "launch/several_machines.h"
 
 namespace hasten {
@@ -22,7 +21,7 @@ std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run) {
 
 int launch(const LaunchConfiguration& run) {
   check_not_one_of_many(run, config::whole_environment());
-  found_program(run.program.front());  // refused before anything is started
+  check_rank_commands(run);  // refused before anything is started
   const std::string job = new_job();
   const Guardian guardian(job);  // before there are threads
   Signals signals;

@@ -1,15 +1,18 @@
 // What each rank is told: torchrun's variables, Accelerate's settings, and our job's name.
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
+#include "hasten/config/installed_tpus.h"
 #include "hasten/config/token.h"
 #include "hasten/launch/launcher.h"
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/programs.h"
 #include "launch/rank_variables.h"
+#include "launch/tpu_variables.h"
 
 namespace hasten {
 
@@ -17,6 +20,7 @@ std::int64_t processes_here(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   if (options.nproc_per_node) return *options.nproc_per_node;
   if (options.num_processes) return *options.num_processes / run.machines.most;
+  if (options.tpu) return config::tpu_processes(config::whole_environment());
   const std::int64_t gpus =
       options.use_cpu ? 0 : static_cast<std::int64_t>(config::installed_gpus().size());
   if (options.gpu_ids != "all")
@@ -58,15 +62,19 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
   std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty: all
   if (options.enable_cpu_affinity)
     cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
+  std::optional<TpuPlaces> tpus;
+  if (options.tpu) tpus.emplace(round, config::whole_environment());
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
     RankCommand command{
         .program = program, .environment = {}, .cores = cores[static_cast<std::size_t>(local)]};
-    const auto set = [&](const char* name, const auto& value) {
+    const auto set = [&](const std::string& name, const auto& value) {
       command.environment.push_back(str(name, "=", value));
     };
-    for (const auto& [name, value] : rank_variables(round, local, options.max_restarts, job))
-      set(name.c_str(), value);
+    const auto set_all = [&](const VariableList& variables) {
+      for (const auto& [name, value] : variables) set(name, value);
+    };
+    set_all(rank_variables(round, local, options.max_restarts, job));
     if (options.num_cpu_threads_per_process) {
       set("OMP_NUM_THREADS", *options.num_cpu_threads_per_process);
     } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
@@ -76,6 +84,11 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");
     if (options.debug) set("ACCELERATE_DEBUG_MODE", "true");
     if (options.gpu_ids != "all") set("CUDA_VISIBLE_DEVICES", options.gpu_ids);
+    if (tpus) {
+      set_all(tpus->of(local));
+      set_all(bf16_variables(options.mixed_precision, options.downcast_bf16));
+      for (const std::string& variable : options.tpu_env) command.environment.push_back(variable);
+    }
     commands.push_back(std::move(command));
   }
   return commands;
@@ -89,7 +102,7 @@ std::string shown(const std::string& variable) {
   if (variable == "MASTER_ADDR=") return "MASTER_ADDR=ADDRESS";
   if (starts_with(variable, str(kStoreVariable, "="))) return str(kStoreVariable, "=HOST:PORT");
   if (starts_with(variable, str(kTokenVariable, "="))) return str(kTokenVariable, "=(secret)");
-  return variable;
+  return without_ports(variable);
 }
 
 std::string numbers_text(const std::vector<int>& numbers) {
@@ -113,6 +126,10 @@ Round round_before_start(const LaunchConfiguration& run) {
 }
 
 }  // namespace
+
+void check_rank_commands(const LaunchConfiguration& run) {
+  rank_commands(run, round_before_start(run), "");
+}
 
 std::string launch_text(const LaunchConfiguration& run) {
   std::string text = config::resolved_text(run.values, config::Show::all);

@@ -10,10 +10,12 @@
 #include <optional>
 
 #include "hasten/base/text.h"
+#include "hasten/config/installed_tpus.h"
 #include "hasten/launch/worker.h"
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/rank_variables.h"
+#include "launch/tpu_variables.h"
 #include "process/forked_rank.h"
 #include "process/living.h"
 #include "process/openmp.h"
@@ -38,15 +40,24 @@ bool cuda_is_used() {
   return false;
 }
 
-void check(const NotebookLauncherOptions& options) {
-  if (options.num_processes < 1 || options.num_processes > 4096 || options.max_restarts < 0) {
-    throw UsageError(
-        "process.num-processes",
-        {.what = "notebook_launcher",
-         .got = str(options.num_processes, " processes, ", options.max_restarts, " restarts"),
-         .expected = "1 to 4096 processes, and 0 or more restarts"});
+// Whether the processes are for TPUs.
+bool on_tpus(const NotebookLauncherOptions& options) {
+  return !options.use_cpu && config::why_no_tpu(config::whole_environment()).empty();
+}
+
+std::int64_t processes_of(const NotebookLauncherOptions& options) {
+  if (options.num_processes) return *options.num_processes;
+  return on_tpus(options) ? config::tpu_processes(config::whole_environment()) : 1;
+}
+
+void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
+  if (num_processes < 1 || num_processes > 4096 || options.max_restarts < 0) {
+    throw UsageError("process.num-processes",
+                     {.what = "notebook_launcher",
+                      .got = str(num_processes, " processes, ", options.max_restarts, " restarts"),
+                      .expected = "1 to 4096 processes, and 0 or more restarts"});
   }
-  if (options.num_processes == 1) return;
+  if (num_processes == 1) return;
   if (worker_of(config::whole_environment()).world_size > 1) {
     throw UsageError("process.nested-launch",
                      {.what = "notebook_launcher in one of several processes",
@@ -84,18 +95,29 @@ void check(const NotebookLauncherOptions& options) {
 class Forks {
  public:
   Forks(const std::function<void()>& function, const NotebookLauncherOptions& options,
-        std::int64_t attempt, const std::string& job)
+        std::int64_t num_processes, std::int64_t attempt, const std::string& job)
       : port_(/*loopback_only=*/true),
         store_port_(/*loopback_only=*/true),
         token_(rendezvous::new_token()) {
-    const std::int64_t threads =
-        options.num_cpu_threads_per_process > 0
-            ? options.num_cpu_threads_per_process
-            : threads_each(topology_of("/", usable_cpus()), options.num_processes);
+    const std::int64_t threads = options.num_cpu_threads_per_process > 0
+                                     ? options.num_cpu_threads_per_process
+                                     : threads_each(topology_of("/", usable_cpus()), num_processes);
+    const Round round = {
+        .attempt = static_cast<int>(attempt),
+        .world_size = num_processes,
+        .processes = num_processes,
+        .master_addr = "127.0.0.1",
+        .master_port = port_.number(),
+        .store = text_of(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
+        .token = token_};
+    std::optional<TpuPlaces> tpus;
+    if (on_tpus(options)) tpus.emplace(round, config::whole_environment());
     pause_openmp();
-    for (std::int64_t rank = 0; rank < options.num_processes; ++rank)
-      ranks_.emplace_back(function, environment(rank, options, attempt, job, threads),
-                          static_cast<int>(threads));
+    for (std::int64_t rank = 0; rank < num_processes; ++rank) {
+      ForkedRank::Environment environment = variables(round, rank, options, job, threads);
+      if (tpus) append(environment, tpus->of(rank));
+      ranks_.emplace_back(function, environment, static_cast<int>(threads));
+    }
     // A thread of its own, so only now; the ranks try until it is there.
     server_.emplace(rendezvous::ServerOptions{.port = store_port_.number(), .token = token_});
   }
@@ -151,22 +173,21 @@ class Forks {
     for (const ForkedRank& rank : ranks_) rank.send(signal);
   }
 
-  ForkedRank::Environment environment(std::int64_t rank, const NotebookLauncherOptions& options,
-                                      std::int64_t attempt, const std::string& job,
-                                      std::int64_t threads) const {
-    const Round round{.attempt = static_cast<int>(attempt),
-                      .world_size = options.num_processes,
-                      .processes = options.num_processes,
-                      .master_addr = "127.0.0.1",
-                      .master_port = port_.number(),
-                      .store = text_of(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
-                      .token = token_};
-    auto environment = rank_variables(round, rank, options.max_restarts, job);
-    environment.emplace_back("FORK_LAUNCHED", "1");  // as accelerate says it
-    environment.emplace_back("OMP_NUM_THREADS", str(threads));
-    environment.emplace_back("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
-    if (options.use_cpu) environment.emplace_back("ACCELERATE_USE_CPU", "true");
-    return environment;
+  static void append(ForkedRank::Environment& all, const ForkedRank::Environment& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
+
+  static ForkedRank::Environment variables(const Round& round, std::int64_t rank,
+                                           const NotebookLauncherOptions& options,
+                                           const std::string& job, std::int64_t threads) {
+    auto all = rank_variables(round, rank, options.max_restarts, job);
+    all.emplace_back("FORK_LAUNCHED", "1");  // as accelerate says it
+    all.emplace_back("OMP_NUM_THREADS", str(threads));
+    all.emplace_back("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
+    if (options.use_cpu) all.emplace_back("ACCELERATE_USE_CPU", "true");
+    if (on_tpus(options))
+      append(all, bf16_variables(options.mixed_precision, options.downcast_bf16));
+    return all;
   }
 
   rendezvous::ReservedPort port_, store_port_;
@@ -182,11 +203,12 @@ RankError::RankError(std::int64_t rank, ErrorText text, int exit_code)
 
 void notebook_launcher(const std::function<void()>& function,
                        const NotebookLauncherOptions& options) {
-  check(options);
-  if (options.num_processes == 1) return function();
+  const std::int64_t num_processes = processes_of(options);
+  check(options, num_processes);
+  if (num_processes == 1) return function();
   const std::string job = new_job();
   for (std::int64_t attempt = 0;; ++attempt) {
-    const auto failure = Forks(function, options, attempt, job).run();
+    const auto failure = Forks(function, options, num_processes, attempt, job).run();
     if (!failure) return;
     if (attempt >= options.max_restarts) throw RankError(*failure);
   }

@@ -2,15 +2,16 @@
 // Configuration files of `hasten launch` as they are written: Accelerate's keys and forms, so that
 // Accelerate reads them too.
 //
-//   config::LaunchFile file = config::launch_file_here();         // this machine's GPUs, or its
-//   CPU file.mixed_precision = LaunchPrecision::bf16; config::write_launch_file(path, file); //
-//   YAML; JSON where path ends so const config::UpdatedFile now =
-//   config::updated_launch_file(read_file(path), path);
+//   config::LaunchFile file = config::launch_file_here();   // this machine's GPUs, TPUs or CPU
+//   file.mixed_precision = LaunchPrecision::bf16;
+//   config::write_launch_file(path, config::launch_file_text(file, /*json=*/false));
+//   const config::UpdatedFile now = config::updated_launch_file(read_file(path), path);
 //
 // Needs no torch. Thread rule: values and pure functions but for the file written. Throws
 // ConfigError, IoError.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -32,12 +33,20 @@ struct LaunchFile {
   bool enable_cpu_affinity = false;
   LaunchPrecision mixed_precision = LaunchPrecision::no;
   bool debug = false;
+  bool tpu = false;  // these only where there are TPUs; use_cpu and gpu_ids then do not count
+  bool downcast_bf16 = false;
+  std::vector<std::string> tpu_env;  // NAME=value
+  std::string tpu_name;              // these four are for hasten tpu-config
+  std::string tpu_zone;
+  std::vector<std::string> commands;
+  std::string command_file;
   std::int64_t max_restarts = 0;  // Accelerate does not know these two; written where they are set
   std::string log_dir;
 };
 
-// A process for each GPU, or one on the CPU.
+// A process for each GPU, else for each TPU chip, else one on the CPU.
 LaunchFile launch_file_here();
+LaunchFile launch_file_for(std::size_t gpus, std::size_t tpus);
 
 // YAML, or JSON. With comments, which JSON has none of.
 std::string launch_file_text(const LaunchFile& file, bool json);

@@ -22,7 +22,7 @@
 namespace hasten {
 
 enum class LaunchPrecision { no, fp16, bf16 };
-enum class DistributedType { NO, MULTI_CPU, MULTI_GPU };
+enum class DistributedType { NO, MULTI_CPU, MULTI_GPU, XLA };
 
 enum class RendezvousBackend { static_, c10d };
 
@@ -36,7 +36,7 @@ struct Names<LaunchPrecision> {
 };
 template <>
 struct Names<DistributedType> {
-  static constexpr std::string_view text[] = {"NO", "MULTI_CPU", "MULTI_GPU"};
+  static constexpr std::string_view text[] = {"NO", "MULTI_CPU", "MULTI_GPU", "XLA"};
 };
 
 struct LaunchOptions {
@@ -44,15 +44,21 @@ struct LaunchOptions {
   bool no_config_file = false;           // not even the default one
   bool dry_run = false;                  // print what would be started, then stop
 
-  std::optional<std::int64_t> num_processes;   // of all machines; unset: one for each GPU, else one
-  std::optional<std::int64_t> nproc_per_node;  // the same, said for each machine
-  bool use_cpu = false;                        // also where there are GPUs
-  std::string gpu_ids = "all";                 // or numbers with commas
+  // Of all machines; unset: one for each TPU chip or GPU, else one.
+  std::optional<std::int64_t> num_processes;
+  std::optional<std::int64_t> nproc_per_node;               // the same, said for each machine
+  bool use_cpu = false;                                     // also where there are GPUs
+  std::string gpu_ids = "all";                              // or numbers with commas
   std::optional<std::int64_t> num_cpu_threads_per_process;  // unset: cores / processes
   bool enable_cpu_affinity = false;                         // each process on cores of its own
   LaunchPrecision mixed_precision = LaunchPrecision::no;
   DistributedType distributed_type = DistributedType::NO;  // said by files; follows from the rest
   bool debug = false;
+
+  bool tpu = false;                  // each process on a TPU chip of its own; also said by
+                                     // distributed_type, and by the machine where nobody says more
+  bool downcast_bf16 = false;        // with bf16 on TPUs: double becomes float, not bf16
+  std::vector<std::string> tpu_env;  // NAME=value of each process on a TPU
 
   std::optional<std::int64_t> num_machines;       // unset: 1
   std::string nnodes;                             // torchrun's: 2, or 2:4 where it may change

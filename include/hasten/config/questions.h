@@ -5,7 +5,8 @@
 //   const config::Dialogue dialogue{.say = [](const std::string& text) { std::cout << text; },
 //                                   .answer = [] { ... a line, or nothing at the end ... }};
 //   const config::LaunchFile file =
-//       config::asked_launch_file(config::launch_file_here(), installed_gpus().size(), dialogue);
+//       config::asked_launch_file(config::launch_file_here(), installed_gpus().size(),
+//                                 installed_tpus().size(), dialogue);
 //
 // Needs no torch. Thread rule: one thread. Throws ConfigError "config.no-answer" where the answers
 // end before the questions do.
@@ -25,8 +26,9 @@ struct Dialogue {
   std::function<std::optional<std::string>()> answer;  // one line; nullopt: there are no more
 };
 
-// `gpus`: those of this machine.
-LaunchFile asked_launch_file(LaunchFile start, std::size_t gpus, const Dialogue& dialogue);
+// `gpus`, `tpus`: those of this machine.
+LaunchFile asked_launch_file(LaunchFile start, std::size_t gpus, std::size_t tpus,
+                             const Dialogue& dialogue);
 
 bool asked_yes(const std::string& question, bool by_default, const Dialogue& dialogue);
 

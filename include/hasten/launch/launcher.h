@@ -18,8 +18,9 @@
 // SIGUSR1 and SIGUSR2 reach every rank; a second SIGINT kills. Whoever dies, the launcher by kill
 // -9 too, no rank and no process that a rank has started lives on.
 //
-// Needs no torch. Throws IoError where the program cannot be started. Thread rule: once a process,
-// on its only thread; it takes the signals above.
+// Needs no torch. Throws IoError where the program cannot be started or there is no TPU,
+// ConfigError where TPU chips and processes do not match. Thread rule: once a process, on its only
+// thread; it takes the signals above.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +58,9 @@ std::int64_t processes_here(const LaunchConfiguration& run);
 // What is started; `job` is this launcher's mark on its processes.
 std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Round& round,
                                        const std::string& job);
+// Throws what rank_commands would, before anything is started: a program that is not there, more
+// processes than TPU chips.
+void check_rank_commands(const LaunchConfiguration& run);
 // The settings with their origins, and the commands, for people.
 std::string launch_text(const LaunchConfiguration& run);
 

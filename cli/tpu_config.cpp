@@ -1,0 +1,54 @@
+// `hasten tpu-config`: commands on all machines of a TPU pod, by gcloud.
+#include "hasten/config/tpu_config_options.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/help.h"
+#include "hasten/launch/slurm_script.h"
+#include "launch/exec_words.h"
+#include "launch/programs.h"
+#include "processes.h"
+
+namespace hasten::cli {
+namespace {
+
+std::string found_gcloud() {
+  try {
+    return found_program("gcloud");
+  } catch (const IoError& error) {
+    ErrorText text = error.text();
+    text.hint =
+        "install Google Cloud's CLI (https://cloud.google.com/sdk/docs/install), or --dry_run and "
+        "run the line where it is";
+    throw IoError(error.code(), text);
+  }
+}
+
+}  // namespace
+
+int tpu_config(int argc, char** argv) {
+  const TpuConfigCommand run = parse_tpu_config(argc - 2, argv + 2, config::whole_environment());
+  if (run.help) {
+    std::fputs(tpu_config_help(config::terminal_width()).c_str(), stdout);
+    return 0;
+  }
+  const std::vector<std::string> words = gcloud_words(run);
+  if (run.options.dry_run) {
+    std::vector<std::string> quoted;
+    for (const std::string& word : words) quoted.push_back(shell_word(word));
+    std::fputs((join(quoted, " ") + "\n").c_str(), stdout);
+    return 0;
+  }
+  const std::string program = found_gcloud();
+  std::fflush(nullptr);
+  execv(program.c_str(), exec_words(words).data());
+  throw IoError("io.cannot-run", {.what = program + ": " + std::strerror(errno)});
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,106 @@
+#include "hasten/config/installed_tpus.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kUnknown = 8;
+
+// The vendor of a PCI device, and of its devices those that torch_tpu 0.2 knows. Google's machines
+// without a TPU have network cards and disks of the same vendor.
+constexpr std::string_view kGoogle = "0x1ae0";
+constexpr std::array<std::pair<std::string_view, const char*>, 5> kTpus = {
+    {{"0x005e", "v4"}, {"0x0062", "v5p"}, {"0x0063", "v5e"}, {"0x006f", "v6e"}, {"0x0076", "7x"}}};
+
+std::string word_in(const fs::path& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+// Empty: none.
+std::string generation_of(const fs::path& device) {
+  if (word_in(device / "vendor") != kGoogle) return "";
+  const std::string number = word_in(device / "device");
+  const auto* const found = std::find_if(kTpus.begin(), kTpus.end(),
+                                         [&](const auto& tpu) { return tpu.first == number; });
+  return found == kTpus.end() ? "" : found->second;
+}
+
+bool is_exposed(const fs::path& device, const fs::path& exposed) {
+  std::error_code error;
+  const fs::path group = fs::read_symlink(device / "iommu_group", error);
+  return !error && fs::exists(exposed / group.filename(), error);
+}
+
+std::string variable(const Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+bool names_a_plugin(const Environment& environment) {
+  const std::string path = variable(environment, "TPU_LIBRARY_PATH");
+  return !path.empty() && fs::path(path).filename() != "libtpu.so";
+}
+
+std::vector<std::string> numbers_of(const char* name, const std::string& text) {
+  std::vector<std::string> numbers = split(text, ',');
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::string& number = numbers[i];
+    const bool digits = !number.empty() && number.size() <= 4 &&
+                        number.find_first_not_of("0123456789") == std::string::npos;
+    const auto here = numbers.begin() + static_cast<std::ptrdiff_t>(i);
+    if (digits && std::find(numbers.begin(), here, number) == here) continue;
+    throw ConfigError(
+        "launch.environment",
+        {.what = name, .got = "'" + text + "'", .expected = "numbers with commas, each once"});
+  }
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<std::string> installed_tpus(const std::string& devices, const std::string& exposed) {
+  std::error_code none;
+  std::vector<std::string> all, those_exposed;
+  for (const auto& device : fs::directory_iterator(devices, none)) {
+    const std::string generation = generation_of(device.path());
+    if (generation.empty()) continue;
+    all.push_back(generation);
+    if (is_exposed(device.path(), exposed)) those_exposed.push_back(generation);
+  }
+  return those_exposed.empty() ? all : those_exposed;
+}
+
+std::string why_no_tpu(const Environment& environment) {
+  if (!installed_tpus().empty() || names_a_plugin(environment)) return "";
+  return "no TPU among this machine's PCI devices";
+}
+
+std::optional<std::vector<std::string>> tpu_chips(const Environment& environment) {
+  for (const char* name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"}) {
+    const std::string text = variable(environment, name);
+    if (!text.empty()) return numbers_of(name, text);
+  }
+  return std::nullopt;
+}
+
+std::int64_t tpu_processes(const Environment& environment) {
+  if (const auto chips = tpu_chips(environment)) return static_cast<std::int64_t>(chips->size());
+  const auto installed = static_cast<std::int64_t>(installed_tpus().size());
+  return installed > 0 ? installed : kUnknown;
+}
+
+}  // namespace hasten::config

@@ -1,0 +1,153 @@
+#include "launch/tpu_variables.h"
+
+#include <algorithm>
+#include <map>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "launch/variables.h"
+#include "rendezvous/sockets.h"
+
+namespace hasten {
+namespace {
+
+constexpr const char* kTopology = "TORCH_TPU_TOPOLOGY";
+constexpr const char* kAddresses = "TORCH_TPU_SLICEBUILDER_ADDRESSES";
+constexpr const char* kHosts = "TPU_WORKER_HOSTNAMES";
+constexpr std::int64_t kFirstPort = 8070;  // torch_tpu's own choice for several machines
+
+// How the chips of so many processes of one machine are wired; torch_tpu knows no others.
+using Wirings = std::map<std::int64_t, const char*>;
+
+const Wirings& wirings_of(const std::string& generation) {
+  static const std::map<std::string, Wirings> all = {
+      {"v4", {{1, "1,1,1"}, {2, "1,2,1"}, {4, "2,2,1"}, {8, "2,2,2"}}},
+      {"v5p", {{1, "1,1,1"}, {2, "1,2,1"}, {4, "2,2,1"}, {8, "2,2,2"}}},
+      {"v5e", {{1, "1,1,1"}, {4, "2,2,1"}, {8, "2,4,1"}}},
+      {"v6e", {{1, "1,1,1"}, {4, "2,2,1"}, {8, "2,4,1"}}},
+      {"7x", {{2, "1,1,1,2"}, {4, "1,2,1,2"}, {8, "2,2,1,2"}}}};
+  return all.at(generation);
+}
+
+[[noreturn]] void refuse(const std::string& got, const std::string& expected) {
+  throw ConfigError("launch.tpu-processes",
+                    {.what = "processes on this machine's TPUs",
+                     .got = got,
+                     .expected = expected,
+                     .hint = "--num_processes; each process has a chip of its own"});
+}
+
+void check_enough(std::int64_t processes, std::size_t chips, const std::string& whose) {
+  if (processes <= static_cast<std::int64_t>(chips)) return;
+  refuse(str(processes, " processes, ", chips, chips == 1 ? " chip" : " chips", whose),
+         str("at most ", chips));
+}
+
+// Of those that TPU_VISIBLE_DEVICES names.
+void check_there(const std::vector<std::string>& chips, std::size_t installed) {
+  for (const std::string& chip : chips) {
+    if (std::stoul(chip) < installed) continue;
+    throw_environment({.what = "TPU_VISIBLE_DEVICES",
+                       .got = "chip " + chip,
+                       .expected = str("0 to ", installed - 1)});
+  }
+}
+
+std::string wiring(std::int64_t processes, const std::vector<std::string>& installed) {
+  if (installed.empty()) return str(processes, ",1,1");  // a plugin's; it means nothing to hasten
+  const Wirings& known = wirings_of(installed.front());
+  if (const auto found = known.find(processes); found != known.end()) return found->second;
+  std::vector<std::string> possible;
+  for (const auto& [count, text] : known) {
+    if (count <= static_cast<std::int64_t>(installed.size())) possible.push_back(str(count));
+  }
+  refuse(str(processes, " on ", installed.size(), " of TPU ", installed.front()),
+         "one of " + join(possible, ", "));
+}
+
+// Free at this moment; nothing holds them, as nobody knows whether libtpu takes one that is held.
+std::string free_addresses(std::int64_t processes) {
+  std::vector<rendezvous::ReservedPort> ports;
+  std::vector<std::string> addresses;
+  for (std::int64_t local = 0; local < processes; ++local) {
+    ports.emplace_back(/*loopback_only=*/true);
+    addresses.push_back(str("localhost:", ports.back().number()));
+  }
+  return join(addresses, ",");
+}
+
+[[noreturn]] void miss(const std::string& what, const std::string& hint) {
+  throw ConfigError("config.missing",
+                    {.what = what + ", for TPUs on several machines", .hint = hint});
+}
+
+std::string addresses_of_all(const Round& round, const Variables& variables) {
+  const std::vector<std::string> hosts = split(variables.text(kHosts), ',');
+  if (!variables.has(kHosts) || static_cast<std::int64_t>(hosts.size()) != round.num_machines)
+    miss(str(kHosts, " with the ", round.num_machines, " machines' names"),
+         str("set it on each of them, in the order of their ranks; or ", kAddresses));
+  const std::int64_t first = variables.number("TORCH_TPU_BASE_PORT").value_or(kFirstPort);
+  std::vector<std::string> addresses;
+  for (const std::string& host : hosts) {
+    for (std::int64_t local = 0; local < round.processes; ++local)
+      addresses.push_back(str(host, ":", first + local));
+  }
+  return join(addresses, ",");
+}
+
+}  // namespace
+
+TpuPlaces::TpuPlaces(const Round& round, const config::Environment& environment,
+                     const std::vector<std::string>& installed) {
+  if (const std::string missing = config::why_no_tpu(environment);
+      installed.empty() && !missing.empty()) {
+    throw IoError("device.tpu-missing", {.what = "processes on TPUs",
+                                         .got = missing,
+                                         .hint = "run on a TPU machine, or with --cpu"});
+  }
+  const Variables variables(environment);
+  const bool several = round.num_machines > 1;
+  const auto chips = config::tpu_chips(environment);
+  if (chips) check_enough(round.processes, chips->size(), " in TPU_VISIBLE_DEVICES");
+  if (!installed.empty())
+    check_enough(round.processes, installed.size(), " of TPU " + installed.front());
+  if (chips && !installed.empty()) check_there(*chips, installed.size());
+  for (std::int64_t local = 0; local < round.processes; ++local)
+    chips_.push_back(chips ? (*chips)[static_cast<std::size_t>(local)] : str(local));
+
+  common_.emplace_back("ACCELERATE_USE_TPU", "true");
+  if (!variables.has(kTopology)) {
+    if (several) miss(kTopology, "set it to that of the whole slice, such as 4,4,1");
+    common_.emplace_back(kTopology, wiring(round.processes, installed));
+  }
+  if (!variables.has(kAddresses)) {
+    common_.emplace_back(
+        kAddresses, several ? addresses_of_all(round, variables) : free_addresses(round.processes));
+  }
+  if (!variables.has("TORCH_TPU_DEVICES_PER_HOST"))
+    common_.emplace_back("TORCH_TPU_DEVICES_PER_HOST", str(round.processes));
+}
+
+VariableList TpuPlaces::of(std::int64_t local_rank) const {
+  VariableList all = common_;
+  const std::string& chip = chips_[static_cast<std::size_t>(local_rank)];
+  for (const char* name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"})
+    all.emplace_back(name, chip);
+  return all;
+}
+
+VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16) {
+  if (precision != LaunchPrecision::bf16) return {};
+  if (!downcast_bf16) return {{"XLA_USE_BF16", "1"}};
+  return {{"ACCELERATE_DOWNCAST_BF16", "true"}, {"XLA_DOWNCAST_BF16", "1"}};
+}
+
+std::string without_ports(const std::string& variable) {
+  const std::string here = "localhost:";
+  if (!starts_with(variable, str(kAddresses, "=", here))) return variable;
+  const auto count = std::count(variable.begin(), variable.end(), ':');
+  const std::vector<std::string> hidden(static_cast<std::size_t>(count), here + "PORT");
+  return str(kAddresses, "=", join(hidden, ","));
+}
+
+}  // namespace hasten
