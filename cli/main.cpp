@@ -105,7 +105,7 @@ std::string usage() {
       "usage: hasten COMMAND [--NAME VALUE ...]\n\n"
       "Training on LibTorch: what a run does, what it costs, and why.\n\n";
   for (const Command& command : commands)
-    out += "  " + std::string(command.name).append(11 - std::string(command.name).size(), ' ') +
+    out += "  " + std::string(command.name).append(12 - std::string(command.name).size(), ' ') +
            command.help + "\n";
   return out +
          "\n  hasten COMMAND --help   the options of a command\n"

@@ -45,7 +45,7 @@ double greatest(const std::vector<Json>& facts, const char* name) {
 std::vector<Check> checks_of_ranks() {
   std::vector<Check> all;
   for (const auto& some : {checks_of_each_alone(), checks_of_meeting(), checks_of_collectives(),
-                           checks_of_training(), checks_of_bandwidth()})
+                           checks_of_training(), checks_of_bandwidth(), checks_of_tpus()})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }

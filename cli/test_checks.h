@@ -46,6 +46,7 @@ std::vector<Check> checks_of_meeting();
 std::vector<Check> checks_of_collectives();
 std::vector<Check> checks_of_training();
 std::vector<Check> checks_of_bandwidth();
+std::vector<Check> checks_of_tpus();  // none where no TPU was asked for
 
 double seconds_since(std::chrono::steady_clock::time_point then);
 std::string plural(std::size_t count, const char* word);

@@ -195,16 +195,19 @@ class Taker {
   }
 
   // What a file for TPUs says beside options is for hasten tpu-config, but for these.
-  void refuse_cluster() const {
+  void judge_pod() {
     for (const char* name : {"tpu_use_cluster", "tpu_vm"}) {
       const Assignment* const said = taken(name);
       if (said && says_something(said->value))
         throw_not_supported(located(said->origin, name), kEachMachine);
     }
+    const Assignment* const sudo = taken("tpu_use_sudo");
+    if (sudo && says_something(sudo->value))
+      notices_.push_back(located(sudo->origin, sudo->key) + " is ignored: " + kOwnUser);
   }
 
   void judge(const KeyGroup& group) {
-    if (tpus_ && group.reason == kForTpus) return refuse_cluster();
+    if (tpus_ && group.reason == kForTpus) return judge_pod();
     std::vector<std::string> names;
     std::string where;
     for (const std::string& name : group.names) {

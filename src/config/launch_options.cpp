@@ -48,7 +48,7 @@ void without_meaning(config::Describer<O>& d) {
   d.no_meaning<AnyText>("dynamo_config", "programs are compiled before they run");
   for (const char* name : {"tpu_name", "tpu_zone", "commands", "command_file"})
     d.no_meaning<AnyText>(name, "it is for hasten tpu-config");
-  d.no_meaning<bool>("tpu_use_sudo", "processes run as the user who starts them");
+  d.no_meaning<bool>("tpu_use_sudo", config::kOwnUser);
 }
 
 // Numbers with commas, each once.

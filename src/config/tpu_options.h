@@ -14,6 +14,8 @@ namespace hasten::config {
 inline constexpr const char* kEachMachine =
     "hasten launch is started on each machine, and hasten tpu-config may start it there";
 
+inline constexpr const char* kOwnUser = "processes run as the user who starts them";
+
 void describe_tpus(Describer<LaunchOptions>& d);
 
 // Once all sources are resolved: distributed_type XLA in a file is `tpu`, a flag is stronger than a

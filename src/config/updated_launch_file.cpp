@@ -6,6 +6,7 @@
 #include "config/accelerate_sections.h"
 #include "config/config_file_writer.h"
 #include "config/messages.h"
+#include "config/tpu_options.h"
 #include "config/value.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -16,7 +17,7 @@ namespace {
 
 // Keys of launch's own whose words YAML 1.1 would take for something else.
 std::vector<std::string> text_keys(const OptionTable& table) {
-  std::vector<std::string> keys = {"compute_environment", "downcast_bf16"};
+  std::vector<std::string> keys = {"compute_environment"};
   for (const Option& option : table.options()) {
     if (option.has_field && (option.kind == Kind::text || option.kind == Kind::choice))
       keys.push_back(option.name);
@@ -73,7 +74,7 @@ class Update {
     const bool tpus =
         before_.contains("distributed_type") && means_tpus(text_of(before_["distributed_type"]));
     if (!tpus) return drop(key, str("it is ", kForTpus));
-    if (key == "tpu_use_sudo") return drop(key, "processes run as the user who starts them");
+    if (key == "tpu_use_sudo") return drop(key, kOwnUser);
     if (!says_anything(value)) return drop(key, "it says nothing");
     after_[key] = typed(key, value);
     if (after_[key] != value)

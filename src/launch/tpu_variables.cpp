@@ -61,7 +61,8 @@ std::string wiring(std::int64_t processes, const std::vector<std::string>& insta
   for (const auto& [count, text] : known) {
     if (count <= static_cast<std::int64_t>(installed.size())) possible.push_back(str(count));
   }
-  refuse(str(processes, " on ", installed.size(), " of TPU ", installed.front()),
+  refuse(str(processes, processes == 1 ? " process, " : " processes, ", installed.size(),
+             " chips of TPU ", installed.front()),
          "one of " + join(possible, ", "));
 }
 

@@ -32,6 +32,8 @@ from accelerate.commands.config.config_args import ClusterConfig
 write_basic_config("bf16", sys.argv[1])
 common = dict(compute_environment="LOCAL_MACHINE", use_cpu=True, debug=False)
 ClusterConfig(distributed_type="MULTI_CPU", mixed_precision="no", num_processes=2, **common).to_yaml_file(sys.argv[2])
+ClusterConfig(distributed_type="XLA", mixed_precision="no", num_processes=4, downcast_bf16="no", tpu_env=[""], tpu_vm=[""], tpu_name="mine",
+              tpu_zone="us-b", commands=["pwd"], compute_environment="LOCAL_MACHINE", use_cpu=False, debug=False).to_yaml_file(sys.argv[4])
 ClusterConfig(distributed_type="NO", mixed_precision="bf16", num_processes=1, dynamo_config={"dynamo_backend": "INDUCTOR"},
               fp8_config={"backend": "TE"}, **common).to_yaml_file(sys.argv[3])
 """
@@ -45,7 +47,7 @@ def check(holds, what):
 
 def hasten(*words, answers=""):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HASTEN_")}
-    environment.update(HOME=str(FOLDER))
+    environment.update(HOME=str(FOLDER), TPU_LIBRARY_PATH="/a/plugin.so")  # a dry run looks whether there are TPUs
     done = subprocess.run([HASTEN, *map(str, words)], input=answers, text=True, capture_output=True, env=environment)
     return done
 
@@ -62,11 +64,14 @@ def what_hasten_writes():
         ("cpus", ["", "yes", "4", "yes", "bf16", "yes", "", ""],
          {"distributed_type": "MULTI_CPU", "num_processes": 4, "mixed_precision": "bf16", "enable_cpu_affinity": True,
           "debug": True}),
-        ("gpus", ["", "no", "0,1", "2", "", "fp16", "", "", ""],
+        ("gpus", ["", "no", "no", "0,1", "2", "", "fp16", "", "", ""],
          {"distributed_type": "MULTI_GPU", "gpu_ids": "0,1", "mixed_precision": "fp16", "use_cpu": False}),
         ("machines", ["3", "2", "10.0.0.1", "29501", "c10d", "no", "yes", "6", "", "", "", "", ""],
          {"num_machines": 3, "machine_rank": 2, "main_process_ip": "10.0.0.1", "main_process_port": 29501, "rdzv_backend": "c10d",
           "same_network": False, "num_processes": 6, "mixed_precision": "no"}),
+        ("tpus", ["", "no", "yes", "4", "A=1", "yes", "mine", "us-b", "none", "pwd", "", "", "bf16", "yes", "", "", ""],
+         {"distributed_type": "XLA", "num_processes": 4, "mixed_precision": "bf16", "downcast_bf16": True, "tpu_name": "mine",
+          "tpu_zone": "us-b", "commands": ["pwd"], "tpu_env": ["A=1"], "tpu_use_cluster": False, "main_training_function": "main"}),
         ("own", ["", "yes", "1", "", "", "", "3", "logs"], {"error": "log_dir"}),
     ]
     files, wanted = [], []
@@ -94,7 +99,7 @@ def what_hasten_writes():
 
 
 def what_accelerate_writes():
-    files = [FOLDER / "peer.json", FOLDER / "peer.yaml", FOLDER / "peer_sections.yaml"]
+    files = [FOLDER / "peer.json", FOLDER / "peer.yaml", FOLDER / "peer_sections.yaml", FOLDER / "peer_tpu.yaml"]
     subprocess.run([PEER, "-c", WRITE, *map(str, files)], check=True, capture_output=True)
     for file in files:
         done = hasten("launch", "--config_file", file, "--dry_run", "echo")

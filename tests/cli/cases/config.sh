@@ -5,7 +5,7 @@ printf '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE, $ACCELERATE_MIXED_PRECISION"
 chmod +x program
 hasten config --help | head -n 3
 hasten config default --config_file made.yaml --mixed_precision bf16
-sed 's/^num_processes: [0-9]*/num_processes: N/; s/^use_cpu: .*/use_cpu: FLAG/; s/^distributed_type: .*/distributed_type: KIND/; /^gpu_ids/d' made.yaml
+sed 's/^num_processes: [0-9]*/num_processes: N/; s/^use_cpu: .*/use_cpu: FLAG/; s/^distributed_type: .*/distributed_type: KIND/; /^gpu_ids/d; /^tpu_/d; /^main_training/d' made.yaml
 hasten config default --config_file made.yaml
 hasten config default --config_file made.yaml --overwrite
 hasten config default --config_file made.json

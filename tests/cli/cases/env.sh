@@ -1,10 +1,10 @@
 # What hasten env tells; what differs from machine to machine is taken out. The stand-in for hasten-torch is no ELF file,
 # so LibTorch is the one of the build.
 shape() {
-  awk '/^- /{part = $2} /^    - / && part ~ /^(numa|gpus|network|launchers):/ {next} {print}' |
-    sed -E 's/^(- (hasten|compiler|memory):) .*/\1 X/; s/^(- (numa|gpus|network|launchers):).*/\1 X/; s/^(    - [a-z_]+:) .*/\1 X/'
+  awk '/^- /{part = $2} /^    - / && part ~ /^(numa|gpus|tpus|network|launchers):/ {next} {print}' |
+    sed -E 's/^(- (hasten|compiler|memory):) .*/\1 X/; s/^(- (numa|gpus|tpus|network|launchers):).*/\1 X/; s/^(    - [a-z_]+:) .*/\1 X/'
 }
-unset $(compgen -e | grep -E '^(SLURM|OMPI|PMIX?|NCCL|GLOO|TORCH|PYTORCH|ACCELERATE|KMP)_|^(RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|NODE_RANK|MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS|MKL_NUM_THREADS|CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|LD_PRELOAD)$')
+unset $(compgen -e | grep -E '^(SLURM|OMPI|PMIX?|NCCL|GLOO|TORCH|PYTORCH|ACCELERATE|KMP|TPU|LIBTPU|XLA|CLOUD_TPU|MEGASCALE)_|^(RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|NODE_RANK|MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS|MKL_NUM_THREADS|CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|LD_PRELOAD)$')
 hasten env | shape
 echo '-- another LibTorch is found first'
 mkdir -p other/lib; touch other/lib/libtorch_cpu.so; echo "__version__ = '9.8.7+test'" >other/version.py

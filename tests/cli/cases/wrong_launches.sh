@@ -56,6 +56,15 @@ done <<'END_OF_LINES'
 |--mixed_precision fp17|mixed_precision
 |--mixed_precision fp8|not supported
 |--use_fsdp|not supported
+|--tpu --cpu|--tpu and --use_cpu
+|--tpu --multi_gpu|--multi_gpu
+|--tpu --gpu_ids 0|--gpu_ids
+|--tpu --downcast_bf16|--mixed_precision bf16
+|--tpu --env A|NAME=value
+|--tpu --tpu_cluster|each machine
+|--tpu --vm a|each machine
+TPU_LIBRARY_PATH=/p.so TPU_VISIBLE_CHIPS=0|--tpu -n 2|at most 1
+TPU_LIBRARY_PATH=/p.so TPU_VISIBLE_CHIPS=a|--tpu|TPU_VISIBLE_CHIPS
 |--enable_cpu_affinity=maybe|enable_cpu_affinity
 |--config_file misspelt.yaml|misspelt.yaml:1
 |--config_file number.yaml|number.yaml:1

@@ -54,6 +54,49 @@ TEST_CASE("launch file: what is written is read back, without a notice") {
   }
 }
 
+TEST_CASE("launch file: one for TPUs is read back, without a notice") {
+  LaunchFile file = config::launch_file_for(0, 4);
+  CHECK(file.tpu);
+  CHECK(file.num_processes == 4);
+  CHECK(!config::launch_file_for(2, 4).tpu);
+  CHECK(config::launch_file_for(0, 0).use_cpu);
+  file.mixed_precision = LaunchPrecision::bf16;
+  file.downcast_bf16 = true;
+  file.tpu_env = {"A=it's", "B=a, b"};
+  file.tpu_name = "mine";
+  file.tpu_zone = "us-central2-b";
+  file.commands = {"echo 'a'; b", "c: d"};
+  for (const char* name : {"launch.yaml", "launch.json"}) {
+    const std::string text = config::launch_file_text(file, test::contains(name, "json"));
+    CAPTURE(text);
+    const auto run = launched(name, text);
+    CHECK(run.options.tpu);
+    CHECK(run.options.distributed_type == DistributedType::XLA);
+    CHECK(run.options.num_processes == 4);
+    CHECK(run.options.downcast_bf16);
+    CHECK(run.options.tpu_env == file.tpu_env);
+    CHECK(run.notices.empty());
+    CHECK(!contains(text, "gpu_ids"));
+  }
+  CHECK(!contains(config::launch_file_text(config::launch_file_for(0, 0), false), "tpu"));
+}
+
+TEST_CASE("launch file: an older one for TPUs keeps what launch and tpu-config read") {
+  const std::string keys =
+      "downcast_bf16: 'yes'\ntpu_env: [A=1]\ntpu_name: mine\ntpu_zone: z\ncommands: [pwd]\n"
+      "tpu_vm: ['']\ntpu_use_cluster: false\ntpu_use_sudo: true\nmixed_precision: bf16\n";
+  const std::string kept = updated("distributed_type: TPU\n" + keys);
+  for (const char* line : {"distributed_type: XLA\n", "downcast_bf16: true\n", "tpu_name: mine\n",
+                           "tpu_zone: z\n", "commands: [pwd]\n", "tpu_env: ['A=1']\n"})
+    CHECK(contains(kept, line));
+  for (const char* key : {"tpu_vm", "tpu_use_cluster", "tpu_use_sudo"}) CHECK(!contains(kept, key));
+  CHECK(config::updated_launch_file(kept, "new.yaml").changes.empty());
+  CHECK(launched("kept.yaml", kept).options.tpu);
+  CHECK(contains(updated("distributed_type: XLA\ntpu_use_cluster: true\n"), "tpu_use_cluster"));
+  CHECK(!contains(updated("distributed_type: MULTI_CPU\n" + keys), "tpu"));
+  CHECK(!contains(updated("distributed_type: MULTI_CPU\n" + keys), "downcast"));
+}
+
 TEST_CASE("launch file: words that YAML reads as something else stand in quotes") {
   LaunchFile file;
   file.gpu_ids = "0,1";

@@ -24,11 +24,9 @@ struct Script {
   }
 };
 
-config::LaunchFile asked(Script& script, std::size_t gpus = 0) {
-  config::LaunchFile start;
-  start.use_cpu = gpus == 0;
-  start.num_processes = 1;
-  return config::asked_launch_file(start, gpus, script.dialogue());
+config::LaunchFile asked(Script& script, std::size_t gpus = 0, std::size_t tpus = 0) {
+  return config::asked_launch_file(config::launch_file_for(gpus, tpus), gpus, tpus,
+                                   script.dialogue());
 }
 
 }  // namespace
@@ -48,9 +46,9 @@ TEST_CASE("questions: empty answers take the defaults") {
 }
 
 TEST_CASE("questions: GPUs say how many processes there are") {
-  Script all{.answers = std::vector<std::string>(9)};
+  Script all{.answers = std::vector<std::string>(10)};
   CHECK(asked(all, 8).num_processes == 8);
-  Script two{.answers = {"", "no", "0,2", "", "", "", "", "", ""}};
+  Script two{.answers = {"", "no", "no", "0,2", "", "", "", "", "", ""}};
   const auto file = asked(two, 8);
   CHECK(file.gpu_ids == "0,2");
   CHECK(file.num_processes == 2);
@@ -74,8 +72,38 @@ TEST_CASE("questions: several machines") {
   CHECK(file.log_dir == "logs");
 }
 
+TEST_CASE("questions: TPUs say how many processes there are, and bf16 what becomes of double") {
+  Script all{.answers = std::vector<std::string>(11)};
+  const auto four = asked(all, 0, 4);
+  CHECK(all.at == 11);
+  CHECK(four.tpu);
+  CHECK(four.num_processes == 4);
+  CHECK(four.tpu_name.empty());
+  CHECK(four.tpu_env.empty());
+  CHECK(!contains(all.said, "GPUs"));
+  CHECK(!contains(all.said, "double"));
+  // On a machine without TPUs, for one with them.
+  Script pod{.answers = {"2", "0",       "10.0.0.1", "",    "",    "",       "no", "yes", "",
+                         "A", "A=1,B=2", "yes",      "a b", "pod", "zone-b", "",   "pwd", "ls",
+                         "",  "no",      "bf16",     "yes", "no",  "0",      ""}};
+  const auto file = asked(pod);
+  CHECK(pod.at == pod.answers.size());
+  CHECK(file.num_processes == 16);  // eight on each, as nobody knows
+  CHECK(file.tpu_env == std::vector<std::string>{"A=1", "B=2"});
+  CHECK(file.tpu_name == "pod");
+  CHECK(file.tpu_zone == "zone-b");
+  CHECK(file.commands == std::vector<std::string>{"pwd", "ls"});
+  CHECK(file.downcast_bf16);
+  Script script{
+      .answers = {"", "no", "yes", "2", "", "yes", "pod", "z", "setup.sh", "", "", "", "", ""}};
+  const auto by_file = asked(script);
+  CHECK(by_file.command_file == "setup.sh");
+  CHECK(by_file.commands.empty());
+  CHECK(by_file.num_processes == 2);
+}
+
 TEST_CASE("questions: wrong answers are told and asked again") {
-  const std::vector<std::string> right = {"2",   "1", "host", "29501", "2",  "yes", "no",
+  const std::vector<std::string> right = {"2",   "1", "host", "29501", "2",  "yes", "no",  "n",
                                           "all", "4", "no",   "3",     "no", "0",   "none"};
   const std::vector<std::vector<std::string>> wrong = {
       {"x", "0", "-1", "1.5", "99999999999999999999"},  // machines
@@ -85,6 +113,7 @@ TEST_CASE("questions: wrong answers are told and asked again") {
       {"3", "0", "etcd"},                               // backend
       {"maybe", "2"},                                   // network
       {"perhaps"},                                      // CPU
+      {"many"},                                         // TPUs
       {"0,0", "0,", "x", "-1", "0,-1"},                 // GPUs
       {"3", "1", "0"},                                  // processes, on two machines
       {"2"},

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "hasten/accelerator.h"
+#include "hasten/config/installed_tpus.h"
 #include "hasten/process/group.h"
 #include "unit/code_of.h"
 
@@ -168,6 +169,44 @@ TEST_CASE("notebook_launcher: what does not survive a fork is refused") {
     if (code != "process.fork-after-group") throw std::runtime_error(code);
   };
   debug_launcher(inside_a_group);
+}
+
+TEST_CASE("notebook_launcher: where there are TPUs, a process for each chip") {
+  if (!config::installed_tpus().empty()) {
+    MESSAGE("skipped: this machine has TPUs of its own");
+    return;
+  }
+  const Folder folder;
+  const auto tell = [&] {
+    std::ofstream file(folder.path / std::getenv("RANK"));
+    for (const char* name : {"TPU_VISIBLE_DEVICES", "WORLD_SIZE", "ACCELERATE_USE_TPU",
+                             "XLA_DOWNCAST_BF16", "TORCH_TPU_TOPOLOGY"}) {
+      const char* const value = std::getenv(name);
+      file << (value == nullptr ? "-" : value) << " ";
+    }
+  };
+  const auto told = [&](const char* rank) {
+    std::string line;
+    std::ifstream file(folder.path / rank);
+    std::getline(file, line);
+    return line;
+  };
+  // A plugin stands in a TPU's place; nothing opens it.
+  setenv("TPU_LIBRARY_PATH", "/nowhere/plugin.so", 1);
+  setenv("TPU_VISIBLE_CHIPS", "2,5", 1);
+  notebook_launcher(tell, {.mixed_precision = LaunchPrecision::bf16, .downcast_bf16 = true});
+  CHECK(told("0") == "2 2 true 1 2,1,1 ");
+  CHECK(told("1") == "5 2 true 1 2,1,1 ");
+  CHECK_FALSE(fs::exists(folder.path / "2"));
+  int forks = 0;
+  const auto three = [&] { notebook_launcher([&] { ++forks; }, {.num_processes = 3}); };
+  CHECK(code_of(three) == "launch.tpu-processes");
+  unsetenv("TPU_VISIBLE_CHIPS");
+  notebook_launcher(tell);  // nobody knows how many chips there are
+  CHECK(told("7") == "7 8 true - 8,1,1 ");
+  notebook_launcher([&] { ++forks; }, {.use_cpu = true});  // one, in place
+  CHECK(forks == 1);
+  unsetenv("TPU_LIBRARY_PATH");
 }
 
 TEST_CASE("notebook_launcher: eight processes share the pages of one model") {

@@ -1,0 +1,40 @@
+// Whether each rank can compute on the TPU chip that it was given; only where TPUs were asked for.
+#include <torch/torch.h>
+
+#include <cstdlib>
+
+#include "device/tpu.h"
+#include "hasten/base/text.h"
+#include "test_checks.h"
+
+namespace hasten::cli {
+namespace {
+
+// Whole numbers, so that the TPU's sums, in whatever order and precision of bf16, are exact.
+Json product(RankTest&) {
+  const auto began = std::chrono::steady_clock::now();
+  const at::Device tpu = tpu_device();
+  const double seconds = seconds_since(began);
+  const at::Tensor a = (at::arange(64 * 64) % 7).reshape({64, 64}).to(at::kFloat);
+  const at::Tensor expected = a.mm(a), got = a.to(tpu).mm(a.to(tpu)).cpu();
+  if (!at::equal(got, expected))
+    throw Wrong("a product of two matrices on the TPU",
+                str("a difference of ", (got - expected).abs().max().item<float>()), "none");
+  const char* const chip = std::getenv("TPU_VISIBLE_DEVICES");
+  return {{"chip", chip == nullptr ? "0" : chip}, {"seconds", seconds}};
+}
+
+Told judge_product(RankTest&, const std::vector<Json>& facts) {
+  return {str("chip ", values_of(facts, "chip"), ", open after ",
+              fixed(greatest(facts, "seconds"), 1), " s; a product of matrices is that of the CPU"),
+          {{"chips", values_of(facts, "chip")}}};
+}
+
+}  // namespace
+
+std::vector<Check> checks_of_tpus() {
+  if (std::getenv("ACCELERATE_USE_TPU") == nullptr) return {};
+  return {{"tpu", product, judge_product}};
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,83 @@
+// The trap of small hosts with many chips: a model that each process makes for itself is in memory
+// as often as there are processes. What notebook_launcher is for: made once before, it is there
+// once.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "hasten/base/text.h"
+#include "hasten/process/group.h"
+#include "hasten/process/notebook_launcher.h"
+
+using namespace hasten;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::int64_t kWidth = 7168;
+constexpr std::int64_t kRanks = 4;
+constexpr double kModel = (kWidth * kWidth + kWidth) * 4 / 1048576.0;  // MiB: 196
+
+// MiB of the process, each page divided by the number of processes that have it.
+double proportional_memory(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/smaps_rollup");
+  double kib = 0;
+  for (std::string word; file >> word;) {
+    if (word == "Pss:") file >> kib;
+  }
+  return kib / 1024;
+}
+
+// Of all ranks and the process that they are forks of, while all have used their model.
+double memory_of_all(const std::function<torch::nn::Linear()>& model_of_rank) {
+  const fs::path folder = fs::temp_directory_path() / ("hasten_model_" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  notebook_launcher(
+      [&] {
+        const Group group = Group::form(worker_of(config::whole_environment()));
+        torch::nn::Linear model = model_of_rank();
+        const torch::NoGradGuard no_grad;
+        const float sum = model->forward(torch::ones({1, kWidth})).sum().item<float>();
+        group.barrier();
+        std::ofstream(folder / std::to_string(group.rank()))
+            << proportional_memory("self") << " " << std::isfinite(sum);
+        if (group.rank() == 0)
+          std::ofstream(folder / "parent") << proportional_memory(std::to_string(getppid()));
+        group.barrier();  // nobody's share grows by another one's end
+      },
+      {.num_processes = kRanks, .use_cpu = true, .num_cpu_threads_per_process = 1});
+  double all = 0, one = 0;
+  std::ifstream(folder / "parent") >> all;
+  CHECK(all > 0);
+  for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+    bool finite = false;
+    std::ifstream(folder / std::to_string(rank)) >> one >> finite;
+    CHECK(one > 0);
+    CHECK(finite);
+    all += one;
+  }
+  fs::remove_all(folder);
+  return all;
+}
+
+torch::nn::Linear made() { return torch::nn::Linear(kWidth, kWidth); }
+
+}  // namespace
+
+TEST_CASE("notebook_launcher: a model made once is in memory once, one made in each as often") {
+  const double own = memory_of_all(made);
+  double shared = 0;
+  {
+    const torch::nn::Linear once = made();
+    shared = memory_of_all([&] { return once; });
+  }
+  MESSAGE(kRanks, " processes and a model of ", fixed(kModel, 0), " MiB: ", fixed(shared, 0),
+          " MiB in all where it is made once, ", fixed(own, 0), " where each makes it");
+  const double copies = (own - shared) / kModel;
+  CHECK(copies > kRanks - 1 - 0.15);
+  CHECK(copies < kRanks - 1 + 0.15);
+}
