@@ -20,57 +20,51 @@ using O = LaunchOptions;
 
 bool was_said(const Option& option) { return option.origin.source > Origin::Source::derived; }
 
-// What says that processes run on TPUs, or that they do not.
+// Something that says whether processes run on TPUs.
 struct Said {
   bool tpu = false;
-  Origin origin;
+  Origin::Source source = Origin::Source::default_value;
   std::string name;
+  std::string text;  // for messages
 };
 
-// ACCELERATE_USE_TPU in the launcher's own environment is as strong as a variable of ours.
+// The strongest. ACCELERATE_USE_TPU in the launcher's own environment is as strong as a variable of
+// ours.
 Said said_by(const OptionTable& table, const O& options, const Environment& environment) {
   const Option& tpu = *table.find("tpu");
   const Option& type = *table.find("distributed_type");
-  Said said{.tpu = options.tpu, .origin = tpu.origin, .name = "tpu"};
+  std::vector<Said> all;
+  all.push_back({options.tpu, tpu.origin.source, tpu.name, located(tpu.origin, tpu.name)});
+  if (was_said(type)) {
+    all.push_back({options.distributed_type == DistributedType::XLA, type.origin.source, type.name,
+                   located(type.origin, type.name) + " XLA"});
+  }
   const auto variable = environment.find("ACCELERATE_USE_TPU");
-  const auto is_stronger = [&](Origin::Source source) { return source > said.origin.source; };
-  if (was_said(type) && is_stronger(type.origin.source)) {
-    said = {.tpu = options.distributed_type == DistributedType::XLA,
-            .origin = type.origin,
-            .name = "distributed_type"};
-  }
-  if (variable != environment.end() && parse_bool(variable->second).value_or(false) &&
-      is_stronger(Origin::Source::environment)) {
-    said = {.tpu = true,
-            .origin = {Origin::Source::environment, variable->first},
-            .name = variable->first};
-  }
-  return said;
-}
-
-std::string text_of(const Said& said) {
-  if (said.name == "distributed_type") return located(said.origin, said.name) + " XLA";
-  return said.origin.where == said.name ? said.name : located(said.origin, said.name);
+  if (variable != environment.end() && parse_bool(variable->second).value_or(false))
+    all.push_back({true, Origin::Source::environment, variable->first, variable->first});
+  return *std::max_element(all.begin(), all.end(), [](const Said& weaker, const Said& stronger) {
+    return weaker.source < stronger.source;
+  });
 }
 
 // Of TPUs and the CPU, both asked for, the one that was said more strongly.
 void settle_cpu(const OptionTable& table, O& options, Said& said) {
   const Option& cpu = *table.find("use_cpu");
   if (!said.tpu || !options.use_cpu) return;
-  if (cpu.origin.source == said.origin.source)
-    contradict(text_of(said) + " and " + located(cpu.origin, cpu.name) + " are both set",
+  if (cpu.origin.source == said.source)
+    contradict(said.text + " and " + located(cpu.origin, cpu.name) + " are both set",
                "leave one of them out");
-  (cpu.origin.source > said.origin.source ? said.tpu : options.use_cpu) = false;
+  (cpu.origin.source > said.source ? said.tpu : options.use_cpu) = false;
 }
 
 void refuse_gpus(const OptionTable& table, const O& options, const Said& said) {
   const Option& several = *table.find("multi_gpu");
   if (!several.is_default())
-    contradict(text_of(said) + " and " + located(several.origin, several.name) + " are both set",
+    contradict(said.text + " and " + located(several.origin, several.name) + " are both set",
                "leave one of them out");
   const Option& ids = *table.find("gpu_ids");
   if (options.gpu_ids != "all")
-    contradict(located(ids.origin, ids.name) + " names GPUs, and " + text_of(said) + " is set",
+    contradict(located(ids.origin, ids.name) + " names GPUs, and " + said.text + " is set",
                "TPU_VISIBLE_DEVICES says which chips there are to share");
 }
 
@@ -124,7 +118,7 @@ void settle_tpus(OptionTable& table, O& options, const Environment& environment,
   Option& tpu = *table.find("tpu");
   if (said.tpu && said.name != "tpu") tpu.origin = {Origin::Source::derived, said.name};
   options.tpu = said.tpu;
-  if (!said.tpu && said.origin.source == Origin::Source::default_value &&
+  if (!said.tpu && said.source == Origin::Source::default_value &&
       machine_says_so(table, options)) {
     options.tpu = true;
     tpu.origin = {Origin::Source::derived, "this machine"};

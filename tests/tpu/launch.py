@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""A program that opens a TPU, started by hasten launch: what torch_tpu wants to be told of a process's place is what it is told.
+
+    launch.py HASTEN OPEN-PROGRAM           with the variables of tests/tpu: a plugin in a TPU's place
+"""
+import json
+import os
+import subprocess
+import sys
+
+HASTEN, PROGRAM = (os.path.abspath(path) for path in sys.argv[1:3])
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("HASTEN_") or name.startswith("HASTEN_TEST_")}
+CLEAN |= {"HASTEN_NO_CONFIG_FILE": "1", "OMP_NUM_THREADS": "1"}
+failures = 0
+
+
+def check(holds, what, said=""):
+    global failures
+    print(("ok      " if holds else "FAILED  ") + what + ("" if holds else f": {said}"), flush=True)
+    failures += not holds
+
+
+def run(*words, **variables):
+    return subprocess.run(words, env=CLEAN | variables, text=True, capture_output=True, timeout=120)
+
+
+def main():
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29533"}
+    done = run(PROGRAM, ACCELERATE_USE_TPU="true", **alone)
+    needed = "TORCH_TPU_SLICEBUILDER_ADDRESSES, TORCH_TPU_TOPOLOGY" in done.stdout
+    # No promise, but the reason for what comes next: where this ends the launcher need not say so much.
+    check(done.returncode == 0 or needed, "a rank that is told no more than its rank", done.stdout + done.stderr)
+    done = run(HASTEN, "launch", "--tpu", "-n", "1", PROGRAM)
+    check(done.returncode == 0 and "opened tpu:0" in done.stdout, "started by hasten launch --tpu it opens", done.stdout + done.stderr)
+    done = run(HASTEN, "test", "--tpu", "-n", "1", "--json")
+    results = {result["check"]: result for result in json.loads(done.stdout or '{"checks": []}').get("checks", [])}
+    found = results.get("tpu", {})
+    check(done.returncode == 0 and found.get("result") == "ok" and "chip 0" in found.get("text", ""), "hasten test --tpu computes there",
+          f"{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    done = run(HASTEN, "test", "-n", "1", "--cpu", "--json")
+    check('"tpu"' not in done.stdout and done.returncode == 0, "and does not without", done.stdout[-2000:])
+    print(f"{failures} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
