@@ -50,11 +50,6 @@ std::string variable(const Environment& environment, const char* name) {
   return found == environment.end() ? "" : found->second;
 }
 
-bool names_a_plugin(const Environment& environment) {
-  const std::string path = variable(environment, "TPU_LIBRARY_PATH");
-  return !path.empty() && fs::path(path).filename() != "libtpu.so";
-}
-
 std::vector<std::string> numbers_of(const char* name, const std::string& text) {
   std::vector<std::string> numbers = split(text, ',');
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -84,8 +79,13 @@ std::vector<std::string> installed_tpus(const std::string& devices, const std::s
   return those_exposed.empty() ? all : those_exposed;
 }
 
+bool names_tpu_plugin(const Environment& environment) {
+  const std::string path = variable(environment, "TPU_LIBRARY_PATH");
+  return !path.empty() && fs::path(path).filename() != "libtpu.so";
+}
+
 std::string why_no_tpu(const Environment& environment) {
-  if (!installed_tpus().empty() || names_a_plugin(environment)) return "";
+  if (!installed_tpus().empty() || names_tpu_plugin(environment)) return "";
   return "no TPU among this machine's PCI devices";
 }
 

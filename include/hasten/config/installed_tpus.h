@@ -25,8 +25,12 @@ namespace hasten::config {
 std::vector<std::string> installed_tpus(const std::string& devices = "/sys/bus/pci/devices",
                                         const std::string& exposed = "/dev/vfio");
 
-// Empty where device `tpu` has something to open: installed, or a plugin that TPU_LIBRARY_PATH
-// names in the place of Google's libtpu.so. Else what is missing.
+// Whether TPU_LIBRARY_PATH names a plugin in the place of Google's libtpu.so; it may be for
+// anything.
+bool names_tpu_plugin(const Environment& environment);
+
+// Empty where device `tpu` has something to open: installed, or such a plugin. Else what is
+// missing.
 std::string why_no_tpu(const Environment& environment);
 
 // The chips that TPU_VISIBLE_DEVICES, else TPU_VISIBLE_CHIPS, leaves to this machine's processes;

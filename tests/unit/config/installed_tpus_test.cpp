@@ -56,6 +56,9 @@ TEST_CASE("installed tpus: each generation by its number") {
 }
 
 TEST_CASE("installed tpus: a plugin may stand in their place, Google's own may not") {
+  CHECK(!config::names_tpu_plugin({}));
+  CHECK(!config::names_tpu_plugin({{"TPU_LIBRARY_PATH", "/a/libtpu.so"}}));
+  CHECK(config::names_tpu_plugin({{"TPU_LIBRARY_PATH", "/a/plugin.so"}}));
   if (!config::installed_tpus().empty()) return;  // on a TPU machine there is always something
   CHECK(!config::why_no_tpu({}).empty());
   CHECK(!config::why_no_tpu({{"TPU_LIBRARY_PATH", ""}}).empty());
