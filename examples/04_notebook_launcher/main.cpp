@@ -83,8 +83,8 @@ std::int64_t option(int argc, char** argv, const std::string& name, std::int64_t
 
 int main(int argc, char** argv) {
   const std::int64_t layers = option(argc, argv, "--num_layers", 12);
-  const hasten::NotebookLauncherOptions options{
-      .num_processes = option(argc, argv, "--num_processes", 8), .use_cpu = true};
+  const std::int64_t processes = option(argc, argv, "--num_processes", 8);
+  const hasten::NotebookLauncherOptions options{.num_processes = processes, .use_cpu = true};
   const std::string result = "/tmp/hasten_example_04_" + std::to_string(getpid());
 
   auto began = Clock::now();
@@ -93,8 +93,7 @@ int main(int argc, char** argv) {
   std::printf("a BERT of %lld layers: %.0f MiB, made in %.2f s\n", static_cast<long long>(layers),
               size, seconds_since(began));
 
-  std::printf("made once, used by %lld processes:\n",
-              static_cast<long long>(options.num_processes));
+  std::printf("made once, used by %lld processes:\n", static_cast<long long>(processes));
   hasten::notebook_launcher(embed, std::tuple(model, began, result), options);
   const double shared = size + number_in(result);
 

@@ -62,7 +62,10 @@ at::Tensor without_rows(const std::string& description, at::Device device) {
 
 at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
   const Group& group = step.group;
-  const at::Tensor entries = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+  at::Tensor entries = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+  // Eight bits are too few for a metric: a TPU's tensors come in float.
+  if (step.process.device.is_privateuseone() && entries.scalar_type() == at::kBFloat16)
+    entries = entries.to(at::kFloat);
   const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();
   if (group.size() == 1) return without_filling(entries, batch);
   const std::int64_t teller = step.announce_rows();

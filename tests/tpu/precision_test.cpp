@@ -1,0 +1,102 @@
+// bfloat16 on device tpu: which numbers have which type, in both of the documented modes.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+
+#include "hasten/accelerator.h"
+#include "hasten/data/loader.h"
+#include "hasten/optim/adamw.h"
+
+using namespace hasten;
+
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    weight = register_parameter("weight", at::randn({8, 4}));
+    scale = register_parameter("scale", at::ones({4}, at::kDouble));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    product = at::matmul(x, weight);
+    return product * scale;
+  }
+  at::Tensor weight, scale, product;
+};
+TORCH_MODULE(Net);
+
+struct Rows {
+  std::int64_t size() const { return 4; }
+  TensorDict get(std::int64_t) const {
+    return {{"x", at::ones({8})},
+            {"time", at::full({2}, 1.0 / 3, at::kDouble)},
+            {"labels", at::full({}, 1.0 / 3, at::kDouble)}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "tpu: bf16 in both modes: what is kept in float, what is formed in bfloat16, what doubles "
+    "become") {
+  for (const bool downcast : {false, true}) {
+    CAPTURE(downcast);
+    for (const bool by_variable : {false, true}) {
+      if (by_variable) {
+        setenv("ACCELERATE_MIXED_PRECISION", downcast ? "bf16" : "fp16",
+               1);  // a TPU has one 16-bit type
+        setenv("ACCELERATE_DOWNCAST_BF16", downcast ? "true" : "false", 1);
+      }
+      AcceleratorOptions options{.tpu = true};
+      if (!by_variable) options.mixed_precision = Precision::bf16, options.downcast_bf16 = downcast;
+      Accelerator accelerator(options);
+      unsetenv("ACCELERATE_MIXED_PRECISION");
+      unsetenv("ACCELERATE_DOWNCAST_BF16");
+      Net net;
+      hasten::AdamW adamw({net->weight}, torch::optim::AdamWOptions(1e-2));
+      auto rows = make_loader(Rows{}, {.batch_size = 2});
+      auto [model, optimizer, loader] = accelerator.prepare(net, adamw, rows);
+      CHECK((net->weight.scalar_type() == at::kFloat));
+      CHECK((net->scale.scalar_type() == at::kFloat));
+      for (auto& batch : loader) {
+        CHECK((batch.at("x").scalar_type() == at::kFloat));
+        CHECK((batch.at("time").scalar_type() == (downcast ? at::kFloat : at::kBFloat16)));
+        // What a loss is measured against is not rounded to eight bits.
+        CHECK((batch.at("labels").scalar_type() == at::kFloat));
+        CHECK(batch.at("labels")[0].cpu().item<float>() == 1.0F / 3);
+        const at::Tensor out = model(batch.at("x"));
+        CHECK((net->product.scalar_type() == at::kBFloat16));
+        CHECK((accelerator.gather_for_metrics(net->product).scalar_type() == at::kFloat));
+        const at::Tensor loss = out.to(at::kFloat).mean();
+        accelerator.backward(loss);
+        CHECK((net->weight.grad().scalar_type() == at::kFloat));
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      for (const auto& [parameter, state] : adamw.state()) {
+        const auto& moments = static_cast<const torch::optim::AdamWParamState&>(*state);
+        CHECK((moments.exp_avg().scalar_type() == at::kFloat));
+        CHECK((moments.exp_avg_sq().scalar_type() == at::kFloat));
+      }
+    }
+  }
+}
+
+// Why weights are kept in float: fine-tuning's steps are below half of bfloat16's last digit.
+TEST_CASE("tpu: weights in bfloat16 stand still where weights in float learn") {
+  Accelerator accelerator({.tpu = true});
+  torch::manual_seed(4);
+  const at::Tensor start = at::randn({1000}) * 0.04;
+  const auto moved_after = [&](at::ScalarType type) {
+    at::Tensor weight = start.to(accelerator.device(), type).requires_grad_();
+    const at::Tensor before = weight.detach().cpu();
+    torch::optim::AdamW adamw({weight}, torch::optim::AdamWOptions(2e-5).weight_decay(0));
+    for (int step = 0; step < 20; ++step) {
+      weight.mutable_grad() = at::ones_like(weight);
+      adamw.step();
+    }
+    return weight.detach().cpu().ne(before).to(at::kFloat).mean().item<double>();
+  };
+  CHECK(moved_after(at::kFloat) == 1.0);
+  CHECK(moved_after(at::kBFloat16) < 0.5);
+}
