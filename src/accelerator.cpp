@@ -66,15 +66,43 @@ void tell_derived_place(const Worker& worker) {
                    ")\n");
 }
 
-at::Device tpu_of(const Worker& worker) {
-  if (worker.world_size > 1) {
-    throw UsageError("device.tpu-one-process",
-                     {.what = "device tpu",
-                      .got = str("a job of ", worker.world_size, " processes"),
-                      .expected = "one: this release does not exchange gradients of a TPU",
-                      .hint = "start one process, or set ACCELERATE_USE_CPU=true"});
-  }
-  return tpu_device();
+// What the options or hasten launch's environment say of the carrier of a device's tensors.
+ProcessGroupBackend backend_of(const AcceleratorOptions& options,
+                               const config::Environment& environment) {
+  constexpr const char* kVariable = "HASTEN_PROCESS_GROUP_BACKEND";
+  const auto said = environment.find(kVariable);
+  if (options.process_group.backend != ProcessGroupBackend::automatic ||
+      said == environment.end() || said->second.empty())
+    return options.process_group.backend;
+  const auto backend = from_name<ProcessGroupBackend>(said->second);
+  if (backend) return *backend;
+  throw ConfigError(
+      "process.backend",
+      {.what = kVariable, .got = said->second, .expected = "automatic, nccl, gloo or tpu_dist"});
+}
+
+// Of several processes: tpu_dist between TPUs, or what the user has said; else Gloo, which is told.
+ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend said) {
+  if (worker.world_size == 1 || said == ProcessGroupBackend::gloo ||
+      said == ProcessGroupBackend::tpu_dist)
+    return said;
+  if (tpus_go_together()) return ProcessGroupBackend::tpu_dist;
+  static const bool told = [&] {  // once a process
+    if (worker.rank == 0) {
+      std::cerr
+          << "hasten: PCI shows no TPU here, so what processes exchange of device tpu goes by "
+             "Gloo through the host's memory, slowly (HASTEN_PROCESS_GROUP_BACKEND)\n";
+    }
+    return true;
+  }();
+  static_cast<void>(told);
+  return ProcessGroupBackend::gloo;
+}
+
+at::Device tpu_of(const Worker& worker, ProcessGroupBackend backend) {
+  if (worker.world_size == 1) return tpu_device();
+  return tpu_device_of(worker,
+                       backend == ProcessGroupBackend::tpu_dist ? TpuJob::together : TpuJob::alone);
 }
 
 std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
@@ -92,13 +120,16 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   };
   const bool cpu = options.cpu || says("ACCELERATE_USE_CPU");
   ProcessState process = ProcessState::of(worker, cpu);
-  if (!cpu && (options.tpu || says("ACCELERATE_USE_TPU") || machine_has_tpu()))
-    process.device = tpu_of(worker);
+  ProcessGroupBackend backend = backend_of(options, environment);
+  if (!cpu && (options.tpu || says("ACCELERATE_USE_TPU") || machine_has_tpu())) {
+    backend = tpu_backend(worker, backend);
+    process.device = tpu_of(worker, backend);
+  }
   const GroupOptions of_group{
       .timeout = options.process_group.timeout,
       .watchdog = options.process_group.watchdog && !denies("HASTEN_WATCHDOG"),
       .debug = options.debug || says("ACCELERATE_DEBUG_MODE"),
-      .backend = options.process_group.backend,
+      .backend = backend,
       .device = process.device,
       .shared_memory = options.process_group.shared_memory && !denies("HASTEN_SHARED_MEMORY")};
   const Precision precision =

@@ -45,7 +45,9 @@ struct InitProcessGroupKwargs {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // to meet, and of each collective
   // After that limit: reports the late rank and ends the job. Also off by HASTEN_WATCHDOG=off.
   bool watchdog = true;
-  // Of the tensors of a GPU: NCCL where every process can load it, else Gloo by way of the CPU.
+  // Of the tensors of a GPU: NCCL where every process can load it, else Gloo by way of the CPU. Of
+  // a TPU: tpu_dist, or Gloo, slowly, where PCI shows no TPU. Also by
+  // HASTEN_PROCESS_GROUP_BACKEND=gloo, tpu_dist, nccl for a program that leaves it open.
   ProcessGroupBackend backend = ProcessGroupBackend::automatic;
   // Of the tensors of the CPU: sums, gathers and broadcasts of the processes of one machine in
   // memory that they share, not by Gloo's messages. Also off by HASTEN_SHARED_MEMORY=off.

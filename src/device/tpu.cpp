@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "device/chip_holder.h"
 #include "device/tpu/open_tpu.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -27,8 +28,32 @@ struct Opened {
   pid_t process = 0;
 };
 
-const Opened& opened() {
-  static const Opened once = [] {
+bool has_plugin_of_its_own() { return config::names_tpu_plugin(config::whole_environment()); }
+
+// Each has a chip; a plugin of the user's own has what it has.
+void check_chips(const Worker& worker) {
+  const auto chips = static_cast<std::int64_t>(config::installed_tpus().size());
+  if (has_plugin_of_its_own() || worker.local_world_size <= chips) return;
+  throw UsageError("device.tpu-chips",
+                   {.what = "device tpu",
+                    .got = str(worker.local_world_size, " processes on this machine"),
+                    .expected = str("at most one a TPU, of which it has ", chips)});
+}
+
+// libtpu waits, or ends the process. Of a job of several the others have their chips too.
+void check_free(const Worker& worker) {
+  if (has_plugin_of_its_own() || worker.local_world_size > 1) return;
+  const auto holder = holder_of(chip_files());
+  if (!holder) return;
+  throw IoError("device.tpu-busy", {.what = "device tpu",
+                                    .got = str("process ", holder->process, " (", holder->name,
+                                               ") has ", holder->file.string(), " open"),
+                                    .expected = "a TPU that no other process has",
+                                    .hint = str("wait for it, or end it: kill ", holder->process)});
+}
+
+const Opened& opened(const Worker& worker, TpuJob job) {
+  static const Opened once = [&] {
     if (const std::string missing = config::why_no_tpu(config::whole_environment());
         !missing.empty()) {
       throw IoError("device.tpu-missing",
@@ -42,7 +67,11 @@ const Opened& opened() {
                      .got = module().missing,
                      .hint = "apt-get install python3-dev, and build hasten again"});
     }
-    const Opened it{.count = module().function(), .process = getpid()};
+    check_chips(worker);
+    check_free(worker);
+    const ScopedVariables told(tpu_variables(worker, job, config::whole_environment()));
+    const std::int64_t together = job == TpuJob::together ? worker.local_world_size : 0;
+    const Opened it{.count = module().function(together), .process = getpid()};
     static const LivingMark& mark = *new LivingMark(Living::tpu);
     static_cast<void>(mark);
     return it;
@@ -74,8 +103,15 @@ std::int64_t tpu_programs() {
   return is_open() && programs.function != nullptr ? programs.function() : 0;
 }
 
+bool tpus_go_together() { return machine_has_tpu() && !has_plugin_of_its_own(); }
+
+at::Device tpu_device_of(const Worker& worker, TpuJob job) {
+  opened(worker, job);
+  return tpu_device();
+}
+
 at::Device tpu_device(std::int64_t index) {
-  const Opened& tpu = opened();
+  const Opened& tpu = opened({}, TpuJob::alone);
   is_open() = true;
   if (tpu.process != getpid()) {
     throw UsageError("device.tpu-forked",

@@ -144,6 +144,9 @@ Group Group::duplicate() const {
                                                          meeting.store);
   GroupOptions options = shared_->options;
   options.shared_memory = false;  // it sends and receives
+  // Programs of a TPU that wait for other ranks have to come in one order, and two threads have
+  // none.
+  if (options.device.is_privateuseone()) options.backend = ProcessGroupBackend::gloo;
   Group group = *this;
   group.shared_ = std::make_shared<Shared>(std::move(meeting), rank_, size_, options);
   return group;
@@ -177,7 +180,12 @@ at::Tensor Group::broadcast(const at::Tensor& tensor, std::int64_t from) const {
               size_ - 1);
   if (size_ == 1) return tensor;
   std::vector<at::Tensor> both = {as_numbers(tensor)};
-  if (rank_ != from) both[0] = at::empty_like(both[0]);
+  // What leads to a TPU's tensor is part of the program, which has to be alike on all ranks.
+  if (both[0].is_privateuseone()) {
+    both[0] = both[0].clone();
+  } else if (rank_ != from) {
+    both[0] = at::empty_like(both[0]);
+  }
   c10d::BroadcastOptions options;
   options.rootRank = from;
   native()->broadcast(both, options)->wait();

@@ -9,6 +9,8 @@
 #include "process/gloo.h"
 #include "process/nccl.h"
 #include "process/observed_backend.h"
+#include "process/through_host.h"
+#include "process/tpu_dist.h"
 
 namespace hasten {
 namespace {
@@ -73,6 +75,17 @@ c10::intrusive_ptr<ProcessGroup> native_group(const c10::intrusive_ptr<c10d::Sto
                       watched(nccl_backend(settings), "nccl"));
   } else {
     group->setBackend(at::kCUDA, ProcessGroup::BackendType::GLOO, by_gloo);
+  }
+  if (options.device.is_privateuseone()) {
+    const TpuDistSettings settings{
+        .store = c10::make_intrusive<c10d::PrefixStore>("tpu_dist", store),
+        .rank = rank,
+        .size = size,
+        .timeout = longest};
+    const bool by_tpu_dist = options.backend == ProcessGroupBackend::tpu_dist;
+    group->setBackend(
+        at::kPrivateUse1, ProcessGroup::BackendType::CUSTOM,
+        by_tpu_dist ? watched(tpu_dist_backend(settings), "tpu_dist") : through_host(by_gloo));
   }
   group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
   return group;

@@ -1,6 +1,6 @@
 // File: process/native_group.h (internal)
-// c10d's group: Gloo for the tensors of the CPU, NCCL for those of a GPU, or Gloo by way of the
-// CPU.
+// c10d's group: Gloo for the tensors of the CPU, NCCL for those of a GPU and tpu_dist for those of
+// a TPU, or Gloo by way of the CPU.
 #pragma once
 
 #include <memory>

@@ -54,8 +54,11 @@ def main():
     check("a plugin that is not there", ["device.tpu-failed", "/nowhere/plugin.so"], 4, 1, TPU_LIBRARY_PATH="/nowhere/plugin.so")
     check("a plugin without a client", ["device.tpu-failed", "PJRT_Client_Create"], 4, 60, HASTEN_TEST_REFUSED="1")
     check("a plugin that is none", ["device.tpu-failed", "GetPjrtApi"], 4, 1, TPU_LIBRARY_PATH=str(LIBRARY))
-    check("one of two processes", ["device.tpu-one-process"], 2, 1, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
-          MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")
+    several = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29555",
+               "HASTEN_PROCESS_GROUP_BACKEND": "tpu_dist"}
+    check("several machines without their hosts", ["device.tpu-job", "TPU_WORKER_HOSTNAMES"], 2, 1, **several, TPU_WORKER_HOSTNAMES=None)
+    check("several machines without their chips", ["device.tpu-job", "TORCH_TPU_TOPOLOGY"], 2, 1, **several, TPU_WORKER_HOSTNAMES="one,two")
+    check("a port that is none", ["device.tpu-job", "TORCH_TPU_BASE_PORT"], 2, 1, **several, TPU_WORKER_HOSTNAMES="one,two", TORCH_TPU_BASE_PORT="x")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         check("versions that do not go together", ["device.tpu-versions", "torch_tpu 9.8.7", "torch>=7.1"], 4, 1.5,

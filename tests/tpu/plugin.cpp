@@ -3,6 +3,7 @@
 //
 //   HASTEN_TEST_ENGINE      the CPU engine, pjrt_c_api_cpu_plugin.so
 //   HASTEN_TEST_DEVICES     how many devices it makes; 1
+//   HASTEN_TEST_TOGETHER    a folder, where several processes run programs together
 //   HASTEN_TEST_REFUSED     set: the engine is handed what it refuses, and has no client
 //   HASTEN_TEST_LIBTPU      libtpu.so: its compiler compiles each program for a TPU too
 //   HASTEN_TEST_TOPOLOGY    for which one, such as v5e:2x2
@@ -23,19 +24,13 @@
 #include <string>
 #include <vector>
 
+#include "sized.h"
+#include "together_plugin.h"
+
 namespace {
 
+using namespace hasten::test;
 using Json = nlohmann::ordered_json;
-
-// A struct of the interface, empty but for its size, which tells versions apart.
-template <class Args>
-Args sized(std::size_t size) {
-  Args args;
-  std::memset(&args, 0, sizeof args);
-  args.struct_size = size;
-  return args;
-}
-#define SIZED(Args) sized<Args>(Args##_STRUCT_SIZE)
 
 std::string variable(const char* name, const char* otherwise = "") {
   const char* const value = std::getenv(name);
@@ -48,17 +43,6 @@ const PJRT_Api* api_of(const std::string& library) {
   const auto get = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(handle, "GetPjrtApi"));
   if (get == nullptr) throw std::runtime_error(dlerror());
   return get();
-}
-
-std::string take_message(const PJRT_Api& api, PJRT_Error* error) {
-  auto message = SIZED(PJRT_Error_Message_Args);
-  message.error = error;
-  api.PJRT_Error_Message(&message);
-  const std::string text(message.message, message.message_size);
-  auto destroy = SIZED(PJRT_Error_Destroy_Args);
-  destroy.error = error;
-  api.PJRT_Error_Destroy(&destroy);
-  return text;
 }
 
 // libtpu's compiler, for a topology that need not be here.
@@ -134,13 +118,16 @@ class Plugin {
 
  private:
   // The engine knows none of the options of a TPU's client.
-  PJRT_Error* create(PJRT_Client_Create_Args* args) const {
+  PJRT_Error* create(PJRT_Client_Create_Args* args) {
+    // torch_tpu tells of other processes just before.
+    if (Together::number() > 1) (new Together(engine_))->put_into(table());
     if (!variable("HASTEN_TEST_REFUSED").empty()) return engine_.PJRT_Client_Create(args);
     auto devices = SIZED(PJRT_NamedValue);
     devices.name = "cpu_device_count";
     devices.name_size = std::strlen(devices.name);
     devices.type = PJRT_NamedValue_kInt64;
-    devices.int64_value = std::stoll(variable("HASTEN_TEST_DEVICES", "1"));
+    devices.int64_value = std::max<std::int64_t>(Together::number(),
+                                                 std::stoll(variable("HASTEN_TEST_DEVICES", "1")));
     devices.value_size = 1;
     PJRT_Client_Create_Args with = *args;
     with.create_options = &devices;

@@ -7,11 +7,11 @@
 //   const Group group = Group::form(worker);
 //   at::Tensor all = group.gather(local);              // [world * rows, ...]
 //
-// A group of several is c10d's, over Gloo, and over NCCL for the tensors of GPUs. Its ranks meet in
-// the store that hasten launch serves (HASTEN_STORE, behind TLS with HASTEN_JOB_TOKEN); else in one
-// that rank 0 serves at MASTER_ADDR and MASTER_PORT: hasten's where HASTEN_JOB_TOKEN is set, c10d's
-// TCPStore where it is not, as it is torchrun's where that serves one. Tensors themselves travel by
-// Gloo as they are, not encrypted.
+// A group of several is c10d's, over Gloo, and over NCCL for the tensors of GPUs, tpu_dist for
+// those of TPUs. Its ranks meet in the store that hasten launch serves (HASTEN_STORE, behind TLS
+// with HASTEN_JOB_TOKEN); else in one that rank 0 serves at MASTER_ADDR and MASTER_PORT: hasten's
+// where HASTEN_JOB_TOKEN is set, c10d's TCPStore where it is not, as it is torchrun's where that
+// serves one. Tensors themselves travel by Gloo as they are, not encrypted.
 //
 // A collective that some rank does not come to ends the job: after the limit the group's watchdog
 // prints which rank is late, its step, its last call and its stack, and ends every process with
@@ -29,8 +29,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "hasten/config/names.h"
 #include "hasten/launch/worker.h"
 
 namespace c10d {
@@ -56,8 +58,13 @@ struct ProcessState {
 
 enum class Reduction { none, sum, mean, max };
 
-// What carries the tensors of a GPU; those of the CPU always go by Gloo.
-enum class ProcessGroupBackend { automatic, nccl, gloo };
+// What carries the tensors of a GPU or a TPU; those of the CPU always go by Gloo.
+enum class ProcessGroupBackend { automatic, nccl, gloo, tpu_dist };
+
+template <>
+struct Names<ProcessGroupBackend> {
+  static constexpr std::string_view text[] = {"automatic", "nccl", "gloo", "tpu_dist"};
+};
 
 struct GroupOptions {
   // For the ranks to meet, and for each collective.
@@ -70,7 +77,8 @@ struct GroupOptions {
   // most, instead of a hang or a wrong result.
   bool debug = false;
   // automatic: NCCL where every rank can load it, else Gloo by way of the CPU. UsageError
-  // "process.no-nccl" where it is asked for and cannot be loaded.
+  // "process.no-nccl" where it is asked for and cannot be loaded. tpu_dist: torch_tpu's, for the
+  // tensors of a TPU that is open already; else these go by Gloo too (the Accelerator chooses).
   ProcessGroupBackend backend = ProcessGroupBackend::automatic;
   at::Device device = at::kCPU;  // this rank's
   // Sums, gathers and broadcasts of tensors on the CPU in memory that the ranks share, where all

@@ -11,6 +11,7 @@ import importlib.metadata as metadata
 import importlib.util
 import io
 import operator
+import os
 import re
 import sys
 
@@ -44,12 +45,20 @@ def check(folder, libtorch, needs_libtpu):
     return None
 
 
-def start(libtorch):
+def topology(processes):
+    """The chips of this machine as torch_tpu lays them out, one a process; in a row where PCI shows none."""
+    from torch_tpu._internal.utils import hardware
+    return hardware.get_tpu_topology(processes) or f"{processes},1,1"
+
+
+def start(libtorch, together):
     said = io.StringIO()  # torch_tpu tells its steps on standard error
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             import torch
             import torch_tpu._loader
+            if int(together) > 0 and not os.environ.get("TORCH_TPU_TOPOLOGY"):
+                os.environ["TORCH_TPU_TOPOLOGY"] = topology(int(together))
             torch_tpu._loader._init_device("tpu")
             from torch_tpu._internal.device import _device_ops_backend
             return _device_ops_backend._get_device_count()  # connects; an operator that has to ends the process where it cannot

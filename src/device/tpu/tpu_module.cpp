@@ -93,6 +93,9 @@ void set_environment() {
   }
   setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0", 1);  // hasten calls it itself
   unless_set("TF_CPP_MIN_LOG_LEVEL", "1");          // no lines about what goes well
+  // Else a collective's program has in it the views that lead to its tensors, and is another one on
+  // a rank that has another view: what TPUs run together has to be one program.
+  unless_set("TORCH_TPU_INTERNAL_MATERIALIZE_COLLECTIVE_TENSORS", "1");
 }
 
 // LibTorch starts its engine's threads, one a device, once in a process: at its first backward
@@ -168,12 +171,12 @@ void stop_at_exit() {
   }
 }
 
-std::int64_t start(const std::string& folder) {
+std::int64_t start(const std::string& folder, std::int64_t together) {
   const bool needs_libtpu = std::getenv("TPU_LIBRARY_PATH") == nullptr;
   const PythonObject missing =
       call(program(), "check", {folder, TORCH_VERSION, needs_libtpu ? "libtpu" : ""});
   if (PyTuple_Check(missing.get())) throw_problem(missing.get());
-  const PythonObject count = call(program(), "start", {TORCH_VERSION});
+  const PythonObject count = call(program(), "start", {TORCH_VERSION, std::to_string(together)});
   if (PyTuple_Check(count.get())) throw_problem(count.get());
   return PyLong_AsLongLong(count.get());
 }
@@ -181,7 +184,7 @@ std::int64_t start(const std::string& folder) {
 }  // namespace
 }  // namespace hasten
 
-extern "C" std::int64_t hasten_tpu_open() {
+extern "C" std::int64_t hasten_tpu_open(std::int64_t together) {
   using namespace hasten;
   const fs::path folder = libtorch();
   check_libtorch(folder);
@@ -196,7 +199,7 @@ extern "C" std::int64_t hasten_tpu_open() {
     }
   } const leave;
   stand_in_for_cuda(folder / "lib");
-  const std::int64_t count = start(folder.parent_path().string());
+  const std::int64_t count = start(folder.parent_path().string(), together);
   drop_grad_warnings();
   stop_at_exit();
   return count;

@@ -1,0 +1,29 @@
+// What needs Python's objects of c10d: torch_tpu makes its backend from Python only. Part of the
+// module libhasten_tpu.so, which process/tpu_dist.cpp loads.
+#include <pybind11/chrono.h>
+#include <pybind11/pybind11.h>
+
+#include "device/tpu/interpreter.h"
+#include "hasten/base/error.h"
+#include "process/tpu_dist.h"
+
+// c10d's objects are counted by themselves.
+PYBIND11_DECLARE_HOLDER_TYPE(Object, c10::intrusive_ptr<Object>, true)
+
+extern "C" c10d::Backend* hasten_tpu_dist(const hasten::TpuDistSettings& settings) {
+  namespace py = pybind11;
+  using namespace hasten;
+  const PythonLock lock;
+  try {
+    const py::module_ tpu = py::module_::import("torch_tpu._internal.distributed.tpu_distributed");
+    const py::object made = tpu.attr("create_process_group")(settings.store, settings.rank,
+                                                             settings.size, settings.timeout);
+    return made.cast<c10::intrusive_ptr<c10d::Backend>>().release();
+  } catch (const py::error_already_set& error) {
+    throw IoError(
+        "device.tpu-failed",
+        {.what = "the process group tpu_dist",
+         .got = error.what(),
+         .hint = "HASTEN_PROCESS_GROUP_BACKEND=gloo exchanges by way of the host, slowly"});
+  }
+}

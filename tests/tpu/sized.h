@@ -1,0 +1,32 @@
+// What every user of PJRT's C interface needs.
+#pragma once
+
+#include <xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h>
+
+#include <cstring>
+#include <string>
+
+namespace hasten::test {
+
+// A struct of the interface, empty but for its size, which tells versions apart.
+template <class Args>
+Args sized(std::size_t size) {
+  Args args;
+  std::memset(&args, 0, sizeof args);
+  args.struct_size = size;
+  return args;
+}
+#define SIZED(Args) ::hasten::test::sized<Args>(Args##_STRUCT_SIZE)
+
+inline std::string take_message(const PJRT_Api& api, PJRT_Error* error) {
+  auto message = SIZED(PJRT_Error_Message_Args);
+  message.error = error;
+  api.PJRT_Error_Message(&message);
+  const std::string text(message.message, message.message_size);
+  auto destroy = SIZED(PJRT_Error_Destroy_Args);
+  destroy.error = error;
+  api.PJRT_Error_Destroy(&destroy);
+  return text;
+}
+
+}  // namespace hasten::test

@@ -1,0 +1,316 @@
+#include "together_plugin.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "sized.h"
+
+namespace hasten::test {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 120s;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+[[noreturn]] void give_up(const std::string& why) {
+  std::fprintf(stderr, "the plugin in a TPU's place: %s\n", why.c_str());
+  _exit(70);
+}
+
+// Whole, or not there.
+void write_file(const fs::path& path, const std::vector<char>& bytes) {
+  const fs::path part = path.string() + ".part";
+  std::ofstream(part, std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  fs::rename(part, path);
+}
+
+std::vector<char> read_when_there(const fs::path& path) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!fs::exists(path)) {
+    if (std::chrono::steady_clock::now() > until) give_up("nobody has written " + path.string());
+    std::this_thread::sleep_for(100us);
+  }
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+std::int64_t Together::number() {
+  if (variable("HASTEN_TEST_TOGETHER").empty()) return 1;
+  const std::string addresses = variable("TPU_PROCESS_ADDRESSES");
+  return 1 + std::count(addresses.begin(), addresses.end(), ',');
+}
+
+Together::Together(const PJRT_Api& engine)
+    : engine_(engine),
+      folder_(variable("HASTEN_TEST_TOGETHER")),
+      rank_(std::stoll(variable("CLOUD_TPU_TASK_ID"))),
+      number_(number()) {}
+
+namespace {
+Together* only_one = nullptr;
+}
+Together& Together::one() { return *only_one; }
+
+void Together::put_into(PJRT_Api& table) {
+  only_one = this;
+  table.PJRT_Client_ProcessIndex = [](PJRT_Client_ProcessIndex_Args* args) -> PJRT_Error* {
+    args->process_index = static_cast<int>(one().rank_);
+    return nullptr;
+  };
+  table.PJRT_Client_AddressableDevices =
+      [](PJRT_Client_AddressableDevices_Args* args) -> PJRT_Error* {
+    one().check(one().engine_.PJRT_Client_AddressableDevices(args));
+    one().client_ = args->client;
+    args->addressable_devices += one().rank_;
+    args->num_addressable_devices = 1;
+    return nullptr;
+  };
+  table.PJRT_Device_IsAddressable = [](PJRT_Device_IsAddressable_Args* args) -> PJRT_Error* {
+    args->is_addressable = one().id_of(args->device) == one().rank_;
+    return nullptr;
+  };
+  table.PJRT_Device_LocalHardwareId = [](PJRT_Device_LocalHardwareId_Args* args) -> PJRT_Error* {
+    args->local_hardware_id = 0;
+    return nullptr;
+  };
+  table.PJRT_Client_LookupAddressableDevice = [](PJRT_Client_LookupAddressableDevice_Args* args) {
+    args->local_hardware_id = static_cast<int>(one().rank_);
+    return one().engine_.PJRT_Client_LookupAddressableDevice(args);
+  };
+  table.PJRT_DeviceDescription_ProcessIndex =
+      [](PJRT_DeviceDescription_ProcessIndex_Args* args) -> PJRT_Error* {
+    auto id = SIZED(PJRT_DeviceDescription_Id_Args);
+    id.device_description = args->device_description;
+    one().check(one().engine_.PJRT_DeviceDescription_Id(&id));
+    args->process_index = id.id;
+    return nullptr;
+  };
+  table.PJRT_LoadedExecutable_AddressableDevices =
+      [](PJRT_LoadedExecutable_AddressableDevices_Args* args) -> PJRT_Error* {
+    one().check(one().engine_.PJRT_LoadedExecutable_AddressableDevices(args));
+    for (std::size_t i = 0; args->num_addressable_devices > 1 && i < args->num_addressable_devices;
+         ++i) {
+      if (one().id_of(args->addressable_devices[i]) != one().rank_) continue;
+      args->addressable_devices += i;
+      args->num_addressable_devices = 1;
+    }
+    return nullptr;
+  };
+  table.PJRT_LoadedExecutable_Destroy = [](PJRT_LoadedExecutable_Destroy_Args* args) {
+    {
+      const std::lock_guard lock(one().mutex_);
+      one().speaks_.erase(args->executable);  // its address may come again
+    }
+    return one().engine_.PJRT_LoadedExecutable_Destroy(args);
+  };
+  table.PJRT_LoadedExecutable_Execute = [](PJRT_LoadedExecutable_Execute_Args* args) {
+    return one().execute(args);
+  };
+}
+
+bool Together::speaks(PJRT_LoadedExecutable* executable) {
+  const std::lock_guard lock(mutex_);
+  const auto known = speaks_.find(executable);
+  if (known != speaks_.end()) return known->second;
+  PJRT_Program program;
+  std::memset(&program, 0, sizeof program);
+  program.struct_size = PJRT_Program_STRUCT_SIZE;
+  auto args = SIZED(PJRT_Executable_OptimizedProgram_Args);
+  args.executable = program_of(executable);
+  args.program = &program;
+  check(engine_.PJRT_Executable_OptimizedProgram(&args));
+  std::string code(program.code_size, '\0');
+  program.code = code.data();
+  check(engine_.PJRT_Executable_OptimizedProgram(&args));
+  bool found = false;
+  for (const char* const name :
+       {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-"})
+    found |= code.find(name) != code.npos;
+  return speaks_[executable] = found;
+}
+
+PJRT_Executable* Together::program_of(PJRT_LoadedExecutable* executable) const {
+  auto get = SIZED(PJRT_LoadedExecutable_GetExecutable_Args);
+  get.loaded_executable = executable;
+  check(engine_.PJRT_LoadedExecutable_GetExecutable(&get));
+  return get.executable;
+}
+
+PJRT_Error* Together::execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  const std::vector<PJRT_Device*> devices = devices_of(args->executable);
+  if (devices.size() == 1) return engine_.PJRT_LoadedExecutable_Execute(args);
+  if (!speaks(args->executable)) return execute_on_all(args, devices, false);
+  const std::lock_guard lock(meeting_);
+  return execute_on_all(args, devices, true);
+}
+
+// The engine wants arguments for all devices where a program is compiled for them, also of one that
+// does not speak: the others then do what this one does.
+PJRT_Error* Together::execute_on_all(PJRT_LoadedExecutable_Execute_Args* args,
+                                     const std::vector<PJRT_Device*>& devices, bool speaking) {
+  std::vector<PJRT_Buffer*> own(args->argument_lists[0], args->argument_lists[0] + args->num_args);
+  std::vector<std::size_t> sizes;
+  Bytes bytes;
+  for (PJRT_Buffer* const buffer : own) {
+    const Bytes each = bytes_of(buffer);
+    sizes.push_back(each.size());
+    bytes.insert(bytes.end(), each.begin(), each.end());
+  }
+  const std::vector<Bytes> all =
+      speaking ? exchanged(bytes) : std::vector<Bytes>(devices.size(), bytes);
+
+  auto outputs = SIZED(PJRT_Executable_NumOutputs_Args);
+  outputs.executable = program_of(args->executable);
+  check(engine_.PJRT_Executable_NumOutputs(&outputs));
+
+  std::size_t own_place = 0;
+  std::vector<std::vector<PJRT_Buffer*>> in, out;
+  for (PJRT_Device* const device : devices) {
+    const std::int64_t id = id_of(device);
+    out.emplace_back(outputs.num_outputs);
+    if (id == rank_) {
+      own_place = in.size();
+      in.push_back(own);
+      continue;
+    }
+    in.emplace_back();
+    const char* at = all[static_cast<std::size_t>(id)].data();
+    for (std::size_t i = 0; i < own.size(); at += sizes[i++])
+      in.back().push_back(copy_to(device, own[i], at));
+  }
+  std::vector<PJRT_Buffer* const*> in_lists;
+  std::vector<PJRT_Buffer**> out_lists;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    in_lists.push_back(in[i].data());
+    out_lists.push_back(out[i].data());
+  }
+  std::vector<PJRT_Event*> events(devices.size());
+  // What a later version of the interface has behind these fields stays.
+  std::vector<char> copy(std::max(args->struct_size, sizeof *args));
+  std::memcpy(copy.data(), args, args->struct_size);
+  auto& with = *reinterpret_cast<PJRT_LoadedExecutable_Execute_Args*>(copy.data());
+  with.num_devices = devices.size();
+  with.argument_lists = in_lists.data();
+  with.output_lists = out_lists.data();
+  with.device_complete_events = events.data();
+  with.execute_device = nullptr;
+  if (PJRT_Error* const error = engine_.PJRT_LoadedExecutable_Execute(&with)) return error;
+
+  std::copy(out[own_place].begin(), out[own_place].end(), args->output_lists[0]);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (i == own_place && args->device_complete_events != nullptr) {
+      args->device_complete_events[0] = events[i];
+      continue;
+    }
+    wait_for(events[i]);
+    if (i == own_place) continue;
+    for (auto* list : {&in[i], &out[i]}) {
+      for (PJRT_Buffer* const buffer : *list) {
+        auto destroy = SIZED(PJRT_Buffer_Destroy_Args);
+        destroy.buffer = buffer;
+        check(engine_.PJRT_Buffer_Destroy(&destroy));
+      }
+    }
+  }
+  return nullptr;
+}
+
+std::vector<PJRT_Device*> Together::devices_of(PJRT_LoadedExecutable* executable) const {
+  auto args = SIZED(PJRT_LoadedExecutable_AddressableDevices_Args);
+  args.executable = executable;
+  check(engine_.PJRT_LoadedExecutable_AddressableDevices(&args));
+  return {args.addressable_devices, args.addressable_devices + args.num_addressable_devices};
+}
+
+// Who has written for a meeting has read all of the one before it: that file may go.
+std::vector<Together::Bytes> Together::exchanged(const Bytes& own) {
+  const auto file = [this](std::int64_t meeting, std::int64_t rank) {
+    return folder_ / (std::to_string(meeting) + "." + std::to_string(rank));
+  };
+  write_file(file(meetings_, rank_), own);
+  std::vector<Bytes> all;
+  for (std::int64_t rank = 0; rank < number_; ++rank) {
+    all.push_back(rank == rank_ ? own : read_when_there(file(meetings_, rank)));
+    if (all.back().size() != own.size()) {
+      give_up("ranks run unlike programs at their meeting " + std::to_string(meetings_) + ": " +
+              std::to_string(own.size()) + " bytes here, " + std::to_string(all.back().size()) +
+              " on rank " + std::to_string(rank));
+    }
+  }
+  if (meetings_ > 0) fs::remove(file(meetings_ - 1, rank_));
+  ++meetings_;
+  return all;
+}
+
+Together::Bytes Together::bytes_of(PJRT_Buffer* buffer) const {
+  auto args = SIZED(PJRT_Buffer_ToHostBuffer_Args);
+  args.src = buffer;
+  check(engine_.PJRT_Buffer_ToHostBuffer(&args));
+  Bytes bytes(args.dst_size);
+  args.dst = bytes.data();
+  check(engine_.PJRT_Buffer_ToHostBuffer(&args));
+  wait_for(args.event);
+  return bytes;
+}
+
+PJRT_Buffer* Together::copy_to(PJRT_Device* device, PJRT_Buffer* like, const char* bytes) const {
+  auto type = SIZED(PJRT_Buffer_ElementType_Args);
+  type.buffer = like;
+  check(engine_.PJRT_Buffer_ElementType(&type));
+  auto shape = SIZED(PJRT_Buffer_Dimensions_Args);
+  shape.buffer = like;
+  check(engine_.PJRT_Buffer_Dimensions(&shape));
+  auto args = SIZED(PJRT_Client_BufferFromHostBuffer_Args);
+  args.client = client_;
+  args.data = bytes;
+  args.type = type.type;
+  args.dims = shape.dims;
+  args.num_dims = shape.num_dims;
+  args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  args.device = device;
+  check(engine_.PJRT_Client_BufferFromHostBuffer(&args));
+  wait_for(args.done_with_host_buffer);
+  return args.buffer;
+}
+
+std::int64_t Together::id_of(PJRT_Device* device) const {
+  auto get = SIZED(PJRT_Device_GetDescription_Args);
+  get.device = device;
+  check(engine_.PJRT_Device_GetDescription(&get));
+  auto id = SIZED(PJRT_DeviceDescription_Id_Args);
+  id.device_description = get.device_description;
+  check(engine_.PJRT_DeviceDescription_Id(&id));
+  return id.id;
+}
+
+void Together::wait_for(PJRT_Event* event) const {
+  auto await = SIZED(PJRT_Event_Await_Args);
+  await.event = event;
+  check(engine_.PJRT_Event_Await(&await));
+  auto destroy = SIZED(PJRT_Event_Destroy_Args);
+  destroy.event = event;
+  check(engine_.PJRT_Event_Destroy(&destroy));
+}
+
+void Together::check(PJRT_Error* error) const {
+  if (error != nullptr) give_up(take_message(engine_, error));
+}
+
+}  // namespace hasten::test
