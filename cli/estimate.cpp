@@ -4,9 +4,24 @@
 #include <iostream>
 
 #include "commands.h"
+#include "hasten/base/text.h"
 #include "hasten/config/estimate_options.h"
+#include "hasten/config/tpus.h"
 
 namespace hasten::cli {
+namespace {
+
+// The anatomy's own prediction first: a dry TPU is the process's last device.
+int estimate_tpu(const EstimateOptions& asked, bool json) {
+  EstimateOptions on_cpu = asked;
+  on_cpu.device = "cpu";
+  const anatomy::TpuPrediction prediction = anatomy::prediction_of(hasten::estimate(on_cpu));
+  const anatomy::TpuAccount account = estimate_for_tpu(asked);
+  std::cout << (json ? to_json(account, &prediction) : to_text(account, &prediction));
+  return account.failed.empty() || !fits(account) ? 0 : 1;
+}
+
+}  // namespace
 
 int estimate(int argc, char** argv) {
   const EstimateConfiguration run =
@@ -22,6 +37,7 @@ int estimate(int argc, char** argv) {
                               .arguments = run.train.arguments,
                               .dry = !run.measure,
                               .device = run.device};
+  if (starts_with(run.device, kTpuDevice)) return estimate_tpu(asked, run.json);
   anatomy::Report report = hasten::estimate(asked);
   if (run.measure) report.roofs = anatomy::measure_roofs();
   if (run.what_if || !run.html.empty()) report.alternatives = what_if(asked);

@@ -1,26 +1,85 @@
 #include "listen.h"
 
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/config/tpus.h"
 
 namespace hasten::cli {
+namespace {
 
-void listen(const ListenOptions& options, bool dry) {
-  setenv(kListenVariable, options.output.c_str(), 1);
-  setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);
-  dry ? setenv(kDryRunVariable, options.device.c_str(), 1) : unsetenv(kDryRunVariable);
+std::vector<char*> words_of(const ListenOptions& options) {
   std::vector<char*> words;
   for (const std::string& word : options.program) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
+  return words;
+}
+
+[[noreturn]] void become(const ListenOptions& options) {
+  std::vector<char*> words = words_of(options);
   std::fflush(nullptr);
   execvp(words[0], words.data());
   throw IoError("io.cannot-run", {.what = options.program[0] + ": " + std::strerror(errno)});
+}
+
+// The program's anatomy on the CPU, dry, into a file that stands beside the TPU's account. What the
+// program prints is not shown: the same comes again.
+void predict_into(const ListenOptions& options, const std::string& file) {
+  setenv(kListenVariable, file.c_str(), 1);
+  setenv(kDryRunVariable, "cpu", 1);
+  const pid_t child = fork();
+  if (child < 0) throw IoError("io.cannot-run", {.what = std::strerror(errno)});
+  if (child == 0) {
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+    std::vector<char*> words = words_of(options);
+    execvp(words[0], words.data());
+    _exit(127);  // the second time it is said why
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+}
+
+// Read by the program at its first Accelerator, and deleted there.
+std::string prediction_file() {
+  return (std::filesystem::temp_directory_path() /
+          ("hasten-prediction-" + std::to_string(getpid()) + ".json"))
+      .string();
+}
+
+}  // namespace
+
+void choose_tpu_compiler() {
+  const config::Environment environment = config::whole_environment();
+  if (environment.contains(kTpuCompilerVariable)) return;
+  const std::filesystem::path packages =
+      std::filesystem::path(HASTEN_LIBTORCH_FOLDER).parent_path();
+  setenv(kTpuCompilerVariable, find_libtpu(environment, {packages.string()}).c_str(), 1);
+}
+
+void listen(const ListenOptions& options, bool dry) {
+  if (starts_with(options.device, kTpuDevice)) {
+    choose_tpu_compiler();
+    const std::string file = prediction_file();
+    setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);
+    predict_into(options, file);
+    setenv(kListenBesideVariable, file.c_str(), 1);
+  }
+  setenv(kListenVariable, options.output.c_str(), 1);
+  setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);
+  dry ? setenv(kDryRunVariable, options.device.c_str(), 1) : unsetenv(kDryRunVariable);
+  become(options);
 }
 
 }  // namespace hasten::cli

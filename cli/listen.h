@@ -7,6 +7,10 @@
 
 namespace hasten::cli {
 
+// Finds the compiler of TPUs for the programs that this process starts or becomes, before any work.
+// Throws IoError "device.tpu-compiler".
+void choose_tpu_compiler();
+
 // Returns only by throwing IoError.
 [[noreturn]] void listen(const ListenOptions& options, bool dry);
 

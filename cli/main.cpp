@@ -13,6 +13,7 @@
 #include "hasten/base/text.h"
 #include "hasten/config/estimate_options.h"
 #include "hasten/config/gpus.h"
+#include "hasten/config/tpus.h"
 #include "hasten/config/train_options.h"
 #include "hasten/launch/worker.h"
 #include "listen.h"
@@ -85,6 +86,7 @@ int estimate(int argc, char** argv) {
   }
   tell_notices("estimate", run.train.notices);
   check_files(run.train.options);
+  if (starts_with(run.device, kTpuDevice)) cli::choose_tpu_compiler();
   cli::hand_over(argv);
 }
 

@@ -19,14 +19,24 @@ std::vector<std::string> files_of(const std::vector<Assignment>& assignments) {
 }  // namespace
 
 const std::vector<std::string>& other_variables() {
-  static const std::vector<std::string> names = {
-      "HASTEN_CACHE",          "HASTEN_LIBTORCH",
-      "HASTEN_MINILM",         "HASTEN_LISTEN",
-      "HASTEN_LISTEN_STEPS",   "HASTEN_DRY_RUN",
-      "HASTEN_JOB_ID",         "HASTEN_STORE",
-      "HASTEN_JOB_TOKEN",      "HASTEN_HOME",
-      "HASTEN_NO_CONFIG_FILE", "HASTEN_WATCHDOG",
-      "HASTEN_SHARED_MEMORY",  "HASTEN_PROCESS_GROUP_BACKEND"};
+  static const std::vector<std::string> names = {"HASTEN_CACHE",
+                                                 "HASTEN_LIBTORCH",
+                                                 "HASTEN_MINILM",
+                                                 "HASTEN_LISTEN",
+                                                 "HASTEN_LISTEN_STEPS",
+                                                 "HASTEN_DRY_RUN",
+                                                 "HASTEN_JOB_ID",
+                                                 "HASTEN_STORE",
+                                                 "HASTEN_JOB_TOKEN",
+                                                 "HASTEN_HOME",
+                                                 "HASTEN_NO_CONFIG_FILE",
+                                                 "HASTEN_WATCHDOG",
+                                                 "HASTEN_SHARED_MEMORY",
+                                                 "HASTEN_LISTEN_BESIDE",
+                                                 "HASTEN_LIBTPU",
+                                                 "HASTEN_DRY_TPU_COMPILER",
+                                                 "HASTEN_DRY_TPU_TOPOLOGY",
+                                                 "HASTEN_PROCESS_GROUP_BACKEND"};
   return names;
 }
 

@@ -6,6 +6,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/gpus.h"
+#include "hasten/config/tpus.h"
 
 namespace hasten {
 namespace {
@@ -48,6 +49,8 @@ class Translation {
       } else if (name == "--device") {
         estimate_.device = value();
         if (estimate_.device != "cpu") find_gpu(estimate_.device);
+      } else if (name == "--tpu") {
+        estimate_.device = std::string(kTpuDevice) + parse_tpu_topology(value()).name;
       } else if (name == "--seq") {
         length_ = value();
       } else if (name == "--precision") {
@@ -104,6 +107,18 @@ class Translation {
   bool after_option_ = false;
 };
 
+// What the compiler's account has not.
+void refuse_for_tpu(const EstimateConfiguration& estimate) {
+  const char* const asked = !estimate.html.empty()                    ? "--html"
+                            : estimate.what_if                        ? "--what_if"
+                            : estimate.mode != EstimateMode::training ? "--mode inference"
+                                                                      : nullptr;
+  if (asked == nullptr) return;
+  throw ConfigError("config.contradiction", {.what = "--tpu tells of training, as text or JSON",
+                                             .got = asked,
+                                             .hint = "leave one of them out"});
+}
+
 }  // namespace
 
 EstimateConfiguration parse_estimate(int argc, const char* const* argv,
@@ -118,6 +133,7 @@ EstimateConfiguration parse_estimate(int argc, const char* const* argv,
                        .got = "--device " + estimate.device,
                        .hint = "leave one of them out"});
   }
+  if (starts_with(estimate.device, kTpuDevice)) refuse_for_tpu(estimate);
   const std::vector<std::string> words = translation.words();
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
@@ -141,6 +157,11 @@ std::string estimate_help() {
          "  --device NAME   cpu, or a GPU that need not be there: cuda:v100-16gb, cuda:a100-80gb "
          "... [cpu]\n"
          "  --devices       list those GPUs\n"
+         "  --tpu TOPOLOGY  a TPU that need not be there: v5e:2x2, v6e:2x4, v5p:2x2x2 ...; the "
+         "step's\n"
+         "                  programs are compiled by libtpu (python3 -m pip install libtpu), which "
+         "tells\n"
+         "                  their memory\n"
          "  --mode NAME     training or inference [training]\n"
          "  --steps N       steps to look at [2]\n"
          "  --measure       make the steps for real and measure them\n"

@@ -4,6 +4,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/gpus.h"
+#include "hasten/config/tpus.h"
 
 namespace hasten {
 ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command) {
@@ -27,10 +28,13 @@ ListenOptions parse_listen(int argc, const char* const* argv, const std::string&
     } else if (words[i] == "--device" && command == "estimate") {
       options.device = value();
       if (options.device != "cpu") find_gpu(options.device);
+    } else if (words[i] == "--tpu" && command == "estimate") {
+      options.device = std::string(kTpuDevice) + parse_tpu_topology(value()).name;
     } else if (words[i] == "--html" || words[i] == "--output") {
       options.output = value();
     } else {
-      const auto near = nearest(words[i], {"--steps", "--json", "--html", "--output", "--device"});
+      const auto near =
+          nearest(words[i], {"--steps", "--json", "--html", "--output", "--device", "--tpu"});
       throw ConfigError("config.unknown-key",
                         {.what = "unknown argument " + words[i],
                          .hint = near ? "did you mean " + *near + "?"
@@ -55,6 +59,8 @@ std::string anatomy_help() {
          "  --steps N       optimizer steps [3]\n"
          "  --device NAME   estimate: cpu, or a GPU that need not be there: cuda:v100-16gb ... "
          "[cpu]\n"
+         "  --tpu TOPOLOGY  estimate: on device tpu, each program compiled by libtpu: v5e:2x2, "
+         "v6e:2x4 ...\n"
          "  --json          JSON on standard output instead of tables\n"
          "  --output FILE   into a file: .json, .html, or text\n";
 }

@@ -99,13 +99,13 @@ Tensors parts_by_kind(const OptimizerParamState& state) {
   return all;
 }
 
-Tensors parts_of(const OptimizerParamState& state) {
+}  // namespace
+
+std::vector<at::Tensor> parts_of(const OptimizerParamState& state) {
   using namespace torch::optim;
   return parts_by_kind<AdamWParamState, AdamParamState, SGDParamState, AdagradParamState,
                        RMSpropParamState, LBFGSParamState>(state);
 }
-
-}  // namespace
 
 void place(torch::nn::Module& module, at::Device device,
            std::optional<at::ScalarType> double_there) {

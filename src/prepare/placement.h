@@ -8,8 +8,13 @@
 #include <torch/optim/optimizer.h>
 
 #include <optional>
+#include <vector>
 
 namespace hasten {
+
+// The tensors in the state of a parameter, of LibTorch's optimizers and hasten's; some may be
+// undefined.
+std::vector<at::Tensor> parts_of(const torch::optim::OptimizerParamState& state);
 
 // Parameters, buffers and gradients, to any device; nothing is done where they are there.
 // On a TPU in the type that `double_there` names where they are double.

@@ -4,9 +4,11 @@
 
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
+#include "hasten/anatomy/dry_tpu.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/config/tpus.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
 #include "hasten/models/bert_config.h"
@@ -74,18 +76,9 @@ anatomy::Report inference(const EstimateOptions& options, const LoadedModel& loa
   return anatomy.report();
 }
 
-}  // namespace
-
-anatomy::Report estimate(const EstimateOptions& options) {
-  const ColumnDataset rows = rows_for(options);
-  std::optional<DryRun> dry;
-  if (options.device != "cpu") {
-    dry.emplace(find_gpu(options.device));
-  } else if (options.dry) {
-    dry.emplace();
-  }
+LoadedModel load(const EstimateOptions& options) {
   set_seed(options.arguments.seed);
-  const LoadedModel loaded =
+  LoadedModel loaded =
       load_model(options.model, {.num_labels = options.num_labels,
                                  .hidden_dropout = options.hidden_dropout,
                                  .attn_implementation = options.attn_implementation});
@@ -96,6 +89,46 @@ anatomy::Report estimate(const EstimateOptions& options) {
          .got = str(options.length, " tokens a row"),
          .expected = str("at most ", loaded.model->max_length(), " (max_position_embeddings)")});
   }
+  return loaded;
+}
+
+// What the compiler says is kept; a program's other errors are the caller's.
+void train_until_refused(const EstimateOptions& options, const LoadedModel& loaded,
+                         const ColumnDataset& rows, const DryTpu& dry, std::string& stopped) {
+  const TemporaryDirectory scratch("hasten-estimate");
+  TrainingArguments args = arguments_of(options, scratch.path());
+  args.anatomy.clear();
+  Trainer trainer(loaded.model, args,
+                  {.train_dataset = TrainerDataset(rows), .log_sink = [](std::string_view) {}});
+  try {
+    trainer.train();
+  } catch (const c10::Error& error) {
+    if (dry.account().failed.empty()) throw;
+    stopped = error.what_without_backtrace();
+  }
+}
+
+}  // namespace
+
+anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
+  const DryTpu dry(options.device.substr(kTpuDevice.size()));
+  const ColumnDataset rows = rows_for(options);
+  std::string stopped;
+  train_until_refused(options, load(options), rows, dry, stopped);
+  anatomy::TpuAccount account = dry.account();
+  account.stopped = stopped;
+  return account;
+}
+
+anatomy::Report estimate(const EstimateOptions& options) {
+  const ColumnDataset rows = rows_for(options);
+  std::optional<DryRun> dry;
+  if (options.device != "cpu") {
+    dry.emplace(find_gpu(options.device));
+  } else if (options.dry) {
+    dry.emplace();
+  }
+  const LoadedModel loaded = load(options);
   return options.mode == EstimateMode::inference ? inference(options, loaded, rows)
                                                  : training(options, loaded, rows);
 }

@@ -4,9 +4,10 @@
 //   hasten estimate bert-large --batch 4 --seq 512 --optim adamw --precision bf16 --json
 //
 // Short names stand for the peer's: --batch for --per_device_train_batch_size, --seq for the length
-// of a row, --device for the GPU to predict for, --precision fp32|bf16 for --bf16, --optim adamw
-// for adamw_torch_fused. Every other word is one of `hasten train`. Needs no torch. Throws
-// ConfigError, IoError as parse_train does. Thread rule: pure functions.
+// of a row, --device for the GPU to predict for, --tpu for a TPU's topology (device tpu:v5e:2x2),
+// --precision fp32|bf16 for --bf16, --optim adamw for adamw_torch_fused. Every other word is one of
+// `hasten train`. Needs no torch. Throws ConfigError, IoError as parse_train does. Thread rule:
+// pure functions.
 #pragma once
 
 #include <string>
@@ -24,7 +25,7 @@ struct EstimateConfiguration {
   bool measure = false;  // make the steps for real
   std::int64_t steps = 2;
   EstimateMode mode = EstimateMode::training;
-  std::string device = "cpu";  // or cuda:NAME (hasten/config/gpus.h)
+  std::string device = "cpu";  // or cuda:NAME (hasten/config/gpus.h), tpu:TOPOLOGY (tpus.h)
   bool devices = false;        // list the GPUs there are figures of
   bool help = false;
 };

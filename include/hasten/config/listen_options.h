@@ -17,7 +17,8 @@ namespace hasten {
 struct ListenOptions {
   std::int64_t steps = 3;       // optimizer steps, after which the program ends
   std::string output = "text";  // text, json, or a file (.json, .html, text)
-  std::string device = "cpu";   // estimate alone: or cuda:NAME (hasten/config/gpus.h)
+  // estimate alone: or cuda:NAME (hasten/config/gpus.h), tpu:TOPOLOGY (hasten/config/tpus.h)
+  std::string device = "cpu";
   bool help = false;
   std::vector<std::string> program;  // with its arguments
 };
@@ -26,6 +27,9 @@ struct ListenOptions {
 inline constexpr const char* kListenVariable = "HASTEN_LISTEN";  // ListenOptions::output
 inline constexpr const char* kListenStepsVariable = "HASTEN_LISTEN_STEPS";
 inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // the device; unset: not dry
+
+// For a TPU: the JSON of the anatomy that the same program had on the CPU, dry, to stand beside.
+inline constexpr const char* kListenBesideVariable = "HASTEN_LISTEN_BESIDE";
 
 // `argv` are the words after the subcommand; `command` names it in messages.
 ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command);

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "hasten/anatomy/report.h"
+#include "hasten/anatomy/tpu_account.h"
 #include "hasten/config/attention.h"
 #include "hasten/config/estimate_mode.h"
 #include "hasten/config/training_arguments.h"
@@ -34,6 +35,11 @@ struct EstimateOptions {
 };
 
 anatomy::Report estimate(const EstimateOptions& options);
+// The same steps on a TPU that need not be here, each program compiled by its compiler (device
+// "tpu:TOPOLOGY", hasten/config/tpus.h): for training alone, and once in a process, after the
+// estimates for other devices. Where a program does not compile, TpuAccount::stopped says so.
+// Throws as DryTpu does, too.
+anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
 // The peaks of the same step with one thing changed each: precision, batch, length, optimizer.
 std::vector<anatomy::Alternative> what_if(const EstimateOptions& options);
 

@@ -1,0 +1,253 @@
+// The account of a dry TPU: read from what the module wrote, and shown.
+#include "hasten/anatomy/tpu_account.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/text.h"
+
+namespace hasten::anatomy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;
+
+TpuMoment moment_of(const Json& json) {
+  return {.tensors = json.at("tensors"),
+          .temporaries = json.at("temporaries"),
+          .code = json.at("code"),
+          .program = json.at("program")};
+}
+
+Json json_of(const TpuMoment& moment) {
+  return {{"total", moment.total()},
+          {"tensors", moment.tensors},
+          {"temporaries", moment.temporaries},
+          {"code", moment.code},
+          {"program", moment.program}};
+}
+
+// When the last forward pass that a backward pass followed began: by then programs have read all
+// tensors that stay, so that none changes its size any more.
+std::int64_t before_last_step(const Json& visits) {
+  std::int64_t forward = 0, last = 0;
+  for (const Json& visit : visits) {
+    if (visit.at("phase") == "forward") forward = visit.at("tensors_before");
+    if (visit.at("phase") == "backward") last = forward;
+  }
+  return last;
+}
+
+std::vector<TpuPhase> phases_of(const Json& visits) {
+  std::vector<TpuPhase> phases;
+  for (const Json& visit : visits) {
+    const std::string name = visit.at("phase");
+    auto found = std::find_if(phases.begin(), phases.end(),
+                              [&](const TpuPhase& phase) { return phase.name == name; });
+    if (found == phases.end()) found = phases.insert(phases.end(), {.name = name, .peak = {}});
+    const TpuMoment peak = moment_of(visit.at("peak"));
+    if (peak.total() > found->peak.total()) found->peak = peak;
+  }
+  return phases;
+}
+
+// Components in the order they are shown, by the names of both tables.
+constexpr Component kShown[] = {Component::model_weights, Component::optimizer_states,
+                                Component::gradients,     Component::activations,
+                                Component::functionality, Component::unknown};
+
+std::string ratio(std::int64_t part, std::int64_t whole) {
+  if (whole == 0) return "-";
+  return fixed(static_cast<double>(part) / static_cast<double>(whole), 2);
+}
+
+std::string components_text(const TpuAccount& account, const TpuPrediction* prediction) {
+  Rows rows;
+  for (const Component component : kShown) {
+    const std::int64_t bytes = of(account.components, component);
+    const bool held = component == Component::unknown;
+    std::vector<std::string> row = {held ? "held besides" : std::string(name_of(component)),
+                                    grouped(bytes)};
+    if (prediction != nullptr) {
+      const std::int64_t predicted = of(prediction->most, component);
+      row.push_back(grouped(predicted));
+      row.push_back(ratio(bytes, predicted));
+    }
+    rows.push_back(std::move(row));
+  }
+  std::vector<std::string> header = {"most of each", "bytes on the TPU"};
+  if (prediction != nullptr) header.insert(header.end(), {"anatomy (CPU)", "ratio"});
+  return table(header, rows);
+}
+
+std::string peak_text(const TpuAccount& account, const TpuPrediction* prediction) {
+  Rows rows = {{"tensors", grouped(account.peak.tensors)},
+               {"temporaries of the program that runs", grouped(account.peak.temporaries)},
+               {"code of the programs loaded by then", grouped(account.peak.code)},
+               {"in all", grouped(account.peak.total())}};
+  std::string text = table({"memory at the peak", "bytes on the TPU"}, rows);
+  if (!account.peak.program.empty()) text += "The program was " + account.peak.program + ". ";
+  if (prediction != nullptr)
+    text += "The anatomy's peak, without code: " + grouped(prediction->peak) + ".";
+  return text + "\n";
+}
+
+std::string phases_text(const TpuAccount& account) {
+  Rows rows;
+  for (const TpuPhase& phase : account.phases) {
+    rows.push_back({phase.name, grouped(phase.peak.total()), grouped(phase.peak.tensors),
+                    grouped(phase.peak.temporaries), phase.peak.program});
+  }
+  return table({"most in the phase", "in all", "tensors", "temporaries", "in"}, rows);
+}
+
+std::string verdict(const TpuAccount& account) {
+  if (account.memory == 0) return "The memory of such a device is not known.\n";
+  const std::string has = str("A device has ", grouped(account.memory), " bytes for programs: ");
+  const std::int64_t left = account.memory - account.peak.total();
+  if (left < 0) return str(has, "it does not fit, ", human_bytes(-left), " are missing.\n");
+  if (!fits(account)) return has + "it does not fit, says the compiler (below).\n";
+  if (!account.stopped.empty()) return has + "so far it fits, and the program ended early.\n";
+  return str(has, "it fits, ", human_bytes(left), " are left.\n");
+}
+
+std::string notes(const TpuAccount& account) {
+  std::string text;
+  if (!account.ahead_of_time) {
+    text += "note: compiled for " + account.compiled_for +
+            " by an engine that is no TPU's compiler: these are not a TPU's figures\n";
+  }
+  if (!account.in_order) {
+    text +=
+        "note: operators were deferred, so phases, activations and what is held besides are those "
+        "of the moment they ran\n";
+  }
+  if (account.reads > 0) {
+    text += str("note: ", grouped(account.reads),
+                " values were read back; nothing was computed, they were 1 or true\n");
+  }
+  if (account.not_laid_out > 0) {
+    text += str("note: ", grouped(account.not_laid_out),
+                " bytes are of tensors that no program read, counted without padding\n");
+  }
+  if (account.unlike > 0) {
+    text += str("note: in ", grouped(account.unlike),
+                " runs the arguments' sizes do not add up to the compiler's sum\n");
+  }
+  return text;
+}
+
+std::string failures_text(const TpuAccount& account) {
+  std::string text;
+  for (const TpuFailure& each : account.failed) {
+    text +=
+        str("\nnot compiled: ", each.program.empty() ? "a program" : each.program,
+            each.module.empty() ? "" : ", in or after " + each.module, "\n  ", each.message, "\n");
+  }
+  return text;
+}
+
+bool ran_out_of_memory(const TpuFailure& failure) {
+  return failure.message.find("HbmOom") != std::string::npos ||
+         failure.message.find("Ran out of memory") != std::string::npos;
+}
+
+}  // namespace
+
+bool fits(const TpuAccount& account) {
+  return (account.memory == 0 || account.peak.total() <= account.memory) &&
+         std::none_of(account.failed.begin(), account.failed.end(), ran_out_of_memory);
+}
+
+TpuAccount read_tpu_account(const std::string& json) {
+  const Json all = Json::parse(json);
+  TpuAccount account{.topology = all.at("topology"),
+                     .compiled_for = all.at("compiled_for"),
+                     .ahead_of_time = all.at("ahead_of_time"),
+                     .devices = all.at("devices"),
+                     .memory = all.at("memory"),
+                     .programs = all.at("programs"),
+                     .runs = all.at("runs"),
+                     .compile_seconds = all.at("compile_seconds"),
+                     .reads = all.at("reads"),
+                     .activations = all.at("activations"),
+                     .before_last_step = before_last_step(all.at("visits")),
+                     .peak = moment_of(all.at("peak")),
+                     .now = moment_of(all.at("now")),
+                     .phases = phases_of(all.at("visits")),
+                     .not_laid_out = all.at("not_laid_out"),
+                     .unlike = all.at("unlike")};
+  for (const Json& each : all.at("failed"))
+    account.failed.push_back({.program = each.at("program"), .message = each.at("message")});
+  return account;
+}
+
+TpuPrediction prediction_of(const Report& report) {
+  return {.peak = report.memory.peak, .most = report.memory.most};
+}
+
+TpuPrediction read_prediction(const std::string& report_json) {
+  const Json memory = Json::parse(report_json).at("memory");
+  TpuPrediction prediction{.peak = memory.at("peak")};
+  for (std::size_t i = 0; i < kComponents; ++i)
+    prediction.most[i] = memory.at("most").at(std::string(name_of(static_cast<Component>(i))));
+  return prediction;
+}
+
+std::string to_text(const TpuAccount& account, const TpuPrediction* prediction) {
+  std::string text =
+      str("tpu ", account.topology, ", one device of ", account.devices, " (", account.compiled_for,
+          "); ", account.steps, account.steps == 1 ? " step" : " steps",
+          ", predicted: compiled, not run\n\n");
+  text += components_text(account, prediction) + "\n" + peak_text(account, prediction) + "\n" +
+          phases_text(account) + "\n";
+  text += str("Programs: ", grouped(account.programs), " compiled in ",
+              fixed(account.compile_seconds, 1), " s, run ", grouped(account.runs), " times, ",
+              account.failed.size(), " failed");
+  if (account.steps > 2)
+    text += str("; ", account.programs_after_second_step, " compiled after the second step");
+  text += ".\n" + verdict(account) + notes(account) + failures_text(account);
+  if (!account.stopped.empty()) text += "\nThe program ended early: " + account.stopped + "\n";
+  return text;
+}
+
+std::string to_json(const TpuAccount& account, const TpuPrediction* prediction) {
+  Json components = Json::object(), phases = Json::object(), failed = Json::array();
+  for (const Component component : kShown)
+    components[std::string(name_of(component))] = of(account.components, component);
+  for (const TpuPhase& phase : account.phases) phases[phase.name] = json_of(phase.peak);
+  for (const TpuFailure& each : account.failed) {
+    failed.push_back(
+        {{"program", each.program}, {"module", each.module}, {"message", each.message}});
+  }
+  Json out = {{"device", "tpu:" + account.topology},
+              {"compiled_for", account.compiled_for},
+              {"ahead_of_time", account.ahead_of_time},
+              {"devices", account.devices},
+              {"memory", account.memory},
+              {"fits", fits(account)},
+              {"in_order", account.in_order},
+              {"steps", account.steps},
+              {"programs", account.programs},
+              {"programs_after_second_step", account.programs_after_second_step},
+              {"runs", account.runs},
+              {"compile_seconds", account.compile_seconds},
+              {"reads", account.reads},
+              {"components", components},
+              {"peak", json_of(account.peak)},
+              {"after", json_of(account.now)},
+              {"peak_in_phase", phases},
+              {"failed", failed},
+              {"not_laid_out", account.not_laid_out},
+              {"unlike", account.unlike},
+              {"stopped", account.stopped}};
+  if (prediction != nullptr) {
+    Json most = Json::object();
+    for (std::size_t i = 0; i < kComponents; ++i)
+      most[std::string(name_of(static_cast<Component>(i)))] = prediction->most[i];
+    out["anatomy"] = {{"device", "cpu"}, {"peak", prediction->peak}, {"most", most}};
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace hasten::anatomy

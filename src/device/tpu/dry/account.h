@@ -1,0 +1,60 @@
+// File: device/tpu/dry/account.h (internal)
+// What lies in the memory of one device: tensors, the code of the programs that are loaded, and
+// what a program takes while it runs. The most at once is kept, in all and by phase of the step.
+//
+//   Account account;
+//   account.add(4096);                                // a tensor
+//   account.run("tt_jit_mm", {.results = 1024, .temporaries = 512});
+//   account.peak().tensors;                           // 5120
+//
+// Not synchronized: its owner does that.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hasten::dry_tpu {
+
+// Bytes at one moment.
+struct Moment {
+  std::int64_t tensors = 0, temporaries = 0, code = 0;
+  std::string program;  // that ran; empty: none did
+  std::int64_t total() const { return tensors + temporaries + code; }
+};
+
+struct Run {
+  std::int64_t results = 0;      // of new memory
+  std::int64_t temporaries = 0;  // given back at its end
+  std::int64_t taken_over =
+      0;  // of arguments that are gone afterwards, beside those results lie in
+};
+
+struct Visit {
+  std::string phase;
+  std::int64_t tensors_before = 0, tensors_after = 0;
+  Moment peak;
+};
+
+class Account {
+ public:
+  Account();
+  void add(std::int64_t bytes);
+  void remove(std::int64_t bytes);
+  void load(std::int64_t code);
+  void unload(std::int64_t code);
+  void run(const std::string& program, const Run& run);
+  // What follows belongs to this phase.
+  void enter(const std::string& phase);
+
+  const Moment& now() const { return now_; }
+  const Moment& peak() const { return peak_; }
+  const std::vector<Visit>& visits() const { return visits_; }  // the last one goes on
+
+ private:
+  void look(const Moment& moment);
+  Moment now_, peak_;
+  std::vector<Visit> visits_;
+};
+
+}  // namespace hasten::dry_tpu

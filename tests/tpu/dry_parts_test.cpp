@@ -1,0 +1,135 @@
+// The parts of a dry TPU that need no plugin: sizes in tiles, a compiled program's shapes, the
+// account.
+#include <doctest/doctest.h>
+
+#include <protozero/pbf_writer.hpp>
+#include <string>
+
+#include "device/tpu/dry/account.h"
+#include "device/tpu/dry/module.h"
+
+using namespace hasten::dry_tpu;
+
+namespace {
+
+constexpr int kF32 = 11, kBF16 = 16, kTuple = 13;
+
+// XLA's messages, by their fields' numbers.
+std::string layout(const std::vector<std::int64_t>& minor_to_major,
+                   const std::vector<std::vector<std::int64_t>>& tiles) {
+  std::string text;
+  protozero::pbf_writer message(text);
+  message.add_packed_int64(1, minor_to_major.begin(), minor_to_major.end());
+  for (const auto& tile : tiles) {
+    std::string inside;
+    protozero::pbf_writer(inside).add_packed_int64(1, tile.begin(), tile.end());
+    message.add_message(6, inside);
+  }
+  return text;
+}
+
+std::string shape(int type, const std::vector<std::int64_t>& sizes, const std::string& laid_out) {
+  std::string text;
+  protozero::pbf_writer message(text);
+  message.add_enum(2, type);
+  message.add_packed_int64(3, sizes.begin(), sizes.end());
+  message.add_message(5, laid_out);
+  return text;
+}
+
+std::string tuple(const std::vector<std::string>& parts) {
+  std::string text;
+  protozero::pbf_writer message(text);
+  message.add_enum(2, kTuple);
+  for (const std::string& part : parts) message.add_message(4, part);
+  return text;
+}
+
+// Result 1 takes over the memory of parameter 1.
+std::string program(const std::vector<std::string>& parameters, const std::string& result) {
+  std::string shapes, entry, aliases, text;
+  protozero::pbf_writer inside(shapes);
+  for (const std::string& each : parameters) inside.add_message(1, each);
+  inside.add_message(2, result);
+  const std::vector<std::int64_t> second = {1};
+  protozero::pbf_writer alias(entry);
+  alias.add_packed_int64(1, second.begin(), second.end());
+  alias.add_int64(2, 1);
+  protozero::pbf_writer(aliases).add_message(1, entry);
+  protozero::pbf_writer message(text);
+  message.add_string(1, "tt_jit_mm");
+  message.add_message(4, shapes);
+  message.add_message(8, aliases);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("dry tpu: tiles pad what lies on the device, as libtpu adds it up") {
+  const std::vector<std::vector<std::int64_t>> wide = {{8, 128}}, pairs = {{8, 128}, {2, 1}};
+  CHECK(device_bytes({.element_bits = 32, .dimensions = {}, .tiles = {{128}}}) == 512);
+  CHECK(device_bytes({.element_bits = 32, .dimensions = {2, 4}, .tiles = {{2, 128}}}) == 1024);
+  CHECK(device_bytes({.element_bits = 32, .dimensions = {64, 64}, .tiles = wide}) == 32768);
+  CHECK(
+      device_bytes(
+          {.element_bits = 32, .dimensions = {64, 32}, .minor_to_major = {0, 1}, .tiles = wide}) ==
+      16384);
+  CHECK(device_bytes({.element_bits = 16, .dimensions = {9, 130}, .tiles = pairs}) == 16 * 256 * 2);
+  CHECK(device_bytes({.element_bits = 32, .dimensions = {3, 5, 7}}) == 3 * 5 * 7 * 4);
+  CHECK(device_bytes({.element_bits = 4, .dimensions = {3}}) == 2);
+  CHECK(device_bytes({.element_bits = 32, .dimensions = {0, 7}, .tiles = wide}) == 0);
+}
+
+TEST_CASE("dry tpu: a compiled program tells where its arguments and results lie") {
+  const std::string tiled = layout({1, 0}, {{8, 128}}), plain = layout({0}, {});
+  const std::string text = program({shape(kF32, {64, 64}, tiled), shape(kBF16, {7}, plain)},
+                                   tuple({shape(kF32, {64, 64}, tiled), shape(kBF16, {7}, plain)}));
+  const auto read = read_module("hlo", text);
+  REQUIRE(read);
+  CHECK(read->name == "tt_jit_mm");
+  REQUIRE(read->parameters.size() == 2);
+  REQUIRE(read->results.size() == 2);
+  CHECK(device_bytes(read->parameters[0]) == 32768);
+  CHECK(device_bytes(read->results[1]) == 14);
+  CHECK(read->taken_over == std::vector<std::int64_t>{-1, 1});
+
+  std::string with_config;
+  protozero::pbf_writer(with_config).add_message(1, text);
+  CHECK(read_module("hlo_with_config", with_config)->results.size() == 2);
+  CHECK_FALSE(read_module("mlir", text));
+  // Cut anywhere, it is refused or tells less; it never reads beyond its end.
+  for (std::size_t end = 0; end < text.size(); ++end) {
+    const std::string cut = text.substr(0, end);
+    const auto less = read_module("hlo", cut);
+    if (less) CHECK(less->parameters.size() <= 2);
+  }
+}
+
+TEST_CASE(
+    "dry tpu: the account adds tensors, temporaries and code, and keeps the most of each phase") {
+  Account account;
+  account.add(1000);
+  account.load(50);
+  account.enter("forward");
+  account.run("a", {.results = 300, .temporaries = 70});
+  account.run("b", {.results = 0, .temporaries = 10, .taken_over = 200});
+  account.enter("backward");
+  account.add(5);
+  account.unload(50);
+  account.remove(1000);
+
+  CHECK(account.now().total() == 105);
+  CHECK(account.peak().total() == 1000 + 50 + 300 + 70);
+  CHECK(account.peak().program == "a");
+  REQUIRE(account.visits().size() == 3);
+  const Visit &setup = account.visits()[0], &forward = account.visits()[1],
+              &backward = account.visits()[2];
+  CHECK(setup.phase == "setup");
+  CHECK(setup.peak.total() == 1050);
+  CHECK(forward.tensors_before == 1000);
+  CHECK(forward.tensors_after == 1100);
+  CHECK(forward.peak.temporaries == 70);
+  CHECK(backward.tensors_before == 1100);
+  CHECK(backward.tensors_after == 105);
+  CHECK(backward.peak.total() == 1155);
+}

@@ -1,0 +1,79 @@
+// A dry TPU from end to end, with a CPU engine's compiler in the place of libtpu's: it lays tensors
+// out without padding, so the account has to be the sum of their sizes, to the byte.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+
+#include "hasten/accelerator.h"
+#include "hasten/anatomy/dry_tpu.h"
+#include "hasten/optim/adamw.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+using anatomy::Component;
+
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  NetImpl()
+      : first(register_module("first", torch::nn::Linear(32, 64))),
+        last(register_module("last", torch::nn::Linear(64, 10))),
+        scale(register_buffer("scale", at::ones({64}))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return last->forward(at::gelu(first->forward(x)) * scale);
+  }
+  torch::nn::Linear first, last;
+  at::Tensor scale;
+};
+
+constexpr std::int64_t kParameters = 4 * (32 * 64 + 64 + 64 * 10 + 10), kBuffers = 4 * 64;
+
+}  // namespace
+
+TEST_CASE("dry tpu: the account of steps on device tpu is the sum of the tensors' sizes") {
+  CHECK(code_of([] { DryTpu("v5e:2"); }) == "config.unknown-device");
+  DryTpu dry("v5e:2x2", std::getenv("HASTEN_TEST_ENGINE"));
+  CHECK(DryTpu::active() == &dry);
+  CHECK(code_of([] { DryTpu("v6e:2x4"); }) == "device.tpu-dry-twice");
+
+  Accelerator accelerator({.tpu = true});
+  const at::Device tpu = accelerator.device();
+  const auto net = std::make_shared<NetImpl>();
+  hasten::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-2));
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  CHECK(dry.account().now.tensors == kParameters + kBuffers);
+
+  // In the host's memory nothing of that size lies: what is read are stand-ins.
+  const at::Tensor twos = at::full({3}, 2.0).to(tpu) * 3;
+  CHECK(at::equal(twos.cpu(), at::ones({3})));
+
+  {
+    const at::Tensor large = at::ones({1024, 1024}, tpu).add(1), more = large.add(1);
+    CHECK(dry.account().now.tensors >= kParameters + kBuffers + (std::int64_t{8} << 20));
+  }
+
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    const at::Tensor x = at::randn({16, 32}).to(tpu), y = at::randint(0, 10, {16}).to(tpu);
+    accelerator.backward(torch::nn::functional::cross_entropy(model(x), y));
+    optimizer.step();
+  }
+  const anatomy::TpuAccount account = dry.account();
+  CHECK(account.steps == 4);
+  CHECK(account.topology == "v5e:2x2");
+  CHECK_FALSE(account.ahead_of_time);
+  CHECK(account.programs > 10);
+  CHECK(account.programs_after_second_step == 0);
+  CHECK(account.runs > account.programs);
+  CHECK(account.failed.empty());
+  CHECK(account.unlike == 0);  // each program's arguments add up to the compiler's sum
+  CHECK(of(account.components, Component::model_weights) == kParameters + kBuffers);
+  CHECK(of(account.components, Component::gradients) == kParameters);
+  CHECK(of(account.components, Component::optimizer_states) == 2 * kParameters);
+  // What the first layer gives, gelu of it times the buffer, the scores and the loss.
+  CHECK(of(account.components, Component::activations) == 4 * (2 * 16 * 64 + 16 * 10 + 1));
+  CHECK(account.peak.tensors >= 4 * kParameters + kBuffers);
+  CHECK(account.peak.total() ==
+        account.peak.tensors + account.peak.temporaries + account.peak.code);
+}
