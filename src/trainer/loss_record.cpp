@@ -69,9 +69,9 @@ void LossRecord::count(double loss, std::int64_t step) {
 // Each process has its share of every step's loss.
 void LossRecord::settle() {
   if (unread_ == 0) return;
-  const at::Tensor read = at::stack({finite_sum_, sum_, bad_, first_bad_}).to(at::kCPU);
-  const float* const value = read.const_data_ptr<float>();
-  double finite_sum = value[0], sum = value[1], bad = value[2], first = value[3];
+  // One by one: a program that puts them together would be compiled for a run's first log.
+  double finite_sum = DeferredScalar(finite_sum_), sum = DeferredScalar(sum_),
+         bad = DeferredScalar(bad_), first = DeferredScalar(first_bad_);
   add_up(group_, {&finite_sum, &sum});
   if (group_.size() > 1) {  // a loss is not finite where one of its shares is not
     const at::Tensor most = group_.reduce(at::tensor({bad, first}, at::kDouble), Reduction::max);
