@@ -146,7 +146,8 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
     step->double_there = downcast ? at::kFloat : at::kBFloat16;
   }
   step->observers.add(std::make_shared<CompileWatch>(
-      tpu_programs, Logger("hasten", LogLevel::warning, process, step->group)));
+      tpu_programs, [device = process.device] { wait_for_tpu(device); },
+      Logger("hasten", LogLevel::warning, process, step->group)));
   return step;
 }
 

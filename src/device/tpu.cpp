@@ -1,5 +1,6 @@
 #include "device/tpu.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -96,6 +97,10 @@ std::string why_no_tpu() {
 }
 
 bool tpu_is_open() { return is_open(); }
+
+void wait_for_tpu(at::Device device) {
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
 
 std::int64_t tpu_programs() {
   using Programs = decltype(hasten_tpu_programs);

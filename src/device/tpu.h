@@ -31,6 +31,8 @@ at::Device tpu_device(std::int64_t index = 0);
 at::Device tpu_device_of(const Worker& worker, TpuJob job);
 // Whether tpu_device() has been called in this process, and gave one.
 bool tpu_is_open();
+// Until it has done what this process has asked of it.
+void wait_for_tpu(at::Device device);
 // How many programs this process has had compiled for its TPU so far; 0 where none is open.
 std::int64_t tpu_programs();
 

@@ -31,6 +31,7 @@ void CompileWatch::on_batch(const std::vector<at::Tensor>& tensors) {
 }
 
 void CompileWatch::judge_last_batch() {
+  if (is_new_ || batches_ <= kWarmUp || programs_() > before_) wait_();
   const std::int64_t compiled = programs_() - before_;
   in_a_row_ = compiled > 0 && !is_new_ ? in_a_row_ + 1 : 0;
   if (compiled == 0 || batches_ <= kWarmUp) return;

@@ -15,9 +15,11 @@ namespace hasten {
 
 class CompileWatch : public StepObserver {
  public:
-  // `programs`: how many have been compiled so far.
-  CompileWatch(std::function<std::int64_t()> programs, Logger logger)
-      : programs_(std::move(programs)), logger_(std::move(logger)) {}
+  // `programs`: how many have been compiled so far. `wait`: until the device has done what it was
+  // asked for. A program runs ahead of the device and its compiler, so a batch that compiles is
+  // waited for; others are not.
+  CompileWatch(std::function<std::int64_t()> programs, std::function<void()> wait, Logger logger)
+      : programs_(std::move(programs)), wait_(std::move(wait)), logger_(std::move(logger)) {}
 
   void on_batch(const std::vector<at::Tensor>& tensors) override;
 
@@ -27,6 +29,7 @@ class CompileWatch : public StepObserver {
   void tell_known_shape(std::int64_t programs);
 
   std::function<std::int64_t()> programs_;
+  std::function<void()> wait_;
   Logger logger_;
   std::int64_t before_ = 0, batches_ = 0;
   std::set<std::string> seen_;

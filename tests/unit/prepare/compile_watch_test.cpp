@@ -10,7 +10,8 @@ namespace {
 struct Watched {
   std::int64_t programs = 0;
   std::vector<std::string> lines;
-  CompileWatch watch{[this] { return programs; },
+  std::int64_t waits = 0;
+  CompileWatch watch{[this] { return programs; }, [this] { ++waits; },
                      Logger("hasten", LogLevel::warning, {}, Group::single(),
                             [this](std::string_view line) { lines.emplace_back(line); })};
 
@@ -29,6 +30,7 @@ TEST_CASE(
   run.batch(16, 3);
   for (int i = 0; i < 20; ++i) run.batch(16, i == 7 ? 40 : 0);  // the first evaluation
   CHECK(run.lines.empty());
+  CHECK(run.waits == 3);  // for what compiles alone: the program is to run ahead
 }
 
 TEST_CASE("compile watch: a new shape is named, and after some only that they keep changing") {
