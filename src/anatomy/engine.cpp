@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "anatomy/dry_gpu.h"
+#include "device/tpu.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -48,15 +49,24 @@ class ListeningEngine : public Engine {
 };
 
 // Engines outlive autograd's threads.
+ListeningEngine& with_threads() {
+  auto& one = *new ListeningEngine;
+  one.start_threads();
+  return one;
+}
+
+// Devices that came later than LibTorch's own threads have an engine each, with a thread for them.
 Engine& engine() {
   static ListeningEngine& plain = *new ListeningEngine;
-  if (DryGpu::active() == nullptr) return plain;
-  static ListeningEngine& with_gpu = [&]() -> ListeningEngine& {
-    auto& one = *new ListeningEngine;
-    one.start_threads();
-    return one;
-  }();
-  return with_gpu;
+  if (DryGpu::active() != nullptr) {
+    static ListeningEngine& with_gpu = with_threads();
+    return with_gpu;
+  }
+  if (tpu_is_open()) {
+    static ListeningEngine& with_tpu = with_threads();
+    return with_tpu;
+  }
+  return plain;
 }
 
 }  // namespace

@@ -39,6 +39,12 @@ double product(Calls c) {
 }
 // x [..., in] times weight [out, in]
 double linear(Calls c) { return 2 * numel(c, 0) * size(c, 1, 0); }
+// x, dy, weight: as many for x's and the weight's gradient.
+double linear_backward(Calls c) {
+  double gradients = 0;
+  for (std::size_t i = 0; i < 2 && i < c.outputs.size(); ++i) gradients += c.outputs[i].numel > 0;
+  return gradients * 2 * numel(c, 0) * size(c, 2, 0);
+}
 // Each output element is a sum over the weights of its channel.
 double convolution(Calls c) { return 2 * written(c) * numel(c, 1) / size(c, 1, 0); }
 // dy, x, weight: as many for the input's and the weight's gradient as the forward pass took.
@@ -366,6 +372,14 @@ const Table& table() {
 const OpRule* find_rule(std::string_view name) {
   const auto found = table().find(name);
   return found == table().end() ? nullptr : &found->second;
+}
+
+const OpRule* find_rule_on_tpu(std::string_view name) {
+  static const Table own = {
+      {"aten::linear", {.group = kContraction, .flops = linear}},
+      {"aten::linear_backward", {.group = kContraction, .flops = linear_backward}}};
+  const auto found = own.find(name);
+  return found == own.end() ? find_rule(name) : &found->second;
 }
 
 std::vector<std::pair<std::string, OpRule>> all_rules() { return {table().begin(), table().end()}; }

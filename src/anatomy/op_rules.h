@@ -41,6 +41,8 @@ struct OpRule {
 
 // Nothing where the operator is not in the table.
 const OpRule* find_rule(std::string_view name);
+// Where the backend has kernels for what other devices put together, as a TPU's has.
+const OpRule* find_rule_on_tpu(std::string_view name);
 
 // Every name in the table with its group, for the documentation.
 std::vector<std::pair<std::string, OpRule>> all_rules();

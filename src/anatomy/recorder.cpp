@@ -345,7 +345,7 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::known(const at::RecordFunc
   slot = std::make_unique<Operator>();
   slot->name = function.name();
   slot->number = static_cast<std::int32_t>(numbered_.size());
-  slot->rule = find_rule(slot->name);
+  slot->rule = device_.is_privateuseone() ? find_rule_on_tpu(slot->name) : find_rule(slot->name);
   if (const auto schema = function.operator_schema()) {
     for (const c10::Argument& result : schema->returns())
       slot->views |= result.alias_info() != nullptr && !result.alias_info()->isWrite();

@@ -14,12 +14,14 @@ namespace hasten {
 using namespace anatomy;
 
 void Anatomy::Recorder::fill_memory(Memory& memory) const {
-  memory.peak = ledger_.peak();
-  memory.before = before_;
-  memory.after = ledger_.live();
   memory.parameters = numbers_;
   memory.trained_parameters = trained_;
   memory.peak_in_phase.assign(kPhases, 0);
+  // torch_tpu tells LibTorch nothing of what it takes: a part of it would look like all.
+  if (device_.is_privateuseone()) return;
+  memory.peak = ledger_.peak();
+  memory.before = before_;
+  memory.after = ledger_.live();
   if (ledger_.peak_event() < 0) return;
   memory.at_peak = ledger_.at(ledger_.peak_event());
   const auto name_of_operation = [&](const Place& place) {

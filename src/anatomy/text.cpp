@@ -58,6 +58,8 @@ bool has_backward(const Report& report) {
          report.memory.peak_in_phase[static_cast<std::size_t>(Phase::backward)] > 0;
 }
 
+bool is_on_tpu(const Report& report) { return report.device.rfind("tpu", 0) == 0; }
+
 std::string memory_text(const Report& report) {
   const Memory& memory = report.memory;
   Rows rows;
@@ -167,7 +169,7 @@ std::string operations_text(const Report& report) {
   }
   std::string text = table(operation_header("operations", report.dry), groups) + "\n" +
                      table(operation_header("phase", report.dry), phases);
-  if (report.roofs.flops_per_second > 0) {
+  if (report.roofs.flops_per_second > 0 && !is_on_tpu(report)) {
     text += str(
         report.dry ? "The GPU's roofs: " : "This machine's roofs: ",
         in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
@@ -228,9 +230,17 @@ std::string head(const Report& report) {
 }  // namespace
 
 std::string to_text(const Report& report) {
-  std::string text = head(report) + "\n" + memory_text(report) + "\n";
-  if (report.memory.gpu) text += gpu_text(report.memory) + "\n";
-  text += modules_text(report.memory);
+  std::string text = head(report) + "\n";
+  if (is_on_tpu(report)) {
+    text +=
+        "Of a TPU's memory nothing is heard: hasten estimate --tpu tells it. Times are those of "
+        "the "
+        "program, which runs ahead of the TPU.\n";
+  } else {
+    text += memory_text(report) + "\n";
+    if (report.memory.gpu) text += gpu_text(report.memory) + "\n";
+    text += modules_text(report.memory);
+  }
   if (!report.operations.empty()) {
     text += "\n" + operations_text(report) + "\n" + by_name_text(report);
     if (!report.without_formula.empty())

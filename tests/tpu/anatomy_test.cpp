@@ -1,0 +1,58 @@
+// What a step computes, heard on device tpu: as much as on the CPU.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include "hasten/accelerator.h"
+#include "hasten/models/bert.h"
+#include "hasten/optim/adamw.h"
+
+using namespace hasten;
+
+namespace {
+
+anatomy::Report report_of(const AcceleratorOptions& options) {
+  torch::manual_seed(1);
+  const auto net = std::make_shared<BertForSequenceClassification>(
+      BertConfig{.vocab_size = 100,
+                 .hidden_size = 32,
+                 .num_hidden_layers = 2,
+                 .num_attention_heads = 2,
+                 .intermediate_size = 64,
+                 .max_position_embeddings = 16,
+                 .attn_implementation = AttentionImplementation::eager});
+  net->initialize();
+  Accelerator accelerator(options);
+  hasten::AdamW adamw(net->parameters());
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  const TensorDict batch = accelerator.to_device({{"input_ids", at::randint(1, 100, {8, 16})},
+                                                  {"attention_mask", at::ones({8, 16}, at::kLong)},
+                                                  {"labels", at::randint(0, 2, {8})}});
+  auto anatomy = accelerator.anatomy({.steps = 2});
+  for (int step = 0; step < 2; ++step) {
+    accelerator.backward(model(batch).loss);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return anatomy.report();
+}
+
+double products(const anatomy::Report& report) {
+  double flops = 0;
+  for (const auto& operation : report.operations) {
+    if (operation.group == anatomy::OperationGroup::tensor_contraction) flops += operation.flops;
+  }
+  return flops;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "tpu: an anatomy hears as many products as on the CPU, and says that of memory it hears "
+    "nothing") {
+  const anatomy::Report cpu = report_of({.cpu = true}), tpu = report_of({.tpu = true});
+  CHECK(products(cpu) > 0);
+  CHECK(products(tpu) == doctest::Approx(products(cpu)).epsilon(1e-9));
+  CHECK(tpu.memory.parameters == cpu.memory.parameters);
+  CHECK(tpu.memory.peak == 0);
+  CHECK(to_text(tpu).find("hasten estimate --tpu tells it") != std::string::npos);
+}
