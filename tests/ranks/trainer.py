@@ -3,6 +3,7 @@
 have labels; checkpoints that any number of processes goes on from.
 
     trainer.py HASTEN MODEL
+    trainer.py HASTEN MODEL ENGINE-FOLDER PLUGIN     two processes on device tpu, each on a CPU engine of its own, beside one on the CPU
 """
 import array
 import json
@@ -66,20 +67,21 @@ def texts(rows, seed, with_gaps):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def launched(processes, words, by="hasten"):
+def launched(processes, words, by="hasten", environment=None):
     starts = {"hasten": [HASTEN, "launch", "-n", processes, "--no_config_file"],
               "torchrun": ["torchrun", "--nproc-per-node", processes, "--no-python"],
               "mpirun": ["mpirun.openmpi", "--oversubscribe", "-n", processes]}
     start = [] if processes == 1 else starts[by]
-    return subprocess.run([str(word) for word in [*start, HASTEN, "train", *words]], env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(word) for word in [*start, HASTEN, "train", *words]], env=ENVIRONMENT | (environment or {}), capture_output=True, text=True, timeout=120)
 
 
-def train(name, processes, batch, model, data, *words, by="hasten"):
+def train(name, processes, batch, model, data, *words, by="hasten", environment=None):
     """The run's log and its folder."""
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
-    done = launched(processes, ["--use_cpu", "--disable_tqdm", "--model", model, "--data", data, "--output_dir", folder, "--logging_steps", 1,
-                                "--per_device_train_batch_size", batch, "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *words], by)
+    device = [] if environment else ["--use_cpu"]
+    done = launched(processes, [*device, "--disable_tqdm", "--model", model, "--data", data, "--output_dir", folder, "--logging_steps", 1,
+                                "--per_device_train_batch_size", batch, "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *words], by, environment)
     if done.returncode != 0:
         sys.exit(f"{name} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     state = json.loads((folder / "trainer_state.json").read_text())
@@ -193,13 +195,35 @@ def other_launchers(model, data):
             print(f"not here: {by}")
 
 
-try:
+def on_tpu(model, engine, plugin):
+    """75 rows: the last step of an epoch has three, for two processes of four."""
+    data, unseen = FOLDER / "rows.safetensors", FOLDER / "unseen.safetensors"
+    write_rows(data, texts(75, 1, with_gaps=True))
+    write_rows(unseen, texts(37, 2, with_gaps=True))
+    environment = {"ACCELERATE_USE_TPU": "true", "TPU_LIBRARY_PATH": str(plugin), "PYTHONPATH": str(engine), "HASTEN_TEST_TOGETHER": str(FOLDER),
+                   "HASTEN_TEST_ENGINE": f"{engine}/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"}
+    words = ["--eval_data", unseen, "--max_steps", 20, "--eval_strategy", "steps", "--eval_steps", 12, "--per_device_eval_batch_size", 5,
+             "--save_strategy", "no", "--do_train", "--do_predict", "--include_num_input_tokens_seen", "all", "--attn_implementation", "eager"]
+    alone = train("cpu", 1, 8, model, data, *words)
+    for backend in ("gloo", "tpu_dist"):
+        together = train(backend, 2, 4, model, data, *words, environment=environment | {"HASTEN_PROCESS_GROUP_BACKEND": backend})
+        same(f"two processes on device tpu by {backend}", together, alone)
+
+
+def on_cpu():
     rows = one_curve("labels", MODEL, with_gaps=False)
     one_curve("gaps", MODEL, with_gaps=True)
     windows(MODEL)
     checkpoints(MODEL, rows)
     failures_of_one(MODEL, rows)
     other_launchers(MODEL, rows)
+
+
+try:
+    if len(sys.argv) > 3:
+        on_tpu(MODEL, *(pathlib.Path(path).resolve() for path in sys.argv[3:5]))
+    else:
+        on_cpu()
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)
 sys.exit(exit_code())
