@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -10,11 +11,46 @@
 namespace hasten {
 namespace {
 
+// Puts buckets where the backend would have them: Gloo's, which ranks of one machine then add up
+// where they are. c10d's reducer does so itself where DDP_DISABLE_COMM_MEM is 0, but LibTorch's own
+// value is 1 since NCCL's memory is taken for good.
+class BucketMover {
+ public:
+  explicit BucketMover(const NativeGroup& group) : backend_(group->getDefaultBackend()) {}
+
+  // Of the bucket and of all that are views of it. Only of one that has come before: those of the
+  // first pass are made anew.
+  void move(const c10d::GradBucket& bucket) {
+    const at::Tensor& buffer = bucket.getBuffer();
+    if (!buffer.is_cpu() || !backend_->supportsTensorAlloc(buffer.device().index())) return;
+    const c10::Storage& storage = buffer.storage();
+    Seen& seen = seen_[bucket.getIndex()];
+    if (seen.storage.lock().get() != storage.unsafeGetStorageImpl()) {
+      seen = {.storage = storage.getWeakStorageImpl()};
+    } else if (!std::exchange(seen.moved, true)) {
+      const at::Tensor there = backend_->allocateTensor(buffer.numel(), buffer.options());
+      there.copy_(buffer);
+      storage.set_data_ptr(there.storage().set_data_ptr({nullptr, at::kCPU}));
+    }
+  }
+
+ private:
+  struct Seen {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage{
+        c10::intrusive_ptr<c10::StorageImpl>()};  // of nothing
+    bool moved = false;
+  };
+
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::unordered_map<std::size_t, Seen> seen_;  // by index
+};
+
 class AllReduce : public GradientExchange {
  public:
-  explicit AllReduce(NativeGroup group) : group_(std::move(group)) {}
+  explicit AllReduce(NativeGroup group) : group_(std::move(group)), mover_(group_) {}
 
   Exchanged sum(c10d::GradBucket& bucket, double factor) override {
+    mover_.move(bucket);
     std::vector<at::Tensor> both = {bucket.getBuffer()};
     c10d::AllreduceOptions options;
     if (both[0].is_cpu()) {  // our Gloo multiplies where it reads
@@ -27,6 +63,7 @@ class AllReduce : public GradientExchange {
 
  private:
   NativeGroup group_;
+  BucketMover mover_;
 };
 
 // Another exchange, in another type.

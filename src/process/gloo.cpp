@@ -66,6 +66,13 @@ class Gloo : public ProcessGroupGloo {
        const c10::intrusive_ptr<Options>& options, std::shared_ptr<SharedCollectives> collectives)
       : ProcessGroupGloo(store, rank, size, options), collectives_(std::move(collectives)) {}
 
+  // Where c10d's reducer puts its buckets.
+  bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return collectives_ != nullptr; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {
+    TORCH_CHECK(collectives_, "allocateTensor: these ranks share no memory");
+    return collectives_->empty(size, options);
+  }
+
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     const auto factor = factor_of(options.reduceOp);
     if (!factor) return ProcessGroupGloo::allreduce(tensors, options);

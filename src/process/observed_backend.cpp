@@ -52,6 +52,12 @@ class ObservedBackend : public Backend {
   void abort() override { backend_->abort(); }
   void shutdown() override { backend_->shutdown(); }
   ErrorType getError() override { return backend_->getError(); }
+  bool supportsTensorAlloc(c10::DeviceIndex device) override {
+    return backend_->supportsTensorAlloc(device);
+  }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {
+    return backend_->allocateTensor(size, options);
+  }
 
   WorkPointer broadcast(Tensors& tensors, const BroadcastOptions& options) override {
     return note(Call::rooted("broadcast", tensors, options.rootRank),

@@ -25,29 +25,39 @@ static_assert(kWhole <= kHalf);
 constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
                                at::kByte,  at::kChar,   at::kInt,  at::kLong};
 
-// out[i] = the sum of every source's i-th, of the own one times the factor, as it is rounded where
-// another rank reads it. `out` may be one of the sources.
+// What a rank adds to a sum, and what it is multiplied with before.
+struct Term {
+  const std::byte* data;
+  double factor = 1.0;
+};
+
+// The sum of all terms, to each of `outs`, which may be terms. Products are rounded, as they are
+// where another rank reads them.
 template <class T>
-void add_up(T* out, const std::vector<const T*>& sources, std::size_t own,
-            at::opmath_type<T> factor, std::int64_t count) {
+void add_up(const std::vector<std::byte*>& outs, const std::vector<Term>& terms,
+            std::int64_t count) {
   using Sum = at::opmath_type<T>;
   constexpr std::int64_t kBlock = 2048;
   std::array<Sum, kBlock> sums;
   for (std::int64_t at = 0; at < count; at += kBlock) {
     const std::int64_t here = std::min(kBlock, count - at);
-    for (std::size_t s = 0; s < sources.size(); ++s) {
-      const T* const source = sources[s] + at;
-      const auto value = [&](std::int64_t i) -> Sum {
-        if (s != own) return static_cast<Sum>(source[i]);
-        return static_cast<Sum>(static_cast<T>(static_cast<Sum>(source[i]) * factor));
+    for (std::size_t t = 0; t < terms.size(); ++t) {
+      const T* const term = reinterpret_cast<const T*>(terms[t].data) + at;
+      const Sum factor = static_cast<Sum>(terms[t].factor);
+      const auto value = [&](std::int64_t i) {
+        return static_cast<Sum>(static_cast<T>(static_cast<Sum>(term[i]) * factor));
       };
-      if (s == 0) {
+      if (t == 0) {
         for (std::int64_t i = 0; i < here; ++i) sums[i] = value(i);
       } else {
         for (std::int64_t i = 0; i < here; ++i) sums[i] += value(i);
       }
     }
-    for (std::int64_t i = 0; i < here; ++i) out[at + i] = static_cast<T>(sums[i]);
+    T* const first = reinterpret_cast<T*>(outs[0]) + at;
+    for (std::int64_t i = 0; i < here; ++i) first[i] = static_cast<T>(sums[i]);
+    for (std::size_t o = 1; o < outs.size(); ++o)
+      std::memcpy(reinterpret_cast<T*>(outs[o]) + at, first,
+                  static_cast<std::size_t>(here) * sizeof(T));
   }
 }
 
@@ -57,15 +67,10 @@ void scale(T* out, const T* in, at::opmath_type<T> factor, std::int64_t count) {
     out[i] = static_cast<T>(static_cast<at::opmath_type<T>>(in[i]) * factor);
 }
 
-void add_up(at::ScalarType type, std::byte* out, const std::vector<const std::byte*>& sources,
-            std::size_t own, double factor, std::int64_t count) {
-  AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, type, "hasten::SharedCollectives", [&] {
-    std::vector<const scalar_t*> typed;
-    for (const std::byte* source : sources)
-      typed.push_back(reinterpret_cast<const scalar_t*>(source));
-    add_up(reinterpret_cast<scalar_t*>(out), typed, own,
-           static_cast<at::opmath_type<scalar_t>>(factor), count);
-  });
+void add_up(at::ScalarType type, const std::vector<std::byte*>& outs,
+            const std::vector<Term>& terms, std::int64_t count) {
+  AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, type, "hasten::SharedCollectives",
+                             [&] { add_up<scalar_t>(outs, terms, count); });
 }
 
 void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
@@ -81,6 +86,12 @@ void copy_scaled(at::ScalarType type, std::byte* to, const std::byte* from, doub
           static_cast<at::opmath_type<scalar_t>>(factor),
           bytes / static_cast<std::int64_t>(sizeof(scalar_t)));
   });
+}
+
+// In bytes, where the share of a rank begins; of the rank behind the last one: the end.
+std::int64_t begin_of_share(std::int64_t rank, std::int64_t ranks, std::int64_t elements,
+                            std::int64_t element_bytes) {
+  return elements * rank / ranks * element_bytes;
 }
 
 // One that has gaps, or lazy signs, is another tensor then.
@@ -99,10 +110,6 @@ struct SharedCollectives::Piece {
   const Ticket& ticket;
 
   std::int64_t bytes() const { return count * element_bytes; }
-  // In bytes, where the share of a rank begins; of the rank behind the last one: the end.
-  std::int64_t begin(std::int64_t rank, std::int64_t ranks) const {
-    return count * rank / ranks * element_bytes;
-  }
 };
 
 // What a rank calls, in lines of the cache of its own.
@@ -112,8 +119,14 @@ struct alignas(128) SharedCollectives::Ticket {
   at::ScalarType type;
   std::int64_t elements;
   std::int64_t root = 0;
+  // What a rank may have of its own: where its tensor can be read, and its factor.
+  SharedHeap::Place place;
+  double factor = 1.0;
 
-  bool operator==(const Ticket&) const = default;
+  bool is_same_call(const Ticket& other) const {
+    return call == other.call && type == other.type && elements == other.elements &&
+           root == other.root;
+  }
   std::string words() const {
     constexpr std::array kNames = {"all_reduce", "all_gather", "broadcast"};
     return str(kNames[static_cast<std::size_t>(call)], " of ", elements, " ", c10::toString(type),
@@ -132,9 +145,10 @@ std::shared_ptr<SharedCollectives> SharedCollectives::over(c10d::Store& store,
   return std::shared_ptr<SharedCollectives>(new SharedCollectives(std::move(memory), options));
 }
 
-SharedCollectives::SharedCollectives(std::unique_ptr<SharedMemory> memory,
+SharedCollectives::SharedCollectives(std::shared_ptr<const SharedMemory> memory,
                                      const RankOptions& options)
     : memory_(std::move(memory)),
+      heap_(std::make_shared<SharedHeap>(memory_, options)),
       rank_(options.rank),
       ranks_(options.size),
       seats_(memory_->data(), "a collective in shared memory", rank_, ranks_),
@@ -186,7 +200,12 @@ void SharedCollectives::by_pieces(const Ticket& ticket, const at::Tensor& tensor
 
 void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
   const at::Tensor all = without_gaps(tensor);
-  const Ticket ticket{Ticket::Call::sum, all.scalar_type(), all.numel()};
+  const Ticket ticket{.call = Ticket::Call::sum,
+                      .type = all.scalar_type(),
+                      .elements = all.numel(),
+                      .place = heap_->place_of(all),
+                      .factor = factor};
+  if (static_cast<std::int64_t>(all.nbytes()) > kHalf && sum_where_it_is(ticket, all)) return;
   by_pieces(ticket, all, [&](const Piece& piece) {
     if (piece.bytes() <= kWhole) {
       sum_whole(piece, factor);
@@ -197,31 +216,55 @@ void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
   if (!all.is_same(tensor)) tensor.copy_(all);
 }
 
+bool SharedCollectives::sum_where_it_is(const Ticket& own, const at::Tensor& tensor) {
+  ++piece_;
+  meet(own);
+  std::vector<std::byte*> data;
+  std::vector<Term> terms;
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    if (ticket(rank).place.is_none()) return false;
+  }
+  const auto begin = [&](std::int64_t rank) {
+    return begin_of_share(rank, ranks_, own.elements, tensor.element_size());
+  };
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    const Ticket& given = ticket(rank);
+    std::byte* const whole = rank == rank_ ? bytes_in(tensor) : heap_->at(rank, given.place);
+    data.push_back(whole + begin(rank_));
+    terms.push_back({.data = data.back(), .factor = given.factor});
+  }
+  add_up(own.type, data, terms, (begin(rank_ + 1) - begin(rank_)) / tensor.element_size());
+  seats_.reach(++step_);
+  seats_.await_all(step_);
+  return true;
+}
+
 void SharedCollectives::sum_whole(const Piece& piece, double factor) {
   copy_scaled(piece.ticket.type, slot(rank_), piece.data, factor, piece.bytes());
-  meet(piece);
-  std::vector<const std::byte*> sources;
-  for (std::int64_t rank = 0; rank < ranks_; ++rank) sources.push_back(slot(rank));
-  add_up(piece.ticket.type, piece.data, sources, static_cast<std::size_t>(rank_), 1.0, piece.count);
+  meet(piece.ticket);
+  std::vector<Term> terms;
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) terms.push_back({.data = slot(rank)});
+  add_up(piece.ticket.type, {piece.data}, terms, piece.count);
 }
 
 void SharedCollectives::sum_divided(const Piece& piece, double factor) {
   const std::int64_t own = rank_;
-  const auto begin = [&](std::int64_t rank) { return piece.begin(rank, ranks_); };
+  const auto begin = [&](std::int64_t rank) {
+    return begin_of_share(rank, ranks_, piece.count, piece.element_bytes);
+  };
   const auto give = [&](std::int64_t from, std::int64_t to) {
     copy_scaled(piece.ticket.type, slot(own) + from, piece.data + from, factor, to - from);
   };
   give(0, begin(own));
   give(begin(own + 1), piece.bytes());
-  meet(piece);
-  std::vector<const std::byte*> sources;
+  meet(piece.ticket);
+  std::byte *const result = piece.data + begin(own), *const given = slot(own) + begin(own);
+  std::vector<Term> terms;
   for (std::int64_t rank = 0; rank < ranks_; ++rank)
-    sources.push_back((rank == own ? piece.data : slot(rank)) + begin(own));
-  const std::int64_t share = begin(own + 1) - begin(own);
-  std::byte* const result = piece.data + begin(own);
-  add_up(piece.ticket.type, result, sources, static_cast<std::size_t>(own), factor,
-         share / piece.element_bytes);
-  copy_bytes(slot(own) + begin(own), result, share);
+    terms.push_back(rank == own ? Term{.data = result, .factor = factor}
+                                : Term{.data = slot(rank) + begin(own)});
+  add_up(piece.ticket.type, {result, given}, terms,
+         (begin(own + 1) - begin(own)) / piece.element_bytes);
   seats_.reach(++step_);
   for (std::int64_t next = 1; next < ranks_; ++next) {  // not all of the same rank at once
     const std::int64_t rank = (own + next) % ranks_;
@@ -236,7 +279,7 @@ void SharedCollectives::gather(const at::Tensor& own, const at::Tensor& all) {
   by_pieces({Ticket::Call::gather, sent.scalar_type(), sent.numel()}, sent,
             [&](const Piece& piece) {
               copy_bytes(slot(rank_), piece.data, piece.bytes());
-              meet(piece);
+              meet(piece.ticket);
               std::byte* const to = bytes_in(received) + piece.at * piece.element_bytes;
               for (std::int64_t rank = 0; rank < ranks_; ++rank)
                 copy_bytes(to + rank * bytes, slot(rank), piece.bytes());
@@ -250,18 +293,18 @@ void SharedCollectives::broadcast(const at::Tensor& tensor, std::int64_t from) {
   by_pieces({Ticket::Call::broadcast, all.scalar_type(), all.numel(), from}, all,
             [&](const Piece& piece) {
               if (sends) copy_bytes(slot(from), piece.data, piece.bytes());
-              meet(piece);
+              meet(piece.ticket);
               if (!sends) copy_bytes(piece.data, slot(from), piece.bytes());
             });
   if (!sends && !all.is_same(tensor)) tensor.copy_(all);
 }
 
-void SharedCollectives::meet(const Piece& piece) {
-  ticket(rank_) = piece.ticket;
+void SharedCollectives::meet(const Ticket& own) {
+  ticket(rank_) = own;
   seats_.reach(++step_);
   seats_.await_all(step_);
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-    if (!(ticket(rank) == piece.ticket)) tell_difference(rank);
+    if (!ticket(rank).is_same_call(own)) tell_difference(rank);
   }
 }
 

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "process/seats.h"
+#include "process/shared_heap.h"
 #include "process/shared_memory.h"
 
 namespace hasten {
@@ -40,6 +41,12 @@ class SharedCollectives {
   // a program does not hang on where its ranks are. As it looks only at what ranks must agree on,
   // all take the same way.
   static bool takes(const at::Tensor& tensor);
+
+  // A tensor that sum() need not copy, where every rank has made its own here. Thread rule: any
+  // thread.
+  at::Tensor empty(std::int64_t elements, const at::TensorOptions& options) {
+    return heap_->empty(elements, options);
+  }
 
   // The place of the next call in the order in which this rank makes them: that of its collectives.
   // Thread rule: as for collectives, one thread at a time.
@@ -62,21 +69,24 @@ class SharedCollectives {
  private:
   struct Piece;
   struct Ticket;
-  SharedCollectives(std::unique_ptr<SharedMemory> memory, const RankOptions& options);
+  SharedCollectives(std::shared_ptr<const SharedMemory> memory, const RankOptions& options);
 
   // The tensor's pieces, one after the other.
   void by_pieces(const Ticket& ticket, const at::Tensor& tensor,
                  c10::function_ref<void(const Piece&)> call);
+  // False in every rank where not all of them have made it by empty().
+  bool sum_where_it_is(const Ticket& ticket, const at::Tensor& tensor);
   void sum_whole(const Piece& piece, double factor);
   void sum_divided(const Piece& piece, double factor);
-  // All have written what they give of the piece; throws where it is not the same piece.
-  void meet(const Piece& piece);
+  // All have written what they give; throws where they do not call the same.
+  void meet(const Ticket& own);
   [[noreturn]] void tell_difference(std::int64_t rank) const;
   // What a rank writes for the others in this step.
   std::byte* slot(std::int64_t rank) const;
   Ticket& ticket(std::int64_t rank) const;
 
-  std::unique_ptr<SharedMemory> memory_;
+  std::shared_ptr<const SharedMemory> memory_;
+  std::shared_ptr<SharedHeap> heap_;
   std::int64_t rank_, ranks_;
   Seats seats_;
   Ticket* tickets_;

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -73,6 +75,50 @@ double apart(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& 
 }
 
 }  // namespace
+
+namespace {
+
+// Whether an address is in memory that processes share.
+bool is_shared(const void* address) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    std::istringstream range(line);
+    range >> std::hex >> begin >> dash >> end;
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    if (at >= begin && at < end) return line.find("memfd:hasten") != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("exchange: gradients come to lie where the other processes add them up") {
+  constexpr int kSteps = 5;
+  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  for (const bool views : {true, false}) {
+    notebook_launcher(
+        [&] {
+          Accelerator accelerator({.cpu = true, .ddp = {.gradient_as_bucket_view = views}});
+          Sequential net = wide_model();
+          torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-3));
+          auto [model, optimizer] = accelerator.prepare(net, sgd);
+          std::vector<bool> shared;
+          for (int step = 0; step < kSteps; ++step) {
+            optimizer.zero_grad();
+            const at::Tensor own = rows_of(step, 4).narrow(0, accelerator.group().rank() * 2, 2);
+            accelerator.backward(loss_of(model(own)));
+            shared.push_back(is_shared(net->parameters()[0].grad().const_data_ptr()));
+            optimizer.step();
+          }
+          // The first pass has buckets of its own; the second one shows which are kept.
+          require(shared == std::vector<bool>{false, false, views, views, views}, "shared");
+          require_close(copies(net->parameters()), expected, "weights");
+        },
+        {.num_processes = 2, .use_cpu = true});
+  }
+}
 
 TEST_CASE("exchange: PowerSGD with as many columns as a gradient has is exact, over many buckets") {
   constexpr int kSteps = 5;

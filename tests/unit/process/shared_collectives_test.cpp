@@ -3,11 +3,14 @@
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -120,6 +123,123 @@ TEST_CASE("shared collectives: a factor of each rank, rounded as by a product be
         require(at::equal(own, expected.to(type)), str(count, " of ", c10::toString(type)));
       }
     }
+  });
+}
+
+namespace {
+
+at::Tensor in_common_memory(SharedCollectives& shared, const at::Tensor& values) {
+  at::Tensor there = shared.empty(values.numel(), values.options());
+  return there.copy_(values);
+}
+
+// Of the memory that the ranks share, as far as it has pages.
+std::int64_t common_bytes() {
+  std::int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    struct stat state {};
+    if (target.find("memfd:hasten") == std::string::npos || stat(entry.path().c_str(), &state) != 0)
+      continue;
+    bytes = std::max<std::int64_t>(bytes, state.st_blocks * 512);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("shared collectives: tensors in common memory are added up where they are, to the bit") {
+  for (const int ranks : {2, 3}) {
+    fork(ranks, [] {
+      const Group group = formed();
+      const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+      for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong}) {
+        for (const std::int64_t count : {1, 300001, 1048579}) {
+          const at::Tensor own = in_common_memory(*shared, part_of(group.rank(), count, type));
+          const void* const before = own.const_data_ptr();
+          sum(*shared, own);
+          require(own.const_data_ptr() == before, "it stays");
+          require(at::equal(own, expected_of(group.size(), count, type)),
+                  str(count, " of ", c10::toString(type), " on rank ", group.rank()));
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE(
+    "shared collectives: in common memory, a factor; a part of a tensor, then all; one rank's "
+    "tensor elsewhere; others after the first were freed") {
+  fork(3, [] {
+    const Group group = formed();
+    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    constexpr std::int64_t kCount = 700001;
+    const at::Tensor mine = part_of(group.rank(), kCount, at::kFloat);
+    const at::Tensor all = expected_of(3, kCount, at::kFloat);
+    at::Tensor own = in_common_memory(*shared, mine);
+    sum(*shared, own, 0.3 + static_cast<double>(group.rank()));
+    at::Tensor scaled = at::zeros({kCount});
+    for (std::int64_t rank = 0; rank < 3; ++rank)
+      scaled += part_of(rank, kCount, at::kFloat) * (0.3 + static_cast<double>(rank));
+    require(at::equal(own, scaled), "the factor");
+
+    own.copy_(mine);
+    sum(*shared, own.narrow(0, 0, 200000));
+    require(at::equal(own.narrow(0, 0, 200000), all.narrow(0, 0, 200000)), "the part");
+    require(at::equal(own.narrow(0, 200000, 500001), mine.narrow(0, 200000, 500001)), "the rest");
+    own.copy_(mine);
+    sum(*shared, own);
+    require(at::equal(own, all), "all");
+
+    const at::Tensor elsewhere = group.rank() == 1 ? mine.clone() : own.copy_(mine);
+    sum(*shared, elsewhere);
+    require(at::equal(elsewhere, all), "one elsewhere");
+
+    for (int round = 0; round < 3; ++round) {
+      own = at::Tensor();
+      own = in_common_memory(*shared, mine);
+      sum(*shared, own);
+      require(at::equal(own, all), str("after freeing, round ", round));
+    }
+  });
+}
+
+TEST_CASE("shared collectives: common memory goes back when its tensor ends, in a fork it stays") {
+  fork(2, [] {
+    const Group group = formed();
+    auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const std::int64_t before = common_bytes(), megabyte = std::int64_t{1} << 20;
+    group.barrier();
+    at::Tensor kept = shared->empty(4 * megabyte, at::kFloat).fill_(7);
+    group.barrier();
+    require(common_bytes() >= before + 32 * megabyte, "of both ranks");
+    for (int i = 0; i < 20; ++i) shared->empty(8 * megabyte, at::kByte).fill_(1);
+    group.barrier();
+    require(common_bytes() < before + 40 * megabyte, "what was freed is free");
+    const pid_t child = ::fork();
+    if (child == 0) {
+      kept = at::Tensor();  // as a program does that ends by exit()
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+    shared.reset();
+    require(kept.eq(7).all().item<bool>(), "neither a fork nor the group takes it along");
+    group.barrier();
+  });
+}
+
+TEST_CASE("shared collectives: where files may not be large tensors are ordinary ones") {
+  fork(2, [] {
+    const Group group = formed();
+    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    if (group.rank() == 1) {
+      const rlimit small{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+      setrlimit(RLIMIT_FSIZE, &small);
+    }
+    const at::Tensor own = in_common_memory(*shared, part_of(group.rank(), 300001, at::kFloat));
+    sum(*shared, own);
+    require(at::equal(own, expected_of(2, 300001, at::kFloat)), "the sum");
   });
 }
 

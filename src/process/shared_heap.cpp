@@ -1,0 +1,84 @@
+#include "process/shared_heap.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+// Of the common memory's addresses, not of the machine's memory: each rank's range, behind what all
+// have from the beginning.
+constexpr std::int64_t kRange = std::int64_t{1} << 42;
+
+std::size_t whole_pages(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+}  // namespace
+
+// What a tensor holds.
+struct SharedHeap::Lease {
+  std::shared_ptr<SharedHeap> heap;
+  std::unique_ptr<SharedMemory::View> view;
+  std::int64_t offset;
+  pid_t process = getpid();
+
+  void give_back() const {
+    c10::profiledCPUMemoryReporter().Delete(view->data());
+    const std::lock_guard lock(heap->mutex_);
+    heap->leases_.erase(view->data());
+    ++heap->given_back_;
+    // A fork of the rank, which ends, has the same pages.
+    if (process == getpid()) heap->memory_->give_back(offset, view->size());
+  }
+};
+
+at::Tensor SharedHeap::empty(std::int64_t elements, const at::TensorOptions& options) {
+  const std::size_t bytes =
+      whole_pages(static_cast<std::size_t>(elements) * options.dtype().itemsize());
+  if (bytes == 0 || !options.device().is_cpu()) return at::empty({elements}, options);
+  const std::lock_guard lock(mutex_);
+  const std::int64_t offset = (rank_ + 1) * kRange + used_;
+  auto view = memory_->take(offset, bytes);
+  if (!view) return at::empty({elements}, options);
+  used_ += static_cast<std::int64_t>(bytes);
+  void* const data = view->data();
+  const auto lease = std::make_shared<Lease>(shared_from_this(), std::move(view), offset);
+  leases_[data] = lease.get();
+  c10::profiledCPUMemoryReporter().New(data, bytes);
+  return at::from_blob(
+      data, {elements}, [lease](void*) { lease->give_back(); }, options);
+}
+
+SharedHeap::Place SharedHeap::place_of(const at::Tensor& tensor) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = leases_.find(tensor.const_data_ptr());
+  if (found == leases_.end()) return {};
+  const Lease& lease = *found->second;
+  return {.offset = lease.offset,
+          .bytes = static_cast<std::int64_t>(lease.view->size()),
+          .given_back = given_back_};
+}
+
+std::byte* SharedHeap::at(std::int64_t rank, const Place& place) {
+  Views& views = others_[static_cast<std::size_t>(rank)];
+  if (std::exchange(views.given_back, place.given_back) != place.given_back)
+    views.by_offset.clear();  // those of what was freed are among them
+  auto& view = views.by_offset[place.offset];
+  if (!view) view = memory_->view(place.offset, static_cast<std::size_t>(place.bytes));
+  if (view) return view->data();
+  throw IoError(
+      "process.shared-memory",
+      {.what = str("a view of ", human_bytes(place.bytes), " of rank ", rank, ", on rank ", rank_),
+       .got = "no room in this process",
+       .hint = "HASTEN_SHARED_MEMORY=off sends messages instead"});
+}
+
+}  // namespace hasten
