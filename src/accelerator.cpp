@@ -153,7 +153,7 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
 
 }  // namespace
 
-Accelerator::Accelerator(AcceleratorOptions options) : options_(options), step_(step_of(options)) {
+Accelerator::Accelerator(AcceleratorOptions options) : step_(step_of(options)) {
   anatomy::listen_if_asked(std::shared_ptr<StepObservers>(step_, &step_->observers));
 }
 

@@ -263,7 +263,6 @@ class Accelerator {
 
  private:
   friend class LocalSGD;
-  AcceleratorOptions options_;
   std::shared_ptr<Step> step_;
 };
 

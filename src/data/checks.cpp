@@ -1,6 +1,7 @@
 // check_labels and check_ids: the values of a dataset against what the model can take.
 #include <algorithm>
 
+#include "data/filling.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
@@ -8,12 +9,10 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t ignored_label = -100;
-
 std::string prefix(const std::string& source) { return source.empty() ? "" : source + ": "; }
 
 bool label_fits(std::int64_t label, std::int64_t count) {
-  return (label >= 0 && label < count) || label == ignored_label;
+  return (label >= 0 && label < count) || label == kIgnoredLabel;
 }
 
 [[noreturn]] void fail_label(const std::string& where, std::int64_t row, std::int64_t got,

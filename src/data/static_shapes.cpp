@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
+#include "data/filling.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
 
-constexpr double kIgnored = -100;  // a label that counts nothing
 constexpr std::int64_t kShortest = 16;
 
 // 16, 32, 48, 64, 96, 128, 192: a power of two, or the middle between two.
@@ -23,13 +23,6 @@ std::int64_t usual_length(std::int64_t length) {
 
 bool is_labels(const std::string& name, const StaticShapes& shapes) {
   return name == shapes.labels;
-}
-
-// Behind what is there along the dimension, up to `size`.
-at::Tensor filled(const at::Tensor& tensor, std::int64_t dim, std::int64_t size, double value) {
-  std::vector<std::int64_t> sizes = tensor.sizes().vec();
-  sizes[dim] = size - tensor.size(dim);
-  return at::cat({tensor, at::full(sizes, value, tensor.options())}, dim);
 }
 
 // Of the ids; 0 where the batch has none.
@@ -46,7 +39,8 @@ TensorDict with_length(TensorDict batch, std::int64_t length, std::int64_t wante
   if (length == wanted) return batch;
   for (auto& [name, tensor] : batch) {
     const bool is_of_tokens = tensor.dim() == 2 && tensor.size(1) == length;
-    if (is_of_tokens) tensor = filled(tensor, 1, wanted, is_labels(name, shapes) ? kIgnored : 0);
+    if (is_of_tokens)
+      tensor = filled(tensor, 1, wanted, is_labels(name, shapes) ? kIgnoredLabel : 0);
   }
   return batch;
 }
@@ -59,7 +53,7 @@ TensorDict with_rows(TensorDict batch, std::int64_t rows, std::int64_t wanted,
   for (auto& [name, tensor] : batch) {
     if (tensor.dim() == 0 || tensor.size(0) != rows) continue;
     if (is_labels(name, shapes)) {
-      tensor = filled(tensor, 0, wanted, kIgnored);
+      tensor = filled(tensor, 0, wanted, kIgnoredLabel);
       continue;
     }
     std::vector<std::int64_t> sizes = tensor.sizes().vec();

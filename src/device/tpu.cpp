@@ -11,17 +11,13 @@
 #include "hasten/base/text.h"
 #include "hasten/config/installed_tpus.h"
 #include "process/living.h"
-#include "process/module.h"
+#include "process/tpu_module.h"
 
 namespace hasten {
 namespace {
 
 using Open = decltype(hasten_tpu_open);
-
-const Module<Open>& module() {
-  static const auto once = load_module<Open>("libhasten_tpu.so", "hasten_tpu_open");
-  return once;
-}
+constexpr const char* kOpen = "hasten_tpu_open";
 
 // What is open, and in which process.
 struct Opened {
@@ -62,17 +58,12 @@ const Opened& opened(const Worker& worker, TpuJob job) {
                      .got = missing,
                      .hint = "run on a TPU machine, or without ACCELERATE_USE_TPU"});
     }
-    if (module().function == nullptr) {
-      throw IoError("device.tpu-module",
-                    {.what = "hasten's module for TPUs",
-                     .got = module().missing,
-                     .hint = "apt-get install python3-dev, and build hasten again"});
-    }
+    Open& open = tpu_function<Open>(kOpen);
     check_chips(worker);
     check_free(worker);
     const ScopedVariables told(tpu_variables(worker, job, config::whole_environment()));
     const std::int64_t together = job == TpuJob::together ? worker.local_world_size : 0;
-    const Opened it{.count = module().function(together), .process = getpid()};
+    const Opened it{.count = open(together), .process = getpid()};
     static const LivingMark& mark = *new LivingMark(Living::tpu);
     static_cast<void>(mark);
     return it;
@@ -93,7 +84,7 @@ bool machine_has_tpu(const std::string& devices) {
 
 std::string why_no_tpu() {
   const std::string missing = config::why_no_tpu(config::whole_environment());
-  return missing.empty() ? module().missing : missing;
+  return missing.empty() ? find_tpu_function<Open>(kOpen).missing : missing;
 }
 
 bool tpu_is_open() { return is_open(); }
@@ -104,7 +95,7 @@ void wait_for_tpu(at::Device device) {
 
 std::int64_t tpu_programs() {
   using Programs = decltype(hasten_tpu_programs);
-  static const auto programs = load_module<Programs>("libhasten_tpu.so", "hasten_tpu_programs");
+  static const auto programs = find_tpu_function<Programs>("hasten_tpu_programs");
   return is_open() && programs.function != nullptr ? programs.function() : 0;
 }
 

@@ -4,12 +4,11 @@
 
 #include <torch/torch.h>
 
+#include "data/filling.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
-
-inline constexpr std::int64_t kIgnoredLabel = -100;
 
 inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
   if (!labels.device().is_cpu()) return;

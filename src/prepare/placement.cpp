@@ -34,7 +34,7 @@ void become(const at::Tensor& tensor, const at::Tensor& moved) {
 
 class Mover {
  public:
-  explicit Mover(at::Device device, std::optional<at::ScalarType> double_there = std::nullopt)
+  Mover(at::Device device, std::optional<at::ScalarType> double_there)
       : device_(device), double_there_(double_there) {}
 
   void move(const at::Tensor& tensor) {
@@ -129,8 +129,9 @@ void move_module(torch::nn::Module& module, at::Device device,
   for (const at::Tensor& buffer : module.buffers()) mover.move(buffer);
 }
 
-void move_state(torch::optim::Optimizer& optimizer, at::Device device) {
-  Mover mover(device);
+void move_state(torch::optim::Optimizer& optimizer, at::Device device,
+                std::optional<at::ScalarType> double_there) {
+  Mover mover(device, double_there);
   for (const auto& [parameter, state] : optimizer.state()) {
     for (const at::Tensor& part : parts_of(*state)) mover.move(part);
   }

@@ -25,7 +25,8 @@ void place(torch::nn::Module& module, at::Device device,
 // one stay one, and so do two that share their memory.
 void move_module(torch::nn::Module& module, at::Device device,
                  std::optional<at::ScalarType> double_there = std::nullopt);
-// What LibTorch's optimizers and hasten's keep of each parameter.
-void move_state(torch::optim::Optimizer& optimizer, at::Device device);
+// What LibTorch's optimizers and hasten's keep of each parameter, in the type that it has there.
+void move_state(torch::optim::Optimizer& optimizer, at::Device device,
+                std::optional<at::ScalarType> double_there = std::nullopt);
 
 }  // namespace hasten

@@ -9,14 +9,22 @@
 
 namespace hasten::detail {
 
+namespace {
+
+// Weights are kept in float whatever products are formed in.
+std::optional<at::ScalarType> double_weights_there(const Step& step) {
+  return step.double_there ? std::make_optional(at::kFloat) : std::nullopt;
+}
+
+}  // namespace
+
 void place_module(torch::nn::Module& module, const Step& step) {
-  // Weights are kept in float whatever products are formed in.
-  place(module, step.process.device,
-        step.double_there ? std::make_optional(at::kFloat) : std::nullopt);
+  place(module, step.process.device, double_weights_there(step));
 }
 
 void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step) {
-  if (step.process.device.is_privateuseone()) move_state(optimizer, step.process.device);
+  if (step.process.device.is_privateuseone())
+    move_state(optimizer, step.process.device, double_weights_there(step));
 }
 
 void check_same_batches(std::optional<std::int64_t> batches, const Group& group) {

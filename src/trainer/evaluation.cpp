@@ -2,11 +2,13 @@
 
 #include <torch/torch.h>
 
+#include "data/filling.h"
+
 namespace hasten {
 
 void Accuracy::add(const at::Tensor& logits, const at::Tensor& labels) {
   if (labels.is_floating_point() || logits.size(-1) == 1) return;  // a regression has no hits
-  const at::Tensor counted = labels.ne(-100);
+  const at::Tensor counted = labels.ne(kIgnoredLabel);
   right_ += (logits.argmax(-1).eq(labels) & counted).sum().item<std::int64_t>();
   total_ += counted.sum().item<std::int64_t>();
 }
@@ -22,11 +24,8 @@ at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors) {
     longest = std::max(longest, tensor.dim() > 1 ? tensor.size(1) : 0);
   std::vector<at::Tensor> equal;
   for (at::Tensor tensor : tensors) {
-    if (tensor.dim() > 1 && tensor.size(1) < longest) {
-      std::vector<std::int64_t> shape = tensor.sizes().vec();
-      shape[1] = longest - tensor.size(1);
-      tensor = at::cat({tensor, at::full(shape, -100, tensor.options())}, 1);
-    }
+    if (tensor.dim() > 1 && tensor.size(1) < longest)
+      tensor = filled(tensor, 1, longest, kIgnoredLabel);
     equal.push_back(tensor);
   }
   return equal.empty() ? at::Tensor() : at::cat(equal, 0);

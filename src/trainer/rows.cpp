@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
+#include "data/filling.h"
 #include "prepare/gather_counted.h"
 
 namespace hasten {
 namespace {
 
-constexpr double kFilling = -100;  // a label that counts nothing
 
 }  // namespace
 
@@ -31,7 +31,7 @@ at::Tensor counted(const at::Tensor& rows, std::int64_t count) {
 
 at::Tensor gather_rows(const Group& group, const at::Tensor& rows) {
   if (group.size() == 1) return rows;
-  return *gather_counted(group.pad_across_processes(rows, 1, kFilling), rows.size(0), group);
+  return *gather_counted(group.pad_across_processes(rows, 1, kIgnoredLabel), rows.size(0), group);
 }
 
 }  // namespace hasten

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "data/filling.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -161,11 +162,11 @@ double Trainer::Impl::count_items(const TensorDict& batch) const {
   const at::Tensor labels = labels_of(batch);
   if (!labels.defined()) return static_cast<double>(take(batch, "input_ids").size(0));
   if (labels.is_floating_point()) return static_cast<double>(labels.size(0));
-  if (!labels.is_cpu()) return static_cast<double>(labels.ne(-100).sum().item<std::int64_t>());
+  if (!labels.is_cpu()) return static_cast<double>(labels.ne(kIgnoredLabel).sum().item<std::int64_t>());
   const at::Tensor all = labels.to(at::kLong).contiguous();
   const std::int64_t* label = all.const_data_ptr<std::int64_t>();
   return static_cast<double>(all.numel() -
-                             std::count(label, label + all.numel(), std::int64_t{-100}));
+                             std::count(label, label + all.numel(), kIgnoredLabel));
 }
 
 at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batch) const {
@@ -176,7 +177,7 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
   // (1 - e) * cross entropy + e * its mean over all classes, over the labels that count.
   const at::Tensor log_p = at::log_softmax(out.logits.to(at::kFloat).reshape({-1, classes}), -1),
                    flat = labels.reshape({-1});
-  const at::Tensor counted = flat.ne(-100);
+  const at::Tensor counted = flat.ne(kIgnoredLabel);
   const at::Tensor hit = -log_p.gather(1, flat.clamp_min(0).unsqueeze(1)).squeeze(1),
                    spread = -log_p.mean(1);
   const at::Tensor each =

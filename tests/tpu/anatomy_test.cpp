@@ -3,24 +3,15 @@
 #include <torch/torch.h>
 
 #include "hasten/accelerator.h"
-#include "hasten/models/bert.h"
 #include "hasten/optim/adamw.h"
+#include "tpu/tiny_bert.h"
 
 using namespace hasten;
 
 namespace {
 
 anatomy::Report report_of(const AcceleratorOptions& options) {
-  torch::manual_seed(1);
-  const auto net = std::make_shared<BertForSequenceClassification>(
-      BertConfig{.vocab_size = 100,
-                 .hidden_size = 32,
-                 .num_hidden_layers = 2,
-                 .num_attention_heads = 2,
-                 .intermediate_size = 64,
-                 .max_position_embeddings = 16,
-                 .attn_implementation = AttentionImplementation::eager});
-  net->initialize();
+  const auto net = tiny_bert(2, 0.1);
   Accelerator accelerator(options);
   hasten::AdamW adamw(net->parameters());
   auto [model, optimizer] = accelerator.prepare(net, adamw);

@@ -100,3 +100,27 @@ TEST_CASE("tpu: weights in bfloat16 stand still where weights in float learn") {
   CHECK(moved_after(at::kFloat) == 1.0);
   CHECK(moved_after(at::kBFloat16) < 0.5);
 }
+
+TEST_CASE("tpu: bf16: what an optimizer has kept of a double weight becomes float with it") {
+  Net net;
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-2).momentum(0.9));
+  const auto step_by = [&](const at::Tensor& loss) {
+    loss.backward();
+    sgd.step();
+  };
+  step_by(net->forward(at::ones({2, 8})).mean());  // on the CPU
+  AcceleratorOptions options{.tpu = true};
+  options.mixed_precision = Precision::bf16;
+  Accelerator accelerator(options);
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  const auto& state = dynamic_cast<const torch::optim::SGDParamState&>(
+      *sgd.state().at(net->scale.unsafeGetTensorImpl()));
+  CHECK((state.momentum_buffer().device() == accelerator.device()));
+  CHECK((state.momentum_buffer().scalar_type() == at::kFloat));
+  const at::Tensor before = net->scale.detach().cpu().clone();
+  optimizer.zero_grad();
+  accelerator.backward(model(at::ones({2, 8}).to(accelerator.device())).to(at::kFloat).mean());
+  optimizer.step();
+  CHECK((net->scale.scalar_type() == at::kFloat));
+  CHECK_FALSE(at::equal(net->scale.detach().cpu(), before));
+}

@@ -17,7 +17,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/loader.h"
-#include "hasten/models/bert.h"
+#include "tiny_bert.h"
 
 namespace {
 
@@ -188,24 +188,6 @@ void train_together(const Trained& alone, const DistributedDataParallelKwargs& d
   check_close(at::cat(answers), alone.answers, str(how, ": the answers for all rows"), tolerance);
 }
 
-// The fused attention is a kernel of TPUs alone.
-std::shared_ptr<BertForSequenceClassification> tiny_bert() {
-  torch::manual_seed(2);
-  const auto net = std::make_shared<BertForSequenceClassification>(
-      BertConfig{.vocab_size = 100,
-                 .hidden_size = 32,
-                 .num_hidden_layers = 2,
-                 .num_attention_heads = 2,
-                 .intermediate_size = 64,
-                 .hidden_dropout_prob = 0,
-                 .attention_probs_dropout_prob = 0,
-                 .max_position_embeddings = 16,
-                 .num_labels = 3,
-                 .attn_implementation = AttentionImplementation::eager});
-  net->initialize();
-  return net;
-}
-
 TensorDict sentences() {
   torch::manual_seed(3);
   at::Tensor mask = at::ones({16, 16}, at::kLong);
@@ -220,7 +202,7 @@ void train_bert() {
   const TensorDict all = sentences();
   std::vector<double> losses;
   {
-    const auto net = tiny_bert();
+    const auto net = tiny_bert(3);
     auto adamw = adamw_of(*net, 1e-3);
     for (int step = 0; step < kSteps; ++step) {
       adamw.zero_grad();
@@ -235,7 +217,7 @@ void train_bert() {
   TensorDict own;
   for (const auto& [name, tensor] : all)
     own[name] = tensor.narrow(0, accelerator.group().rank() * share, share);
-  const auto net = tiny_bert();
+  const auto net = tiny_bert(3);
   auto adamw = adamw_of(*net, 1e-3);
   auto [model, optimizer] = accelerator.prepare(net, adamw);
   for (const double expected : losses) {

@@ -9,9 +9,9 @@
 #include <functional>
 
 #include "hasten/accelerator.h"
-#include "hasten/models/bert.h"
 #include "hasten/optim/adamw.h"
 #include "tpu/programs.h"
+#include "tpu/tiny_bert.h"
 
 using namespace hasten;
 
@@ -66,25 +66,9 @@ Run train_classifier(const AcceleratorOptions& options) {
   });
 }
 
-// The fused attention is a kernel of TPUs alone.
-BertConfig tiny_bert() {
-  return {.vocab_size = 100,
-          .hidden_size = 32,
-          .num_hidden_layers = 2,
-          .num_attention_heads = 2,
-          .intermediate_size = 64,
-          .hidden_dropout_prob = 0,
-          .attention_probs_dropout_prob = 0,
-          .max_position_embeddings = 16,
-          .num_labels = 3,
-          .attn_implementation = AttentionImplementation::eager};
-}
-
 template <class Optimizer>
 Run train_bert(const AcceleratorOptions& options) {
-  torch::manual_seed(2);
-  const auto net = std::make_shared<BertForSequenceClassification>(tiny_bert());
-  net->initialize();
+  const auto net = tiny_bert(3);
   at::Tensor mask = at::ones({8, 16}, at::kLong);
   mask.narrow(1, 12, 4).narrow(0, 0, 4).zero_();
   const TensorDict batch = {{"input_ids", at::randint(1, 100, {8, 16}, at::kLong)},
@@ -125,8 +109,7 @@ TEST_CASE(
 TEST_CASE("tpu: a model saved on the device and read on the CPU is equal to the last bit") {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / ("hasten_tpu_" + std::to_string(getpid()));
-  const auto net = std::make_shared<BertForSequenceClassification>(tiny_bert());
-  net->initialize();
+  const auto net = tiny_bert(3);
   TensorDict before;
   for (const auto& [name, tensor] : net->state_dict()) before[name] = tensor.clone();
   Accelerator accelerator(kTpu);

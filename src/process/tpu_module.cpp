@@ -1,0 +1,14 @@
+#include "process/tpu_module.h"
+
+#include "hasten/base/error.h"
+
+namespace hasten {
+
+void refuse_tpu(const std::string& missing) {
+  throw IoError("device.tpu-module",
+                {.what = "hasten's module for TPUs",
+                 .got = missing,
+                 .hint = "apt-get install python3-dev, and build hasten again"});
+}
+
+}  // namespace hasten

@@ -1,0 +1,29 @@
+// File: process/tpu_module.h (internal)
+// hasten's module for TPUs: a library of its own, as it needs Python.
+//
+//   tpu_function<Open>("hasten_tpu_open")(chips);
+//
+// Throws IoError "device.tpu-module" where it is missing.
+#pragma once
+
+#include <string>
+
+#include "process/module.h"
+
+namespace hasten {
+
+template <class Function>
+Module<Function> find_tpu_function(const char* name) {
+  return load_module<Function>("libhasten_tpu.so", name);
+}
+
+[[noreturn]] void refuse_tpu(const std::string& missing);
+
+template <class Function>
+Function& tpu_function(const char* name) {
+  const auto found = find_tpu_function<Function>(name);
+  if (found.function == nullptr) refuse_tpu(found.missing);
+  return *found.function;
+}
+
+}  // namespace hasten
