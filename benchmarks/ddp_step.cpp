@@ -2,8 +2,9 @@
 // JSON line. The work of a process is that of train_step and of benchmarks/peer/train_step.py.
 //
 //   hasten launch -n 2 ddp_step --size small --steps 30 --batch 8 --seq 128
-//   hasten launch -n 2 ddp_step ... --alone 1     side by side, without a word to each other
-//   hasten launch -n 2 ddp_step ... --bucket_cap_mb 25 --views 1 --sparse 0     in other ways
+//   hasten launch -n 2 ddp_step ... --exchange nothing    side by side, without a word to each
+//   other hasten launch -n 2 ddp_step ... --exchange barrier    each with its own gradients, but in
+//   step hasten launch -n 2 ddp_step ... --bucket_cap_mb 25 --views 0 --sparse 0     in other ways
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,11 +49,11 @@ struct Rows {
 
 int main(int argc, char** argv) {
   std::map<std::string, std::string> o = {
-      {"--size", "small"}, {"--steps", "30"},         {"--batch", "8"}, {"--seq", "128"},
-      {"--alone", "0"},    {"--bucket_cap_mb", "25"}, {"--views", "0"}, {"--sparse", "1"}};
+      {"--size", "small"},         {"--steps", "30"},         {"--batch", "8"}, {"--seq", "128"},
+      {"--exchange", "gradients"}, {"--bucket_cap_mb", "25"}, {"--views", "1"}, {"--sparse", "1"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   const std::string rank = std::getenv("RANK") ? std::getenv("RANK") : "0";
-  if (o["--alone"] == "1") {
+  if (o["--exchange"] == "nothing") {
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
       unsetenv(name);
   }
@@ -69,14 +71,21 @@ int main(int argc, char** argv) {
   auto raw =
       make_loader(Rows{steps * batch * accelerator.process().num_processes, std::stoll(o["--seq"])},
                   {.batch_size = batch, .shuffle = true});
-  auto [model, optimizer, loader] = accelerator.prepare(net, adamw, raw);
+  auto [optimizer, loader] = accelerator.prepare(adamw, raw);
+  std::optional<PreparedModel<BertForSequenceClassification>> model;
+  if (o["--exchange"] != "barrier") model = std::get<0>(accelerator.prepare(net));
   auto scheduler = get_scheduler("linear", optimizer, 0, steps);
   std::vector<double> times;
   double sum = 0;
   auto before = Clock::now();
   for (auto& rows : loader) {
-    const at::Tensor loss = model(rows).loss;
-    accelerator.backward(loss);
+    const at::Tensor loss = model ? (*model)(rows).loss : net->forward(rows).loss;
+    if (model) {
+      accelerator.backward(loss);
+    } else {
+      loss.backward();
+      accelerator.wait_for_everyone();
+    }
     accelerator.clip_grad_norm_(net->parameters(), 1.0);
     optimizer.step();
     scheduler.step();

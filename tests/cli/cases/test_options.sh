@@ -14,7 +14,7 @@ hasten test --dry_run --use_cpu --timeout 5 | grep -E '^num_processes|^# rank|te
 printf 'num_processes: 3\n' >three.yaml
 hasten test --dry_run --config_file three.yaml | grep -cE '^# rank'
 # Ranks that end without a word, as the stand-in does, well and with a code.
-hasten test -n 2 --timeout 5 2>/dev/null | sed -E 's/ +[0-9]+\.[0-9]{2} s$//; s/[0-9]+ ms/T ms/; s/\[[01]\]/[RANK]/'
-STAND_IN_EXIT=9 hasten test -n 2 --timeout 5 2>/dev/null | grep FAIL | sed -E 's/ +[0-9]+\.[0-9]{2} s$//'
+hasten test -n 2 --timeout 20 2>/dev/null | sed -E 's/ +[0-9]+\.[0-9]{2} s$//; s/[0-9]+ ms/T ms/; s/\[[01]\]/[RANK]/'
+STAND_IN_EXIT=9 hasten test -n 2 --timeout 20 2>/dev/null | grep FAIL | sed -E 's/ +[0-9]+\.[0-9]{2} s$//'
 rm "$folder/bin/hasten-torch"
 hasten test -n 2
