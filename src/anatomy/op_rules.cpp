@@ -78,16 +78,16 @@ constexpr OperationGroup kNormalization = OperationGroup::statistical_normalizat
 constexpr OperationGroup kElementWise = OperationGroup::element_wise;
 constexpr OperationGroup kNone = OperationGroup::none;
 
-using Table = std::map<std::string, OpRule, std::less<>>;
+using OpTable = std::map<std::string, OpRule, std::less<>>;
 
-void add(Table& table, OperationGroup group, Formula flops,
+void add(OpTable& table, OperationGroup group, Formula flops,
          std::initializer_list<const char*> names) {
   for (const char* name : names) {
     table[std::string("aten::") + name] = {.group = group, .flops = flops};
   }
 }
 
-void contractions(Table& t) {
+void contractions(OpTable& t) {
   add(t, kContraction, product<0>, {"mm", "bmm", "_int_mm"});
   add(t, kContraction, product<1>, {"addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm"});
   add(t, kContraction, an_input<2>, {"mv", "dot", "vdot"});
@@ -110,7 +110,7 @@ void contractions(Table& t) {
        "_scaled_dot_product_cudnn_attention_backward"});
 }
 
-void normalizations(Table& t) {
+void normalizations(OpTable& t) {
   // maximum, difference, exponential, sum, quotient
   add(t, kNormalization, an_input<5>, {"_softmax", "_log_softmax", "_safe_softmax"});
   add(t, kNormalization, an_input<4>, {"_softmax_backward_data", "_log_softmax_backward_data"});
@@ -159,7 +159,7 @@ void normalizations(Table& t) {
   ours("sum_of_squares", a_listed<2>);
 }
 
-void element_wise(Table& t) {
+void element_wise(OpTable& t) {
   add(t, kElementWise, an_output<1>,
       {"add",
        "add_",
@@ -308,7 +308,7 @@ void element_wise(Table& t) {
 }
 
 // Shapes, allocations and single numbers: neither arithmetic nor traffic that counts.
-void nothing(Table& t) {
+void nothing(OpTable& t) {
   add(t, kNone, nullptr,
       {"empty",
        "empty_like",
@@ -355,9 +355,9 @@ void nothing(Table& t) {
        "is_same_size"});
 }
 
-const Table& table() {
-  static const Table whole = [] {
-    Table t;
+const OpTable& op_table() {
+  static const OpTable whole = [] {
+    OpTable t;
     contractions(t);
     normalizations(t);
     element_wise(t);
@@ -370,18 +370,20 @@ const Table& table() {
 }  // namespace
 
 const OpRule* find_rule(std::string_view name) {
-  const auto found = table().find(name);
-  return found == table().end() ? nullptr : &found->second;
+  const auto found = op_table().find(name);
+  return found == op_table().end() ? nullptr : &found->second;
 }
 
 const OpRule* find_rule_on_tpu(std::string_view name) {
-  static const Table own = {
+  static const OpTable own = {
       {"aten::linear", {.group = kContraction, .flops = linear}},
       {"aten::linear_backward", {.group = kContraction, .flops = linear_backward}}};
   const auto found = own.find(name);
   return found == own.end() ? find_rule(name) : &found->second;
 }
 
-std::vector<std::pair<std::string, OpRule>> all_rules() { return {table().begin(), table().end()}; }
+std::vector<std::pair<std::string, OpRule>> all_rules() {
+  return {op_table().begin(), op_table().end()};
+}
 
 }  // namespace hasten::anatomy

@@ -144,10 +144,10 @@ Results adaptive_pool(Arguments a) {
   return {sized(sizes, x)};
 }
 
-using Table = std::map<std::string, ShapeRule, std::less<>>;
+using ShapeTable = std::map<std::string, ShapeRule, std::less<>>;
 
-const Table& table() {
-  static const Table all = {
+const ShapeTable& shape_table() {
+  static const ShapeTable all = {
       {"aten::embedding", embedding},
       {"aten::embedding_dense_backward", embedding_dense_backward},
       {"aten::index_select", index_select},
@@ -193,8 +193,8 @@ const Table& table() {
 }  // namespace
 
 ShapeRule find_shape_rule(std::string_view name) {
-  const auto found = table().find(name);
-  return found == table().end() ? nullptr : found->second;
+  const auto found = shape_table().find(name);
+  return found == shape_table().end() ? nullptr : found->second;
 }
 
 }  // namespace hasten::anatomy

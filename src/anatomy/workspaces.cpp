@@ -94,7 +94,7 @@ struct Question {
 };
 
 // What of a call may be fewer, because blocks grow with it in proportion or not at all.
-struct Rows {
+struct RowCount {
   std::vector<std::size_t> operands;  // with these as their first dimension
   std::ptrdiff_t number = -1;         // or an argument that is their number
   std::int64_t all = 0, fewer = 0;
@@ -112,15 +112,15 @@ struct Rows {
 };
 
 // Nothing where the call is small enough to be made as it is.
-std::optional<Rows> rows_of(std::string_view name, const std::vector<IValue>& arguments) {
+std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>& arguments) {
   constexpr std::int64_t kMostNumbers = std::int64_t{1} << 22;
   const auto fewer = [&](std::int64_t rows, std::int64_t numbers) {
     return std::max<std::int64_t>(at::get_num_threads() + 1, rows * kMostNumbers / numbers);
   };
-  const auto first_dimension = [&](std::size_t operand) -> std::optional<Rows> {
+  const auto first_dimension = [&](std::size_t operand) -> std::optional<RowCount> {
     const Tensor x = arguments[operand].toTensor();
     if (x.numel() <= kMostNumbers || x.dim() == 0) return std::nullopt;
-    Rows rows{.all = x.size(0), .fewer = fewer(x.size(0), x.numel())};
+    RowCount rows{.all = x.size(0), .fewer = fewer(x.size(0), x.numel())};
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
       const Tensor each = arguments[i].toTensor();
@@ -135,7 +135,7 @@ std::optional<Rows> rows_of(std::string_view name, const std::vector<IValue>& ar
     return first_dimension(1);
   if (name == "aten::embedding_dense_backward" &&
       arguments[2].toInt() * arguments[0].toTensor().size(-1) > kMostNumbers)
-    return Rows{.number = 2, .all = arguments[2].toInt(), .fewer = 64};
+    return RowCount{.number = 2, .all = arguments[2].toInt(), .fewer = 64};
   return std::nullopt;
 }
 
@@ -184,7 +184,7 @@ Script asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments
 
 // Asked with fewer rows, and with one less: what each row adds to a block.
 Script asked_with_fewer(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
-                        const Rows& rows) {
+                        const RowCount& rows) {
   Script script = asked(op, arguments, rows.with(arguments, rows.fewer));
   const Script less = asked(op, arguments, rows.with(arguments, rows.fewer - 1));
   // A kernel that takes a block for each row takes one less, at the end.

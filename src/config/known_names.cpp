@@ -7,7 +7,6 @@ namespace hasten::config {
 namespace {
 
 using D = Describer<TrainingArguments>;
-using Flag = bool;
 using MaybeFlag = std::optional<bool>;
 using MaybeNumber = std::optional<double>;
 using Words = std::vector<std::string>;
@@ -22,13 +21,13 @@ void not_yet(D& d) {
   d.not_yet<AnyText>("activation_checkpointing_kwargs", "see activation_checkpointing")
       .former_name("gradient_checkpointing_kwargs");
   d.not_yet<MaybeNumber>("neftune_noise_alpha", "leave it out");
-  d.not_yet<Flag>("auto_find_batch_size", "set per_device_train_batch_size");
-  d.not_yet<Flag>("eval_do_concat_batches", "predictions are always one tensor", true);
+  d.not_yet<bool>("auto_find_batch_size", "set per_device_train_batch_size");
+  d.not_yet<bool>("eval_do_concat_batches", "predictions are always one tensor", true);
   d.not_yet<Words>("include_for_metrics", "metrics see predictions and labels");
-  d.not_yet<Flag>("batch_eval_metrics", "metrics are computed once, over all rows");
-  d.not_yet<Flag>("enable_jit_checkpoint", "save_steps bounds what a killed run loses");
-  d.not_yet<Flag>("restore_callback_states_from_checkpoint", "callbacks start anew");
-  d.not_yet<Flag>("group_by_length", "train_sampling_strategy is random or sequential");
+  d.not_yet<bool>("batch_eval_metrics", "metrics are computed once, over all rows");
+  d.not_yet<bool>("enable_jit_checkpoint", "save_steps bounds what a killed run loses");
+  d.not_yet<bool>("restore_callback_states_from_checkpoint", "callbacks start anew");
+  d.not_yet<bool>("group_by_length", "train_sampling_strategy is random or sequential");
   d.not_yet<AnyText>("length_column_name", "rows are not sampled by length in this release",
                      {"length"});
   d.not_yet<AnyText>("accelerator_config", "leave it out");
@@ -40,7 +39,7 @@ void not_yet(D& d) {
 }
 
 void of_processes(D& d) {
-  d.no_meaning<Flag>("log_on_each_node", "the job's main process tells for all", true);
+  d.no_meaning<bool>("log_on_each_node", "the job's main process tells for all", true);
   d.no_meaning<AnyText>("log_level_replica", "the job's main process tells for all", {"warning"});
   d.no_meaning<AnyText>("ddp_backend",
                         "tensors go by Gloo, those of GPUs by NCCL where it can be loaded");
@@ -48,32 +47,32 @@ void of_processes(D& d) {
 }
 
 void of_python(D& d) {
-  d.no_meaning<Flag>("torch_compile", "it compiles Python code, and there is none here");
+  d.no_meaning<bool>("torch_compile", "it compiles Python code, and there is none here");
   d.no_meaning<AnyText>("torch_compile_backend", "see torch_compile");
   d.no_meaning<AnyText>("torch_compile_mode", "see torch_compile");
-  d.no_meaning<Flag>("use_liger_kernel", "its kernels are Python");
+  d.no_meaning<bool>("use_liger_kernel", "its kernels are Python");
   d.no_meaning<AnyText>("liger_kernel_config", "see use_liger_kernel");
-  d.no_meaning<Flag>("use_cache", "no model of this release has a cache");
-  d.no_meaning<Flag>("eval_use_gather_object", "predictions are tensors, not Python objects");
+  d.no_meaning<bool>("use_cache", "no model of this release has a cache");
+  d.no_meaning<bool>("eval_use_gather_object", "predictions are tensors, not Python objects");
   d.no_meaning<AnyText>("dataloader_multiprocessing_context",
                         "it tells how Python starts its worker processes");
-  d.no_meaning<Flag>("dataloader_persistent_workers",
+  d.no_meaning<bool>("dataloader_persistent_workers",
                      "workers are threads, started anew each epoch within microseconds");
-  d.no_meaning<Flag>("remove_unused_columns", "models take what they know from a batch, by name",
+  d.no_meaning<bool>("remove_unused_columns", "models take what they know from a batch, by name",
                      true);
-  d.no_meaning<Flag>("dataloader_in_order", "batches always come in order", true);
-  d.no_meaning<Flag>("save_safetensors", "weights are always saved as safetensors", true);
+  d.no_meaning<bool>("dataloader_in_order", "batches always come in order", true);
+  d.no_meaning<bool>("save_safetensors", "weights are always saved as safetensors", true);
 }
 
 void hub_and_trackers(D& d) {
   const std::string hub =
       "nothing is sent to a hub; the folder output_dir is what one would upload";
-  d.no_meaning<Flag>("push_to_hub", hub);
+  d.no_meaning<bool>("push_to_hub", hub);
   d.no_meaning<AnyText>("hub_token", hub);
   d.no_meaning<MaybeFlag>("hub_private_repo", hub);
   d.no_meaning<AnyText>("hub_model_id", hub);
   d.no_meaning<AnyText>("hub_strategy", hub, {"every_save"});
-  d.no_meaning<Flag>("hub_always_push", hub);
+  d.no_meaning<bool>("hub_always_push", hub);
   d.no_meaning<AnyText>("hub_revision", hub);
   const std::string trackio = "trackio is a Python tracker";
   d.no_meaning<AnyText>("project", trackio, {"huggingface"});

@@ -13,7 +13,7 @@
 namespace hasten {
 namespace {
 
-std::string shape_of(const at::Tensor& tensor) {
+std::string type_and_shape(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
   std::string out = std::string(c10::toString(tensor.scalar_type())) + " [";
   for (std::int64_t d = 0; d < tensor.dim(); ++d) out += str(d > 0 ? ", " : "", tensor.size(d));
@@ -40,7 +40,7 @@ at::Tensor stacked(const std::vector<at::Tensor>& tensors, const std::string& co
     if (tensor.defined() && tensor.sizes() == first.sizes() &&
         tensor.scalar_type() == first.scalar_type())
       continue;
-    fail(row, column, shape_of(tensor), shape_of(first) + ", as row 0",
+    fail(row, column, type_and_shape(tensor), type_and_shape(first) + ", as row 0",
          "DataCollatorWithPadding pads token rows");
   }
   const at::Tensor all = at::stack(tensors);
@@ -88,7 +88,7 @@ std::int64_t padded_length(const DataCollatorWithPadding& options,
   return (longest + multiple - 1) / multiple * multiple;
 }
 
-at::Tensor filled(std::size_t rows, std::int64_t length, std::int64_t value) {
+at::Tensor whole_numbers(std::size_t rows, std::int64_t length, std::int64_t value) {
   return at::full({static_cast<std::int64_t>(rows), length}, value,
                   at::TensorOptions().dtype(at::kLong));
 }
@@ -96,7 +96,7 @@ at::Tensor filled(std::size_t rows, std::int64_t length, std::int64_t value) {
 // int64 [rows, length]: the spans that `of` gives, one a row, and `padding` after them.
 template <class Of>
 at::Tensor padded(std::size_t rows, std::int64_t length, std::int64_t padding, Of&& of) {
-  at::Tensor out = filled(rows, length, padding);
+  at::Tensor out = whole_numbers(rows, length, padding);
   std::int64_t* to = out.mutable_data_ptr<std::int64_t>();
   for (std::size_t row = 0; row < rows; ++row, to += length) {
     const auto values = of(row);
@@ -106,7 +106,7 @@ at::Tensor padded(std::size_t rows, std::int64_t length, std::int64_t padding, O
 }
 
 at::Tensor mask_of(const std::vector<std::int64_t>& lengths, std::int64_t length) {
-  at::Tensor mask = filled(lengths.size(), length, 0);
+  at::Tensor mask = whole_numbers(lengths.size(), length, 0);
   std::int64_t* to = mask.mutable_data_ptr<std::int64_t>();
   for (const std::int64_t tokens : lengths) {
     std::fill_n(to, tokens, 1);
@@ -123,7 +123,8 @@ at::Tensor padded_column(const std::string& name, std::vector<at::Tensor> column
     at::Tensor& tensor = column[row];
     if (!tensor.defined() || tensor.dim() != 1 || tensor.size(0) != lengths[row] ||
         tensor.is_floating_point()) {
-      fail(row, name, shape_of(tensor), str("whole numbers [", lengths[row], "], one a token"));
+      fail(row, name, type_and_shape(tensor),
+           str("whole numbers [", lengths[row], "], one a token"));
     }
     tensor = tensor.to(at::kCPU, at::kLong).contiguous();
   }
@@ -138,7 +139,7 @@ std::vector<std::int64_t> lengths_of(std::span<const TensorDict> rows) {
   const std::vector<at::Tensor> ids = column_of(rows, "input_ids");
   for (std::size_t row = 0; row < ids.size(); ++row) {
     if (!ids[row].defined() || ids[row].dim() != 1) {
-      fail(row, "input_ids", shape_of(ids[row]), "[tokens]");
+      fail(row, "input_ids", type_and_shape(ids[row]), "[tokens]");
     }
     lengths.push_back(ids[row].size(0));
   }

@@ -14,12 +14,6 @@
 namespace hasten {
 namespace {
 
-std::string shape_of(const at::Tensor& tensor) {
-  std::string out = "[";
-  for (std::int64_t d = 0; d < tensor.dim(); ++d) out += str(d > 0 ? ", " : "", tensor.size(d));
-  return out + "]";
-}
-
 // Rows of ids and labels are small, so one memcpy a row beats the dispatch, the index tensor and
 // the threads of index_select.
 at::Tensor gather_rows(const at::Tensor& column, std::span<const std::int64_t> indices) {
@@ -118,7 +112,7 @@ ColumnDataset load_columns(const std::filesystem::path& path) {
     fail_columns(file + "there is no column \"input_ids\"", "[" + join(names, ", ") + "]", "");
   }
   if (ids->second.dim() != 2) {
-    fail_columns(file + "input_ids", shape_of(ids->second), "[rows, length]");
+    fail_columns(file + "input_ids", c10::str(ids->second.sizes()), "[rows, length]");
   }
   for (const char* name : {"input_ids", "attention_mask", "token_type_ids"}) {
     const auto column = columns.find(name);
@@ -127,7 +121,8 @@ ColumnDataset load_columns(const std::filesystem::path& path) {
       fail_columns(file + name, c10::toString(column->second.scalar_type()), "int64 or int32");
     }
     if (column->second.sizes() != ids->second.sizes()) {
-      fail_columns(file + name, shape_of(column->second), shape_of(ids->second) + ", as input_ids");
+      fail_columns(file + name, c10::str(column->second.sizes()),
+                   c10::str(ids->second.sizes()) + ", as input_ids");
     }
   }
   if (const auto labels = columns.find("labels");

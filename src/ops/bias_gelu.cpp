@@ -7,7 +7,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-void forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
+void bias_gelu_forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
   with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_rows(x, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
       kernel.bias_gelu(rows_of<T>(x) + at, bias.const_data_ptr<float>(), rows_of<T>(y) + at,
@@ -16,8 +16,8 @@ void forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
   });
 }
 
-void backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& bias, const Tensor& dx,
-                  const Tensor& bias_grad) {
+void bias_gelu_backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& bias, const Tensor& dx,
+                            const Tensor& bias_grad) {
   with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_parts(x, bias_grad,
               [&](std::int64_t first, std::int64_t last, std::int64_t at, float* sums) {
@@ -29,17 +29,18 @@ void backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& bias, const T
 }
 
 TORCH_LIBRARY_FRAGMENT(hasten, library) {
-  add_operator(library, "bias_gelu(Tensor x, Tensor bias, Tensor(a!) y) -> ()", forward_cpu);
+  add_operator(library, "bias_gelu(Tensor x, Tensor bias, Tensor(a!) y) -> ()",
+               bias_gelu_forward_cpu);
   add_operator(library,
                "bias_gelu_backward(Tensor dy, Tensor x, Tensor bias, Tensor(a!) dx, "
                "Tensor(b!) bias_grad) -> ()",
-               backward_cpu);
+               bias_gelu_backward_cpu);
 }
 
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& bias) {
     const Tensor x = input.contiguous(), y = at::empty_like(x);
-    call<forward_cpu>("hasten::bias_gelu", x, bias, y);
+    call<bias_gelu_forward_cpu>("hasten::bias_gelu", x, bias, y);
     context->save_for_backward({x, bias});
     return y;
   }
@@ -49,7 +50,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     const Tensor &x = saved[0], &bias = saved[1];
     const Tensor dy = grads[0].to(x.scalar_type()).contiguous();
     const Tensor dx = at::empty_like(x), sums = partial_sums(x, x.size(-1));
-    call<backward_cpu>("hasten::bias_gelu_backward", dy, x, bias, dx, sums);
+    call<bias_gelu_backward_cpu>("hasten::bias_gelu_backward", dy, x, bias, dx, sums);
     return {dx, total(sums)};
   }
 };

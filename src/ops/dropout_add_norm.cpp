@@ -9,9 +9,10 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // moments [2, rows]: the means, then the reciprocal standard deviations.
-void forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& gamma,
-                 const Tensor& beta, double epsilon, std::int64_t seed, double p, const Tensor& z,
-                 const Tensor& y, const Tensor& moments) {
+void dropout_add_norm_forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& residual,
+                                  const Tensor& gamma, const Tensor& beta, double epsilon,
+                                  std::int64_t seed, double p, const Tensor& z, const Tensor& y,
+                                  const Tensor& moments) {
   const Dropout dropout = DropoutState{seed, p}.decisions();
   float *mean = moments.mutable_data_ptr<float>(), *rstd = mean + moments.size(1);
   with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
@@ -26,9 +27,9 @@ void forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& residual, co
 }
 
 // sums [parts, 3 columns]: the gradients of bias, gamma and beta side by side.
-void backward_cpu(const Tensor& dy, const Tensor& z, const Tensor& moments, const Tensor& gamma,
-                  std::int64_t seed, double p, const Tensor& dz, const Tensor& dx,
-                  const Tensor& sums) {
+void dropout_add_norm_backward_cpu(const Tensor& dy, const Tensor& z, const Tensor& moments,
+                                   const Tensor& gamma, std::int64_t seed, double p,
+                                   const Tensor& dz, const Tensor& dx, const Tensor& sums) {
   const Dropout dropout = DropoutState{seed, p}.decisions();
   const float *mean = moments.const_data_ptr<float>(), *rstd = mean + moments.size(1);
   const std::int64_t columns = z.size(-1);
@@ -47,11 +48,11 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                "dropout_add_norm(Tensor x, Tensor bias, Tensor residual, Tensor gamma, "
                "Tensor beta, float epsilon, int seed, float p, Tensor(a!) z, Tensor(b!) y, "
                "Tensor(c!) moments) -> ()",
-               forward_cpu);
+               dropout_add_norm_forward_cpu);
   add_operator(library,
                "dropout_add_norm_backward(Tensor dy, Tensor z, Tensor moments, Tensor gamma, "
                "int seed, float p, Tensor(a!) dz, Tensor(b!) dx, Tensor(c!) sums) -> ()",
-               backward_cpu);
+               dropout_add_norm_backward_cpu);
 }
 
 struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
@@ -61,8 +62,8 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     const Tensor x = input.contiguous(), residual = residual_input.to(x.scalar_type()).contiguous();
     const Tensor z = at::empty_like(x), y = at::empty_like(x),
                  moments = at::empty({2, row_count(x)}, at::kFloat);
-    call<forward_cpu>("hasten::dropout_add_norm", x, bias, residual, gamma, beta, epsilon,
-                      dropout.seed, dropout.p, z, y, moments);
+    call<dropout_add_norm_forward_cpu>("hasten::dropout_add_norm", x, bias, residual, gamma, beta,
+                                       epsilon, dropout.seed, dropout.p, z, y, moments);
     context->save_for_backward({z, moments, gamma});
     context->saved_data["residual_type"] = residual_input.scalar_type();
     save(context, dropout);
@@ -77,8 +78,8 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     const std::int64_t columns = z.size(-1);
     const Tensor dz = at::empty_like(z), dx = at::empty_like(z),
                  sums = partial_sums(z, 3 * columns);
-    call<backward_cpu>("hasten::dropout_add_norm_backward", dy, z, moments, gamma, dropout.seed,
-                       dropout.p, dz, dx, sums);
+    call<dropout_add_norm_backward_cpu>("hasten::dropout_add_norm_backward", dy, z, moments, gamma,
+                                        dropout.seed, dropout.p, dz, dx, sums);
     const Tensor by_kind = total(sums).view({3, columns});
     return {dx,
             by_kind[0].clone(),

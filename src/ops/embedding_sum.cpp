@@ -27,9 +27,9 @@ void check_ids(const Tensor& ids, std::int64_t rows, const char* table) {
   }
 }
 
-void forward_cpu(const Tensor& word, const Tensor& position, const Tensor& type, const Tensor& ids,
-                 const std::optional<Tensor>& position_ids, const std::optional<Tensor>& type_ids,
-                 const Tensor& out) {
+void embedding_sum_forward_cpu(const Tensor& word, const Tensor& position, const Tensor& type,
+                               const Tensor& ids, const std::optional<Tensor>& position_ids,
+                               const std::optional<Tensor>& type_ids, const Tensor& out) {
   const std::int64_t length = ids.size(1), columns = word.size(1);
   const auto ids_of = [](const std::optional<Tensor>& x) {
     return x ? x->const_data_ptr<std::int64_t>() : nullptr;
@@ -82,7 +82,7 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_operator(library,
                "embedding_sum(Tensor word, Tensor position, Tensor type, Tensor ids, "
                "Tensor? position_ids, Tensor? type_ids, Tensor(a!) out) -> ()",
-               forward_cpu);
+               embedding_sum_forward_cpu);
   add_operator(library,
                "embedding_scatter(Tensor values, Tensor ids, int skipped, Tensor(a!) table) -> ()",
                scatter_cpu);
@@ -126,8 +126,8 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
                         const std::optional<Tensor>& type_ids, std::int64_t padding_id,
                         bool sparse) {
     const Tensor out = at::empty({ids.size(0), ids.size(1), word.size(1)}, word.options());
-    call<forward_cpu>("hasten::embedding_sum", word, position, type, ids, position_ids, type_ids,
-                      out);
+    call<embedding_sum_forward_cpu>("hasten::embedding_sum", word, position, type, ids,
+                                    position_ids, type_ids, out);
     context->save_for_backward({ids, position_ids.value_or(Tensor()), type_ids.value_or(Tensor())});
     context->saved_data["rows"] =
         std::vector<std::int64_t>{word.size(0), position.size(0), type.size(0)};

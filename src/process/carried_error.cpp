@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hasten/base/error.h"
+#include "process/json_text.h"
 
 namespace hasten {
 namespace {
@@ -28,10 +29,6 @@ struct TypeList {
 };
 using Types = TypeList<UsageError, ConfigError, DataError, IoError, MemoryError, DivergedError>;
 
-std::string dumped(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 }  // namespace
 
 std::string letter_of(const std::exception_ptr& thrown) {
@@ -39,17 +36,17 @@ std::string letter_of(const std::exception_ptr& thrown) {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
     const ErrorText& text = error.text();
-    return dumped({{"type", Types::number_of(error)},
-                   {"code", error.code()},
-                   {"what", text.what},
-                   {"got", text.got},
-                   {"expected", text.expected},
-                   {"hint", text.hint},
-                   {"exit_code", error.exit_code()}});
+    return json_text({{"type", Types::number_of(error)},
+                      {"code", error.code()},
+                      {"what", text.what},
+                      {"got", text.got},
+                      {"expected", text.expected},
+                      {"hint", text.hint},
+                      {"exit_code", error.exit_code()}});
   } catch (const std::exception& error) {
-    return dumped({{"words", error.what()}});
+    return json_text({{"words", error.what()}});
   } catch (...) {
-    return dumped({{"words", "something that is no exception"}});
+    return json_text({{"words", "something that is no exception"}});
   }
 }
 

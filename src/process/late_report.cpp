@@ -7,6 +7,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "process/json_text.h"
 #include "process/process_state.h"
 #include "process/unlike.h"
 
@@ -20,10 +21,6 @@ constexpr std::size_t kShownFrames = 10, kShownLate = 3, kShownWaits = 4;
 std::string seconds_text(double seconds) { return fixed(seconds, 1) + " s"; }
 std::string plural(std::int64_t count, const char* word) {
   return str(count, " ", word, count == 1 ? "" : "s");
-}
-
-std::string dumped(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // What keeps the waiting ranks.
@@ -164,7 +161,7 @@ Whereabouts Whereabouts::own() {
 }
 
 std::string Whereabouts::to_text() const {
-  return dumped({{"host", host}, {"pids", pids}, {"process", process}});
+  return json_text({{"host", host}, {"pids", pids}, {"process", process}});
 }
 
 Whereabouts Whereabouts::of_text(const std::string& text) {
@@ -204,7 +201,7 @@ std::string RankRecord::to_text() const {
   Json said = Json::array();
   for (const SaidCall& each : calls)
     said.push_back({each.number, each.text, each.purpose, each.over, each.seconds});
-  return dumped({{"begun", begun}, {"step", step}, {"calls", said}, {"stack", stack}});
+  return json_text({{"begun", begun}, {"step", step}, {"calls", said}, {"stack", stack}});
 }
 
 RankRecord RankRecord::of_text(const std::string& text) {
@@ -222,7 +219,9 @@ RankRecord RankRecord::of_text(const std::string& text) {
   return record;
 }
 
-std::string LateReport::to_text() const { return dumped({{"told_by", told_by}, {"text", text}}); }
+std::string LateReport::to_text() const {
+  return json_text({{"told_by", told_by}, {"text", text}});
+}
 
 LateReport LateReport::of_text(const std::string& text) {
   const Json json = Json::parse(text);

@@ -10,7 +10,9 @@
 // bad-template, missing-token.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +21,9 @@
 #include "state.h"
 
 namespace hasten::tokenizers {
+
+// Of a vocabulary: one more is its size.
+inline constexpr std::int64_t kLargestId = std::numeric_limits<std::int32_t>::max() - 1;
 
 // What tokenizer_config.json and special_tokens_map.json say; unset: nothing.
 struct Config {

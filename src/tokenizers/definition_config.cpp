@@ -1,6 +1,5 @@
 // tokenizer_config.json and special_tokens_map.json.
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "definition.h"
@@ -9,8 +8,6 @@
 
 namespace hasten::tokenizers {
 namespace {
-
-constexpr std::int64_t largest_id = std::numeric_limits<std::int32_t>::max() - 1;
 
 // A token is written as its text or as an object that holds it.
 std::string token_text(const Json& value, const std::string& where) {
@@ -56,7 +53,7 @@ void read_added_tokens(const Fields& fields, Config& config) {
     // The key is an id, written as a string.
     const Json id = Json::parse(key, nullptr, false);
     AddedToken token = read_added_token(Fields(value, where));
-    token.id = static_cast<std::int32_t>(Fields::integer_of(id, 0, largest_id, where));
+    token.id = static_cast<std::int32_t>(Fields::integer_of(id, 0, kLargestId, where));
     config.added_tokens.push_back(std::move(token));
   }
   std::sort(config.added_tokens.begin(), config.added_tokens.end(),

@@ -9,9 +9,6 @@
 namespace hasten::tokenizers {
 namespace {
 
-constexpr std::int64_t largest_id = std::numeric_limits<std::int32_t>::max() - 1;
-constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
-
 // The object under `key`, which must be of this type.
 Fields typed(const Fields& root, const char* key, const char* type, const char* code) {
   const Json* value = root.find(key);
@@ -40,7 +37,7 @@ void read_normalizer(const Fields& root, TokenizerOptions& options) {
 // Says what is wrong. The name of each place is only made up here: there are tens of thousands.
 std::size_t bad_id(const Json& value, const std::string& token, const std::string& where) {
   return static_cast<std::size_t>(
-      Fields::integer_of(value, 0, largest_id, str(where, ".\"", token, "\"")));
+      Fields::integer_of(value, 0, kLargestId, str(where, ".\"", token, "\"")));
 }
 
 // Tokens in the order of their ids, which must be 0, 1, 2 and so on.
@@ -49,7 +46,7 @@ std::vector<std::string> read_vocabulary(const Json& vocabulary, const std::stri
   std::vector<bool> taken(vocabulary.size());
   for (const auto& [token, value] : vocabulary.items()) {
     const bool fits = value.is_number_integer() && value.get<std::int64_t>() >= 0 &&
-                      value.get<std::int64_t>() <= largest_id;
+                      value.get<std::int64_t>() <= kLargestId;
     const auto id = fits ? value.get<std::size_t>() : bad_id(value, token, where);
     if (id >= tokens.size()) {
       bad_vocabulary(
@@ -77,7 +74,7 @@ void read_model(const Fields& root, Definition& definition) {
   definition.options.unk_token = fields.text("unk_token");
   definition.options.continuing_subword_prefix = fields.text("continuing_subword_prefix");
   definition.options.max_input_chars_per_word =
-      fields.integer("max_input_chars_per_word", 0, largest);
+      fields.integer("max_input_chars_per_word", 0, std::numeric_limits<std::int64_t>::max());
   const Fields vocabulary = fields.object("vocab");
   definition.vocabulary = read_vocabulary(fields.at("vocab"), vocabulary.where());
 }
@@ -95,7 +92,7 @@ void read_added_tokens(const Fields& root, Definition& definition) {
   for (const Json& value : root.list("added_tokens")) {
     const Fields fields(value, str(where, "[", definition.options.added_tokens.size(), "]"));
     AddedToken token = read_added_token(fields);
-    token.id = static_cast<std::int32_t>(fields.integer("id", 0, largest_id));
+    token.id = static_cast<std::int32_t>(fields.integer("id", 0, kLargestId));
     definition.options.added_tokens.push_back(std::move(token));
   }
   number_added_tokens(definition.vocabulary, where, definition.options.added_tokens);

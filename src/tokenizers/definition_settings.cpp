@@ -9,7 +9,7 @@ namespace hasten::tokenizers {
 namespace {
 
 using Kind = TemplatePiece::Kind;
-constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
 
 [[noreturn]] void bad_template(const std::string& where, const std::string& what) {
   throw DataError("tokenizers.bad-template", {.what = where + ": " + what});
@@ -22,7 +22,7 @@ void read_special(const Fields& specials, TemplatePiece& piece, const std::strin
   const Fields fields = specials.object(piece.name.c_str());
   for (const Json& id : fields.list("ids"))
     piece.ids.push_back(
-        static_cast<std::int32_t>(Fields::integer_of(id, 0, largest, fields.where() + ".ids")));
+        static_cast<std::int32_t>(Fields::integer_of(id, 0, kLargest, fields.where() + ".ids")));
   for (const Json& token : fields.list("tokens"))
     piece.tokens.push_back(Fields::text_of(token, fields.where() + ".tokens"));
   if (piece.ids.size() != piece.tokens.size())
@@ -37,7 +37,7 @@ TemplatePiece read_piece(const Json& value, const Fields& specials, const std::s
   const bool is_text = outer.find("Sequence") != nullptr;
   const Fields fields = outer.object(is_text ? "Sequence" : "SpecialToken");
   TemplatePiece piece;
-  piece.type_id = static_cast<std::int32_t>(fields.integer("type_id", 0, largest));
+  piece.type_id = static_cast<std::int32_t>(fields.integer("type_id", 0, kLargest));
   const std::string id = fields.text("id");
   if (!is_text) {
     piece.kind = Kind::special;
@@ -68,12 +68,12 @@ std::pair<std::string, std::int32_t> read_token_and_id(const Fields& fields, con
   const Json& value = fields.list(key);
   if (value.size() != 2) bad_template(where, "expected a token and its id");
   return {Fields::text_of(value[0], where),
-          static_cast<std::int32_t>(Fields::integer_of(value[1], 0, largest, where))};
+          static_cast<std::int32_t>(Fields::integer_of(value[1], 0, kLargest, where))};
 }
 
 void read_truncation(const Fields& fields, Definition& definition) {
   EncodeOptions& encode = definition.stored.encode;
-  encode.max_length = fields.integer("max_length", 0, largest);
+  encode.max_length = fields.integer("max_length", 0, kLargest);
   encode.truncation = choose<Truncation>(fields, "strategy",
                                          {{"LongestFirst", Truncation::longest_first},
                                           {"OnlyFirst", Truncation::only_first},
@@ -82,23 +82,23 @@ void read_truncation(const Fields& fields, Definition& definition) {
     definition.options.truncation_side =
         choose<Side>(fields, "direction", {{"Right", Side::right}, {"Left", Side::left}});
   encode.truncation_side = definition.options.truncation_side;
-  definition.stored_stride = fields.integer("stride", 0, largest);
+  definition.stored_stride = fields.integer("stride", 0, kLargest);
 }
 
 void read_padding(const Fields& fields, Definition& definition) {
   PadOptions padding;
   const Json& strategy = fields.at("strategy");
   if (strategy.is_object())
-    padding.length = fields.object("strategy").integer("Fixed", 0, largest);
+    padding.length = fields.object("strategy").integer("Fixed", 0, kLargest);
   else
     choose<int>(fields, "strategy", {{"BatchLongest", 0}});
   definition.options.padding_side =
       choose<Side>(fields, "direction", {{"Right", Side::right}, {"Left", Side::left}});
   padding.side = definition.options.padding_side;
   if (fields.find("pad_to_multiple_of"))
-    padding.multiple_of = fields.integer("pad_to_multiple_of", 0, largest);
-  padding.pad_id = static_cast<std::int32_t>(fields.integer("pad_id", 0, largest));
-  padding.pad_type_id = static_cast<std::int32_t>(fields.integer("pad_type_id", 0, largest));
+    padding.multiple_of = fields.integer("pad_to_multiple_of", 0, kLargest);
+  padding.pad_id = static_cast<std::int32_t>(fields.integer("pad_id", 0, kLargest));
+  padding.pad_type_id = static_cast<std::int32_t>(fields.integer("pad_type_id", 0, kLargest));
   definition.options.pad_token = fields.text("pad_token");
   definition.stored.padding = padding;
 }
