@@ -12,8 +12,8 @@ namespace hasten {
 namespace {
 
 // Puts buckets where the backend would have them: Gloo's, which ranks of one machine then add up
-// where they are. c10d's reducer does so itself where DDP_DISABLE_COMM_MEM is 0, but LibTorch's own
-// value is 1 since NCCL's memory is taken for good.
+// where they are. c10d's reducer does so itself where DDP_DISABLE_COMM_MEM is 0; without that
+// variable LibTorch 2.11 does not.
 class BucketMover {
  public:
   explicit BucketMover(const NativeGroup& group) : backend_(group->getDefaultBackend()) {}
