@@ -2,9 +2,9 @@
 // JSON line. The work of a process is that of train_step and of benchmarks/peer/train_step.py.
 //
 //   hasten launch -n 2 ddp_step --size small --steps 30 --batch 8 --seq 128
-//   hasten launch -n 2 ddp_step ... --exchange nothing    side by side, without a word to each
-//   other hasten launch -n 2 ddp_step ... --exchange barrier    each with its own gradients, but in
-//   step hasten launch -n 2 ddp_step ... --bucket_cap_mb 25 --views 0 --sparse 0     in other ways
+//   hasten launch -n 2 ddp_step ... --exchange nothing    side by side, without a word
+//   hasten launch -n 2 ddp_step ... --exchange barrier    gradients of its own each, but in step
+//   hasten launch -n 2 ddp_step ... --bucket_cap_mb 25 --views 0 --sparse 0    in other ways
 #include <torch/torch.h>
 
 #include <algorithm>

@@ -219,11 +219,11 @@ void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
 bool SharedCollectives::sum_where_it_is(const Ticket& own, const at::Tensor& tensor) {
   ++piece_;
   meet(own);
-  std::vector<std::byte*> data;
-  std::vector<Term> terms;
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
     if (ticket(rank).place.is_none()) return false;
   }
+  std::vector<std::byte*> data;
+  std::vector<Term> terms;
   const auto begin = [&](std::int64_t rank) {
     return begin_of_share(rank, ranks_, own.elements, tensor.element_size());
   };

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
 
 #include "base/descriptor.h"
 #include "process/rank_options.h"

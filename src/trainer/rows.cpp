@@ -8,10 +8,6 @@
 #include "prepare/gather_counted.h"
 
 namespace hasten {
-namespace {
-
-
-}  // namespace
 
 RealRows real_rows(const Loader<TensorDict>& loader, const TensorDict& batch) {
   const std::int64_t rows = loader.rows_at_hand(), real = loader.real_rows_at_hand();

@@ -162,11 +162,11 @@ double Trainer::Impl::count_items(const TensorDict& batch) const {
   const at::Tensor labels = labels_of(batch);
   if (!labels.defined()) return static_cast<double>(take(batch, "input_ids").size(0));
   if (labels.is_floating_point()) return static_cast<double>(labels.size(0));
-  if (!labels.is_cpu()) return static_cast<double>(labels.ne(kIgnoredLabel).sum().item<std::int64_t>());
+  if (!labels.is_cpu())
+    return static_cast<double>(labels.ne(kIgnoredLabel).sum().item<std::int64_t>());
   const at::Tensor all = labels.to(at::kLong).contiguous();
   const std::int64_t* label = all.const_data_ptr<std::int64_t>();
-  return static_cast<double>(all.numel() -
-                             std::count(label, label + all.numel(), kIgnoredLabel));
+  return static_cast<double>(all.numel() - std::count(label, label + all.numel(), kIgnoredLabel));
 }
 
 at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batch) const {

@@ -74,10 +74,6 @@ double apart(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& 
   return std::sqrt(error / way);
 }
 
-}  // namespace
-
-namespace {
-
 // Whether an address is in memory that processes share.
 bool is_shared(const void* address) {
   std::ifstream maps("/proc/self/maps");
