@@ -11,13 +11,22 @@
 namespace hasten::cli {
 namespace {
 
-// The anatomy's own prediction first: a dry TPU is the process's last device.
-int estimate_tpu(const EstimateOptions& asked, bool json) {
+bool asks_what_if(const EstimateConfiguration& run) { return run.what_if || !run.html.empty(); }
+
+// A dry TPU is the process's last device: before it come its alternatives, in processes of their
+// own, and the anatomy's prediction.
+int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run) {
+  std::vector<anatomy::Alternative> others;
+  if (asks_what_if(run))
+    others =
+        what_if(asked, [](const std::string& name) { std::cerr << "what if: " << name << '\n'; });
   EstimateOptions on_cpu = asked;
   on_cpu.device = "cpu";
   const anatomy::TpuPrediction prediction = anatomy::prediction_of(hasten::estimate(on_cpu));
-  const anatomy::TpuAccount account = estimate_for_tpu(asked);
-  std::cout << (json ? to_json(account, &prediction) : to_text(account, &prediction));
+  anatomy::TpuAccount account = estimate_for_tpu(asked);
+  account.alternatives = std::move(others);
+  std::cout << (run.json ? to_json(account, &prediction) : to_text(account, &prediction));
+  if (!run.html.empty()) write_account(run.html, account, &prediction);
   return account.failed.empty() || !fits(account) ? 0 : 1;
 }
 
@@ -37,10 +46,10 @@ int estimate(int argc, char** argv) {
                               .arguments = run.train.arguments,
                               .dry = !run.measure,
                               .device = run.device};
-  if (starts_with(run.device, kTpuDevice)) return estimate_tpu(asked, run.json);
+  if (starts_with(run.device, kTpuDevice)) return estimate_tpu(asked, run);
   anatomy::Report report = hasten::estimate(asked);
-  if (run.measure) report.roofs = anatomy::measure_roofs();
-  if (run.what_if || !run.html.empty()) report.alternatives = what_if(asked);
+  add_roofs(report);
+  if (asks_what_if(run)) report.alternatives = what_if(asked);
   std::cout << (run.json ? to_json(report) : to_text(report));
   if (!run.html.empty()) write_report(run.html, report);
   return 0;

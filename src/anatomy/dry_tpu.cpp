@@ -252,6 +252,8 @@ DryTpu* DryTpu::active() { return only_one(); }
 
 void DryTpu::listen_to(StepObservers& observers) { observers.add(listener_); }
 
+void DryTpu::step() { listener_->on_step(); }
+
 std::int64_t DryTpu::steps() const { return listener_->steps(); }
 
 anatomy::TpuAccount DryTpu::account() const {

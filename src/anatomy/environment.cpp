@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/anatomy/dry_run.h"
@@ -46,74 +47,72 @@ const DryRun* start() {
 }
 [[maybe_unused]] const DryRun* const from_the_start = start();
 
-// One for a process: the program's first Accelerator.
-class Listener : public StepObserver {
+// Tells what was found when the steps are done, or the program ends before.
+class Teller : public StepObserver {
  public:
-  explicit Listener(const std::shared_ptr<StepObservers>& observers)
-      : output_(variable(kListenVariable)),
-        anatomy_({.steps = std::max(1L, std::atol(variable(kListenStepsVariable).c_str()))},
-                 observers) {}
+  explicit Teller(const char* what) : what_(what), output_(variable(kListenVariable)) {}
 
   void on_step() override {
-    if (!anatomy_.finished()) return;
+    if (!finished()) return;
     tell();
     _exit(0);  // the rest of the program is not what was asked for
   }
 
-  // Also where the program ends before its steps are done.
   void tell() {
-    if (told_) return;
-    told_ = true;
+    if (std::exchange(told_, true)) return;
     std::fflush(nullptr);
-    Report report = anatomy_.report();
-    if (!report.dry) report.roofs = measure_roofs();
-    if (output_ == "json" || output_ == "text") {
-      std::fputs(output_ == "json" ? to_json(report).c_str() : ("\n" + to_text(report)).c_str(),
-                 stdout);
+    look();
+    if (output_ == "json") {
+      std::fputs(json().c_str(), stdout);
+    } else if (output_ == "text") {
+      std::fputs(("\n" + text()).c_str(), stdout);
     } else {
-      write_report(output_, report);
-      std::fprintf(stderr, "hasten: the anatomy is in %s\n", output_.c_str());
+      write(output_);
+      std::fprintf(stderr, "hasten: the %s is in %s\n", what_, output_.c_str());
     }
     std::fflush(nullptr);
   }
 
+ protected:
+  static std::int64_t steps() {
+    return std::max(1L, std::atol(variable(kListenStepsVariable).c_str()));
+  }
+  virtual bool finished() const = 0;
+  virtual void look() = 0;  // at what there is by now, for the forms below
+  virtual std::string text() const = 0;
+  virtual std::string json() const = 0;
+  virtual void write(const std::string& file) const = 0;
+
  private:
+  const char* what_;
   std::string output_;
-  Anatomy anatomy_;
   bool told_ = false;
 };
 
-// The same for a dry TPU, whose account stands beside the anatomy of an earlier, dry run.
-class TpuListener : public StepObserver {
+class AnatomyTeller : public Teller {
  public:
-  explicit TpuListener(const DryTpu& dry)
-      : dry_(dry),
-        steps_(std::max(1L, std::atol(variable(kListenStepsVariable).c_str()))),
-        output_(variable(kListenVariable)),
-        prediction_(prediction_beside()) {}
+  explicit AnatomyTeller(const std::shared_ptr<StepObservers>& observers)
+      : Teller("anatomy"), anatomy_({.steps = steps()}, observers) {}
 
-  void on_step() override {
-    if (dry_.steps() < steps_) return;
-    tell();
-    _exit(0);  // the rest of the program is not what was asked for
+ private:
+  bool finished() const override { return anatomy_.finished(); }
+  void look() override {
+    report_ = anatomy_.report();
+    add_roofs(report_);
   }
+  std::string text() const override { return to_text(report_); }
+  std::string json() const override { return to_json(report_); }
+  void write(const std::string& file) const override { write_report(file, report_); }
 
-  void tell() {
-    if (told_) return;
-    told_ = true;
-    std::fflush(nullptr);
-    const TpuAccount account = dry_.account();
-    const TpuPrediction* const prediction = prediction_ ? &*prediction_ : nullptr;
-    const bool json = output_ == "json" || ends_with(output_, ".json");
-    const std::string text = json ? to_json(account, prediction) : to_text(account, prediction);
-    if (output_ == "json" || output_ == "text") {
-      std::fputs(((json ? "" : "\n") + text).c_str(), stdout);
-    } else {
-      write_file_atomically(output_, text);
-      std::fprintf(stderr, "hasten: the account is in %s\n", output_.c_str());
-    }
-    std::fflush(nullptr);
-  }
+  Anatomy anatomy_;
+  Report report_;
+};
+
+// The account of a dry TPU, beside the anatomy of an earlier, dry run.
+class AccountTeller : public Teller {
+ public:
+  explicit AccountTeller(const DryTpu& dry)
+      : Teller("account"), dry_(dry), steps_(steps()), prediction_(prediction_beside()) {}
 
  private:
   static std::optional<TpuPrediction> prediction_beside() {
@@ -123,45 +122,47 @@ class TpuListener : public StepObserver {
     std::filesystem::remove(file);
     return prediction;
   }
+  bool finished() const override { return dry_.steps() >= steps_; }
+  void look() override { account_ = dry_.account(); }
+  std::string text() const override { return to_text(account_, beside()); }
+  std::string json() const override { return to_json(account_, beside()); }
+  void write(const std::string& file) const override { write_account(file, account_, beside()); }
+  const TpuPrediction* beside() const { return prediction_ ? &*prediction_ : nullptr; }
+
   const DryTpu& dry_;
   std::int64_t steps_;
-  std::string output_;
   std::optional<TpuPrediction> prediction_;
-  bool told_ = false;
+  TpuAccount account_;
 };
 
-std::shared_ptr<TpuListener>& only_tpu_listener() {
-  static auto& one = *new std::shared_ptr<TpuListener>;
+// One for a process: of the program's first Accelerator.
+std::shared_ptr<Teller>& only_teller() {
+  static auto& one = *new std::shared_ptr<Teller>;
   return one;
 }
 
-// The phases of every Accelerator; the first one's steps end the program.
-void listen_for_tpu(DryTpu& dry, StepObservers& observers) {
-  dry.listen_to(observers);
-  if (only_tpu_listener() || variable(kListenVariable).empty()) return;
-  only_tpu_listener() = std::make_shared<TpuListener>(dry);
-  observers.add(only_tpu_listener());
-  std::atexit([] { only_tpu_listener()->tell(); });
-  // A program that does not compile is an error in the middle of the step, often not caught.
+// A program that does not compile is an error in the middle of the step, often not caught.
+void tell_at_terminate() {
   static const std::terminate_handler before = std::set_terminate([] {
-    only_tpu_listener()->tell();
+    only_teller()->tell();
     before();
   });
-}
-
-std::shared_ptr<Listener>& only_listener() {
-  static auto& one = *new std::shared_ptr<Listener>;
-  return one;
 }
 
 }  // namespace
 
 void listen_if_asked(const std::shared_ptr<StepObservers>& observers) {
-  if (DryTpu* const dry = DryTpu::active()) return listen_for_tpu(*dry, *observers);
-  if (only_listener() || variable(kListenVariable).empty()) return;
-  only_listener() = std::make_shared<Listener>(observers);
-  observers->add(only_listener());
-  std::atexit([] { only_listener()->tell(); });
+  DryTpu* const dry = DryTpu::active();
+  if (dry) dry->listen_to(*observers);  // the phases of every Accelerator
+  if (only_teller() || variable(kListenVariable).empty()) return;
+  if (dry) {
+    only_teller() = std::make_shared<AccountTeller>(*dry);
+    tell_at_terminate();
+  } else {
+    only_teller() = std::make_shared<AnatomyTeller>(observers);
+  }
+  observers->add(only_teller());
+  std::atexit([] { only_teller()->tell(); });
 }
 
 }  // namespace hasten::anatomy

@@ -23,8 +23,16 @@ Json json_of(const OperationTotal& total) {
           {"bytes_written", total.bytes_written}};
 }
 
+Json json_of(const std::vector<Alternative>& alternatives) {
+  Json out = Json::array();
+  for (const Alternative& each : alternatives)
+    out.push_back({{"name", each.name}, {"needed", each.needed}, {"stopped", each.stopped}});
+  return out;
+}
+
 Json json_of(const Memory& memory) {
-  Json out = {{"peak", memory.peak},
+  Json out = {{"known", memory.known},
+              {"peak", memory.peak},
               {"at_peak", json_of(memory.at_peak)},
               {"most", json_of(memory.most)},
               {"peak_phase", name_of(memory.peak_phase)},
@@ -95,8 +103,7 @@ std::string to_json(const Report& report) {
   if (const double least = least_step_seconds(report); least > 0) out["least_step_seconds"] = least;
   if (const double reached = model_flops_utilization(report); reached > 0)
     out["model_flops_utilization"] = reached;
-  for (const Alternative& each : report.alternatives)
-    out["alternatives"].push_back({{"name", each.name}, {"needed", each.needed}});
+  if (!report.alternatives.empty()) out["alternatives"] = json_of(report.alternatives);
   out["without_formula"] = report.without_formula;
   out["notes"] = report.notes;
   return out.dump(1) + "\n";

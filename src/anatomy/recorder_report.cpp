@@ -18,7 +18,8 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
   memory.trained_parameters = trained_;
   memory.peak_in_phase.assign(kPhases, 0);
   // torch_tpu tells LibTorch nothing of what it takes: a part of it would look like all.
-  if (device_.is_privateuseone()) return;
+  memory.known = !device_.is_privateuseone();
+  if (!memory.known) return;
   memory.peak = ledger_.peak();
   memory.before = before_;
   memory.after = ledger_.live();
@@ -156,6 +157,11 @@ Report Anatomy::Recorder::report() {
   }
   report.without_formula.assign(without.begin(), without.end());
   if (dry_) note_stand_ins(report);
+  if (!report.memory.known) {
+    report.notes.emplace_back(
+        "of a TPU's memory nothing is heard: hasten estimate --tpu tells it; times are those of "
+        "the program, which runs ahead of the TPU");
+  }
   if (const Gpu* const gpu = DryRun::gpu()) {
     report.roofs = {.flops_per_second = gpu->flops_per_second,
                     .bf16_flops_per_second = gpu->bf16_flops_per_second,

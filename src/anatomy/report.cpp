@@ -38,6 +38,10 @@ std::int64_t needed_bytes(const Memory& memory) {
   return memory.gpu ? memory.gpu->reserved + memory.gpu->context : memory.peak;
 }
 
+void add_roofs(Report& report) {
+  if (!report.dry && report.device == "cpu") report.roofs = measure_roofs();
+}
+
 double least_step_seconds(const Report& report) {
   const Roofs& roofs = report.roofs;
   if (roofs.flops_per_second <= 0 || roofs.bytes_per_second <= 0 || report.steps == 0) return 0;

@@ -58,8 +58,6 @@ bool has_backward(const Report& report) {
          report.memory.peak_in_phase[static_cast<std::size_t>(Phase::backward)] > 0;
 }
 
-bool is_on_tpu(const Report& report) { return report.device.rfind("tpu", 0) == 0; }
-
 std::string memory_text(const Report& report) {
   const Memory& memory = report.memory;
   Rows rows;
@@ -169,7 +167,7 @@ std::string operations_text(const Report& report) {
   }
   std::string text = table(operation_header("operations", report.dry), groups) + "\n" +
                      table(operation_header("phase", report.dry), phases);
-  if (report.roofs.flops_per_second > 0 && !is_on_tpu(report)) {
+  if (report.roofs.flops_per_second > 0) {
     text += str(
         report.dry ? "The GPU's roofs: " : "This machine's roofs: ",
         in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
@@ -229,14 +227,23 @@ std::string head(const Report& report) {
 
 }  // namespace
 
+std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t now) {
+  Rows rows;
+  for (const Alternative& each : alternatives) {
+    if (each.stopped.empty()) {
+      const char* const sign = each.needed > now ? "+" : each.needed < now ? "-" : "";
+      rows.push_back({each.name, grouped(each.needed),
+                      str(sign, human_bytes(std::abs(each.needed - now)))});
+    } else {
+      rows.push_back({each.name, "not known", each.stopped});
+    }
+  }
+  return table({"what if", "needed", "difference"}, rows);
+}
+
 std::string to_text(const Report& report) {
   std::string text = head(report) + "\n";
-  if (is_on_tpu(report)) {
-    text +=
-        "Of a TPU's memory nothing is heard: hasten estimate --tpu tells it. Times are those of "
-        "the "
-        "program, which runs ahead of the TPU.\n";
-  } else {
+  if (report.memory.known) {
     text += memory_text(report) + "\n";
     if (report.memory.gpu) text += gpu_text(report.memory) + "\n";
     text += modules_text(report.memory);
@@ -246,16 +253,8 @@ std::string to_text(const Report& report) {
     if (!report.without_formula.empty())
       text += "Without a formula, so not in FLOP: " + join(report.without_formula, ", ") + "\n";
   }
-  if (!report.alternatives.empty()) {
-    const std::int64_t now = needed_bytes(report.memory);
-    Rows rows;
-    for (const Alternative& each : report.alternatives) {
-      rows.push_back(
-          {each.name, grouped(each.needed),
-           str(each.needed > now ? "+" : "-", human_bytes(std::abs(each.needed - now)))});
-    }
-    text += "\n" + table({"what if", "needed", "difference"}, rows);
-  }
+  if (!report.alternatives.empty())
+    text += "\n" + to_text(report.alternatives, needed_bytes(report.memory));
   for (const std::string& note : report.notes) text += "Note: " + note + "\n";
   return text;
 }

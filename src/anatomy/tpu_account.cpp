@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 
 namespace hasten::anatomy {
@@ -27,15 +28,15 @@ Json json_of(const TpuMoment& moment) {
           {"program", moment.program}};
 }
 
-// When the last forward pass that a backward pass followed began: by then programs have read all
-// tensors that stay, so that none changes its size any more.
+// When the last forward pass that a backward pass followed began, where there are any: by then
+// programs have read all tensors that stay, so that none changes its size any more.
 std::int64_t before_last_step(const Json& visits) {
   std::int64_t forward = 0, last = 0;
   for (const Json& visit : visits) {
     if (visit.at("phase") == "forward") forward = visit.at("tensors_before");
     if (visit.at("phase") == "backward") last = forward;
   }
-  return last;
+  return last == 0 ? forward : last;
 }
 
 std::vector<TpuPhase> phases_of(const Json& visits) {
@@ -208,6 +209,8 @@ std::string to_text(const TpuAccount& account, const TpuPrediction* prediction) 
     text += str("; ", account.programs_after_second_step, " compiled after the second step");
   text += ".\n" + verdict(account) + notes(account) + failures_text(account);
   if (!account.stopped.empty()) text += "\nThe program ended early: " + account.stopped + "\n";
+  if (!account.alternatives.empty())
+    text += "\n" + to_text(account.alternatives, account.peak.total());
   return text;
 }
 
@@ -241,6 +244,10 @@ std::string to_json(const TpuAccount& account, const TpuPrediction* prediction) 
               {"not_laid_out", account.not_laid_out},
               {"unlike", account.unlike},
               {"stopped", account.stopped}};
+  for (const Alternative& each : account.alternatives) {
+    out["alternatives"].push_back(
+        {{"name", each.name}, {"needed", each.needed}, {"stopped", each.stopped}});
+  }
   if (prediction != nullptr) {
     Json most = Json::object();
     for (std::size_t i = 0; i < kComponents; ++i)
@@ -248,6 +255,14 @@ std::string to_json(const TpuAccount& account, const TpuPrediction* prediction) 
     out["anatomy"] = {{"device", "cpu"}, {"peak", prediction->peak}, {"most", most}};
   }
   return out.dump(2) + "\n";
+}
+
+void write_account(const std::filesystem::path& file, const TpuAccount& account,
+                   const TpuPrediction* prediction) {
+  const std::string name = file.filename().string();
+  write_file_atomically(file, ends_with(name, ".json")   ? to_json(account, prediction)
+                              : ends_with(name, ".html") ? to_html(account, prediction)
+                                                         : to_text(account, prediction));
 }
 
 }  // namespace hasten::anatomy

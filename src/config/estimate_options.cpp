@@ -107,18 +107,6 @@ class Translation {
   bool after_option_ = false;
 };
 
-// What the compiler's account has not.
-void refuse_for_tpu(const EstimateConfiguration& estimate) {
-  const char* const asked = !estimate.html.empty()                    ? "--html"
-                            : estimate.what_if                        ? "--what_if"
-                            : estimate.mode != EstimateMode::training ? "--mode inference"
-                                                                      : nullptr;
-  if (asked == nullptr) return;
-  throw ConfigError("config.contradiction", {.what = "--tpu tells of training, as text or JSON",
-                                             .got = asked,
-                                             .hint = "leave one of them out"});
-}
-
 }  // namespace
 
 EstimateConfiguration parse_estimate(int argc, const char* const* argv,
@@ -133,7 +121,6 @@ EstimateConfiguration parse_estimate(int argc, const char* const* argv,
                        .got = "--device " + estimate.device,
                        .hint = "leave one of them out"});
   }
-  if (starts_with(estimate.device, kTpuDevice)) refuse_for_tpu(estimate);
   const std::vector<std::string> words = translation.words();
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());

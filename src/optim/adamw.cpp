@@ -175,10 +175,21 @@ void AdamW::step_elsewhere(torch::optim::OptimizerParamGroup& group) {
     steps.push_back(static_cast<float>(state.step()));
   }
   if (parameters.empty()) return;
-  at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, {},
-                    counts_on(parameters[0].device(), steps), options.lr(), beta1, beta2,
-                    options.weight_decay(), options.eps(), /*amsgrad=*/false,
-                    /*maximize=*/false, divisor_on(parameters[0]), std::nullopt);
+  // torch_tpu keeps what its kernel divides until the next step: as much memory as the gradients.
+  const bool apart = parameters[0].device().is_privateuseone();
+  if (apart) scale(gradients);
+  at::_fused_adamw_(
+      parameters, gradients, exp_avgs, exp_avg_sqs, {}, counts_on(parameters[0].device(), steps),
+      options.lr(), beta1, beta2, options.weight_decay(), options.eps(), /*amsgrad=*/false,
+      /*maximize=*/false, apart ? std::nullopt : divisor_on(parameters[0]), std::nullopt);
+}
+
+void AdamW::scale(const std::vector<at::Tensor>& gradients) const {
+  if (scale_on_device_.defined()) {
+    at::_foreach_mul_(gradients, scale_on_device_);
+  } else if (gradient_scale_ != 1.0) {
+    at::_foreach_mul_(gradients, at::Scalar(gradient_scale_));
+  }
 }
 
 std::optional<at::Tensor> AdamW::divisor_on(const at::Tensor& like) const {

@@ -1,5 +1,7 @@
 #include "hasten/trainer/estimate.h"
 
+#include <ATen/Parallel.h>
+
 #include <optional>
 
 #include "hasten/accelerator.h"
@@ -14,6 +16,9 @@
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/trainer/trainer.h"
+#include "process/forked_rank.h"
+#include "process/living.h"
+#include "process/openmp.h"
 
 namespace hasten {
 namespace {
@@ -57,22 +62,34 @@ anatomy::Report training(const EstimateOptions& options, const LoadedModel& load
   return found;
 }
 
-anatomy::Report inference(const EstimateOptions& options, const LoadedModel& loaded,
-                          const ColumnDataset& rows) {
-  const TrainingArguments& args = options.arguments;
-  Accelerator accelerator({.mixed_precision = args.bf16 ? Precision::bf16 : Precision::no,
-                           .cpu = options.device == "cpu"});
-  auto batches = make_loader(rows, {.batch_size = args.per_device_train_batch_size});
+// `after` each batch says whether it was the last.
+template <class After>
+void infer(Accelerator& accelerator, const EstimateOptions& options, const LoadedModel& loaded,
+           const ColumnDataset& rows, After after) {
+  auto batches = make_loader(rows, {.batch_size = options.arguments.per_device_train_batch_size});
   auto [model, loader] = accelerator.prepare(loaded.model, batches);
   loaded.model->eval();
-  auto anatomy = accelerator.anatomy({.steps = options.steps});
   const torch::NoGradGuard no_grad;
   for (auto& batch : loader) {
     batch.erase("labels");
     model(batch);
-    anatomy.step();
-    if (anatomy.finished()) break;
+    if (after()) return;
   }
+}
+
+AcceleratorOptions accelerator_of(const EstimateOptions& options) {
+  return {.mixed_precision = options.arguments.bf16 ? Precision::bf16 : Precision::no,
+          .cpu = options.device == "cpu"};
+}
+
+anatomy::Report inference(const EstimateOptions& options, const LoadedModel& loaded,
+                          const ColumnDataset& rows) {
+  Accelerator accelerator(accelerator_of(options));
+  auto anatomy = accelerator.anatomy({.steps = options.steps});
+  infer(accelerator, options, loaded, rows, [&] {
+    anatomy.step();
+    return anatomy.finished();
+  });
   return anatomy.report();
 }
 
@@ -92,29 +109,74 @@ LoadedModel load(const EstimateOptions& options) {
   return loaded;
 }
 
-// What the compiler says is kept; a program's other errors are the caller's.
-void train_until_refused(const EstimateOptions& options, const LoadedModel& loaded,
-                         const ColumnDataset& rows, const DryTpu& dry, std::string& stopped) {
+void train_on(const EstimateOptions& options, const LoadedModel& loaded,
+              const ColumnDataset& rows) {
   const TemporaryDirectory scratch("hasten-estimate");
   TrainingArguments args = arguments_of(options, scratch.path());
   args.anatomy.clear();
   Trainer trainer(loaded.model, args,
                   {.train_dataset = TrainerDataset(rows), .log_sink = [](std::string_view) {}});
-  try {
-    trainer.train();
-  } catch (const c10::Error& error) {
-    if (dry.account().failed.empty()) throw;
-    stopped = error.what_without_backtrace();
-  }
+  trainer.train();
+}
+
+void infer_on(DryTpu& dry, const EstimateOptions& options, const LoadedModel& loaded,
+              const ColumnDataset& rows) {
+  Accelerator accelerator(accelerator_of(options));
+  infer(accelerator, options, loaded, rows, [&] {
+    dry.step();
+    return dry.steps() >= options.steps;
+  });
+}
+
+void refuse_open_tpu() {
+  if (number_of(Living::tpu) == 0) return;
+  throw UsageError("process.fork-after-tpu",
+                   {.what = "what_if for a TPU after one was opened",
+                    .got = "a connection to it, which does not work in a fork",
+                    .hint = "what_if first, then the estimate itself"});
+}
+
+const char* why_stopped(const anatomy::TpuAccount& account) {
+  if (account.stopped.empty()) return "";
+  return fits(account) ? "does not compile" : "does not fit";
+}
+
+// In a process of its own, as there is one account in a process.
+anatomy::Alternative alternative_for_tpu(const std::string& name, const EstimateOptions& options) {
+  const TemporaryDirectory scratch("hasten-estimate");
+  const auto needed = scratch.path() / "needed", stopped = scratch.path() / "stopped";
+  const auto look = [&] {
+    const anatomy::TpuAccount account = estimate_for_tpu(options);
+    write_file_atomically(needed, str(account.peak.total()));
+    write_file_atomically(stopped, why_stopped(account));
+  };
+  pause_openmp();
+  ForkedRank process(look, {}, at::get_num_threads());
+  process.take_end();
+  if (process.failed()) throw process.error(0);
+  return {.name = name, .needed = std::stoll(read_file(needed)), .stopped = read_file(stopped)};
+}
+
+anatomy::Alternative alternative(const std::string& name, const EstimateOptions& options) {
+  if (starts_with(options.device, kTpuDevice)) return alternative_for_tpu(name, options);
+  return {.name = name, .needed = needed_bytes(estimate(options).memory)};
 }
 
 }  // namespace
 
 anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
-  const DryTpu dry(options.device.substr(kTpuDevice.size()));
+  DryTpu dry(options.device.substr(kTpuDevice.size()));
   const ColumnDataset rows = rows_for(options);
+  const LoadedModel loaded = load(options);
   std::string stopped;
-  train_until_refused(options, load(options), rows, dry, stopped);
+  try {
+    options.mode == EstimateMode::inference ? infer_on(dry, options, loaded, rows)
+                                            : train_on(options, loaded, rows);
+  } catch (const c10::Error& error) {
+    // What the compiler says is kept; a program's other errors are the caller's.
+    if (dry.account().failed.empty()) throw;
+    stopped = error.what_without_backtrace();
+  }
   anatomy::TpuAccount account = dry.account();
   account.stopped = stopped;
   return account;
@@ -133,13 +195,16 @@ anatomy::Report estimate(const EstimateOptions& options) {
                                                  : training(options, loaded, rows);
 }
 
-std::vector<anatomy::Alternative> what_if(const EstimateOptions& options) {
+std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,
+                                          const std::function<void(const std::string&)>& began) {
+  if (starts_with(options.device, kTpuDevice)) refuse_open_tpu();
   std::vector<anatomy::Alternative> out;
   const auto add = [&](const std::string& name, auto change) {
     EstimateOptions changed = options;
     changed.dry = true;
     change(changed);
-    out.push_back({.name = name, .needed = needed_bytes(estimate(changed).memory)});
+    if (began) began(name);
+    out.push_back(alternative(name, changed));
   };
   const TrainingArguments& args = options.arguments;
   add(args.bf16 ? "float instead of bf16" : "bf16",

@@ -302,7 +302,7 @@ class Trainer::Run {
     anatomy_.reset();
     if (!t_.accelerator.is_main_process()) return;
     if (t_.parts.on_anatomy) return t_.parts.on_anatomy(report);
-    if (!report.dry) report.roofs = anatomy::measure_roofs();
+    add_roofs(report);
     if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
     write_report(args_.anatomy, report);
     t_.logger.info("the anatomy of the first steps is in " + args_.anatomy);

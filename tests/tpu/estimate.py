@@ -56,11 +56,22 @@ def without_padding():
     # The anatomy counts what hasten's AdamW keeps of a table's blocks beside the moments.
     check("the states are two moments", parts["optimizer_states"] == 2 * parts["model_weights"])
     check("gradients are dense", parts["gradients"] == parts["model_weights"])
+    check("nothing lies there besides, but a few numbers", parts["unknown"] < 1000, parts["unknown"])
     check("arguments add up", account["unlike"] == 0)
     check("it says that this was no TPU's compiler", not account["ahead_of_time"])
     peak = account["peak"]
     check("the peak is its parts", peak["total"] == peak["tensors"] + peak["temporaries"] + peak["code"])
     check("the peak holds what stays", peak["tensors"] > sum(parts[p] for p in ("model_weights", "optimizer_states", "gradients")))
+
+
+def inference():
+    code, account = small("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager", "--mode", "inference")
+    parts, predicted = account["components"], account["anatomy"]
+    check("inference: the steps", code == 0 and account["steps"] == 3 and account["programs_after_second_step"] == 0)
+    check("inference: weights and a batch, nothing else stays", parts["model_weights"] == predicted["most"]["model_weights"] and parts["functionality"] > 0 and
+          parts["optimizer_states"] == parts["gradients"] == parts["activations"] == 0 and parts["unknown"] < 1000, parts)
+    # Without the logits of the batch before, which a loop may keep.
+    check("inference: the peak is near the anatomy's", 0.9 < account["peak"]["tensors"] / predicted["peak"] < 1.1, account["peak"], predicted["peak"])
 
 
 def refused():
@@ -115,6 +126,7 @@ def main():
         by_libtpu(library)
     else:
         without_padding()
+        inference()
         refused()
         a_program()
     return 1 if failures else 0

@@ -37,6 +37,8 @@ class DryTpu {
   static DryTpu* active();
   // The phases of this Accelerator's steps; every Accelerator that is made meanwhile does it.
   void listen_to(StepObservers& observers);
+  // The end of a step that no optimizer ends: one of inference.
+  void step();
   std::int64_t steps() const;
   // So far. Opens the device where nobody has.
   anatomy::TpuAccount account() const;

@@ -49,6 +49,7 @@ struct GpuMemory {
 
 // Of one device: the model's.
 struct Memory {
+  bool known = true;  // false: nothing is heard of a TPU's; but the parameters all is zero then
   std::int64_t peak = 0;
   ComponentBytes at_peak{};
   ComponentBytes most{};  // of each by itself, whenever that was
@@ -88,6 +89,7 @@ struct Span {
 struct Alternative {
   std::string name;
   std::int64_t needed = 0;  // needed_bytes of it
+  std::string stopped;      // why that is not known; empty: it is
 };
 
 struct Report {
@@ -129,6 +131,9 @@ OperationTotal total_of(const Report& report, Phase phase);
 // What the device has to have: the peak, and on a GPU what the allocator and the context hold too.
 std::int64_t needed_bytes(const Memory& memory);
 
+// The roofs of what made the steps, measured; of the CPU alone. A prediction has its GPU's.
+void add_roofs(Report& report);
+
 // Seconds of a step in which every operator runs at its roof: no step is faster. 0: no roofs.
 double least_step_seconds(const Report& report);
 // What of the roof of its types the forward and backward passes reached, 0 to 1 (MFU); 0: unknown.
@@ -136,6 +141,8 @@ double model_flops_utilization(const Report& report);
 
 // The table people read in a terminal.
 std::string to_text(const Report& report);
+// Beside what is needed as it is.
+std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t now);
 // Everything, for programs; the keys are the fields' names.
 std::string to_json(const Report& report);
 // One page that needs nothing else: memory over time, a roofline, the layers as a tree.

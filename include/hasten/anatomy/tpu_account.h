@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,7 @@ struct TpuAccount {
   std::int64_t not_laid_out = 0;  // bytes of tensors no program read: counted without padding
   std::int64_t unlike = 0;        // runs whose arguments do not add up to the compiler's own sum
   std::string stopped;            // why the program ended early
+  std::vector<Alternative> alternatives;
 };
 
 // Whether it was told that it does not fit: by the account, or by the compiler for one program.
@@ -79,8 +81,13 @@ struct TpuPrediction {
 TpuPrediction prediction_of(const Report& report);
 TpuPrediction read_prediction(const std::string& report_json);
 
-// Tables for a terminal; the prediction stands beside, unless it is null.
+// Tables for a terminal, JSON for programs, a page that needs nothing else; the prediction stands
+// beside, unless it is null.
 std::string to_text(const TpuAccount& account, const TpuPrediction* prediction = nullptr);
 std::string to_json(const TpuAccount& account, const TpuPrediction* prediction = nullptr);
+std::string to_html(const TpuAccount& account, const TpuPrediction* prediction = nullptr);
+// By the file's ending: .json, .html, anything else as text.
+void write_account(const std::filesystem::path& file, const TpuAccount& account,
+                   const TpuPrediction* prediction = nullptr);
 
 }  // namespace hasten::anatomy

@@ -60,6 +60,7 @@ class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
   void step_rows(const at::Tensor& parameter, const ops::AdamWStep& how);
   void step_elsewhere(torch::optim::OptimizerParamGroup& group);
 
+  void scale(const std::vector<at::Tensor>& gradients) const;
   // What the kernels elsewhere divide by; none: nothing to divide.
   std::optional<at::Tensor> divisor_on(const at::Tensor& like) const;
 

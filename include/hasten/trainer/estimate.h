@@ -11,6 +11,7 @@
 // DryRun do. Thread rule: one at a time in a process.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "hasten/anatomy/report.h"
@@ -36,11 +37,13 @@ struct EstimateOptions {
 
 anatomy::Report estimate(const EstimateOptions& options);
 // The same steps on a TPU that need not be here, each program compiled by its compiler (device
-// "tpu:TOPOLOGY", hasten/config/tpus.h): for training alone, and once in a process, after the
-// estimates for other devices. Where a program does not compile, TpuAccount::stopped says so.
-// Throws as DryTpu does, too.
+// "tpu:TOPOLOGY", hasten/config/tpus.h): once in a process, after the estimates for other devices.
+// Where a program does not compile, TpuAccount::stopped says so. Throws as DryTpu does, too.
 anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
 // The peaks of the same step with one thing changed each: precision, batch, length, optimizer.
-std::vector<anatomy::Alternative> what_if(const EstimateOptions& options);
+// `began` hears the name of each. For a TPU each has a process of its own, a fork of this one, so
+// it comes before estimate_for_tpu: UsageError "process.fork-after-tpu", RankError.
+std::vector<anatomy::Alternative> what_if(
+    const EstimateOptions& options, const std::function<void(const std::string&)>& began = {});
 
 }  // namespace hasten

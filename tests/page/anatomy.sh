@@ -1,24 +1,14 @@
 #!/usr/bin/env bash
-# run.sh HASTEN: the anatomy's page in a real browser: charts drawn, no error on the console, nothing fetched, no
+# anatomy.sh HASTEN: the anatomy's page in a real browser: charts drawn, no error on the console, nothing fetched, no
 # sideways scrolling on a phone, light and dark.
 set -euo pipefail
 hasten=$(readlink -f "$1") model=$(readlink -f "$(dirname "$0")/../oracle/data/models/sequence_single_label")
-browser=$(command -v chromium || command -v chromium-browser || true)
-[ -n "$browser" ] || { echo "skipped: chromium is missing (Debian: chromium)"; exit 0; }
-folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-fail() { echo "page: $*" >&2; exit 1; }
+. "$(dirname "$(readlink -f "$0")")/browser.sh"
 
 "$hasten" estimate "$model" --batch 2 --seq 16 --html predicted.html >/dev/null
 "$hasten" estimate "$model" --batch 2 --seq 16 --measure --html measured.html >/dev/null
-! grep -E '(src|href)=|https?://' predicted.html | grep -v 'www.w3.org/2000/svg' || fail "something is fetched from elsewhere"
+fetches_nothing predicted.html
 
-# look PAGE WIDTH SCHEME: the page's elements after its script has run, in $dom; 0 is dark.
-look() {
-  "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$folder/profile" --enable-logging=stderr \
-    --window-size="$2",2000 --blink-settings=preferredColorScheme="$3" --virtual-time-budget=3000 --dump-dom "file://$folder/$1" >dom 2>log
-  ! grep -E 'CONSOLE.*(rror|Uncaught)' log || fail "$1 at $2: the console tells of an error"
-}
 for width in 1200 390; do
   for scheme in 0 1; do
     look predicted.html $width $scheme
