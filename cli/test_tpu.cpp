@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include "device/tpu.h"
 #include "hasten/base/text.h"
@@ -11,9 +12,9 @@ namespace hasten::cli {
 namespace {
 
 // Whole numbers, so that the TPU's sums, in whatever order and precision of bf16, are exact.
-Json product(RankTest&) {
+Json product(RankTest& rank) {
   const auto began = std::chrono::steady_clock::now();
-  const at::Device tpu = tpu_device();
+  const at::Device tpu = tpu_device_of(rank.worker, TpuJob::alone);
   const double seconds = seconds_since(began);
   const at::Tensor a = (at::arange(64 * 64) % 7).reshape({64, 64}).to(at::kFloat);
   const at::Tensor expected = a.mm(a), got = a.to(tpu).mm(a.to(tpu)).cpu();
@@ -33,7 +34,8 @@ Told judge_product(RankTest&, const std::vector<Json>& facts) {
 }  // namespace
 
 std::vector<Check> checks_of_tpus() {
-  if (std::getenv("ACCELERATE_USE_TPU") == nullptr) return {};
+  const char* const asked = std::getenv("ACCELERATE_USE_TPU");
+  if (asked == nullptr || std::string_view(asked) != "true") return {};
   return {{"tpu", product, judge_product}};
 }
 

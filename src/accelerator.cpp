@@ -7,6 +7,7 @@
 
 #include "anatomy/environment.h"
 #include "device/tpu.h"
+#include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/endpoint.h"
@@ -119,9 +120,11 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
     return value == "off" || value == "false" || value == "0";
   };
   const bool cpu = options.cpu || says("ACCELERATE_USE_CPU");
+  const bool tpu = options.tpu || says("ACCELERATE_USE_TPU") ||
+                   (machine_has_tpu() && !denies("ACCELERATE_USE_TPU"));
   ProcessState process = ProcessState::of(worker, cpu);
   ProcessGroupBackend backend = backend_of(options, environment);
-  if (!cpu && (options.tpu || says("ACCELERATE_USE_TPU") || machine_has_tpu())) {
+  if (tpu && !cpu && !DryRun::active()) {  // a dry run has a device of its own
     backend = tpu_backend(worker, backend);
     process.device = tpu_of(worker, backend);
   }

@@ -35,8 +35,9 @@ Function* function_of_module(const char* name) {
   throw IoError("device.tpu-module",
                 {.what = "hasten's module for estimates of TPUs",
                  .got = found.missing,
-                 .hint = "install pjrt_c_api.h (python3 -m pip install --no-deps "
-                         "xla-cpu-pjrt==0.0.1) and build hasten again"});
+                 .hint = "install libprotozero-dev and pjrt_c_api.h (python3 -m pip install "
+                         "--no-deps xla-cpu-pjrt==0.0.1 beside LibTorch's wheel, or cmake "
+                         "-DHASTEN_PJRT_INCLUDE=FOLDER) and build hasten again"});
 }
 
 const Functions& functions() {

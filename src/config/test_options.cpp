@@ -84,7 +84,8 @@ LaunchConfiguration parsed(const std::vector<std::string>& options,
 bool says_how_many(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   return options.num_processes || options.nproc_per_node || options.gpu_ids != "all" ||
-         run.machines.several() || (!options.use_cpu && config::installed_gpus().size() > 1);
+         options.tpu || run.machines.several() ||
+         (!options.use_cpu && config::installed_gpus().size() > 1);
 }
 
 }  // namespace
@@ -126,9 +127,9 @@ std::string test_help() {
          "  --json              the results as JSON on standard output, the lines on standard "
          "error\n\n"
          "and every option of hasten launch: --config_file FILE, -n 4, --num_machines 2, ...\n"
-         "(hasten launch --help). Where nothing says how many, it is one process for each GPU, "
-         "but two\n"
-         "at least.\n";
+         "(hasten launch --help). Where nothing says how many, it is one process for each GPU "
+         "or TPU\n"
+         "chip, else two.\n";
 }
 
 }  // namespace hasten

@@ -63,14 +63,25 @@ std::string text_of(const DispatchPlace& place) {
 Dispatch::Dispatch(const Group& group, Pack pack, Unpack unpack)
     : group_(group.duplicate()), pack_(std::move(pack)), unpack_(std::move(unpack)) {}
 
+at::Tensor Dispatch::body_of(const Made& made) const {
+  if (made.error) return bytes_of(letter_of(made.error));
+  return made.batch ? pack_(made.batch) : at::Tensor();
+}
+
 void Dispatch::send(const DispatchPlace& place, const std::vector<Made>& parts) const {
+  // All of them first: a step of which a part cannot be packed is nobody's.
+  std::vector<at::Tensor> bodies(parts.size());
+  try {
+    for (std::size_t to = 1; to < parts.size(); ++to) bodies[to] = body_of(parts[to]);
+  } catch (...) {
+    send_to_all(place, {.error = std::current_exception()});
+    throw;
+  }
   std::vector<at::Tensor> kept;  // until they are sent
   std::vector<WorkOfGroup> under_way;
   for (std::int64_t to = 1; to < group_.size(); ++to) {
     const Made& made = parts[static_cast<std::size_t>(to)];
-    at::Tensor body;
-    if (made.error) body = bytes_of(letter_of(made.error));
-    if (made.batch) body = pack_(made.batch);
+    const at::Tensor& body = bodies[static_cast<std::size_t>(to)];
     const Head head{.place = place,
                     .step_rows = made.step_rows,
                     .rows = made.rows,

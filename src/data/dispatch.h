@@ -28,12 +28,15 @@ class Dispatch {
   Dispatch(const Group& group, Pack pack, Unpack unpack);
 
   // From rank 0: each process's part of a step, by rank. The same for all: the end, or an error.
+  // What a part cannot be packed for is sent to all as an error, and thrown.
   void send(const DispatchPlace& place, const std::vector<Made>& parts) const;
   void send_to_all(const DispatchPlace& place, const Made& made) const;
   // This process's part. Throws UsageError "data.dispatch-order" where rank 0 is at another place.
   Made receive(const DispatchPlace& place) const;
 
  private:
+  at::Tensor body_of(const Made& made) const;
+
   Group group_;
   Pack pack_;
   Unpack unpack_;

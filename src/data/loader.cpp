@@ -22,6 +22,7 @@ struct LoaderCore::Impl {
   // Where rank 0 reads for all, and the rows that it told.
   std::optional<Dispatch> dispatch;
   std::optional<std::int64_t> told_rows;
+  std::int64_t told_ahead = 0;  // how many steps rank 0 reads ahead, and all others receive
 
   std::optional<LoaderState> pending;  // what the next pass starts with, if it was said
   LoaderState began;                   // of the pass that runs or ran last
@@ -266,8 +267,7 @@ std::unique_ptr<BatchPipe> LoaderCore::Impl::sending_pipe() {
     dispatch->send(place, parts);
     return std::move(parts.front());
   };
-  return make_faithful_pipe(
-      make, began.batch, std::max<std::int64_t>(options.num_workers, 1) * options.prefetch_factor);
+  return make_faithful_pipe(make, began.batch, told_ahead);
 }
 
 std::unique_ptr<BatchPipe> LoaderCore::Impl::receiving_pipe() {
@@ -275,7 +275,7 @@ std::unique_ptr<BatchPipe> LoaderCore::Impl::receiving_pipe() {
       [this](std::int64_t number) {
         return dispatch->receive({pass, epoch, number});
       },
-      began.batch, std::max<std::int64_t>(options.num_workers, 1) * options.prefetch_factor);
+      began.batch, told_ahead);
 }
 
 void LoaderCore::Impl::start(const LoaderState& from) {
@@ -429,9 +429,12 @@ void LoaderCore::share(const LoaderShare& share) {
   own.share = share;
   if (dispatch) {
     const std::int64_t rows = own.rows_of_epoch().value_or(-1);
-    const auto told =
-        share.group.broadcast(at::scalar_tensor(rows, at::kLong)).item<std::int64_t>();
-    own.told_rows = told < 0 ? std::nullopt : std::optional(told);
+    const std::int64_t ahead =
+        std::max<std::int64_t>(own.options.num_workers, 1) * own.options.prefetch_factor;
+    const at::Tensor told = share.group.broadcast(at::tensor({rows, ahead}, at::kLong));
+    const auto* const numbers = told.const_data_ptr<std::int64_t>();
+    own.told_rows = numbers[0] < 0 ? std::nullopt : std::optional(numbers[0]);
+    own.told_ahead = numbers[1];
     own.dispatch.emplace(
         share.group,
         [&source = *own.source](const AnyBatch& batch) { return source.packed(batch); },

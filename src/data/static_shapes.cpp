@@ -3,6 +3,8 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "data/filling.h"
 #include "hasten/base/error.h"
@@ -31,24 +33,47 @@ std::int64_t length_of(const TensorDict& batch) {
   return ids != batch.end() && ids->second.dim() == 2 ? ids->second.size(1) : 0;
 }
 
+// How the columns with an entry a token are filled up: by name. None where one is not known, which
+// may be labels, or weights of a loss.
+std::optional<std::map<std::string, std::int64_t>> fillings(const TensorDict& batch,
+                                                            std::int64_t length,
+                                                            const StaticShapes& shapes) {
+  std::map<std::string, std::int64_t> fillings;
+  for (const auto& [name, tensor] : batch) {
+    if (tensor.dim() < 2 || tensor.size(1) != length) continue;
+    const bool known =
+        std::find(shapes.tokens.begin(), shapes.tokens.end(), name) != shapes.tokens.end();
+    if (is_labels(name, shapes)) {
+      if (tensor.is_floating_point()) continue;  // one a class, of which there are as many
+      fillings[name] = kIgnoredLabel;
+    } else if (known && tensor.dim() == 2) {
+      fillings[name] = 0;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return fillings;
+}
+
 TensorDict with_length(TensorDict batch, std::int64_t length, std::int64_t wanted,
                        const StaticShapes& shapes) {
   if (length == 0) return batch;
   at::Tensor& mask = batch["attention_mask"];
   if (!mask.defined()) mask = at::ones({rows_of(batch), length}, at::kLong);
   if (length == wanted) return batch;
-  for (auto& [name, tensor] : batch) {
-    const bool is_of_tokens = tensor.dim() == 2 && tensor.size(1) == length;
-    if (is_of_tokens)
-      tensor = filled(tensor, 1, wanted, is_labels(name, shapes) ? kIgnoredLabel : 0);
-  }
+  const auto columns = fillings(batch, length, shapes);
+  if (!columns) return batch;
+  for (const auto& [name, filling] : *columns)
+    batch[name] = filled(batch[name], 1, wanted, filling);
   return batch;
 }
 
 TensorDict with_rows(TensorDict batch, std::int64_t rows, std::int64_t wanted,
                      const StaticShapes& shapes) {
   const auto labels = batch.find(shapes.labels);
-  const bool marks = labels == batch.end() || !labels->second.is_floating_point();
+  // Without labels a loss would count further rows; what is only looked at is cut again.
+  const bool marks =
+      labels == batch.end() ? !at::GradMode::is_enabled() : !labels->second.is_floating_point();
   if (!marks || rows == 0 || rows >= wanted) return batch;
   for (auto& [name, tensor] : batch) {
     if (tensor.dim() == 0 || tensor.size(0) != rows) continue;

@@ -34,7 +34,13 @@ std::string name_of(const fs::path& process) {
 
 }  // namespace
 
-std::vector<fs::path> chip_files(const fs::path& devices, const fs::path& lock) {
+std::vector<fs::path> chip_files(const std::optional<std::vector<std::string>>& chips,
+                                 const fs::path& devices, const fs::path& lock) {
+  if (chips) {
+    std::vector<fs::path> files;
+    for (const std::string& chip : *chips) files.push_back(devices / ("accel" + chip));
+    return files;
+  }
   std::vector<fs::path> files = {lock};
   for (const fs::path& entry : entries_of(devices)) {
     const std::string name = entry.filename().string();

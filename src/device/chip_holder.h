@@ -19,8 +19,10 @@ struct ChipHolder {
 };
 
 // What a process that has TPUs of this machine holds open: their device files below `devices`, and
-// libtpu's lock.
+// libtpu's lock. Of some chips alone, by their numbers, only the files that have these numbers: a
+// group's number (vfio) is none of a chip, and the lock may be of others.
 std::vector<std::filesystem::path> chip_files(
+    const std::optional<std::vector<std::string>>& chips = {},
     const std::filesystem::path& devices = "/dev",
     const std::filesystem::path& lock = "/tmp/libtpu_lockfile");
 

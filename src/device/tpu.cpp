@@ -40,7 +40,7 @@ void check_chips(const Worker& worker) {
 // libtpu waits, or ends the process. Of a job of several the others have their chips too.
 void check_free(const Worker& worker) {
   if (has_plugin_of_its_own() || worker.local_world_size > 1) return;
-  const auto holder = holder_of(chip_files());
+  const auto holder = holder_of(chip_files(config::tpu_chips(config::whole_environment())));
   if (!holder) return;
   throw IoError("device.tpu-busy", {.what = "device tpu",
                                     .got = str("process ", holder->process, " (", holder->name,

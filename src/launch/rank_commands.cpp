@@ -82,6 +82,8 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     }
     set("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");
+    // A program uses what TPUs there are unasked.
+    if (!options.tpu && !config::installed_tpus().empty()) set("ACCELERATE_USE_TPU", "false");
     if (options.debug) set("ACCELERATE_DEBUG_MODE", "true");
     if (options.gpu_ids != "all") set("CUDA_VISIBLE_DEVICES", options.gpu_ids);
     if (tpus) {

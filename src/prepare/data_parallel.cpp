@@ -14,6 +14,7 @@
 #include "hasten/base/text.h"
 #include "hasten/models/pretrained_model.h"
 #include "prepare/gradient_exchange.h"
+#include "prepare/pass_order.h"
 #include "prepare/row_exchange.h"
 #include "prepare/same_models.h"
 #include "prepare/span.h"
@@ -68,7 +69,25 @@ class DataParallel::Hook : public c10d::CommHookInterface {
         factor_(std::move(factor)),
         sent_(std::move(sent)) {}
 
+  // The next pass is one of several models.
+  void go_in(std::shared_ptr<PassOrder> order) {
+    order_ = std::move(order);
+    if (order_) place_ = order_->take_place();
+  }
+
   Exchanged runHook(c10d::GradBucket& bucket) override {
+    if (!order_) return exchange(bucket);
+    // The reducer's bucket ends with this call.
+    const auto kept = std::make_shared<c10d::GradBucket>(bucket);
+    return order_->send(place_, bucket.isLast(), [this, kept] { return exchange(*kept); });
+  }
+
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return c10d::detail::parseCppCommHookResult(result);
+  }
+
+ private:
+  Exchanged exchange(c10d::GradBucket& bucket) {
     const auto end_of_span = begin_span(name_of_span(bucket));
     ++*sent_;
     const CallScope scope(group_, "gradients, bucket",
@@ -78,11 +97,6 @@ class DataParallel::Hook : public c10d::CommHookInterface {
     return sum;
   }
 
-  at::Tensor parseHookResult(const c10::IValue& result) override {
-    return c10d::detail::parseCppCommHookResult(result);
-  }
-
- private:
   static std::string name_of_span(const c10d::GradBucket& bucket) {
     return str("exchange of bucket ", bucket.getIndex(), ", ",
                human_bytes(static_cast<std::int64_t>(bucket.getBuffer().nbytes())));
@@ -92,6 +106,8 @@ class DataParallel::Hook : public c10d::CommHookInterface {
   std::shared_ptr<GradientExchange> exchange_;
   std::shared_ptr<double> factor_;
   std::shared_ptr<std::int64_t> sent_;
+  std::shared_ptr<PassOrder> order_;  // none: of this model alone
+  std::size_t place_ = 0;
 };
 
 DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Group& group,
@@ -167,7 +183,9 @@ void DataParallel::make_reducer() {
       options_.gradient_as_bucket_view, name_of, static_cast<std::int64_t>(first),
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       std::vector<std::int64_t>{});
-  reducer_->register_comm_hook(std::make_unique<Hook>(group_, exchange_, factor_, buckets_sent_));
+  auto hook = std::make_unique<Hook>(group_, exchange_, factor_, buckets_sent_);
+  hook_ = hook.get();
+  reducer_->register_comm_hook(std::move(hook));
   if (options_.static_graph) reducer_->set_static_graph();
 }
 
@@ -196,13 +214,15 @@ void DataParallel::send_buffers(std::int64_t from) {
                             static_cast<int>(from));
 }
 
-void DataParallel::expect(const at::Tensor& loss, double factor) {
+void DataParallel::expect(const at::Tensor& loss, double factor,
+                          const std::shared_ptr<PassOrder>& order) {
   *factor_ = factor;
   if (sparse_ones() != sparse_) divide_parameters();  // set_sparse_gradients since then
   for (const auto& rows : rows_) rows->expect();
   *buckets_sent_ = 0;
   if (!reducer_) make_reducer();
   if (!reducer_) return;
+  hook_->go_in(order);
   reducer_->rebuild_buckets();
   reducer_->prepare_for_backward({loss});
   if (options_.static_graph && !std::exchange(knows_graph_, true)) reduce_at_end_of(loss);
@@ -268,10 +288,14 @@ void DataParallel::refuse(const std::vector<std::string>& unused) const {
                "requires_grad_(false) before prepare()"});
 }
 
-at::Tensor DataParallel::zero() const {
+at::Tensor DataParallel::zero(const at::Tensor& loss) const {
+  // What no process uses is to stay without a gradient.
+  const bool some = options_.find_unused_parameters && loss.defined();
+  const LeafSet reached = some ? reached_by(loss) : LeafSet{};
   at::Tensor zero;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i];
+    if (some && reached.count(parameter.unsafeGetTensorImpl()) == 0) continue;
     const at::Tensor one =
         sparse_[i] ? at::embedding(parameter, at::empty({0}, parameter.options().dtype(at::kLong)),
                                    /*padding_idx=*/-1, /*scale_grad_by_freq=*/false,

@@ -27,6 +27,8 @@ class RowExchange;
 using LeafSet = std::unordered_set<const c10::TensorImpl*>;
 LeafSet reached_by(const at::Tensor& loss);
 
+class PassOrder;
+
 class DataParallel {
  public:
   // Makes sure that all processes have the same model, with the same weights. A collective.
@@ -45,12 +47,15 @@ class DataParallel {
   bool has_gradients() const;
 
   // The backward pass of this loss reduces: each gradient becomes the sum over the processes, times
-  // `factor`.
-  void expect(const at::Tensor& loss, double factor);
+  // `factor`. Of a pass of several models, each expects it in the same order, with an order that
+  // they share.
+  void expect(const at::Tensor& loss, double factor,
+              const std::shared_ptr<PassOrder>& order = nullptr);
   // That pass is over. Throws where it left parameters out.
   void finish(const at::Tensor& loss);
-  // Zero, with a gradient of zeros for every parameter, and of no rows for a sparse one.
-  at::Tensor zero() const;
+  // Zero, with a gradient of zeros for every parameter, and of no rows for a sparse one. Where
+  // parameters may be left out, and there is a loss of this process's: those that it reaches.
+  at::Tensor zero(const at::Tensor& loss) const;
 
   // Averages the parameters over the processes. A collective.
   void average();
@@ -83,6 +88,7 @@ class DataParallel {
   // None where nothing is dense; of a static graph from the first pass on that exchanges: c10d
   // would count the passes before it as part of the graph.
   std::unique_ptr<c10d::Reducer> reducer_;
+  Hook* hook_ = nullptr;  // the reducer's
   std::vector<std::unique_ptr<RowExchange>> rows_;
   std::shared_ptr<double> factor_;
   std::shared_ptr<std::int64_t> buckets_sent_;  // in the latest pass

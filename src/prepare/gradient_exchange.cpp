@@ -45,6 +45,14 @@ class BucketMover {
   std::unordered_map<std::size_t, Seen> seen_;  // by index
 };
 
+// Each rank's tensor times the factor. c10d's function for it has other names in other LibTorchs.
+c10d::ReduceOp sum_of_products(double factor) {
+  c10d::ReduceOp operation;
+  operation.op_ = c10d::ReduceOp::PREMUL_SUM;
+  operation.supplement_ = c10::make_intrusive<c10d::NCCLPreMulSumSupplement>(factor);
+  return operation;
+}
+
 class AllReduce : public GradientExchange {
  public:
   explicit AllReduce(NativeGroup group) : group_(std::move(group)), mover_(group_) {}
@@ -54,7 +62,7 @@ class AllReduce : public GradientExchange {
     std::vector<at::Tensor> both = {bucket.getBuffer()};
     c10d::AllreduceOptions options;
     if (both[0].is_cpu()) {  // our Gloo multiplies where it reads
-      options.reduceOp = c10d::makeNCCLPreMulSum(factor);
+      options.reduceOp = sum_of_products(factor);
     } else if (factor != 1.0) {
       both[0].mul_(factor);
     }

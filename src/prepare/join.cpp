@@ -213,12 +213,20 @@ void Step::shadow_backward(const JoinWord& word) {
     if ((word.models >> i & 1) != 0) models.push_back(parallel_[i].get());
   }
   join_->shadowed |= word.models;
+  const double equal_share = 1.0 / static_cast<double>(group.size());
   if (word.pass == JoinPass::further)  // to the window's gradient, which is the same everywhere
-    return reduce(models, {}, 0, 1.0, 1.0 / static_cast<double>(group.size()));
-  Window* const open = word.pass == JoinPass::closing ? open_window_of(models) : nullptr;
+    return reduce(models, {}, 0, 1.0, equal_share);
+  Window* const open = word.pass != JoinPass::alone ? open_window_of(models) : nullptr;
+  if (word.pass == JoinPass::early) {  // of a window that began after this process's data
+    if (open == nullptr && (join_->kept & word.models) == 0) clear_gradients(models);
+    join_->kept |= word.models;
+    return reduce(models, {}, 0, 1.0, equal_share);
+  }
   const double all =
       group.reduce(at::scalar_tensor(open ? open->weight : 0.0, at::kDouble)).item<double>();
-  if (open == nullptr) clear_gradients(models);
+  const bool keeps = (join_->kept & word.models) != 0;
+  join_->kept &= ~word.models;
+  if (open == nullptr && !keeps) clear_gradients(models);
   reduce(models, {}, 0, 1.0, all > 0 ? 1.0 / all : 0);
   if (open == nullptr) return;
   open->closed = true;

@@ -15,9 +15,9 @@ namespace hasten {
 
 enum class JoinCall : std::int64_t { through, backward, buffers, rows, other };
 
-// A backward pass outside of accumulate(), the first of a micro-batch that closes a window, or a
-// further one of that.
-enum class JoinPass : std::int64_t { alone, closing, further };
+// A backward pass outside of accumulate(), one that is exchanged before its window's end, the first
+// of a micro-batch that closes a window, or a further one of that.
+enum class JoinPass : std::int64_t { alone, early, closing, further };
 
 struct JoinWord {
   JoinCall call = JoinCall::through;
@@ -46,6 +46,8 @@ class Join {
 
   // What of the models was exchanged by this process without data: gradients that are not its own.
   std::int64_t shadowed = 0;
+  // Of these, those whose share of an early exchange is kept for the window's end.
+  std::int64_t kept = 0;
   const std::vector<torch::nn::Module*> models;
 
  private:

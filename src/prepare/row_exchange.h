@@ -11,18 +11,13 @@
 // and the gradient is dense: what it costs to put rows together grows faster than what they save.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "hasten/process/group.h"
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace hasten {
 
@@ -52,7 +47,8 @@ class RowExchange {
   at::Tensor table_;
   Group group_;
   std::optional<at::ScalarType> type_;
-  std::shared_ptr<torch::autograd::Node> accumulator_;  // it carries the hook
+  // It carries the hook. A shared_ptr in LibTorch 2.11, an intrusive_ptr in 2.15.
+  decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator_;
   std::uintptr_t hook_ = 0;
   bool reached_ = false;
 };

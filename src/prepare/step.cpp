@@ -12,15 +12,16 @@
 #include "hasten/prepare/to_device.h"
 #include "prepare/data_parallel.h"
 #include "prepare/join.h"
+#include "prepare/pass_order.h"
 #include "process/living.h"
 
 namespace hasten {
 namespace {
 
-at::Tensor zero_of(const std::vector<DataParallel*>& models) {
+at::Tensor zero_of(const std::vector<DataParallel*>& models, const at::Tensor& loss) {
   at::Tensor zero;
   for (const DataParallel* const model : models) {
-    const at::Tensor one = model->zero();
+    const at::Tensor one = model->zero(loss);
     if (one.defined()) zero = zero.defined() ? zero + one.to(zero.device()) : one;
   }
   return zero;
@@ -198,7 +199,7 @@ void Step::backward_together(const at::Tensor& loss, double items) {
     });
     const auto models = early ? exchanging(loss) : std::vector<DataParallel*>{};
     if (!models.empty()) {
-      if (join_) say_backward(models, JoinPass::further);
+      if (join_) say_backward(models, JoinPass::early);
       return reduce(models, loss, weight, weight, 1.0 / static_cast<double>(group.size()));
     }
     if (weight > 0) (weight == 1.0 ? loss : loss * weight).backward();
@@ -223,9 +224,10 @@ void Step::backward_together(const at::Tensor& loss, double items) {
 // have the same number of micro-batches.
 double Step::weight_of_all(double own, bool by_items, const std::vector<DataParallel*>& models,
                            JoinPass pass) {
-  const bool joined = join_ && !models.empty();
-  if (joined) say_backward(models, pass);
-  if (!joined && !by_items) return own * static_cast<double>(group.size());
+  // Those that are through would not know of a collective that no exchange needs.
+  if (join_ && models.empty()) return own * static_cast<double>(group.size());
+  if (join_) say_backward(models, pass);
+  if (!join_ && !by_items) return own * static_cast<double>(group.size());
   return group.reduce(at::scalar_tensor(own, at::kDouble)).item<double>();
 }
 
@@ -264,8 +266,11 @@ void Step::reduce(const std::vector<DataParallel*>& models, const at::Tensor& lo
       !models.empty() && std::none_of(models.begin(), models.end(),
                                       [](const auto* model) { return model->has_gradients(); });
   if (fresh) share *= std::exchange(factor, 1.0);
-  const at::Tensor own = weight <= 0 ? zero_of(models) : share == 1.0 ? loss : loss * share;
-  for (DataParallel* const model : models) model->expect(own, factor);
+  const at::Tensor own = weight <= 0 ? zero_of(models, loss) : share == 1.0 ? loss : loss * share;
+  // The last one is mostly nearest to the loss, and has its gradients first.
+  const auto order = models.size() > 1 ? std::make_shared<PassOrder>() : nullptr;
+  for (auto model = models.rbegin(); model != models.rend(); ++model)
+    (*model)->expect(own, factor, order);
   if (own.defined()) own.backward();
   for (DataParallel* const model : models) model->finish(own);
 }

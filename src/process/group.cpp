@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
@@ -76,10 +77,10 @@ std::string seconds_of(std::chrono::milliseconds time) {
 
 at::Tensor number(std::int64_t value) { return at::full({1}, value, at::kLong); }
 
-void check_object(std::int64_t bytes) {
+void check_object(std::int64_t bytes, const char* what) {
   if (bytes <= kLargestObjects) return;
   throw UsageError("process.object-too-large",
-                   {.what = "objects of all processes together",
+                   {.what = what,
                     .got = human_bytes(bytes),
                     .expected = "at most " + human_bytes(kLargestObjects),
                     .hint = "send tensors, or files"});
@@ -194,7 +195,8 @@ at::Tensor Group::broadcast(const at::Tensor& tensor, std::int64_t from) const {
 
 at::Tensor Group::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
                                        bool pad_first) const {
-  if (size_ == 1 || tensor.dim() <= dim) return tensor;
+  if (size_ == 1 || dim >= tensor.dim() || dim < -tensor.dim()) return tensor;
+  if (dim < 0) dim += tensor.dim();
   const CallScope scope(*this, "pad_across_processes");
   const at::Tensor own = at::scalar_tensor(tensor.size(dim), at::kLong);
   const auto longest = gather(own).max().item<std::int64_t>();
@@ -212,7 +214,7 @@ std::vector<std::string> Group::gather_object(const std::string& bytes) const {
   const CallScope scope(*this, "gather_object");
   const at::Tensor sizes = gather(number(static_cast<std::int64_t>(bytes.size())));
   const auto longest = sizes.max().item<std::int64_t>();
-  check_object(longest * size_);
+  check_object(longest * size_, "gathered objects, each as long as the longest of them");
   at::Tensor padded = at::zeros({1, longest}, at::kByte);
   std::copy(bytes.begin(), bytes.end(), padded.data_ptr<std::uint8_t>());
   const at::Tensor all = gather(padded);
@@ -230,7 +232,7 @@ std::string Group::broadcast_object(const std::string& bytes, std::int64_t from)
   const CallScope scope(*this, "broadcast_object");
   const auto size =
       broadcast(number(static_cast<std::int64_t>(bytes.size())), from).item<std::int64_t>();
-  check_object(size);
+  check_object(size, "an object for all processes");
   at::Tensor carried = at::zeros({size}, at::kByte);
   if (rank_ == from) std::copy(bytes.begin(), bytes.end(), carried.data_ptr<std::uint8_t>());
   const at::Tensor all = broadcast(carried, from);
@@ -261,12 +263,19 @@ CallScope::~CallScope() {
 MainProcessFirst::MainProcessFirst(const ProcessState& process, const Group& group,
                                    bool of_each_machine)
     : group_(group),
-      goes_first_(of_each_machine ? process.is_local_main_process() : process.is_main_process()) {
+      goes_first_(of_each_machine ? process.is_local_main_process() : process.is_main_process()),
+      exceptions_(std::uncaught_exceptions()) {
   if (!goes_first_) group_.barrier();
 }
 
-MainProcessFirst::~MainProcessFirst() {
-  if (goes_first_) group_.barrier();
+MainProcessFirst::~MainProcessFirst() noexcept(false) {
+  if (!goes_first_) return;
+  const bool unwinds = std::uncaught_exceptions() > exceptions_;
+  try {
+    group_.barrier();
+  } catch (...) {
+    if (!unwinds) throw;  // else what is thrown already tells more
+  }
 }
 
 }  // namespace hasten

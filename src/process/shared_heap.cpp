@@ -45,6 +45,7 @@ at::Tensor SharedHeap::empty(std::int64_t elements, const at::TensorOptions& opt
       whole_pages(static_cast<std::size_t>(elements) * options.dtype().itemsize());
   if (bytes == 0 || !options.device().is_cpu()) return at::empty({elements}, options);
   const std::lock_guard lock(mutex_);
+  if (used_ + static_cast<std::int64_t>(bytes) > kRange) return at::empty({elements}, options);
   const std::int64_t offset = (rank_ + 1) * kRange + used_;
   auto view = memory_->take(offset, bytes);
   if (!view) return at::empty({elements}, options);

@@ -21,17 +21,20 @@ std::unique_ptr<View> view_of(const Descriptor& file, std::int64_t offset, std::
   return at == MAP_FAILED ? nullptr : std::make_unique<View>(at, bytes);
 }
 
+// Where a process may not make large files, one byte behind the limit would end it by a signal.
+bool may_have(std::int64_t offset, std::size_t bytes) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+         (limit.rlim_cur == RLIM_INFINITY ||
+          static_cast<rlim_t>(offset) + static_cast<rlim_t>(bytes) <= limit.rlim_cur);
+}
+
 // With all of its pages: where there is no memory for one its first touch would end the process.
 bool takes_room(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
+  if (!may_have(offset, bytes)) return false;
   int failed = EINTR;
   while (failed == EINTR) failed = posix_fallocate(file.get(), offset, static_cast<off_t>(bytes));
   return failed == 0;
-}
-
-// Where a process may not make large files, one page behind the limit would end it by a signal.
-bool may_have_large_files() {
-  rlimit limit{};
-  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
 }
 
 std::unique_ptr<SharedMemory> opened(std::unique_ptr<Descriptor> file, std::size_t bytes) {
@@ -45,7 +48,7 @@ std::unique_ptr<SharedMemory> opened(std::unique_ptr<Descriptor> file, std::size
 SharedMemory::View::~View() { munmap(at_, bytes_); }
 
 std::unique_ptr<View> SharedMemory::take(std::int64_t offset, std::size_t bytes) const {
-  if (!may_have_large_files() || !takes_room(*file_, offset, bytes)) return nullptr;
+  if (!takes_room(*file_, offset, bytes)) return nullptr;
   auto taken = view(offset, bytes);
   if (!taken) give_back(offset, bytes);
   return taken;

@@ -62,14 +62,15 @@ anatomy::Report training(const EstimateOptions& options, const LoadedModel& load
   return found;
 }
 
-// `after` each batch says whether it was the last.
-template <class After>
+// What `begin` gives is called after each batch, and says whether it was the last.
+template <class Begin>
 void infer(Accelerator& accelerator, const EstimateOptions& options, const LoadedModel& loaded,
-           const ColumnDataset& rows, After after) {
+           const ColumnDataset& rows, Begin begin) {
   auto batches = make_loader(rows, {.batch_size = options.arguments.per_device_train_batch_size});
   auto [model, loader] = accelerator.prepare(loaded.model, batches);
   loaded.model->eval();
   const torch::NoGradGuard no_grad;
+  const auto after = begin();
   for (auto& batch : loader) {
     batch.erase("labels");
     model(batch);
@@ -85,12 +86,15 @@ AcceleratorOptions accelerator_of(const EstimateOptions& options) {
 anatomy::Report inference(const EstimateOptions& options, const LoadedModel& loaded,
                           const ColumnDataset& rows) {
   Accelerator accelerator(accelerator_of(options));
-  auto anatomy = accelerator.anatomy({.steps = options.steps});
+  std::optional<Anatomy> anatomy;
   infer(accelerator, options, loaded, rows, [&] {
-    anatomy.step();
-    return anatomy.finished();
+    anatomy.emplace(accelerator.anatomy({.steps = options.steps}));
+    return [&] {
+      anatomy->step();
+      return anatomy->finished();
+    };
   });
-  return anatomy.report();
+  return anatomy->report();
 }
 
 LoadedModel load(const EstimateOptions& options) {
@@ -123,8 +127,10 @@ void infer_on(DryTpu& dry, const EstimateOptions& options, const LoadedModel& lo
               const ColumnDataset& rows) {
   Accelerator accelerator(accelerator_of(options));
   infer(accelerator, options, loaded, rows, [&] {
-    dry.step();
-    return dry.steps() >= options.steps;
+    return [&] {
+      dry.step();
+      return dry.steps() >= options.steps;
+    };
   });
 }
 

@@ -11,10 +11,10 @@
 
 namespace hasten {
 
-LossRecord::LossRecord(const TrainingArguments& args, Group group, at::Device device,
+LossRecord::LossRecord(const TrainingArguments& args, Group group, at::Device device, bool deferred,
                        Listener listener)
     : filter_(args.logging_nan_inf_filter),
-      deferred_(defers_reading(device) && !args.stop_on_nonfinite_loss),
+      deferred_(deferred),
       group_(std::move(group)),
       device_(device),
       listener_(std::move(listener)) {
@@ -50,6 +50,7 @@ void LossRecord::close(const StepTotals& of_all, std::int64_t step) {
   sum_ = sum_ + share;
   open_ = at::zeros_like(open_);
   ++unread_;
+  if (group_.size() > 1) shares_.push_back({.step = step, .loss = share});
 }
 
 void LossRecord::count(double loss, std::int64_t step) {
@@ -66,30 +67,58 @@ void LossRecord::count(double loss, std::int64_t step) {
   listener_({.step = step, .count = 1, .loss = loss});
 }
 
+// One by one: a program that puts them together would be compiled for a run's first log.
+LossRecord::Sums LossRecord::own_sums() const {
+  const double bad = DeferredScalar(bad_), first = DeferredScalar(first_bad_);
+  return {.finite = DeferredScalar(finite_sum_),
+          .all = DeferredScalar(sum_),
+          .nonfinite = static_cast<std::int64_t>(bad),
+          .first_nonfinite = static_cast<std::int64_t>(first)};
+}
+
 // Each process has its share of every step's loss.
+LossRecord::Sums LossRecord::sums_of_all() const {
+  Sums sums = own_sums();
+  if (group_.size() == 1) return sums;
+  const auto bad = static_cast<double>(sums.nonfinite);
+  if (group_.reduce(at::scalar_tensor(bad, at::kDouble), Reduction::max).item<double>() > 0)
+    return sums_by_step();
+  add_up(group_, {&sums.finite, &sums.all});
+  return sums;
+}
+
+LossRecord::Sums LossRecord::sums_by_step() const {
+  std::vector<double> own;
+  for (const Share& each : shares_) own.push_back(DeferredScalar(each.loss));
+  const at::Tensor losses = group_.reduce(at::tensor(own, at::kDouble));
+  Sums sums;
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    const double loss = losses.const_data_ptr<double>()[i];
+    sums.all += loss;
+    if (std::isfinite(loss)) {
+      sums.finite += loss;
+    } else if (sums.nonfinite++ == 0) {
+      sums.first_nonfinite = shares_[i].step;
+    }
+  }
+  return sums;
+}
+
 void LossRecord::settle() {
   if (unread_ == 0) return;
-  // One by one: a program that puts them together would be compiled for a run's first log.
-  double finite_sum = DeferredScalar(finite_sum_), sum = DeferredScalar(sum_),
-         bad = DeferredScalar(bad_), first = DeferredScalar(first_bad_);
-  add_up(group_, {&finite_sum, &sum});
-  if (group_.size() > 1) {  // a loss is not finite where one of its shares is not
-    const at::Tensor most = group_.reduce(at::tensor({bad, first}, at::kDouble), Reduction::max);
-    bad = most.const_data_ptr<double>()[0];
-    first = most.const_data_ptr<double>()[1];
-  }
-  const auto nonfinite = static_cast<std::int64_t>(bad);
-  const std::int64_t finite = std::exchange(unread_, 0) - nonfinite;
-  logged_ += filter_ ? finite_sum : sum;
-  total_ += finite_sum;
+  const Sums sums = sums_of_all();
+  const std::int64_t finite = std::exchange(unread_, 0) - sums.nonfinite;
+  logged_ += filter_ ? sums.finite : sums.all;
+  total_ += sums.finite;
   finite_ += finite;
   total_finite_ += finite;
-  nonfinite_ += nonfinite;
-  total_nonfinite_ += nonfinite;
-  latest_ = finite > 0 ? finite_sum / static_cast<double>(finite) : std::nan("");
+  nonfinite_ += sums.nonfinite;
+  total_nonfinite_ += sums.nonfinite;
+  latest_ = finite > 0 ? sums.finite / static_cast<double>(finite) : std::nan("");
   for (at::Tensor* each : {&finite_sum_, &sum_, &bad_, &first_bad_}) *each = at::zeros_like(*each);
-  if (nonfinite > 0)
-    listener_({.step = static_cast<std::int64_t>(first), .count = nonfinite, .loss = sum});
+  shares_.clear();
+  if (sums.nonfinite > 0)
+    listener_({.step = sums.first_nonfinite, .count = sums.nonfinite, .loss = sums.all});
 }
 
 LossRecord::Logged LossRecord::take(std::int64_t steps) {

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "hasten/config/training_arguments.h"
 #include "hasten/process/group.h"
@@ -28,7 +29,9 @@ class LossRecord {
     double loss;  // the first one's
   };
   using Listener = std::function<void(const Nonfinite&)>;
-  LossRecord(const TrainingArguments& args, Group group, at::Device device, Listener listener);
+  // `deferred`: losses are not read before they are logged.
+  LossRecord(const TrainingArguments& args, Group group, at::Device device, bool deferred,
+             Listener listener);
 
   // The mean loss over this many labels or rows of this process.
   void add(const at::Tensor& loss, double items);
@@ -52,8 +55,16 @@ class LossRecord {
 
  private:
   void count(double loss, std::int64_t step);
+  // What the steps since the last reading come to, over all processes.
+  struct Sums {
+    double finite = 0, all = 0;
+    std::int64_t nonfinite = 0, first_nonfinite = 0;  // the first such step
+  };
   // Reads what is on the device.
   void settle();
+  Sums own_sums() const;
+  Sums sums_of_all() const;
+  Sums sums_by_step() const;
 
   const bool filter_, deferred_;
   Group group_;
@@ -68,6 +79,13 @@ class LossRecord {
   // the number of those that are not finite, and the first step of them.
   at::Tensor open_, finite_sum_, sum_, bad_, first_bad_;
   std::int64_t unread_ = 0;  // steps
+  // This process's share of each of them, where there are others: the loss of a step is finite
+  // where all of its shares are.
+  struct Share {
+    std::int64_t step;
+    at::Tensor loss;
+  };
+  std::vector<Share> shares_;
 };
 
 }  // namespace hasten

@@ -37,7 +37,8 @@ std::string label_column(const TrainingArguments& args) {
 AcceleratorOptions accelerator_options(const TrainingArguments& args,
                                        const std::shared_ptr<PreTrainedModel>& model) {
   const std::int64_t max_length = model ? model->max_length() : 0;
-  return {.mixed_precision = args.bf16 ? Precision::bf16 : Precision::no,
+  // Without --bf16, hasten launch may say it.
+  return {.mixed_precision = args.bf16 ? std::optional(Precision::bf16) : std::nullopt,
           .gradient_accumulation_steps = args.gradient_accumulation_steps,
           .cpu = args.use_cpu,
           .device_placement = false,  // labels are counted before batches leave the CPU
@@ -114,7 +115,7 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
                        " but there is no evaluation data: training goes on without evaluations"));
     args.eval_strategy = IntervalStrategy::no;
   }
-  if (args.bf16 && !bf16_is_fast(accelerator.device())) {
+  if (accelerator.mixed_precision() == Precision::bf16 && !bf16_is_fast(accelerator.device())) {
     logger.warning(
         "bf16 on a CPU without AVX512-BF16 or AMX: expect steps some 20 times slower than without "
         "--bf16");
@@ -198,7 +199,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;
-  const Precision precision = args.bf16 || args.bf16_full_eval ? Precision::bf16 : Precision::no;
+  const Precision precision = args.bf16_full_eval ? Precision::bf16 : accelerator.mixed_precision();
   struct Restore {
     PreTrainedModel& model;
     bool training;

@@ -57,6 +57,7 @@ class Trainer::Run {
         loader_(make_loader()),
         batches_(std::get<0>(trainer.accelerator.prepare(loader_))),
         losses_(args_, trainer.group(), trainer.accelerator.device(),
+                defers_reading(trainer.accelerator.device()) && !args_.stop_on_nonfinite_loss,
                 [this](const LossRecord::Nonfinite& bad) { tell_nonfinite(bad); }),
         plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size(),
                       trainer.group().size())),
@@ -103,10 +104,11 @@ class Trainer::Run {
     started_at_step_ = last_logged_ = state.global_step;
     t_.model->train();
     t_.tell(&TrainerCallback::on_train_begin);
+    agree_all();
     if (!args_.anatomy.empty())
       anatomy_.emplace(t_.accelerator.anatomy({.steps = args_.anatomy_steps}));
     if (args_.eval_on_start && t_.parts.eval_dataset) t_.evaluate(t_.parts.eval_dataset, "eval");
-    while (state.global_step < plan_.max_steps && !t_.control.should_training_stop &&
+    while (state.global_step < plan_.max_steps && !stops_training() &&
            loader_.epoch() < plan_.epochs)
       epoch();
     if (anatomy_) tell_anatomy();  // the run was shorter
@@ -219,22 +221,22 @@ class Trainer::Run {
 
   // From where the loader stands to the end of its epoch.
   void epoch() {
-    t_.control.should_epoch_stop = false;
+    t_.control.should_epoch_stop = agreed_.stops_epoch = false;
     const std::int64_t number = loader_.epoch();
     t_.tell(&TrainerCallback::on_epoch_begin);
     auto [model] = t_.accelerator.prepare(t_.model);
     for (TensorDict& batch : batches_) {
       micro_batch(model, batch);
-      if (t_.control.should_training_stop || t_.control.should_epoch_stop) break;
+      if (stops_training() || stops_epoch()) break;
     }
-    if (t_.control.should_epoch_stop) loader_.set_epoch(number + 1);
+    if (stops_epoch()) loader_.set_epoch(number + 1);
     t_.tell(&TrainerCallback::on_epoch_end);
     // Also where max_steps ended the epoch early: what was learnt is logged, scored and saved.
     if (args_.logging_strategy == IntervalStrategy::epoch) t_.control.should_log = true;
     if (args_.eval_strategy == IntervalStrategy::epoch && args_.eval_delay <= t_.state.epoch)
       t_.control.should_evaluate = true;
     if (args_.save_strategy == SaveStrategy::epoch) t_.control.should_save = true;
-    agree(t_.group(), t_.control);
+    agree_all();
     log_evaluate_save();
   }
 
@@ -267,7 +269,7 @@ class Trainer::Run {
     if (!t_.accelerator.sync_gradients()) return t_.tell(&TrainerCallback::on_substep_end);
     optimizer_step();
     flow();
-    agree(t_.group(), t_.control);
+    agree_all();
     log_evaluate_save();
   }
 
@@ -381,20 +383,40 @@ class Trainer::Run {
     }
   }
 
+  // Whatever callbacks ask for on the way is agreed on before it counts.
+  void agree_all() {
+    agree(t_.group(), t_.control);
+    agreed_ = {.stops_training = t_.control.should_training_stop,
+               .stops_epoch = t_.control.should_epoch_stop};
+  }
+
+  // Asked for between two agreements it has to wait for the next one, where there are others.
+  bool stops_training() const {
+    return t_.group().size() == 1 ? t_.control.should_training_stop : agreed_.stops_training;
+  }
+  bool stops_epoch() const {
+    return t_.group().size() == 1 ? t_.control.should_epoch_stop : agreed_.stops_epoch;
+  }
+
   void log_evaluate_save() {
     TrainerControl& control = t_.control;
-    if (control.should_log && t_.state.global_step > last_logged_) log_loss();
+    const bool logs = control.should_log && t_.state.global_step > last_logged_;
     control.should_log = false;
+    if (logs) {
+      log_loss();
+      agree_all();
+    }
     if (control.should_evaluate && t_.parts.eval_dataset) {
       control.should_evaluate = false;
       const bool best = note_best(t_.evaluate(t_.parts.eval_dataset, "eval"));
       if (args_.save_strategy == SaveStrategy::best) control.should_save = best;
-      agree(t_.group(), control);  // what was asked for on the evaluation
+      agree_all();
     }
     control.should_evaluate = false;
     if (control.should_save) {
       control.should_save = false;
       save_checkpoint();
+      agree_all();
     }
   }
 
@@ -508,6 +530,10 @@ class Trainer::Run {
   PreparedOptimizer stepper_;  // the same, as the Accelerator knows it
   std::unique_ptr<LambdaLR> scheduler_;
   std::optional<Anatomy> anatomy_;  // of the first steps
+
+  struct Agreed {
+    bool stops_training = false, stops_epoch = false;
+  } agreed_;  // by all processes
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0, last_logged_ = 0;

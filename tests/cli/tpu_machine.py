@@ -71,9 +71,10 @@ def fewer_and_none():
     done, found = launched(four, "--tpu", TPU_VISIBLE_CHIPS="3")
     check(len(found) == 1 and found[0]["TPU_VISIBLE_DEVICES"] == "3", "one chip is left to share: one process")
     done, found = launched(four, "--cpu")
-    check(len(found) == 1 and "ACCELERATE_USE_TPU" not in found[0] and found[0]["ACCELERATE_USE_CPU"] == "true", "--cpu: none of them")
+    check(len(found) == 1 and found[0]["ACCELERATE_USE_TPU"] == "false" and found[0]["ACCELERATE_USE_CPU"] == "true", "--cpu: none of them")
     done, found = launched(four, "--no_tpu", "-n", "3")
     check(len(found) == 3 and "TORCH_TPU_TOPOLOGY" not in found[0], "--no_tpu: any number")
+    check({rank["ACCELERATE_USE_TPU"] for rank in found} == {"false"}, "--no_tpu: a program that would use them unasked does not")
     for number, expected in [("3", "one of 1, 4"), ("8", "at most 4")]:
         done, found = launched(four, "-n", number)
         said = "launch.tpu-processes" in done.stderr and expected in done.stderr

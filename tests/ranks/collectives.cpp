@@ -65,6 +65,8 @@ void check_padding(const Group& group) {
   const std::int64_t size = group.size(), rank = group.rank();
   const at::Tensor own = at::full({rank + 1, 2}, rank);
   const at::Tensor behind = group.pad_across_processes(own, 0, -1);
+  check(at::equal(group.pad_across_processes(own, -own.dim(), -1), behind),
+        "a dimension from the end");
   check(behind.size(0) == size, "padded to the longest");
   check(at::equal(behind.narrow(0, 0, rank + 1), own), "padded behind");
   check(rank == size - 1 || behind[size - 1][0].item<std::int64_t>() == -1, "padding");

@@ -7,8 +7,10 @@
 //
 // What is filled in counts nothing. A further row repeats the first one, and its labels are -100,
 // which losses and accuracies leave out. A further token has attention_mask 0 (the column is made
-// where there is none), its labels are -100, and everything else of it is 0. Rows whose labels are
-// floating-point numbers cannot be marked so: there the number of rows stays.
+// where there is none), its labels are -100, and everything else of it is 0. What cannot be marked
+// so stays as it is: the number of rows where labels are floating-point numbers, or where there are
+// none and gradients are on; the length where another column than those named here has an entry a
+// token.
 // The tensors are on the CPU; what has its shape already is given back as it is. Thread rule: pure
 // functions. Throws DataError "data.static-length" for rows longer than max_length.
 #pragma once
@@ -24,6 +26,9 @@ namespace hasten {
 struct StaticShapes {
   // The column of labels; its rows are -100 where they are filled in.
   std::string labels = "labels";
+  // Columns with an entry a token, beside the labels.
+  std::vector<std::string> tokens = {"input_ids", "attention_mask", "token_type_ids",
+                                     "position_ids", "special_tokens_mask"};
   // Rising. Empty: 16, 32, 48, 64, 96, 128, 192, 256 and so on, two a doubling.
   std::vector<std::int64_t> lengths;
   // No length is padded beyond it; 0: no bound. A prepared PreTrainedModel's own is the default.

@@ -67,6 +67,9 @@ concept Iterable = requires(T& loader) {
 };
 
 template <class T>
+concept Shareable = requires(T& loader, LoaderShare share) { loader.share(share); };
+
+template <class T>
 inline constexpr bool kNever = false;
 
 void place_module(torch::nn::Module& module, const Step& step);
@@ -79,7 +82,7 @@ void check_same_batches(std::optional<std::int64_t> batches, const Group& group)
 // hasten's loaders give this process's part only; of others each process keeps its own batches.
 template <class Loader>
 void share_rows(Loader& loader, const Step& step) {
-  if constexpr (requires { loader.share(LoaderShare{}); }) {
+  if constexpr (Shareable<Loader>) {
     loader.share({.group = step.group, .how = step.dataloader});
   } else if (step.group.size() > 1) {
     std::optional<std::int64_t> batches;

@@ -160,11 +160,12 @@ class [[nodiscard]] MainProcessFirst {
   MainProcessFirst(const ProcessState& process, const Group& group, bool of_each_machine = false);
   MainProcessFirst(const MainProcessFirst&) = delete;
   MainProcessFirst& operator=(const MainProcessFirst&) = delete;
-  ~MainProcessFirst();
+  ~MainProcessFirst() noexcept(false);
 
  private:
   Group group_;
   bool goes_first_;
+  int exceptions_;  // under way when the block began
 };
 
 }  // namespace hasten

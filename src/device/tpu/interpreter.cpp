@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <optional>
+#include <utility>
 
 #include "hasten/base/error.h"
 
@@ -49,8 +51,9 @@ void check(const PyStatus& status, PyConfig& config) {
   throw_failed("starting Python", status.err_msg == nullptr ? "no reason given" : status.err_msg);
 }
 
-PyThreadState*& left_state() {
-  static PyThreadState* state = nullptr;
+// What the caller had of an interpreter that is not ours.
+std::optional<PyGILState_STATE>& found_state() {
+  static std::optional<PyGILState_STATE> state;
   return state;
 }
 
@@ -61,7 +64,7 @@ PythonObject::~PythonObject() { Py_XDECREF(object_); }
 void start_interpreter() {
   show_to_extensions();
   if (Py_IsInitialized()) {
-    static_cast<void>(PyGILState_Ensure());
+    found_state() = PyGILState_Ensure();
     return;
   }
   PyConfig config;
@@ -73,7 +76,13 @@ void start_interpreter() {
   PyConfig_Clear(&config);
 }
 
-void leave_interpreter() { left_state() = PyEval_SaveThread(); }
+void leave_interpreter() {
+  if (found_state()) {
+    PyGILState_Release(*std::exchange(found_state(), std::nullopt));
+  } else {
+    PyEval_SaveThread();
+  }
+}
 
 PythonObject module_of(const char* name, const char* text) {
   const PythonObject code(Py_CompileString(text, name, Py_file_input));

@@ -109,8 +109,11 @@ void use_own_engine() {
   struct AnEngine : Engine {
     AnEngine() { start_device_threads(); }
   };
-  static Engine& engine = *new AnEngine;  // engines outlive autograd's threads
-  torch::autograd::set_default_engine_stub([]() -> Engine& { return engine; });
+  // Another one at each try to open: that of one that failed has no thread for the TPU. None is
+  // deleted, as engines outlive autograd's threads.
+  static std::atomic<Engine*> engine = nullptr;
+  engine = new AnEngine;
+  torch::autograd::set_default_engine_stub([]() -> Engine& { return *engine; });
 }
 
 // torch_tpu asks each tensor that it copies for its gradient, and LibTorch warns of that where the

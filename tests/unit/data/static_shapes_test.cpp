@@ -74,8 +74,36 @@ TEST_CASE("static shapes: rows with labels that are no classes cannot be marked 
   const TensorDict padded = with_static_shape(batch, 8, {});
   CHECK(padded.at("input_ids").sizes() == at::IntArrayRef{5, 32});
   CHECK(at::equal(padded.at("labels"), batch.at("labels")));
-  const TensorDict images = {{"pixel_values", at::rand({3, 2, 4, 4})}};
+}
+
+TEST_CASE("static shapes: rows without labels are filled up where no gradient counts them") {
+  const TensorDict images = {{"pixel_values", at::rand({3, 2, 4, 4})}, {"target", at::arange(3)}};
+  CHECK(with_static_shape(images, 4, {}).at("pixel_values").size(0) == 3);
+  CHECK(with_static_shape(images, 4, {.labels = "target"}).at("target")[3].item<int>() == -100);
+  const torch::NoGradGuard no_grad;
   CHECK(with_static_shape(images, 4, {}).at("pixel_values").size(0) == 4);
+}
+
+TEST_CASE("static shapes: a label for each class is no label for each token") {
+  TensorDict batch = batch_of(5, 20);
+  batch["labels"] = at::rand({5, 20});
+  const TensorDict padded = with_static_shape(batch, 8, {});
+  CHECK(padded.at("input_ids").sizes() == at::IntArrayRef{5, 32});
+  CHECK(at::equal(padded.at("labels"), batch.at("labels")));
+}
+
+TEST_CASE("static shapes: an unknown column of tokens keeps the length, a named one does not") {
+  TensorDict batch = batch_of(5, 20);
+  batch["tags"] = at::ones({5, 20}, at::kLong);
+  CHECK(with_static_shape(batch, 5, {}).at("input_ids").size(1) == 20);
+  StaticShapes shapes;
+  shapes.tokens.emplace_back("tags");
+  const TensorDict padded = with_static_shape(batch, 5, shapes);
+  CHECK(padded.at("tags").size(1) == 32);
+  CHECK(padded.at("tags").narrow(1, 20, 12).eq(0).all().item<bool>());
+  batch.erase("tags");
+  batch["weights"] = at::rand({5, 20, 2});
+  CHECK(with_static_shape(batch, 5, {}).at("input_ids").size(1) == 20);
 }
 
 TEST_CASE("static shapes: outputs lose what was filled in") {

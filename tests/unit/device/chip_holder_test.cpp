@@ -18,11 +18,11 @@ TEST_CASE("chip holder: a TPU's files are its devices and libtpu's lock") {
   fs::create_directories(folder / "vfio");
   for (const char* const name : {"accel0", "accel13", "accelerator", "null", "vfio/7", "vfio/vfio"})
     std::ofstream(folder / name) << '\n';
-  auto files = chip_files(folder, folder / "lock");
+  auto files = chip_files({}, folder, folder / "lock");
   std::sort(files.begin(), files.end());
   CHECK(files == std::vector<fs::path>{folder / "accel0", folder / "accel13", folder / "lock",
                                        folder / "vfio/7"});
-  CHECK(chip_files(folder / "nothing", "lock").size() == 1);
+  CHECK(chip_files({}, folder / "nothing", "lock").size() == 1);
   fs::remove_all(folder);
 }
 

@@ -91,6 +91,7 @@ struct Case {
   bool by_items = true;
   bool zero_first = true;  // zero_grad before backward, or after the step
   DistributedDataParallelKwargs ddp = {};
+  bool early = false;  // the first micro-batch of a window is exchanged too
 };
 
 void check(const Case& c) {
@@ -113,8 +114,16 @@ void check(const Case& c) {
         const auto step = [&](const at::Tensor& batch) {
           if (c.zero_first) optimizer.zero_grad();
           const at::Tensor loss = loss_of(model(batch));
-          c.by_items ? accelerator.backward(loss, static_cast<double>(batch.size(0)))
-                     : accelerator.backward(loss);
+          const auto backward = [&] {
+            c.by_items ? accelerator.backward(loss, static_cast<double>(batch.size(0)))
+                       : accelerator.backward(loss);
+          };
+          if (c.early && !accelerator.sync_gradients()) {
+            const auto now = accelerator.trigger_sync_in_backward(model);
+            backward();
+          } else {
+            backward();
+          }
           optimizer.step();
           scheduler.step();
           if (!c.zero_first) optimizer.zero_grad();
@@ -152,6 +161,19 @@ TEST_CASE("join: an accumulation window that is open at the end of the data goes
   check({.counts = {3, 6}, .window = 2, .by_items = false});
   check({.counts = {6, 1, 3}, .window = 2});
   check({.counts = {2, 6, 5}, .window = 3, .zero_first = false});
+}
+
+TEST_CASE("join: what is exchanged before its window's end stays, also where data has ended") {
+  for (const bool zero_first : {true, false}) {
+    check({.counts = {2, 4}, .window = 2, .zero_first = zero_first, .early = true});
+    check({.counts = {4, 3}, .window = 2, .zero_first = zero_first, .early = true});
+    check({.counts = {6, 2, 5},
+           .window = 2,
+           .by_items = false,
+           .zero_first = zero_first,
+           .early = true});
+    check({.counts = {1, 6}, .window = 3, .zero_first = zero_first, .early = true});
+  }
 }
 
 TEST_CASE("join: with every way of exchanging gradients") {

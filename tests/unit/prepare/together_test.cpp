@@ -69,6 +69,12 @@ void train_together(const std::vector<at::Tensor>& expected, const AcceleratorOp
                 tolerance);
 }
 
+std::vector<at::Tensor> gradients_of(const torch::nn::Module& module) {
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& parameter : module.parameters()) all.push_back(parameter.grad());
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("together: two, three and four processes train as one does") {
@@ -254,6 +260,48 @@ TEST_CASE("together: two models, each with its own windows") {
     require(same_on_all(raw_critic->parameters()[0].grad()),
             "the critic's gradients are everybody's");
   });
+}
+
+// c10d's reducers would each send their own buckets as their process's graph has them: the one
+// without an item has another graph.
+TEST_CASE("together: a loss through two models, and a process without an item") {
+  for (const bool first_is_nearest : {true, false}) {
+    debug_launcher(
+        [=] {
+          torch::manual_seed(3);
+          Linear near(6, 6), far(6, 6);  // of one size: nobody would notice
+          Accelerator accelerator({.cpu = true});
+          auto [one, two] =
+              first_is_nearest ? accelerator.prepare(near, far) : accelerator.prepare(far, near);
+          auto &head = first_is_nearest ? one : two, &body = first_is_nearest ? two : one;
+          const at::Tensor rows = rows_of(4);
+          accelerator.backward(loss_of(head(body(rows))), accelerator.is_main_process() ? 4 : 0);
+          torch::manual_seed(3);
+          Linear near_alone(6, 6), far_alone(6, 6);
+          loss_of(near_alone(far_alone(rows))).backward();
+          require_close(gradients_of(*near), gradients_of(*near_alone), "the nearer one's");
+          require_close(gradients_of(*far), gradients_of(*far_alone), "the farther one's");
+        },
+        2);
+  }
+}
+
+TEST_CASE("together: what no process uses has no gradient, if one has no item either") {
+  debug_launcher(
+      [] {
+        Accelerator accelerator({.cpu = true, .ddp = {.find_unused_parameters = true}});
+        struct Net : torch::nn::Module {
+          Linear used = register_module("used", Linear(6, 1));
+          Linear idle = register_module("idle", Linear(6, 1));
+          at::Tensor forward(const at::Tensor& x) { return used(x); }
+        };
+        const auto net = std::make_shared<Net>();
+        auto [model] = accelerator.prepare(net);
+        accelerator.backward(loss_of(model(rows_of(4))), accelerator.is_main_process() ? 4 : 0);
+        require(net->used->weight.grad().defined(), "the used one's gradient");
+        require(!net->idle->weight.grad().defined(), "none of the idle one");
+      },
+      2);
 }
 
 TEST_CASE("together: inside of no_sync gradients stay here, and go out with the next") {

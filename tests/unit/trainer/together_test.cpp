@@ -113,6 +113,64 @@ TEST_CASE("trainer together: what a callback of one process asks for, all do at 
       {.num_processes = 3});
 }
 
+namespace {
+
+enum class Place { train_begin, step_begin, substep_end, log, save };
+
+// Stops the run at one of these places, in one process only, and at step 5 where there are steps.
+struct Stops : TrainerCallback {
+  Stops(bool here, Place place) : here(here), place(place) {}
+  void on_train_begin(const TrainerEvent& event, TrainerControl& control) override {
+    at(Place::train_begin, event, control);
+  }
+  void on_step_begin(const TrainerEvent& event, TrainerControl& control) override {
+    at(Place::step_begin, event, control);
+  }
+  void on_substep_end(const TrainerEvent& event, TrainerControl& control) override {
+    at(Place::substep_end, event, control);
+  }
+  void on_log(const TrainerEvent& event, TrainerControl& control, const Metrics&) override {
+    at(Place::log, event, control);
+  }
+  void on_save(const TrainerEvent& event, TrainerControl& control) override {
+    at(Place::save, event, control);
+  }
+  void at(Place now, const TrainerEvent& event, TrainerControl& control) const {
+    if (here && now == place && (now == Place::train_begin || event.state.global_step == 5))
+      control.should_training_stop = true;
+  }
+  bool here;
+  Place place;
+};
+
+}  // namespace
+
+TEST_CASE("trainer together: wherever one process asks for the end, all end at the same step") {
+  const Folder folder;
+  // Asked for inside of a step, that one is the last.
+  for (const auto& [place, last] :
+       std::vector<std::pair<Place, std::int64_t>>{{Place::train_begin, 0},
+                                                   {Place::step_begin, 6},
+                                                   {Place::substep_end, 6},
+                                                   {Place::log, 5},
+                                                   {Place::save, 5}}) {
+    CAPTURE(static_cast<int>(place));
+    notebook_launcher(
+        [&, place = place, last = last] {
+          TrainingArguments args = arguments(folder.path);
+          args.gradient_accumulation_steps = 2;
+          args.overwrite_output_dir = true;
+          args.save_strategy = SaveStrategy::steps;
+          args.save_steps = 5;
+          Trainer trainer(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(80))});
+          trainer.add_callback(std::make_shared<Stops>(!trainer.is_world_process_zero(), place));
+          const TrainOutput out = trainer.train();
+          require(out.global_step == last, str("ended at step ", out.global_step));
+        },
+        {.num_processes = 2});
+  }
+}
+
 TEST_CASE(
     "trainer together: a metric of all predictions sees every row once, in the data's order") {
   const Folder folder;

@@ -189,4 +189,7 @@ extern "C" std::int64_t hasten_dry_tpu_bytes(const char* type, const std::int64_
   return known != world().laid_out.end() ? known->second : dense_bytes(key.first, key.second);
 }
 
-extern "C" void hasten_dry_tpu_report(std::string& json) { json = report().dump(); }
+extern "C" void hasten_dry_tpu_report(std::string& json) {
+  if (isatty(STDERR_FILENO) != 0) std::fputs("\r\033[K", stderr);  // the line of tell_of
+  json = report().dump();
+}
