@@ -196,6 +196,52 @@ TEST_CASE("dispatch: what the reader throws is thrown in every process, at the s
   });
 }
 
+TEST_CASE("dispatch: a part that cannot be sent is an error in every process, at the same batch") {
+  struct AsSparse {
+    TensorDict operator()(std::span<const Row> rows) const {
+      const at::Tensor dense = torch::ones({2, 2});
+      return {{"x", rows.front().number >= 20 ? dense.to_sparse() : dense}};
+    }
+  };
+  debug_launcher(
+      [] {
+        Accelerator accelerator(reading(true));
+        auto raw = make_loader(Count{60}, {.batch_size = 2}, AsSparse{});
+        auto [loader] = accelerator.prepare(raw);
+        int batches = 0;
+        const std::string code = code_of([&] {
+          for ([[maybe_unused]] auto& batch : loader) ++batches;
+        });
+        require(code == "data.carry", "got " + code);
+        require(batches == 3, str(batches, " batches before it"));
+        accelerator.wait_for_everyone();
+      },
+      3);
+}
+
+TEST_CASE("dispatch: a pass may be left early where processes ask for other numbers of workers") {
+  for (const bool first_has_them : {true, false}) {
+    debug_launcher(
+        [=] {
+          Accelerator accelerator(reading(true));
+          const bool first = accelerator.is_main_process();
+          auto raw = make_loader(Count{400},
+                                 {.batch_size = 2, .num_workers = first == first_has_them ? 4 : 0},
+                                 AsTexts{});
+          auto [loader] = accelerator.prepare(raw);
+          for (int round = 0; round < 3; ++round) {
+            int batches = 0;
+            for ([[maybe_unused]] auto& batch : loader) {
+              if (++batches == 2) break;
+            }
+            accelerator.wait_for_everyone();
+          }
+          require(pass(loader).size() == 100, "a whole pass after that");
+        },
+        2);
+  }
+}
+
 TEST_CASE("dispatch: a pass may be left early, and rank 0 reads ahead of its use") {
   debug_launcher(
       [] {

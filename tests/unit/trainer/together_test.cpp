@@ -145,6 +145,24 @@ struct Stops : TrainerCallback {
 
 }  // namespace
 
+TEST_CASE("trainer together: a precision that hasten launch was told is the Trainer's") {
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        const auto losses = [&](const char* told, bool bf16) {
+          setenv("ACCELERATE_MIXED_PRECISION", told, 1);
+          TrainingArguments args = arguments(folder.path);
+          args.max_steps = 3;
+          args.bf16 = bf16;
+          Trainer trainer(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(40))});
+          return trainer.train().training_loss;
+        };
+        require(losses("bf16", false) == losses("no", true), "as --bf16");
+        require(losses("bf16", false) != losses("no", false), "not as without");
+      },
+      {.num_processes = 2});
+}
+
 TEST_CASE("trainer together: wherever one process asks for the end, all end at the same step") {
   const Folder folder;
   // Asked for inside of a step, that one is the last.
