@@ -243,6 +243,16 @@ TEST_CASE("shared collectives: where files may not be large tensors are ordinary
   });
 }
 
+TEST_CASE("shared collectives: where there may be no file at all a group forms without them") {
+  fork(2, [] {
+    const rlimit small{.rlim_cur = 1 << 10, .rlim_max = 1 << 10};
+    setrlimit(RLIMIT_FSIZE, &small);
+    const Group group = formed();
+    require(SharedCollectives::over(*store_of(group), rank_in(group)) == nullptr, "no memory");
+    require(group.reduce(at::ones({3})).eq(2).all().item<bool>(), "by messages");
+  });
+}
+
 TEST_CASE("shared collectives: gather and broadcast of any type and size") {
   fork(3, [] {
     const Group group = formed();
