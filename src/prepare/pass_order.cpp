@@ -31,6 +31,7 @@ std::size_t PassOrder::take_place() {
 Exchanged PassOrder::send(std::size_t place, bool last,
                           const std::function<Exchanged()>& exchange) {
   const std::lock_guard lock(mutex_);
+  if (released_) return exchange();
   if (place != turn_) {
     waiting_[place].push_back({.exchange = exchange, .promised = promise(), .last = last});
     return waiting_[place].back().promised;
@@ -43,16 +44,23 @@ Exchanged PassOrder::send(std::size_t place, bool last,
   return begun;
 }
 
+void PassOrder::release() {
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  for (std::size_t place = 0; place < waiting_.size(); ++place) send_waiting_of(place);
+}
+
 void PassOrder::send_waiting() {
-  while (turn_ < waiting_.size()) {
-    bool ended = false;
-    for (const Waiting& each : std::exchange(waiting_[turn_], {})) {
-      keep(each.promised, each.exchange);
-      ended = each.last;
-    }
-    if (!ended) return;
-    ++turn_;
+  while (turn_ < waiting_.size() && send_waiting_of(turn_)) ++turn_;
+}
+
+bool PassOrder::send_waiting_of(std::size_t place) {
+  bool ended = false;
+  for (const Waiting& each : std::exchange(waiting_[place], {})) {
+    keep(each.promised, each.exchange);
+    ended = each.last;
   }
+  return ended;
 }
 
 }  // namespace hasten

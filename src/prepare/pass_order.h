@@ -25,6 +25,8 @@ class PassOrder {
   std::size_t take_place();
   // Begins the exchange now, or when it is this model's turn; `last` ends that.
   Exchanged send(std::size_t place, bool last, const std::function<Exchanged()>& exchange);
+  // The pass is over: what still waits for a model that left parameters out begins.
+  void release();
 
  private:
   struct Waiting {
@@ -33,10 +35,12 @@ class PassOrder {
     bool last;
   };
   void send_waiting();
+  bool send_waiting_of(std::size_t place);  // whether its last one was among them
 
   std::mutex mutex_;
   std::vector<std::vector<Waiting>> waiting_;  // by place
   std::size_t turn_ = 0;
+  bool released_ = false;
 };
 
 }  // namespace hasten

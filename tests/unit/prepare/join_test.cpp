@@ -176,6 +176,33 @@ TEST_CASE("join: what is exchanged before its window's end stays, also where dat
   }
 }
 
+TEST_CASE("join: a pass of no_sync asks nobody, also where some are through") {
+  debug_launcher(
+      [] {
+        Accelerator accelerator;
+        Sequential net = small_model();
+        torch::optim::SGD sgd(net->parameters(), 0.1);
+        auto [model, optimizer] = accelerator.prepare(net, sgd);
+        const at::Tensor rows = rows_of(16);
+        {
+          auto scope = accelerator.join_uneven_inputs(model);
+          for (std::int64_t i = 0; i < (accelerator.is_main_process() ? 2 : 4); ++i) {
+            const at::Tensor loss = loss_of(model(rows.narrow(0, 2 * i, 2)));
+            if (i % 2 == 0) {
+              const auto here = accelerator.no_sync(model);
+              accelerator.backward(loss, 2);
+            } else {
+              accelerator.backward(loss, 2);
+              optimizer.step();
+              optimizer.zero_grad();
+            }
+          }
+        }
+        require_equal_everywhere(net->parameters(), accelerator.group());
+      },
+      2);
+}
+
 TEST_CASE("join: with every way of exchanging gradients") {
   check({.counts = {4, 2}, .ddp = {.gradient_as_bucket_view = false}});
   check({.counts = {2, 4}, .ddp = {.find_unused_parameters = true}});

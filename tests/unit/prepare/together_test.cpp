@@ -286,6 +286,33 @@ TEST_CASE("together: a loss through two models, and a process without an item") 
   }
 }
 
+TEST_CASE("together: of two models the one that leaves parameters out is named, and nobody waits") {
+  for (const bool last_leaves_out : {true, false}) {
+    debug_launcher(
+        [=] {
+          struct Two : torch::nn::Module {
+            Linear used = register_module("used", Linear(6, 6));
+            Linear unused = register_module("unused", Linear(6, 6));
+            at::Tensor forward(const at::Tensor& x) { return used(x); }
+          };
+          Accelerator accelerator({.cpu = true});
+          const auto two = std::make_shared<Two>();
+          Linear one(6, 6);
+          const auto code = code_of([&] {
+            if (last_leaves_out) {
+              auto [first, last] = accelerator.prepare(one, two);
+              accelerator.backward(loss_of(last(first(rows_of(4)))));
+            } else {
+              auto [first, last] = accelerator.prepare(two, one);
+              accelerator.backward(loss_of(last(first(rows_of(4)))));
+            }
+          });
+          require(code == "prepare.unused-parameters", "got " + code);
+        },
+        2);
+  }
+}
+
 TEST_CASE("together: what no process uses has no gradient, if one has no item either") {
   debug_launcher(
       [] {
