@@ -120,11 +120,13 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
     return value == "off" || value == "false" || value == "0";
   };
   const bool cpu = options.cpu || says("ACCELERATE_USE_CPU");
-  const bool tpu = options.tpu || says("ACCELERATE_USE_TPU") ||
-                   (machine_has_tpu() && !denies("ACCELERATE_USE_TPU"));
+  const auto takes_tpu = [&] {
+    return options.tpu || says("ACCELERATE_USE_TPU") ||
+           (!denies("ACCELERATE_USE_TPU") && machine_has_tpu());
+  };
   ProcessState process = ProcessState::of(worker, cpu);
   ProcessGroupBackend backend = backend_of(options, environment);
-  if (tpu && !cpu && !DryRun::active()) {  // a dry run has a device of its own
+  if (!cpu && !DryRun::active() && takes_tpu()) {  // a dry run has a device of its own
     backend = tpu_backend(worker, backend);
     process.device = tpu_of(worker, backend);
   }

@@ -1,7 +1,5 @@
 // The report as JSON; keys are the fields' names.
-#include <nlohmann/json.hpp>
-
-#include "hasten/anatomy/report.h"
+#include "anatomy/json.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -21,13 +19,6 @@ Json json_of(const OperationTotal& total) {
           {"seconds", total.seconds},
           {"bytes_read", total.bytes_read},
           {"bytes_written", total.bytes_written}};
-}
-
-Json json_of(const std::vector<Alternative>& alternatives) {
-  Json out = Json::array();
-  for (const Alternative& each : alternatives)
-    out.push_back({{"name", each.name}, {"needed", each.needed}, {"stopped", each.stopped}});
-  return out;
 }
 
 Json json_of(const Memory& memory) {
@@ -68,6 +59,13 @@ Json json_of(const Memory& memory) {
 }
 
 }  // namespace
+
+Json json_of(const std::vector<Alternative>& alternatives) {
+  Json out = Json::array();
+  for (const Alternative& each : alternatives)
+    out.push_back({{"name", each.name}, {"needed", each.needed}, {"stopped", each.stopped}});
+  return out;
+}
 
 std::string to_json(const Report& report) {
   Json out = {{"device", report.device},         {"dry", report.dry},

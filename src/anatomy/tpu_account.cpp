@@ -2,8 +2,8 @@
 #include "hasten/anatomy/tpu_account.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "anatomy/json.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 
@@ -244,10 +244,7 @@ std::string to_json(const TpuAccount& account, const TpuPrediction* prediction) 
               {"not_laid_out", account.not_laid_out},
               {"unlike", account.unlike},
               {"stopped", account.stopped}};
-  for (const Alternative& each : account.alternatives) {
-    out["alternatives"].push_back(
-        {{"name", each.name}, {"needed", each.needed}, {"stopped", each.stopped}});
-  }
+  if (!account.alternatives.empty()) out["alternatives"] = json_of(account.alternatives);
   if (prediction != nullptr) {
     Json most = Json::object();
     for (std::size_t i = 0; i < kComponents; ++i)

@@ -70,14 +70,13 @@ at::Tensor Dispatch::body_of(const Made& made) const {
 
 void Dispatch::send(const DispatchPlace& place, const std::vector<Made>& parts) const {
   // All of them first: a step of which a part cannot be packed is nobody's.
-  std::vector<at::Tensor> bodies(parts.size());
+  std::vector<at::Tensor> bodies(parts.size()), heads;  // until they are sent
   try {
     for (std::size_t to = 1; to < parts.size(); ++to) bodies[to] = body_of(parts[to]);
   } catch (...) {
     send_to_all(place, {.error = std::current_exception()});
     throw;
   }
-  std::vector<at::Tensor> kept;  // until they are sent
   std::vector<WorkOfGroup> under_way;
   for (std::int64_t to = 1; to < group_.size(); ++to) {
     const Made& made = parts[static_cast<std::size_t>(to)];
@@ -90,10 +89,9 @@ void Dispatch::send(const DispatchPlace& place, const std::vector<Made>& parts) 
                     .bytes = body.defined() ? body.numel() : 0};
     at::Tensor numbers = at::empty({kNumbers}, at::kLong);
     std::memcpy(numbers.data_ptr(), &head, sizeof head);
-    kept.push_back(numbers);
+    heads.push_back(numbers);
     under_way.push_back(detail::send(group_, numbers, to, kHead));
     if (!body.defined()) continue;
-    kept.push_back(body);
     under_way.push_back(detail::send(group_, body, to, kBody));
   }
   for (const WorkOfGroup& work : under_way) work->wait();

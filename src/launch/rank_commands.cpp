@@ -64,6 +64,8 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
   std::optional<TpuPlaces> tpus;
   if (options.tpu) tpus.emplace(round, config::whole_environment());
+  // A program uses what TPUs there are unasked.
+  const bool denies_tpus = !options.tpu && !config::installed_tpus().empty();
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
     RankCommand command{
@@ -82,8 +84,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     }
     set("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");
-    // A program uses what TPUs there are unasked.
-    if (!options.tpu && !config::installed_tpus().empty()) set("ACCELERATE_USE_TPU", "false");
+    if (denies_tpus) set("ACCELERATE_USE_TPU", "false");
     if (options.debug) set("ACCELERATE_DEBUG_MODE", "true");
     if (options.gpu_ids != "all") set("CUDA_VISIBLE_DEVICES", options.gpu_ids);
     if (tpus) {

@@ -59,6 +59,13 @@ LeafSet reached_by(const at::Tensor& loss) {
   return leaves;
 }
 
+void at_end_of_pass(const at::Tensor& loss, std::function<void()> call) {
+  loss.register_hook([call = std::move(call)](const at::Tensor& gradient) {
+    torch::autograd::Engine::get_default_engine().queue_callback(call);
+    return gradient;
+  });
+}
+
 // Adds a bucket up over the processes, after the factor: the one division that a gradient sees.
 class DataParallel::Hook : public c10d::CommHookInterface {
  public:
@@ -225,16 +232,9 @@ void DataParallel::expect(const at::Tensor& loss, double factor,
   hook_->go_in(order);
   reducer_->rebuild_buckets();
   reducer_->prepare_for_backward({loss});
-  if (options_.static_graph && !std::exchange(knows_graph_, true)) reduce_at_end_of(loss);
-}
-
-// Of a static graph the reducer only counts in the first pass, and reduces when that is over.
-void DataParallel::reduce_at_end_of(const at::Tensor& loss) {
-  loss.register_hook([reducer = reducer_.get()](const at::Tensor& gradient) {
-    torch::autograd::Engine::get_default_engine().queue_callback(
-        [reducer] { reducer->delay_all_reduce(); });
-    return gradient;
-  });
+  // Of a static graph the reducer only counts in the first pass, and reduces when that is over.
+  if (options_.static_graph && !std::exchange(knows_graph_, true))
+    at_end_of_pass(loss, [reducer = reducer_.get()] { reducer->delay_all_reduce(); });
 }
 
 void DataParallel::finish(const at::Tensor& loss) {

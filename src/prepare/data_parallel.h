@@ -5,6 +5,7 @@
 
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -26,6 +27,9 @@ class RowExchange;
 // The leaves that a backward pass of the loss reaches.
 using LeafSet = std::unordered_set<const c10::TensorImpl*>;
 LeafSet reached_by(const at::Tensor& loss);
+
+// When the backward pass of this loss is over, before what is asked for later in it.
+void at_end_of_pass(const at::Tensor& loss, std::function<void()> call);
 
 class PassOrder;
 
@@ -64,7 +68,6 @@ class DataParallel {
 
  private:
   class Hook;
-  void reduce_at_end_of(const at::Tensor& loss);
   // Parameters whose gradients are sparse now, by their place in parameters_.
   std::vector<bool> sparse_ones() const;
   // The reducer takes those that are dense, and each sparse one has an exchange of its own.

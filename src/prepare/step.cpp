@@ -1,6 +1,5 @@
 #include "hasten/prepare/step.h"
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -26,14 +25,6 @@ at::Tensor zero_of(const std::vector<DataParallel*>& models, const at::Tensor& l
     if (one.defined()) zero = zero.defined() ? zero + one.to(zero.device()) : one;
   }
   return zero;
-}
-
-// Before the reducers wait for what they have sent: their callbacks come later in the pass.
-void release_at_end_of(const at::Tensor& loss, const std::shared_ptr<PassOrder>& order) {
-  loss.register_hook([order](const at::Tensor& gradient) {
-    torch::autograd::Engine::get_default_engine().queue_callback([order] { order->release(); });
-    return gradient;
-  });
 }
 
 }  // namespace
@@ -280,7 +271,8 @@ void Step::reduce(const std::vector<DataParallel*>& models, const at::Tensor& lo
   const auto order = models.size() > 1 ? std::make_shared<PassOrder>() : nullptr;
   for (auto model = models.rbegin(); model != models.rend(); ++model)
     (*model)->expect(own, factor, order);
-  if (order && own.defined()) release_at_end_of(own, order);
+  // Before the reducers wait for what they have sent.
+  if (order && own.defined()) at_end_of_pass(own, [order] { order->release(); });
   if (own.defined()) own.backward();
   for (DataParallel* const model : models) model->finish(own);
 }
