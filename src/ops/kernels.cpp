@@ -5,18 +5,46 @@
 #include <string_view>
 
 namespace hasten::ops {
+
+// Each is defined by table.cpp, compiled for that instruction set.
+namespace baseline {
+const Kernels& table();
+}
+#ifdef __x86_64__
+namespace avx2 {
+const Kernels& table();
+}
+namespace avx512 {
+const Kernels& table();
+}
+#endif
+
+std::vector<const Kernels*> runnable_kernels() {
+  std::vector<const Kernels*> sets = {&baseline::table()};
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")) {
+    sets.push_back(&avx2::table());
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+      sets.push_back(&avx512::table());
+    }
+  }
+#endif
+  return sets;
+}
+
 namespace {
 
 const Kernels& choose() {
-  const char* wish = std::getenv("HASTEN_CPU_KERNELS");
-  const std::string_view most = wish ? wish : "avx512";
-  if (most == "avx512" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return avx512::table();
+  const std::vector<const Kernels*> sets = runnable_kernels();
+  if (const char* wish = std::getenv("HASTEN_CPU_KERNELS")) {
+    for (const Kernels* set : sets) {
+      if (std::string_view(set->isa) == wish) return *set;
+    }
   }
-  if (most != "baseline" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return avx2::table();
-  return baseline::table();
+  return *sets.back();
 }
 
 }  // namespace

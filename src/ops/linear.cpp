@@ -14,9 +14,13 @@ using torch::autograd::variable_list;
 // wherever it is there (measured on a Zen 5 core: 98 against 226 GFLOP/s). On other machines BLAS
 // stays, as LibTorch has it.
 bool choose_onednn() {
+#ifdef __x86_64__
   if (!at::globalContext().userEnabledMkldnn() || !at::hasMKL()) return false;
   return __builtin_cpu_supports("avx512f") && !__builtin_cpu_is("intel") &&
          c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""}).has_value();
+#else
+  return false;
+#endif
 }
 
 bool onednn() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes an assembly file with a stand-in for each name that libtorch_python wants of CUDA's libraries.
 
-    python3 cuda_names.py FOLDER/torch/lib OUT.S [NAME ...]
+    python3 cuda_names.py FOLDER/torch/lib OUT.S PROCESSOR [NAME ...]
 
 PyPI's libtorch_python.so is built for GPUs: it does not load without libtorch_cuda.so and the gigabytes of libraries that this one needs,
 though nothing of them runs where LibTorch finds no GPU. A function's stand-in tells its name and ends the program (no_cuda.cpp); a class's
@@ -17,18 +17,21 @@ HERE = ("libtorch_cpu.so", "libc10.so", "libshm.so", "libc10_cuda.so")
 FUNCTION = """\
 .text
 .globl {name}
-.type {name},@function
-{name}: leaq 1f(%rip), %rdi
-jmp hasten_no_cuda@PLT
+.type {name},%function
+{name}: {call}
 .section .rodata
 1: .string "{name}"
 """
+# Calls hasten_no_cuda with the address of the string at 1, for each processor that CMake names.
+X86 = "leaq 1f(%rip), %rdi\njmp hasten_no_cuda@PLT"
+ARM = "adrp x0, 1f\nadd x0, x0, :lo12:1f\nb hasten_no_cuda"
+CALL = {"x86_64": X86, "amd64": X86, "AMD64": X86, "aarch64": ARM, "arm64": ARM}
 # The layout of a class without bases: the C++ ABI's __class_type_info and its name.
 TYPE = """\
 .section .data.rel.ro,"aw"
 .balign 8
 .globl {name}
-.type {name},@object
+.type {name},%object
 {name}: .quad _ZTVN10__cxxabiv117__class_type_infoE+16
 .quad 1f
 .section .rodata
@@ -38,7 +41,7 @@ TABLE = """\
 .section .data.rel.ro,"aw"
 .balign 8
 .globl {name}
-.type {name},@object
+.type {name},%object
 {name}: .zero 1024
 """
 
@@ -48,17 +51,21 @@ def names(which, library):
     return {line.split()[-1].split("@")[0] for line in out.splitlines()}
 
 
-def stand_in(name):
+def stand_in(name, processor):
     form = TYPE if name.startswith("_ZTI") else TABLE if name.startswith("_ZTV") else FUNCTION
-    return form.format(name=name, mangled=name[4:])
+    return form.format(name=name, mangled=name[4:], call=CALL[processor])
 
 
-def main(folder, out, *own):
+def assembly(names, processor):
+    return "".join(stand_in(name, processor) for name in names) + '.section .note.GNU-stack,"",%progbits\n'
+
+
+def main(folder, out, processor, *own):
     defined = lambda libraries: set().union(*(names("--defined-only", folder / lib) for lib in libraries if (folder / lib).exists()))
     wanted = names("--undefined-only", folder / "libtorch_python.so") - defined(HERE) - set(own)
     cufile = {name for name in wanted if name.startswith("cuFile")}
     missing = sorted(wanted & defined(CUDA) | cufile)
-    Path(out).write_text("".join(map(stand_in, missing)) + '.section .note.GNU-stack,"",@progbits\n', encoding="utf-8")
+    Path(out).write_text(assembly(missing, processor), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // File: ops/kernels/kernels.h
 // The CPU kernels behind hasten's fused operators: loops over rows of contiguous memory, without
-// torch, compiled once an instruction set (baseline, AVX2, AVX-512) and picked once a process by
-// kernels().
+// torch, compiled once for each instruction set (baseline; on x86-64 also AVX2 and AVX-512) and
+// chosen once in a process by kernels().
 //
 // Every function works on a range of rows and starts no threads; the operators split the rows among
 // LibTorch's. `T` is float or bf16; sums are always formed in float (norms of gradients in double).
@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace hasten::ops {
 
@@ -91,18 +92,10 @@ struct Kernels {
                 const AdamW& options, Index count);
 };
 
-// The fastest set this CPU can run; HASTEN_CPU_KERNELS=baseline|avx2|avx512 lowers it (for tests).
-const Kernels& kernels();
+// The compiled sets that this CPU can run, the slowest first.
+std::vector<const Kernels*> runnable_kernels();
 
-// One a compiled set; null where the compiler target has none.
-namespace baseline {
-const Kernels& table();
-}
-namespace avx2 {
-const Kernels& table();
-}
-namespace avx512 {
-const Kernels& table();
-}
+// The fastest of them, or the one that HASTEN_CPU_KERNELS=baseline|avx2|avx512 names (for tests).
+const Kernels& kernels();
 
 }  // namespace hasten::ops

@@ -3,7 +3,11 @@
 // the same elements on every CPU.
 #pragma once
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 #include <cstdint>
 #include <cstring>
@@ -27,7 +31,13 @@ HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) {
 #else
 typedef std::uint64_t Lanes __attribute__((vector_size(16)));
 HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) {
+#if defined(__x86_64__)
   return (Lanes)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#elif defined(__aarch64__)
+  return (Lanes)vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)b));
+#else
+  return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu);
+#endif
 }
 #endif
 

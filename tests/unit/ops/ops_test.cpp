@@ -2,6 +2,7 @@
 // backward.
 #include "hasten/ops/ops.h"
 
+#include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -103,16 +104,24 @@ TEST_CASE(
   CHECK(std::abs((kept.slice(1, 1) * kept.slice(1, 0, -1)).mean().item<double>() - 0.49) < 0.015);
 }
 
+// tests/portability runs this file with each of these variables; without them there is nothing to
+// check.
+TEST_CASE("ops: variables of the environment choose the instruction sets") {
+  if (const char* wish = std::getenv("HASTEN_CPU_KERNELS"))
+    CHECK(std::string(ops::kernels().isa) == std::string(wish));
+  if (const char* wish = std::getenv("ATEN_CPU_CAPABILITY")) {
+    std::string capability = at::get_cpu_capability();
+    for (char& letter : capability) letter = static_cast<char>(std::tolower(letter));
+    CHECK(capability == std::string(wish));
+  }
+}
+
 TEST_CASE("ops: every instruction set gives the same decisions and the same numbers") {
   const ops::Dropout dropout = ops::Dropout::make(0.25, 12345);
   const std::int64_t rows = 7, columns = 301;
   const Tensor x = at::randn({rows, columns}), bias = at::randn({columns});
   std::vector<Tensor> dropped, activated;
-  for (const ops::Kernels* set :
-       {&ops::baseline::table(), &ops::avx2::table(), &ops::avx512::table()}) {
-    const std::string isa = set->isa;
-    if (isa == "avx512" && !__builtin_cpu_supports("avx512vl")) continue;
-    if (isa == "avx2" && !__builtin_cpu_supports("avx2")) continue;
+  for (const ops::Kernels* set : ops::runnable_kernels()) {
     Tensor y = at::empty_like(x), z = at::empty_like(x);
     set->f32.dropout(x.const_data_ptr<float>(), dropout, 3, y.mutable_data_ptr<float>(), rows,
                      columns);
