@@ -1,5 +1,5 @@
 # Shared by ./dev and the scripts in tools/: messages, the cache, and one way to fetch wheels.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034  # those who source this use what is set
 
 HASTEN_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 HASTEN_CACHE=${HASTEN_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hasten}
@@ -7,20 +7,38 @@ HASTEN_CACHE=${HASTEN_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hasten}
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 die() { printf 'hasten: %s\n' "$*" >&2; exit 1; }
 
+# The version of the Python that the module for TPUs embeds: the system's, whichever comes first in PATH.
+system_python() {
+  local python=/usr/bin/python3
+  [ -x $python ] || python=python3
+  "$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+}
+
+# wheel_python LOCK: the version of Python for which wheels are fetched. A lock file lists those it has hashes for ("# python: ..."): the
+# system's where it is one of them, else the first, whose C++ libraries do as well.
+wheel_python() {
+  local system listed
+  system=$(system_python)
+  listed=$(sed -n 's/^# python: //p' "$1")
+  case " $listed " in
+    "  " | *" $system "*) echo "$system" ;;
+    *) echo "${listed%% *}" ;;
+  esac
+}
+
 # fetch_wheels LOCK DIR: unpacks the wheels of a requirements file into DIR, once. pip checks the hashes that the
 # file carries; DIR appears by one rename, so an interrupted download leaves nothing that looks complete.
 fetch_wheels() {
-  local lock=$1 dir=$2 partial=$2.partial.$$ hashes=(--require-hashes)
+  local lock=$1 dir=$2 partial=$2.partial.$$ hashes=(--require-hashes) machine glibc platforms=()
   [ -d "$dir" ] && return 0
   grep -q -- '--hash' "$lock" || { hashes=(); say "no checksum is recorded for $(basename "$lock")"; }
   mkdir -p "$(dirname "$dir")"
   say "fetching $(sed -n 's/^\([a-z][^ ]*\).*/\1/p' "$lock" | paste -sd' ') into $dir"
-  # One interpreter tag for everyone: Debian 12's, which device tpu embeds; of other wheels only the C++ libraries are used.
+  machine=$(uname -m)
+  for glibc in 2_31 2_28 2_27 2_26 2_25 2_24 2_17; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile --no-cache-dir \
-    --only-binary=:all: --python-version 3.11 --implementation cp --platform manylinux_2_31_x86_64 --platform manylinux_2_28_x86_64 \
-    --platform manylinux_2_27_x86_64 --platform manylinux_2_26_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_24_x86_64 \
-    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
-    "${hashes[@]}" --target "$partial" -r "$lock" >&2 ||
+    --only-binary=:all: --python-version "$(wheel_python "$lock")" --implementation cp "${platforms[@]}" \
+    --platform "manylinux2014_$machine" --platform any "${hashes[@]}" --target "$partial" -r "$lock" >&2 ||
     { rm -rf "$partial"; die "could not fetch $(basename "$lock"): is PyPI reachable (or a pip index configured)?"; }
   mv -T "$partial" "$dir" 2>/dev/null || { rm -rf "$partial"; [ -d "$dir" ]; }
 }

@@ -2,6 +2,7 @@
 # Prints the folder of a LibTorch: fetch_libtorch.sh [VERSION]. The pinned version has a lock file with checksums;
 # for another one cudart and cupti are chosen from the torch wheel's own metadata.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
 
 version=${1:-2.11.0}

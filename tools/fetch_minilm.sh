@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the folder that holds MiniLM-L6's model.safetensors, config.json, tokenizer.json and vocab.txt; fetches it once.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
 
 dir=$HASTEN_CACHE/minilm-0.1.0

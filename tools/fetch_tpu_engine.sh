@@ -2,9 +2,15 @@
 # Prints the folder of what the tests of device tpu run on: torch_tpu, a CPU engine in a TPU's place, the header of the plugin interface
 # between them. It serves as PYTHONPATH. Fetches it once: 250 MB of wheels, 630 MB unpacked.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
 
 dir=$HASTEN_CACHE/tpu-engine-0.2.0
-fetch_wheels "$HASTEN_ROOT/tools/lock/tpu-engine-0.2.0.txt" "$dir"
+lock=$HASTEN_ROOT/tools/lock/tpu-engine-0.2.0.txt
+if [ ! -d "$dir" ]; then
+  [ "$(uname -m)" = x86_64 ] || die "torch_tpu has no wheels for $(uname -m)"
+  [ "$(wheel_python "$lock")" = "$(system_python)" ] || die "no wheels of torch_tpu for Python $(system_python) are recorded in $lock"
+fi
+fetch_wheels "$lock" "$dir"
 rm -f "$dir/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"  # 259 MB that nothing uses
 echo "$dir"

