@@ -1,4 +1,4 @@
-# cmake --install: headers, the two libraries, the command, and a package for find_package(hasten).
+# cmake --install: headers, the two libraries, the command, the licences, and a package for find_package(hasten).
 include(CMakePackageConfigHelpers)
 
 set(HASTEN_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/hasten)
@@ -29,6 +29,7 @@ endforeach()
 install(TARGETS hasten-cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS hasten-torch RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/hasten)
 install(DIRECTORY include/hasten DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES LICENSE THIRD-PARTY-NOTICES DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT hastenTargets NAMESPACE hasten:: DESTINATION ${HASTEN_PACKAGE_DIR})
 
 configure_package_config_file(cmake/hastenConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/hastenConfig.cmake

@@ -5,6 +5,9 @@ build=$1 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
+for file in LICENSE THIRD-PARTY-NOTICES; do
+  [ -s "$work/prefix/share/doc/hasten/$file" ] || { echo "$file is not installed"; exit 1; }
+done
 # A machine without a CUDA toolkit must do: hide one that is there.
 cmake -S "$here/project" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix" \
   -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON -DCMAKE_DISABLE_FIND_PACKAGE_CUDA=ON >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
