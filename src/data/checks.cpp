@@ -1,7 +1,9 @@
 // check_labels and check_ids: the values of a dataset against what the model can take.
 #include <algorithm>
+#include <cmath>
 
 #include "data/filling.h"
+#include "data/problem_type.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
@@ -32,36 +34,67 @@ bool label_fits(std::int64_t label, std::int64_t count) {
                                .hint = "the data was made with the vocabulary of another model"});
 }
 
-// Calls `check(row, value)` for each value of a column of whole numbers; some rows at a time, as
-// what is not int64 on the CPU has to be converted.
-template <class Check>
+// Calls `check(row, value)` for each value of a column, as a Value; some rows at a time, as what is
+// of another type or not on the CPU has to be converted.
+template <class Value = std::int64_t, class Check>
 void for_each_value(const at::Tensor& column, Check&& check) {
   constexpr std::int64_t at_a_time = 4096;
   for (std::int64_t first = 0; first < column.size(0); first += at_a_time) {
     const std::int64_t rows = std::min(at_a_time, column.size(0) - first);
-    const at::Tensor values = column.narrow(0, first, rows).to(at::kCPU, at::kLong).contiguous();
+    const at::Tensor values = column.narrow(0, first, rows)
+                                  .to(at::kCPU, c10::CppTypeToScalarType<Value>::value)
+                                  .contiguous();
     const std::int64_t each = values.numel() / rows;
-    const std::int64_t* value = values.const_data_ptr<std::int64_t>();
+    const Value* value = values.const_data_ptr<Value>();
     for (std::int64_t i = 0; i < values.numel(); ++i) check(first + i / each, value[i]);
   }
 }
 
-void check_label_column(const at::Tensor& labels, std::int64_t num_labels,
-                        const std::string& where) {
+// Labels that are numbers and not classes: `num_labels` a row.
+void check_label_numbers(const at::Tensor& labels, std::int64_t num_labels,
+                         const std::string& where, const std::string& problem_type) {
+  const std::int64_t columns = labels.dim() > 1 ? labels.size(1) : 1;
+  if (labels.dim() > 2 || columns != num_labels) {
+    throw DataError(
+        "data.labels",
+        {.what =
+             where + (labels.is_floating_point() ? "labels that are not whole numbers" : "labels"),
+         .got = str(columns, " a row"),
+         .expected = str(num_labels, " a row, for ", problem_type),
+         .hint = "convert class numbers to int64; num_labels and problem_type stand in the model's "
+                 "config.json"});
+  }
+  const bool shares = problem_type == kMultiLabel;
+  for_each_value<double>(labels, [&](std::int64_t row, double value) {
+    if (shares ? value >= 0 && value <= 1 : std::isfinite(value)) return;
+    throw DataError(
+        "data.labels",
+        {.what = str(where, "the label of row ", row),
+         .got = str(value),
+         .expected = shares ? str("0 to 1, for ", problem_type) : "a finite number",
+         .hint = shares
+                     ? "for numbers to predict, config.json says \"problem_type\": \"regression\""
+                     : ""});
+  });
+}
+
+void check_label_column(const at::Tensor& labels, std::int64_t num_labels, const std::string& where,
+                        const std::string& configured) {
   if (num_labels < 1) {
     throw UsageError(
         "data.labels",
         {.what = "num_labels", .got = std::to_string(num_labels), .expected = "at least 1"});
   }
+  const std::string problem_type =
+      problem_type_of(configured, num_labels, labels.is_floating_point());
+  if (problem_type != kSingleLabel)
+    return check_label_numbers(labels, num_labels, where, problem_type);
   if (labels.is_floating_point()) {
-    const std::int64_t columns = labels.dim() > 1 ? labels.size(1) : 1;
-    if (labels.dim() <= 2 && columns == num_labels) return;
-    throw DataError("data.labels", {.what = where + "labels that are not whole numbers",
-                                    .got = str(columns, " a row"),
-                                    .expected = str(num_labels, " a row"),
+    throw DataError("data.labels", {.what = where + "labels",
+                                    .got = c10::toString(labels.scalar_type()),
+                                    .expected = "int64 or int32, the numbers of classes",
                                     .hint = "convert class numbers to int64"});
   }
-  if (num_labels == 1) return;  // regression on whole numbers
   for_each_value(labels, [&](std::int64_t row, std::int64_t label) {
     if (!label_fits(label, num_labels)) fail_label(where, row, label, num_labels);
   });
@@ -69,19 +102,21 @@ void check_label_column(const at::Tensor& labels, std::int64_t num_labels,
 
 }  // namespace
 
-void check_labels(const ColumnDataset& dataset, std::int64_t num_labels,
-                  const std::string& source) {
+void check_labels(const ColumnDataset& dataset, std::int64_t num_labels, const std::string& source,
+                  const std::string& problem_type) {
   const std::string where = prefix(source);
   const auto labels = dataset.columns().find("labels");
   if (labels == dataset.columns().end()) {
     throw DataError("data.labels", {.what = where + "there is no column \"labels\""});
   }
-  check_label_column(labels->second, num_labels, where);
+  check_label_column(labels->second, num_labels, where, problem_type);
 }
 
-void check_labels(const TokenDataset& dataset, std::int64_t num_labels, const std::string& source) {
+void check_labels(const TokenDataset& dataset, std::int64_t num_labels, const std::string& source,
+                  const std::string& problem_type) {
   const std::string where = prefix(source);
-  if (dataset.labels().defined()) return check_label_column(dataset.labels(), num_labels, where);
+  if (dataset.labels().defined())
+    return check_label_column(dataset.labels(), num_labels, where, problem_type);
   for (std::int64_t row = 0; row < dataset.size(); ++row) {
     const TokenRow tokens = dataset.get(row);
     if (tokens.token_labels.empty()) {

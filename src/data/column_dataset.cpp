@@ -153,4 +153,9 @@ ColumnDataset dummy_classification(std::int64_t rows, std::int64_t length, std::
   return ColumnDataset({{"input_ids", std::move(ids)}, {"labels", std::move(labels)}});
 }
 
+ColumnDataset dummy_rows(std::int64_t rows, std::int64_t length, std::int64_t vocab_size) {
+  return dummy_classification(rows, length, std::min<std::int64_t>(100, vocab_size / 2),
+                              std::min<std::int64_t>(30000, vocab_size));
+}
+
 }  // namespace hasten

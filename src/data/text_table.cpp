@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "data/filling.h"
 #include "data/text_lines.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -25,7 +26,36 @@ std::string shortened(const std::string& text) {
   return '"' + (text.size() > 60 ? text.substr(0, 60) + "..." : text) + '"';
 }
 
+// A class name that marks a row without a class: kIgnoredLabel as text.
+constexpr const char* ignored_name = "-100";
+static_assert(kIgnoredLabel == -100);
+
+// Numbers by value; names of the same value ("1" and "01") by their bytes.
+void sort_numbers(std::vector<std::string>& names) {
+  const auto value_of = [](const std::string& name) {
+    double value = 0;
+    parse_number(name, value);
+    return value;
+  };
+  std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return value_of(a) < value_of(b);
+  });
+}
+
 }  // namespace
+
+TextKind kind_of(const std::vector<std::string>& texts) {
+  const auto is_whole = [](const std::string& text) {
+    std::int64_t value = 0;
+    return parse_number(text, value);
+  };
+  const auto is_number = [](const std::string& text) {
+    double value = 0;
+    return parse_number(text, value) && std::isfinite(value);
+  };
+  if (std::all_of(texts.begin(), texts.end(), is_whole)) return TextKind::whole_numbers;
+  return std::all_of(texts.begin(), texts.end(), is_number) ? TextKind::numbers : TextKind::names;
+}
 
 TextTable::TextTable(std::string file, std::vector<std::string> names)
     : file_(std::move(file)), names_(std::move(names)), columns_(names_.size()) {}
@@ -62,38 +92,68 @@ std::vector<std::int64_t> TextTable::integers(const std::string& name) const {
   return values;
 }
 
-std::vector<double> TextTable::numbers(const std::string& name) const {
+std::vector<double> TextTable::numbers(const std::string& name, const std::string& hint) const {
   const std::vector<std::string>& texts = column(name);
   std::vector<double> values(texts.size());
   for (std::size_t row = 0; row < texts.size(); ++row) {
     if (!parse_number(texts[row], values[row]) || !std::isfinite(values[row])) {
-      fail("text.number", name, row, texts[row], "a number", "");
+      fail("text.number", name, row, texts[row], "a number", hint);
     }
   }
   return values;
 }
 
+std::vector<std::string> TextTable::class_names(const std::string& name) const {
+  const std::vector<std::string>& texts = column(name);
+  std::set<std::string> seen;
+  for (std::size_t row = 0; row < texts.size(); ++row) {
+    const std::string_view text = trim(texts[row]);
+    if (text.empty()) {
+      fail("text.class", name, row, texts[row], "the name of a class",
+           "give the row its label, or remove it");
+    }
+    if (text != ignored_name) seen.emplace(text);
+  }
+  std::vector<std::string> names(seen.begin(), seen.end());
+  if (kind_of(names) != TextKind::names) sort_numbers(names);
+  return names;
+}
+
+std::vector<std::int64_t> TextTable::class_ids(const std::string& name,
+                                               const std::map<std::string, std::int64_t>& ids,
+                                               const std::string& hint) const {
+  std::vector<std::int64_t> out;
+  const std::vector<std::string>& texts = column(name);
+  for (std::size_t row = 0; row < texts.size(); ++row) {
+    const std::string text(trim(texts[row]));
+    if (const auto found = ids.find(text); found != ids.end()) {
+      out.push_back(found->second);
+    } else if (text == ignored_name) {
+      out.push_back(kIgnoredLabel);
+    } else {
+      std::vector<std::string> names;
+      std::set<std::int64_t> different;
+      for (const auto& [known, id] : ids) {
+        names.push_back(known);
+        different.insert(id);
+      }
+      // A number near another one is no misspelling of it.
+      const auto near = kind_of({text}) == TextKind::names ? nearest(text, names) : std::nullopt;
+      fail("text.class", name, row, texts[row],
+           str("one of the ", different.size(), " known names"),
+           near ? "did you mean \"" + *near + "\"?" : hint);
+    }
+  }
+  return out;
+}
+
 ClassColumn TextTable::classes(const std::string& name,
                                const std::vector<std::string>& known) const {
-  const std::vector<std::string>& texts = column(name);
-  ClassColumn classes{.names = known};
-  if (known.empty()) {
-    const std::set<std::string> seen(texts.begin(), texts.end());
-    classes.names.assign(seen.begin(), seen.end());
-  }
+  ClassColumn classes{.ids = {}, .names = known.empty() ? class_names(name) : known};
   std::map<std::string, std::int64_t> ids;
-  for (const std::string& each : classes.names) {
-    ids.emplace(each, static_cast<std::int64_t>(ids.size()));
-  }
-  for (std::size_t row = 0; row < texts.size(); ++row) {
-    const auto found = ids.find(texts[row]);
-    if (found == ids.end()) {
-      const auto near = nearest(texts[row], classes.names);
-      fail("text.class", name, row, texts[row], str("one of the ", ids.size(), " known names"),
-           near ? "did you mean \"" + *near + "\"?" : "");
-    }
-    classes.ids.push_back(found->second);
-  }
+  for (std::size_t id = 0; id < classes.names.size(); ++id)
+    ids.emplace(classes.names[id], static_cast<std::int64_t>(id));
+  classes.ids = class_ids(name, ids);
   return classes;
 }
 

@@ -45,18 +45,23 @@ class ColumnDataset {
 ColumnDataset load_columns(const std::filesystem::path& path);
 
 // Random `input_ids` [rows, length] from [low, high) and `labels` [rows] of 0 and 1: a stand-in for
-// measuring, with the sizes of Hugging Face's "model training anatomy".
+// measuring, with the sizes of Hugging Face's "model training anatomy". dummy_rows takes the ids
+// that a vocabulary has of these.
 ColumnDataset dummy_classification(std::int64_t rows = 512, std::int64_t length = 512,
                                    std::int64_t low = 100, std::int64_t high = 30000,
                                    std::uint64_t seed = 42);
+ColumnDataset dummy_rows(std::int64_t rows, std::int64_t length, std::int64_t vocab_size);
 
-// What would otherwise be an index error deep inside a model, on the GPU an abort: every label is
-// one of 0 ... num_labels - 1 or -100 (ignored); floating labels are [rows] for one label, or
-// [rows, num_labels]. The error names the source, if one is given, the row and the value.
+// Refuses what would otherwise be an index error deep inside a model (on a GPU an abort), or wrong
+// numbers. `problem_type` is that of config.json; empty: what transformers infers from the labels.
+// - single_label_classification: every label is one of 0 ... num_labels - 1 or -100 (ignored).
+// - regression (inferred for one label): num_labels finite numbers a row, [rows] where it is one.
+// - multi_label_classification (inferred for floating labels): num_labels a row, each 0 to 1.
+// The error names the source, if one is given, the row and the value.
 void check_labels(const ColumnDataset& dataset, std::int64_t num_labels,
-                  const std::string& source = "");
+                  const std::string& source = "", const std::string& problem_type = "");
 void check_labels(const TokenDataset& dataset, std::int64_t num_labels,
-                  const std::string& source = "");
+                  const std::string& source = "", const std::string& problem_type = "");
 // Every id is one of 0 ... vocab_size - 1.
 void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size,
                const std::string& source = "");

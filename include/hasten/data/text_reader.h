@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,14 @@ struct TextOptions {
   std::vector<std::string> names = {};    // of the columns, if no line has them (TSV and CSV)
   std::vector<std::string> columns = {};  // columns that must be there; others are read too
 };
+
+// The narrowest kind that holds for every text of a list.
+enum class TextKind {
+  whole_numbers,  // each a whole number
+  numbers,        // each a finite number, and not all of them whole ones
+  names,          // anything else
+};
+TextKind kind_of(const std::vector<std::string>& texts);
 
 // Whole numbers that stand for names.
 struct ClassColumn {
@@ -36,6 +45,7 @@ class TextTable {
  public:
   TextTable(std::string file, std::vector<std::string> names);
 
+  const std::string& file() const noexcept { return file_; }
   std::int64_t rows() const noexcept { return static_cast<std::int64_t>(lines_.size()); }
   const std::vector<std::string>& names() const noexcept { return names_; }
   // "text.missing-column", with the nearest name.
@@ -43,11 +53,22 @@ class TextTable {
   // The line of the file on which a row begins, from 1.
   std::int64_t line(std::int64_t row) const { return lines_.at(static_cast<std::size_t>(row)); }
 
-  // A column of numbers: "text.number" names the line of one that is none.
+  // A column of numbers: "text.number" names the line of one that is none, with the hint.
   std::vector<std::int64_t> integers(const std::string& name) const;
-  std::vector<double> numbers(const std::string& name) const;
-  // A column of names as numbers: of `known`, in its order ("text.class" for another name), or,
-  // where that is empty, of the names that occur, sorted.
+  std::vector<double> numbers(const std::string& name, const std::string& hint = "") const;
+
+  // A column of class names. Blanks around a name do not belong to it, and "-100" stands for no
+  // class: it is no name, and its number is -100, which losses and metrics ignore. The error
+  // "text.class" gives the line of an empty name and of an unknown one.
+  //
+  // The names that occur: sorted by their value where all of them are numbers, else by their bytes.
+  std::vector<std::string> class_names(const std::string& name) const;
+  // The number that `ids` has for each row's name.
+  std::vector<std::int64_t> class_ids(const std::string& name,
+                                      const std::map<std::string, std::int64_t>& ids,
+                                      const std::string& hint = "") const;
+  // The same with names whose place in `known` is their number; where `known` is empty, with
+  // those of class_names.
   ClassColumn classes(const std::string& name, const std::vector<std::string>& known = {}) const;
 
   // One field a column.

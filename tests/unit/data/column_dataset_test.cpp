@@ -132,6 +132,34 @@ TEST_CASE("columns: labels out of range are found, naming row and value; -100 is
                  "no column \"labels\""));
 }
 
+TEST_CASE("columns: labels are what the problem type takes") {
+  const auto error = [](const at::Tensor& labels, std::int64_t count, const std::string& problem) {
+    return error_of([&] {
+      check_labels(ColumnDataset({{"labels", labels}}), count, "f", problem);
+    });
+  };
+  const at::Tensor shares = at::tensor({0.0, 1.0, 0.5, 1.0}).view({2, 2});
+  CHECK(error(shares, 2, "") == "none");
+  CHECK(error(shares * 9, 2, "regression") == "none");
+  CHECK(contains(error(shares * 9, 2, ""), "f: the label of row 0: got 9, expected 0 to 1"));
+  CHECK(contains(error(shares, 2, "single_label_classification"), "f: labels: got Double"));
+  CHECK(contains(error(longs({0, 1}), 2, "multi_label_classification"), "got 1 a row, expected 2"));
+  CHECK(contains(error(longs({0, 1}), 2, "regression"), "got 1 a row, expected 2"));
+  CHECK(contains(error(longs({0, 1}), 1, "single_label_classification"), "row 1: got 1"));
+  CHECK(contains(error(shares.log(), 2, "regression"), "the label of row 0: got"));
+}
+
+TEST_CASE("columns: dummy rows take the ids that the vocabulary has") {
+  for (const std::int64_t size : {1, 2, 61, 28'996, 50'000}) {
+    CAPTURE(size);
+    const at::Tensor ids = dummy_rows(4, 500, size).columns().at("input_ids");
+    CHECK(ids.min().item<std::int64_t>() >= std::min<std::int64_t>(100, size / 2));
+    CHECK(ids.max().item<std::int64_t>() < std::min<std::int64_t>(30'000, size));
+  }
+  CHECK(at::equal(dummy_rows(3, 4, 30'522).columns().at("input_ids"),
+                  dummy_classification(3, 4).columns().at("input_ids")));
+}
+
 TEST_CASE("columns: ids outside the vocabulary are found, naming row and value") {
   const auto error = [](at::Tensor ids, std::int64_t size) {
     return error_of([&] { check_ids(ColumnDataset({{"input_ids", std::move(ids)}}), size); });

@@ -155,11 +155,36 @@ TEST_CASE(
                        doctest::Contains(":2: column \"c\": got \"pear\", expected a number"),
                        DataError);
   CHECK_THROWS_AS(read(".tsv", "n\nnan\n").table.numbers("n"), DataError);
+  CHECK_THROWS_WITH_AS(table.numbers("c", "it is a regression"),
+                       doctest::Contains("Hint: it is a regression"), DataError);
   for (const char* bad : {"", " 1", "1 ", "0x10", "+-1", "99999999999999999999", "1.0", "+"}) {
     CAPTURE(bad);
     CHECK_THROWS_AS(read(".tsv", std::string("n\tm\n") + bad + "\t1\n").table.integers("n"),
                     DataError);
   }
+}
+
+TEST_CASE("text: class names that are numbers are sorted by value, and -100 is none of them") {
+  const auto classes = [](const std::string& lines) {
+    return read(".tsv", "c\tn\n" + lines).table.classes("c");
+  };
+  CHECK(classes("10\t1\n2\t1\n-1\t1\n 2 \t1\n-100\t1\n").names == Texts{"-1", "2", "10"});
+  CHECK(classes("10\t1\n2\t1\n-1\t1\n 2 \t1\n-100\t1\n").ids ==
+        std::vector<std::int64_t>{2, 1, 0, 1, -100});
+  CHECK(classes("1e1\t1\n2.5\t1\n").names == Texts{"2.5", "1e1"});
+  CHECK(classes("1\t1\n01\t1\n0\t1\n").names == Texts{"0", "01", "1"});
+  CHECK(classes("10\t1\n2\t1\nx\t1\n").names == Texts{"10", "2", "x"});
+  CHECK_THROWS_WITH_AS(
+      classes("x\t1\n \t1\n"),
+      doctest::Contains(":3: column \"c\": got \" \", expected the name of a class"), DataError);
+  CHECK((kind_of({"1", "-2"}) == TextKind::whole_numbers));
+  CHECK((kind_of({"1", "2.5"}) == TextKind::numbers));
+  CHECK((kind_of({"1", "inf"}) == TextKind::names));
+}
+
+TEST_CASE("text: names that two classes share do not move the numbers of those behind them") {
+  const TextTable table = read(".tsv", "c\tn\nb\t1\na\t1\n").table;
+  CHECK(table.classes("c", {"a", "a", "b"}).ids == std::vector<std::int64_t>{2, 0});
 }
 
 TEST_CASE("text: 3,000 random texts give a table or an error of ours") {
