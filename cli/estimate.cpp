@@ -38,7 +38,10 @@ int estimate(int argc, char** argv) {
   const TrainOptions& options = run.train.options;
   const EstimateOptions asked{.model = options.model,
                               .num_labels = options.num_labels.value_or(0),
-                              .hidden_dropout = options.hidden_dropout.value_or(-1),
+                              .hidden_dropout = options.hidden_dropout,
+                              .attention_dropout = options.attention_dropout,
+                              .classifier_dropout = options.classifier_dropout,
+                              .ignore_mismatched_sizes = options.ignore_mismatched_sizes,
                               .attn_implementation = options.attn_implementation,
                               .length = options.dummy_length,
                               .mode = run.mode,

@@ -22,12 +22,27 @@ namespace {
 
 void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
+std::string shape_text(const std::vector<std::int64_t>& sizes) {
+  std::vector<std::string> parts;
+  for (const std::int64_t size : sizes) parts.push_back(std::to_string(size));
+  return "[" + join(parts, ", ") + "]";
+}
+
 void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
   std::int64_t parameters = 0;
   for (const at::Tensor& parameter : loaded.model->parameters()) parameters += parameter.numel();
   say(str(loaded.model->name(), ": ", grouped(parameters), " parameters",
-          loaded.random ? ", random weights" : " from " + options.model));
+          loaded.random ? ", random weights" : " from " + options.model,
+          loaded.model->problem_type() == "regression" ? ", a regression" : ""));
   if (!loaded.report.missing.empty()) say("  new weights: " + join(loaded.report.missing, ", "));
+  if (!loaded.report.mismatched.empty()) {
+    std::vector<std::string> parts;
+    for (const Mismatch& each : loaded.report.mismatched) {
+      parts.push_back(str(each.name, " (", shape_text(each.in_file), " in the file, ",
+                          shape_text(each.in_model), " in the model)"));
+    }
+    say("  new weights, of another shape in the file: " + join(parts, ", "));
+  }
   if (!loaded.report.unexpected.empty())
     say("  not used of the file: " + join(loaded.report.unexpected, ", "));
 }
@@ -78,7 +93,9 @@ int train(int argc, char** argv) {
   // Notices and mistakes were told by `hasten` already; a direct call gets the errors all the same.
   const TrainConfiguration run = parse_train(argc - 2, argv + 2, config::process_environment());
   keep_freed_memory();
-  const ClassificationFiles files(run.options);
+  const bool evaluates = run.arguments.do_eval || run.arguments.eval_on_start;
+  const ClassificationFiles files(run.options,
+                                  evaluates ? EvalLabels::required : EvalLabels::optional);
   set_seed(run.arguments.seed);  // new weights follow from the seed
   const LoadedModel loaded = load_model(run.options.model, files.model_options());
   const Worker worker = worker_of(config::whole_environment());

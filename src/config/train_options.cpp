@@ -80,10 +80,24 @@ void describe(config::OptionTable& table, TrainOptions& options) {
     "Safetensors file; unset = the model folder's; random for a config.json or a built-in name.");
   d("task", &O::task, "What the model is trained for.")
       .later({"token-classification", "masked-lm"});
-  d("num_labels", &O::num_labels, "Labels to tell apart; unset = as the model's config says.")
+  d("num_labels", &O::num_labels,
+    "Labels to tell apart, 1 for a regression; unset = as the labels of a text file or the model's "
+    "config say.")
       .at_least(1);
+  d("ignore_mismatched_sizes", &O::ignore_mismatched_sizes,
+    "Initialize weights anew where the file has another shape, such as a classifier of other "
+    "labels.");
   d("hidden_dropout", &O::hidden_dropout,
-    "Dropout of the hidden layers; unset = as the model's config says.")
+    "Dropout of embeddings and layers, not of attention; unset = as the model's config says.")
+      .at_least(0)
+      .below(1);
+  d("attention_dropout", &O::attention_dropout,
+    "Dropout of attention's weights; unset = as the model's config says.")
+      .at_least(0)
+      .below(1);
+  d("classifier_dropout", &O::classifier_dropout,
+    "Dropout in front of the classifier; unset = as the model's config says, or else "
+    "hidden_dropout.")
       .at_least(0)
       .below(1);
   d("attn_implementation", &O::attn_implementation,

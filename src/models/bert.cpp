@@ -1,5 +1,6 @@
 #include "hasten/models/bert.h"
 
+#include "data/problem_type.h"
 #include "hasten/base/error.h"
 #include "models/layers.h"
 #include "models/losses.h"
@@ -199,15 +200,11 @@ ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
   out.logits = classify(out.pooler_output);
   const at::Tensor labels = optional(batch, "labels");
   if (!labels.defined()) return out;
-  std::string problem = config_.problem_type;
-  if (problem.empty()) {
-    problem = config_.num_labels == 1      ? "regression"
-              : labels.is_floating_point() ? "multi_label_classification"
-                                           : "single_label_classification";
-  }
-  if (problem == "single_label_classification") {
+  const std::string problem =
+      problem_type_of(config_.problem_type, config_.num_labels, labels.is_floating_point());
+  if (problem == kSingleLabel) {
     out.loss = cross_entropy(out.logits.to(at::kFloat), labels);
-  } else if (problem == "regression") {
+  } else if (problem == kRegression) {
     const at::Tensor predicted = config_.num_labels == 1 ? out.logits.squeeze(-1) : out.logits;
     out.loss =
         at::mse_loss(predicted.to(at::kFloat), labels.to(at::kFloat).reshape(predicted.sizes()));

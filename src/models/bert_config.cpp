@@ -167,6 +167,11 @@ std::optional<BertConfig> BertConfig::by_name(const std::string& name) {
   return std::nullopt;
 }
 
+std::string BertConfig::label_name(std::int64_t id) const {
+  const auto found = id2label.find(id);
+  return found == id2label.end() ? str("LABEL_", id) : found->second;
+}
+
 std::string BertConfig::to_json() const {
   Json object = Json::parse(other_keys);
   object["model_type"] = "bert";
@@ -194,8 +199,7 @@ std::string BertConfig::to_json() const {
   if (!id2label.empty() || num_labels != 2) {
     Json to_name = Json::object(), to_id = Json::object();
     for (std::int64_t id = 0; id < num_labels; ++id) {
-      const auto found = id2label.find(id);
-      const std::string name = found == id2label.end() ? str("LABEL_", id) : found->second;
+      const std::string name = label_name(id);
       to_name[std::to_string(id)] = name;
       to_id[name] = id;
     }

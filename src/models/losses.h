@@ -29,6 +29,12 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
 // Mean over the labels that are not -100; logits [..., classes], labels [...].
 inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& given) {
   const std::int64_t classes = logits.size(-1);
+  if (given.is_floating_point()) {
+    throw DataError("data.labels", {.what = "labels of a classification into one class each",
+                                    .got = c10::toString(given.scalar_type()),
+                                    .expected = "whole numbers",
+                                    .hint = "does the model's problem_type fit the data?"});
+  }
   const at::Tensor labels = given.to(at::kLong);
   check_labels(labels, classes);
   return at::cross_entropy_loss(logits.reshape({-1, classes}), labels.reshape({-1}), {},

@@ -2,8 +2,9 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <filesystem>
+#include <tuple>
+#include <utility>
 
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -30,69 +31,180 @@ std::string modern_name(std::string name) {
   return name;
 }
 
+// The tensors of a module by name, each once, and the further names of those that have several.
+struct NamedTensors {
+  TensorDict tensors;
+  std::map<std::string, std::string> others;  // another name -> the name in `tensors`
+};
+
+// What two names have in common that stand for one tensor: the same view of the same memory.
+using TensorView = std::tuple<const void*, std::int64_t, at::ScalarType, std::vector<std::int64_t>,
+                              std::vector<std::int64_t>>;
+
+TensorView view_of(const at::Tensor& tensor) {
+  if (!tensor.has_storage() || tensor.numel() == 0)
+    return {tensor.unsafeGetTensorImpl(), 0, tensor.scalar_type(), {}, {}};
+  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.scalar_type(),
+          tensor.sizes().vec(), tensor.strides().vec()};
+}
+
+NamedTensors tensors_of(const PreTrainedModel& model) {
+  std::vector<std::pair<std::string, at::Tensor>> all;
+  for (const auto& item : model.named_parameters()) all.emplace_back(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) {
+    // A norm without running statistics registers buffers that it does not have.
+    if (item.value().defined()) all.emplace_back(item.key(), item.value());
+  }
+  const TensorDict registered(all.begin(), all.end());
+  NamedTensors out{.tensors = {}, .others = model.tied_parameters()};
+  // A name that is said to be tied and has a tensor of its own keeps it.
+  std::erase_if(out.others, [&](const auto& tied) {
+    const auto own = registered.find(tied.first), saved = registered.find(tied.second);
+    return own != registered.end() &&
+           (saved == registered.end() || view_of(own->second) != view_of(saved->second));
+  });
+  std::map<TensorView, std::string> saved;
+  for (const auto& [name, target] : out.others) {
+    if (registered.count(target) && !out.others.count(target))
+      saved.emplace(view_of(registered.at(target)), target);
+  }
+  for (const auto& [name, tensor] : all) saved.emplace(view_of(tensor), name);
+  for (const auto& [name, tensor] : all) {
+    const std::string& kept = saved.at(view_of(tensor));
+    if (kept == name) {
+      out.tensors[name] = tensor;
+    } else {
+      out.others[name] = kept;
+    }
+  }
+  return out;
+}
+
+// Which tensor of a file belongs to which of a model.
+class NamesInFile {
+ public:
+  NamesInFile(const NamedTensors& model, const std::string& prefix)
+      : model_(model), prefix_(prefix.empty() ? "" : prefix + ".") {}
+
+  // The names that may be meant, the likeliest first: a model's own names are not renamed.
+  std::vector<std::string> candidates(const std::string& file_name) const {
+    std::vector<std::string> out;
+    for (const std::string& name : {file_name, modern_name(file_name)}) {
+      add(out, name);
+      if (!prefix_.empty()) add(out, prefix_ + name);  // a base model's file
+      const std::size_t dot = name.find('.');
+      if (prefix_.empty() && dot != std::string::npos) add(out, name.substr(dot + 1));
+    }
+    return out;
+  }
+
+ private:
+  void add(std::vector<std::string>& out, const std::string& name) const {
+    const auto other = model_.others.find(name);
+    const std::string& saved = other == model_.others.end() ? name : other->second;
+    if (model_.tensors.count(saved)) out.push_back(saved);
+  }
+
+  const NamedTensors& model_;
+  std::string prefix_;
+};
+
+// Parameter -> name in the file. A name that is the parameter's own comes before one that becomes
+// it, so that no other tensor of the file takes its place.
+std::map<std::string, std::string> sources_of(const NamedTensors& model, const std::string& prefix,
+                                              const TensorDict& weights,
+                                              std::vector<std::string>& unexpected) {
+  std::map<std::string, std::string> source;
+  for (const auto& [name, tensor] : model.tensors) {
+    if (weights.count(name)) source.emplace(name, name);
+  }
+  const NamesInFile names(model, prefix);
+  for (const auto& [file_name, tensor] : weights) {
+    if (source.count(file_name)) continue;
+    const auto found = names.candidates(file_name);
+    if (!found.empty()) {
+      source.emplace(found.front(), file_name);
+    } else if (!ends_with(file_name, "embeddings.position_ids")) {
+      unexpected.push_back(file_name);
+    }
+  }
+  return source;
+}
+
+[[noreturn]] void fail_shape(const std::string& tensor, at::IntArrayRef in_file,
+                             at::IntArrayRef in_model) {
+  throw DataError("models.shape",
+                  {.what = tensor,
+                   .got = "shape " + shape_text(in_file),
+                   .expected = shape_text(in_model),
+                   .hint = "for a new head, with other labels, set ignore_mismatched_sizes; "
+                           "otherwise, do config.json and the weights belong together?"});
+}
+
+void check_type(const std::string& tensor, const at::Tensor& in_file, const at::Tensor& in_model) {
+  if (in_model.is_floating_point() ? in_file.is_floating_point()
+                                   : in_file.scalar_type() == in_model.scalar_type())
+    return;
+  throw DataError("models.dtype", {.what = tensor,
+                                   .got = c10::toString(in_file.scalar_type()),
+                                   .expected = in_model.is_floating_point()
+                                                   ? "a floating-point type"
+                                                   : c10::toString(in_model.scalar_type())});
+}
+
 }  // namespace
 
-LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::string& where) {
-  std::map<std::string, at::Tensor> parameters;
-  for (const auto& item : named_parameters()) parameters[item.key()] = item.value();
-  for (const auto& item : named_buffers()) parameters[item.key()] = item.value();
-  const std::string prefix = base_prefix().empty() ? "" : base_prefix() + ".";
-  const auto tied = tied_parameters();
-
-  const auto parameter_for = [&](const std::string& file_name) {
-    std::string name = modern_name(file_name);
-    if (const auto alias = tied.find(name); alias != tied.end()) name = alias->second;
-    if (parameters.count(name)) return name;
-    if (!prefix.empty() && parameters.count(prefix + name))
-      return prefix + name;  // a base model's file
-    const std::size_t dot = name.find('.');
-    if (prefix.empty() && dot != std::string::npos && parameters.count(name.substr(dot + 1)))
-      return name.substr(dot + 1);
-    return std::string();
-  };
-
+LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::string& where,
+                                         bool ignore_mismatched_sizes) {
+  const NamedTensors own = tensors_of(*this);
   LoadReport report;
-  std::map<std::string, std::string> source;  // parameter -> name in the file
-  for (const auto& [file_name, tensor] : weights) {
-    const std::string name = parameter_for(file_name);
-    if (name.empty()) {
-      if (!ends_with(file_name, "embeddings.position_ids")) report.unexpected.push_back(file_name);
+  auto source = sources_of(own, base_prefix(), weights, report.unexpected);
+  std::vector<std::string> fresh;
+  for (const auto& [name, tensor] : own.tensors) {
+    const auto found = source.find(name);
+    if (found == source.end()) {
+      report.missing.push_back(name);
+      fresh.push_back(name);
       continue;
     }
-    if (parameters[name].sizes() != tensor.sizes()) {
-      throw DataError(
-          "models.shape",
-          {.what = where + ", tensor " + file_name,
-           .got = "shape " + shape_text(tensor.sizes()),
-           .expected = shape_text(parameters[name].sizes()),
-           .hint = "do config.json and the weights belong together, and num_labels to the data?"});
+    const at::Tensor& in_file = weights.at(found->second);
+    const std::string what = where + ", tensor " + found->second;
+    if (in_file.sizes() != tensor.sizes()) {
+      if (!ignore_mismatched_sizes) fail_shape(what, in_file.sizes(), tensor.sizes());
+      report.mismatched.push_back({name, in_file.sizes().vec(), tensor.sizes().vec()});
+      fresh.push_back(name);
+      source.erase(found);
+      continue;
     }
-    if (!tensor.is_floating_point()) {
-      throw DataError("models.dtype", {.what = where + ", tensor " + file_name,
-                                       .got = c10::toString(tensor.scalar_type()),
-                                       .expected = "a floating-point type"});
-    }
-    source.emplace(name, file_name);
-  }
-  for (const auto& [name, parameter] : parameters) {
-    if (!source.count(name)) report.missing.push_back(name);
+    check_type(what, in_file, tensor);
   }
   if (source.empty()) {
     throw DataError("models.no-weights",
                     {.what = where,
                      .got = "no tensor that belongs to this model",
-                     .expected = "names such as " + parameters.begin()->first});
+                     .expected = "names such as " + own.tensors.begin()->first});
   }
   const torch::NoGradGuard no_grad;
-  for (const auto& [name, file_name] : source) parameters[name].copy_(weights.at(file_name));
-  if (!report.missing.empty()) initialize(&report.missing);
+  for (const auto& [name, file_name] : source) own.tensors.at(name).copy_(weights.at(file_name));
+  if (!fresh.empty()) initialize(&fresh);
   return report;
+}
+
+std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batch) const {
+  const auto ids = batch.find("input_ids");
+  if (ids == batch.end()) return std::nullopt;
+  if (!flos_per_token_) {
+    std::int64_t multiplied = 0;
+    for (const auto& item : named_parameters())
+      multiplied += ends_with(item.key(), "_embeddings.weight") ? 0 : item.value().numel();
+    flos_per_token_ = 6.0 * static_cast<double>(multiplied);
+  }
+  return *flos_per_token_ * static_cast<double>(ids->second.numel());
 }
 
 TensorDict PreTrainedModel::state_dict() const {
   TensorDict out;
-  for (const auto& item : named_parameters()) out[item.key()] = item.value().detach();
-  for (const auto& item : named_buffers()) out[item.key()] = item.value().detach();
+  for (const auto& [name, tensor] : tensors_of(*this).tensors) out[name] = tensor.detach();
   return out;
 }
 
@@ -130,10 +242,10 @@ void apply(const ModelOptions& options, BertConfig& config) {
     for (std::size_t i = 0; i < options.labels.size(); ++i)
       config.id2label[static_cast<std::int64_t>(i)] = options.labels[i];
   }
-  if (options.hidden_dropout >= 0) {
-    config.hidden_dropout_prob = config.attention_probs_dropout_prob = options.hidden_dropout;
-    config.classifier_dropout.reset();
-  }
+  if (!options.problem_type.empty()) config.problem_type = options.problem_type;
+  if (options.hidden_dropout) config.hidden_dropout_prob = *options.hidden_dropout;
+  if (options.attention_dropout) config.attention_probs_dropout_prob = *options.attention_dropout;
+  if (options.classifier_dropout) config.classifier_dropout = options.classifier_dropout;
   config.attn_implementation = options.attn_implementation;
 }
 
@@ -161,6 +273,17 @@ BertConfig read_config(const std::string& what) {
 
 std::int64_t vocabulary_of(const std::string& what) { return read_config(what).vocab_size; }
 
+ConfiguredLabels configured_labels(const std::string& what) {
+  const BertConfig config = read_config(what);
+  ConfiguredLabels out{
+      .count = config.num_labels, .names = {}, .problem_type = config.problem_type};
+  // Two labels without names are the format's default: nothing was said.
+  if (config.id2label.empty() && config.num_labels == BertConfig{}.num_labels) return out;
+  for (std::int64_t id = 0; id < config.num_labels; ++id)
+    out.names.push_back(config.label_name(id));
+  return out;
+}
+
 LoadedModel load_model(const std::string& what, const ModelOptions& options) {
   BertConfig config = read_config(what);
   apply(options, config);
@@ -174,7 +297,8 @@ LoadedModel load_model(const std::string& what, const ModelOptions& options) {
   }
   const std::filesystem::path weights =
       options.weights.empty() ? std::filesystem::path(what) : options.weights;
-  loaded.report = loaded.model->load_weights(load_weights(weights), weights.string());
+  loaded.report = loaded.model->load_weights(load_weights(weights), weights.string(),
+                                             options.ignore_mismatched_sizes);
   return loaded;
 }
 

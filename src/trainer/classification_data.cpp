@@ -2,16 +2,18 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <optional>
 
+#include "data/problem_type.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/text_reader.h"
 #include "hasten/data/token_dataset.h"
-#include "hasten/models/bert_config.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
+#include "trainer/text_labels.h"
 
 namespace hasten {
 namespace {
@@ -22,21 +24,40 @@ bool is_text(const std::string& file) {
   return !file.empty() && file != dummy_data && !ends_with(lower(file), ".safetensors");
 }
 
-// The names the model's configuration gives its labels, where it gives any of its own.
-std::vector<std::string> configured_labels(const std::string& model) {
-  if (BertConfig::by_name(model)) return {};
-  const fs::path path = fs::is_directory(model) ? fs::path(model) / "config.json" : fs::path(model);
-  std::vector<std::string> names;
-  for (const auto& [id, name] : BertConfig::from_file(path).id2label) {
-    if (starts_with(name, "LABEL_")) return {};
-    names.push_back(name);
-  }
-  return names;
+bool has_column(const TextTable& table, const std::string& name) {
+  return std::find(table.names().begin(), table.names().end(), name) != table.names().end();
 }
 
-std::vector<std::string> sorted(std::vector<std::string> names) {
-  std::sort(names.begin(), names.end());
-  return names;
+// One of the two files: a table, ready-made columns, dummy rows, or none.
+struct DataFile {
+  std::string name;
+  bool needs_labels = true;
+  std::optional<TextTable> table;
+  std::optional<ColumnDataset> columns;
+
+  // Without labels in a table that has no column for them, or only empty fields in it.
+  bool has_labels(const std::string& column) const {
+    if (needs_labels) return true;
+    if (!table) return columns->columns().count("labels") > 0;
+    if (!has_column(*table, column)) return false;
+    const auto& fields = table->column(column);
+    return std::any_of(fields.begin(), fields.end(),
+                       [](const std::string& field) { return !trim(field).empty(); });
+  }
+};
+
+// Floats [rows, ...] for a regression and for several labels a row, int64 [rows] for classes.
+at::Tensor as_the_model_takes(const at::Tensor& labels, const PreTrainedModel& model,
+                              const std::string& source) {
+  const std::string problem_type =
+      problem_type_of(model.problem_type(), model.num_labels(), labels.is_floating_point());
+  if (problem_type != kSingleLabel) return labels.to(at::kFloat);
+  if (labels.numel() != labels.size(0)) {
+    throw DataError("data.labels", {.what = source + ": labels",
+                                    .got = str(labels.numel() / labels.size(0), " a row"),
+                                    .expected = str("one a row, for ", problem_type)});
+  }
+  return labels.to(at::kLong).flatten();
 }
 
 }  // namespace
@@ -44,41 +65,63 @@ std::vector<std::string> sorted(std::vector<std::string> names) {
 struct ClassificationFiles::Impl {
   TrainOptions options;
   std::optional<BertTokenizer> tokenizer;
-  std::optional<TextTable> train_table, eval_table;
-  std::optional<ColumnDataset> train_columns, eval_columns;
-  std::vector<std::string> labels;  // of text files
+  DataFile train, eval;
+  std::optional<TextLabels> labels;       // of the training data, where it is a table
+  std::optional<TextLabels> eval_labels;  // of the evaluation's, where it is a table with labels
 
-  TextTable read(const std::string& file) const {
-    return read_text_table(file, {.columns = {options.text_column, options.label_column}});
+  void read(DataFile& file, const std::string& name) const {
+    file.name = name;
+    if (is_text(name)) {
+      std::vector<std::string> columns = {options.text_column};
+      if (file.needs_labels) columns.push_back(options.label_column);
+      file.table = read_text_table(name, {.columns = columns});
+    } else if (!name.empty() && name != dummy_data) {
+      file.columns = load_columns(name);
+    }
   }
 
-  ColumnDataset columns(const std::string& file) const {
-    if (file == dummy_data) return dummy_classification(options.dummy_rows, options.dummy_length);
-    return load_columns(file);
+  // A second text counts in both files or in neither.
+  void check_pairs() const {
+    if (!train.table || !eval.table) return;
+    for (const auto& [has, lacks] : {std::pair{&train, &eval}, std::pair{&eval, &train}}) {
+      if (has_column(*has->table, options.text_pair_column))
+        (void)lacks->table->column(options.text_pair_column);
+    }
   }
 
-  TrainerDataset dataset(const TextTable& table, const PreTrainedModel& model,
-                         const std::string& source) const {
+  TrainerDataset dataset(const DataFile& file, const PreTrainedModel& model) const {
+    if (file.name.empty()) return TrainerDataset();
+    if (file.table) return of_table(file, model);
+    return of_columns(
+        file.columns ? *file.columns
+                     : dummy_rows(options.dummy_rows, options.dummy_length, model.vocab_size()),
+        model, file.name, !file.columns || file.has_labels(options.label_column));
+  }
+
+  TrainerDataset of_table(const DataFile& file, const PreTrainedModel& model) const {
+    const TextTable& table = *file.table;
     const EncodeOptions encode{.truncation = Truncation::longest_first,
                                .max_length = std::min(options.max_length, model.max_length())};
     const auto& texts = table.column(options.text_column);
-    const bool pairs = std::find(table.names().begin(), table.names().end(),
-                                 options.text_pair_column) != table.names().end();
     const int threads = at::get_num_threads();
-    const auto rows = pairs ? tokenizer->encode_batch(texts, table.column(options.text_pair_column),
-                                                      encode, threads)
-                            : tokenizer->encode_batch(texts, encode, threads);
+    const auto rows = has_column(table, options.text_pair_column)
+                          ? tokenizer->encode_batch(texts, table.column(options.text_pair_column),
+                                                    encode, threads)
+                          : tokenizer->encode_batch(texts, encode, threads);
     TokenDataset tokens;
     for (const Encoding& row : rows) tokens.push_back(row);
-    tokens.set_labels(at::tensor(table.classes(options.label_column, labels).ids, at::kLong));
-    check_ids(tokens, model.vocab_size(), source);
-    check_labels(tokens, model.num_labels(), source);
+    check_ids(tokens, model.vocab_size(), file.name);
+    if (file.has_labels(options.label_column)) {
+      const TextLabels& meaning = labels ? *labels : *eval_labels;
+      tokens.set_labels(meaning.of(table, options.label_column));
+      check_labels(tokens, model.num_labels(), file.name, model.problem_type());
+    }
     return TrainerDataset(std::move(tokens),
                           DataCollatorWithPadding{.pad_token_id = tokenizer->pad_id()});
   }
 
-  TrainerDataset dataset(const ColumnDataset& columns, const PreTrainedModel& model,
-                         const std::string& source) const {
+  TrainerDataset of_columns(const ColumnDataset& columns, const PreTrainedModel& model,
+                            const std::string& source, bool has_labels) const {
     if (columns.size() == 0) {
       throw DataError("data.empty", {.what = source,
                                      .got = "no rows",
@@ -87,12 +130,15 @@ struct ClassificationFiles::Impl {
     }
     check_lengths(columns, model.max_length(), source);
     check_ids(columns, model.vocab_size(), source);
-    check_labels(columns, model.num_labels(), source);
-    return TrainerDataset(columns);
+    if (!has_labels) return TrainerDataset(columns);
+    check_labels(columns, model.num_labels(), source, model.problem_type());
+    TensorDict tensors = columns.columns();
+    tensors["labels"] = as_the_model_takes(tensors.at("labels"), model, source);
+    return TrainerDataset(ColumnDataset(std::move(tensors)));
   }
 };
 
-ClassificationFiles::ClassificationFiles(const TrainOptions& options)
+ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels eval_labels)
     : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
   const bool text = is_text(options.data) || is_text(options.eval_data);
@@ -107,19 +153,18 @@ ClassificationFiles::ClassificationFiles(const TrainOptions& options)
     }
     impl_->tokenizer = BertTokenizer::from_pretrained(options.model);
   }
-  if (is_text(options.data)) {
-    impl_->train_table = impl_->read(options.data);
-    const auto found = impl_->train_table->classes(options.label_column).names;
-    const auto configured = configured_labels(options.model);
-    impl_->labels = sorted(configured) == sorted(found) ? configured : found;
-  } else if (!options.data.empty()) {
-    impl_->train_columns = impl_->columns(options.data);
-  }
-  if (is_text(options.eval_data)) {
-    if (impl_->labels.empty()) impl_->labels = configured_labels(options.model);
-    impl_->eval_table = impl_->read(options.eval_data);
-  } else if (!options.eval_data.empty()) {
-    impl_->eval_columns = impl_->columns(options.eval_data);
+  DataFile &train = impl_->train, &eval = impl_->eval;
+  eval.needs_labels = eval_labels == EvalLabels::required;
+  impl_->read(train, options.data);
+  impl_->read(eval, options.eval_data);
+  impl_->check_pairs();
+  const std::string& column = options.label_column;
+  if (train.table) {
+    impl_->labels = labels_of_training(*train.table, column, options.num_labels,
+                                       configured_labels(options.model));
+  } else if (eval.table && eval.has_labels(column)) {
+    impl_->eval_labels = labels_of_evaluation(*eval.table, column, options.num_labels,
+                                              configured_labels(options.model));
   }
 }
 
@@ -127,24 +172,28 @@ ClassificationFiles::~ClassificationFiles() = default;
 
 ModelOptions ClassificationFiles::model_options() const {
   const TrainOptions& options = impl_->options;
-  return {.task = Task::text_classification,
-          .num_labels = options.num_labels.value_or(0),
-          .labels = options.num_labels ? std::vector<std::string>{} : impl_->labels,
-          .hidden_dropout = options.hidden_dropout.value_or(-1),
-          .attn_implementation = options.attn_implementation,
-          .weights = options.weights};
+  ModelOptions out{.task = Task::text_classification,
+                   .num_labels = options.num_labels.value_or(0),
+                   .hidden_dropout = options.hidden_dropout,
+                   .attention_dropout = options.attention_dropout,
+                   .classifier_dropout = options.classifier_dropout,
+                   .attn_implementation = options.attn_implementation,
+                   .weights = options.weights,
+                   .ignore_mismatched_sizes = options.ignore_mismatched_sizes};
+  if (const auto& labels = impl_->labels) {
+    out.labels = labels->classes;
+    out.problem_type = labels->regression ? kRegression : kSingleLabel;
+    if (labels->regression) out.num_labels = 1;
+  }
+  return out;
 }
 
 TrainerDataset ClassificationFiles::train(const PreTrainedModel& model) const {
-  if (impl_->train_table) return impl_->dataset(*impl_->train_table, model, impl_->options.data);
-  return impl_->train_columns ? impl_->dataset(*impl_->train_columns, model, impl_->options.data)
-                              : TrainerDataset();
+  return impl_->dataset(impl_->train, model);
 }
 
 TrainerDataset ClassificationFiles::eval(const PreTrainedModel& model) const {
-  if (impl_->eval_table) return impl_->dataset(*impl_->eval_table, model, impl_->options.eval_data);
-  return impl_->eval_columns ? impl_->dataset(*impl_->eval_columns, model, impl_->options.eval_data)
-                             : TrainerDataset();
+  return impl_->dataset(impl_->eval, model);
 }
 
 std::vector<fs::path> ClassificationFiles::tokenizer_files() const {

@@ -45,9 +45,7 @@ ColumnDataset rows_for(const EstimateOptions& options) {
   const TrainingArguments& args = options.arguments;
   const std::int64_t rows =
       options.steps * args.per_device_train_batch_size * args.gradient_accumulation_steps;
-  const std::int64_t vocabulary = vocabulary_of(options.model);
-  return dummy_classification(rows, options.length, std::min<std::int64_t>(100, vocabulary / 2),
-                              std::min<std::int64_t>(30000, vocabulary));
+  return dummy_rows(rows, options.length, vocabulary_of(options.model));
 }
 
 anatomy::Report training(const EstimateOptions& options, const LoadedModel& loaded,
@@ -102,7 +100,10 @@ LoadedModel load(const EstimateOptions& options) {
   LoadedModel loaded =
       load_model(options.model, {.num_labels = options.num_labels,
                                  .hidden_dropout = options.hidden_dropout,
-                                 .attn_implementation = options.attn_implementation});
+                                 .attention_dropout = options.attention_dropout,
+                                 .classifier_dropout = options.classifier_dropout,
+                                 .attn_implementation = options.attn_implementation,
+                                 .ignore_mismatched_sizes = options.ignore_mismatched_sizes});
   if (options.length > loaded.model->max_length()) {
     throw UsageError(
         "models.sequence-too-long",

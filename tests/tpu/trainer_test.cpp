@@ -204,6 +204,7 @@ TEST_CASE("tpu: a run that is resumed is the one that was not broken off, dropou
   const auto model = [] {
     return load_model((kData / "base/config.json").string(),
                       {.hidden_dropout = 0.1,
+                       .attention_dropout = 0.1,
                        .attn_implementation = kEager,
                        .weights = kData / "base/init.safetensors"})
         .model;

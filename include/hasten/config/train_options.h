@@ -34,8 +34,12 @@ struct TrainOptions {
   std::string model;    // a folder with config.json, a config.json, or a built-in name
   std::string weights;  // safetensors; unset = the model folder's, or random where there are none
   TrainTask task = TrainTask::text_classification;
-  std::optional<std::int64_t> num_labels;  // unset = as the model's config says
-  std::optional<double> hidden_dropout;    // unset = as the model's config says
+  // Unset = as the labels of a text file or the model's config say; 1 is a regression.
+  std::optional<std::int64_t> num_labels;
+  // Unset = as the model's config says. They are hidden_dropout_prob, attention_probs_dropout_prob
+  // and classifier_dropout of config.json; without the last the classifier has the first.
+  std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
+  bool ignore_mismatched_sizes = false;  // new weights where the file's have another shape
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
 
   std::string data;       // .tsv, .csv, .jsonl, .safetensors, or "dummy"

@@ -24,6 +24,7 @@ class BertPreTrainedModel : public PreTrainedModel {
   std::int64_t max_length() const override { return config_.max_position_embeddings; }
   std::int64_t vocab_size() const override { return config_.vocab_size; }
   std::int64_t num_labels() const override { return config_.num_labels; }
+  std::string problem_type() const override { return config_.problem_type; }
   void initialize(const std::vector<std::string>* names = nullptr) override;
   void set_sparse_gradients(bool sparse) override { sparse_gradients_ = sparse; }
   const BertConfig& config() const { return config_; }

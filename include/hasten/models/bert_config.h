@@ -53,6 +53,8 @@ struct BertConfig {
   // A built-in one: "bert-base" or "bert-large" (uncased sizes), or nothing.
   static std::optional<BertConfig> by_name(const std::string& name);
 
+  // The name of a label: id2label's, or LABEL_<id>.
+  std::string label_name(std::int64_t id) const;
   // config.json's text: sorted keys, two spaces, a newline at the end, as transformers writes it.
   std::string to_json() const;
   // The sizes agree (heads divide the hidden size, rates in [0, 1), a known activation, ...).

@@ -14,7 +14,9 @@
 #include <torch/nn/module.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,16 +33,24 @@ struct ModelOutput {
   at::Tensor pooler_output;      // [batch, hidden]
 };
 
+// A parameter that has another shape in a file.
+struct Mismatch {
+  std::string name;
+  std::vector<std::int64_t> in_file, in_model;
+};
+
 // How weights of a file met the parameters of a model.
 struct LoadReport {
   std::vector<std::string> missing;     // parameters that the file does not have: newly initialized
   std::vector<std::string> unexpected;  // tensors of the file without a parameter
+  std::vector<Mismatch> mismatched;     // newly initialized, where that was asked for
 };
 
 class PreTrainedModel : public torch::nn::Module {
  public:
-  // Takes input_ids [batch, length] int64 and, where present, attention_mask, token_type_ids,
-  // position_ids (same shape) and labels; other names are ignored.
+  // The models of this library take input_ids [batch, length] int64 and, where present,
+  // attention_mask, token_type_ids, position_ids (same shape) and labels; other names are ignored.
+  // A model of your own takes what its data has.
   virtual ModelOutput forward(const TensorDict& batch) = 0;
 
   // config.json's text.
@@ -49,8 +59,12 @@ class PreTrainedModel : public torch::nn::Module {
   virtual std::int64_t max_length() const = 0;
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t num_labels() const = 0;
-  // Names, without duplicates, of parameters that are one tensor under two names (tied), by the
-  // name that is saved.
+  // config.json's key: "regression", "single_label_classification", "multi_label_classification",
+  // or empty where the labels decide.
+  virtual std::string problem_type() const { return ""; }
+  // Further names of a tensor, each with the name under which it is saved. A name need not be that
+  // of a parameter: files may have it all the same. A tensor that is registered twice is known to
+  // be one without this; it is saved under the name that was registered first.
   virtual std::map<std::string, std::string> tied_parameters() const { return {}; }
   // Whether embedding tables may give sparse gradients (see ops::embedding_sum); an optimizer must
   // take them.
@@ -59,15 +73,24 @@ class PreTrainedModel : public torch::nn::Module {
   // gradients are sparse now.
   virtual std::vector<at::Tensor> sparse_parameters() const { return {}; }
 
+  // Floating-point operations of a training step on this batch (forward and backward pass), as the
+  // Hugging Face Trainer counts total_flos: six for each token and each parameter outside of the
+  // embedding tables. Nothing where that is not known, as for a batch without input_ids; a model of
+  // another kind may override this.
+  virtual std::optional<double> floating_point_ops(const TensorDict& batch) const;
+
   // Fills new weights: normal(0, initializer_range) for matrices and tables, 0 for biases, 1 for
   // the norms' scales. Only the parameters named, or all. Uses LibTorch's default generator.
   virtual void initialize(const std::vector<std::string>* names = nullptr) = 0;
 
-  // Copies the tensors into the parameters by name. A tensor of another shape is an error
-  // ("models.shape") before anything is copied; a missing `prefix` ("bert.") is added or dropped;
-  // what the file lacks is initialized.
-  LoadReport load_weights(const TensorDict& weights, const std::string& where);
-  // Parameters and buffers to be saved, without the second name of tied ones.
+  // Copies the tensors into the parameters and buffers by name; a missing base_prefix() ("bert.")
+  // is added or dropped. Parameters that the file lacks are initialized; buffers keep their values.
+  // Errors come before anything is copied: "models.shape" for a tensor of another shape, unless
+  // `ignore_mismatched_sizes` has it initialized, as in transformers; "models.dtype" for a type
+  // that is not the parameter's, save that floating-point types are converted.
+  LoadReport load_weights(const TensorDict& weights, const std::string& where,
+                          bool ignore_mismatched_sizes = false);
+  // Parameters and buffers to be saved, each tensor once.
   TensorDict state_dict() const;
   // Writes config.json and model.safetensors (in shards with an index beyond max_shard_size bytes)
   // into the folder.
@@ -78,6 +101,9 @@ class PreTrainedModel : public torch::nn::Module {
   // The name under which the base model's parameters stand in the full model ("bert"); empty in the
   // base model itself.
   virtual std::string base_prefix() const { return ""; }
+
+ private:
+  mutable std::optional<double> flos_per_token_;  // counted once
 };
 
 enum class Task { base, text_classification, token_classification, masked_lm };
@@ -86,9 +112,14 @@ struct ModelOptions {
   Task task = Task::text_classification;
   std::int64_t num_labels = 0;      // 0: as config.json says
   std::vector<std::string> labels;  // names of the labels, for id2label; empty: as config.json says
-  double hidden_dropout = -1;       // both dropout rates; negative: as config.json says
+  std::string problem_type;         // empty: as config.json says
+  // hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout; unset: as config.json
+  // says.
+  std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::filesystem::path weights;  // a safetensors file instead of the folder's own
+  // New weights where the file's have another shape, such as a head for other labels.
+  bool ignore_mismatched_sizes = false;
 };
 
 struct LoadedModel {
@@ -103,5 +134,13 @@ struct LoadedModel {
 LoadedModel load_model(const std::string& what, const ModelOptions& options);
 // The number of ids of that model, from its configuration alone.
 std::int64_t vocabulary_of(const std::string& what);
+
+// What a model's configuration says of its labels.
+struct ConfiguredLabels {
+  std::int64_t count = 0;
+  std::vector<std::string> names;  // by id, LABEL_<id> where none is given; empty: it does not say
+  std::string problem_type;        // empty: it does not say
+};
+ConfiguredLabels configured_labels(const std::string& what);
 
 }  // namespace hasten

@@ -2,16 +2,17 @@
 // The files of `hasten train` as data sets for text classification: a table of texts, ready-made
 // ids, or dummy rows.
 //
-//   ClassificationFiles files(options);                         // reads the tables and the names
-//   of the labels LoadedModel loaded = load_model(options.model, files.model_options());
+//   ClassificationFiles files(options);   // reads the tables and what their labels are
+//   LoadedModel loaded = load_model(options.model, files.model_options());
 //   TrainerDataset train = files.train(*loaded.model), eval = files.eval(*loaded.model);
 //
-// A text file (.tsv, .csv, .jsonl) needs the model folder's tokenizer; labels are names, numbered
-// in sorted order, or in the order of the model's own id2label where that has the same names. A
-// safetensors file holds input_ids, attention_mask ([rows, length]) and labels ([rows]) as
-// integers. "dummy" is 512 rows of 512 ids in [100, 30000) with labels 0 and 1. Ids and labels are
-// checked against the model before training. Throws DataError, IoError, ConfigError. Thread rule:
-// one thread at a time.
+// A text file (.tsv, .csv, .jsonl) needs the model folder's tokenizer. Its labels are the numbers
+// of a regression or the names of classes, as docs/formats.md describes. A safetensors file holds
+// input_ids, attention_mask ([rows, length]) and labels: [rows] as integers for classes, as
+// numbers [rows] or [rows, labels] for a regression or several labels a row. "dummy" is 512 rows of
+// 512 ids from 100 to 29999, as far as the vocabulary has them, with labels 0 and 1. Ids and labels
+// are checked against the model before training. Throws DataError, IoError, ConfigError. Thread
+// rule: one thread at a time.
 #pragma once
 
 #include <filesystem>
@@ -25,12 +26,16 @@
 
 namespace hasten {
 
+// Whether the evaluation data must have labels: a prediction alone needs none.
+enum class EvalLabels { required, optional };
+
 class ClassificationFiles {
  public:
-  explicit ClassificationFiles(const TrainOptions& options);
+  explicit ClassificationFiles(const TrainOptions& options,
+                               EvalLabels eval_labels = EvalLabels::required);
   ~ClassificationFiles();
 
-  // What the data says of the model: names or number of labels; with the options' own wishes.
+  // What the data says of the model: number, names and kind of the labels; and the options' part.
   ModelOptions model_options() const;
   TrainerDataset train(const PreTrainedModel& model) const;
   // None where --eval_data was not given.

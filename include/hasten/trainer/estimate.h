@@ -12,6 +12,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "hasten/anatomy/report.h"
@@ -25,7 +26,9 @@ namespace hasten {
 struct EstimateOptions {
   std::string model;            // a folder with config.json, a config.json, or a built-in name
   std::int64_t num_labels = 0;  // 0: as config.json says
-  double hidden_dropout = -1;   // negative: as config.json says
+  // Dropout rates and new weights in place of those of another shape: as of ModelOptions.
+  std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
+  bool ignore_mismatched_sizes = false;
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::int64_t length = 512;  // tokens of a row
   EstimateMode mode = EstimateMode::training;

@@ -1,0 +1,210 @@
+#include "trainer/text_labels.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "data/problem_type.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using ClassNames = std::vector<std::string>;
+
+std::string shown_names(ClassNames names) {
+  const std::size_t count = names.size();
+  if (count > 8) {
+    names.resize(8);
+    names.push_back("...");
+  }
+  return str(count, count == 1 ? " name (" : " names (", join(names, ", "), ")");
+}
+
+// A file's labels, and what option and configuration say of them.
+struct LabelQuestion {
+  const TextTable& table;
+  const std::string& column;
+  const std::optional<std::int64_t>& num_labels;
+  const ConfiguredLabels& configured;
+
+  std::int64_t count() const { return num_labels.value_or(configured.count); }
+  bool is_regression() const {
+    // Another number of labels than the model's is another task.
+    return count() == 1 || (configured.problem_type == kRegression && count() == configured.count);
+  }
+  [[noreturn]] void fail(std::string got, std::string expected, std::string hint) const {
+    throw DataError("train.labels", {.what = table.file() + ", column \"" + column + "\"",
+                                     .got = std::move(got),
+                                     .expected = std::move(expected),
+                                     .hint = std::move(hint)});
+  }
+};
+
+std::string label_name(std::int64_t id) { return str("LABEL_", id); }
+
+// The names of `count` classes that are numbered and not named: "0" or "LABEL_0", and so on.
+ClassNames numbered(std::int64_t count, std::string (*name_of)(std::int64_t)) {
+  ClassNames names;
+  for (std::int64_t id = 0; id < count; ++id) names.push_back(name_of(id));
+  return names;
+}
+ClassNames label_names(std::int64_t count) { return numbered(count, label_name); }
+ClassNames whole_numbers_below(std::int64_t count) {
+  return numbered(count, [](std::int64_t id) { return std::to_string(id); });
+}
+
+using ClassIds = std::map<std::string, std::int64_t>;
+
+// The texts that stand for each class: its name; the number k also for LABEL_k, and the other way
+// round. A name that two classes have stands for none of them.
+ClassIds ids_of(const ClassNames& classes) {
+  ClassIds ids, twice;
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    const auto id = static_cast<std::int64_t>(i);
+    if (!ids.emplace(classes[i], id).second) twice.emplace(classes[i], id);
+  }
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    const auto id = static_cast<std::int64_t>(i);
+    if (classes[i] != label_name(id) && classes[i] != std::to_string(id)) continue;
+    ids.emplace(label_name(id), id);
+    ids.emplace(std::to_string(id), id);
+  }
+  for (const auto& [name, id] : twice) ids.erase(name);
+  return ids;
+}
+
+TextLabels classes_called(ClassNames names) {
+  ClassIds ids = ids_of(names);
+  return {.regression = false, .classes = std::move(names), .ids = std::move(ids)};
+}
+
+bool is_whole_number(const std::string& text) { return kind_of({text}) == TextKind::whole_numbers; }
+
+bool has_all(const ClassIds& ids, const ClassNames& names) {
+  return std::all_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return ids.count(name) > 0; });
+}
+
+// The classes 0 to count - 1, if every label is the number of one of them; some need not occur.
+std::optional<ClassNames> numbered_classes(const ClassNames& found, std::int64_t count) {
+  const bool named = std::all_of(found.begin(), found.end(), [](const std::string& name) {
+    return starts_with(name, "LABEL_");
+  });
+  ClassNames classes = named ? label_names(count) : whole_numbers_below(count);
+  if (!has_all(ids_of(classes), found)) return std::nullopt;
+  return classes;
+}
+
+void refuse_several_labels_a_row(const LabelQuestion& question) {
+  if (question.configured.problem_type == kMultiLabel) {
+    question.fail("one label a row", str("several, as the model's problem_type is ", kMultiLabel),
+                  "give rows of ids with labels [rows, labels] (.safetensors), or a model for one "
+                  "label a row");
+  }
+  if (question.is_regression() && question.count() > 1) {
+    question.fail("one number a row", str(question.count(), ", as the model's regression has"),
+                  "give rows of ids with labels [rows, labels] (.safetensors), or --num_labels 1");
+  }
+}
+
+TextLabels regression(const LabelQuestion& question) {
+  (void)question.table.numbers(question.column,
+                               "a model with one label is a regression; for classes, give "
+                               "--num_labels with their number");
+  return {.regression = true, .classes = {}, .ids = {}};
+}
+
+bool have_fractions(const std::vector<double>& numbers) {
+  return std::any_of(numbers.begin(), numbers.end(),
+                     [](double number) { return number != std::floor(number); });
+}
+
+ClassNames names_in(const LabelQuestion& question) {
+  ClassNames names = question.table.class_names(question.column);
+  if (names.empty())
+    question.fail("-100 in every row", "labels", "-100 marks a row without a class");
+  return names;
+}
+
+// The data decides the classes, and the option says how many there are.
+ClassNames classes_of(const LabelQuestion& question, const ClassNames& found) {
+  const std::int64_t count = *question.num_labels;
+  if (const auto classes = numbered_classes(found, count)) return *classes;
+  if (static_cast<std::int64_t>(found.size()) == count) return found;
+  if (kind_of(found) == TextKind::whole_numbers) {
+    (void)question.table.class_ids(
+        question.column, ids_of(whole_numbers_below(count)),
+        str("--num_labels ", count, " takes the whole numbers from 0 to ", count - 1, ", or ",
+            count, " different names"));
+  }
+  question.fail(shown_names(found), str(count, ", as --num_labels says"),
+                "leave out --num_labels, or correct it or the data");
+}
+
+TextLabels classes_or_numbers(const LabelQuestion& question, const ClassNames& found) {
+  if (kind_of(found) == TextKind::numbers) {
+    if (have_fractions(question.table.numbers(question.column))) return regression(question);
+    question.fail(
+        "whole numbers that are written as fractions", "the names of classes, or numbers",
+        str("--num_labels 1 makes a regression of them, --num_labels ", found.size(), " classes"));
+  }
+  if (found.size() == 1) {
+    question.fail(shown_names(found), "at least two classes",
+                  "--num_labels 1 makes a regression of numbers");
+  }
+  const auto count = static_cast<std::int64_t>(found.size());
+  return classes_called(numbered_classes(found, count).value_or(found));
+}
+
+}  // namespace
+
+at::Tensor TextLabels::of(const TextTable& table, const std::string& column) const {
+  if (regression) return at::tensor(table.numbers(column), at::kDouble).to(at::kFloat);
+  const char* hint = kind_of(classes) == TextKind::whole_numbers
+                         ? "--num_labels N takes the whole numbers below N"
+                         : "neither the training data nor the model has such a label";
+  return at::tensor(table.class_ids(column, ids, hint), at::kLong);
+}
+
+TextLabels labels_of_training(const TextTable& table, const std::string& column,
+                              std::optional<std::int64_t> num_labels,
+                              const ConfiguredLabels& configured) {
+  const LabelQuestion question{table, column, num_labels, configured};
+  refuse_several_labels_a_row(question);
+  if (question.is_regression()) return regression(question);
+  const ClassNames found = names_in(question);
+  const ClassNames& known = configured.names;
+  const bool as_many = static_cast<std::int64_t>(known.size()) == question.count();
+  if (as_many && has_all(ids_of(known), found)) return classes_called(known);
+  if (num_labels) return classes_called(classes_of(question, found));
+  return classes_or_numbers(question, found);
+}
+
+TextLabels labels_of_evaluation(const TextTable& table, const std::string& column,
+                                std::optional<std::int64_t> num_labels,
+                                const ConfiguredLabels& configured) {
+  const LabelQuestion question{table, column, num_labels, configured};
+  refuse_several_labels_a_row(question);
+  if (question.is_regression()) return regression(question);
+  const ClassNames found = names_in(question), unnamed = label_names(question.count());
+  const bool as_many = configured.names.size() == unnamed.size();
+  TextLabels known = classes_called(as_many ? configured.names : unnamed);
+  // Where no class is called by a number, numbers can only be ids.
+  if (std::none_of(known.classes.begin(), known.classes.end(), is_whole_number)) {
+    for (std::int64_t id = 0; id < question.count(); ++id)
+      known.ids.emplace(std::to_string(id), id);
+  }
+  // TextLabels::of reports the line of a label that the model does not have.
+  if (has_all(known.ids, found) || known.classes != unnamed || kind_of(found) != TextKind::names)
+    return known;
+  if (found.size() == unnamed.size()) return classes_called(found);
+  question.fail(shown_names(found), str("the ", unnamed.size(), " labels of the model"),
+                "the model has no names for its labels (id2label in config.json), so that it is "
+                "open which of them these are");
+}
+
+}  // namespace hasten

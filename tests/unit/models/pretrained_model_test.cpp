@@ -1,0 +1,261 @@
+// Weights in and out of any PreTrainedModel: buffers of every type, tied tensors, other shapes.
+#include "hasten/models/pretrained_model.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/files.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/formats/weights.h"
+#include "hasten/models/bert.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+
+namespace {
+
+// What every model of these tests has; `initialize` fills with 7 and counts.
+struct ModelOfOnesOwn : PreTrainedModel {
+  ModelOutput forward(const TensorDict&) override { return {}; }
+  std::string config_json() const override { return "{}\n"; }
+  std::int64_t max_length() const override { return 8; }
+  std::int64_t vocab_size() const override { return 8; }
+  std::int64_t num_labels() const override { return 2; }
+  void initialize(const std::vector<std::string>* names = nullptr) override {
+    const torch::NoGradGuard no_grad;
+    for (const auto& item : named_parameters()) {
+      if (names && std::find(names->begin(), names->end(), item.key()) == names->end()) continue;
+      item.value().fill_(7);
+      initialized.push_back(item.key());
+    }
+  }
+  std::vector<std::string> initialized;
+};
+
+// BatchNorm counts its batches in an int64 buffer; InstanceNorm registers buffers it does not have.
+struct WithNorms : ModelOfOnesOwn {
+  WithNorms()
+      : batch(register_module("batch", torch::nn::BatchNorm1d(3))),
+        instance(register_module(
+            "instance",
+            torch::nn::InstanceNorm1d(torch::nn::InstanceNorm1dOptions(3).affine(true)))) {
+    register_buffer("flags", at::tensor({1, 0}, at::kByte).to(at::kBool));
+  }
+  torch::nn::BatchNorm1d batch;
+  torch::nn::InstanceNorm1d instance;
+};
+
+// One table under two names; `says` gives it a name of its own choice to be saved under.
+struct WithTwoNames : ModelOfOnesOwn {
+  explicit WithTwoNames(std::map<std::string, std::string> says = {}) : tied(std::move(says)) {
+    table = register_module("input", torch::nn::Embedding(4, 3));
+    output = register_module("output", torch::nn::Linear(3, 4));
+    output->weight = output->register_parameter("again", table->weight);
+    register_module("second_name", table.ptr());
+  }
+  std::map<std::string, std::string> tied_parameters() const override { return tied; }
+  std::map<std::string, std::string> tied;
+  torch::nn::Embedding table{nullptr};
+  torch::nn::Linear output{nullptr};
+};
+
+// Names that transformers' oldest files use for others, and a name at the end of another one.
+struct WithOldNames : ModelOfOnesOwn {
+  struct Layer : torch::nn::Module {
+    explicit Layer(const char* name) { value = register_parameter(name, at::zeros({2})); }
+    at::Tensor value;
+  };
+  WithOldNames() {
+    gamma = register_module("LayerNorm", std::make_shared<Layer>("gamma"))->value;
+    inner = register_module("encoder", std::make_shared<torch::nn::Module>())
+                ->register_module("last", std::make_shared<Layer>("weight"))
+                ->value;
+    outer = register_module("last", std::make_shared<Layer>("weight"))->value;
+  }
+  at::Tensor gamma, inner, outer;
+};
+
+std::vector<std::string> keys_of(const TensorDict& tensors) {
+  std::vector<std::string> out;
+  for (const auto& [name, tensor] : tensors) out.push_back(name);
+  return out;
+}
+
+using Keys = std::vector<std::string>;
+
+BertConfig head_of(std::int64_t labels) {
+  return {.vocab_size = 20,
+          .hidden_size = 8,
+          .num_hidden_layers = 1,
+          .num_attention_heads = 2,
+          .intermediate_size = 8,
+          .hidden_dropout_prob = 0.2,
+          .attention_probs_dropout_prob = 0.3,
+          .max_position_embeddings = 8,
+          .num_labels = labels};
+}
+
+void save_bert(const std::filesystem::path& folder, const BertConfig& config) {
+  BertForSequenceClassification model(config);
+  model.initialize();
+  model.save_pretrained(folder);
+}
+
+nlohmann::json config_of(const std::filesystem::path& folder, const ModelOptions& options) {
+  return nlohmann::json::parse(load_model(folder.string(), options).model->config_json());
+}
+
+}  // namespace
+
+TEST_CASE("models: buffers of whole numbers and flags are saved and loaded in their own type") {
+  const TemporaryDirectory folder;
+  WithNorms model;
+  model.initialize();
+  for (int step = 0; step < 5; ++step) model.batch->forward(at::randn({4, 3}));
+  CHECK(model.batch->num_batches_tracked.item<std::int64_t>() == 5);
+  model.save_pretrained(folder.path());
+  CHECK((load_weights(folder.path()).at("batch.num_batches_tracked").scalar_type() == at::kLong));
+
+  WithNorms again;
+  const LoadReport report = again.load_weights(load_weights(folder.path()), "file");
+  CHECK(report.missing.empty());
+  CHECK(report.unexpected.empty());
+  CHECK(again.initialized.empty());
+  CHECK(again.batch->num_batches_tracked.item<std::int64_t>() == 5);
+  CHECK((again.batch->num_batches_tracked.scalar_type() == at::kLong));
+  CHECK(at::equal(again.batch->running_mean, model.batch->running_mean));
+  CHECK(keys_of(again.state_dict()) == keys_of(model.state_dict()));
+
+  TensorDict wrong = load_weights(folder.path());
+  wrong["batch.num_batches_tracked"] = at::full({}, 5.0);
+  CHECK(code_of([&] { again.load_weights(wrong, "file"); }) == "models.dtype");
+  wrong = load_weights(folder.path());
+  wrong["batch.weight"] = at::ones({3}, at::kLong);
+  CHECK(code_of([&] { again.load_weights(wrong, "file"); }) == "models.dtype");
+  // A file without them, as older ones: the buffers stay as they are.
+  wrong.erase("batch.num_batches_tracked");
+  wrong["batch.weight"] = at::ones({3}).to(at::kHalf);
+  CHECK(again.load_weights(wrong, "file").missing == Keys{"batch.num_batches_tracked"});
+  CHECK(again.batch->num_batches_tracked.item<std::int64_t>() == 5);
+  CHECK(at::equal(again.batch->weight, at::ones({3})));
+}
+
+TEST_CASE("models: a tensor with several names is saved once, and loaded by any of them") {
+  const TemporaryDirectory folder;
+  for (const auto& [says, saved] :
+       {std::pair{std::map<std::string, std::string>{}, "input.weight"},
+        std::pair{std::map<std::string, std::string>{{"input.weight", "output.again"}},
+                  "output.again"},
+        std::pair{std::map<std::string, std::string>{{"second_name.weight", "input.weight"},
+                                                     {"output.again", "second_name.weight"}},
+                  "input.weight"}}) {
+    WithTwoNames model(says);
+    model.initialize();
+    {
+      const torch::NoGradGuard no_grad;
+      model.table->weight.copy_(at::arange(12).view({4, 3}));
+    }
+    const Keys expected = std::string(saved) == "input.weight"
+                              ? Keys{"input.weight", "output.bias", "output.weight"}
+                              : Keys{"output.again", "output.bias", "output.weight"};
+    CHECK(keys_of(model.state_dict()) == expected);
+    model.save_pretrained(folder.path());
+    for (const char* name : {"input.weight", "second_name.weight", "output.again"}) {
+      CAPTURE(name);
+      TensorDict file = load_weights(folder.path());
+      const at::Tensor table = file.at(saved).clone();
+      file.erase(saved);
+      file[name] = table;
+      WithTwoNames again(says);
+      const LoadReport report = again.load_weights(file, "file");
+      CHECK(report.missing.empty());
+      CHECK(report.unexpected.empty());
+      CHECK(again.initialized.empty());
+      CHECK(at::equal(again.table->weight, table));
+      CHECK(again.output->weight.is_same(again.table->weight));
+    }
+  }
+  // A name that is only said to be tied keeps its own tensor.
+  WithTwoNames apart(std::map<std::string, std::string>{{"output.bias", "input.weight"}});
+  CHECK(apart.state_dict().count("output.bias") == 1);
+}
+
+TEST_CASE("models: a file's own names come before those that are made of them") {
+  WithOldNames model;
+  const LoadReport report = model.load_weights({{"LayerNorm.gamma", at::full({2}, 1.0)},
+                                                {"encoder.last.weight", at::full({2}, 2.0)},
+                                                {"last.weight", at::full({2}, 3.0)}},
+                                               "file");
+  CHECK(report.missing.empty());
+  CHECK(report.unexpected.empty());
+  CHECK(model.gamma[0].item<float>() == 1);
+  CHECK(model.inner[0].item<float>() == 2);
+  CHECK(model.outer[0].item<float>() == 3);
+}
+
+TEST_CASE("models: a head for other labels is an error that names the option, or a new one") {
+  const TemporaryDirectory folder;
+  save_bert(folder.path(), head_of(3));
+  const std::string what = folder.path().string();
+  try {
+    load_model(what, {.num_labels = 5});
+    FAIL("expected an error");
+  } catch (const Error& error) {
+    CHECK(error.code() == "models.shape");
+    CHECK(std::string(error.what()).find("ignore_mismatched_sizes") != std::string::npos);
+  }
+  const LoadedModel fresh = load_model(what, {.num_labels = 5, .ignore_mismatched_sizes = true});
+  CHECK(fresh.report.missing.empty());
+  CHECK(fresh.report.mismatched.size() == 2);
+  CHECK(fresh.report.mismatched.at(1).name == "classifier.weight");
+  CHECK(fresh.report.mismatched.at(1).in_file == std::vector<std::int64_t>{3, 8});
+  CHECK(fresh.report.mismatched.at(1).in_model == std::vector<std::int64_t>{5, 8});
+  const TensorDict weights = fresh.model->state_dict(), file = load_weights(folder.path());
+  CHECK(at::equal(weights.at("classifier.bias"), at::zeros({5})));
+  CHECK(weights.at("classifier.weight").std().item<double>() == doctest::Approx(0.02).epsilon(0.5));
+  for (const auto& [name, tensor] : file) {
+    if (name.find("classifier") == std::string::npos) CHECK(at::equal(weights.at(name), tensor));
+  }
+  // Nothing differs, nothing is new.
+  CHECK(load_model(what, {.ignore_mismatched_sizes = true}).report.mismatched.empty());
+}
+
+TEST_CASE("models: each dropout option sets its own rate") {
+  const TemporaryDirectory folder;
+  save_bert(folder.path(), head_of(2));
+  const auto rates = [&](const ModelOptions& options) {
+    const nlohmann::json config = config_of(folder.path(), options);
+    return nlohmann::json{config.at("hidden_dropout_prob"),
+                          config.at("attention_probs_dropout_prob"),
+                          config.at("classifier_dropout")};
+  };
+  CHECK(rates({}) == nlohmann::json{0.2, 0.3, nullptr});
+  CHECK(rates({.hidden_dropout = 0.0}) == nlohmann::json{0.0, 0.3, nullptr});
+  CHECK(rates({.attention_dropout = 0.5}) == nlohmann::json{0.2, 0.5, nullptr});
+  CHECK(rates({.classifier_dropout = 0.0}) == nlohmann::json{0.2, 0.3, 0.0});
+  BertConfig own = head_of(2);
+  own.classifier_dropout = 0.4;
+  save_bert(folder.path(), own);
+  CHECK(rates({.hidden_dropout = 0.1}) == nlohmann::json{0.1, 0.3, 0.4});
+}
+
+TEST_CASE("models: a configuration says how many labels, and their names where it has any") {
+  const TemporaryDirectory folder;
+  const auto labels = [&](const BertConfig& config) {
+    save_bert(folder.path(), config);
+    return configured_labels(folder.path().string());
+  };
+  CHECK(labels(head_of(2)).count == 2);
+  CHECK(labels(head_of(2)).names.empty());
+  CHECK(labels(head_of(3)).names == Keys{"LABEL_0", "LABEL_1", "LABEL_2"});
+  BertConfig named = head_of(11);
+  named.problem_type = "single_label_classification";
+  named.id2label = {{2, "two"}, {10, "ten"}};
+  const ConfiguredLabels found = labels(named);
+  CHECK(found.names.at(2) == "two");
+  CHECK(found.names.at(10) == "ten");
+  CHECK(found.names.at(9) == "LABEL_9");
+  CHECK(found.problem_type == "single_label_classification");
+}
