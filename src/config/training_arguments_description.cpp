@@ -65,7 +65,7 @@ void optimizer(D& d) {
   d("optim_args", &A::optim_args,
     "Arguments of the optimizer, as name=value,... or a JSON object; a map in files.");
   d("weight_decay", &A::weight_decay,
-    "Decay of weights a step, not applied to biases and norm layers.")
+    "Decay of weights a step, not applied to biases, layer norms and RMS norms.")
       .at_least(0);
   d("adam_beta1", &A::adam_beta1, "AdamW: memory of the mean of gradients.").at_least(0).below(1);
   d("adam_beta2", &A::adam_beta2, "AdamW: memory of the mean of squared gradients.")

@@ -63,7 +63,7 @@ class Trainer::Run {
                       trainer.group().size())),
         parameters_(names_of(*trainer.model)),
         flos_per_token_(flos_per_token(parameters_)),
-        optimizer_(optimizer_of(args_, parameters_)),
+        optimizer_(optimizer_of(args_, *trainer.model, parameters_)),
         stepper_(std::get<0>(trainer.accelerator.prepare(*optimizer_))),
         scheduler_(
             get_scheduler(args_.lr_scheduler_type, *optimizer_,

@@ -70,7 +70,7 @@ struct TrainingArguments {
   // Optimizer
   OptimizerName optim = OptimizerName::adamw_torch_fused;
   Kwargs optim_args;          // sgd: momentum, dampening, nesterov
-  double weight_decay = 0.0;  // not on biases and norm layers
+  double weight_decay = 0.0;  // not on biases, layer norms and RMS norms
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
