@@ -104,8 +104,10 @@ TEST_CASE("models: outputs, losses and gradients equal those of transformers' cl
 }
 
 TEST_CASE("models: MiniLM's hidden states are within 3e-5 of transformers' wherever a token is") {
+  const auto folder = minilm_folder();
+  if (!folder) return;
   const TensorDict expected = load_safetensors(kData / "minilm.safetensors");
-  const LoadedModel loaded = load_model(minilm_folder().string(), {.task = Task::base});
+  const LoadedModel loaded = load_model(folder->string(), {.task = Task::base});
   loaded.model->eval();
   const torch::NoGradGuard no_grad;
   const ModelOutput out = loaded.model->forward(

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Compiles hasten's sources for aarch64 against LibTorch's headers, without making code, as there is no LibTorch for aarch64 here.
+
+    aarch64_sources.py CXX BUILD-FOLDER [PATTERN]        PATTERN: a regular expression for the files, relative to the project
+
+The commands are those of compile_commands.json, for the cross compiler, without the precompiled headers. Headers of packages are taken from
+this machine where the cross compiler has none of that name; OpenSSL's and Python's differ between the two in nothing that is used.
+"""
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+UNWANTED = re.compile(r"-march=|-mprefer-vector-width|-fpch-preprocess|-Winvalid-pch|-O[0-3]$|-fsanitize|.*cmake_pch")
+SOURCES = ("src/", "cli/", "examples/", "benchmarks/")
+
+
+def command(entry, compiler, here):
+    words = shlex.split(entry["command"])
+    words = words[next(i for i, word in enumerate(words) if re.search(r"(c\+\+|g\+\+|clang\+\+)[-0-9]*$", word)) + 1:]
+    kept, skip = [], False
+    for word in words:
+        if skip or word in ("-o", "-include"):
+            skip = not skip
+        elif not UNWANTED.match(word) and word != "-c":
+            kept.append(word)
+    native = "/usr/include/" + subprocess.run(["g++", "-print-multiarch"], capture_output=True, text=True).stdout.strip()
+    return [compiler, "-fsyntax-only", *kept, "-idirafter", str(here), "-idirafter", native, "-idirafter", "/usr/include"]
+
+
+def main(compiler, build, pattern=""):
+    entries, seen = [], set()
+    for entry in json.loads((Path(build) / "compile_commands.json").read_text()):
+        file = os.path.relpath(entry["file"], ROOT)
+        unity = re.search(r"/(src|cli|examples|benchmarks)/.*CMakeFiles/.*unity_\d+_cxx\.cxx$", entry["file"])
+        wanted = unity or file.startswith(SOURCES)
+        # Once for each file: the kernels of other instruction sets are not for this processor.
+        if wanted and "cmake_pch" not in entry["file"] and "-mprefer" not in entry["command"] and "-march" not in entry["command"] \
+                and re.search(pattern, file) and file not in seen:
+            seen.add(file)
+            entries.append(entry)
+    if not entries:
+        sys.exit("no sources found in compile_commands.json")
+    with tempfile.TemporaryDirectory() as here:
+        # Python's pyconfig.h includes one named after the processor.
+        for folder in Path("/usr/include").glob("*-linux-gnu/python3*"):
+            Path(here, "aarch64-linux-gnu").mkdir(exist_ok=True)
+            Path(here, "aarch64-linux-gnu", folder.name).symlink_to(folder)
+
+        def check(entry):
+            done = subprocess.run(command(entry, compiler, here), cwd=entry["directory"], capture_output=True, text=True)
+            print(f"{'ok' if done.returncode == 0 else 'ERROR':5} {os.path.relpath(entry['file'], ROOT)}", flush=True)
+            return done.stderr if done.returncode else ""
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            errors = [error for error in pool.map(check, entries) if error]
+    print(*errors, sep="\n")
+    print(f"{len(entries)} files, {len(errors)} with errors")
+    sys.exit(1 if errors else 0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
