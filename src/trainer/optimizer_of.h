@@ -1,9 +1,9 @@
 // File: trainer/optimizer_of.h (internal)
 // The optimizer that the arguments name, over a model's parameters in two groups: those that decay,
-// and those that do not. The rule is that of the Hugging Face Trainer: the parameters of a LayerNorm
-// do not decay, nor do those whose name has "bias", "layernorm" or "rmsnorm" in it, or a part that
-// is "norm" or ends in "_norm". C++ programs often write their own norms, so a class whose name ends
-// in "LayerNorm" or "RMSNorm" is a norm here, too.
+// and those that do not. The rule is that of the Hugging Face Trainer: the parameters of a
+// LayerNorm do not decay, nor do those whose name has "bias", "layernorm" or "rmsnorm" in it, or a
+// part that is "norm" or ends in "_norm". C++ programs often write their own norms, so a class
+// whose name ends in "LayerNorm" or "RMSNorm" is a norm here, too.
 #pragma once
 
 #include <torch/nn/module.h>
