@@ -59,8 +59,9 @@ std::string cleaned(std::string address) {
   const bool bracketed = starts_with(address, "[") && ends_with(address, "]");
   if (bracketed) address = address.substr(1, address.size() - 2);
   const auto colons = std::count(address.begin(), address.end(), ':');
-  const bool odd = std::any_of(address.begin(), address.end(), [](char letter) {
-    return letter <= ' ' || letter == '/' || letter == '[' || letter == ']' || letter == ',';
+  const bool odd = std::any_of(address.begin(), address.end(), [](unsigned char letter) {
+    return letter <= ' ' || letter >= 0x7f || letter == '/' || letter == '[' || letter == ']' ||
+           letter == ',';
   });
   if (address.empty() || odd || colons == 1 || (bracketed && colons == 0))
     throw_environment({.what = "MASTER_ADDR",

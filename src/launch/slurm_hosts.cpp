@@ -91,8 +91,9 @@ std::vector<std::string> names_of(std::string_view part, std::string_view list) 
 }  // namespace
 
 std::vector<std::string> hosts_of_slurm(std::string_view list) {
-  for (const char letter : list) {
-    if (letter <= ' ' || letter == '(') refuse(list, "names such as gpu[01-03,7],login");
+  for (const unsigned char letter : list) {
+    if (letter <= ' ' || letter >= 0x7f || letter == '(')
+      refuse(list, "names such as gpu[01-03,7],login");
   }
   std::vector<std::string> hosts;
   for (const std::string_view part : parts_of(list)) {

@@ -63,7 +63,9 @@ TEST_CASE("Slurm's hosts: what is no list is refused") {
                            "gpu[1-9999999999999999999]",
                            "(null)",
                            "a b",
-                           "a\nb"}) {
+                           "a\nb",
+                           "a\x7f",
+                           "gpü1"}) {
     CAPTURE(list);
     CHECK(code_of([&] { hosts_of_slurm(list); }) == "launch.environment");
   }
