@@ -7,6 +7,7 @@
 
 #include "ops/sum_of_squares.h"
 #include "optim/coalesced.h"
+#include "optim/distinct.h"
 
 namespace hasten {
 namespace {
@@ -61,7 +62,7 @@ double power_norm(const std::vector<at::Tensor>& gradients, double power) {
 
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : parameters) {
+  for (const at::Tensor& parameter : distinct(parameters)) {
     if (!parameter.grad().defined()) continue;
     const at::Tensor values = values_of(parameter.grad());
     if (values.numel() != 0) gradients.push_back(values);
@@ -78,7 +79,7 @@ template <class Factor>
 void multiply_gradients(const std::vector<at::Tensor>& parameters, const Factor& factor) {
   const torch::NoGradGuard no_grad;
   std::vector<at::Tensor> dense;
-  for (const at::Tensor& parameter : parameters) {
+  for (const at::Tensor& parameter : distinct(parameters)) {
     if (!parameter.grad().defined()) continue;
     if (parameter.grad().is_sparse()) {
       parameter.mutable_grad().mul_(factor);

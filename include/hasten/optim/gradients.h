@@ -4,10 +4,11 @@
 //   double norm = gradient_norm(model->parameters());
 //   clip_grad_norm_(model->parameters(), 1.0);           // gives the norm from before
 //
-// Dense and sparse gradients count alike; parameters without one are skipped. Sums are in double;
-// on a TPU in float, and there norm and factor stay on the device until they are read. Thread rule:
-// reads and writes the gradients; one thread at a time. Source: torch.nn.utils.clip_grad_norm_
-// (factor max_norm / (norm + 1e-6), at most 1).
+// Dense and sparse gradients count alike; parameters without one are skipped, and one that is
+// listed twice (LibTorch's parameters() lists a shared tensor under each of its names) counts once.
+// Sums are in double; on a TPU in float, and there norm and factor stay on the device until they are
+// read. Thread rule: reads and writes the gradients; one thread at a time. Source:
+// torch.nn.utils.clip_grad_norm_ (factor max_norm / (norm + 1e-6), at most 1).
 #pragma once
 
 #include <ATen/core/Tensor.h>
