@@ -1,5 +1,6 @@
 #include "ops/kernels/kernels.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
@@ -55,7 +56,9 @@ const Kernels& kernels() {
 }
 
 Dropout Dropout::make(double p, std::uint64_t seed) {
-  const auto threshold = static_cast<std::uint32_t>(std::lround(p * 65536));
+  if (p == 1) return {.seed = seed, .threshold = 65536, .scale = 0.0f};
+  // Below 1 something is kept, so that the expectation is that of x.
+  const auto threshold = static_cast<std::uint32_t>(std::min(std::lround(p * 65536), 65535L));
   return {.seed = seed,
           .threshold = threshold,
           .scale = static_cast<float>(65536.0 / (65536.0 - threshold))};

@@ -30,7 +30,7 @@ struct Dropout {
       0;               // dropped where 16 random bits are below this; 0: nothing is dropped
   float scale = 1.0f;  // applied to what is kept: 65536 / (65536 - threshold)
 
-  // Rounds the probability; p in [0, 1).
+  // Rounds the probability; p in [0, 1]. Everything is dropped at 1 only.
   static Dropout make(double p, std::uint64_t seed);
 };
 

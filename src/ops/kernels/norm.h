@@ -39,15 +39,22 @@ void dropout_add_norm(const T* __restrict x, const float* __restrict bias,
                     sum += part;
                   });
     residual += columns;
-    // Two passes for the variance: the row is in cache, and the one-pass form cancels.
-    const float m = sum / static_cast<float>(columns);
-    float square = 0;
-#pragma omp simd reduction(+ : square)
+    // A second pass for the variance: the row is in cache, and the one-pass form cancels. It also
+    // corrects the mean by the mean of the differences from it. The sum has rounding errors, and
+    // with bfloat16 it is of values before they were rounded to z; where a row is nearly constant,
+    // the division by its deviation would turn either error into a large result.
+    const float guess = sum / static_cast<float>(columns);
+    float rest = 0, square = 0;
+#pragma omp simd reduction(+ : rest, square)
     for (Index c = 0; c < columns; ++c) {
-      const float d = load(z[c]) - m;
+      const float d = load(z[c]) - guess;
+      rest += d;
       square += d * d;
     }
-    const float inverse = 1.0f / std::sqrt(square / static_cast<float>(columns) + epsilon);
+    const float shift = rest / static_cast<float>(columns);
+    const float m = guess + shift;
+    const float variance = (square - rest * shift) / static_cast<float>(columns);
+    const float inverse = 1.0f / std::sqrt((variance < 0 ? 0.0f : variance) + epsilon);
     mean[r] = m;
     rstd[r] = inverse;
     for (Index c = 0; c < columns; ++c)
