@@ -22,16 +22,20 @@ bool bf16_is_fast(at::Device device) {
   return fast;
 }
 
-AutocastGuard::AutocastGuard(Precision precision, at::DeviceType device)
-    : device_(device), before_(at::autocast::is_autocast_enabled(device)) {
-  at::autocast::set_autocast_enabled(device, precision == Precision::bf16);
-  if (precision == Precision::bf16) at::autocast::set_autocast_dtype(device, at::kBFloat16);
+AutocastGuard::AutocastGuard(Precision precision, at::DeviceType device) : device_(device) {
+  if (precision == Precision::no) return;
+  before_ = {.enabled = at::autocast::is_autocast_enabled(device),
+             .type = at::autocast::get_autocast_dtype(device)};
+  at::autocast::set_autocast_enabled(device, true);
+  at::autocast::set_autocast_dtype(device, at::kBFloat16);
   at::autocast::increment_nesting();
 }
 
 AutocastGuard::~AutocastGuard() {
+  if (!before_) return;
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(device_, before_);
+  at::autocast::set_autocast_dtype(device_, before_->type);
+  at::autocast::set_autocast_enabled(device_, before_->enabled);
 }
 
 }  // namespace hasten

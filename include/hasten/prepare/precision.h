@@ -3,14 +3,17 @@
 //
 //   auto guard = autocast(Precision::bf16, at::kCPU);     // until the end of the block
 //
-// `no` is float throughout. `bf16` keeps weights, gradients and optimizer state in float and forms
-// products in bfloat16 (LibTorch's autocast). On a CPU without AVX512-BF16 (or AMX) bfloat16 is
-// emulated and some 20 times slower than float: bf16_is_fast() tells. Thread rule: a guard acts on
-// its thread.
+// `no` leaves types as they are. `bf16` keeps weights, gradients and optimizer state in float and
+// forms products in bfloat16 (LibTorch's autocast). On a CPU without AVX512-BF16 (or AMX) bfloat16
+// is emulated and some 20 times slower than float: bf16_is_fast() says which it is. A guard of `no`
+// changes nothing: an autocast of the caller's own holds inside of it as it did outside. Thread
+// rule: a guard acts on its thread.
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
+#include <optional>
 #include <string_view>
 
 #include "hasten/config/names.h"
@@ -34,8 +37,13 @@ class [[nodiscard]] AutocastGuard {
   ~AutocastGuard();
 
  private:
+  // What held before; none where nothing was changed.
+  struct Before {
+    bool enabled;
+    at::ScalarType type;
+  };
   at::DeviceType device_;
-  bool before_;
+  std::optional<Before> before_;
 };
 
 }  // namespace hasten
