@@ -37,18 +37,26 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                bias_gelu_backward_cpu);
 }
 
+// The gradients in LibTorch's operators.
+variable_list differentiable_backward(const Tensor& dy, const Tensor& x, const Tensor& bias) {
+  const Tensor d = at::gelu_backward(dy.to(at::kFloat), x.to(at::kFloat) + bias);
+  return {d.to(x.scalar_type()), as_rows(d).sum(0)};
+}
+
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
-  static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& bias) {
-    const Tensor x = input.contiguous(), y = at::empty_like(x);
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& bias) {
+    const Tensor y = at::empty_like(x);
     call<bias_gelu_forward_cpu>("hasten::bias_gelu", x, bias, y);
     context->save_for_backward({x, bias});
     return y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    const WithoutAutocast without_autocast;
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &bias = saved[1];
-    const Tensor dy = grads[0].to(x.scalar_type()).contiguous();
+    if (needs_second_derivative()) return differentiable_backward(grads[0], x, bias);
+    const Tensor dy = grads[0].contiguous();
     const Tensor dx = at::empty_like(x), sums = partial_sums(x, x.size(-1));
     call<bias_gelu_backward_cpu>("hasten::bias_gelu_backward", dy, x, bias, dx, sums);
     return {dx, total(sums)};
@@ -58,10 +66,10 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 }  // namespace
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
-  if (!is_fused(x) || bias.scalar_type() != at::kFloat) return at::gelu(x + bias);
+  if (!is_fused(x) || !is_fused_parameter(bias)) return at::gelu(x + bias);
   TORCH_CHECK(x.dim() >= 1 && bias.dim() == 1 && bias.size(0) == x.size(-1), "bias_gelu: got x ",
               x.sizes(), " and bias ", bias.sizes());
-  return BiasGelu::apply(x, bias.contiguous());
+  return BiasGelu::apply(x.contiguous(), bias.contiguous());
 }
 
 }  // namespace hasten::ops

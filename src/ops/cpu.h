@@ -3,19 +3,46 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/kernels/kernels.h"
 #include "ops/operator.h"
 
 namespace hasten::ops {
 
+inline bool has_kernels(at::ScalarType type) { return type == at::kFloat || type == at::kBFloat16; }
+
+// Whether the CPU kernels can read and write x. Where they cannot, an operator computes the same
+// with LibTorch's operators, which also decide which combinations of types and devices are errors.
 inline bool is_fused(const at::Tensor& x) {
-  return x.device().is_cpu() && x.layout() == at::kStrided &&
-         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  return x.device().is_cpu() && x.layout() == at::kStrided && has_kernels(x.scalar_type());
 }
+
+// The same for a parameter, which the kernels take in float only.
+inline bool is_fused_parameter(const at::Tensor& x) {
+  return is_fused(x) && x.scalar_type() == at::kFloat;
+}
+
+// The type in which autocast computes a product of the CPU tensor x.
+inline at::ScalarType product_type(const at::Tensor& x) {
+  const bool casts = at::autocast::is_autocast_enabled(at::kCPU) && x.is_floating_point() &&
+                     x.scalar_type() != at::kDouble;
+  return casts ? at::autocast::get_autocast_dtype(at::kCPU) : x.scalar_type();
+}
+
+// An autograd function computes in the types of the tensors it was given, in the backward pass also
+// where the caller has autocast on by then: the kernels rely on it.
+class WithoutAutocast {
+  c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
+};
+
+// Whether the gradients that a backward pass computes now have to be differentiable themselves
+// (create_graph). The kernels' results are not, so the pass uses LibTorch's operators instead.
+inline bool needs_second_derivative() { return at::GradMode::is_enabled(); }
 
 // An autograd function takes a tensor that may be missing as an optional, not as an undefined one.
 inline std::optional<at::Tensor> defined(const at::Tensor& x) {
@@ -26,12 +53,23 @@ inline std::optional<at::Tensor> defined(const at::Tensor& x) {
 template <class Body>
 auto with_type(const at::Tensor& x, Body body) {
   if (x.scalar_type() == at::kBFloat16) return body(kernels().b16, static_cast<bf16*>(nullptr));
+  TORCH_CHECK(x.scalar_type() == at::kFloat, "hasten's CPU kernels: got ", x.scalar_type(),
+              ", expected Float or BFloat16");
   return body(kernels().f32, static_cast<float*>(nullptr));
 }
 
+// Checks the type, because a kernel that reads a tensor of 16 bits as float reads behind its end.
 template <class T>
 T* rows_of(const at::Tensor& x) {
+  constexpr at::ScalarType expected = std::is_same_v<T, float> ? at::kFloat : at::kBFloat16;
+  TORCH_CHECK(x.scalar_type() == expected, "hasten's CPU kernels: got ", x.scalar_type(),
+              " beside tensors of ", expected);
   return static_cast<T*>(x.data_ptr());
+}
+
+// x [..., columns] as [rows, columns], also where x has no elements.
+inline at::Tensor as_rows(const at::Tensor& x) {
+  return x.reshape({c10::size_to_dim_(static_cast<int>(x.dim()) - 1, x.sizes()), x.size(-1)});
 }
 
 // x [..., columns] seen as rows.

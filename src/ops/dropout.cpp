@@ -22,16 +22,13 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_operator(library, "dropout(Tensor x, int seed, float p, Tensor(a!) y) -> ()", dropout_cpu);
 }
 
-Tensor dropped(const Tensor& input, const DropoutState& dropout) {
-  const Tensor x = input.contiguous(), y = at::empty_like(x);
-  call<dropout_cpu>("hasten::dropout", x, dropout.seed, dropout.p, y);
-  return y;
-}
-
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const DropoutState& dropout) {
+  static Tensor forward(AutogradContext* context, const Tensor& input,
+                        const DropoutState& dropout) {
     save(context, dropout);
-    return dropped(x, dropout);
+    const Tensor x = input.contiguous(), y = at::empty_like(x);
+    call<dropout_cpu>("hasten::dropout", x, dropout.seed, dropout.p, y);
+    return y;
   }
   static variable_list backward(AutogradContext* context, variable_list grads) {
     return {dropped(grads[0], saved_dropout(context)), Tensor()};
@@ -40,10 +37,13 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 
 }  // namespace
 
+Tensor dropped(const Tensor& x, const DropoutState& dropout) {
+  return dropout.p == 0 ? x : DropoutFunction::apply(x, dropout);
+}
+
 Tensor dropout(const Tensor& x, double p, bool training) {
   if (!is_fused(x) || x.dim() < 1) return at::dropout(x, p, training);
-  const DropoutState state = draw_dropout(p, training);
-  return state.p == 0 ? x : DropoutFunction::apply(x, state);
+  return dropped(x, draw_dropout(p, training));
 }
 
 }  // namespace hasten::ops

@@ -55,26 +55,47 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                dropout_add_norm_backward_cpu);
 }
 
+// The gradients of the normalization with respect to z, gamma and beta in LibTorch's operators, in
+// float.
+variable_list differentiable_norm_backward(const Tensor& gradient, const Tensor& stored,
+                                           const Tensor& gamma, double epsilon) {
+  const Tensor dy = gradient.to(at::kFloat), z = stored.to(at::kFloat);
+  const Tensor centred = z - z.mean(-1, /*keepdim=*/true);
+  const Tensor rstd = (centred.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt();
+  const Tensor hat = centred * rstd, g = dy * gamma;
+  return {(g - g.mean(-1, true) - hat * (g * hat).mean(-1, true)) * rstd, as_rows(dy * hat).sum(0),
+          as_rows(dy).sum(0)};
+}
+
+// The function has two results, y and z = dropout(x + bias) + residual. Callers get y only; z is
+// one so that what the backward pass computes from the stored z can be differentiated with respect
+// to it.
 struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
-  static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& bias,
-                        const Tensor& residual_input, const Tensor& gamma, const Tensor& beta,
-                        double epsilon, const DropoutState& dropout) {
+  static variable_list forward(AutogradContext* context, const Tensor& input, const Tensor& bias,
+                               const Tensor& residual_input, const Tensor& gamma,
+                               const Tensor& beta, double epsilon, const DropoutState& dropout) {
     const Tensor x = input.contiguous(), residual = residual_input.to(x.scalar_type()).contiguous();
     const Tensor z = at::empty_like(x), y = at::empty_like(x),
                  moments = at::empty({2, row_count(x)}, at::kFloat);
     call<dropout_add_norm_forward_cpu>("hasten::dropout_add_norm", x, bias, residual, gamma, beta,
                                        epsilon, dropout.seed, dropout.p, z, y, moments);
     context->save_for_backward({z, moments, gamma});
+    context->set_materialize_grads(false);  // z has a gradient in a second derivative only
     context->saved_data["residual_type"] = residual_input.scalar_type();
+    context->saved_data["epsilon"] = epsilon;
     save(context, dropout);
-    return y;
+    return {y, z};
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    const WithoutAutocast without_autocast;
+    if (needs_second_derivative() || grads[1].defined())
+      return differentiable_backward(context, grads[0], grads[1]);
+    if (!grads[0].defined()) return variable_list(7);
     const auto kept = context->get_saved_variables();
     const Tensor &z = kept[0], &moments = kept[1], &gamma = kept[2];
     const DropoutState dropout = saved_dropout(context);
-    const Tensor dy = grads[0].to(z.scalar_type()).contiguous();
+    const Tensor dy = grads[0].contiguous();
     const std::int64_t columns = z.size(-1);
     const Tensor dz = at::empty_like(z), dx = at::empty_like(z),
                  sums = partial_sums(z, 3 * columns);
@@ -89,6 +110,30 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
             Tensor(),
             Tensor()};
   }
+
+  static variable_list differentiable_backward(AutogradContext* context, const Tensor& dy,
+                                               const Tensor& gradient_of_z) {
+    const auto kept = context->get_saved_variables();
+    const Tensor &z = kept[0], &gamma = kept[2];
+    variable_list norm(3);
+    if (dy.defined()) {
+      norm = differentiable_norm_backward(dy, z, gamma, context->saved_data["epsilon"].toDouble());
+    }
+    Tensor& dz = norm[0];
+    if (gradient_of_z.defined()) {
+      const Tensor more = gradient_of_z.to(at::kFloat);
+      dz = dz.defined() ? dz + more : more;
+    }
+    if (!dz.defined()) return variable_list(7);
+    const Tensor dx = dropped(dz, saved_dropout(context));
+    return {dx.to(z.scalar_type()),
+            as_rows(dx).sum(0),
+            dz.to(context->saved_data["residual_type"].toScalarType()),
+            norm[1],
+            norm[2],
+            Tensor(),
+            Tensor()};
+  }
 };
 
 }  // namespace
@@ -99,14 +144,15 @@ Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& resid
   TORCH_CHECK(x.dim() >= 1 && x.sizes() == residual.sizes() && bias.dim() == 1 &&
                   bias.size(0) == x.size(-1) && gamma.sizes() == bias.sizes() &&
                   beta.sizes() == bias.sizes(),
-              "dropout_add_norm: got x ", x.sizes(), ", residual ", residual.sizes(), " and bias ",
-              bias.sizes());
-  if (!is_fused(x) || gamma.scalar_type() != at::kFloat || bias.scalar_type() != at::kFloat) {
+              "dropout_add_norm: got x ", x.sizes(), ", residual ", residual.sizes(), ", bias ",
+              bias.sizes(), ", gamma ", gamma.sizes(), " and beta ", beta.sizes());
+  if (!is_fused(x) || !is_fused(residual) || !is_fused_parameter(bias) ||
+      !is_fused_parameter(gamma) || !is_fused_parameter(beta)) {
     return at::layer_norm(at::dropout(x + bias, p, training) + residual, {x.size(-1)}, gamma, beta,
                           epsilon);
   }
   return DropoutAddNorm::apply(x, bias.contiguous(), residual, gamma.contiguous(),
-                               beta.contiguous(), epsilon, draw_dropout(p, training));
+                               beta.contiguous(), epsilon, draw_dropout(p, training))[0];
 }
 
 }  // namespace hasten::ops

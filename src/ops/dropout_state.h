@@ -18,7 +18,7 @@ struct DropoutState {
 
 // Draws a seed only where something is dropped.
 inline DropoutState draw_dropout(double p, bool training) {
-  TORCH_CHECK(p >= 0 && p < 1, "dropout: got probability ", p, ", expected [0, 1)");
+  TORCH_CHECK(p >= 0 && p <= 1, "dropout: got probability ", p, ", expected [0, 1]");
   if (!training || p == 0) return {};
   return {.seed = static_cast<std::int64_t>(next_seed()), .p = p};
 }
@@ -28,8 +28,14 @@ inline void save(torch::autograd::AutogradContext* context, const DropoutState& 
   context->saved_data["p"] = dropout.p;
 }
 
+// Throws, as LibTorch does, where the graph was freed by an earlier backward pass.
 inline DropoutState saved_dropout(torch::autograd::AutogradContext* context) {
+  context->get_saved_variables();
   return {.seed = context->saved_data["seed"].toInt(), .p = context->saved_data["p"].toDouble()};
 }
+
+// x with these decisions applied to its rows; can be differentiated any number of times. x is of a
+// type that has kernels (ops/cpu.h) and has a dimension.
+at::Tensor dropped(const at::Tensor& x, const DropoutState& dropout);
 
 }  // namespace hasten::ops

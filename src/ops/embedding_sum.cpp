@@ -107,14 +107,35 @@ std::vector<std::int64_t> distinct(const Tensor& ids, std::int64_t skipped) {
   return out;
 }
 
+Tensor indices_of(const std::vector<std::int64_t>& rows) {
+  Tensor indices = at::empty({1, static_cast<std::int64_t>(rows.size())}, at::kLong);
+  std::copy(rows.begin(), rows.end(), indices.mutable_data_ptr<std::int64_t>());
+  return indices;
+}
+
 // A coalesced sparse tensor of the rows that occur.
 Tensor gathered(const Tensor& values, const Tensor& ids, std::int64_t rows, std::int64_t skipped) {
-  const std::vector<std::int64_t> used = distinct(ids, skipped);
-  const auto count = static_cast<std::int64_t>(used.size());
-  Tensor indices = at::empty({1, count}, at::kLong);
-  std::copy(used.begin(), used.end(), indices.mutable_data_ptr<std::int64_t>());
-  const Tensor sums = at::zeros({count, values.size(1)}, values.options());
+  const Tensor indices = indices_of(distinct(ids, skipped));
+  const Tensor sums = at::zeros({indices.size(1), values.size(1)}, values.options());
   call<gather_cpu>("hasten::embedding_gather", values, ids, indices, sums);
+  return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, values.size(1)},
+                                       values.options().layout(at::kSparse), /*is_coalesced=*/true);
+}
+
+// The gradients of the tables in LibTorch's operators: the same values and the same layouts.
+Tensor differentiable_scattered(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                                std::int64_t skipped = -1) {
+  return at::embedding_dense_backward(values, ids.reshape(-1), rows, skipped,
+                                      /*scale_grad_by_freq=*/false);
+}
+
+Tensor differentiable_gathered(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                               std::int64_t skipped) {
+  const Tensor indices = indices_of(distinct(ids, skipped));
+  const std::int64_t count = indices.size(1);
+  // What is skipped goes to a row behind the last one, which is cut off.
+  const Tensor place = at::searchsorted(indices[0], ids).masked_fill(ids.eq(skipped), count);
+  const Tensor sums = differentiable_scattered(values, place, count + 1).narrow(0, 0, count);
   return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, values.size(1)},
                                        values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
@@ -140,18 +161,27 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     const auto saved = context->get_saved_variables();
     const auto rows = context->saved_data["rows"].toIntVector();
     const Tensor &ids = saved[0], &position_ids = saved[1], &type_ids = saved[2];
-    const std::int64_t length = ids.size(1), columns = grads[0].size(2);
-    const Tensor flat = grads[0].to(at::kFloat).contiguous().view({-1, columns});
+    const std::int64_t batch = ids.size(0), length = ids.size(1), columns = grads[0].size(2);
     const std::int64_t padding_id = context->saved_data["padding_id"].toInt();
     const bool sparse = context->saved_data["sparse"].toBool();
-    const Tensor word = sparse ? gathered(flat, ids, rows[0], padding_id)
-                               : scattered(flat, ids, rows[0], padding_id);
-    Tensor position, type;
+    const Tensor flat = as_rows(grads[0]).contiguous();
+    Tensor word, position, type;
+    if (needs_second_derivative()) {
+      word = sparse ? differentiable_gathered(flat, ids, rows[0], padding_id)
+                    : differentiable_scattered(flat, ids, rows[0], padding_id);
+      position = differentiable_scattered(
+          flat, position_ids.defined() ? position_ids : at::arange(length).expand_as(ids), rows[1]);
+      type = differentiable_scattered(flat, type_ids.defined() ? type_ids : at::zeros_like(ids),
+                                      rows[2]);
+      return {word, position, type, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+    }
+    word = sparse ? gathered(flat, ids, rows[0], padding_id)
+                  : scattered(flat, ids, rows[0], padding_id);
     if (position_ids.defined()) {
       position = scattered(flat, position_ids, rows[1]);
     } else {
       position = at::zeros({rows[1], columns}, flat.options());
-      position.narrow(0, 0, length).copy_(flat.view({-1, length, columns}).sum(0));
+      position.narrow(0, 0, length).copy_(flat.view({batch, length, columns}).sum(0));
     }
     if (type_ids.defined()) {
       type = scattered(flat, type_ids, rows[2]);
@@ -163,13 +193,31 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
   }
 };
 
+void check_tables(const Tensor& word, const Tensor& position, const Tensor& type) {
+  TORCH_CHECK(word.dim() == 2 && position.dim() == 2 && type.dim() == 2 &&
+                  position.size(1) == word.size(1) && type.size(1) == word.size(1),
+              "embedding_sum: got tables word ", word.sizes(), ", position ", position.sizes(),
+              " and type ", type.sizes(), ", expected three of [rows, n] with the same n");
+}
+
+void check_integers(const Tensor& ids, const char* name) {
+  TORCH_CHECK(!ids.defined() || at::isIntegralType(ids.scalar_type(), /*includeBool=*/false),
+              "embedding_sum: got ", name, " of type ", ids.scalar_type(), ", expected integers");
+}
+
 }  // namespace
 
 Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type,
                      const Tensor& ids, const Tensor& position_ids, const Tensor& type_ids,
                      std::int64_t padding_id, bool sparse) {
+  check_tables(word, position, type);
   TORCH_CHECK(ids.dim() == 2 && ids.scalar_type() == at::kLong, "embedding_sum: got ids ",
               ids.sizes(), " ", ids.scalar_type(), ", expected [batch, length] int64");
+  check_integers(position_ids, "position_ids");
+  check_integers(type_ids, "type_ids");
+  TORCH_CHECK(
+      type_ids.defined() || type.size(0) > 0,
+      "embedding_sum: got a table of types without rows and no type_ids, which means type 0");
   if (ids.size(1) > position.size(0) && !position_ids.defined()) {
     throw DataError("models.sequence-too-long",
                     {.what = "a batch of ids",
@@ -177,23 +225,30 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
                      .expected = str("at most ", position.size(0), " (max_position_embeddings)"),
                      .hint = "truncate when tokenizing (--max_length)"});
   }
-  if (!word.device().is_cpu() || word.scalar_type() != at::kFloat) {
+  if (!is_fused_parameter(word) || !is_fused_parameter(position) || !is_fused_parameter(type)) {
     const Tensor at_position = position_ids.defined() ? at::embedding(position, position_ids)
                                                       : position.narrow(0, 0, ids.size(1));
     const Tensor of_type = type_ids.defined() ? at::embedding(type, type_ids) : type.select(0, 0);
     return at::embedding(word, ids, padding_id) + of_type + at_position;
   }
-  // One row of positions may stand for all rows of the batch.
-  const auto like_ids = [&](const Tensor& x) {
-    return x.defined() ? x.to(at::kLong).expand_as(ids).contiguous() : x;
+  const auto integers = [](const Tensor& x) {
+    return x.defined() ? x.to(at::kLong).contiguous() : x;
   };
-  const Tensor rows = ids.contiguous(), positions = like_ids(position_ids),
-               types = like_ids(type_ids);
+  const Tensor rows = integers(ids), positions = integers(position_ids), types = integers(type_ids);
+  for (const Tensor& each : {rows, positions, types}) {
+    TORCH_CHECK(!each.defined() || each.device().is_cpu(), "embedding_sum: got ids on ",
+                each.device(), " and tables on the CPU");
+  }
+  // Before they are expanded: in a dry run the copy would have no content to check.
   check_ids(rows, word.size(0), "input_ids");
   if (positions.defined()) check_ids(positions, position.size(0), "position_ids");
   if (types.defined()) check_ids(types, type.size(0), "token_type_ids");
+  // One row of positions may stand for all rows of the batch.
+  const auto like_ids = [&](const Tensor& x) {
+    return x.defined() ? std::make_optional(x.expand_as(ids).contiguous()) : std::nullopt;
+  };
   return EmbeddingSum::apply(word.contiguous(), position.contiguous(), type.contiguous(), rows,
-                             defined(positions), defined(types), padding_id, sparse);
+                             like_ids(positions), like_ids(types), padding_id, sparse);
 }
 
 }  // namespace hasten::ops

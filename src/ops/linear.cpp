@@ -1,4 +1,3 @@
-#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "hasten/ops/ops.h"
@@ -43,14 +42,17 @@ Tensor onednn_linear(const Tensor& x, const Tensor& weight, const std::optional<
 // BLAS is done sooner.
 constexpr std::int64_t kSmallProduct = 3'000'000;
 
-bool use_onednn(const Tensor& x, std::int64_t rows, std::int64_t in, std::int64_t out) {
-  return x.device().is_cpu() && x.scalar_type() == at::kFloat && onednn() &&
-         rows * in * out >= kSmallProduct;
+// An expanded tensor has strides of 0, which oneDNN's descriptions of memory do not have.
+bool is_expanded(const Tensor& x) { return x.stride(0) == 0 || x.stride(1) == 0; }
+
+bool use_onednn(const Tensor& a, const Tensor& b) {
+  return a.scalar_type() == at::kFloat && onednn() &&
+         a.size(0) * a.size(1) * b.size(0) >= kSmallProduct && !is_expanded(b);
 }
 
 // a [m, k] times b^T, b [n, k].
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias = std::nullopt) {
-  if (use_onednn(a, a.size(0), a.size(1), b.size(0))) return onednn_linear(a, b, bias);
+  if (use_onednn(a, b)) return onednn_linear(a, b, bias);
   return bias ? at::addmm(*bias, a, b.t()) : at::mm(a, b.t());
 }
 
@@ -73,38 +75,41 @@ Tensor column_sum(const Tensor& x) {
   return total(sums);
 }
 
+// x and weight are of one type, in which the product is formed; the bias is float.
 struct Linear : torch::autograd::Function<Linear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias, at::ScalarType type) {
-    // A view that shares x's version, so that a later in-place change of x is noticed.
-    const Tensor rows = x.reshape({-1, x.size(-1)}).to(type);
-    const Tensor factor = weight.to(type);
-    context->save_for_backward({rows, factor});
-    context->saved_data["shape"] = x.sizes();
-    context->saved_data["x_type"] = x.scalar_type();
+                        const std::optional<Tensor>& bias) {
+    const WithoutAutocast without_autocast;
+    context->save_for_backward({x, weight});
     context->saved_data["has_bias"] = bias.has_value();
     std::vector<std::int64_t> shape = x.sizes().vec();
     shape.back() = weight.size(0);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return product(rows, factor, bias ? std::make_optional(bias->to(type)) : std::nullopt)
+    return product(as_rows(x), weight,
+                   bias ? std::make_optional(bias->to(x.scalar_type())) : std::nullopt)
         .view(shape);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const WithoutAutocast without_autocast;
     const auto saved = context->get_saved_variables();
-    const Tensor &rows = saved[0], &factor = saved[1];
-    const Tensor dy = grads[0].reshape({-1, grads[0].size(-1)}).to(rows.scalar_type()).contiguous();
+    const Tensor &x = saved[0], &weight = saved[1];
+    const bool of_x = context->needs_input_grad(0), of_weight = context->needs_input_grad(1),
+               of_bias = context->saved_data["has_bias"].toBool() && context->needs_input_grad(2);
     Tensor dx, dweight, dbias;
-    if (context->needs_input_grad(0)) {
-      dx = product(dy, factor.t())
-               .view(context->saved_data["shape"].toIntVector())
-               .to(context->saved_data["x_type"].toScalarType());
+    if (needs_second_derivative()) {
+      const Tensor dy = as_rows(grads[0]);
+      if (of_x) dx = at::mm(dy, weight).reshape(x.sizes());
+      if (of_weight) dweight = at::mm(dy.t(), as_rows(x));
+      if (of_bias) dbias = dy.sum(0, /*keepdim=*/false, at::kFloat);
+      return {dx, dweight, dbias};
     }
-    if (context->needs_input_grad(1)) dweight = product(dy.t(), rows.t()).to(at::kFloat);
-    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2))
-      dbias = column_sum(dy);
-    return {dx, dweight, dbias, Tensor()};
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const Tensor dy = as_rows(grads[0]).contiguous();
+    if (of_x) dx = product(dy, weight.t()).view(x.sizes());
+    if (of_weight) dweight = product(dy.t(), as_rows(x).t());
+    if (of_bias) dbias = column_sum(dy);
+    return {dx, dweight, dbias};
   }
 };
 
@@ -113,15 +118,16 @@ struct Linear : torch::autograd::Function<Linear> {
 std::string matrix_product_engine() { return onednn() ? "oneDNN" : "BLAS"; }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  const bool lower = at::autocast::is_autocast_enabled(x.device().type());
-  if (!x.device().is_cpu() || weight.scalar_type() != at::kFloat) {
-    return at::linear(x, weight, defined(bias));
-  }
-  TORCH_CHECK(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1), "linear: got x ",
-              x.sizes(), " and weight ", weight.sizes(), ", expected x [..., ", weight.size(-1),
-              "]");
-  return Linear::apply(x, weight, defined(bias),
-                       lower ? at::autocast::get_autocast_dtype(at::kCPU) : at::kFloat);
+  const bool fits =
+      is_fused(x) && is_fused_parameter(weight) && x.dim() >= 1 && weight.dim() == 2 &&
+      (!bias.defined() ||
+       (is_fused_parameter(bias) && bias.dim() == 1 && bias.size(0) == weight.size(0)));
+  if (!fits) return at::linear(x, weight, defined(bias));
+  TORCH_CHECK(x.size(-1) == weight.size(1), "linear: got x ", x.sizes(), " and weight ",
+              weight.sizes(), ", expected x [..., ", weight.size(1), "]");
+  const at::ScalarType type = product_type(weight);
+  if (!has_kernels(type)) return at::linear(x, weight, defined(bias));
+  return Linear::apply(x.to(type), weight.to(type), defined(bias));
 }
 
 }  // namespace hasten::ops

@@ -8,9 +8,14 @@
 //   auto y = ops::dropout_add_norm(ops::linear(h, w2, {}), b2, x, gamma, beta, 1e-12, 0.1,
 //   training);
 //
-// Shapes: `[..., n]` means any leading dimensions. Types: float or bfloat16 activations, float
-// parameters. Under autocast to bfloat16 `linear` and `attention` compute in bfloat16, the others
-// in the type of their input. Randomness: each call with dropout draws one 64-bit seed from
+// Shapes: `[..., n]` means any leading dimensions; tensors may be empty and have any strides.
+// Types: the CPU kernels take float or bfloat16 activations and float parameters; `linear` of
+// bfloat16 activations gives float without autocast, the others give the type of their input. Every
+// other combination of types computes with LibTorch's operators, which promote or refuse it. Under
+// autocast `linear` and `attention` compute in its type, whatever is on during the backward pass;
+// the others compute in the type of their input. Derivatives: gradients taken with create_graph can
+// be differentiated again; such a backward pass computes with LibTorch's operators, which takes
+// longer and more memory (attention then keeps its probabilities). Randomness: each call with dropout draws one 64-bit seed from
 // LibTorch's default CPU generator, so torch::manual_seed rules it and saving that generator's
 // state saves it (see ops/kernels/kernels.h for how decisions follow from a seed). Throws
 // c10::Error where shapes do not fit, as LibTorch's operators do. Thread rule: as LibTorch's
@@ -40,12 +45,13 @@ std::string matrix_product_engine();
 Tensor bias_gelu(const Tensor& x, const Tensor& bias);
 
 // layer_norm(dropout(x + bias, p) + residual). x, residual [..., n]; bias, gamma, beta [n]; p in
-// [0, 1), 0 unless training.
+// [0, 1], 0 unless training.
 Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,
                         const Tensor& gamma, const Tensor& beta, double epsilon, double p,
                         bool training);
 
-// x with each element zeroed with probability p and the rest scaled by 1 / (1 - p), while training.
+// x with each element zeroed with probability p in [0, 1] and the rest scaled by 1 / (1 - p), while
+// training.
 Tensor dropout(const Tensor& x, double p, bool training);
 
 // What attention may look at: one number a key.
@@ -62,7 +68,8 @@ class KeyMask {
 };
 
 // softmax(q k^T / sqrt(head size) + mask) with dropout, times v, for `heads` heads lying side by
-// side. q, k, v and the result [batch, length, heads * head size].
+// side. q, k, v and the result [batch, length, heads * head size]. A row with nothing to attend to
+// gives zeros.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                  std::int64_t heads, double p, bool training);
 
