@@ -1,6 +1,7 @@
 #include "hasten/base/files.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,9 +10,11 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -100,15 +103,121 @@ void sync_tree(const fs::path& root) {
   for (auto it = folders.rbegin(); it != folders.rend(); ++it) sync_directory(*it);
 }
 
+bool all_digits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+}
+
+// What the name of an unfinished file or folder says of the process that writes it.
+struct Writer {
+  std::string pid, start, place;  // the last two are empty in names of an earlier version
+};
+
+std::string text_of(const char* path) {
+  try {
+    return std::string(trim(read_file(path)));
+  } catch (const IoError&) {
+    return "";
+  }
+}
+
+std::string link_of(const char* path) {
+  std::error_code error;
+  return fs::read_symlink(path, error).string();
+}
+
+// Where process numbers mean the same process: the machine since it was started, and the PID
+// namespace (a container has its own). Empty where that cannot be known.
+std::string identity_of_place() {
+  const std::string boot = text_of("/proc/sys/kernel/random/boot_id"),
+                    numbers = link_of("/proc/self/ns/pid");
+  const bool known = !boot.empty() && !numbers.empty() && link_of("/proc/self") == str(::getpid());
+  return known ? boot + numbers : "";
+}
+
+// The host's name, for people, and digits that tell places apart.
+std::string this_place() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, HOST_NAME_MAX);
+  std::string host = std::string(name).substr(0, 24);
+  for (char& c : host) {
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  }
+  const std::string identity = identity_of_place();
+  if (identity.empty()) return host + ".unknown";
+  return host + '.' + short_digest(identity + name).substr(0, 8);
+}
+
+// When a process of this place was started, in the kernel's clock ticks; empty where there is no
+// such process, or where it has ended and is waited for by nobody yet.
+std::string start_of(const std::string& pid) {
+  const std::string text = text_of(str("/proc/", pid, "/stat").c_str());
+  const std::size_t name_end = text.rfind(')');  // a program's name may hold anything
+  if (name_end == std::string::npos) return "";
+  const std::vector<std::string> fields = split(trim(text.substr(name_end + 1)), ' ');
+  const bool ended = fields.size() < 20 || fields[0] == "Z" || fields[0] == "X";
+  return ended ? "" : fields[19];
+}
+
+// PID-START-PLACE of this process. Read each time: a fork is another process.
+std::string mark_of_this_process() {
+  const std::string pid = str(::getpid()), start = start_of(pid);
+  return str(pid, '-', start.empty() ? "0" : start, '-', this_place());
+}
+
+std::optional<Writer> writer_of_mark(const std::string& mark) {
+  if (all_digits(mark)) return Writer{.pid = mark, .start = "", .place = ""};
+  const std::size_t first = mark.find('-');
+  const std::size_t second = first == std::string::npos ? first : mark.find('-', first + 1);
+  if (second == std::string::npos) return std::nullopt;
+  Writer writer{.pid = mark.substr(0, first),
+                .start = mark.substr(first + 1, second - first - 1),
+                .place = mark.substr(second + 1)};
+  if (!all_digits(writer.pid) || !all_digits(writer.start)) return std::nullopt;
+  return writer;
+}
+
+// An unfinished file or folder: what it is to become, and who writes it.
+struct Partial {
+  std::string target;
+  Writer writer;
+  bool replaced = false;  // the old folder of that name, which the new one takes the place of
+};
+
+constexpr const char* kPartial = ".partial-";    // folders
+constexpr const char* kReplaced = ".replaced-";  // folders
+constexpr const char* kTemporary = ".tmp-";      // files, with a number in front of the mark
+
+std::optional<Partial> partial_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (name.empty() || name[0] != '.') return std::nullopt;
+  for (const char* kind : {kPartial, kReplaced, kTemporary}) {
+    const std::size_t at = name.rfind(kind);
+    if (at == std::string::npos) continue;
+    std::string mark = name.substr(at + std::string_view(kind).size());
+    if (kind == kTemporary) {
+      const std::size_t dash = mark.find('-');
+      if (dash == std::string::npos || !all_digits(mark.substr(0, dash))) return std::nullopt;
+      mark = mark.substr(dash + 1);
+    }
+    const auto writer = writer_of_mark(mark);
+    if (!writer) return std::nullopt;
+    return Partial{
+        .target = name.substr(1, at - 1), .writer = *writer, .replaced = kind == kReplaced};
+  }
+  return std::nullopt;
+}
+
 // Swaps the two folders in one step; afterwards `staged` names the old one. Where the file system
-// cannot swap, the old folder moves aside first: a crash between the two renames leaves it there
-// under a partial name, whole.
+// cannot swap, the old folder moves aside first: a crash between the two renames leaves it there,
+// whole, and remove_abandoned puts it back.
 void replace_directory(const fs::path& staged, const fs::path& target) {
   if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
     fail("io.rename", "cannot replace", target, errno);
   }
-  const fs::path aside = staged.string() + "0";
+  const fs::path aside =
+      folder_of(target) / str('.', target.filename().string(), kReplaced, mark_of_this_process());
   remove_all_quietly(aside);
   if (::rename(target.c_str(), aside.c_str()) != 0) {
     fail("io.rename", "cannot move aside", target, errno);
@@ -121,9 +230,26 @@ void replace_directory(const fs::path& staged, const fs::path& target) {
   ::rename(aside.c_str(), staged.c_str());
 }
 
-bool all_digits(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+// Of a file, or of a folder and all that lies in it, the time of the last change.
+fs::file_time_type last_change(const fs::path& path) {
+  std::error_code error;
+  fs::file_time_type latest = fs::last_write_time(path, error);
+  if (error) return fs::file_time_type::clock::now();
+  for (auto it = fs::recursive_directory_iterator(path, error); !error && it != fs::end(it);
+       it.increment(error)) {
+    std::error_code gone;
+    const auto time = fs::last_write_time(it->path(), gone);
+    if (!gone) latest = std::max(latest, time);
+  }
+  return latest;
+}
+
+bool is_abandoned(const Partial& partial, const fs::path& path) {
+  const Writer& writer = partial.writer;
+  const std::string place = this_place();
+  if (writer.place == place && !ends_with(place, ".unknown"))
+    return start_of(writer.pid) != writer.start;
+  return fs::file_time_type::clock::now() - last_change(path) > std::chrono::hours(1);
 }
 
 }  // namespace
@@ -150,9 +276,9 @@ std::string read_file(const fs::path& path) {
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), file_(-1) {
   static std::atomic<unsigned> counter{0};
-  temporary_ =
-      folder_of(path_) / str('.', path_.filename().string(), ".tmp-", ::getpid(), '-', ++counter);
-  ::unlink(temporary_.c_str());  // of an earlier process with our number
+  temporary_ = folder_of(path_) / str('.', path_.filename().string(), kTemporary, ++counter, '-',
+                                      mark_of_this_process());
+  ::unlink(temporary_.c_str());
   file_ = open_retrying(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0666);
   if (file_ < 0) fail("io.open", "cannot make a file beside", path_, errno);
 }
@@ -193,7 +319,8 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
 
 StagedDirectory::StagedDirectory(fs::path target) : target_(std::move(target)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // a path that ends in a slash
-  staged_ = folder_of(target_) / str('.', target_.filename().string(), ".partial-", ::getpid());
+  staged_ =
+      folder_of(target_) / str('.', target_.filename().string(), kPartial, mark_of_this_process());
   remove_all_quietly(staged_);
   make_directories(folder_of(target_));
   if (::mkdir(staged_.c_str(), 0777) != 0) {
@@ -224,16 +351,38 @@ void StagedDirectory::commit(Existing existing) {
   if (there) remove_all_quietly(staged_);
 }
 
-bool is_partial(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (name.empty() || name[0] != '.') return false;
-  if (const auto at = name.rfind(".partial-"); at != std::string::npos) {
-    return all_digits(name.substr(at + 9));
+bool is_partial(const fs::path& path) { return partial_of(path).has_value(); }
+
+bool is_abandoned(const fs::path& path) {
+  const auto partial = partial_of(path);
+  return partial && is_abandoned(*partial, path);
+}
+
+void remove_abandoned(const fs::path& folder,
+                      const std::function<bool(const std::string& target)>& concerns) {
+  std::error_code error;
+  std::vector<fs::path> entries;
+  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::end(it);
+       it.increment(error))
+    entries.push_back(it->path());
+  for (const fs::path& path : entries) {
+    const auto partial = partial_of(path);
+    if (!partial || !concerns(partial->target) || !is_abandoned(*partial, path)) continue;
+    const fs::path target = folder / partial->target;
+    if (partial->replaced && !fs::exists(target, error)) {
+      fs::rename(path, target, error);
+    } else {
+      remove_all_quietly(path);
+    }
   }
-  const auto at = name.rfind(".tmp-");
-  if (at == std::string::npos) return false;
-  const std::vector<std::string> numbers = split(name.substr(at + 5), '-');
-  return numbers.size() == 2 && all_digits(numbers[0]) && all_digits(numbers[1]);
+}
+
+void move_files(const fs::path& from, const fs::path& to, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (::rename((from / name).c_str(), (to / name).c_str()) != 0)
+      fail("io.rename", "cannot rename to", to / name, errno);
+  }
+  sync_directory(to);
 }
 
 void make_directories(const fs::path& path) {
@@ -250,12 +399,30 @@ void check_writable_directory(const fs::path& path) {
   }
   fs::create_directories(path, error);
   if (error) fail("io.not-writable", "cannot make the folder", path, error.value());
-  // Permissions alone do not tell: the file system may be read-only or full, and root may do what
-  // others may not.
-  const fs::path probe = path / str(".hasten.tmp-", ::getpid(), "-0");
+  // Permissions alone do not tell: the file system may be read-only, and root may do what others
+  // may not. A full one still makes empty files, so the probe holds something.
+  const fs::path probe = path / str(".hasten", kTemporary, "0-", mark_of_this_process());
   const Descriptor file(open_retrying(probe, O_WRONLY | O_CREAT, 0600));
   if (file.get() < 0) fail("io.not-writable", "cannot make files in", path, errno);
+  const std::string block(4096, '\0');
+  const bool written =
+      ::write(file.get(), block.data(), block.size()) == static_cast<ssize_t>(block.size());
+  const int reason = written ? 0 : errno;
   ::unlink(probe.c_str());
+  if (!written) fail("io.not-writable", "cannot write files in", path, reason);
+}
+
+void check_free_space(const fs::path& path, std::uintmax_t bytes, const std::string& purpose) {
+  std::error_code error;
+  const fs::space_info space = fs::space(path, error);
+  const bool known = !error && space.capacity > 0;  // some network file systems do not tell
+  if (!known || space.available >= bytes) return;
+  throw IoError("io.no-space",
+                {.what = "the disk of " + path.string(),
+                 .got = human_bytes(static_cast<std::int64_t>(space.available)) + " free",
+                 .expected = str("at least ", human_bytes(static_cast<std::int64_t>(bytes)),
+                                 " for ", purpose),
+                 .hint = hint_for(ENOSPC)});
 }
 
 TemporaryDirectory::TemporaryDirectory(std::string_view prefix) {

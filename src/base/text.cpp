@@ -132,6 +132,15 @@ bool ends_with(std::string_view text, std::string_view suffix) {
   return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
 }
 
+std::string short_digest(std::string_view bytes) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
+  std::string digits(16, '0');
+  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, hash >>= 4)
+    *digit = "0123456789abcdef"[hash & 15];
+  return digits;
+}
+
 std::optional<std::string> nearest(std::string_view word,
                                    const std::vector<std::string>& candidates) {
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;

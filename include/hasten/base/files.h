@@ -4,12 +4,15 @@
 //
 //   write_file_atomically("run/state.json", text);   // temporary file, fsync, rename
 //
-//   StagedDirectory staged("run/checkpoint-10");     // for now run/.checkpoint-10.partial-<pid>
+//   StagedDirectory staged("run/checkpoint-10");     // for now run/.checkpoint-10.partial-<writer>
 //   write_file_atomically(staged.path() / "a.json", text);
 //   staged.commit();                                 // fsync of every file, and one rename
 //
-// Sizes are bytes. Names that start with a dot and end in ".partial-<pid>" or ".tmp-<pid>-<n>" are
-// leftovers of processes that were killed: readers ignore them (is_partial).
+// Sizes are bytes. A name that starts with a dot and ends in ".partial-<writer>" (a folder) or
+// ".tmp-<n>-<writer>" (a file) is not finished: readers ignore it (is_partial). <writer> is the
+// process's number, its start time, and the name of its host with digits for the machine and PID
+// namespace, so that processes of several machines or containers do not meet in one folder. What a
+// killed process leaves is found by is_abandoned and deleted by remove_abandoned.
 // Thread rule: the functions may be called from any thread; an object belongs to one thread at a
 // time.
 // Throws IoError with a code "io.*", the path and the operating system's own words. POSIX;
@@ -17,9 +20,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hasten {
 
@@ -61,7 +67,7 @@ enum class Existing {
 // A folder that appears complete or not at all.
 class StagedDirectory {
  public:
-  // Makes `.<name>.partial-<pid>` beside `target`, and the folders above it where they are missing.
+  // Makes `.<name>.partial-<writer>` beside `target`, and the folders above it where missing.
   // A leftover of the same name is deleted first.
   explicit StagedDirectory(std::filesystem::path target);
   StagedDirectory(const StagedDirectory&) = delete;
@@ -88,12 +94,32 @@ class StagedDirectory {
 // whichever process.
 bool is_partial(const std::filesystem::path& path);
 
+// Whether `path` is one (is_partial) that nobody will finish: its writer ran in this machine's
+// process numbers and is gone; or it ran elsewhere, and nothing has changed in it for an hour.
+bool is_abandoned(const std::filesystem::path& path);
+
+// Deletes from `folder` what is_abandoned finds and was to get a name that `concerns` accepts. An
+// old folder that was moved aside for a new one, which then never came, gets its name back.
+// What cannot be deleted stays.
+void remove_abandoned(const std::filesystem::path& folder,
+                      const std::function<bool(const std::string& target)>& concerns);
+
+// Renames the files `names` of the folder `from` into the folder `to`, in that order, over files of
+// these names, and syncs the folder. Both are on one file system. "io.rename".
+void move_files(const std::filesystem::path& from, const std::filesystem::path& to,
+                const std::vector<std::string>& names);
+
 // The folder and those above it, where they are missing. "io.mkdir".
 void make_directories(const std::filesystem::path& path);
 
-// Makes sure that files can be made in the folder `path`, creating it where it is missing, by
-// making one and removing it again. "io.not-a-directory" or "io.not-writable" otherwise.
+// Makes sure that files can be written in the folder `path`, creating it where it is missing, by
+// writing a small one and removing it again. "io.not-a-directory" or "io.not-writable" otherwise.
 void check_writable_directory(const std::filesystem::path& path);
+
+// Throws IoError "io.no-space" where the file system of the folder has less free space; `purpose`
+// says in the message what the space is for.
+void check_free_space(const std::filesystem::path& path, std::uintmax_t bytes,
+                      const std::string& purpose);
 
 // A new empty folder under $TMPDIR (or /tmp), deleted with all it holds at the end. For tests and
 // scratch data.

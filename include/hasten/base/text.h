@@ -61,6 +61,10 @@ std::string lower(std::string_view text);
 bool starts_with(std::string_view text, std::string_view prefix);
 bool ends_with(std::string_view text, std::string_view suffix);
 
+// 16 hexadecimal digits that tell contents apart, the same on every machine (FNV-1a, 64 bits). Not
+// for secrets.
+std::string short_digest(std::string_view bytes);
+
 // The candidate with the fewest edits from `word` (Damerau-Levenshtein: insert, delete, replace,
 // swap neighbours), if that is close enough to be worth suggesting: at most a third of the word's
 // length, and at least one edit allowed.

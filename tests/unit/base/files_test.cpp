@@ -3,10 +3,14 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "hasten/base/error.h"
 
@@ -28,6 +32,32 @@ std::string code_of(Call&& call) {
     return error.code();
   }
   return "none";
+}
+
+// A process that stages `target` with a file in it and is killed before it commits.
+void stage_and_be_killed(const fs::path& target) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    StagedDirectory staged(target);
+    std::ofstream(staged.path() / "weights") << "half";
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+}
+
+fs::path only_entry(const fs::path& folder) {
+  REQUIRE(entries(folder) == 1);
+  return fs::directory_iterator(folder)->path();
+}
+
+void set_age(const fs::path& path, std::chrono::minutes age) {
+  const auto time = fs::file_time_type::clock::now() - age;
+  for (const auto& entry : fs::recursive_directory_iterator(path))
+    fs::last_write_time(entry.path(), time);
+  fs::last_write_time(path, time);
 }
 
 }  // namespace
@@ -154,6 +184,102 @@ TEST_CASE("files: names of unfinished writes are told from others") {
   CHECK_FALSE(is_partial("checkpoint.partial-12"));
   CHECK_FALSE(is_partial(".hidden"));
   CHECK_FALSE(is_partial(".x.tmp-12"));
+  CHECK(is_partial(".checkpoint-10.partial-12-3456-node_7.0a1b2c3d"));
+  CHECK(is_partial(".model.safetensors.tmp-1-12-3456-node_7.0a1b2c3d"));
+  CHECK(is_partial(".checkpoint-10.replaced-12-3456-node_7.0a1b2c3d"));
+  CHECK_FALSE(is_partial(".checkpoint-10.partial-x-3456-node_7.0a1b2c3d"));
+}
+
+TEST_CASE("files: what a killed process of this machine staged is abandoned, and is removed") {
+  TemporaryDirectory scratch;
+  stage_and_be_killed(scratch.path() / "checkpoint-7");
+  const fs::path left = only_entry(scratch.path());
+  CHECK(left.filename().string().starts_with(".checkpoint-7.partial-"));
+  CHECK(is_abandoned(left));
+  remove_abandoned(scratch.path(), [](const std::string& target) { return target == "other"; });
+  CHECK(fs::exists(left));
+  remove_abandoned(scratch.path(),
+                   [](const std::string& target) { return target == "checkpoint-7"; });
+  CHECK_FALSE(fs::exists(left));
+}
+
+TEST_CASE("files: what a living process stages is not abandoned, however old it is") {
+  TemporaryDirectory scratch;
+  const StagedDirectory staged(scratch.path() / "c");
+  set_age(staged.path(), std::chrono::hours(48));
+  CHECK_FALSE(is_abandoned(staged.path()));
+  remove_abandoned(scratch.path(), [](const std::string&) { return true; });
+  CHECK(fs::exists(staged.path()));
+}
+
+TEST_CASE("files: the process number alone does not tell: a later process may have it again") {
+  TemporaryDirectory scratch;
+  const StagedDirectory staged(scratch.path() / "c");
+  const std::string name = staged.path().filename().string();
+  const std::size_t start = name.find('-', name.rfind(".partial-") + 9) + 1;
+  const fs::path earlier =
+      scratch.path() / (name.substr(0, start) + "1" + name.substr(name.find('-', start)));
+  fs::create_directory(earlier);
+  CHECK(is_abandoned(earlier));
+}
+
+TEST_CASE("files: what another machine or container stages is abandoned once it stands still") {
+  TemporaryDirectory scratch;
+  const std::string pid = std::to_string(getpid());
+  for (const std::string& name :
+       {std::string(".c.partial-") + pid + "-1-elsewhere.0a1b2c3d",
+        std::string(".c.partial-999999999-1-other.unknown"), std::string(".c.partial-999999999")}) {
+    CAPTURE(name);
+    const fs::path folder = scratch.path() / name;
+    fs::create_directory(folder);
+    std::ofstream(folder / "weights") << "half";
+    CHECK_FALSE(is_abandoned(folder));
+    set_age(folder, std::chrono::minutes(70));
+    CHECK(is_abandoned(folder));
+    std::ofstream(folder / "weights") << "more";  // it is still being written
+    CHECK_FALSE(is_abandoned(folder));
+  }
+}
+
+TEST_CASE("files: an old folder that was moved aside for a new one gets its name back") {
+  TemporaryDirectory scratch;
+  const fs::path aside = scratch.path() / ".c.replaced-999999999-1-elsewhere.0a1b2c3d";
+  fs::create_directory(aside);
+  write_file_atomically(aside / "weights", "old");
+  set_age(aside, std::chrono::minutes(70));
+  remove_abandoned(scratch.path(), [](const std::string&) { return true; });
+  CHECK(read_file(scratch.path() / "c" / "weights") == "old");
+  fs::create_directory(aside);
+  set_age(aside, std::chrono::minutes(70));
+  remove_abandoned(scratch.path(), [](const std::string&) { return true; });
+  CHECK(read_file(scratch.path() / "c" / "weights") == "old");
+  CHECK(entries(scratch.path()) == 1);
+}
+
+TEST_CASE("files: too little free space is an error that says what the space is for") {
+  TemporaryDirectory scratch;
+  check_free_space(scratch.path(), 1, "a checkpoint");
+  try {
+    check_free_space(scratch.path(), std::uintmax_t{1} << 60, "a checkpoint");
+    FAIL("expected an error");
+  } catch (const IoError& error) {
+    CHECK(error.code() == "io.no-space");
+    CHECK(std::string(error.what()).find("for a checkpoint") != std::string::npos);
+  }
+}
+
+TEST_CASE("files: a folder in which nothing can be written to a file is not writable") {
+  TemporaryDirectory scratch;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{0, before.rlim_max};  // as on a full disk, empty files can still be made
+  setrlimit(RLIMIT_FSIZE, &none);
+  const std::string code = code_of([&] { check_writable_directory(scratch.path()); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK(code == "io.not-writable");
+  CHECK(entries(scratch.path()) == 0);
 }
 
 TEST_CASE(
