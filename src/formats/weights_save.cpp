@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "formats/model_files.h"
 #include "formats/shared_memory.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -102,6 +103,43 @@ std::string index_text(const std::map<std::string, std::string>& weight_map,
 
 }  // namespace
 
+namespace {
+
+// Whether readers of the folder's present model would meet another file under this name. Weights are
+// large and differ after each step: they are not compared.
+bool changes(const fs::path& staged, const fs::path& folder, const std::string& name) {
+  if (!fs::exists(folder / name)) return false;
+  return is_shard(name) || read_file(folder / name) != read_file(staged / name);
+}
+
+}  // namespace
+
+bool has_weights(const fs::path& folder) {
+  return fs::exists(folder / single_name) || fs::exists(folder / index_name);
+}
+
+void move_model_files(const fs::path& staged, const fs::path& folder) {
+  std::set<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(staged))
+    names.insert(entry.path().filename().string());
+  // Readers begin at this one: it goes last.
+  const std::string first_read = names.contains(single_name) ? single_name : index_name;
+  std::vector<std::string> moved;
+  bool mixes = false;
+  for (const std::string& name : names) {
+    if (name == first_read) continue;
+    moved.push_back(name);
+    mixes = mixes || (name != "training_args.json" && changes(staged, folder, name));
+  }
+  if (mixes) {
+    fs::remove(folder / single_name);
+    fs::remove(folder / index_name);
+  }
+  move_files(staged, folder, moved);
+  if (names.contains(first_read)) move_files(staged, folder, {first_read});
+  remove_others(folder, names);
+}
+
 void save_weights(const fs::path& folder, const TensorDict& weights,
                   const WeightsOptions& options) {
   if (options.max_shard_size <= 0) {
@@ -121,13 +159,12 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
     save_safetensors(folder / single_name, shards[0], options.metadata);
     return remove_others(folder, {single_name});
   }
-  std::set<std::string> written = {index_name};
+  const StagedDirectory staged(folder / kStagedModel);
   std::map<std::string, std::string> weight_map;
   std::int64_t parameters = 0, bytes = 0;
   for (std::size_t shard = 0; shard < shards.size(); ++shard) {
     const std::string name = shard_name(shard, shards.size());
-    save_safetensors(folder / name, shards[shard], options.metadata);
-    written.insert(name);
+    save_safetensors(staged.path() / name, shards[shard], options.metadata);
     for (const auto& [tensor_name, tensor] : shards[shard]) {
       weight_map[tensor_name] = name;
       parameters += tensor.numel();
@@ -135,9 +172,9 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
     }
   }
   write_file_atomically(
-      folder / index_name,
+      staged.path() / index_name,
       index_text(weight_map, options.total_parameters.value_or(parameters), bytes));
-  remove_others(folder, written);
+  move_model_files(staged.path(), folder);
 }
 
 }  // namespace hasten

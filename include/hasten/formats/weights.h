@@ -43,9 +43,9 @@ struct WeightsOptions {
 TensorDict load_weights(const std::filesystem::path& folder_or_file);
 
 // Writes the folder's weights and removes what an earlier save left of another number of files.
-// Each file appears atomically, the index last, and old files go only then; where a crash between
-// two files must not matter either, save into a StagedDirectory (hasten/base/files.h). Shared
-// memory is refused as in save_safetensors.
+// All shards are written aside first. Whoever reads the folder meanwhile, or after a crash, finds the
+// old weights, none (only where shards take the names of old ones), or the new ones, never some of
+// both. Shared memory is refused as in save_safetensors.
 void save_weights(const std::filesystem::path& folder, const TensorDict& weights,
                   const WeightsOptions& options = {});
 

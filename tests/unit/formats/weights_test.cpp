@@ -2,7 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
+#include <csignal>
+#include <fstream>
+
+#include "formats/model_files.h"
 #include "hasten/base/files.h"
 #include "unit/code_of.h"
 
@@ -34,6 +39,19 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
   return text.replace(at, from.size(), to);
+}
+
+TensorDict filled_with(double value) {
+  return {{"small", at::full({10}, value)}, {"large", at::full({3000}, value)}};
+}
+
+// The value of all weights of the folder.
+double only_value(const fs::path& folder) {
+  const TensorDict weights = load_weights(folder);
+  const double value = weights.at("small")[0].item<double>();
+  for (const auto& [name, tensor] : weights)
+    CHECK_MESSAGE(tensor.eq(value).all().item<bool>(), "a mix: ", name);
+  return value;
 }
 
 }  // namespace
@@ -137,4 +155,60 @@ TEST_CASE("weights: shared memory is refused between files too, and options are 
   CHECK_FALSE(fs::exists(scratch.path() / "new"));
   CHECK(code({}, {}) == "none");
   CHECK(load_weights(scratch.path() / "new").empty());
+}
+
+TEST_CASE("weights: shards over shards of the same names: a save that fails leaves the old ones") {
+  TemporaryDirectory scratch;
+  // The small tensor's shard is written before the large one's, which does not fit.
+  const WeightsOptions shards{.max_shard_size = 12000, .order = {"small", "large"}};
+  save_weights(scratch.path(), filled_with(1), shards);
+  const auto before = files_in(scratch.path());
+  REQUIRE(before.size() == 3);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{8000, limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string code = code_of([&] { save_weights(scratch.path(), filled_with(2), shards); });
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  CHECK(code == "io.write");
+  CHECK(files_in(scratch.path()) == before);
+  CHECK(only_value(scratch.path()) == 1);
+  save_weights(scratch.path(), filled_with(2), shards);
+  CHECK(files_in(scratch.path()) == before);
+  CHECK(only_value(scratch.path()) == 2);
+}
+
+namespace {
+
+// A new model, staged and moved into `folder`.
+void move_model(const fs::path& folder, const std::string& config, double value) {
+  const StagedDirectory staged(folder / kStagedModel);
+  write_file_atomically(staged.path() / "config.json", config);
+  save_weights(staged.path(), filled_with(value));
+  move_model_files(staged.path(), folder);
+}
+
+}  // namespace
+
+TEST_CASE("model files: a move that stops half-way leaves no weights beside another's files") {
+  TemporaryDirectory scratch;
+  move_model(scratch.path(), "first", 1);
+  write_file_atomically(scratch.path() / "README.md", "mine");
+  CHECK(read_file(scratch.path() / "config.json") == "first");
+  CHECK(only_value(scratch.path()) == 1);
+  move_model(scratch.path(), "second", 2);
+  CHECK(files_in(scratch.path()) ==
+        std::set<std::string>{"README.md", "config.json", "model.safetensors"});
+  CHECK(only_value(scratch.path()) == 2);
+
+  // A folder stands where a shard of the next model is to go, after its configuration.
+  fs::create_directories(scratch.path() / "model-00001-of-00002.safetensors" / "inside");
+  const StagedDirectory staged(scratch.path() / kStagedModel);
+  write_file_atomically(staged.path() / "config.json", "third");
+  save_weights(staged.path(), filled_with(3), {.max_shard_size = 12000});
+  CHECK(code_of([&] { move_model_files(staged.path(), scratch.path()); }) == "io.rename");
+  CHECK(read_file(scratch.path() / "config.json") == "third");
+  CHECK_FALSE(has_weights(scratch.path()));
 }
