@@ -9,31 +9,55 @@
 //   TrainingPosition position = load_training_position(folder);
 //   load_training_state(folder, adamw, names, group.rank());
 //
-// Files: optimizer.safetensors (NAME.exp_avg, NAME.exp_avg_sq, NAME.step; NAME.momentum_buffer for
-// SGD), random_state.safetensors (cpu; cuda.N; of rank 1 rank1.cpu and so on),
-// training_position.json (also the optimizer's kind and the number of processes). All are required
-// when loading: a missing one is an error, never a silent fresh start. Thread rule: one thread at a
-// time. Throws IoError "io.*", DataError "checkpoint.*".
+// Files: optimizer.safetensors (the state by parameter: docs/formats.md), random_state.safetensors
+// (cpu; cuda.N; of rank 1 rank1.cpu and so on), training_position.json (also the optimizer's name
+// and the number of processes). All are required when loading: a missing one is an error, never a
+// silent fresh start. Optimizers: hasten::AdamW and all of LibTorch's. Thread rule: one thread at a
+// time. Throws IoError "io.*", DataError "checkpoint.*", UsageError "checkpoint.unknown-optimizer".
 #pragma once
 
 #include <torch/optim/optimizer.h>
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/data/loader.h"
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/process/group.h"
 
 namespace hasten {
 
+// The losses of steps: the sum of those that are finite (of all where a log shows others too), and
+// how many steps had a finite loss and how many had not.
+struct LossSum {
+  double sum = 0;
+  std::int64_t finite = 0, nonfinite = 0;
+};
+
+// What a run's mean loss and its next log go on from.
+struct LossPosition {
+  LossSum of_run, since_log;
+  std::int64_t last_logged_step = 0;
+};
+
+// The training data, as far as a run that resumes can tell that they are others now: the number of
+// rows, and a digest of some of them (empty: they are not the same each time they are read).
+struct DataIdentity {
+  std::int64_t rows = 0;
+  std::string sample;
+};
+
 struct TrainingPosition {
-  std::string optimizer;  // its kind; filled in when saving
+  std::string optimizer;  // its name; filled in when saving
   std::int64_t scheduler_step = 0;
   std::int64_t num_processes = 1;  // that trained
   LoaderState loader;
+  std::optional<LossPosition> losses = {};
+  std::optional<DataIdentity> data = {};
 };
 
 // Name of each parameter by which its state is kept: the model's names.
@@ -52,15 +76,7 @@ TrainingPosition load_training_position(const std::filesystem::path& folder);
 bool load_training_state(const std::filesystem::path& folder, torch::optim::Optimizer& optimizer,
                          const ParameterNames& parameters, std::int64_t rank = 0);
 
-// The folder `checkpoint-N` with the highest N under `output_dir` that is complete; empty path:
-// none. Folders are written aside and renamed once, so one that carries the name is whole.
-std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir);
 // Whether a checkpoint holds the training state, or (save_only_model) the weights alone.
 bool has_training_state(const std::filesystem::path& folder);
-// All of them, by ascending step.
-std::vector<std::filesystem::path> checkpoints(const std::filesystem::path& output_dir);
-// Deletes the oldest until `limit` remain, never `keep`.
-void rotate_checkpoints(const std::filesystem::path& output_dir, std::int64_t limit,
-                        const std::filesystem::path& keep);
 
 }  // namespace hasten

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "hasten/base/files.h"
@@ -166,38 +167,111 @@ TEST_CASE("training state: each rank's randomness is its own, and a new rank has
         "checkpoint.random-state");
 }
 
+namespace {
+
+// Steps, goes through a file, and steps again, beside one that never stopped.
+template <class Optimizer, class Options>
+void check_comes_back(const Options& options, const std::string& name) {
+  CAPTURE(name);
+  const TemporaryDirectory folder;
+  const auto loss_of = [](const Training& of) {
+    return (of.names.at("weight") - 1).square().sum() + of.names.at("bias").pow(4).sum();
+  };
+  const auto step = [&](const Training& of, Optimizer& optimizer) {
+    const auto closure = [&] {
+      optimizer.zero_grad();
+      at::Tensor loss = loss_of(of);
+      loss.backward();
+      return loss;
+    };
+    if constexpr (std::is_same_v<Optimizer, torch::optim::LBFGS>) {
+      optimizer.step(closure);
+    } else {
+      closure();
+      optimizer.step();
+    }
+  };
+  const Training straight, resumed;
+  Optimizer never_stopped(straight.parameters(), options);
+  {
+    Optimizer before(resumed.parameters(), options);
+    for (int i = 0; i < 3; ++i) {
+      step(straight, never_stopped);
+      step(resumed, before);
+    }
+    save_training_state(folder.path(), before, resumed.names, kPosition, of_this_process());
+  }
+  CHECK(load_training_position(folder.path()).optimizer == name);
+  Optimizer after(resumed.parameters(), options);
+  load_training_state(folder.path(), after, resumed.names);
+  for (int i = 0; i < 3; ++i) {
+    step(straight, never_stopped);
+    step(resumed, after);
+  }
+  for (const auto& [each, parameter] : straight.names) {
+    CAPTURE(each);
+    CHECK(at::equal(parameter, resumed.names.at(each)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("training state: the state of each of LibTorch's optimizers comes back to the bit") {
+  namespace optim = torch::optim;
+  check_comes_back<optim::AdamW>(optim::AdamWOptions(0.1).amsgrad(true), "AdamW");
+  check_comes_back<optim::Adam>(optim::AdamOptions(0.1), "Adam");
+  check_comes_back<optim::Adam>(optim::AdamOptions(0.1).amsgrad(true), "Adam");
+  check_comes_back<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9), "SGD");
+  check_comes_back<optim::RMSprop>(optim::RMSpropOptions(0.1).momentum(0.9).centered(true),
+                                   "RMSprop");
+  check_comes_back<optim::RMSprop>(optim::RMSpropOptions(0.1), "RMSprop");
+  check_comes_back<optim::Adagrad>(optim::AdagradOptions(0.1).lr_decay(0.1), "Adagrad");
+  check_comes_back<optim::LBFGS>(optim::LBFGSOptions(0.1).max_iter(4).history_size(3), "LBFGS");
+}
+
+namespace {
+
+struct OwnOptions : torch::optim::OptimizerCloneableOptions<OwnOptions> {
+  double get_lr() const override { return 0.1; }
+  void set_lr(const double) override {}
+};
+
+struct OwnOptimizer : torch::optim::Optimizer {
+  explicit OwnOptimizer(std::vector<at::Tensor> parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))},
+                  std::make_unique<OwnOptions>()) {}
+  at::Tensor step(LossClosure) override { return {}; }
+};
+
+}  // namespace
+
 TEST_CASE("training state: an optimizer that is not known cannot be saved") {
   const TemporaryDirectory folder;
   const Training training;
-  torch::optim::RMSprop rmsprop(training.parameters());
-  training.step(rmsprop);
+  const OwnOptimizer own(training.parameters());
   CHECK(code_of([&] {
-          save_training_state(folder.path(), rmsprop, training.names, kPosition, of_this_process());
+          save_training_state(folder.path(), own, training.names, kPosition, of_this_process());
         }) == "checkpoint.unknown-optimizer");
 }
 
-TEST_CASE("checkpoints: listed by step, partial and foreign folders left out") {
+TEST_CASE("training state: the losses and what is known of the data come back exactly") {
   const TemporaryDirectory folder;
-  for (const char* name : {"checkpoint-10", "checkpoint-9", "checkpoint-200", "checkpoint-x",
-                           ".checkpoint-300.partial-77", "checkpoint--1", "logs"}) {
-    fs::create_directory(folder.path() / name);
-  }
-  std::vector<std::string> names;
-  for (const fs::path& each : checkpoints(folder.path())) names.push_back(each.filename());
-  CHECK(names == std::vector<std::string>{"checkpoint-9", "checkpoint-10", "checkpoint-200"});
-  CHECK(last_checkpoint(folder.path()).empty());  // none is complete
-  for (const char* name : {"checkpoint-9", "checkpoint-10"})
-    write_file_atomically(folder.path() / name / "trainer_state.json", "{}");
-  CHECK(last_checkpoint(folder.path()).filename() == "checkpoint-10");
-  CHECK(last_checkpoint(folder.path() / "nowhere").empty());
-}
-
-TEST_CASE("checkpoints: rotation deletes the oldest and never the one to keep") {
-  const TemporaryDirectory folder;
-  for (int step = 1; step <= 5; ++step)
-    fs::create_directory(folder.path() / str("checkpoint-", step));
-  rotate_checkpoints(folder.path(), 2, folder.path() / "checkpoint-1");
-  std::vector<std::string> names;
-  for (const fs::path& each : checkpoints(folder.path())) names.push_back(each.filename());
-  CHECK(names == std::vector<std::string>{"checkpoint-1", "checkpoint-5"});
+  const Training training;
+  AdamW adamw(training.parameters());
+  TrainingPosition position = kPosition;
+  position.losses = {.of_run = {.sum = 0.1 + 0.2, .finite = 7, .nonfinite = 2},
+                     .since_log = {.sum = std::nan(""), .finite = 1, .nonfinite = 1},
+                     .last_logged_step = 5};
+  position.data = {.rows = 40, .sample = "0123456789abcdef"};
+  save_training_state(folder.path(), adamw, training.names, position, of_this_process());
+  const TrainingPosition read = load_training_position(folder.path());
+  REQUIRE(read.losses);
+  CHECK(read.losses->of_run.sum == 0.1 + 0.2);
+  CHECK(read.losses->of_run.finite == 7);
+  CHECK(read.losses->of_run.nonfinite == 2);
+  CHECK(std::isnan(read.losses->since_log.sum));
+  CHECK(read.losses->last_logged_step == 5);
+  REQUIRE(read.data);
+  CHECK(read.data->rows == 40);
+  CHECK(read.data->sample == "0123456789abcdef");
 }

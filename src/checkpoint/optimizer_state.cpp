@@ -1,0 +1,273 @@
+#include "checkpoint/optimizer_state.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <concepts>
+#include <deque>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+namespace optim = torch::optim;
+
+template <class State, class... Kinds>
+concept OneOf = (std::same_as<std::remove_const_t<State>, Kinds> || ...);
+
+// The members of each state by name, as (visitor, state); a tensor that may be undefined is
+// optional. One list serves for saving (a const state) and for loading.
+template <class Visitor, class State>
+requires OneOf<State, optim::AdamParamState, optim::AdamWParamState>
+void visit_members(Visitor& visit, State& state) {
+  visit.tensor("exp_avg", state.exp_avg());
+  visit.tensor("exp_avg_sq", state.exp_avg_sq());
+  visit.optional_tensor("max_exp_avg_sq", state.max_exp_avg_sq());
+  visit.number("step", state.step());
+}
+
+template <class Visitor, class State>
+requires OneOf<State, optim::SGDParamState>
+void visit_members(Visitor& visit, State& state) {
+  visit.optional_tensor("momentum_buffer", state.momentum_buffer());
+}
+
+template <class Visitor, class State>
+requires OneOf<State, optim::RMSpropParamState>
+void visit_members(Visitor& visit, State& state) {
+  visit.tensor("square_avg", state.square_avg());
+  visit.optional_tensor("momentum_buffer", state.momentum_buffer());
+  visit.optional_tensor("grad_avg", state.grad_avg());
+  visit.number("step", state.step());
+}
+
+template <class Visitor, class State>
+requires OneOf<State, optim::AdagradParamState>
+void visit_members(Visitor& visit, State& state) {
+  visit.tensor("sum", state.sum());
+  visit.number("step", state.step());
+}
+
+template <class Visitor, class State>
+requires OneOf<State, optim::LBFGSParamState>
+void visit_members(Visitor& visit, State& state) {
+  visit.number("func_evals", state.func_evals());
+  visit.number("n_iter", state.n_iter());
+  visit.number("t", state.t());
+  visit.number("prev_loss", state.prev_loss());
+  visit.free_tensor("d", state.d());
+  visit.free_tensor("H_diag", state.H_diag());
+  visit.free_tensor("prev_flat_grad", state.prev_flat_grad());
+  visit.list("old_dirs", state.old_dirs());
+  visit.list("old_stps", state.old_stps());
+  visit.list("ro", state.ro());
+  // `al` is scratch memory: each step writes it before it reads it.
+}
+
+class Saving {
+ public:
+  Saving(TensorDict& out, std::string name) : out_(out), name_(std::move(name)) {}
+  void tensor(const char* member, const at::Tensor& value) { out_[key(member)] = value; }
+  void optional_tensor(const char* member, const at::Tensor& value) {
+    if (value.defined()) out_[key(member)] = value;
+  }
+  // LBFGS's tensors may share memory with one another, which a file cannot express.
+  void free_tensor(const char* member, const at::Tensor& value) {
+    if (value.defined()) out_[key(member)] = value.clone();
+  }
+  void number(const char* member, std::int64_t value) {
+    out_[key(member)] = at::scalar_tensor(value, at::kLong);
+  }
+  void number(const char* member, double value) {
+    out_[key(member)] = at::scalar_tensor(value, at::kDouble);
+  }
+  void list(const char* member, const std::deque<at::Tensor>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      free_tensor(str(member, '.', i).c_str(), values[i]);
+  }
+
+ private:
+  std::string key(const char* member) const { return name_ + "." + member; }
+  TensorDict& out_;
+  std::string name_;
+};
+
+class Loading {
+ public:
+  Loading(const TensorDict& from, std::string name, const at::Tensor& parameter,
+          const fs::path& file, std::set<std::string>& used)
+      : from_(from), name_(std::move(name)), parameter_(parameter), file_(file), used_(used) {}
+  // Whether the file has any of these members of the parameter's state.
+  bool has_any(const std::set<std::string>& members) const {
+    return std::any_of(members.begin(), members.end(), [&](const std::string& member) {
+      return from_.contains(key(member.c_str()));
+    });
+  }
+
+  void tensor(const char* member, at::Tensor& value) { value = checked(member); }
+  void optional_tensor(const char* member, at::Tensor& value) {
+    if (from_.contains(key(member))) value = checked(member);
+  }
+  void free_tensor(const char* member, at::Tensor& value) {
+    if (from_.contains(key(member))) value = moved(taken(member));
+  }
+  void number(const char* member, std::int64_t& value) {
+    value = taken(member).item<std::int64_t>();
+  }
+  void number(const char* member, double& value) { value = taken(member).item<double>(); }
+  void list(const char* member, std::deque<at::Tensor>& values) {
+    for (std::size_t i = 0; from_.contains(key(str(member, '.', i).c_str())); ++i)
+      values.push_back(moved(taken(str(member, '.', i).c_str())));
+  }
+
+ private:
+  std::string key(const char* member) const { return name_ + "." + member; }
+  const at::Tensor& taken(const char* member) {
+    used_.insert(key(member));
+    return take(from_, key(member));
+  }
+  at::Tensor moved(const at::Tensor& tensor) const {
+    return tensor.to(parameter_.device(), /*non_blocking=*/false, /*copy=*/true);
+  }
+  at::Tensor checked(const char* member) {
+    const at::Tensor& tensor = taken(member);
+    if (tensor.sizes() != parameter_.sizes() || tensor.scalar_type() != parameter_.scalar_type()) {
+      throw DataError("checkpoint.optimizer-shape",
+                      {.what = file_.string() + ", tensor " + key(member),
+                       .got = "another shape or type than the parameter's",
+                       .hint = "resume with the model the checkpoint was made with"});
+    }
+    return moved(tensor);
+  }
+
+  const TensorDict& from_;
+  std::string name_;
+  at::Tensor parameter_;
+  fs::path file_;
+  std::set<std::string>& used_;
+};
+
+// Collects the names of a state's members; of a list the name of its first entry.
+struct MemberNames {
+  std::set<std::string> names;
+  template <class T>
+  void tensor(const char* member, const T&) {
+    names.insert(member);
+  }
+  template <class T>
+  void optional_tensor(const char* member, const T&) {
+    names.insert(member);
+  }
+  template <class T>
+  void free_tensor(const char* member, const T&) {
+    names.insert(member);
+  }
+  template <class T>
+  void number(const char* member, const T&) {
+    names.insert(member);
+  }
+  template <class T>
+  void list(const char* member, const T&) {
+    names.insert(str(member, ".0"));
+  }
+};
+
+// One entry for each kind of optimizer; hasten::AdamW has AdamW's options and state.
+struct OptimizerKind {
+  const char* name;
+  bool (*is_of)(const optim::OptimizerOptions& options);
+  // False where the state is of another class.
+  bool (*save)(const optim::OptimizerParamState& state, Saving& saving);
+  // Null where the file has nothing of the parameter: it had no gradient.
+  std::unique_ptr<optim::OptimizerParamState> (*load)(Loading& loading);
+};
+
+template <class Options, class State>
+OptimizerKind optimizer_kind(const char* name) {
+  return {.name = name,
+          .is_of =
+              [](const optim::OptimizerOptions& options) {
+                return dynamic_cast<const Options*>(&options) != nullptr;
+              },
+          .save =
+              [](const optim::OptimizerParamState& state, Saving& saving) {
+                const auto* own = dynamic_cast<const State*>(&state);
+                if (own != nullptr) visit_members(saving, *own);
+                return own != nullptr;
+              },
+          .load = [](Loading& loading) -> std::unique_ptr<optim::OptimizerParamState> {
+            auto state = std::make_unique<State>();
+            MemberNames members;
+            visit_members(members, *state);
+            if (!loading.has_any(members.names)) return nullptr;
+            visit_members(loading, *state);
+            return state;
+          }};
+}
+
+[[noreturn]] void throw_unknown_optimizer() {
+  throw UsageError("checkpoint.unknown-optimizer",
+                   {.what = "saving or loading the optimizer's state",
+                    .got = "an optimizer that is neither hasten's nor LibTorch's",
+                    .expected = "Adagrad, Adam, AdamW, LBFGS, RMSprop or SGD",
+                    .hint = "save_only_model saves the weights alone"});
+}
+
+const OptimizerKind& kind_of_optimizer(const optim::Optimizer& optimizer) {
+  static const std::vector<OptimizerKind> kinds = {
+      optimizer_kind<optim::AdamWOptions, optim::AdamWParamState>("AdamW"),
+      optimizer_kind<optim::SGDOptions, optim::SGDParamState>("SGD"),
+      optimizer_kind<optim::AdamOptions, optim::AdamParamState>("Adam"),
+      optimizer_kind<optim::RMSpropOptions, optim::RMSpropParamState>("RMSprop"),
+      optimizer_kind<optim::AdagradOptions, optim::AdagradParamState>("Adagrad"),
+      optimizer_kind<optim::LBFGSOptions, optim::LBFGSParamState>("LBFGS")};
+  for (const OptimizerKind& kind : kinds) {
+    if (kind.is_of(optimizer.defaults())) return kind;
+  }
+  throw_unknown_optimizer();
+}
+
+}  // namespace
+
+std::string name_of_optimizer(const optim::Optimizer& optimizer) {
+  return kind_of_optimizer(optimizer).name;
+}
+
+TensorDict optimizer_tensors(const optim::Optimizer& optimizer, const ParameterNames& parameters) {
+  const OptimizerKind& kind = kind_of_optimizer(optimizer);
+  TensorDict out;
+  for (const auto& [name, parameter] : parameters) {
+    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) continue;  // has had no gradient yet
+    Saving saving(out, name);
+    if (!kind.save(*found->second, saving)) throw_unknown_optimizer();
+  }
+  return out;
+}
+
+void restore_optimizer(optim::Optimizer& optimizer, const ParameterNames& parameters,
+                       const TensorDict& tensors, const fs::path& file) {
+  const OptimizerKind& kind = kind_of_optimizer(optimizer);
+  optimizer.state().clear();
+  std::set<std::string> used;
+  for (const auto& [name, parameter] : parameters) {
+    Loading loading(tensors, name, parameter, file, used);
+    if (auto state = kind.load(loading))
+      optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
+  }
+  if (used.size() != tensors.size()) {
+    throw DataError("checkpoint.optimizer-names",
+                    {.what = file.string(),
+                     .got = str(tensors.size() - used.size(),
+                                " tensors of parameters that the model does not have"),
+                     .hint = "resume with the model and optimizer the checkpoint was made with"});
+  }
+}
+
+}  // namespace hasten

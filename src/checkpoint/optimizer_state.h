@@ -1,0 +1,32 @@
+// File: checkpoint/optimizer_state.h (internal)
+// The state of an optimizer as named tensors, and back: for hasten::AdamW and all optimizers of
+// LibTorch (Adagrad, Adam, AdamW, LBFGS, RMSprop, SGD).
+//
+//   TensorDict saved = optimizer_tensors(optimizer, parameters);     // "weight.exp_avg", ...
+//   restore_optimizer(optimizer, parameters, saved, "optimizer.safetensors");
+//
+// Throws UsageError "checkpoint.unknown-optimizer", DataError "checkpoint.optimizer-*".
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <filesystem>
+#include <string>
+
+#include "hasten/checkpoint/training_state.h"
+
+namespace hasten {
+
+// "AdamW", "SGD" and so on, by which a checkpoint says what its tensors mean; UsageError for an
+// optimizer that is none of these.
+std::string name_of_optimizer(const torch::optim::Optimizer& optimizer);
+
+TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer,
+                             const ParameterNames& parameters);
+
+// All tensors must belong to a parameter and have its shape, but for LBFGS's, whose state is of all
+// parameters together.
+void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
+                       const TensorDict& tensors, const std::filesystem::path& file);
+
+}  // namespace hasten

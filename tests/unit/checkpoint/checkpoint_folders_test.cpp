@@ -1,0 +1,114 @@
+// The folders of a run's checkpoints: which is the newest, which are given up, which are deleted.
+#include "hasten/checkpoint/checkpoint_folders.h"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+
+using namespace hasten;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Checkpoints {
+  explicit Checkpoints(const std::vector<int>& steps) {
+    for (const int step : steps) write(step, str("first run, step ", step));
+  }
+  void write(int step, const std::string& text) const {
+    const fs::path one = folder.path() / str("checkpoint-", step);
+    fs::create_directories(one);
+    write_file_atomically(one / "trainer_state.json", text);
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder.path()))
+      found.push_back(entry.path().filename().string());
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  TemporaryDirectory folder;
+};
+
+using FolderNames = std::vector<std::string>;
+
+FolderNames names_in_order(const std::vector<fs::path>& folders) {
+  FolderNames names;
+  for (const fs::path& each : folders) names.push_back(each.filename().string());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("checkpoints: listed by step, partial and foreign folders left out") {
+  const TemporaryDirectory folder;
+  for (const char* name :
+       {"checkpoint-10", "checkpoint-9", "checkpoint-200", "checkpoint-x",
+        ".checkpoint-300.partial-77", "checkpoint--1", "logs", "abandoned-checkpoint-400"}) {
+    fs::create_directory(folder.path() / name);
+  }
+  CHECK(names_in_order(checkpoints(folder.path())) ==
+        FolderNames{"checkpoint-9", "checkpoint-10", "checkpoint-200"});
+  CHECK(last_checkpoint(folder.path()).empty());  // none is complete
+  for (const char* name : {"checkpoint-9", "checkpoint-10"})
+    write_file_atomically(folder.path() / name / "trainer_state.json", "{}");
+  CHECK(last_checkpoint(folder.path()).filename() == "checkpoint-10");
+  CHECK(last_checkpoint(folder.path() / "nowhere").empty());
+}
+
+TEST_CASE("checkpoints: rotation deletes the oldest and never the one to keep") {
+  const Checkpoints five({1, 2, 3, 4, 5});
+  rotate_checkpoints(five.folder.path(), 2, five.folder.path() / "checkpoint-1");
+  CHECK(five.names() == FolderNames{"checkpoint-1", "checkpoint-5"});
+  rotate_checkpoints(five.folder.path(), 1, five.folder.path() / "checkpoint-1");
+  CHECK(five.names() == FolderNames{"checkpoint-1", "checkpoint-5"});
+}
+
+TEST_CASE("checkpoints: those of later steps are given up, and rotation deletes them first") {
+  const Checkpoints run({10, 20, 90, 100});
+  const fs::path& folder = run.folder.path();
+  abandon_checkpoints_after(folder, 20);
+  CHECK(names_in_order(checkpoints(folder)) == FolderNames{"checkpoint-10", "checkpoint-20"});
+  CHECK(names_in_order(abandoned_checkpoints(folder)) ==
+        FolderNames{"abandoned-checkpoint-90", "abandoned-checkpoint-100"});
+  CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
+  run.write(30, "second run");
+  rotate_checkpoints(folder, 3, {});
+  CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20", "checkpoint-30"});
+}
+
+TEST_CASE("checkpoints: giving up the same step twice loses neither") {
+  const Checkpoints run({10, 20});
+  abandon_checkpoints_after(run.folder.path(), 10);
+  run.write(20, "second run");
+  abandon_checkpoints_after(run.folder.path(), 10);
+  CHECK(run.names() ==
+        FolderNames{"abandoned-checkpoint-20", "abandoned-checkpoint-20.2", "checkpoint-10"});
+  CHECK(read_file(run.folder.path() / "abandoned-checkpoint-20.2" / "trainer_state.json") ==
+        "second run");
+}
+
+TEST_CASE("checkpoints: unfinished saves of a killed process are removed, other files are not") {
+  const Checkpoints run({10});
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const StagedDirectory checkpoint(run.folder.path() / "checkpoint-20"),
+        model(run.folder.path() / "model"), other(run.folder.path() / "mine");
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(run.names().size() == 4);
+  const StagedDirectory alive(run.folder.path() / "checkpoint-30");
+  remove_unfinished_saves(run.folder.path());
+  CHECK(run.names().size() == 3);
+  CHECK(fs::exists(alive.path()));
+  CHECK(fs::exists(run.folder.path() / "checkpoint-10"));
+}
