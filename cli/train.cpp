@@ -75,6 +75,12 @@ void say_summary(const TrainOutput& result, const std::string& folder) {
   std::cout << "Saved in " << folder << '\n';
 }
 
+// A run that made its last step was stopped before it saved its model.
+bool misses_its_model(const Trainer& trainer) {
+  const bool saved = trainer.has_saved_model();
+  return !saved && trainer.state().global_step == trainer.state().max_steps;
+}
+
 void predict(Trainer& trainer, const TrainerDataset& data) {
   const PredictionOutput out = trainer.predict(data);
   trainer.save_metrics("test", out.metrics);
@@ -118,11 +124,17 @@ int train(int argc, char** argv) {
     const bool tells = trainer.is_world_process_zero();
     if (tells && !quiet) say_plan(trainer.args(), rows, worker.world_size);
     const TrainOutput result = trainer.train();
-    trainer.save_model();
-    trainer.save_metrics("train", result.metrics);
+    if (result.steps == 0 && result.global_step > 0 && !misses_its_model(trainer)) {
+      if (tells)
+        say("Nothing was trained, so the model and the results in " + trainer.args().output_dir +
+            " stay as they are.");
+      return 0;
+    }
     if (tells) std::cout << '\n';
     trainer.log_metrics("train", result.metrics, std::cout);
+    trainer.save_metrics("train", result.metrics);
     trainer.save_state();
+    trainer.save_model();  // last: where it is there, so is the rest
     if (eval && run.arguments.do_eval) evaluate(trainer);
     if (tells) say_summary(result, trainer.args().output_dir);
   } else if (run.arguments.do_eval) {

@@ -124,7 +124,8 @@ void logging(D& d) {
   d("report_to", &A::report_to, "Trackers to report to.")
       .one_of({"none"})
       .later(config::trackers_not_yet());
-  d("run_name", &A::run_name, "Name of the run for trackers.");
+  d("run_name", &A::run_name,
+    "Name of the run, kept in training_args.json; there is no tracker yet to show it.");
   d("skip_memory_metrics", &A::skip_memory_metrics, "Leave memory figures out of the metrics.");
   d("anatomy", &A::anatomy,
     "Where memory and operations of the first steps went: text for tables, or a file ending in "
@@ -144,7 +145,8 @@ void evaluation(D& d) {
       .at_least(0);
   d("eval_on_start", &A::eval_on_start, "Evaluate before the first step too.");
   d("eval_accumulation_steps", &A::eval_accumulation_steps,
-    "Batches before predictions move from the device to memory; unset = all at the end.")
+    "Batches before predictions move from the device to memory; unset = all at the end. No effect "
+    "on the CPU.")
       .at_least(1);
   d("prediction_loss_only", &A::prediction_loss_only,
     "Keep the loss alone, neither predictions nor metrics.");
@@ -157,7 +159,7 @@ void checkpoints(D& d) {
   d("save_steps", &A::save_steps, "Steps between checkpoints; below 1 a share of all steps.")
       .at_least(0);
   d("save_total_limit", &A::save_total_limit,
-    "Checkpoints to keep; older ones go, never the best one. Unset = keep all.")
+    "Checkpoints to keep; older ones go, never the newest nor the best one. Unset = keep all.")
       .at_least(1);
   d("save_only_model", &A::save_only_model,
     "Save the weights alone: smaller, but no run can resume from them.");
@@ -180,7 +182,7 @@ void data(D& d) {
   d("train_sampling_strategy", &A::train_sampling_strategy, "Order of the training rows.")
       .later({"group_by_length", "batch_rebalance"});
   d("dataloader_drop_last", &A::dataloader_drop_last,
-    "Leave out the last batch where it is not full.");
+    "Leave out the last training batch of an epoch where it is not full.");
   d("dataloader_num_workers", &A::dataloader_num_workers,
     "Background workers; 0 = load in the training thread.")
       .at_least(0);

@@ -55,20 +55,20 @@ void LossRecord::close(const StepTotals& of_all, std::int64_t step) {
 
 void LossRecord::count(double loss, std::int64_t step) {
   if (std::isfinite(loss)) {
-    logged_ += loss;
-    total_ += loss;
-    ++finite_;
-    ++total_finite_;
+    for (LossSum* each : {&log_, &run_}) {
+      each->sum += loss;
+      ++each->finite;
+    }
     return;
   }
-  ++nonfinite_;
-  ++total_nonfinite_;
-  if (!filter_) logged_ += loss;
+  ++log_.nonfinite;
+  ++run_.nonfinite;
+  if (!filter_) log_.sum += loss;
   listener_({.step = step, .count = 1, .loss = loss});
 }
 
 // One by one: a program that puts them together would be compiled for a run's first log.
-LossRecord::Sums LossRecord::own_sums() const {
+LossRecord::Unread LossRecord::own_unread() const {
   const double bad = DeferredScalar(bad_), first = DeferredScalar(first_bad_);
   return {.finite = DeferredScalar(finite_sum_),
           .all = DeferredScalar(sum_),
@@ -77,21 +77,21 @@ LossRecord::Sums LossRecord::own_sums() const {
 }
 
 // Each process has its share of every step's loss.
-LossRecord::Sums LossRecord::sums_of_all() const {
-  Sums sums = own_sums();
+LossRecord::Unread LossRecord::unread_of_all() const {
+  Unread sums = own_unread();
   if (group_.size() == 1) return sums;
   const auto bad = static_cast<double>(sums.nonfinite);
   if (group_.reduce(at::scalar_tensor(bad, at::kDouble), Reduction::max).item<double>() > 0)
-    return sums_by_step();
+    return unread_by_step();
   add_up(group_, {&sums.finite, &sums.all});
   return sums;
 }
 
-LossRecord::Sums LossRecord::sums_by_step() const {
+LossRecord::Unread LossRecord::unread_by_step() const {
   std::vector<double> own;
   for (const Share& each : shares_) own.push_back(DeferredScalar(each.loss));
   const at::Tensor losses = group_.reduce(at::tensor(own, at::kDouble));
-  Sums sums;
+  Unread sums;
   for (std::size_t i = 0; i < shares_.size(); ++i) {
     const double loss = losses.const_data_ptr<double>()[i];
     sums.all += loss;
@@ -106,14 +106,14 @@ LossRecord::Sums LossRecord::sums_by_step() const {
 
 void LossRecord::settle() {
   if (unread_ == 0) return;
-  const Sums sums = sums_of_all();
+  const Unread sums = unread_of_all();
   const std::int64_t finite = std::exchange(unread_, 0) - sums.nonfinite;
-  logged_ += filter_ ? sums.finite : sums.all;
-  total_ += sums.finite;
-  finite_ += finite;
-  total_finite_ += finite;
-  nonfinite_ += sums.nonfinite;
-  total_nonfinite_ += sums.nonfinite;
+  log_.sum += filter_ ? sums.finite : sums.all;
+  run_.sum += sums.finite;
+  for (LossSum* each : {&log_, &run_}) {
+    each->finite += finite;
+    each->nonfinite += sums.nonfinite;
+  }
   latest_ = finite > 0 ? sums.finite / static_cast<double>(finite) : std::nan("");
   for (at::Tensor* each : {&finite_sum_, &sum_, &bad_, &first_bad_}) *each = at::zeros_like(*each);
   shares_.clear();
@@ -123,18 +123,21 @@ void LossRecord::settle() {
 
 LossRecord::Logged LossRecord::take(std::int64_t steps) {
   settle();
-  const std::int64_t of = filter_ ? std::max<std::int64_t>(finite_, 1) : steps;
-  const Logged logged = {
-      .loss = finite_ == 0 && nonfinite_ > 0 ? std::nan("") : logged_ / static_cast<double>(of),
-      .nonfinite = nonfinite_};
-  logged_ = 0;
-  finite_ = nonfinite_ = 0;
-  return logged;
+  const LossSum since = std::exchange(log_, {});
+  const std::int64_t of = filter_ ? std::max<std::int64_t>(since.finite, 1) : steps;
+  const bool none_finite = since.finite == 0 && since.nonfinite > 0;
+  return {.loss = none_finite ? std::nan("") : since.sum / static_cast<double>(of),
+          .nonfinite = since.nonfinite};
 }
 
 double LossRecord::mean() {
   settle();
-  return total_ / static_cast<double>(std::max<std::int64_t>(1, total_finite_));
+  return run_.sum / static_cast<double>(std::max<std::int64_t>(1, run_.finite));
+}
+
+LossRecord::Sums LossRecord::sums() {
+  settle();
+  return {.of_run = run_, .since_log = log_};
 }
 
 }  // namespace hasten

@@ -14,6 +14,7 @@
 #include <functional>
 #include <vector>
 
+#include "hasten/checkpoint/training_state.h"
 #include "hasten/config/training_arguments.h"
 #include "hasten/process/group.h"
 #include "trainer/agreement.h"
@@ -51,29 +52,37 @@ class LossRecord {
 
   // Of all steps of the run that were finite; and how many were not. All processes call it.
   double mean();
-  std::int64_t nonfinite() const { return total_nonfinite_; }
+  std::int64_t nonfinite() const { return run_.nonfinite; }
+
+  // What a checkpoint keeps, and a resumed run goes on from. All processes call sums().
+  struct Sums {
+    LossSum of_run, since_log;
+  };
+  Sums sums();
+  void restore(const Sums& sums) {
+    run_ = sums.of_run;
+    log_ = sums.since_log;
+  }
 
  private:
   void count(double loss, std::int64_t step);
   // What the steps since the last reading come to, over all processes.
-  struct Sums {
+  struct Unread {
     double finite = 0, all = 0;
     std::int64_t nonfinite = 0, first_nonfinite = 0;  // the first such step
   };
   // Reads what is on the device.
   void settle();
-  Sums own_sums() const;
-  Sums sums_of_all() const;
-  Sums sums_by_step() const;
+  Unread own_unread() const;
+  Unread unread_of_all() const;
+  Unread unread_by_step() const;
 
   const bool filter_, deferred_;
   Group group_;
   at::Device device_;
   Listener listener_;
   double step_sum_ = 0, latest_ = 0;
-  double logged_ = 0, total_ = 0;            // sums of the steps since the last log; of all
-  std::int64_t finite_ = 0, nonfinite_ = 0;  // steps since the last log
-  std::int64_t total_finite_ = 0, total_nonfinite_ = 0;
+  LossSum log_, run_;  // of the steps since the last log, and of all
 
   // On the device: the open step's sum; since the last reading the sum of finite losses, of all,
   // the number of those that are not finite, and the first step of them.

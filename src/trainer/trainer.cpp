@@ -6,13 +6,16 @@
 #include <iostream>
 
 #include "data/filling.h"
+#include "formats/model_files.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
 #include "prepare/placement.h"
 #include "trainer/agreement.h"
+#include "trainer/prediction_buffer.h"
 #include "trainer/rows.h"
 #include "trainer/trainer_impl.h"
 
@@ -125,6 +128,14 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   // Dropout falls on other places in each process, as it does in each row of a larger batch.
   set_seed(args.seed + accelerator.process().process_index);
+  if (!args.run_name.empty()) {
+    logger.warning("run_name " + args.run_name +
+                   " is kept in training_args.json alone: this release has no tracker to show it");
+  }
+  // Once: the folder they are in may be gone at a later save.
+  once(group(), writes(), [&] {
+    for (const auto& file : parts.extra_files) extra_files[file.filename()] = read_file(file);
+  });
   note_process(state);
   place(*model, accelerator.device());  // also for an evaluation that no training went before
 }
@@ -147,7 +158,6 @@ void Trainer::Impl::note_process(TrainerState& of) const {
 
 LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
   return {.batch_size = batch_size,
-          .drop_last = args.dataloader_drop_last,
           .num_workers = args.dataloader_num_workers,
           .prefetch_factor = args.dataloader_prefetch_factor.value_or(2),
           .pin_memory = args.dataloader_pin_memory,
@@ -161,7 +171,7 @@ at::Tensor Trainer::Impl::labels_of(const TensorDict& batch) const {
 
 double Trainer::Impl::count_items(const TensorDict& batch) const {
   const at::Tensor labels = labels_of(batch);
-  if (!labels.defined()) return static_cast<double>(take(batch, "input_ids").size(0));
+  if (!labels.defined()) return static_cast<double>(rows_of(batch));
   if (labels.is_floating_point()) return static_cast<double>(labels.size(0));
   if (!labels.is_cpu())
     return static_cast<double>(labels.ne(kIgnoredLabel).sum().item<std::int64_t>());
@@ -188,7 +198,8 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
 
 at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TensorDict& given) const {
   if (!defers_reading(accelerator.device())) return out.logits;
-  return without_padding(out.logits, rows_of(given), take(given, "input_ids").size(1));
+  const auto ids = given.find("input_ids");
+  return without_padding(out.logits, rows_of(given), ids == given.end() ? 0 : ids->second.size(1));
 }
 
 std::optional<double> Trainer::Impl::evaluation_loop(
@@ -215,9 +226,10 @@ std::optional<double> Trainer::Impl::evaluation_loop(
       const ModelOutput out = model->forward(batch);
       const at::Tensor labels =
           labels_of(defers_reading(accelerator.device()) ? real.batch : batch);
-      if (labels.defined() && real.count > 0) {
-        const auto count = static_cast<double>(labels.size(0));
-        loss += loss_of(out, batch).item<double>() * count;
+      const at::Tensor mean = loss_of(out, batch);  // some models need no labels for it
+      if (mean.defined() && real.count > 0) {
+        const auto count = static_cast<double>(labels.defined() ? labels.size(0) : real.count);
+        loss += mean.item<double>() * count;
         rows += count;
       }
       each(counted(logits_of(out, real.batch), real.count), counted(labels, real.count));
@@ -288,8 +300,7 @@ void Trainer::Impl::log(Metrics logs) {
 
 void Trainer::Impl::write_model(const std::filesystem::path& folder) const {
   model->save_pretrained(folder);
-  for (const auto& file : parts.extra_files)
-    write_file_atomically(folder / file.filename(), read_file(file));
+  for (const auto& [name, bytes] : extra_files) write_file_atomically(folder / name, bytes);
   write_file_atomically(folder / "training_args.json", to_json(args));
 }
 
@@ -310,16 +321,17 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
     throw UsageError("trainer.no-eval-data",
                      {.what = "predict()", .got = "no data", .hint = "pass a data set"});
   const auto start = Clock::now();
-  std::vector<at::Tensor> logits, labels;
+  PredictionBuffer logits(impl_->args.eval_accumulation_steps),
+      labels(impl_->args.eval_accumulation_steps);
   std::int64_t batches = 0;
   const std::optional<double> loss =
       impl_->evaluation_loop(dataset, [&](const at::Tensor& of_batch, const at::Tensor& wanted) {
         ++batches;
-        logits.push_back(gather_rows(impl_->group(), of_batch).to(at::kCPU));
-        if (wanted.defined()) labels.push_back(gather_rows(impl_->group(), wanted).to(at::kCPU));
+        logits.add(gather_rows(impl_->group(), of_batch));
+        if (wanted.defined()) labels.add(gather_rows(impl_->group(), wanted));
       });
-  PredictionOutput out{.predictions = concatenate_padded(logits),
-                       .label_ids = concatenate_padded(labels),
+  PredictionOutput out{.predictions = concatenate_padded(logits.take()),
+                       .label_ids = concatenate_padded(labels.take()),
                        .metrics = {}};
   if (loss) out.metrics[prefix + "_loss"] = *loss;
   if (impl_->parts.compute_metrics && out.label_ids.defined()) {
@@ -338,7 +350,17 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
 
 void Trainer::save_model(const std::filesystem::path& folder) {
   const auto& target = folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder;
-  once(impl_->group(), impl_->writes(), [&] { impl_->write_model(target); });
+  once(impl_->group(), impl_->writes(), [&] {
+    remove_unfinished_saves(target);
+    const StagedDirectory staged(target / kStagedModel);
+    impl_->write_model(staged.path());
+    move_model_files(staged.path(), target);
+  });
+}
+bool Trainer::has_saved_model(const std::filesystem::path& folder) const {
+  const auto& target = folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder;
+  return main_says(impl_->group(),
+                   [&]() -> std::string { return has_weights(target) ? "yes" : "no"; }) == "yes";
 }
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
   impl_->parts.callbacks.push_back(std::move(callback));

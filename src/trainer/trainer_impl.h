@@ -57,6 +57,7 @@ struct Trainer::Impl {
   TrainerParts parts;
   Accelerator accelerator;
   Logger logger;
+  std::map<std::string, std::string> extra_files;  // name and bytes; in the process that writes
   TrainerState state;
   TrainerControl control;
 };

@@ -1,11 +1,15 @@
 // One call of Trainer::train: plan, resume, loop, finish.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
+#include <optional>
+#include <set>
 
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/formats/weights.h"
 #include "hasten/optim/adamw.h"
@@ -16,6 +20,7 @@
 #include "trainer/loss_record.h"
 #include "trainer/optimizer_of.h"
 #include "trainer/plan.h"
+#include "trainer/resume_checks.h"
 #include "trainer/rows.h"
 #include "trainer/trainer_impl.h"
 
@@ -25,26 +30,29 @@ namespace {
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
+// A tensor that is registered twice has its first name.
 ParameterNames names_of(const PreTrainedModel& model) {
   ParameterNames out;
-  for (const auto& item : model.named_parameters()) out[item.key()] = item.value();
+  std::set<const at::TensorImpl*> seen;
+  for (const auto& item : model.named_parameters()) {
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) out[item.key()] = item.value();
+  }
   return out;
 }
 
-// Six operations for each parameter that a token is multiplied with: all but the embedding tables.
-double flos_per_token(const ParameterNames& parameters) {
-  std::int64_t multiplied = 0;
-  for (const auto& [name, parameter] : parameters)
-    multiplied += ends_with(name, "_embeddings.weight") ? 0 : parameter.numel();
-  return 6.0 * static_cast<double>(multiplied);
-}
-
-std::int64_t tokens_of(const TensorDict& batch, CountTokens how) {
-  if (how == CountTokens::no) return 0;
-  const auto mask = batch.find("attention_mask");
+// Nothing where the batch has no tokens.
+std::optional<std::int64_t> tokens_of(const TensorDict& batch, CountTokens how) {
+  const auto mask = batch.find("attention_mask"), ids = batch.find("input_ids");
   if (how == CountTokens::non_padding && mask != batch.end())
     return mask->second.sum().item<std::int64_t>();
-  return take(batch, "input_ids").numel();
+  if (ids == batch.end()) return std::nullopt;
+  return ids->second.numel();
+}
+
+std::string names_of(const std::vector<fs::path>& folders) {
+  std::vector<std::string> names;
+  for (const fs::path& folder : folders) names.push_back(folder.filename().string());
+  return join(names, ", ");
 }
 
 }  // namespace
@@ -62,7 +70,6 @@ class Trainer::Run {
         plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size(),
                       trainer.group().size())),
         parameters_(names_of(*trainer.model)),
-        flos_per_token_(flos_per_token(parameters_)),
         optimizer_(optimizer_of(args_, *trainer.model, parameters_)),
         stepper_(std::get<0>(trainer.accelerator.prepare(*optimizer_))),
         scheduler_(
@@ -101,13 +108,16 @@ class Trainer::Run {
     zero_grad(*optimizer_);
     t_.accelerator.free_memory();  // no window of a run that broke off
     start_ = Clock::now();
-    started_at_step_ = last_logged_ = state.global_step;
+    started_at_step_ = state.global_step;
     t_.model->train();
     t_.tell(&TrainerCallback::on_train_begin);
     agree_all();
     if (!args_.anatomy.empty())
       anatomy_.emplace(t_.accelerator.anatomy({.steps = args_.anatomy_steps}));
-    if (args_.eval_on_start && t_.parts.eval_dataset) t_.evaluate(t_.parts.eval_dataset, "eval");
+    const bool nothing_left = state.global_step >= plan_.max_steps;
+    if (nothing_left) report_nothing_left();
+    if (args_.eval_on_start && t_.parts.eval_dataset && !nothing_left)
+      t_.evaluate(t_.parts.eval_dataset, "eval");
     while (state.global_step < plan_.max_steps && !stops_training() &&
            loader_.epoch() < plan_.epochs)
       epoch();
@@ -123,12 +133,16 @@ class Trainer::Run {
           {.what = "train()", .got = "no training data", .hint = "give train_dataset"});
     LoaderOptions options = t_.loader_options(args_.per_device_train_batch_size);
     options.shuffle = args_.train_sampling_strategy == SamplingStrategy::random;
+    options.drop_last = args_.dataloader_drop_last;
     return t_.parts.train_dataset.loader(options);
   }
 
   void check_output() const {
     const fs::path folder = args_.output_dir;
     check_writable_directory(folder);
+    remove_unfinished_saves(folder);
+    if (args_.save_strategy != SaveStrategy::no)
+      check_free_space(folder, checkpoint_bytes(), "a checkpoint");
     if (!args_.resume_from_checkpoint.empty()) return;
     if (!args_.overwrite_output_dir && !checkpoints(folder).empty()) {
       throw ConfigError("trainer.output-in-use",
@@ -139,8 +153,21 @@ class Trainer::Run {
                                  "folder, or start over with --overwrite_output_dir"});
     }
     if (args_.overwrite_output_dir) {
-      for (const fs::path& old : checkpoints(folder)) fs::remove_all(old);
+      for (const auto& all : {checkpoints(folder), abandoned_checkpoints(folder)}) {
+        for (const fs::path& old : all) fs::remove_all(old);
+      }
     }
+  }
+
+  // Weights, and what the optimizer keeps for each of them.
+  std::uintmax_t checkpoint_bytes() const {
+    std::uintmax_t weights = 0, trained = 0;
+    for (const auto& [name, parameter] : parameters_) weights += parameter.nbytes();
+    for (const at::Tensor& parameter : trained_) trained += parameter.nbytes();
+    const bool with_momentum = args_.optim_args.number("momentum", 0) != 0;
+    const std::uintmax_t kept =
+        args_.optim == OptimizerName::sgd ? (with_momentum ? 1 : 0) : 2;  // AdamW's moments
+    return weights + (args_.save_only_model ? 0 : kept * trained);
   }
 
   // All resume from the same folder, whatever another process may just be writing.
@@ -166,9 +193,10 @@ class Trainer::Run {
            .hint =
                "one saved with save_only_model, or by the peer, serves as --model for a new run"});
     }
-    TrainerState before = TrainerState::from_file(folder / "trainer_state.json");
-    const TrainingPosition position = load_training_position(folder);
-    check_same_steps(folder, before.train_batch_size, position.num_processes);
+    const CheckpointToResume checkpoint(folder);
+    TrainerState before = checkpoint.state;
+    const TrainingPosition& position = checkpoint.position;
+    check_steps_mean_the_same(checkpoint, args_, t_.group().size(), t_.parts.train_dataset.size());
     const LoadReport report = t_.model->load_weights(load_weights(folder), folder.string());
     if (!report.missing.empty()) {
       throw DataError("trainer.incomplete-weights", {.what = folder.string(),
@@ -181,14 +209,15 @@ class Trainer::Run {
                      {.main_process_only = false});
     }
     scheduler_->set_last_step(position.scheduler_step);
-    const std::int64_t epochs_done = before.global_step / plan_.steps_per_epoch;
     loader_.load_state(
         args_.ignore_data_skip
-            ? LoaderState{.seed = position.loader.seed, .epoch = epochs_done, .batch = 0}
+            ? LoaderState{.seed = position.loader.seed, .epoch = position.loader.epoch, .batch = 0}
             : position.loader);
-    if (!before.best_model_checkpoint.empty() && !fs::is_directory(before.best_model_checkpoint)) {
-      t_.logger.warning("the best checkpoint so far is gone: " + before.best_model_checkpoint);
-      before.best_model_checkpoint.clear();
+    find_best_checkpoint(before, folder);
+    last_logged_ = last_saved_ = before.global_step;
+    if (position.losses) {
+      losses_.restore({.of_run = position.losses->of_run, .since_log = position.losses->since_log});
+      last_logged_ = position.losses->last_logged_step;
     }
     for (const auto& callback : t_.parts.callbacks) {
       const auto found = before.callbacks.find(callback->name());
@@ -197,26 +226,56 @@ class Trainer::Run {
     t_.state = std::move(before);
     t_.note_process(t_.state);
     t_.logger.info(str("resuming from ", folder.string(), " at step ", t_.state.global_step));
+    report_changes(checkpoint);
   }
 
-  // The place in the data is counted in steps, which have to mean the same rows.
-  void check_same_steps(const fs::path& folder, std::int64_t batch_size,
-                        std::int64_t processes) const {
-    const std::int64_t before = batch_size * processes,
-                       now = args_.per_device_train_batch_size * t_.group().size();
-    if (now == before || args_.ignore_data_skip) return;
-    const auto shown = [](std::int64_t rows, std::int64_t of_each, std::int64_t count) {
-      return count == 1 ? str(rows)
-                        : str(rows, " (", of_each, " in each of ", count, " processes)");
-    };
-    throw ConfigError(
-        "trainer.batch-size-changed",
-        {.what = "resuming from " + folder.string(),
-         .got = "a batch of " + shown(now, args_.per_device_train_batch_size, t_.group().size()),
-         .expected =
-             shown(before, batch_size, processes) + ", which the place in the data was counted in",
-         .hint = "choose per_device_train_batch_size so that all processes together take as many "
-                 "rows, or start an epoch anew with --ignore_data_skip"});
+  // It may have been moved together with the other checkpoints.
+  void find_best_checkpoint(TrainerState& state, const fs::path& resumed) const {
+    const fs::path best = state.best_model_checkpoint;
+    if (best.empty() || fs::is_directory(best)) return;
+    const fs::path beside = resumed.parent_path() / best.filename();
+    const bool moved = fs::is_directory(beside);
+    state.best_model_checkpoint = moved ? beside.string() : "";
+    if (!moved) t_.logger.warning("the best checkpoint so far is gone: " + best.string());
+  }
+
+  void report_changes(const CheckpointToResume& checkpoint) {
+    for (const std::string& change : changed_arguments(checkpoint, args_))
+      t_.logger.warning(change);
+    if (!t_.accelerator.is_main_process()) return;
+    const auto& before = checkpoint.position.data;
+    if (before && !before->sample.empty() && !args_.ignore_data_skip) {
+      const std::string now = data_identity().sample;
+      if (!now.empty() && now != before->sample) {
+        t_.logger.warning(
+            "the training data are not those that the checkpoint was made with, or in another "
+            "order: some rows of this epoch may come twice, and others not at all; "
+            "--ignore_data_skip starts the epoch anew");
+      }
+    }
+    report_later_checkpoints();
+  }
+
+  void report_later_checkpoints() const {
+    if (args_.save_strategy == SaveStrategy::no || t_.state.global_step >= plan_.max_steps) return;
+    std::vector<fs::path> later;
+    for (const fs::path& folder : checkpoints(args_.output_dir)) {
+      if (step_of_checkpoint(folder) > t_.state.global_step) later.push_back(folder);
+    }
+    if (later.empty()) return;
+    t_.logger.warning(str(names_of(later), " in ", args_.output_dir,
+                          ": of later steps than the checkpoint resumed from; the first save of "
+                          "this run renames them to abandoned-checkpoint-N"));
+  }
+
+  void report_nothing_left() const {
+    t_.logger.warning(str("nothing is left to train: the run is at step ", t_.state.global_step,
+                          " of ", plan_.max_steps));
+  }
+
+  const DataIdentity& data_identity() const {
+    if (!data_identity_) data_identity_ = identity_of(t_.parts.train_dataset);
+    return *data_identity_;
   }
 
   // From where the loader stands to the end of its epoch.
@@ -261,11 +320,7 @@ class Trainer::Run {
       if (items > 0) losses_.add(loss, items);
       window_.items += items;
     });
-    if (real.count > 0) {
-      window_.flos += flos_per_token_ * static_cast<double>(take(real.batch, "input_ids").numel());
-      window_.tokens +=
-          static_cast<double>(tokens_of(real.batch, args_.include_num_input_tokens_seen));
-    }
+    count(real);
     if (!t_.accelerator.sync_gradients()) return t_.tell(&TrainerCallback::on_substep_end);
     optimizer_step();
     flow();
@@ -273,9 +328,27 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
+  // What is not known of these batches is not counted, and that is reported once.
+  void count(const RealRows& real) {
+    const std::optional<double> flos = t_.model->floating_point_ops(real.batch);
+    if (!flos && std::exchange(counts_flos_, false)) {
+      t_.logger.warning(
+          "total_flos is not counted: the operations of a batch without input_ids are not known "
+          "(PreTrainedModel::floating_point_ops)");
+    }
+    if (real.count == 0) return;
+    window_.flos += flos.value_or(0);
+    if (args_.include_num_input_tokens_seen == CountTokens::no) return;
+    const auto tokens = tokens_of(real.batch, args_.include_num_input_tokens_seen);
+    if (!tokens) {
+      t_.logger.warning_once("num_input_tokens_seen is not counted: the batches have no input_ids");
+    }
+    window_.tokens += static_cast<double>(tokens.value_or(0));
+  }
+
   void optimizer_step() {
-    t_.tell(&TrainerCallback::on_pre_optimizer_step);
     defers_reading(t_.accelerator.device()) ? clip_on_device() : clip();
+    t_.tell(&TrainerCallback::on_pre_optimizer_step);
     learning_rate_ = scheduler_->get_last_lr()[0];
     within_memory(str("the optimizer's step ", t_.state.global_step + 1), [&] { stepper_.step(); });
     t_.tell(&TrainerCallback::on_optimizer_step);
@@ -324,10 +397,14 @@ class Trainer::Run {
     }
   }
 
-  // Clipping is folded into the optimizer where it can be: no pass over the gradients of its own.
+  // Where nobody looks at the gradients after it, clipping is left to the optimizer, if it can:
+  // that saves a pass over memory.
   template <class Factor>
   void scale_gradients(const Factor& factor) {
-    auto* folding = dynamic_cast<TakesGradientScale*>(optimizer_.get());
+    const bool are_read =
+        std::any_of(t_.parts.callbacks.begin(), t_.parts.callbacks.end(),
+                    [](const auto& callback) { return callback->reads_gradients(); });
+    auto* folding = are_read ? nullptr : dynamic_cast<TakesGradientScale*>(optimizer_.get());
     folding ? folding->scale_next_step(factor) : scale_gradients_(trained_, factor);
   }
   void clip() {
@@ -463,28 +540,41 @@ class Trainer::Run {
       if (!callback->name().empty()) t_.state.callbacks[callback->name()] = callback->attributes();
     }
     // The best model's folder is known once it is saved, which may be at no step at all.
-    if (const auto best = t_.state.best_global_step) {
-      const fs::path folder = fs::path(args_.output_dir) / str("checkpoint-", *best);
-      if (*best == t_.state.global_step || fs::is_directory(folder))
-        t_.state.best_model_checkpoint = folder.string();
-    }
+    const auto best = t_.state.best_global_step;
+    if (best && (*best == t_.state.global_step || *best == last_saved_))
+      t_.state.best_model_checkpoint =
+          (fs::path(args_.output_dir) / str("checkpoint-", *best)).string();
+    const TrainingPosition position = position_now();
     const std::vector<TensorDict> random =
         args_.save_only_model ? std::vector<TensorDict>{} : random_states(t_.group());
-    once(t_.group(), t_.writes(), [&] { write_checkpoint(target, random); });
+    once(t_.group(), t_.writes(), [&] { write_checkpoint(target, position, random); });
+    last_saved_ = t_.state.global_step;
     t_.tell(&TrainerCallback::on_save);
   }
 
-  void write_checkpoint(const fs::path& target, const std::vector<TensorDict>& random) const {
+  // A collective.
+  TrainingPosition position_now() {
+    const LossRecord::Sums losses = losses_.sums();
+    return {.scheduler_step = scheduler_->last_step(),
+            .num_processes = t_.group().size(),
+            .loader = loader_.state(),
+            .losses = LossPosition{.of_run = losses.of_run,
+                                   .since_log = losses.since_log,
+                                   .last_logged_step = last_logged_}};
+  }
+
+  void write_checkpoint(const fs::path& target, TrainingPosition position,
+                        const std::vector<TensorDict>& random) const {
+    remove_unfinished_saves(args_.output_dir);
     StagedDirectory staged(target);
     t_.write_model(staged.path());
     if (!args_.save_only_model) {
-      save_training_state(staged.path(), *optimizer_, parameters_,
-                          {.scheduler_step = scheduler_->last_step(),
-                           .num_processes = t_.group().size(),
-                           .loader = loader_.state()},
-                          random);
+      position.data = data_identity();
+      save_training_state(staged.path(), *optimizer_, parameters_, position, random);
     }
     write_file_atomically(staged.path() / "trainer_state.json", t_.state.to_json());
+    // Before the new one gets its name, so that the highest step is never one that was given up.
+    abandon_checkpoints_after(args_.output_dir, last_saved_);
     staged.commit(Existing::replace);
     if (args_.save_total_limit)
       rotate_checkpoints(args_.output_dir, *args_.save_total_limit, t_.state.best_model_checkpoint);
@@ -498,7 +588,7 @@ class Trainer::Run {
     Metrics metrics = speed_metrics(
         "train", seconds, plan_.samples * steps / static_cast<double>(plan_.max_steps), steps);
     const double loss = losses_.mean();
-    metrics["total_flos"] = state.total_flos;
+    if (counts_flos_) metrics["total_flos"] = state.total_flos;
     metrics["train_loss"] = loss;
     if (!args_.skip_memory_metrics)
       metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
@@ -514,7 +604,10 @@ class Trainer::Run {
                          args_.metric_for_best_model, " ", *state.best_metric, ")"));
     }
     t_.tell(&TrainerCallback::on_train_end);
-    return {.global_step = state.global_step, .training_loss = loss, .metrics = metrics};
+    return {.global_step = state.global_step,
+            .steps = state.global_step - started_at_step_,
+            .training_loss = loss,
+            .metrics = metrics};
   }
 
   Impl& t_;
@@ -524,7 +617,6 @@ class Trainer::Run {
   LossRecord losses_;
   Plan plan_;
   ParameterNames parameters_;
-  double flos_per_token_;
   std::vector<at::Tensor> trained_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   PreparedOptimizer stepper_;  // the same, as the Accelerator knows it
@@ -537,10 +629,13 @@ class Trainer::Run {
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0, last_logged_ = 0;
+  std::int64_t last_saved_ = 0;      // or the step of the checkpoint that was resumed from
   std::int64_t window_batches_ = 0;  // of the open accumulation window
   StepTotals window_;                // and what this process adds to it
   DeferredScalar grad_norm_;         // of the last step
   double learning_rate_ = 0;
+  bool counts_flos_ = true;
+  mutable std::optional<DataIdentity> data_identity_;  // once it is asked for
 };
 
 TrainOutput Trainer::train() { return Run(*impl_).train(); }

@@ -163,14 +163,30 @@ def checkpoints(model, data):
         check(sorted(path.name for path in whole[1].glob("checkpoint-*")) == ["checkpoint-18", "checkpoint-24", "checkpoint-9"], "checkpoints")
         for processes in changes:
             log, folder = train("resumed", processes, 8 // processes, given, data, *words, "--resume_from_checkpoint", whole[1] / "checkpoint-9")
-            # The last entry is of this run alone.
-            same(f"from 2 processes' checkpoint on with {processes}", (log[:-1], folder), (whole[0][:-1], whole[1]), 0 if processes == 2 else CLOSE)
+            same(f"from 2 processes' checkpoint on with {processes}", (log, folder), whole, 0 if processes == 2 else CLOSE)
+    going_back(model, data, words)
     other = train("other", 2, 4, dropping, data, *words, "--seed", 43)
     check(furthest(other[0], train("other1", 1, 8, dropping, data, *words, "--seed", 43)[0]) > 1e-3, "dropout falls elsewhere in each process")
     done = launched(2, ["--use_cpu", "--model", model, "--data", data, "--output_dir", FOLDER / "no", "--per_device_train_batch_size", 8,
                         "--resume_from_checkpoint", FOLDER / "whole" / "checkpoint-9", "--max_steps", 24])
     check(done.returncode == 2 and "got a batch of 16 (8 in each of 2 processes), expected 8 (4 in each of 2 processes)" in done.stderr,
           "other steps are refused", done.stderr)
+
+
+def going_back(model, data, words):
+    """Two processes resume from an earlier checkpoint of the folder they write to: the later ones are given up."""
+    folder = train("back", 2, 4, model, data, *words)[1]
+    (folder / ".checkpoint-18.partial-999999999").mkdir()  # of another machine: it may still be alive
+    again = ["--use_cpu", "--disable_tqdm", "--model", model, "--data", data, "--output_dir", folder, "--logging_steps", 1, "--per_device_train_batch_size", 4,
+             "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *words, "--resume_from_checkpoint", folder / "checkpoint-9", "--max_steps", 20, "--save_total_limit", 2]
+    done = launched(2, again)
+    left = sorted(path.name for path in folder.iterdir() if "checkpoint" in path.name)
+    check(done.returncode == 0 and left == [".checkpoint-18.partial-999999999", "checkpoint-18", "checkpoint-20"], f"going back leaves {left}", done.stderr)
+    check(done.stderr.count("max_steps is 20 and was 24") == 1, "a changed argument is reported once for all processes", done.stderr)
+    (folder / "train_results.json").write_text("as it was")
+    done = launched(2, [*again, "--resume_from_checkpoint", "true"])
+    check(done.returncode == 0 and done.stderr.count("nothing is left to train") == 1 and (folder / "train_results.json").read_text() == "as it was",
+          "two processes with nothing left to do write nothing", done.stderr)
 
 
 def failures_of_one(model, data):

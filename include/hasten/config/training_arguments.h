@@ -99,7 +99,7 @@ struct TrainingArguments {
   LogLevel log_level = LogLevel::passive;
   std::optional<bool> disable_tqdm;  // unset: a bar where standard error is a terminal
   std::vector<std::string> report_to = {"none"};
-  std::string run_name;
+  std::string run_name;  // kept in training_args.json; there is no tracker to show it
   bool skip_memory_metrics = true;
   std::string anatomy;             // hasten's own: "text", or a file (.json, .html); empty: none
   std::int64_t anatomy_steps = 3;  // hasten's own: optimizer steps it looks at
@@ -109,7 +109,7 @@ struct TrainingArguments {
   std::optional<double> eval_steps;  // steps; below 1 a share of all steps; unset = logging_steps
   double eval_delay = 0;  // steps or epochs, as eval_strategy counts, before the first evaluation
   bool eval_on_start = false;
-  std::optional<std::int64_t> eval_accumulation_steps;  // batches; unset = all at the end
+  std::optional<std::int64_t> eval_accumulation_steps;  // batches of predictions on the device
   bool prediction_loss_only = false;
 
   // Checkpoints
@@ -125,7 +125,7 @@ struct TrainingArguments {
 
   // Data
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
-  bool dataloader_drop_last = false;
+  bool dataloader_drop_last = false;       // of training batches; every row is evaluated
   std::int64_t dataloader_num_workers = 0;  // background workers; 0 = load in the training thread
   bool dataloader_pin_memory = true;
   std::optional<std::int64_t> dataloader_prefetch_factor;  // batches a worker

@@ -49,8 +49,13 @@ class TrainerCallback {
   virtual void on_step_begin(const TrainerEvent&, TrainerControl&) {}
   // After a micro-batch that does not close its window.
   virtual void on_substep_end(const TrainerEvent&, TrainerControl&) {}
+  // After the gradients were clipped and before the optimizer's step.
   virtual void on_pre_optimizer_step(const TrainerEvent&, TrainerControl&) {}
+  // After the optimizer's step; the gradients are still there.
   virtual void on_optimizer_step(const TrainerEvent&, TrainerControl&) {}
+  // Whether the two above look at the gradients. Where no callback does, the optimizer clips them
+  // as it reads them, which saves a pass over memory; the weights are the same.
+  virtual bool reads_gradients() const { return true; }
   // After an optimizer step; `loss` is the mean over its window. On a TPU losses are read when they
   // are logged: there it is the mean of the steps before the last log, 0 before the first one.
   virtual void on_step_end(const TrainerEvent&, TrainerControl&, double /*loss*/) {}
@@ -77,6 +82,7 @@ class EarlyStoppingCallback : public TrainerCallback {
   void on_train_begin(const TrainerEvent& event, TrainerControl&) override;
   void on_evaluate(const TrainerEvent& event, TrainerControl& control,
                    const Metrics& metrics) override;
+  bool reads_gradients() const override { return false; }
   std::string name() const override { return "EarlyStoppingCallback"; }
   std::map<std::string, double> attributes() const override;
   void restore(const std::map<std::string, double>& attributes) override;

@@ -30,6 +30,7 @@ class ProgressCallback : public TrainerCallback {
   void on_evaluate(const TrainerEvent& event, TrainerControl&, const Metrics&) override;
   void on_predict(const TrainerEvent& event, TrainerControl&, const Metrics&) override;
   void on_train_end(const TrainerEvent& event, TrainerControl&) override;
+  bool reads_gradients() const override { return false; }
 
  private:
   ProgressOptions options_;

@@ -48,7 +48,7 @@ struct TrainerParts {
   TrainerDataset eval_dataset = {};
   std::shared_ptr<EvalMetric> compute_metrics = nullptr;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
-  // Copied beside each saved model: a tokenizer's files.
+  // Copied beside each saved model: a tokenizer's files. They are read when the Trainer is made.
   std::vector<std::filesystem::path> extra_files = {};
   // Where the Trainer's own lines go (resumed from, a loss that is not finite); nothing: standard
   // error.
@@ -59,9 +59,10 @@ struct TrainerParts {
 
 struct TrainOutput {
   std::int64_t global_step = 0;
-  double training_loss = 0;  // mean over the steps of this run
+  std::int64_t steps = 0;    // that this call made; 0 where a resumed run had nothing left to do
+  double training_loss = 0;  // mean over all steps of the run, also those before a resume
   Metrics metrics;           // train_runtime (s), train_samples_per_second, train_steps_per_second,
-                             // total_flos, train_loss, epoch
+                             // total_flos (where known), train_loss, epoch
 };
 
 struct PredictionOutput {
@@ -82,8 +83,12 @@ class Trainer {
   PredictionOutput predict(const TrainerDataset& dataset,
                            const std::string& metric_key_prefix = "test");
 
-  // Weights and configuration into output_dir, or another folder.
+  // Weights, configuration and extra_files into output_dir, or another folder. Whoever reads the
+  // folder meanwhile, or after a crash, finds the model that was there, none, or this one, but never
+  // files of both.
   void save_model(const std::filesystem::path& folder = {});
+  // Whether there are weights of a model.
+  bool has_saved_model(const std::filesystem::path& folder = {}) const;
   // trainer_state.json into output_dir.
   void save_state();
   // SPLIT_results.json and all_results.json (merged) into output_dir.

@@ -1,0 +1,47 @@
+// File: trainer/prediction_buffer.h (internal)
+// Predictions of many batches, kept on their device and moved to memory a number of batches at a
+// time: TrainingArguments::eval_accumulation_steps.
+//
+//   PredictionBuffer logits(args.eval_accumulation_steps);
+//   logits.add(of_batch);                                   // each batch
+//   const std::vector<at::Tensor> all = logits.take();      // on the CPU, one a batch
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace hasten {
+
+class PredictionBuffer {
+ public:
+  // `batches`: so many are held on the device; nothing: all of them until take().
+  explicit PredictionBuffer(std::optional<std::int64_t> batches, at::Device memory = at::kCPU)
+      : batches_(batches), memory_(memory) {}
+
+  void add(const at::Tensor& of_batch) {
+    all_.push_back(of_batch);
+    ++held_;
+    if (batches_ && held_ >= *batches_) move();
+  }
+  const std::vector<at::Tensor>& held() const { return all_; }
+  std::vector<at::Tensor> take() {
+    move();
+    return std::move(all_);
+  }
+
+ private:
+  void move() {
+    for (auto it = all_.end() - held_; it != all_.end(); ++it) *it = it->to(memory_);
+    held_ = 0;
+  }
+
+  std::optional<std::int64_t> batches_;
+  at::Device memory_;
+  std::vector<at::Tensor> all_;
+  std::int64_t held_ = 0;  // of them, at the end, are on the device
+};
+
+}  // namespace hasten

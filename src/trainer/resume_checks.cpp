@@ -1,0 +1,199 @@
+#include "trainer/resume_checks.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/random_state.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// They say what is done, where it is written, and how it is shown and carried out; no number
+// follows from them.
+constexpr std::array kWithoutPartInNumbers = {"output_dir",
+                                              "overwrite_output_dir",
+                                              "do_train",
+                                              "do_eval",
+                                              "do_predict",
+                                              "resume_from_checkpoint",
+                                              "ignore_data_skip",
+                                              "use_cpu",
+                                              "num_threads",
+                                              "torch_empty_cache_steps",
+                                              "log_level",
+                                              "disable_tqdm",
+                                              "report_to",
+                                              "run_name",
+                                              "skip_memory_metrics",
+                                              "anatomy",
+                                              "anatomy_steps",
+                                              "save_total_limit",
+                                              "save_only_model",
+                                              "save_on_each_node",
+                                              "dataloader_num_workers",
+                                              "dataloader_pin_memory",
+                                              "dataloader_prefetch_factor",
+                                              "ddp_bucket_cap_mb",
+                                              "ddp_timeout"};
+
+std::string shown(const OrderedJson& value) {
+  if (value.is_null()) return "unset";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// Arguments that a resumed run takes from the checkpoint whatever they are now.
+std::string without_effect(const std::string& name) {
+  if (name == "seed" || name == "data_seed")
+    return ": without effect, as the order of the rows and all randomness go on as they were";
+  return "";
+}
+
+// Empty where the file is no object: then nothing can be compared.
+OrderedJson parsed(const std::optional<std::string>& arguments) {
+  OrderedJson json =
+      OrderedJson::parse(arguments.value_or(""), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : OrderedJson::object();
+}
+
+std::string shown_batch(std::int64_t rows_of_each, std::int64_t processes) {
+  const std::int64_t rows = rows_of_each * processes;
+  return processes == 1 ? str(rows)
+                        : str(rows, " (", rows_of_each, " in each of ", processes, " processes)");
+}
+
+constexpr const char* kEpochAnew = "start an epoch anew with --ignore_data_skip";
+
+// As many rows a step as before. Smaller batches of which more are accumulated are the same steps,
+// unless the last batch of an epoch may be left out; the place in the data must be known in rows.
+void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                          std::int64_t processes) {
+  const std::int64_t accumulated =
+      parsed(checkpoint.arguments)
+          .value("gradient_accumulation_steps", args.gradient_accumulation_steps);
+  const std::int64_t before = checkpoint.state.train_batch_size * checkpoint.position.num_processes,
+                     now = args.per_device_train_batch_size * processes;
+  const bool same_rows = before * accumulated == now * args.gradient_accumulation_steps;
+  const bool same_place =
+      before == now || (checkpoint.position.loader.rows >= 0 && !args.dataloader_drop_last);
+  if (same_rows && same_place) return;
+  const std::string what = "resuming from " + checkpoint.folder.string();
+  if (before != now) {
+    throw ConfigError(
+        "trainer.batch-size-changed",
+        {.what = what,
+         .got = "a batch of " + shown_batch(args.per_device_train_batch_size, processes),
+         .expected =
+             shown_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
+             ", which the place in the data was counted in",
+         .hint = str("choose per_device_train_batch_size so that all processes together take as "
+                     "many rows, or ",
+                     kEpochAnew)});
+  }
+  throw ConfigError("trainer.accumulation-changed",
+                    {.what = what,
+                     .got = str("gradient_accumulation_steps ", args.gradient_accumulation_steps),
+                     .expected = str(accumulated, ", by which the checkpoint's ",
+                                     checkpoint.state.global_step, " steps were counted"),
+                     .hint = str("keep it, or ", kEpochAnew)});
+}
+
+void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                         std::int64_t rows) {
+  const std::string what = "resuming from " + checkpoint.folder.string();
+  const auto& data = checkpoint.position.data;
+  if (data && data->rows != rows) {
+    throw ConfigError("trainer.data-changed",
+                      {.what = what,
+                       .got = str("training data of ", rows, " rows"),
+                       .expected = str(data->rows, " rows, as the checkpoint was made with"),
+                       .hint = str("resume with the same data, or ", kEpochAnew)});
+  }
+  const LoaderState& place = checkpoint.position.loader;
+  const bool inside_of_an_epoch = place.batch > 0 || place.rows > 0;
+  const std::string now(name_of(args.train_sampling_strategy)),
+      before = parsed(checkpoint.arguments).value("train_sampling_strategy", now);
+  if (inside_of_an_epoch && before != now) {
+    throw ConfigError("trainer.data-changed",
+                      {.what = what,
+                       .got = "train_sampling_strategy " + now,
+                       .expected = before + ", as the epoch was begun with",
+                       .hint = str("keep it to the end of an epoch, or ", kEpochAnew)});
+  }
+}
+
+void append(std::string& out, const TensorDict& batch) {
+  for (const auto& [name, given] : batch) {
+    const at::Tensor tensor = given.to(at::kCPU).contiguous();
+    out += str(name, ' ', c10::toString(tensor.scalar_type()));
+    for (const std::int64_t size : tensor.sizes()) out += str(' ', size);
+    out.append(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+  }
+}
+
+// A digest of up to eight rows, spread over the data: others stand there after a shuffle.
+std::string sample_of(const TrainerDataset& data) {
+  constexpr std::int64_t most = 8;
+  const std::int64_t rows = data.size(), count = std::min(rows, most);
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t i = 0; i < count; ++i)
+    chosen.push_back(i * (rows - 1) / std::max<std::int64_t>(1, count - 1));
+  const auto order = [chosen](std::int64_t, std::uint64_t, std::int64_t) { return chosen; };
+  std::string bytes;
+  try {
+    auto loader = data.loader({.batch_size = count, .seed = 0, .order = order});
+    for (const TensorDict& batch : loader) append(bytes, batch);
+  } catch (const ConfigError&) {
+    return "";  // a stream has no rows to choose from
+  }
+  return short_digest(bytes);
+}
+
+}  // namespace
+
+CheckpointToResume::CheckpointToResume(const std::filesystem::path& from)
+    : folder(from),
+      state(TrainerState::from_file(from / "trainer_state.json")),
+      position(load_training_position(from)) {
+  const auto file = from / "training_args.json";
+  if (std::filesystem::exists(file)) arguments = read_file(file);
+}
+
+void check_steps_mean_the_same(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                               std::int64_t processes, std::int64_t rows) {
+  if (args.ignore_data_skip) return;
+  check_rows_of_a_step(checkpoint, args, processes);
+  check_order_of_rows(checkpoint, args, rows);
+}
+
+std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
+                                           const TrainingArguments& args) {
+  const OrderedJson before = parsed(checkpoint.arguments), now = OrderedJson::parse(to_json(args));
+  if (before.empty())
+    return {"the checkpoint has no training_args.json: whether arguments differ is not known"};
+  std::vector<std::string> changes;
+  for (const auto& [name, value] : now.items()) {
+    const bool compared = std::find(kWithoutPartInNumbers.begin(), kWithoutPartInNumbers.end(),
+                                    name) == kWithoutPartInNumbers.end();
+    if (!compared || !before.contains(name) || before.at(name) == value) continue;
+    changes.push_back(str(name, " is ", shown(value), " and was ", shown(before.at(name)),
+                          " when the checkpoint was made", without_effect(name)));
+  }
+  return changes;
+}
+
+DataIdentity identity_of(const TrainerDataset& data) {
+  const TensorDict generators = random_state();
+  const std::string once = sample_of(data), again = sample_of(data);
+  restore_random_state(generators);
+  return {.rows = data.size(), .sample = once == again ? once : ""};
+}
+
+}  // namespace hasten

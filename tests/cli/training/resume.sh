@@ -1,0 +1,48 @@
+# Resuming: what is reported and refused, which checkpoints remain, and that a run with nothing left to do writes nothing.
+model=$data/models/sequence_single_label # 61 ids, 3 labels, 32 positions
+
+python3 - <<'PYTHON'
+import json, struct
+rows = 24
+ids = [[5 + (row * 7 + place * 3) % 50 for place in range(8)] for row in range(rows)]
+columns = {"input_ids": ([rows, 8], [id for row in ids for id in row]), "labels": ([rows], [row % 3 for row in range(rows)])}
+header, body = {}, b""
+for name, (shape, values) in columns.items():
+    data = struct.pack(f"<{len(values)}q", *values)
+    header[name] = {"dtype": "I64", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+    body += data
+text = json.dumps(header).encode()
+open("rows.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
+PYTHON
+
+# The lines of hasten's that are about the run: notices and errors.
+train() { hasten train --use_cpu --disable_tqdm --model "$model" --data rows.safetensors --output_dir out --per_device_train_batch_size 4 --logging_strategy no "$@" 2>&1 >/dev/null | grep -E '^hasten: |^hasten train: |^Nothing'; }
+folders() { ls out | grep checkpoint; }
+sums() { (cd out && sha256sum model.safetensors config.json train_results.json all_results.json trainer_state.json training_args.json) }
+
+echo "## a run of 12 steps"
+train --max_steps 12 --save_steps 2
+folders
+sums >before
+
+echo "## another gradient_accumulation_steps"
+train --max_steps 12 --save_steps 2 --resume_from_checkpoint out/checkpoint-8 --gradient_accumulation_steps 2
+echo "## nothing left to do"
+train --max_steps 12 --save_steps 2 --resume_from_checkpoint true
+train --max_steps 5 --save_steps 2 --resume_from_checkpoint out/checkpoint-8 --do_train --do_eval --eval_data rows.safetensors
+sums | cmp - before && echo "model and results are as they were"
+
+echo "## the model is missing"
+rm out/model.safetensors out/train_results.json
+train --max_steps 12 --save_steps 2 --resume_from_checkpoint true
+sums | grep -c ' model.safetensors$'
+ls out/train_results.json
+
+echo "## back to step 4"
+train --max_steps 9 --save_steps 2 --resume_from_checkpoint out/checkpoint-4 --save_total_limit 2 --seed 43 --learning_rate 1e-4
+folders
+train --max_steps 10 --save_steps 2 --resume_from_checkpoint true --save_total_limit 2 --seed 43 --learning_rate 1e-4
+folders
+
+echo "## other data"
+train --max_steps 12 --resume_from_checkpoint true --train_sampling_strategy sequential | grep -v ' and was '

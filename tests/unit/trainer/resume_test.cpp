@@ -1,0 +1,307 @@
+// Runs that go on from a checkpoint: what is kept, what is refused, and what is reported.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/code_of.h"
+#include "unit/trainer/tiny.h"
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+namespace fs = std::filesystem;
+
+namespace {
+
+using FolderNames = std::vector<std::string>;
+
+// Ten steps over 20 rows in batches of four, with a checkpoint every second step.
+TrainingArguments ten_steps(const fs::path& folder) {
+  TrainingArguments args;
+  args.output_dir = folder.string();
+  args.per_device_train_batch_size = 4;
+  args.max_steps = 10;
+  args.learning_rate = 1e-3;
+  args.logging_steps = 1;
+  args.save_steps = 2;
+  args.use_cpu = true;
+  return args;
+}
+
+struct ResumedRun {
+  TrainOutput out;
+  std::string told;
+  std::vector<double> losses;
+  TensorDict weights;
+  std::string best;
+};
+
+ResumedRun run(const TrainingArguments& args, const ColumnDataset& data = rows(20),
+               double dropout = 0.1, const TrainerDataset& eval = {}) {
+  ResumedRun run;
+  const auto model = new_model(dropout);
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(data),
+                   .eval_dataset = eval,
+                   .log_sink = [&](std::string_view line) { run.told += line; }});
+  run.out = trainer.train();
+  for (const LogEntry& entry : trainer.state().log_history) {
+    if (entry.count("loss")) run.losses.push_back(entry.at("loss"));
+  }
+  for (const auto& [name, tensor] : model->state_dict()) run.weights[name] = tensor.clone();
+  run.best = trainer.state().best_model_checkpoint;
+  return run;
+}
+
+TrainingArguments resumed_at(TrainingArguments args, std::int64_t step) {
+  args.resume_from_checkpoint = (fs::path(args.output_dir) / str("checkpoint-", step)).string();
+  return args;
+}
+
+FolderNames names_of_folders(const std::vector<fs::path>& folders) {
+  FolderNames names;
+  for (const fs::path& each : folders) names.push_back(each.filename().string());
+  return names;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The same rows in another order.
+ColumnDataset reversed(const ColumnDataset& data) {
+  TensorDict columns;
+  for (const auto& [name, column] : data.columns()) columns[name] = column.flip(0);
+  return ColumnDataset(columns);
+}
+
+}  // namespace
+
+TEST_CASE("resume: going back to an earlier checkpoint keeps what is saved from then on") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  run(args);
+  REQUIRE(last_checkpoint(folder.path).filename() == "checkpoint-10");
+  args.save_total_limit = 2;
+  args.max_steps = 9;
+  const ResumedRun resumed = run(resumed_at(args, 4));
+  CHECK(contains(resumed.told, "checkpoint-6, checkpoint-8, checkpoint-10"));
+  CHECK(names_of_folders(checkpoints(folder.path)) == FolderNames{"checkpoint-8", "checkpoint-9"});
+  CHECK(abandoned_checkpoints(folder.path).empty());
+  args.resume_from_checkpoint = "true";
+  args.max_steps = 11;
+  CHECK(contains(run(args).told, "checkpoint-9 at step 9"));
+}
+
+TEST_CASE("resume: without a limit the checkpoints that are given up stay under another name") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  run(args);
+  args.max_steps = 6;
+  args.seed = 43;
+  run(resumed_at(args, 4));
+  CHECK(names_of_folders(checkpoints(folder.path)) ==
+        FolderNames{"checkpoint-2", "checkpoint-4", "checkpoint-6"});
+  CHECK(names_of_folders(abandoned_checkpoints(folder.path)) ==
+        FolderNames{"abandoned-checkpoint-6", "abandoned-checkpoint-8", "abandoned-checkpoint-10"});
+  // A run that saves nothing leaves them where they are.
+  args.save_strategy = SaveStrategy::no;
+  run(resumed_at(args, 2));
+  CHECK(checkpoints(folder.path).size() == 3);
+}
+
+TEST_CASE("resume: a limit of one keeps the best checkpoint beside the newest") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.save_total_limit = 1;
+  args.load_best_model_at_end = true;
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 2;
+  args.learning_rate = 0;  // no score is better than the first one, that of step 2
+  args.max_steps = 4;
+  const TrainerDataset eval(rows(20));
+  const ResumedRun first = run(args, rows(20), 0, eval);
+  CHECK(fs::path(first.best).filename() == "checkpoint-2");
+  args.resume_from_checkpoint = "true";
+  args.max_steps = 10;
+  const ResumedRun second = run(args, rows(20), 0, eval);
+  CHECK(fs::path(second.best).filename() == "checkpoint-2");
+  CHECK(names_of_folders(checkpoints(folder.path)) == FolderNames{"checkpoint-2", "checkpoint-10"});
+
+  // Moved as a whole, the best one is found beside the one resumed from.
+  const Folder elsewhere;
+  fs::rename(folder.path, elsewhere.path);
+  args.output_dir = elsewhere.path.string();
+  args.max_steps = 12;
+  CHECK(run(args, rows(20), 0, eval).best == (elsewhere.path / "checkpoint-2").string());
+}
+
+TEST_CASE("resume: another gradient_accumulation_steps is refused with both values") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  run(args);
+  args.gradient_accumulation_steps = 2;
+  try {
+    run(resumed_at(args, 8));
+    FAIL("expected an error");
+  } catch (const ConfigError& error) {
+    CHECK(error.code() == "trainer.accumulation-changed");
+    CHECK(contains(error.what(), "got gradient_accumulation_steps 2, expected 1"));
+  }
+  CHECK(checkpoints(folder.path).size() == 5);
+  args.per_device_train_batch_size = 3;
+  CHECK(code_of([&] { run(resumed_at(args, 8)); }) == "trainer.batch-size-changed");
+  args.ignore_data_skip = true;
+  CHECK(code_of([&] { run(resumed_at(args, 8)); }) == "none");
+}
+
+TEST_CASE("resume: half the batch, accumulated twice, makes the same steps") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  const ResumedRun straight = run(args, rows(22), 0);
+  args.per_device_train_batch_size = 2;
+  args.gradient_accumulation_steps = 2;
+  const ResumedRun resumed = run(resumed_at(args, 4), rows(22), 0);
+  REQUIRE(resumed.losses.size() == straight.losses.size());
+  for (std::size_t i = 0; i < straight.losses.size(); ++i)
+    CHECK(resumed.losses[i] == doctest::Approx(straight.losses[i]).epsilon(1e-4));
+  CHECK(contains(resumed.told, "gradient_accumulation_steps is 2 and was 1"));
+  args.dataloader_drop_last = true;  // then steps are lost at other places
+  CHECK(code_of([&] { run(resumed_at(args, 4), rows(22), 0); }) == "trainer.batch-size-changed");
+}
+
+TEST_CASE("resume: every other argument that changed is reported, once each") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  run(args);
+  const ResumedRun same = run(resumed_at(args, 8));
+  CHECK_FALSE(contains(same.told, " and was "));
+  args = resumed_at(args, 8);
+  args.seed = 43;
+  args.learning_rate = 2e-3;
+  args.weight_decay = 0.1;
+  args.warmup_steps = 3;
+  args.lr_scheduler_type = SchedulerType::cosine;
+  args.max_steps = 12;
+  args.num_threads = 1;  // has no part in the numbers
+  const ResumedRun changed = run(args);
+  for (const char* line :
+       {"seed is 43 and was 42", "learning_rate is 0.002 and was 0.001",
+        "weight_decay is 0.1 and was 0", "warmup_steps is 3 and was 0",
+        "lr_scheduler_type is cosine and was linear", "max_steps is 12 and was 10"}) {
+    CAPTURE(line);
+    CHECK(contains(changed.told, line));
+  }
+  CHECK_FALSE(contains(changed.told, "num_threads"));
+  fs::remove(fs::path(args.resume_from_checkpoint) / "training_args.json");
+  CHECK(contains(run(args).told, "no training_args.json"));
+}
+
+TEST_CASE("resume: other training data are refused or reported") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  run(args);
+  args = resumed_at(args, 8);
+  CHECK(code_of([&] { run(args, rows(24)); }) == "trainer.data-changed");
+  CHECK_FALSE(contains(run(args).told, "training data"));
+  CHECK(contains(run(args, reversed(rows(20))).told, "or in another order"));
+  args.train_sampling_strategy = SamplingStrategy::sequential;
+  CHECK(code_of([&] { run(args); }) == "trainer.data-changed");
+  args.ignore_data_skip = true;
+  CHECK(code_of([&] { run(args, rows(24)); }) == "none");
+}
+
+TEST_CASE("resume: looking at the data for a checkpoint draws nothing from the generators") {
+  // Rows that differ each time they are read: nothing is kept of them.
+  struct Noise {
+    std::int64_t size() const { return 20; }
+    TensorDict get(std::int64_t row) const {
+      return {{"input_ids", at::randint(5, 60, {12})},
+              {"labels", at::scalar_tensor(row % 2, at::kLong)}};
+    }
+  };
+  const auto weights_after = [](SaveStrategy saves) {
+    const Folder folder;
+    TrainingArguments args = ten_steps(folder.path);
+    args.save_strategy = saves;
+    const auto model = new_model();
+    Trainer trainer(model, args, {.train_dataset = TrainerDataset(Noise{})});
+    trainer.train();
+    if (saves != SaveStrategy::no) {
+      CHECK(contains(read_file(folder.path / "checkpoint-10" / "training_position.json"),
+                     "\"sample\": \"\""));
+    }
+    return model->state_dict().at("classifier.weight").clone();
+  };
+  CHECK(at::equal(weights_after(SaveStrategy::steps), weights_after(SaveStrategy::no)));
+}
+
+TEST_CASE("resume: the mean loss is that of the whole run, and logs go on where they stood") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.logging_steps = 3;  // the checkpoints of steps 2, 4, 8 and 10 are between two logs
+  const ResumedRun straight = run(args);
+  REQUIRE(straight.losses.size() == 3);
+  for (const std::int64_t step : {2, 4, 8}) {
+    CAPTURE(step);
+    args.save_strategy = SaveStrategy::no;
+    const ResumedRun resumed = run(resumed_at(args, step));
+    CHECK(resumed.out.training_loss == straight.out.training_loss);
+    CHECK(resumed.out.metrics.at("train_loss") == straight.out.metrics.at("train_loss"));
+    CHECK(resumed.losses == straight.losses);
+    CHECK(resumed.out.steps == 10 - step);
+  }
+}
+
+TEST_CASE("resume: a run that has nothing left to do says so and saves nothing") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  const ResumedRun straight = run(args);
+  for (const std::int64_t last : {10, 7}) {  // done; and fewer steps than were made
+    CAPTURE(last);
+    args.max_steps = last;
+    args.resume_from_checkpoint = "true";
+    const ResumedRun resumed = run(args);
+    CHECK(contains(resumed.told, str("nothing is left to train: the run is at step 10 of ", last)));
+    CHECK(resumed.out.steps == 0);
+    CHECK(resumed.out.global_step == 10);
+    CHECK(resumed.out.training_loss == straight.out.training_loss);
+    CHECK(checkpoints(folder.path).size() == 5);
+    for (const auto& [name, tensor] : straight.weights)
+      CHECK(at::equal(tensor, resumed.weights.at(name)));
+  }
+}
+
+TEST_CASE("resume: what a killed run left half-written is removed when the next one starts") {
+  const Folder folder;
+  const TrainingArguments args = ten_steps(folder.path);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const StagedDirectory staged(folder.path / "checkpoint-4");
+    std::ofstream(staged.path() / "model.safetensors") << "half";
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  const auto hidden = [&] {
+    FolderNames names;
+    for (const auto& entry : fs::directory_iterator(folder.path)) {
+      if (entry.path().filename().string().starts_with('.')) names.push_back(entry.path());
+    }
+    return names;
+  };
+  REQUIRE(hidden().size() == 1);
+  run(args);
+  CHECK(hidden().empty());
+}
