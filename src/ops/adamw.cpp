@@ -95,6 +95,15 @@ void adamw_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorLi
   run(work);
 }
 
+// LibTorch's in-place operators count the writes to a tensor, so that a backward pass that saved it
+// throws. The kernels run below the code that counts.
+void count_write(const Tensor& x) {
+  if (!x.is_inference()) x.unsafeGetTensorImpl()->bump_version();
+}
+void count_writes(at::TensorList tensors) {
+  for (const Tensor& x : tensors) count_write(x);
+}
+
 std::int64_t columns_of(const Tensor& table) {
   return table.numel() / std::max<std::int64_t>(table.size(0), 1);
 }
@@ -158,6 +167,9 @@ void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList e
   call<adamw_cpu>("hasten::adamw", parameters, gradients, exp_avgs, exp_avg_sqs, steps,
                   how.learning_rate, how.beta1, how.beta2, how.epsilon, how.weight_decay,
                   how.gradient_scale);
+  count_writes(parameters);
+  count_writes(exp_avgs);
+  count_writes(exp_avg_sqs);
 }
 
 Tensor touched_blocks(const Tensor& exp_avg, const Tensor& exp_avg_sq, bool fresh) {
@@ -183,6 +195,7 @@ void adamw_rows(const Tensor& parameter, const Tensor& rows, const Tensor& value
   call<adamw_rows_cpu>("hasten::adamw_rows", parameter, rows, values, exp_avg, exp_avg_sq, touched,
                        step, how.learning_rate, how.beta1, how.beta2, how.epsilon, how.weight_decay,
                        how.gradient_scale);
+  count_writes({parameter, exp_avg, exp_avg_sq});
 }
 
 }  // namespace hasten::ops

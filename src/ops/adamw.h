@@ -14,7 +14,9 @@ struct AdamWStep {
   double gradient_scale;  // gradients are multiplied by this as they are read (clipping)
 };
 
-// Float CPU tensors, contiguous; steps[i] counts from 1.
+// Float CPU tensors; steps[i] counts from 1. The four tensors of a parameter have the same strides,
+// without gaps or overlaps. Like LibTorch's in-place operators, both functions raise the version
+// counters of what they write to.
 void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
            at::TensorList exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& how);
 
@@ -23,7 +25,7 @@ void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList e
 // moments [rows, ...]: of a checkpoint's moments a block counts if it holds any number but 0.
 at::Tensor touched_blocks(const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, bool fresh);
 
-// The gradient is `values` [used, ...] in the rows `rows` [used] int64, ascending and distinct.
+// The table and its moments are contiguous; the gradient is `values` [used, ...] in the rows `rows` [used] int64, ascending and distinct.
 void adamw_rows(const at::Tensor& parameter, const at::Tensor& rows, const at::Tensor& values,
                 const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const at::Tensor& touched,
                 std::int64_t step, const AdamWStep& how);

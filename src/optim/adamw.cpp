@@ -4,10 +4,13 @@
 #include <sys/mman.h>
 #include <torch/torch.h>
 
+#include <unordered_map>
+
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "ops/adamw.h"
 #include "optim/coalesced.h"
+#include "optim/distinct.h"
 
 namespace hasten {
 namespace {
@@ -15,11 +18,12 @@ namespace {
 using State = torch::optim::AdamWParamState;
 using Options = torch::optim::AdamWOptions;
 
-// Zeros from the system: memory that nobody writes to is never given a page.
+// Zeros from the system: memory that nobody writes to is never given a page. Of the shape and
+// strides of `like`, which has no gaps or overlaps.
 at::Tensor untouched_zeros(const at::Tensor& like) {
   const std::size_t bytes = static_cast<std::size_t>(like.numel()) * sizeof(float);
   if (!like.device().is_cpu() || bytes < (1 << 20))
-    return at::zeros_like(like, at::MemoryFormat::Contiguous);
+    return at::zeros_like(like, at::MemoryFormat::Preserve);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -32,7 +36,7 @@ at::Tensor untouched_zeros(const at::Tensor& like) {
   };
   report(memory, 1);
   return at::from_blob(
-      memory, like.sizes(),
+      memory, like.sizes(), like.strides(),
       [bytes, report](void* p) {
         report(p, -1);
         munmap(p, bytes);
@@ -40,15 +44,50 @@ at::Tensor untouched_zeros(const at::Tensor& like) {
       like.options().requires_grad(false));
 }
 
-State& state_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
-  auto& slot = optimizer.state()[parameter.unsafeGetTensorImpl()];
-  if (!slot) {
-    auto state = std::make_unique<State>();
-    state->exp_avg(untouched_zeros(parameter));
-    state->exp_avg_sq(untouched_zeros(parameter));
-    slot = std::move(state);
+// Whether element i of a's memory is element i of b's, for tensors of one shape without gaps or
+// overlaps. Dimensions of size 1 may have any stride.
+bool laid_out_alike(const at::Tensor& a, const at::Tensor& b) {
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
   }
-  return static_cast<State&>(*slot);
+  return true;
+}
+
+at::Tensor in_layout_of(const at::Tensor& like, const at::Tensor& x) {
+  return laid_out_alike(like, x) ? x : at::empty_like(like).copy_(x);
+}
+
+void check_shape(const char* code, const char* what, const at::Tensor& x,
+                 const at::Tensor& parameter) {
+  if (x.defined() && x.sizes() == parameter.sizes()) return;
+  throw UsageError(code, {.what = str("hasten::AdamW, ", what),
+                          .got = x.defined() ? c10::str("shape ", x.sizes()) : "no tensor",
+                          .expected = c10::str("the parameter's shape, ", parameter.sizes())});
+}
+
+void check_group(const torch::optim::OptimizerParamGroup& group) {
+  if (static_cast<const Options&>(group.options()).amsgrad()) {
+    throw UsageError("optim.amsgrad", {.what = "hasten::AdamW",
+                                       .got = "amsgrad(true)",
+                                       .expected = "amsgrad(false)",
+                                       .hint = "use torch::optim::AdamW"});
+  }
+  for (const at::Tensor& parameter : group.params()) {
+    if (parameter.scalar_type() != at::kFloat) {
+      throw UsageError("optim.dtype",
+                       {.what = "hasten::AdamW, a parameter",
+                        .got = c10::toString(parameter.scalar_type()),
+                        .expected = "Float",
+                        .hint = "keep the weights in float and compute in bfloat16 by autocast"});
+    }
+  }
+}
+
+// Whether a sparse gradient is one of whole rows, as the kernel for tables takes it.
+bool is_of_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
+  return gradient.is_sparse() && gradient.sparse_dim() == 1 &&
+         gradient.scalar_type() == at::kFloat && parameter.device().is_cpu() &&
+         parameter.is_contiguous();
 }
 
 // The step counts of all parameters, which the kernel only reads: one tensor for each number there
@@ -76,25 +115,59 @@ ops::AdamWStep step_of(const Options& options, double gradient_scale) {
 
 }  // namespace
 
+// The four tensors of a parameter. But for the rows of a sparse gradient they have the same
+// strides, without gaps or overlaps.
+struct AdamW::Entry {
+  at::Tensor parameter;
+  at::Tensor values;  // the parameter, or a copy of it where its elements do not lie side by side
+  at::Tensor gradient;
+  State* state;
+  bool fresh;  // the moments are new: zero everywhere
+
+  void write_back() const {
+    if (!values.is_same(parameter)) parameter.copy_(values);
+  }
+};
+
+// Valid as long as nobody else has written to the moments, from a checkpoint for example.
+struct AdamW::TouchedRows {
+  // A tensor as it was after a write: recognizes whether it is still that one, with that content.
+  class Unchanged {
+   public:
+    explicit Unchanged(const at::Tensor& x)
+        : tensor_(x.getIntrusivePtr()), data_(x.const_data_ptr()), version_(version_of(x)) {}
+    bool describes(const at::Tensor& x) const {
+      // The weak pointer keeps the address from being used again.
+      return version_ >= 0 && tensor_._unsafe_get_target() == x.unsafeGetTensorImpl() &&
+             data_ == x.const_data_ptr() && version_ == version_of(x);
+    }
+
+   private:
+    // Inference tensors count no versions.
+    static std::int64_t version_of(const at::Tensor& x) {
+      return x.is_inference() ? -1 : static_cast<std::int64_t>(x._version());
+    }
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
+    const void* data_;
+    std::int64_t version_;
+  };
+
+  at::Tensor blocks;  // see ops/adamw.h
+  std::optional<Unchanged> exp_avg, exp_avg_sq;
+
+  bool describes(const State& state) const {
+    return exp_avg && exp_avg->describes(state.exp_avg()) &&
+           exp_avg_sq->describes(state.exp_avg_sq());
+  }
+  void remember(const State& state) {
+    exp_avg.emplace(state.exp_avg());
+    exp_avg_sq.emplace(state.exp_avg_sq());
+  }
+};
+
 AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, Options defaults)
     : torch::optim::Optimizer(groups, std::make_unique<Options>(defaults)) {
-  for (const auto& group : param_groups()) {
-    if (static_cast<const Options&>(group.options()).amsgrad()) {
-      throw UsageError("optim.amsgrad", {.what = "hasten::AdamW",
-                                         .got = "amsgrad(true)",
-                                         .expected = "amsgrad(false)",
-                                         .hint = "use torch::optim::AdamW"});
-    }
-    for (const at::Tensor& parameter : group.params()) {
-      if (parameter.scalar_type() != at::kFloat) {
-        throw UsageError("optim.dtype",
-                         {.what = "hasten::AdamW, a parameter",
-                          .got = c10::toString(parameter.scalar_type()),
-                          .expected = "Float",
-                          .hint = "keep the weights in float and compute in bfloat16 by autocast"});
-      }
-    }
-  }
+  for (const auto& group : param_groups()) check_group(group);
 }
 
 AdamW::AdamW(std::vector<at::Tensor> parameters, Options defaults)
@@ -111,70 +184,102 @@ at::Tensor AdamW::step(LossClosure closure) {
     const at::AutoGradMode with_grad(true);
     loss = closure();
   }
+  TensorSet seen;  // a tied parameter may appear more than once, also in two groups
   for (auto& group : param_groups()) {
-    const bool cpu = std::all_of(group.params().begin(), group.params().end(),
-                                 [](const at::Tensor& p) { return p.device().is_cpu(); });
-    cpu ? step_cpu(group) : step_elsewhere(group);
+    check_group(group);
+    const auto& options = static_cast<const Options&>(group.options());
+    std::unordered_map<at::Device, std::vector<Entry>> by_device;
+    for (const at::Tensor& parameter : distinct(group.params(), seen)) {
+      if (parameter.grad().defined()) by_device[parameter.device()].push_back(entry_of(parameter));
+    }
+    for (auto& [device, entries] : by_device) {
+      device.is_cpu() ? step_cpu(entries, options) : step_elsewhere(entries, options);
+      for (const Entry& entry : entries) entry.write_back();
+    }
   }
   gradient_scale_ = 1.0;
   scale_on_device_.reset();
   return loss;
 }
 
-void AdamW::step_cpu(torch::optim::OptimizerParamGroup& group) {
-  const auto& options = static_cast<const Options&>(group.options());
-  const ops::AdamWStep how = step_of(options, gradient_scale_);
+AdamW::Entry AdamW::entry_of(const at::Tensor& parameter) {
+  const at::Tensor values = parameter.is_non_overlapping_and_dense()
+                                ? parameter
+                                : parameter.clone(at::MemoryFormat::Contiguous);
+  const at::Tensor given = parameter.grad();
+  check_shape("optim.gradient-shape", "a gradient", given, parameter);
+  auto& slot = state()[parameter.unsafeGetTensorImpl()];
+  const bool fresh = slot == nullptr;
+  if (fresh) {
+    auto state = std::make_unique<State>();
+    state->exp_avg(untouched_zeros(values));
+    state->exp_avg_sq(untouched_zeros(values));
+    slot = std::move(state);
+  }
+  auto& state = static_cast<State&>(*slot);
+  check_shape("optim.state-shape", "exp_avg", state.exp_avg(), parameter);
+  check_shape("optim.state-shape", "exp_avg_sq", state.exp_avg_sq(), parameter);
+  if (!laid_out_alike(values, state.exp_avg()) || !laid_out_alike(values, state.exp_avg_sq())) {
+    state.exp_avg(in_layout_of(values, state.exp_avg()));  // as a checkpoint has them
+    state.exp_avg_sq(in_layout_of(values, state.exp_avg_sq()));
+  }
+  at::Tensor gradient = given;
+  if (!is_of_rows(given, values)) {
+    const at::Tensor dense = given.layout() == at::kStrided ? given : given.to_dense();
+    gradient = in_layout_of(values, dense.to(at::kFloat));
+  }
+  return {.parameter = parameter,
+          .values = values,
+          .gradient = gradient,
+          .state = &state,
+          .fresh = fresh};
+}
+
+void AdamW::step_cpu(const std::vector<Entry>& entries, const Options& options) {
+  const ops::AdamWStep how = step_of(options, scale_on_cpu());
   std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
   std::vector<std::int64_t> steps;
-  for (const at::Tensor& parameter : group.params()) {
-    if (!parameter.grad().defined()) continue;
-    TORCH_CHECK(parameter.is_contiguous(), "hasten::AdamW: got a parameter that is not contiguous");
-    State& state = state_of(*this, parameter);
-    state.step(state.step() + 1);
-    if (parameter.grad().is_sparse()) {
-      step_rows(parameter, how);
+  for (const Entry& entry : entries) {
+    entry.state->step(entry.state->step() + 1);
+    if (entry.gradient.is_sparse()) {
+      step_rows(entry, how);
       continue;
     }
-    touched_.erase(parameter.unsafeGetTensorImpl());  // a dense gradient reaches every row
-    parameters.push_back(parameter);
-    gradients.push_back(parameter.grad().contiguous());
-    exp_avgs.push_back(state.exp_avg());
-    exp_avg_sqs.push_back(state.exp_avg_sq());
-    steps.push_back(state.step());
+    // A dense gradient reaches every row.
+    touched_.erase(entry.parameter.unsafeGetTensorImpl());
+    parameters.push_back(entry.values);
+    gradients.push_back(entry.gradient);
+    exp_avgs.push_back(entry.state->exp_avg());
+    exp_avg_sqs.push_back(entry.state->exp_avg_sq());
+    steps.push_back(entry.state->step());
   }
   ops::adamw(parameters, gradients, exp_avgs, exp_avg_sqs, steps, how);
 }
 
-void AdamW::step_rows(const at::Tensor& parameter, const ops::AdamWStep& how) {
-  const State& state = state_of(*this, parameter);
-  TouchedRows& touched = touched_[parameter.unsafeGetTensorImpl()];
-  const void* moments = state.exp_avg().const_data_ptr();
-  if (touched.moments != moments) {
-    const bool fresh = state.step() == 1;
-    touched = {moments, ops::touched_blocks(state.exp_avg(), state.exp_avg_sq(), fresh)};
-  }
-  const at::Tensor gradient = coalesced(parameter.grad());
-  ops::adamw_rows(parameter, gradient.indices().contiguous(), gradient.values().contiguous(),
-                  state.exp_avg(), state.exp_avg_sq(), touched.blocks, state.step(), how);
+void AdamW::step_rows(const Entry& entry, const ops::AdamWStep& how) {
+  const State& state = *entry.state;
+  auto& touched = touched_[entry.parameter.unsafeGetTensorImpl()];
+  if (!touched) touched = std::make_unique<TouchedRows>();
+  if (!touched->describes(state))
+    touched->blocks = ops::touched_blocks(state.exp_avg(), state.exp_avg_sq(), entry.fresh);
+  const at::Tensor gradient = coalesced(entry.gradient);
+  ops::adamw_rows(entry.values, gradient.indices().contiguous(), gradient.values().contiguous(),
+                  state.exp_avg(), state.exp_avg_sq(), touched->blocks, state.step(), how);
+  touched->remember(state);
 }
 
-void AdamW::step_elsewhere(torch::optim::OptimizerParamGroup& group) {
-  const auto& options = static_cast<const Options&>(group.options());
+void AdamW::step_elsewhere(const std::vector<Entry>& entries, const Options& options) {
   const auto [beta1, beta2] = options.betas();
   std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
   std::vector<float> steps;
-  for (const at::Tensor& parameter : group.params()) {
-    if (!parameter.grad().defined()) continue;
-    State& state = state_of(*this, parameter);
-    state.step(state.step() + 1);
-    parameters.push_back(parameter);
-    gradients.push_back(parameter.grad().is_sparse() ? parameter.grad().to_dense()
-                                                     : parameter.grad());
-    exp_avgs.push_back(state.exp_avg());
-    exp_avg_sqs.push_back(state.exp_avg_sq());
-    steps.push_back(static_cast<float>(state.step()));
+  for (const Entry& entry : entries) {
+    entry.state->step(entry.state->step() + 1);
+    parameters.push_back(entry.values);
+    gradients.push_back(entry.gradient);
+    exp_avgs.push_back(entry.state->exp_avg());
+    exp_avg_sqs.push_back(entry.state->exp_avg_sq());
+    steps.push_back(static_cast<float>(entry.state->step()));
   }
-  if (parameters.empty()) return;
   // torch_tpu keeps what its kernel divides until the next step: as much memory as the gradients.
   const bool apart = parameters[0].device().is_privateuseone();
   if (apart) scale(gradients);
@@ -182,6 +287,10 @@ void AdamW::step_elsewhere(torch::optim::OptimizerParamGroup& group) {
       parameters, gradients, exp_avgs, exp_avg_sqs, {}, counts_on(parameters[0].device(), steps),
       options.lr(), beta1, beta2, options.weight_decay(), options.eps(), /*amsgrad=*/false,
       /*maximize=*/false, apart ? std::nullopt : divisor_on(parameters[0]), std::nullopt);
+}
+
+double AdamW::scale_on_cpu() const {
+  return scale_on_device_.defined() ? scale_on_device_.item<double>() : gradient_scale_;
 }
 
 void AdamW::scale(const std::vector<at::Tensor>& gradients) const {
@@ -193,7 +302,7 @@ void AdamW::scale(const std::vector<at::Tensor>& gradients) const {
 }
 
 std::optional<at::Tensor> AdamW::divisor_on(const at::Tensor& like) const {
-  if (scale_on_device_.defined()) return scale_on_device_.reciprocal();
+  if (scale_on_device_.defined()) return scale_on_device_.to(like.device()).reciprocal();
   if (gradient_scale_ == 1.0) return std::nullopt;
   return at::full({}, 1.0 / gradient_scale_, like.options().requires_grad(false));
 }

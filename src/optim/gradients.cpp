@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <map>
 
 #include "ops/sum_of_squares.h"
 #include "optim/coalesced.h"
@@ -24,10 +25,13 @@ bool is_plain(const at::Tensor& x) {
 // No copies of the gradients' size, and one number for all of them.
 at::Tensor norm_of_norms(const std::vector<at::Tensor>& gradients, double norm_type,
                          at::ScalarType type) {
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const at::Tensor& each : gradients) by_type[each.scalar_type()].push_back(each);
   std::vector<at::Tensor> norms;
-  for (const at::Tensor& each :
-       at::_foreach_norm(gradients, norm_type, at::toOpMathType(gradients[0].scalar_type())))
-    norms.push_back(each.to(gradients[0].device(), type));
+  for (const auto& [of_type, same] : by_type) {
+    for (const at::Tensor& each : at::_foreach_norm(same, norm_type, at::toOpMathType(of_type)))
+      norms.push_back(each.to(gradients[0].device(), type));
+  }
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 

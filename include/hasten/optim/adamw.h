@@ -13,9 +13,18 @@
 // approximation that torch's SparseAdam makes. Rows that no gradient has ever reached have zero
 // moments, so nothing of them but weight decay is to be done: they are skipped, and the moments'
 // memory for them is never touched. Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay
-// 1e-2 (LibTorch's AdamWOptions). amsgrad is refused. Throws UsageError "optim.amsgrad",
-// "optim.dtype" (parameters that are not float). Thread rule: as LibTorch's optimizers, one thread
-// at a time.
+// 1e-2 (LibTorch's AdamWOptions). A parameter that appears twice (a tied weight) is stepped once.
+// Parameters may have any strides and lie on several devices; those without gaps between their
+// elements (contiguous, channels_last, transposed) are stepped in place, others through a copy.
+// Version counters rise as in LibTorch's optimizers, so a backward pass through weights that a step
+// has changed throws.
+//
+// Moments may be changed between steps by operators of LibTorch (copy_, mul_), and state() may be
+// given others. Writes through data_ptr() or .data() cannot be noticed: assign new tensors instead.
+//
+// amsgrad is refused. Throws UsageError "optim.amsgrad", "optim.dtype" (parameters that are not
+// float), "optim.gradient-shape" and "optim.state-shape" (a gradient or a moment that is not of the
+// parameter's shape). Thread rule: as LibTorch's optimizers, one thread at a time.
 #pragma once
 
 #include <torch/optim/adamw.h>
@@ -50,16 +59,16 @@ class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
-  // Which rows of a table have ever had a gradient (ops/adamw.h), and whose moments that is about:
-  // others came from a checkpoint.
-  struct TouchedRows {
-    const void* moments = nullptr;
-    at::Tensor blocks;
-  };
-  void step_cpu(torch::optim::OptimizerParamGroup& group);
-  void step_rows(const at::Tensor& parameter, const ops::AdamWStep& how);
-  void step_elsewhere(torch::optim::OptimizerParamGroup& group);
+  struct Entry;        // a parameter in one step
+  struct TouchedRows;  // which rows of a table have ever had a gradient
 
+  Entry entry_of(const at::Tensor& parameter);
+  void step_cpu(const std::vector<Entry>& entries, const torch::optim::AdamWOptions& options);
+  void step_rows(const Entry& entry, const ops::AdamWStep& how);
+  void step_elsewhere(const std::vector<Entry>& entries, const torch::optim::AdamWOptions& options);
+
+  // What the gradients are multiplied by, as a number on the CPU.
+  double scale_on_cpu() const;
   void scale(const std::vector<at::Tensor>& gradients) const;
   // What the kernels elsewhere divide by; none: nothing to divide.
   std::optional<at::Tensor> divisor_on(const at::Tensor& like) const;
@@ -67,7 +76,7 @@ class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
   double gradient_scale_ = 1.0;
   at::Tensor scale_on_device_;  // in its place
   // By parameter: tables whose gradients have all been sparse.
-  std::map<void*, TouchedRows> touched_;
+  std::map<const void*, std::unique_ptr<TouchedRows>> touched_;
 };
 
 }  // namespace hasten

@@ -112,3 +112,191 @@ TEST_CASE("adamw: amsgrad and parameters that are not float are refused") {
   CHECK_THROWS_AS(AdamW(parameters(6), AdamWOptions(1e-3).amsgrad(true)), UsageError);
   CHECK_THROWS_AS(AdamW(std::vector<Tensor>{at::zeros({3}, at::kBFloat16)}), UsageError);
 }
+
+TEST_CASE("adamw: raises version counters, so that a backward pass through changed weights throws") {
+  for (const bool sparse : {false, true}) {
+    CAPTURE(sparse);
+    const Tensor w = at::randn({30, 3}).requires_grad_();
+    AdamW adamw(std::vector<Tensor>{w});
+    const Tensor gradient = at::zeros({30, 3});
+    gradient[2].fill_(1);
+    const auto give_gradient = [&] {
+      w.mutable_grad() = sparse ? gradient.to_sparse(1) : gradient.clone();
+    };
+    give_gradient();
+    adamw.step();
+    const auto& state = static_cast<torch::optim::AdamWParamState&>(
+        *adamw.state().at(w.unsafeGetTensorImpl()));
+    const auto versions = [&] {
+      return std::array<std::uint32_t, 3>{static_cast<std::uint32_t>(w._version()),
+                                          static_cast<std::uint32_t>(state.exp_avg()._version()),
+                                          static_cast<std::uint32_t>(state.exp_avg_sq()._version())};
+    };
+    const auto before = versions();
+    const Tensor loss = at::mm(at::randn({2, 30}).requires_grad_(), w).sum();
+    give_gradient();
+    adamw.step();
+    for (std::size_t i = 0; i < before.size(); ++i) CHECK(versions()[i] > before[i]);
+    CHECK_THROWS_AS(loss.backward(), c10::Error);
+  }
+}
+
+TEST_CASE("adamw: moments that are changed between sparse steps count, however they are changed") {
+  using State = torch::optim::AdamWParamState;
+  const auto run = [](bool sparse, int how) {
+    const Tensor w = at::ones({64, 512}).requires_grad_();
+    AdamW adamw({w}, AdamWOptions(0.1).weight_decay(0));
+    const auto step = [&](int row) {
+      const Tensor gradient = at::zeros({64, 512});
+      gradient[row].fill_(1);
+      w.mutable_grad() = sparse ? gradient.to_sparse(1) : gradient;
+      adamw.step();
+    };
+    const auto state = [&]() -> State& {
+      return static_cast<State&>(*adamw.state().at(w.unsafeGetTensorImpl()));
+    };
+    const torch::NoGradGuard no_grad;
+    if (how == 0) {  // a state that the program made itself, before the first step
+      auto made = std::make_unique<State>();
+      made->exp_avg(at::full({64, 512}, 0.5));
+      made->exp_avg_sq(at::full({64, 512}, 0.5));
+      adamw.state()[w.unsafeGetTensorImpl()] = std::move(made);
+    }
+    for (int i = 0; i < 4; ++i) step(3);
+    if (how == 1) state().exp_avg().copy_(at::full({64, 512}, 0.5));
+    if (how == 2) state().exp_avg_sq()[60].fill_(0.25);
+    if (how == 3) {  // others, of which one may come to lie where the old one lay
+      state().exp_avg(at::Tensor());
+      state().exp_avg(at::full({64, 512}, 0.5));
+    }
+    for (int i = 0; i < 4; ++i) step(5);
+    return w.detach().clone();
+  };
+  for (const int how : {0, 1, 2, 3}) {
+    CAPTURE(how);
+    CHECK(at::equal(run(true, how), run(false, how)));
+  }
+}
+
+TEST_CASE("adamw: parameters and gradients may have any strides") {
+  const auto channels_last = [](const Tensor& x) {
+    return x.contiguous(at::MemoryFormat::ChannelsLast);
+  };
+  const auto transposed = [](const Tensor& x) {
+    return x.transpose(0, 3).contiguous().transpose(0, 3);
+  };
+  const auto with_gaps = [](const Tensor& x) {
+    const Tensor wide = at::cat({x, x}, 1);
+    return wide.narrow(1, 0, x.size(1));
+  };
+  for (const std::function<Tensor(const Tensor&)>& layout :
+       {std::function<Tensor(const Tensor&)>(channels_last),
+        std::function<Tensor(const Tensor&)>(transposed),
+        std::function<Tensor(const Tensor&)>(with_gaps)}) {
+    // Moments of the second size come from memory of their own.
+    for (const std::int64_t width : {6, 600}) {
+      torch::manual_seed(1);
+      const Tensor start = at::randn({20, 8, 3, width});
+      const Tensor plain = start.clone().requires_grad_();
+      const Tensor other = layout(start).detach().requires_grad_();
+      REQUIRE_FALSE(other.is_contiguous());
+      const auto strides = other.strides().vec();
+      AdamW a(std::vector<Tensor>{plain}), b(std::vector<Tensor>{other});
+      for (int step = 0; step < 4; ++step) {
+        plain.mutable_grad() = at::randn_like(plain).detach();
+        // Of the parameter's strides, of others, expanded.
+        if (step == 3) plain.mutable_grad() = at::randn({3, width}).expand({20, 8, 3, width});
+        other.mutable_grad() =
+            step == 0 ? at::empty_like(other).detach().copy_(plain.grad()) : plain.grad();
+        if (step == 2) {  // as a checkpoint is read
+          auto& state = static_cast<torch::optim::AdamWParamState&>(
+              *b.state().at(other.unsafeGetTensorImpl()));
+          state.exp_avg(state.exp_avg().contiguous());
+        }
+        a.step();
+        b.step();
+        CHECK(at::equal(plain, other));
+      }
+      CHECK(other.strides().vec() == strides);
+    }
+  }
+}
+
+TEST_CASE("adamw: sparse gradients of other forms are taken as what they stand for") {
+  torch::manual_seed(2);
+  const Tensor gradient = at::zeros({30, 4});
+  gradient[3].fill_(2);
+  gradient[7][1] = -1;
+  const Tensor start = at::randn({30, 4});
+  const auto stepped = [&](const Tensor& parameter, const Tensor& with) {
+    AdamW adamw(std::vector<Tensor>{parameter});
+    for (int i = 0; i < 3; ++i) {
+      parameter.mutable_grad() = with;
+      adamw.step();
+    }
+    return parameter.detach().contiguous();
+  };
+  const Tensor expected = stepped(start.clone().requires_grad_(), gradient);
+  CHECK(at::equal(stepped(start.clone().requires_grad_(), gradient.to_sparse(1)), expected));
+  CHECK(at::equal(stepped(start.clone().requires_grad_(), gradient.to_sparse(2)), expected));
+  const Tensor transposed = start.t().contiguous().t().requires_grad_();
+  CHECK(at::equal(stepped(transposed, gradient.to_sparse(1)), expected));
+}
+
+TEST_CASE("adamw: a parameter that appears twice is stepped once") {
+  const Tensor w = at::ones({200000}).requires_grad_(), once = w.detach().clone().requires_grad_();
+  AdamW tied({w, w}, AdamWOptions(0.1)), plain({once}, AdamWOptions(0.1));
+  w.mutable_grad() = at::ones({200000});
+  once.mutable_grad() = at::ones({200000});
+  tied.step();
+  plain.step();
+  CHECK(at::equal(w, once));
+}
+
+TEST_CASE("adamw: what does not fit is refused before anything is written") {
+  const auto code_of = [](AdamW& adamw) -> std::string {
+    try {
+      adamw.step();
+      return "";
+    } catch (const UsageError& error) {
+      return error.code();
+    }
+  };
+  const Tensor w = at::ones({4, 4}).requires_grad_();
+  AdamW adamw(std::vector<Tensor>{w});
+  w.mutable_grad() = at::ones({2, 2});
+  CHECK(code_of(adamw) == "optim.gradient-shape");
+  w.mutable_grad() = at::ones({4, 4});
+  adamw.step();
+  auto& state =
+      static_cast<torch::optim::AdamWParamState&>(*adamw.state().at(w.unsafeGetTensorImpl()));
+  state.exp_avg_sq(at::zeros({2}));
+  const Tensor before = w.detach().clone();
+  CHECK(code_of(adamw) == "optim.state-shape");
+  CHECK(at::equal(w, before));
+  CHECK(state.step() == 1);
+  AdamW later(std::vector<Tensor>{w});
+  later.add_param_group(
+      torch::optim::OptimizerParamGroup({at::zeros({3}, at::kBFloat16).requires_grad_()}));
+  CHECK(code_of(later) == "optim.dtype");
+  AdamW changed(std::vector<Tensor>{w});
+  static_cast<AdamWOptions&>(changed.param_groups()[0].options()).amsgrad(true);
+  CHECK(code_of(changed) == "optim.amsgrad");
+}
+
+TEST_CASE("adamw: the norm of gradients in several types is LibTorch's") {
+  const Tensor a = at::ones({4}, at::kBFloat16).requires_grad_(),
+               b = at::ones({4}, at::kDouble).requires_grad_(), c = at::ones({4}).requires_grad_(),
+               d = at::ones({4}, at::kHalf).requires_grad_();
+  const std::vector<Tensor> all = {a, b, c, d};
+  for (const Tensor& each : all) each.mutable_grad() = at::full_like(each, 2).detach();
+  for (const double type : {1.0, 2.0, 3.0, static_cast<double>(INFINITY)}) {
+    CAPTURE(type);
+    const double expected =
+        at::linalg_vector_norm(at::full({16}, 2, at::kDouble), type).item<double>();
+    CHECK(gradient_norm(all, type) == doctest::Approx(expected));
+    CHECK(gradient_norm_on_device(all, type).item<double>() == doctest::Approx(expected));
+  }
+  CHECK(double(clip_grad_norm_(all, 1.0)) == doctest::Approx(8));
+  CHECK(gradient_norm(all) == doctest::Approx(1).epsilon(1e-2));
+}
