@@ -105,8 +105,8 @@ std::string index_text(const std::map<std::string, std::string>& weight_map,
 
 namespace {
 
-// Whether readers of the folder's present model would meet another file under this name. Weights are
-// large and differ after each step: they are not compared.
+// Whether readers of the folder's present model would meet another file under this name. Weights
+// are large and differ after each step: they are not compared.
 bool changes(const fs::path& staged, const fs::path& folder, const std::string& name) {
   if (!fs::exists(folder / name)) return false;
   return is_shard(name) || read_file(folder / name) != read_file(staged / name);

@@ -125,7 +125,7 @@ struct TrainingArguments {
 
   // Data
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
-  bool dataloader_drop_last = false;       // of training batches; every row is evaluated
+  bool dataloader_drop_last = false;        // of training batches; every row is evaluated
   std::int64_t dataloader_num_workers = 0;  // background workers; 0 = load in the training thread
   bool dataloader_pin_memory = true;
   std::optional<std::int64_t> dataloader_prefetch_factor;  // batches a worker

@@ -84,8 +84,8 @@ class Trainer {
                            const std::string& metric_key_prefix = "test");
 
   // Weights, configuration and extra_files into output_dir, or another folder. Whoever reads the
-  // folder meanwhile, or after a crash, finds the model that was there, none, or this one, but never
-  // files of both.
+  // folder meanwhile, or after a crash, finds the model that was there, none, or this one, but
+  // never files of both.
   void save_model(const std::filesystem::path& folder = {});
   // Whether there are weights of a model.
   bool has_saved_model(const std::filesystem::path& folder = {}) const;
