@@ -15,10 +15,10 @@
 
 namespace hasten {
 
-Accumulate::Accumulate(std::shared_ptr<Step> step, const std::vector<void*>& models,
-                       const std::vector<at::Tensor>& parameters)
+Accumulate::Accumulate(std::shared_ptr<Step> step,
+                       const std::vector<std::shared_ptr<torch::nn::Module>>& models)
     : step_(std::move(step)) {
-  step_->enter(models, parameters);
+  step_->enter(models);
 }
 
 Accumulate::~Accumulate() { step_->leave(); }
@@ -164,12 +164,12 @@ Accelerator::Accelerator(AcceleratorOptions options) : step_(step_of(options)) {
 
 DeferredScalar Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
                                             double max_norm, double norm_type) {
-  if (!sync_gradients()) return 0.0;
+  if (!step_->complete(parameters)) return 0.0;
   return hasten::clip_grad_norm_(parameters, max_norm, norm_type);
 }
 
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
-  if (sync_gradients()) hasten::clip_grad_value_(parameters, clip_value);
+  if (step_->complete(parameters)) hasten::clip_grad_value_(parameters, clip_value);
 }
 
 bool Accelerator::check_trigger() {

@@ -27,7 +27,9 @@ int main() {
   for (std::int64_t epoch = 0; epoch < num_epochs; ++epoch) {
     for (auto& batch : train_loader) {
       optimizer.zero_grad();
-      auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
+      // In float, whatever mixed precision hasten launch asks for.
+      auto loss =
+          torch::nn::functional::cross_entropy(model(batch.data).to(torch::kFloat), batch.target);
       accelerator.backward(loss);  // +   (- loss.backward();)
       optimizer.step();
       lr_scheduler.step();

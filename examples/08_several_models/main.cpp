@@ -65,13 +65,12 @@ int main() {
       critic_optimizer.zero_grad();
     }
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-      // The generator's: its loss passes through the critic, whose gradients stay here.
+      // The generator's: its loss passes through the critic, which gets no gradients of it.
       auto guard = accelerator.accumulate(generator);
       accelerator.backward(loss_of(critic(generator(noise(rows))), 1));
       generator_optimizer.step();
       generator_optimizer.zero_grad();
     }
-    critic_optimizer.zero_grad();  // of the generator's losses
     if ((step + 1) % (kSteps / 4) != 0) continue;
     const torch::NoGradGuard no_grad;
     const at::Tensor points = accelerator.gather(generator(noise(500)));

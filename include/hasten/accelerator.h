@@ -5,8 +5,8 @@
 //   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);
 //   for (auto& batch : train_loader) {
 //     optimizer.zero_grad();
-//     auto loss = loss_of(model(batch.data), batch.target);
-//     accelerator.backward(loss);
+//     auto logits = model(batch.data).to(torch::kFloat);     // bfloat16 would round the loss
+//     accelerator.backward(loss_of(logits, batch.target));
 //     optimizer.step();
 //   }
 //
@@ -77,8 +77,8 @@ struct AcceleratorOptions {
 // One micro-batch of some models; see Accelerator::accumulate.
 class [[nodiscard]] Accumulate {
  public:
-  Accumulate(std::shared_ptr<Step> step, const std::vector<void*>& models,
-             const std::vector<at::Tensor>& parameters);
+  Accumulate(std::shared_ptr<Step> step,
+             const std::vector<std::shared_ptr<torch::nn::Module>>& models);
   Accumulate(const Accumulate&) = delete;
   Accumulate& operator=(const Accumulate&) = delete;
   ~Accumulate();
@@ -129,17 +129,24 @@ class Accelerator {
 
   // Gradients of the loss. Inside accumulate() the micro-batches of a window weigh equally, or by
   // `items` (tokens, labels, rows: what the loss is a mean over); the gradients are divided once,
-  // when the window closes.
-  void backward(const at::Tensor& loss) { step_->backward(loss, -1); }
-  void backward(const at::Tensor& loss, double items) { step_->backward(loss, items); }
+  // when the window closes. It takes the place of loss.backward(), whose other arguments are in the
+  // options: `accelerator.backward(loss, {.retain_graph = true})`. The loss should be in float:
+  // under mixed precision a model's outputs are in bfloat16, so compute the loss under autocast(),
+  // which takes losses in float, or from `logits.to(torch::kFloat)`.
+  void backward(const at::Tensor& loss, const BackwardOptions& options = {}) {
+    step_->backward(loss, -1, options);
+  }
+  void backward(const at::Tensor& loss, double items, const BackwardOptions& options = {}) {
+    step_->backward(loss, items, options);
+  }
 
-  // Scope of one micro-batch of these models; `auto guard = accelerator.accumulate(model);`.
+  // Scope of one micro-batch of these models; `auto guard = accelerator.accumulate(model);`. Hand
+  // it every model that the losses inside are to train: backward() leaves the gradients of other
+  // prepared models as they are, so that models which train in turn (a GAN) do not disturb each
+  // other. docs/design/003 says what a window is.
   template <class... Models>
   Accumulate accumulate(const Models&... models) {
-    std::vector<at::Tensor> parameters;
-    // A window of one divides nothing: no need to know the parameters.
-    if (step_->accumulation_steps > 1) (detail::append_parameters(parameters, models), ...);
-    return Accumulate(step_, {detail::module_of(models)...}, parameters);
+    return Accumulate(step_, {models.unwrap()...});
   }
   // Scope in which backward() exchanges no gradients of the model; they add up in each process
   // until a backward() outside of it. `auto guard = accelerator.no_sync(model);`
@@ -165,14 +172,14 @@ class Accelerator {
   JoinUnevenInputs join_uneven_inputs(const Models&... models) {
     return join_uneven_inputs(JoinOptions{}, models...);
   }
-  // Whether this micro-batch closes its window.
+  // Whether the latest micro-batch closes its window; true after a backward() that was in none.
   bool sync_gradients() const { return step_->sync_gradients(); }
   // For loops that step an optimizer of their own: the window's gradients have been used.
   void stepped() { step_->stepped(); }
   std::int64_t gradient_accumulation_steps() const { return step_->accumulation_steps; }
 
-  // Clips where a window closes (elsewhere it does nothing and gives 0); gives the norm from
-  // before, which on a TPU is read from the device when it is asked for.
+  // Clips, but inside an open window of these parameters it does nothing and gives 0. Gives the
+  // norm from before, which on a TPU is read from the device when it is asked for.
   DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                  double norm_type = 2.0);
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/models/pretrained_model.h"
+#include "optim/distinct.h"
 #include "prepare/gradient_exchange.h"
 #include "prepare/pass_order.h"
 #include "prepare/row_exchange.h"
@@ -44,8 +46,9 @@ bool may_have_tables(const torch::nn::Module& module) {
 
 }  // namespace
 
-LeafSet reached_by(const at::Tensor& loss) {
-  LeafSet leaves;
+Leaves reached_by(const at::Tensor& loss) {
+  Leaves leaves;
+  if (!loss.grad_fn() && loss.requires_grad()) leaves.emplace(loss.unsafeGetTensorImpl(), loss);
   std::unordered_set<const torch::autograd::Node*> seen;
   std::vector<torch::autograd::Node*> open = {loss.grad_fn().get()};
   while (!open.empty()) {
@@ -53,7 +56,7 @@ LeafSet reached_by(const at::Tensor& loss) {
     open.pop_back();
     if (node == nullptr || !seen.insert(node).second) continue;
     if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
-      leaves.insert(leaf->variable.unsafeGetTensorImpl());
+      leaves.emplace(leaf->variable.unsafeGetTensorImpl(), leaf->variable);
     for (const auto& edge : node->next_edges()) open.push_back(edge.function.get());
   }
   return leaves;
@@ -117,24 +120,75 @@ class DataParallel::Hook : public c10d::CommHookInterface {
   std::size_t place_ = 0;
 };
 
+// Marks parameters that a backward pass which nobody has announced gave a gradient to.
+class DataParallel::RawPasses {
+ public:
+  explicit RawPasses(const DataParallel& model) : parameters_(model.parameters_) {
+    using torch::autograd::variable_list;
+    marked_ = std::vector<std::atomic<bool>>(parameters_.size());
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[i]);
+      const std::uintptr_t key =
+          accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+              [this, i, &model](const variable_list& outputs, const variable_list&) {
+                if (!model.announced && exchanges(model)) any_ = marked_[i] = true;
+                return outputs;
+              }));
+      hooks_.push_back({std::move(accumulator), key});
+    }
+  }
+  RawPasses(const RawPasses&) = delete;
+  RawPasses& operator=(const RawPasses&) = delete;
+  ~RawPasses() {
+    for (const auto& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+  }
+
+  bool any() const { return any_; }
+  bool is_marked(std::size_t parameter) const {
+    return marked_[parameter] && parameters_[parameter].grad().defined();
+  }
+  void clear(std::size_t parameter) { marked_[parameter] = false; }
+  void clear() {
+    if (!any_.exchange(false)) return;
+    for (auto& mark : marked_) mark = false;
+  }
+
+ private:
+  static bool exchanges(const DataParallel& model) {
+    return model.synchronization == Synchronization::at_window_end ||
+           model.synchronization == Synchronization::now;
+  }
+
+  struct AccumulatorHook {
+    // A shared_ptr in LibTorch 2.11, an intrusive_ptr in 2.15.
+    decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator;
+    std::uintptr_t key;
+  };
+  const std::vector<at::Tensor> parameters_;
+  std::vector<std::atomic<bool>> marked_;  // hooks run on the threads of several devices
+  std::atomic<bool> any_ = false;
+  std::vector<AccumulatorHook> hooks_;
+};
+
 DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Group& group,
                            const DistributedDataParallelKwargs& options)
-    : module_(std::move(module)),
+    : module_(module),
       group_(group),
       options_(options),
       exchange_(exchange_of(options, native_of(group))),
       factor_(std::make_shared<double>(1.0)),
       buckets_sent_(std::make_shared<std::int64_t>(0)) {
-  check_same_model(*module_, group_);
-  equalize_weights(*module_, group_);
-  for (const auto& item : module_->named_parameters()) {
-    if (!item.value().requires_grad()) continue;
-    names_.push_back(item.key());
-    parameters_.push_back(item.value());
+  check_same_model(*module, group_);
+  equalize_weights(*module, group_);
+  TensorSet seen;
+  for (const auto& item : module->named_parameters()) {
+    if (!distinct({item.value()}, seen).empty())
+      all_.push_back({.name = item.key(), .tensor = item.value(), .trained = false});
   }
-  for (const auto& each : module_->modules()) {
+  for (const auto& each : module->modules()) {
     if (may_have_tables(*each)) with_tables_.push_back(each);
   }
+  choose_parameters();
   divide_parameters();
 }
 
@@ -142,10 +196,34 @@ DataParallel::~DataParallel() {
   if (reducer_) reducer_->remove_autograd_hooks();
 }
 
+void DataParallel::choose_parameters() {
+  names_.clear();
+  parameters_.clear();
+  for (Named& each : all_) {
+    each.trained = each.tensor.requires_grad();
+    if (!each.trained) continue;
+    names_.push_back(each.name);
+    parameters_.push_back(each.tensor);
+  }
+}
+
+void DataParallel::follow_changes() {
+  const bool same = std::all_of(all_.begin(), all_.end(), [](const Named& each) {
+    return each.trained == each.tensor.requires_grad();
+  });
+  if (!same) {
+    if (const auto module = module_.lock()) check_same_model(*module, group_);
+    choose_parameters();
+  }
+  if (!same || sparse_ones() != sparse_) divide_parameters();  // set_sparse_gradients since then
+}
+
 std::vector<bool> DataParallel::sparse_ones() const {
-  std::unordered_set<const c10::TensorImpl*> sparse;
+  TensorSet sparse;
   for (const auto& each : with_tables_) {
-    for (const at::Tensor& table : sparse_parameters_of(*each))
+    const auto module = each.lock();
+    if (!module) continue;
+    for (const at::Tensor& table : sparse_parameters_of(*module))
       sparse.insert(table.unsafeGetTensorImpl());
   }
   std::vector<bool> marks;
@@ -169,6 +247,7 @@ void DataParallel::divide_parameters() {
   }
   if (reducer_) reducer_->remove_autograd_hooks();
   reducer_.reset();
+  raw_ = std::make_unique<RawPasses>(*this);
   knows_graph_ = false;
   if (!options_.static_graph) make_reducer();
 }
@@ -196,9 +275,9 @@ void DataParallel::make_reducer() {
   if (options_.static_graph) reducer_->set_static_graph();
 }
 
-bool DataParallel::has_one_of(const LeafSet& leaves) const {
-  return std::any_of(parameters_.begin(), parameters_.end(), [&](const at::Tensor& parameter) {
-    return leaves.count(parameter.unsafeGetTensorImpl()) > 0;
+bool DataParallel::has_one_of(const Leaves& leaves) const {
+  return std::any_of(all_.begin(), all_.end(), [&](const Named& each) {
+    return leaves.count(each.tensor.unsafeGetTensorImpl()) > 0;
   });
 }
 
@@ -210,28 +289,35 @@ bool DataParallel::has_gradients() const {
 bool DataParallel::sends_buffers() const {
   const bool apart =
       synchronization == Synchronization::later || synchronization == Synchronization::never;
-  return options_.broadcast_buffers && !apart && module_->is_training() &&
-         at::GradMode::is_enabled() && !module_->buffers().empty();
+  if (!options_.broadcast_buffers || apart || !at::GradMode::is_enabled()) return false;
+  const auto module = module_.lock();
+  return module && module->is_training() && !module->buffers().empty();
 }
 
 void DataParallel::send_buffers(std::int64_t from) {
   const torch::NoGradGuard no_grad;
   const CallScope scope(group_, "buffers");
-  c10d::broadcast_coalesced(native_of(group_), module_->buffers(), 250 * kMiB,
+  const auto module = module_.lock();
+  if (!module) return;
+  c10d::broadcast_coalesced(native_of(group_), module->buffers(), 250 * kMiB,
                             static_cast<int>(from));
 }
 
-void DataParallel::expect(const at::Tensor& loss, double factor,
+void DataParallel::check_takes_part(const Leaves& leaves) const {
+  if (options_.find_unused_parameters && !options_.static_graph) return;
+  if (const auto unused = unused_by(leaves); !unused.empty()) refuse(unused);
+}
+
+void DataParallel::expect(const at::Tensor& graph, const at::Tensor& loss, double factor,
                           const std::shared_ptr<PassOrder>& order) {
   *factor_ = factor;
-  if (sparse_ones() != sparse_) divide_parameters();  // set_sparse_gradients since then
   for (const auto& rows : rows_) rows->expect();
   *buckets_sent_ = 0;
   if (!reducer_) make_reducer();
   if (!reducer_) return;
   hook_->go_in(order);
   reducer_->rebuild_buckets();
-  reducer_->prepare_for_backward({loss});
+  reducer_->prepare_for_backward({graph});
   // Of a static graph the reducer only counts in the first pass, and reduces when that is over.
   if (options_.static_graph && !std::exchange(knows_graph_, true))
     at_end_of_pass(loss, [reducer = reducer_.get()] { reducer->delay_all_reduce(); });
@@ -246,6 +332,7 @@ void DataParallel::finish(const at::Tensor& loss) {
     rows->sum(*factor_);
     if (end_of_span) end_of_span();
   }
+  raw_->clear();  // what was here before went out as well
 }
 
 void DataParallel::check_same_graph() const {
@@ -264,18 +351,46 @@ void DataParallel::check_all_reached(const at::Tensor& loss) const {
     if (reducer_) reducer_->check_finalized();
     if (all_rows) return;
   } catch (const c10::Error&) {
-    if (unused_by(loss).empty()) throw;
+    if (unused_by(reached_by(loss)).empty()) throw;
   }
-  refuse(unused_by(loss));
+  refuse(unused_by(reached_by(loss)));
 }
 
-std::vector<std::string> DataParallel::unused_by(const at::Tensor& loss) const {
-  const LeafSet reached = reached_by(loss);
+std::vector<std::string> DataParallel::unused_by(const Leaves& leaves) const {
   std::vector<std::string> unused;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (reached.count(parameters_[i].unsafeGetTensorImpl()) == 0) unused.push_back(names_[i]);
+    if (leaves.count(parameters_[i].unsafeGetTensorImpl()) == 0) unused.push_back(names_[i]);
   }
   return unused;
+}
+
+void DataParallel::refuse_raw(const std::vector<at::Tensor>& parameters) const {
+  if (!raw_->any()) return;
+  TensorSet stepped;
+  distinct(parameters, stepped);
+  std::vector<std::string> raw;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (raw_->is_marked(i) && stepped.count(parameters_[i].unsafeGetTensorImpl()) > 0)
+      raw.push_back(names_[i]);
+  }
+  if (raw.empty()) return;
+  throw UsageError(
+      "prepare.raw-backward",
+      {.what = str("a step on rank ", group_.rank(), " with gradients that no process shares"),
+       .got = str("loss.backward(), for ", raw.front(),
+                  raw.size() > 1 ? str(" and ", raw.size() - 1, " more") : ""),
+       .expected = "accelerator.backward(loss), which exchanges gradients between the processes",
+       .hint = "it takes .retain_graph, .create_graph and .inputs as well; where processes are to "
+               "train apart: accelerator.no_sync(model), or LocalSGD"});
+}
+
+void DataParallel::cleared(const std::vector<at::Tensor>& parameters) {
+  if (!raw_->any()) return;
+  TensorSet gone;
+  distinct(parameters, gone);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (gone.count(parameters_[i].unsafeGetTensorImpl()) > 0) raw_->clear(i);
+  }
 }
 
 void DataParallel::refuse(const std::vector<std::string>& unused) const {
@@ -285,17 +400,14 @@ void DataParallel::refuse(const std::vector<std::string>& unused) const {
        .got = join(unused, ", "),
        .expected = "every parameter of the model, as the other processes wait for all of them",
        .hint = "AcceleratorOptions{.ddp = {.find_unused_parameters = true}}, or freeze them with "
-               "requires_grad_(false) before prepare()"});
+               "requires_grad_(false)"});
 }
 
-at::Tensor DataParallel::zero(const at::Tensor& loss) const {
-  // What no process uses is to stay without a gradient.
-  const bool some = options_.find_unused_parameters && loss.defined();
-  const LeafSet reached = some ? reached_by(loss) : LeafSet{};
+at::Tensor DataParallel::zero(const Leaves* some) const {
   at::Tensor zero;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i];
-    if (some && reached.count(parameter.unsafeGetTensorImpl()) == 0) continue;
+    if (some && some->count(parameter.unsafeGetTensorImpl()) == 0) continue;
     const at::Tensor one =
         sparse_[i] ? at::embedding(parameter, at::empty({0}, parameter.options().dtype(at::kLong)),
                                    /*padding_idx=*/-1, /*scale_grad_by_freq=*/false,
@@ -310,6 +422,7 @@ at::Tensor DataParallel::zero(const at::Tensor& loss) const {
 // In pieces, so that a large model is not in memory twice.
 void DataParallel::average() {
   const torch::NoGradGuard no_grad;
+  follow_changes();
   const std::size_t cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB;
   const auto pieces = c10d::compute_bucket_assignment_by_size(parameters_, {cap});
   for (const std::vector<std::size_t>& piece : std::get<0>(pieces)) {

@@ -13,6 +13,7 @@
 #include "hasten/prepare/metrics.h"
 #include "prepare/data_parallel.h"
 #include "prepare/same_models.h"
+#include "prepare/window.h"
 
 namespace hasten {
 namespace {
@@ -215,30 +216,27 @@ void Step::shadow_backward(const JoinWord& word) {
   join_->shadowed |= word.models;
   const double equal_share = 1.0 / static_cast<double>(group.size());
   if (word.pass == JoinPass::further)  // to the window's gradient, which is the same everywhere
-    return reduce(models, {}, 0, 1.0, equal_share);
+    return reduce(models, nullptr, 0, 1.0, equal_share);
   Window* const open = word.pass != JoinPass::alone ? open_window_of(models) : nullptr;
   if (word.pass == JoinPass::early) {  // of a window that began after this process's data
     if (open == nullptr && (join_->kept & word.models) == 0) clear_gradients(models);
     join_->kept |= word.models;
-    return reduce(models, {}, 0, 1.0, equal_share);
+    return reduce(models, nullptr, 0, 1.0, equal_share);
   }
   const double all =
       group.reduce(at::scalar_tensor(open ? open->weight : 0.0, at::kDouble)).item<double>();
   const bool keeps = (join_->kept & word.models) != 0;
   join_->kept &= ~word.models;
   if (open == nullptr && !keeps) clear_gradients(models);
-  reduce(models, {}, 0, 1.0, all > 0 ? 1.0 / all : 0);
-  if (open == nullptr) return;
-  open->closed = true;
-  sync_ = true;
+  reduce(models, nullptr, 0, 1.0, all > 0 ? 1.0 / all : 0);
+  if (open != nullptr) open->close();
 }
 
-Step::Window* Step::open_window_of(const std::vector<DataParallel*>& models) {
-  for (auto& [keys, window] : windows_) {
-    if (window.batches == 0 || window.closed) continue;
+Window* Step::open_window_of(const std::vector<DataParallel*>& models) const {
+  for (const auto& window : windows_) {
+    if (!window->holds_gradients()) continue;
     for (const DataParallel* const model : models) {
-      const void* const module = model->module();
-      if (std::find(keys.begin(), keys.end(), module) != keys.end()) return &window;
+      if (window->has_model(model->module())) return window.get();
     }
   }
   return nullptr;

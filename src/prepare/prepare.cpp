@@ -5,6 +5,7 @@
 #include "data/loader_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "optim/distinct.h"
 #include "prepare/placement.h"
 
 namespace hasten::detail {
@@ -44,6 +45,11 @@ void check_optimizer(const torch::optim::Optimizer& optimizer) {
                    {.what = "prepare(optimizer)",
                     .got = "an optimizer without parameters",
                     .hint = "make it from model->parameters() after the model is built"});
+}
+
+void drop_duplicates(torch::optim::Optimizer& optimizer) {
+  TensorSet seen;
+  for (auto& group : optimizer.param_groups()) group.params() = distinct(group.params(), seen);
 }
 
 }  // namespace hasten::detail

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <optional>
 #include <sstream>
 
 #include "hasten/base/error.h"
@@ -19,13 +20,55 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
   step_->followed.push_back(count_);
 }
 
+std::vector<at::Tensor> PreparedOptimizer::parameters() const {
+  std::vector<at::Tensor> all;
+  for (const auto& group : optimizer_->param_groups())
+    all.insert(all.end(), group.params().begin(), group.params().end());
+  return all;
+}
+
 void PreparedOptimizer::step() {
-  if (!step_->sync_gradients()) return;
+  if (!step_->complete(parameters())) return;
   {
     const PhaseScope phase(step_->observers, StepPhase::optimizer);
     optimizer_->step();
   }
-  step_->stepped();
+  count_step();
+}
+
+at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
+  // The phases of an evaluation are those of a step: between them nothing is the optimizer's.
+  std::optional<PhaseScope> phase;
+  const auto evaluation = [&] {
+    phase.reset();
+    const at::Tensor loss = evaluate(closure);
+    phase.emplace(step_->observers, StepPhase::optimizer);
+    return loss;
+  };
+  phase.emplace(step_->observers, StepPhase::optimizer);
+  const at::Tensor loss = optimizer_->step(evaluation);
+  phase.reset();
+  count_step();
+  return loss;
+}
+
+at::Tensor PreparedOptimizer::evaluate(const std::function<at::Tensor()>& closure) {
+  const std::vector<at::Tensor> stepped = parameters();
+  step_->begin_anew(stepped);
+  const at::AutoGradMode with_grad(true);
+  const at::Tensor loss = closure();
+  if (!step_->complete(stepped)) {
+    throw UsageError(
+        "prepare.open-window",
+        {.what = "the closure of optimizer.step(closure)",
+         .got = "fewer micro-batches than an accumulation window has",
+         .expected = "the whole window in each evaluation",
+         .hint = "loop over gradient_accumulation_steps micro-batches in the closure"});
+  }
+  return step_->loss_of_all(loss);
+}
+
+void PreparedOptimizer::count_step() {
   ++count_->steps;
   step_->group.at_step(count_->steps);
   step_->observers.tell(&StepObserver::on_step);
@@ -39,11 +82,10 @@ void detail::throw_uneven_batches() {
 }
 
 void PreparedOptimizer::zero_grad(bool set_to_none) {
-  for (const auto& group : optimizer_->param_groups()) {
-    // One parameter tells for its group: windows hold whole models.
-    if (!group.params().empty() && step_->window_is_open({group.params().front()})) return;
-  }
+  const std::vector<at::Tensor> all = parameters();
+  if (step_->window_is_open(all)) return;
   hasten::zero_grad(*optimizer_, set_to_none);
+  step_->cleared(all);
 }
 
 std::int64_t PreparedOptimizer::steps() const { return count_->steps; }

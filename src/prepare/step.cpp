@@ -10,24 +10,56 @@
 #include "hasten/models/pretrained_model.h"
 #include "hasten/optim/gradients.h"
 #include "hasten/prepare/to_device.h"
+#include "optim/distinct.h"
 #include "prepare/data_parallel.h"
 #include "prepare/join.h"
 #include "prepare/pass_order.h"
+#include "prepare/window.h"
 #include "process/living.h"
 
 namespace hasten {
 namespace {
 
-at::Tensor zero_of(const std::vector<DataParallel*>& models, const at::Tensor& loss) {
-  at::Tensor zero;
-  for (const DataParallel* const model : models) {
-    const at::Tensor one = model->zero(loss);
-    if (one.defined()) zero = zero.defined() ? zero + one.to(zero.device()) : one;
-  }
-  return zero;
+bool has_16_bits(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
 }
 
+// While it lives, backward passes are those of Accelerator::backward.
+class Announcement {
+ public:
+  explicit Announcement(const std::vector<std::unique_ptr<DataParallel>>& models)
+      : models_(models) {
+    for (const auto& model : models_) model->announced = true;
+  }
+  Announcement(const Announcement&) = delete;
+  Announcement& operator=(const Announcement&) = delete;
+  ~Announcement() {
+    for (const auto& model : models_) model->announced = false;
+  }
+
+ private:
+  const std::vector<std::unique_ptr<DataParallel>>& models_;
+};
+
 }  // namespace
+
+struct Step::Pass {
+  at::Tensor loss;
+  double weight = 1;               // of this micro-batch
+  bool by_items = false;           // that weight is a number of items
+  std::vector<at::Tensor> inputs;  // empty: all leaves that the loss reaches
+  bool inputs_of_user = false;     // and they may be some of a model's parameters
+  std::optional<bool> retain_graph;
+  bool create_graph = false;
+
+  // What it gives gradients to. Walks the graph where there are no inputs.
+  Leaves leaves() const {
+    if (inputs.empty()) return reached_by(loss);
+    Leaves all;
+    for (const at::Tensor& input : inputs) all.emplace(input.unsafeGetTensorImpl(), input);
+    return all;
+  }
+};
 
 Step::Step(std::int64_t accumulation_steps, Precision precision, ProcessState process, Group group,
            DistributedDataParallelKwargs ddp)
@@ -36,7 +68,8 @@ Step::Step(std::int64_t accumulation_steps, Precision precision, ProcessState pr
       process(std::move(process)),
       group(std::move(group)),
       ddp_(ddp),
-      living_(std::make_shared<LivingMark>(Living::accelerator)) {
+      living_(std::make_shared<LivingMark>(Living::accelerator)),
+      logger_("hasten", LogLevel::passive, this->process, this->group) {
   if (accumulation_steps < 1) {
     throw UsageError("prepare.accumulation-steps", {.what = "gradient_accumulation_steps",
                                                     .got = str(accumulation_steps),
@@ -50,11 +83,12 @@ void Step::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   const auto* const known = dynamic_cast<const PreTrainedModel*>(module.get());
   if (known && dataloader.static_shapes.max_length == 0)
     dataloader.static_shapes.max_length = known->max_length();
-  if (group.size() == 1) return;
-  for (const auto& model : parallel_) {
-    if (model->module() == module.get()) return;  // prepared before
+  drop_dead();
+  for (const auto& model : models_) {
+    if (model.lock() == module) return;  // prepared before
   }
-  parallel_.push_back(std::make_unique<DataParallel>(module, group, ddp_));
+  models_.push_back(module);
+  if (group.size() > 1) parallel_.push_back(std::make_unique<DataParallel>(module, group, ddp_));
 }
 
 TensorDict Step::arriving(TensorDict batch, std::int64_t rows) const {
@@ -100,24 +134,49 @@ void Step::average(const torch::nn::Module* module) {
   }
 }
 
-void Step::enter(const std::vector<void*>& models, const std::vector<at::Tensor>& parameters) {
+void Step::drop_dead() {
+  std::erase_if(models_, [](const auto& each) { return each.expired(); });
+  std::erase_if(parallel_, [](const auto& each) { return each->module() == nullptr; });
+  std::erase_if(windows_, [](const auto& each) { return each->is_dead(); });
+  if (window_ && !inside_ && window_->is_dead()) window_.reset();
+}
+
+void Step::enter(const Models& models) {
   if (inside_)
     throw UsageError("prepare.nested-accumulate",
                      {.what = "accumulate() inside accumulate()",
                       .hint = "hand all models of a step to one call"});
-  window_ = &windows_[models];
-  window_models_ = models;
-  if (window_->closed) *window_ = Window{};
-  window_->parameters = parameters;
+  drop_dead();
+  const auto found = std::find_if(windows_.begin(), windows_.end(),
+                                  [&](const auto& each) { return each->is_of(models); });
+  if (found == windows_.end()) {
+    window_ = windows_.emplace_back(std::make_shared<Window>(models));
+  } else {
+    window_ = *found;
+    check_left_window(*window_);
+  }
   inside_ = true;
-  backwards_ = 0;
-  const bool last = !loaders.empty() && loaders.back()->at_last_batch;
-  sync_ = last || window_->batches + 1 >= accumulation_steps;
+  window_->begin_micro_batch(accumulation_steps, !loaders.empty() && loaders.back()->at_last_batch);
 }
 
-void Step::leave() { inside_ = false; }
+// Other processes may have closed the window in that micro-batch, and this one has not.
+void Step::check_left_window(const Window& window) const {
+  if (!window.is_due() || !window.holds_gradients()) return;
+  const bool is_shared = std::any_of(parallel_.begin(), parallel_.end(), [&](const auto& model) {
+    return window.has_model(model->module()) && model->synchronization != Synchronization::never;
+  });
+  if (!is_shared) return;
+  throw UsageError(
+      "prepare.open-window",
+      {.what = str("rank ", group.rank(), " left the last micro-batch of its accumulation window"),
+       .got = "neither accelerator.backward() nor optimizer.step() in it",
+       .expected = "one of them, as other processes exchange the window's gradients there",
+       .hint = "call optimizer.step() also where a micro-batch is left out"});
+}
 
-void Step::backward(const at::Tensor& loss, double items) {
+bool Step::sync_gradients() const { return !window_ || window_->is_due(); }
+
+void Step::backward(const at::Tensor& loss, double items, const BackwardOptions& options) {
   if (loss.numel() != 1) {
     throw UsageError("prepare.loss-not-scalar",
                      {.what = "backward(loss)",
@@ -132,17 +191,107 @@ void Step::backward(const at::Tensor& loss, double items) {
          .hint = "call the model that prepare() gave, model(x): model->forward(x) and the raw "
                  "module run without autocast"});
   }
+  warn_of_16_bits(loss);
+  drop_dead();
+  if (!inside_) window_.reset();
+  const Pass pass{.loss = loss,
+                  .weight = items < 0 ? 1.0 : items,
+                  .by_items = items >= 0,
+                  .inputs = inputs_of(loss, options),
+                  .inputs_of_user = !options.inputs.empty(),
+                  .retain_graph = options.retain_graph,
+                  .create_graph = options.create_graph};
+  check_options(pass);
+  share_of_all_.reset();
   const PhaseScope phase(observers, StepPhase::backward);
-  is_alone(loss) ? backward_alone(loss, items) : backward_together(loss, items);
+  is_alone(pass) ? backward_alone(pass) : backward_together(pass);
 }
 
-bool Step::is_alone(const at::Tensor& loss) const {
+void Step::warn_of_16_bits(const at::Tensor& loss) {
+  if (!has_16_bits(loss)) return;
+  logger_.warning_once(
+      str("backward() was given a loss in ", c10::toString(loss.scalar_type()),
+          ", which rounds it to two or three digits, and its gradient as well. Compute the loss "
+          "under accelerator.autocast(), which takes losses in float, or from logits in float: "
+          "logits.to(torch::kFloat)"));
+}
+
+void Step::check_options(const Pass& pass) const {
+  if (!pass.create_graph) return;
+  const bool divides = inside_ && accumulation_steps > 1;
+  if (!divides && is_alone(pass)) return;
+  throw UsageError(
+      "prepare.create-graph",
+      {.what = "backward(loss, {.create_graph = true})",
+       .got = divides ? "an accumulation window, at whose end gradients are divided"
+                      : "gradients that are exchanged between processes",
+       .expected = "gradients that stay as the backward pass makes them",
+       .hint = "torch::autograd::grad({loss}, parameters, {}, true, /*create_graph=*/true) gives "
+               "the gradients for a penalty, and accelerator.backward() takes the whole loss"});
+}
+
+// A pass of one model of several that train in turn (a GAN) would otherwise leave gradients in the
+// others, which their next step would use.
+std::vector<at::Tensor> Step::inputs_of(const at::Tensor& loss,
+                                        const BackwardOptions& options) const {
+  if (!options.inputs.empty()) return options.inputs;
+  const std::vector<at::Tensor> others = parameters_left_alone();
+  if (others.empty()) return {};
+  Leaves leaves = reached_by(loss);
+  const std::size_t reached = leaves.size();
+  for (const at::Tensor& other : others) leaves.erase(other.unsafeGetTensorImpl());
+  if (leaves.size() == reached) return {};
+  std::vector<at::Tensor> inputs;
+  for (const auto& [key, leaf] : leaves) inputs.push_back(leaf);
+  if (!inputs.empty()) return inputs;
+  if (inside_) {
+    throw UsageError("prepare.outside-loss",
+                     {.what = "backward(loss) inside of accumulate()",
+                      .got = "a loss that reaches other prepared models only",
+                      .expected = "a loss of the models that accumulate() was given",
+                      .hint = "hand accumulate() all models that the loss is to train"});
+  }
+  throw UsageError(
+      "prepare.open-window",
+      {.what = "backward(loss) outside of accumulate()",
+       .got = "a loss of a model whose accumulation window is open",
+       .expected = "a window that was filled, or left with the last batch of a prepared loader",
+       .hint = "put it inside of accumulate() too, or drop what the window holds with "
+               "accelerator.free_memory() and zero_grad()"});
+}
+
+std::vector<at::Tensor> Step::parameters_left_alone() const {
+  if (models_.size() < 2 && (inside_ || windows_.empty())) return {};
+  const auto is_left_alone = [&](const torch::nn::Module* module) {
+    if (inside_) return !window_->has_model(module);
+    return std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) {
+      return window->holds_gradients() && window->has_model(module);
+    });
+  };
+  Models trained, others;
+  for (const auto& each : models_) {
+    if (auto model = each.lock())
+      (is_left_alone(model.get()) ? others : trained).push_back(std::move(model));
+  }
+  if (others.empty()) return {};
+  // A module that belongs to both is trained.
+  TensorSet seen;
+  for (const auto& model : trained) distinct(model->parameters(), seen);
+  std::vector<at::Tensor> all;
+  for (const auto& model : others) {
+    for (at::Tensor& parameter : distinct(model->parameters(), seen))
+      all.push_back(std::move(parameter));
+  }
+  return all;
+}
+
+bool Step::is_alone(const Pass& pass) const {
   const auto goes_its_way = [](const auto& model) {
     return model->synchronization == Synchronization::never;
   };
   if (group.size() == 1) return true;
   if (std::none_of(parallel_.begin(), parallel_.end(), goes_its_way)) return false;
-  const std::vector<DataParallel*> models = models_of(loss);
+  const std::vector<DataParallel*> models = models_of(pass);
   const auto count = std::count_if(models.begin(), models.end(), goes_its_way);
   if (count == 0 || count == std::ssize(models)) return count != 0;
   throw UsageError("prepare.local-sgd-mixed",
@@ -152,104 +301,143 @@ bool Step::is_alone(const at::Tensor& loss) const {
                             "the loss is for"});
 }
 
-void Step::backward_alone(const at::Tensor& loss, double items) {
-  const double weight = items < 0 ? 1.0 : items;
-  if (window_ == nullptr || !inside_) {  // no accumulation: the weight of the only batch cancels
-    if (weight > 0) loss.backward();
+void Step::run(const Pass& pass, const at::Tensor& loss) {
+  const Announcement announcement(parallel_);
+  torch::autograd::backward({loss}, {}, pass.retain_graph, pass.create_graph, pass.inputs);
+}
+
+void Step::add_gradients(const Pass& pass, double share) {
+  if (share == 1.0) return run(pass, pass.loss);
+  if (!has_16_bits(pass.loss)) return run(pass, pass.loss * share);
+  // The gradient of such a loss has 16 bits too and would round the share.
+  std::vector<at::Tensor> leaves;
+  for (const auto& [key, leaf] : pass.leaves()) leaves.push_back(leaf);
+  scale_gradients_(leaves, 1.0 / share);
+  run(pass, pass.loss);
+  scale_gradients_(leaves, share);
+}
+
+void Step::backward_alone(const Pass& pass) {
+  const double weight = pass.weight;
+  if (!window_) {  // no accumulation: the weight of the only batch cancels
+    if (weight > 0) run(pass, pass.loss);
     return;
   }
-  const bool first = backwards_++ == 0;  // several losses of one micro-batch share its weight
-  if (first) {
-    ++window_->batches;
-    window_->weight += weight;
-  }
-  if (sync_ && window_->batches == 1 && weight > 0)
-    return loss.backward();  // the only micro-batch: its weight cancels
+  const bool was_closed = window_->is_closed();
+  const bool first = window_->count_pass(weight);
+  const bool closes = window_->is_due() && first;
   // A micro-batch without an item has no loss to speak of (its mean is 0 / 0) and adds nothing.
   if (weight > 0) {
-    const double share =
-        sync_ && !first ? weight / window_->weight : weight;  // the window was divided already
-    (share == 1.0 ? loss : loss * share).backward();
+    if (closes && window_->batches == 1) {
+      run(pass, pass.loss);  // the only micro-batch: its weight cancels
+    } else {
+      const bool is_divided = was_closed && window_->weight > 0;
+      add_gradients(pass, is_divided ? weight / window_->weight : weight);
+    }
   }
-  if (sync_ && first && window_->weight > 0)
-    scale_gradients_(window_->parameters, 1.0 / window_->weight);
+  if (!closes) return;
+  if (window_->batches > 1 && window_->weight > 0)
+    scale_gradients_(window_->parameters(), 1.0 / window_->weight);
+  window_->close();
 }
 
 // As backward_alone, over all processes: gradients are sums of loss gradients times their weights,
 // and are divided once, by the sum of all weights, on their way through the buckets.
-void Step::backward_together(const at::Tensor& loss, double items) {
-  const double weight = items < 0 ? 1.0 : items;
-  const auto over_all = [&](double own, const std::vector<DataParallel*>& models, JoinPass pass) {
-    return weight_of_all(own, items >= 0, models, pass);
-  };
-  if (window_ == nullptr || !inside_) {
-    const std::vector<DataParallel*> models = exchanging(loss);
-    const double all = over_all(weight, models, JoinPass::alone);
-    return reduce(models, loss, weight, 1.0, all > 0 ? weight / all : 0);
+void Step::backward_together(const Pass& pass) {
+  const double weight = pass.weight;
+  const auto size = static_cast<double>(group.size());
+  if (!window_) {
+    const std::vector<DataParallel*> models = exchanging(pass);
+    const double all = weight_of_all(weight, pass.by_items, models, JoinPass::alone);
+    share_of_all_ = all > 0 ? weight / all : 0;
+    return reduce(models, &pass, weight, 1.0, *share_of_all_);
   }
-  const bool first = backwards_++ == 0;
-  if (first) {
-    ++window_->batches;
-    window_->weight += weight;
-  }
-  if (!sync_) {
+  const bool first = window_->count_pass(weight);
+  if (!window_->is_due()) {
     // Exchanged early, all have the same share of the sum; the window's end divides it.
     const bool early = std::any_of(parallel_.begin(), parallel_.end(), [](const auto& model) {
       return model->synchronization == Synchronization::now;
     });
-    const auto models = early ? exchanging(loss) : std::vector<DataParallel*>{};
+    const auto models = early ? exchanging(pass) : std::vector<DataParallel*>{};
     if (!models.empty()) {
       if (join_) say_backward(models, JoinPass::early);
-      return reduce(models, loss, weight, weight, 1.0 / static_cast<double>(group.size()));
+      return reduce(models, &pass, weight, weight, 1.0 / size);
     }
-    if (weight > 0) (weight == 1.0 ? loss : loss * weight).backward();
+    if (weight > 0) add_gradients(pass, weight);
     return;
   }
-  const std::vector<DataParallel*> models = exchanging(loss);
+  const std::vector<DataParallel*> models = exchanging(pass);
   if (first) {
-    window_->weight_of_all = over_all(window_->weight, models, JoinPass::closing);
+    // Which micro-batches had a backward pass may differ between processes.
+    const bool always = pass.by_items || accumulation_steps > 1;
+    window_->weight_of_all = weight_of_all(window_->weight, always, models, JoinPass::closing);
   } else if (join_ && !models.empty()) {
     say_backward(models, JoinPass::further);
   }
   const double all = window_->weight_of_all;
-  if (all <= 0) return reduce(models, loss, 0, 1.0, 0);
-  if (first && window_->batches == 1) return reduce(models, loss, weight, 1.0, weight / all);
-  if (first) return reduce(models, loss, weight, weight, 1.0 / all);
+  share_of_all_ = all > 0 ? window_->weight / all : 0;
+  if (first) window_->close();
+  if (all <= 0) return reduce(models, &pass, 0, 1.0, 0);
+  if (first && window_->batches == 1) return reduce(models, &pass, weight, 1.0, weight / all);
+  if (first) return reduce(models, &pass, weight, weight, 1.0 / all);
   // The window was divided already, and is the same everywhere: what is added becomes a mean.
-  const auto size = static_cast<double>(group.size());
-  reduce(models, loss, weight, size * weight / all, 1.0 / size);
+  reduce(models, &pass, weight, size * weight / all, 1.0 / size);
 }
 
-// Where processes may run out of data they have to be asked, else only about items: without, all
-// have the same number of micro-batches.
-double Step::weight_of_all(double own, bool by_items, const std::vector<DataParallel*>& models,
+// Where processes may run out of data they have to be asked, else only where weights may differ:
+// without items and windows all have the same number of micro-batches.
+double Step::weight_of_all(double own, bool always, const std::vector<DataParallel*>& models,
                            JoinPass pass) {
   // Those that are through would not know of a collective that no exchange needs.
   if (join_ && models.empty()) return own * static_cast<double>(group.size());
   if (join_) say_backward(models, pass);
-  if (!join_ && !by_items) return own * static_cast<double>(group.size());
+  if (!join_ && !always) return own * static_cast<double>(group.size());
   return group.reduce(at::scalar_tensor(own, at::kDouble)).item<double>();
 }
 
-std::vector<DataParallel*> Step::models_of(const at::Tensor& loss) const {
+void Step::close(Window& window) {
+  std::vector<DataParallel*> models;
+  bool stays = parallel_.empty();
+  for (const auto& model : parallel_) {
+    if (!window.has_model(model->module())) continue;
+    if (model->synchronization == Synchronization::never) stays = true;
+    if (model->synchronization == Synchronization::at_window_end ||
+        model->synchronization == Synchronization::now)
+      models.push_back(model.get());
+  }
+  if (stays && window.batches > 0 && window.weight > 0)
+    scale_gradients_(window.parameters(), 1.0 / window.weight);
+  if (!models.empty()) {
+    if (accumulation_steps == 1) {
+      throw UsageError(
+          "prepare.open-window",
+          {.what = str("a step on rank ", group.rank(),
+                       " in a micro-batch that had no accelerator.backward()"),
+           .expected = "a backward pass in every process, as the others wait for its gradients",
+           .hint = "call accelerator.backward(loss * 0), or with a number of items in every "
+                   "process, and 0 here; or leave out the step in every process"});
+    }
+    window.weight_of_all = weight_of_all(window.weight, true, models, JoinPass::closing);
+    reduce(models, nullptr, 0, 1.0, window.weight_of_all > 0 ? 1.0 / window.weight_of_all : 0);
+  }
+  window.close();
+}
+
+std::vector<DataParallel*> Step::models_of(const Pass& pass) const {
   std::vector<DataParallel*> models;
   for (const auto& model : parallel_) {
-    const void* const module = model->module();
-    const bool in_window =
-        window_ == nullptr || !inside_ ||
-        std::find(window_models_.begin(), window_models_.end(), module) != window_models_.end();
-    if (in_window) models.push_back(model.get());
+    if (!window_ || window_->has_model(model->module())) models.push_back(model.get());
   }
-  if (parallel_.size() > 1) {
-    const LeafSet leaves = reached_by(loss);
+  if (parallel_.size() > 1 || pass.inputs_of_user) {
+    const Leaves leaves = pass.leaves();
     std::erase_if(models, [&](const DataParallel* model) { return !model->has_one_of(leaves); });
   }
   return models;
 }
 
-std::vector<DataParallel*> Step::exchanging(const at::Tensor& loss) const {
-  const bool closes = window_ == nullptr || !inside_ || sync_;
-  std::vector<DataParallel*> models = models_of(loss);
+std::vector<DataParallel*> Step::exchanging(const Pass& pass) const {
+  const bool closes = !window_ || window_->is_due();
+  std::vector<DataParallel*> models = models_of(pass);
   std::erase_if(models, [&](const DataParallel* model) {
     return model->synchronization != Synchronization::now &&
            !(closes && model->synchronization == Synchronization::at_window_end);
@@ -257,48 +445,131 @@ std::vector<DataParallel*> Step::exchanging(const at::Tensor& loss) const {
   return models;
 }
 
-// A process without an item takes part with zeros: its own loss is a mean over nothing, 0 / 0.
-void Step::reduce(const std::vector<DataParallel*>& models, const at::Tensor& loss, double weight,
+void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, double weight,
                   double share, double factor) {
+  const bool adds = pass != nullptr && weight > 0;
+  for (DataParallel* const model : models) model->follow_changes();
+  // Of a pass that the user has restricted to some leaves, or of this process's zeros.
+  std::optional<Leaves> some;
+  if (pass != nullptr && (pass->inputs_of_user || (!adds && ddp_.find_unused_parameters)))
+    some = pass->leaves();
+  if (pass != nullptr && pass->inputs_of_user) {
+    for (const DataParallel* const model : models) model->check_takes_part(*some);
+  }
+  const bool rounds = adds && has_16_bits(pass->loss);
   // Where no gradient is here yet, the loss can take the factor, and buckets need not be gone
   // through for it.
-  const bool fresh =
-      !models.empty() && std::none_of(models.begin(), models.end(),
-                                      [](const auto* model) { return model->has_gradients(); });
+  const bool fresh = !models.empty() && !rounds &&
+                     std::none_of(models.begin(), models.end(),
+                                  [](const auto* model) { return model->has_gradients(); });
   if (fresh) share *= std::exchange(factor, 1.0);
-  const at::Tensor own = weight <= 0 ? zero_of(models, loss) : share == 1.0 ? loss : loss * share;
+  std::vector<at::Tensor> beside;  // leaves of the pass that no bucket holds
+  if (rounds && share != 1.0) {    // as in add_gradients, and the buckets take the share
+    Leaves leaves = pass->leaves();
+    for (const DataParallel* const model : models) {
+      scale_gradients_(model->parameters(), 1.0 / share);
+      for (const at::Tensor& each : model->parameters()) leaves.erase(each.unsafeGetTensorImpl());
+    }
+    for (const auto& [key, leaf] : leaves) beside.push_back(leaf);
+    scale_gradients_(beside, 1.0 / share);
+    factor *= share;
+  }
+  at::Tensor own;
+  if (adds) {
+    own = rounds || share == 1.0 ? pass->loss : pass->loss * share;
+  } else {
+    // A process without an item takes part with zeros: its own loss is a mean over nothing, 0 / 0.
+    for (const DataParallel* const model : models) {
+      const at::Tensor one = model->zero(ddp_.find_unused_parameters && some ? &*some : nullptr);
+      if (one.defined()) own = own.defined() ? own + one.to(own.device()) : one;
+    }
+  }
   // The last one is mostly nearest to the loss, and has its gradients first.
   const auto order = models.size() > 1 ? std::make_shared<PassOrder>() : nullptr;
-  for (auto model = models.rbegin(); model != models.rend(); ++model)
-    (*model)->expect(own, factor, order);
+  for (auto model = models.rbegin(); model != models.rend(); ++model) {
+    const bool restricted = adds && some.has_value();
+    (*model)->expect(restricted ? (*model)->zero(&*some) : own, own, factor, order);
+  }
   // Before the reducers wait for what they have sent.
   if (order && own.defined()) at_end_of_pass(own, [order] { order->release(); });
-  if (own.defined()) own.backward();
+  if (own.defined()) run(adds ? *pass : Pass{}, own);
   for (DataParallel* const model : models) model->finish(own);
+  scale_gradients_(beside, share);
+}
+
+bool Step::waits(const std::vector<at::Tensor>& parameters) const {
+  bool has_window = false;
+  for (const auto& window : windows_) {
+    if (!window->has_one_of(parameters)) continue;
+    if (window->waits()) return true;
+    has_window = true;
+  }
+  // Parameters of no window, those of a loss for example, follow the scope that they stand in.
+  return !has_window && inside_ && window_->waits();
+}
+
+bool Step::waits(const torch::nn::Module* module) const {
+  return std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) {
+    return window->has_model(module) && window->waits();
+  });
+}
+
+bool Step::complete(const std::vector<at::Tensor>& parameters) {
+  if (waits(parameters)) return false;
+  for (const auto& model : parallel_) model->refuse_raw(parameters);
+  for (const auto& window : windows_) {
+    if (window->is_due() && !window->is_closed() && window->has_one_of(parameters)) close(*window);
+  }
+  return true;
 }
 
 bool Step::window_is_open(const std::vector<at::Tensor>& parameters) const {
-  for (const auto& [models, window] : windows_) {
-    if (window.batches == 0 || window.closed) continue;
-    for (const at::Tensor& parameter : window.parameters) {
-      for (const at::Tensor& other : parameters) {
-        if (parameter.is_same(other)) return true;
-      }
-    }
-  }
-  return false;
+  return std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) {
+    return window->holds_gradients() && window->has_one_of(parameters);
+  });
+}
+
+void Step::cleared(const std::vector<at::Tensor>& parameters) {
+  for (const auto& model : parallel_) model->cleared(parameters);
 }
 
 void Step::stepped() {
-  if (window_ != nullptr) window_->closed = true;
+  if (window_) window_->close();
+}
+
+void Step::begin_anew(const std::vector<at::Tensor>& parameters) {
+  for (const auto& window : windows_) {
+    if (!window->has_one_of(parameters)) continue;
+    if (!inside_ || window != window_) {
+      window->close();
+    } else if (accumulation_steps == 1) {
+      window->restart();
+    } else {
+      throw UsageError("prepare.closure-in-window",
+                       {.what = "optimizer.step(closure) inside of accumulate()",
+                        .expected = "accumulate() inside of the closure, for each micro-batch",
+                        .hint = "such an optimizer evaluates the whole window at each call of its "
+                                "closure"});
+    }
+  }
+}
+
+at::Tensor Step::loss_of_all(const at::Tensor& loss) {
+  if (!share_of_all_ || !loss.defined()) return loss;
+  require_all("optimizer.step(closure)");
+  const torch::NoGradGuard no_grad;
+  // A process without an item has a loss of 0 / 0.
+  const at::Tensor own = *share_of_all_ > 0 ? loss.detach().to(at::kDouble) * *share_of_all_
+                                            : at::zeros({}, at::kDouble);
+  return group.reduce(own.reshape({})).to(loss.options());
 }
 
 void Step::forget() {
+  models_.clear();
   parallel_.clear();
   windows_.clear();
-  window_ = nullptr;
+  window_.reset();
   inside_ = false;
-  sync_ = true;
 }
 
 }  // namespace hasten

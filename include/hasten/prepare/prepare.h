@@ -3,7 +3,13 @@
 // depends on types. Objects: modules (TORCH_MODULE holders, std::shared_ptr or std::unique_ptr of a
 // module, modules on the stack), torch::optim optimizers, LRSchedulers, anything with begin() and
 // end(); each also by shared or unique pointer. An lvalue is referred to and must outlive the
-// handle; an rvalue, and whatever a shared_ptr holds, is kept alive.
+// handle; an rvalue, and whatever a shared_ptr holds, is kept alive. A parameter that an optimizer
+// lists twice, as LibTorch's parameters() lists a shared tensor, is left in it once.
+//
+// Not prepared, and used as they are: torch::optim::ReduceLROnPlateauScheduler, whose step() takes
+// a metric (call it with one that is the same in all processes, accelerator.reduce(metric,
+// Reduction::mean) for example, or their learning rates part), and torch::jit::Module, which is no
+// torch::nn::Module (wrap it in one that registers its parameters and calls its forward()).
 #pragma once
 
 #include <cstdint>
@@ -75,6 +81,7 @@ inline constexpr bool kNever = false;
 void place_module(torch::nn::Module& module, const Step& step);
 void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step);
 void check_optimizer(const torch::optim::Optimizer& optimizer);
+void drop_duplicates(torch::optim::Optimizer& optimizer);
 
 // Throws UsageError "data.loaders-differ". A collective.
 void check_same_batches(std::optional<std::int64_t> batches, const Group& group);
@@ -105,6 +112,7 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step) {
       return PreparedModel<Pointee>(std::move(pointer), step);
     } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Pointee>) {
       check_optimizer(*pointer);
+      drop_duplicates(*pointer);
       if (step->device_placement) place_optimizer(*pointer, *step);
       return PreparedOptimizer(std::move(pointer), step);
     } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Pointee>) {
@@ -114,26 +122,16 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step) {
       share_rows(*pointer, *step);
       return PreparedLoader<Pointee>(std::move(pointer), step);
     } else {
-      static_assert(
-          kNever<T>,
-          "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
+      static_assert(kNever<T>,
+                    "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and "
+                    "loaders. hasten/prepare/prepare.h says what to do with a "
+                    "ReduceLROnPlateauScheduler and with a torch::jit::Module");
     }
   } else {
     static_assert(
         kNever<T>,
         "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
   }
-}
-
-// The same address for a model wherever it is asked for.
-template <class Impl>
-void* module_of(const PreparedModel<Impl>& model) {
-  return static_cast<torch::nn::Module*>(model.unwrap().get());
-}
-
-template <class Impl>
-void append_parameters(std::vector<at::Tensor>& out, const PreparedModel<Impl>& model) {
-  for (const at::Tensor& parameter : model->parameters()) out.push_back(parameter);
 }
 
 }  // namespace hasten::detail

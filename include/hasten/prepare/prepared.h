@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -100,8 +101,17 @@ class PreparedOptimizer {
 
   PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Step> step);
 
-  // Does nothing inside an accumulation window.
+  // Does nothing inside an accumulation window of its parameters. A window whose last micro-batch
+  // had no backward pass is closed here. With several processes it throws UsageError
+  // "prepare.raw-backward" where gradients come from loss.backward(), which exchanges nothing.
   void step();
+  // For optimizers that evaluate the loss several times a step (LBFGS): the closure clears the
+  // gradients, computes the loss, calls accelerator.backward(loss) and returns the loss; with
+  // accumulation it does so for each micro-batch of the window, inside of accumulate(). With
+  // several processes the optimizer is given the mean of their losses, so that all decide alike.
+  // Gives what the optimizer gives, mostly the loss of the first evaluation. Throws UsageError
+  // "prepare.closure-in-window", "prepare.open-window".
+  at::Tensor step(const std::function<at::Tensor()>& closure);
   // Does nothing where it would lose gradients of an open window, wherever in the loop it stands.
   void zero_grad(bool set_to_none = true);
 
@@ -113,6 +123,10 @@ class PreparedOptimizer {
 
  private:
   friend class PreparedScheduler;
+  std::vector<at::Tensor> parameters() const;
+  at::Tensor evaluate(const std::function<at::Tensor()>& closure);
+  void count_step();
+
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<Step> step_;
   std::shared_ptr<detail::FollowedOptimizer> count_;

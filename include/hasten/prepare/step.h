@@ -5,14 +5,13 @@
 // A window is the micro-batches whose gradients one optimizer step uses. It closes after
 // gradient_accumulation_steps of them or with the last batch of the loader, whichever comes first,
 // so it is never longer than the data. Each model (or group of models) handed to accumulate() has a
-// window of its own. Thread rule: one thread at a time. Internal; users meet it through
-// Accelerator.
+// window of its own; docs/design/003 says what belongs to it. Throws UsageError "prepare.*"
+// (docs/errors.md). Thread rule: one thread at a time. Internal; users meet it through Accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +23,7 @@
 #include "hasten/prepare/step_observer.h"
 #include "hasten/prepare/synchronization.h"
 #include "hasten/process/group.h"
+#include "hasten/process/logger.h"
 
 namespace torch::nn {
 class Module;
@@ -33,8 +33,20 @@ namespace hasten {
 
 class DataParallel;
 class Join;
+class Window;
 struct JoinWord;
 enum class JoinPass : std::int64_t;
+
+// What a backward pass is to do besides; names and meaning are those of torch.autograd.backward.
+struct BackwardOptions {
+  // Keeps the graph for another pass. Unset: as create_graph.
+  std::optional<bool> retain_graph;
+  // Makes a graph of the pass, to differentiate the gradients again. Refused where gradients are
+  // exchanged or divided afterwards ("prepare.create-graph"): take torch::autograd::grad there.
+  bool create_graph = false;
+  // The leaves that get gradients. Empty: all that the loss reaches.
+  std::vector<at::Tensor> inputs;
+};
 
 // What a loader that is being iterated tells.
 struct LoaderProgress {
@@ -70,20 +82,35 @@ class Step {
   void average(const torch::nn::Module* module);
 
   // A micro-batch of these models begins.
-  void enter(const std::vector<void*>& models, const std::vector<at::Tensor>& parameters);
-  void leave();
+  void enter(const std::vector<std::shared_ptr<torch::nn::Module>>& models);
+  void leave() { inside_ = false; }
   // Runs the backward pass; items < 0: micro-batches weigh equally. Closes the window where it
-  // ends.
-  void backward(const at::Tensor& loss, double items);
+  // ends. Inside of accumulate() it leaves the gradients of prepared models that the scope was not
+  // given as they are, and outside of it those of models with an open window.
+  void backward(const at::Tensor& loss, double items, const BackwardOptions& options = {});
 
-  // The gradients are those of a whole window: optimizers step, schedules count, gradients may be
-  // cleared.
-  bool sync_gradients() const { return sync_; }
+  // Whether the latest micro-batch is the last one of its window; true after a backward pass that
+  // belongs to no window.
+  bool sync_gradients() const;
+  // Before something uses the gradients of these parameters as those of a step. False where a
+  // window of theirs waits for more micro-batches. A window that is due and whose last micro-batch
+  // had no backward pass is closed here. Throws "prepare.open-window", "prepare.raw-backward".
+  bool complete(const std::vector<at::Tensor>& parameters);
+  // Whether a window of this model waits for more micro-batches.
+  bool waits(const torch::nn::Module* module) const;
   // Whether clearing these gradients now would lose part of an open window.
   bool window_is_open(const std::vector<at::Tensor>& parameters) const;
+  // These gradients have been cleared.
+  void cleared(const std::vector<at::Tensor>& parameters);
   // The gradients of the latest window have been used.
   void stepped();
-  // Lets go of all windows and of the parameters they know.
+  // Before the gradients of a step are computed again, by an optimizer that evaluates its closure
+  // several times. Throws "prepare.closure-in-window".
+  void begin_anew(const std::vector<at::Tensor>& parameters);
+  // The loss that the latest backward pass computed gradients of: the mean over the processes where
+  // it exchanged them, each with its weight. A collective there.
+  at::Tensor loss_of_all(const at::Tensor& loss);
+  // Lets go of all windows and models.
   void forget();
 
   // The batch on the device, as its shapes and types have to be there; `rows`: those of a full one.
@@ -97,6 +124,8 @@ class Step {
   void end_join();
   // Leaves the scope alone, where something was thrown.
   void abandon_join();
+  // Whether processes may be at different steps.
+  bool joins() const { return join_ != nullptr; }
   // Before something that every process with data does and one without cannot: throws UsageError
   // "prepare.join-call" where there is one.
   void require_all(const char* call);
@@ -126,48 +155,58 @@ class Step {
   std::int64_t forwards = 0;
 
  private:
-  struct Window {
-    std::int64_t batches = 0;  // micro-batches whose backward pass has run
-    double weight = 0;         // and the sum of their weights
-    bool closed = false;  // an optimizer has used the gradients: the next micro-batch begins anew
-    double weight_of_all = 0;  // over the processes, once it closes
-    std::vector<at::Tensor> parameters;
-  };
+  struct Pass;  // one call of backward
 
   // Whether this pass concerns nobody else.
-  bool is_alone(const at::Tensor& loss) const;
-  void backward_alone(const at::Tensor& loss, double items);
-  void backward_together(const at::Tensor& loss, double items);
-  // The loss times `share` goes backward; each gradient is summed over the processes, times
-  // `factor`.
-  void reduce(const std::vector<DataParallel*>& models, const at::Tensor& loss, double weight,
+  bool is_alone(const Pass& pass) const;
+  void backward_alone(const Pass& pass);
+  void backward_together(const Pass& pass);
+  void run(const Pass& pass, const at::Tensor& loss);
+  // The gradients grow by those of the loss times `share`.
+  void add_gradients(const Pass& pass, double share);
+  // As add_gradients; then each gradient is summed over the processes, times `factor`. Without a
+  // pass, or with a weight of zero, this process adds zeros.
+  void reduce(const std::vector<DataParallel*>& models, const Pass* pass, double weight,
               double share, double factor);
-  double weight_of_all(double own, bool by_items, const std::vector<DataParallel*>& models,
+  double weight_of_all(double own, bool always, const std::vector<DataParallel*>& models,
                        JoinPass pass);
+  // The last micro-batch of the window had no backward pass.
+  void close(Window& window);
+  void check_left_window(const Window& window) const;
+  void check_options(const Pass& pass) const;
+  void warn_of_16_bits(const at::Tensor& loss);
+  // The leaves that a pass is restricted to; none: all that the loss reaches.
+  std::vector<at::Tensor> inputs_of(const at::Tensor& loss, const BackwardOptions& options) const;
+  std::vector<at::Tensor> parameters_left_alone() const;
+  bool waits(const std::vector<at::Tensor>& parameters) const;
+  void drop_dead();
+
   // In a process without data, what one with data is about to do.
   void shadow(const JoinWord& word);
   void shadow_backward(const JoinWord& word);
   void say_backward(const std::vector<DataParallel*>& models, JoinPass pass);
   std::int64_t bits_of(const std::vector<DataParallel*>& models) const;
-  Window* open_window_of(const std::vector<DataParallel*>& models);
+  Window* open_window_of(const std::vector<DataParallel*>& models) const;
   static void clear_gradients(const std::vector<DataParallel*>& models);
   void take_over();
   // Of a window only its own models; of several those that the loss reaches.
-  std::vector<DataParallel*> models_of(const at::Tensor& loss) const;
+  std::vector<DataParallel*> models_of(const Pass& pass) const;
   // Those of them that exchange gradients now.
-  std::vector<DataParallel*> exchanging(const at::Tensor& loss) const;
+  std::vector<DataParallel*> exchanging(const Pass& pass) const;
 
   const DistributedDataParallelKwargs ddp_;
-  std::shared_ptr<void> living_;  // counted, for a refusal to fork
-  std::vector<std::unique_ptr<DataParallel>> parallel_;
-  std::map<std::vector<void*>, Window> windows_;
-  Window* window_ = nullptr;  // that of the latest accumulate()
-  std::vector<void*> window_models_;
-  std::unique_ptr<Join> join_;  // inside of join_uneven_inputs
+  std::shared_ptr<void> living_;                          // counted, for a refusal to fork
+  std::vector<std::weak_ptr<torch::nn::Module>> models_;  // that were prepared
+  std::vector<std::unique_ptr<DataParallel>> parallel_;   // the same, of several processes
+  std::vector<std::shared_ptr<Window>> windows_;
+  std::shared_ptr<Window> window_;  // that of the latest micro-batch; none: it had no window
+  std::unique_ptr<Join> join_;      // inside of join_uneven_inputs
   std::optional<bool> even_batches_here_;
-  bool inside_ = false;
-  std::int64_t backwards_ = 0;  // in this micro-batch
-  bool sync_ = true;
+  bool inside_ = false;  // of accumulate()
+  // What the loss of the latest pass weighs among those of all processes; none: they exchanged
+  // nothing.
+  std::optional<double> share_of_all_;
+  Logger logger_;
 };
 
 }  // namespace hasten

@@ -250,9 +250,8 @@ TEST_CASE("together: two models, each with its own windows") {
     }
     require(same_on_all(raw_generator->parameters()[0].grad()),
             "the generator's gradients are everybody's");
-    require(!same_on_all(raw_critic->parameters()[0].grad()),
-            "the critic's are of each process, as its window is not");
-    raw_critic->zero_grad();
+    require(!raw_critic->parameters()[0].grad().defined(),
+            "the critic has none of a pass that is not its own");
     for (int batch = 0; batch < 2; ++batch) {
       auto guard = accelerator.accumulate(critic);
       accelerator.backward(critic(generator(own).detach()).pow(2).mean());

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Accumulation windows give the same weights in one, two and four processes, and what cannot be exchanged is refused.
+
+    windows.py WINDOWS HASTEN
+"""
+import os
+import subprocess
+import sys
+
+from checks import check, exit_code
+from clean import CLEAN
+
+WINDOWS, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
+
+
+def run(case, count):
+    words = [HASTEN, "launch", "-q", "-n", str(count), "--no_config_file", WINDOWS, case]
+    return subprocess.run(words, env=CLEAN | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=100)
+
+
+def weights(case, count):
+    done = run(case, count)
+    check(done.returncode == 0, f"{case} in {count} processes ends well", done.stdout, done.stderr)
+    return [float(word) for word in done.stdout.split() if not word.startswith("[")]  # without the rank
+
+
+for case in ("tied", "left out", "unfrozen"):
+    alone = weights(case, 1)
+    check(len(alone) >= 6 * 6 + 6, f"{case}: the weights are printed")
+    for count in (2, 4):
+        together = weights(case, count)
+        check(len(together) == len(alone), f"{case}: as many in {count} processes")
+        apart = max(abs(a - b) for a, b in zip(alone, together))
+        check(apart < 1e-5, f"{case}: the weights of {count} processes are those of one, to {apart:.2g}")
+
+check(len(weights("by hand", 1)) > 0, "one process may call loss.backward()")
+done = run("by hand", 2)
+check(done.returncode != 0 and "prepare.raw-backward" in done.stderr, "several may not", done.stdout, done.stderr)
+sys.exit(exit_code())

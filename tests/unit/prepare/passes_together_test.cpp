@@ -1,0 +1,415 @@
+// Backward passes and windows of several processes that are not like each other: micro-batches left
+// out, models that train in turn, parameters that are frozen and unfrozen, passes by hand. The
+// numbers are those of plain LibTorch in one process.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hasten/accelerator.h"
+#include "hasten/process/notebook_launcher.h"
+#include "unit/code_of.h"
+#include "unit/prepare/together.h"
+
+using namespace hasten;
+using namespace hasten::forked;
+using namespace hasten::together;
+
+namespace {
+
+constexpr std::int64_t kOfEach = 2;  // rows of a micro-batch
+
+at::Tensor own_rows(std::int64_t rank, std::int64_t micro_batch) {
+  return rows_of(64).narrow(0, (2 * micro_batch + rank) * kOfEach, kOfEach);
+}
+
+std::vector<at::Tensor> gradients_in(const torch::nn::Module& module) {
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& parameter : module.parameters()) all.push_back(parameter.grad());
+  return all;
+}
+
+void require_same_everywhere(const Group& group, const std::vector<at::Tensor>& tensors,
+                             const std::string& what) {
+  for (const at::Tensor& tensor : tensors) {
+    require(tensor.defined(), what + ": nothing there");
+    const at::Tensor all = group.gather(tensor.detach().flatten().unsqueeze(0));
+    require(at::equal(all, all[0].unsqueeze(0).expand_as(all)),
+            what + " differs between processes");
+  }
+}
+
+// Two layers, of which the first can be frozen.
+struct TwoLayers : torch::nn::Module {
+  TwoLayers() {
+    torch::manual_seed(3);
+    first = register_module("first", Linear(6, 8));
+    second = register_module("second", Linear(8, 1));
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
+  Linear first{nullptr}, second{nullptr};
+};
+
+struct SiameseNet : torch::nn::Module {
+  SiameseNet() {
+    torch::manual_seed(3);
+    branch = register_module("left", Linear(6, 6));
+    register_module("right", branch);
+  }
+  at::Tensor forward(const at::Tensor& x) { return branch(torch::tanh(branch(x))); }
+  Linear branch{nullptr};
+};
+
+struct RoundedScale : torch::nn::Module {
+  at::Tensor weight = register_parameter("weight", torch::ones({1}));
+  at::Tensor forward(double factor) { return (weight.to(at::kBFloat16) * factor).sum(); }
+};
+
+}  // namespace
+
+TEST_CASE("passes: micro-batches without a backward pass, in other places in each process") {
+  // Which of three micro-batches each process leaves out, and whether it is the closing one.
+  struct Plan {
+    std::vector<bool> of_rank[2];
+  };
+  for (const Plan& plan : {Plan{{{true, true, false}, {true, true, true}}},
+                           Plan{{{true, true, true}, {true, false, false}}},
+                           Plan{{{true, true, false}, {true, true, false}}},
+                           Plan{{{false, false, false}, {true, false, true}}},
+                           Plan{{{false, true, true}, {true, true, false}}}}) {
+    Sequential alone = small_model();
+    double weight = 0;
+    for (std::int64_t rank = 0; rank < 2; ++rank)
+      for (std::size_t i = 0; i < 3; ++i) weight += plan.of_rank[rank][i] ? 1 : 0;
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+      for (std::size_t i = 0; i < 3; ++i) {
+        if (plan.of_rank[rank][i])
+          (loss_of(alone->forward(own_rows(rank, static_cast<std::int64_t>(i)))) / weight)
+              .backward();
+      }
+    }
+    for (const bool by_items : {false, true}) {
+      for (const bool unused : {false, true}) {
+        debug_launcher([&] {
+          Accelerator accelerator(
+              {.gradient_accumulation_steps = 3, .ddp = {.find_unused_parameters = unused}});
+          const std::int64_t rank = accelerator.group().rank();
+          Sequential net = small_model();
+          torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.0));
+          auto [model, optimizer] = accelerator.prepare(net, sgd);
+          for (int window = 0; window < 2; ++window) {
+            for (std::size_t i = 0; i < 3; ++i) {
+              auto guard = accelerator.accumulate(model);
+              const at::Tensor loss = loss_of(model(own_rows(rank, static_cast<std::int64_t>(i))));
+              if (plan.of_rank[rank][i])
+                by_items ? accelerator.backward(loss, kOfEach) : accelerator.backward(loss);
+              if (window == 1) accelerator.clip_grad_norm_(model->parameters(), 1e9);
+              optimizer.step();
+              if (i < 2) optimizer.zero_grad();
+            }
+            require(optimizer.steps() == window + 1, "a window is a step");
+            require_close(gradients_in(*net), gradients_in(*alone), "gradients");
+            require_same_everywhere(accelerator.group(), gradients_in(*net), "a gradient");
+            optimizer.zero_grad();
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("passes: a closing micro-batch that cannot be made up for is refused") {
+  debug_launcher([] {
+    Accelerator single, windows({.gradient_accumulation_steps = 2});
+    Sequential net = small_model(), other = small_model();
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    auto [model, optimizer] = single.prepare(net, sgd);
+    {
+      auto guard = single.accumulate(model);
+      require(code_of([&, &optimizer = optimizer] { optimizer.step(); }) == "prepare.open-window",
+              "a window of one without a backward pass");
+    }
+    auto [second] = windows.prepare(other);
+    for (int i = 0; i < 2; ++i) {
+      auto guard = windows.accumulate(second);
+      if (i == 0) windows.backward(loss_of(second(own_rows(0, 0))));
+    }
+    require(code_of([&, &second = second] { auto guard = windows.accumulate(second); }) ==
+                "prepare.open-window",
+            "neither a backward pass nor a step");
+  });
+}
+
+TEST_CASE("passes: a module under two names trains as in one process") {
+  const auto alone = std::make_shared<SiameseNet>();
+  torch::optim::SGD reference({alone->branch->weight, alone->branch->bias}, 0.1);
+  for (std::int64_t step = 0; step < 3; ++step) {
+    reference.zero_grad();
+    for (std::int64_t i = 0; i < 2; ++i) {
+      for (std::int64_t rank = 0; rank < 2; ++rank)
+        (loss_of(alone->forward(own_rows(rank, 2 * step + i))) / 4).backward();
+    }
+    hasten::clip_grad_norm_({alone->branch->weight, alone->branch->bias}, 0.5);
+    reference.step();
+  }
+  const std::vector<at::Tensor> expected = copies({alone->branch->weight, alone->branch->bias});
+  for (const bool views : {true, false}) {
+    debug_launcher([&] {
+      Accelerator accelerator(
+          {.gradient_accumulation_steps = 2, .ddp = {.gradient_as_bucket_view = views}});
+      const auto net = std::make_shared<SiameseNet>();
+      torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (std::int64_t i = 0; i < 6; ++i) {
+        auto guard = accelerator.accumulate(model);
+        accelerator.backward(loss_of(model(own_rows(accelerator.group().rank(), i))));
+        accelerator.clip_grad_norm_(model->parameters(), 0.5);
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      require_close({net->branch->weight, net->branch->bias}, expected, "weights");
+    });
+  }
+}
+
+TEST_CASE("passes: models that train in turn leave each other's gradients alone") {
+  const auto critic_loss = [](auto& critic, auto& generator, std::int64_t rank, std::int64_t i) {
+    return critic(generator(own_rows(rank, i)).detach()).square().mean();
+  };
+  Sequential alone_generator = small_model(), alone_critic{Linear(1, 1)};
+  const std::vector<at::Tensor> start = copies(alone_critic->parameters());
+  const auto generator_forward = [&](const at::Tensor& x) { return alone_generator->forward(x); };
+  const auto critic_forward = [&](const at::Tensor& x) { return alone_critic->forward(x); };
+  for (std::int64_t i = 0; i < 2; ++i) {
+    for (std::int64_t rank = 0; rank < 2; ++rank)
+      (critic_loss(critic_forward, generator_forward, rank, i) / 4).backward();
+  }
+  const std::vector<at::Tensor> expected = copies(gradients_in(*alone_critic));
+  debug_launcher([&] {
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    const std::int64_t rank = accelerator.group().rank();
+    Sequential raw_generator = small_model(), raw_critic{Linear(1, 1)};
+    {
+      const torch::NoGradGuard no_grad;
+      for (std::size_t i = 0; i < start.size(); ++i) raw_critic->parameters()[i].copy_(start[i]);
+    }
+    auto [generator, critic] = accelerator.prepare(raw_generator, raw_critic);
+    for (std::int64_t i = 0; i < 2; ++i) {
+      {
+        auto guard = accelerator.accumulate(critic);
+        accelerator.backward(critic_loss(critic, generator, rank, i));
+      }
+      auto guard = accelerator.accumulate(generator);
+      accelerator.backward(critic(generator(own_rows(rank, i))).mean());
+    }
+    require_close(gradients_in(*raw_critic), expected, "the critic's gradients");
+    require_same_everywhere(accelerator.group(), gradients_in(*raw_generator), "the generator's");
+  });
+}
+
+TEST_CASE(
+    "passes: parameters that are frozen and unfrozen after prepare() are exchanged as they are") {
+  // Of 6 steps the first layer is trained from the third on, and the last from the fifth on not.
+  const auto freeze = [](TwoLayers& net, std::int64_t step) {
+    for (at::Tensor& each : net.first->parameters()) each.requires_grad_(step >= 2);
+    for (at::Tensor& each : net.second->parameters()) each.requires_grad_(step < 4);
+  };
+  const auto alone = std::make_shared<TwoLayers>();
+  torch::optim::SGD reference(alone->parameters(), 0.1);
+  for (std::int64_t step = 0; step < 6; ++step) {
+    freeze(*alone, step);
+    reference.zero_grad();
+    for (std::int64_t rank = 0; rank < 2; ++rank)
+      (loss_of(alone->forward(own_rows(rank, step))) / 2).backward();
+    reference.step();
+  }
+  const std::vector<at::Tensor> expected = copies(alone->parameters());
+  for (const bool views : {true, false}) {
+    debug_launcher([&] {
+      Accelerator accelerator({.ddp = {.gradient_as_bucket_view = views}});
+      const auto net = std::make_shared<TwoLayers>();
+      freeze(*net, 0);
+      torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (std::int64_t step = 0; step < 6; ++step) {
+        freeze(*net, step);
+        optimizer.zero_grad();
+        accelerator.backward(loss_of(model(own_rows(accelerator.group().rank(), step))));
+        optimizer.step();
+        require_same_everywhere(accelerator.group(), copies(net->parameters()), "a weight");
+      }
+      require_close(copies(net->parameters()), expected, "weights");
+    });
+  }
+  debug_launcher([] {
+    Accelerator accelerator;
+    const auto net = std::make_shared<TwoLayers>();
+    auto [model] = accelerator.prepare(net);
+    (accelerator.is_main_process() ? net->first : net->second)->bias.requires_grad_(false);
+    require(code_of([&, &model = model] {
+              accelerator.backward(loss_of(model(own_rows(0, 0))));
+            }) == "prepare.models-differ",
+            "others are frozen in each process");
+  });
+}
+
+TEST_CASE("passes: gradients that loss.backward() has made are not stepped on") {
+  debug_launcher([] {
+    Accelerator accelerator;
+    const std::int64_t rank = accelerator.group().rank();
+    Sequential net = small_model();
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const auto step = [&, &optimizer = optimizer] { return code_of([&] { optimizer.step(); }); };
+    const auto loss = [&, &model = model] { return loss_of(model(own_rows(rank, 0))); };
+
+    loss().backward();
+    require(step() == "prepare.raw-backward", "by hand");
+    const at::Tensor kept = net->parameters()[0].grad().clone();
+    require(code_of([&, &model = model] {
+              accelerator.clip_grad_norm_(model->parameters(), 1.0);
+            }) == "prepare.raw-backward",
+            "clipped by hand");
+    // What the exchange takes along is everybody's, and what is cleared is nobody's.
+    accelerator.backward(loss());
+    require(step() == "none", "exchanged afterwards");
+    optimizer.zero_grad();
+    loss().backward();
+    optimizer.zero_grad();
+    accelerator.backward(loss());
+    require(step() == "none", "cleared afterwards");
+    optimizer.zero_grad(/*set_to_none=*/false);
+    loss().backward();
+    optimizer.zero_grad(/*set_to_none=*/false);
+    require(step() == "none", "cleared to zeros");
+    // A gradient that is computed and not accumulated.
+    torch::autograd::grad({loss()}, net->parameters());
+    require(step() == "none", "torch::autograd::grad");
+    {
+      const auto guard = accelerator.no_sync(model);
+      loss().backward();
+    }
+    require(step() == "none", "inside of no_sync");
+    optimizer.zero_grad();
+    {
+      LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 1});
+      loss().backward();
+      require(step() == "none", "with LocalSGD");
+      local_sgd.step();
+    }
+    require_same_everywhere(accelerator.group(), copies(net->parameters()), "a weight");
+  });
+}
+
+TEST_CASE("passes: retain_graph and inputs, and create_graph which cannot be exchanged") {
+  Sequential alone = small_model();
+  for (std::int64_t rank = 0; rank < 2; ++rank)
+    loss_of(alone->forward(own_rows(rank, 0))).backward();
+  const std::vector<at::Tensor> expected = gradients_in(*alone);  // twice the mean
+  debug_launcher([&] {
+    Accelerator accelerator, unused({.ddp = {.find_unused_parameters = true}});
+    const std::int64_t rank = accelerator.group().rank();
+    Sequential net = small_model();
+    auto [model] = accelerator.prepare(net);
+    const at::Tensor loss = loss_of(model(own_rows(rank, 0)));
+    accelerator.backward(loss, {.retain_graph = true});
+    const std::vector<at::Tensor> once = copies(gradients_in(*net));
+    net->zero_grad();
+    accelerator.backward(loss);
+    require_close(copies(gradients_in(*net)), once, "the second pass");
+    for (const at::Tensor& each : once) each.mul_(2);
+    require_close(once, expected, "the mean");
+    net->zero_grad();
+    require(code_of([&, &model = model] {
+              accelerator.backward(loss_of(model(own_rows(rank, 0))), {.create_graph = true});
+            }) == "prepare.create-graph",
+            "create_graph");
+    // Of the data alone: nothing is exchanged.
+    const at::Tensor x = own_rows(rank, 0).clone().requires_grad_();
+    if (rank == 0) accelerator.backward(loss_of(model(x)), {.inputs = {x}});
+    require(x.grad().defined() == (rank == 0), "the gradient of the data");
+    require(!net->parameters()[0].grad().defined(), "and of nothing else");
+    const at::Tensor bias = net->parameters().back();
+    require(code_of([&, &model = model] {
+              accelerator.backward(loss_of(model(x)), {.inputs = {bias}});
+            }) == "prepare.unused-parameters",
+            "a part of a model");
+
+    Sequential part = small_model();
+    auto [loose] = unused.prepare(part);
+    unused.backward(loss_of(loose(own_rows(rank, 0))), {.inputs = {part->parameters().back()}});
+    require_close({part->parameters().back().grad() * 2}, {expected.back()}, "that part");
+    require(!part->parameters()[0].grad().defined(), "nothing else");
+  });
+}
+
+TEST_CASE("passes: a loss in 16 bits does not round what its process weighs") {
+  debug_launcher([] {
+    for (const std::int64_t window : {1, 2}) {
+      Accelerator accelerator({.gradient_accumulation_steps = window, .cpu = true});
+      const auto net = std::make_shared<RoundedScale>();
+      auto [model] = accelerator.prepare(net);
+      const bool main = accelerator.is_main_process();
+      for (std::int64_t i = 0; i < window; ++i) {
+        auto guard = accelerator.accumulate(model);
+        accelerator.backward(model(main ? 1.0 : 0.0), main ? 1003 : 1);
+      }
+      const double got = net->weight.grad().item<double>();
+      require(std::abs(got - 1003.0 / 1004) < 1e-6, str("windows of ", window, ": ", got));
+    }
+  });
+}
+
+TEST_CASE("passes: LBFGS makes the steps of one process") {
+  const auto lbfgs = [](Sequential& net) {
+    return torch::optim::LBFGS(
+        net->parameters(),
+        torch::optim::LBFGSOptions(0.5).max_iter(4).line_search_fn("strong_wolfe"));
+  };
+  Sequential alone = small_model();
+  torch::optim::LBFGS reference = lbfgs(alone);
+  // The first process has two rows of three, so that the mean is not that of the processes' means.
+  const at::Tensor rows = rows_of(6);
+  double plain_loss = 0;
+  for (int step = 0; step < 2; ++step) {
+    plain_loss = reference
+                     .step([&] {
+                       reference.zero_grad();
+                       const at::Tensor loss = loss_of(alone->forward(rows));
+                       loss.backward();
+                       return loss;
+                     })
+                     .item<double>();
+  }
+  const std::vector<at::Tensor> expected = copies(alone->parameters());
+  for (const std::int64_t window : {1, 2}) {
+    debug_launcher([&] {
+      Accelerator accelerator({.gradient_accumulation_steps = window});
+      const bool main = accelerator.is_main_process();
+      const at::Tensor own = main ? rows.narrow(0, 0, 4) : rows.narrow(0, 4, 2);
+      Sequential net = small_model();
+      torch::optim::LBFGS raw = lbfgs(net);
+      auto [model, optimizer] = accelerator.prepare(net, raw);
+      double loss = 0;
+      for (int step = 0; step < 2; ++step) {
+        const auto closure = [&, &model = model, &optimizer = optimizer] {
+          optimizer.zero_grad();
+          at::Tensor mean = torch::zeros({});
+          for (const at::Tensor& part : own.chunk(window)) {
+            auto guard = accelerator.accumulate(model);
+            const at::Tensor each = loss_of(model(part));
+            accelerator.backward(each, static_cast<double>(part.size(0)));
+            mean += each.detach() / static_cast<double>(window);
+          }
+          return mean;
+        };
+        loss = optimizer.step(closure).item<double>();
+      }
+      require(std::abs(loss - plain_loss) < 1e-4, str("a loss of ", loss, ", not ", plain_loss));
+      require_close(copies(net->parameters()), expected, "weights", 1e-3);
+      require_same_everywhere(accelerator.group(), copies(net->parameters()), "a weight");
+    });
+  }
+}

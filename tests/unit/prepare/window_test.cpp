@@ -1,0 +1,474 @@
+// What belongs to an accumulation window in one process, and what a backward pass leaves alone.
+#include <ATen/autocast_mode.h>
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <iostream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "hasten/accelerator.h"
+#include "unit/code_of.h"
+
+using namespace hasten;
+using torch::optim::SGDOptions;
+
+namespace {
+
+using torch::nn::Linear;
+
+// One module under two names, as siamese networks and tied decoders have it.
+struct Siamese : torch::nn::Module {
+  Siamese() {
+    torch::manual_seed(1);
+    branch = register_module("left", Linear(2, 2));
+    register_module("right", branch);
+  }
+  at::Tensor forward(const at::Tensor& x) { return branch(branch(x)); }
+  std::vector<at::Tensor> each_once() const { return {branch->weight, branch->bias}; }
+  Linear branch{nullptr};
+};
+
+struct LinearNet : torch::nn::Module {
+  LinearNet(std::int64_t in, std::int64_t out) {
+    torch::manual_seed(in + 10 * out);
+    layer = register_module("layer", Linear(in, out));
+  }
+  at::Tensor forward(const at::Tensor& x) { return layer(x); }
+  Linear layer{nullptr};
+};
+
+// A loss in bfloat16 whose gradient is the factor.
+struct Scale : torch::nn::Module {
+  at::Tensor weight = register_parameter("weight", torch::ones({1}));
+  at::Tensor forward(double factor) { return (weight.to(at::kBFloat16) * factor).sum(); }
+};
+
+at::Tensor batch(int i, std::int64_t width = 3) {
+  torch::manual_seed(100 + i);
+  return torch::randn({4, width});
+}
+
+at::Tensor loss_of(const at::Tensor& out) { return out.square().mean(); }
+
+bool close(const at::Tensor& got, const at::Tensor& expected) {
+  return got.defined() && at::allclose(got, expected, 1e-5, 1e-6);
+}
+
+// What is printed to standard error while it lives.
+class StandardError {
+ public:
+  StandardError() : before_(std::cerr.rdbuf(text_.rdbuf())) {}
+  ~StandardError() { std::cerr.rdbuf(before_); }
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  std::streambuf* before_;
+};
+
+// The mean gradient over some batches, by plain LibTorch.
+at::Tensor mean_gradient(const std::vector<int>& batches) {
+  const auto net = std::make_shared<LinearNet>(3, 1);
+  for (const int i : batches)
+    (loss_of(net->forward(batch(i))) / static_cast<double>(batches.size())).backward();
+  return net->layer->weight.grad();
+}
+
+}  // namespace
+
+TEST_CASE("window: a module under two names is divided, clipped and stepped once") {
+  const auto reference = std::make_shared<Siamese>();
+  torch::optim::SGD by_hand(reference->each_once(), SGDOptions(0.1));
+  for (int i = 0; i < 2; ++i) (loss_of(reference->forward(batch(i, 2))) / 2).backward();
+  const at::Tensor expected = reference->branch->weight.grad().clone();
+
+  const auto net = std::make_shared<Siamese>();
+  REQUIRE(net->parameters().size() == 4);
+  torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  CHECK(sgd.param_groups()[0].params().size() == 2);
+  for (int i = 0; i < 2; ++i) {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(loss_of(model(batch(i, 2))));
+  }
+  CHECK(close(net->branch->weight.grad(), expected));
+
+  const double norm = gradient_norm(reference->each_once());
+  CHECK(gradient_norm(net->parameters()) == doctest::Approx(norm));
+  CHECK(gradient_norm(net->parameters(), 1.0) ==
+        doctest::Approx(gradient_norm(reference->each_once(), 1.0)));
+  CHECK(accelerator.clip_grad_norm_(model->parameters(), norm / 2) == doctest::Approx(norm));
+  CHECK(gradient_norm(net->each_once()) == doctest::Approx(norm / 2).epsilon(1e-4));
+  hasten::clip_grad_norm_(reference->each_once(), norm / 2);
+  by_hand.step();
+  optimizer.step();
+  CHECK(close(net->branch->weight, reference->branch->weight));
+}
+
+TEST_CASE("window: a micro-batch without a backward pass counts, and weighs nothing") {
+  for (const std::vector<int>& with_backward :
+       {std::vector<int>{0, 1}, {0, 2}, {1, 2}, {2}, {0}, {0, 1, 2}}) {
+    for (const bool clips : {false, true}) {
+      CAPTURE(with_backward.size());
+      CAPTURE(with_backward[0]);
+      const auto net = std::make_shared<LinearNet>(3, 1);
+      torch::optim::SGD sgd(net->parameters(), SGDOptions(0.0));
+      Accelerator accelerator({.gradient_accumulation_steps = 3, .cpu = true});
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (int i = 0; i < 3; ++i) {
+        const auto guard = accelerator.accumulate(model);
+        const at::Tensor loss = loss_of(model(batch(i)));
+        const bool runs =
+            std::find(with_backward.begin(), with_backward.end(), i) != with_backward.end();
+        if (runs) accelerator.backward(loss, 5);
+        if (clips) accelerator.clip_grad_norm_(model->parameters(), 1e9);
+        CHECK(accelerator.sync_gradients() == (i == 2));
+        optimizer.step();
+        CHECK(optimizer.steps() == (i == 2 ? 1 : 0));
+      }
+      CHECK(close(net->layer->weight.grad(), mean_gradient(with_backward)));
+      optimizer.zero_grad();
+      CHECK_FALSE(net->layer->weight.grad().defined());
+    }
+  }
+}
+
+TEST_CASE("window: the gradients of a closed one may be cleared without a step") {
+  const auto net = std::make_shared<LinearNet>(3, 1);
+  torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  for (int i = 0; i < 4; ++i) {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(loss_of(model(batch(i))));
+    if (i == 1) optimizer.zero_grad();  // the step is left out: a norm that is not finite
+    if (i == 2) optimizer.zero_grad();  // does nothing: the next window is open
+  }
+  CHECK(close(net->layer->weight.grad(), mean_gradient({2, 3})));
+}
+
+TEST_CASE("window: models that train in turn leave each other's gradients alone") {
+  // The truth: the mean of the critic's losses over two micro-batches, and of the generator's.
+  const auto raw_critic = std::make_shared<LinearNet>(3, 1),
+             raw_generator = std::make_shared<LinearNet>(3, 3);
+  const auto critic_loss = [](auto& critic, auto& generator, int i) {
+    return (critic(generator(batch(i)).detach()) - critic(batch(i + 50))).mean();
+  };
+  const auto plain = [](const auto& net) {
+    return [net](const at::Tensor& x) { return net->forward(x); };
+  };
+  auto plain_critic = plain(raw_critic), plain_generator = plain(raw_generator);
+  for (int i = 0; i < 2; ++i) (critic_loss(plain_critic, plain_generator, i) / 2).backward();
+  const at::Tensor critic_truth = raw_critic->layer->weight.grad().clone();
+  for (int i = 0; i < 2; ++i) (-plain_critic(plain_generator(batch(i))).mean() / 2).backward();
+  const at::Tensor generator_truth = raw_generator->layer->weight.grad().clone();
+  raw_critic->zero_grad();
+  raw_generator->zero_grad();
+
+  for (const bool generator_has_windows : {true, false}) {
+    Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+    torch::optim::SGD sgd_c(raw_critic->parameters(), SGDOptions(0.0)),
+        sgd_g(raw_generator->parameters(), SGDOptions(0.0));
+    auto [critic, generator, critic_optimizer, generator_optimizer] =
+        accelerator.prepare(raw_critic, raw_generator, sgd_c, sgd_g);
+    for (int i = 0; i < 2; ++i) {
+      {
+        const auto guard = accelerator.accumulate(critic);
+        critic_optimizer.zero_grad();
+        accelerator.backward(critic_loss(critic, generator, i));
+        if (i == 1) CHECK(close(raw_critic->layer->weight.grad(), critic_truth));
+        if (i == 0) critic_optimizer.step();
+      }
+      // The generator's pass reaches the critic, whose window is open.
+      const auto generator_pass = [&] {
+        accelerator.backward(-critic(generator(batch(i))).mean());
+        generator_optimizer.step();
+      };
+      if (generator_has_windows) {
+        const auto guard = accelerator.accumulate(generator);
+        generator_pass();
+        if (i == 1) CHECK(close(raw_generator->layer->weight.grad(), generator_truth));
+      } else {
+        generator_pass();
+        CHECK(generator_optimizer.steps() == i + 1);
+        generator_optimizer.zero_grad();
+      }
+    }
+    // Closed, the critic's window keeps out only what belongs to another one.
+    if (generator_has_windows) CHECK(close(raw_critic->layer->weight.grad(), critic_truth));
+    raw_critic->zero_grad();
+    raw_generator->zero_grad();
+  }
+}
+
+TEST_CASE("window: a module that two models share is trained by the pass of either") {
+  const auto shared = std::make_shared<LinearNet>(3, 3);
+  struct Head : torch::nn::Module {
+    explicit Head(const std::shared_ptr<LinearNet>& body) : body(register_module("body", body)) {}
+    at::Tensor forward(const at::Tensor& x) { return own(body->forward(x)); }
+    std::shared_ptr<LinearNet> body;
+    Linear own = register_module("own", Linear(3, 1));
+  };
+  const auto a = std::make_shared<Head>(shared), b = std::make_shared<Head>(shared);
+  Accelerator accelerator({.cpu = true});
+  auto [first, second] = accelerator.prepare(a, b);
+  const auto guard = accelerator.accumulate(first);
+  accelerator.backward(loss_of(first(batch(0))) + loss_of(second(batch(0))));
+  CHECK(shared->layer->weight.grad().defined());
+  CHECK(a->own->weight.grad().defined());
+  CHECK_FALSE(b->own->weight.grad().defined());
+}
+
+TEST_CASE("window: what a loss cannot train is refused") {
+  const auto one = std::make_shared<LinearNet>(3, 1), two = std::make_shared<LinearNet>(3, 1);
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [first, second] = accelerator.prepare(one, two);
+  {
+    const auto guard = accelerator.accumulate(first);
+    CHECK(code_of([&] { accelerator.backward(loss_of(second(batch(0)))); }) ==
+          "prepare.outside-loss");
+    accelerator.backward(loss_of(first(batch(0))));
+    CHECK(code_of([&] {
+            accelerator.backward(loss_of(first(batch(0))), {.create_graph = true});
+          }) == "prepare.create-graph");
+  }
+  CHECK(code_of([&] { accelerator.backward(loss_of(first(batch(0)))); }) == "prepare.open-window");
+  accelerator.backward(loss_of(second(batch(0))));
+  accelerator.free_memory();
+  accelerator.backward(loss_of(first(batch(0))));
+}
+
+TEST_CASE("window: after a loop that was left inside of one, other models train as they should") {
+  const auto one = std::make_shared<LinearNet>(3, 1), two = std::make_shared<LinearNet>(3, 1);
+  Accelerator accelerator({.gradient_accumulation_steps = 4, .cpu = true});
+  torch::optim::SGD sgd1(one->parameters(), SGDOptions(0.1)),
+      sgd2(two->parameters(), SGDOptions(0.1));
+  auto [first, second, first_optimizer, second_optimizer, schedule] = accelerator.prepare(
+      one, two, sgd1, sgd2, torch::optim::StepLR(sgd2, /*step_size=*/1, /*gamma=*/0.5));
+  for (int i = 0; i < 2; ++i) {
+    const auto guard = accelerator.accumulate(first);
+    accelerator.backward(loss_of(first(batch(i))));
+    first_optimizer.step();
+  }
+  for (int i = 0; i < 5; ++i) {
+    second_optimizer.zero_grad();
+    accelerator.backward(loss_of(second(batch(i))));
+    CHECK(accelerator.sync_gradients());
+    CHECK(accelerator.clip_grad_norm_(second->parameters(), 1.0) > 0.0);
+    second_optimizer.step();
+    schedule.step();
+    CHECK(second_optimizer.steps() == i + 1);
+  }
+  // LibTorch's StepLR keeps the rate in its first step.
+  CHECK(second_optimizer->param_groups()[0].options().get_lr() == doctest::Approx(0.1 / 16));
+  first_optimizer.step();  // its window is still open
+  CHECK(first_optimizer.steps() == 0);
+}
+
+TEST_CASE("window: a new model at the address of another one begins a window of its own") {
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  std::optional<LinearNet> place;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> dead;
+  const void* address = nullptr;
+  for (int trial = 0; trial < 3; ++trial) {
+    place.emplace(3, 1);
+    CHECK((address == nullptr || address == &*place));
+    address = &*place;
+    auto [model] = accelerator.prepare(*place);
+    const auto guard = accelerator.accumulate(model);
+    CHECK_FALSE(accelerator.sync_gradients());  // the first of two micro-batches
+    accelerator.backward(loss_of(model(batch(trial))));
+    dead.emplace_back(place->layer->weight.getIntrusivePtr());
+  }
+  place.reset();
+  for (const auto& parameter : dead) CHECK(parameter.expired());
+}
+
+TEST_CASE("window: parameters of no model follow the scope that their optimizer stands in") {
+  const auto net = std::make_shared<LinearNet>(3, 1);
+  const at::Tensor temperature = torch::ones({1}).requires_grad_();
+  torch::optim::SGD sgd({temperature}, SGDOptions(0.1));
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  for (int i = 0; i < 2; ++i) {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward((loss_of(model(batch(i))) * temperature).sum());
+    optimizer.step();
+    CHECK(optimizer.steps() == i);
+  }
+}
+
+TEST_CASE("window: a loss in 16 bits does not round what its micro-batch weighs, and is reported") {
+  const StandardError error;
+  const auto net = std::make_shared<Scale>();
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [model] = accelerator.prepare(net);
+  {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(model(1.0), 1003);
+  }
+  const auto guard = accelerator.accumulate(model);
+  accelerator.backward(model(0.0), 1);
+  CHECK(net->weight.grad().item<double>() == doctest::Approx(1003.0 / 1004).epsilon(1e-6));
+  accelerator.backward(model(1.0), 1);  // another loss of the micro-batch
+  CHECK(net->weight.grad().item<double>() == doctest::Approx(1.0).epsilon(1e-6));
+  const std::string text = error.text();
+  const auto at = text.find("backward() was given a loss in BFloat16");
+  CHECK(at != std::string::npos);
+  CHECK(text.find("backward()", at + 1) == std::string::npos);  // once
+}
+
+TEST_CASE("precision: `no` leaves an autocast of the user's as it is, and bf16 restores it") {
+  const auto net = std::make_shared<LinearNet>(3, 1);
+  Accelerator accelerator({.cpu = true});
+  auto [model] = accelerator.prepare(net);
+  const auto enabled = [](bool is) { at::autocast::set_autocast_enabled(at::kCPU, is); };
+  const at::ScalarType before = at::autocast::get_autocast_dtype(at::kCPU);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  enabled(true);
+  const at::ScalarType type = model(batch(0)).scalar_type();
+  enabled(false);
+  at::autocast::clear_cache();
+  CHECK((type == at::kBFloat16));
+  CHECK((model(batch(0)).scalar_type() == at::kFloat));
+
+  at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+  {
+    const AutocastGuard guard(Precision::bf16, at::kCPU);
+    CHECK((net->forward(batch(0)).scalar_type() == at::kBFloat16));
+  }
+  CHECK((at::autocast::get_autocast_dtype(at::kCPU) == at::kHalf));
+  CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  at::autocast::set_autocast_dtype(at::kCPU, before);
+}
+
+TEST_CASE("backward: takes retain_graph, create_graph and inputs as LibTorch's does") {
+  const auto net = std::make_shared<LinearNet>(3, 1), reference = std::make_shared<LinearNet>(3, 1);
+  Accelerator accelerator({.cpu = true});
+  auto [model] = accelerator.prepare(net);
+  loss_of(reference->forward(batch(0))).backward();
+  const at::Tensor once = reference->layer->weight.grad();
+
+  const at::Tensor loss = loss_of(model(batch(0)));
+  accelerator.backward(loss, {.retain_graph = true});
+  accelerator.backward(loss, 7);
+  CHECK(close(net->layer->weight.grad(), 2 * once));
+  CHECK_THROWS_AS(accelerator.backward(loss), c10::Error);
+
+  net->zero_grad();
+  accelerator.backward(loss_of(model(batch(0))), {.create_graph = true});
+  CHECK(net->layer->weight.grad().requires_grad());
+  net->zero_grad();
+  const at::Tensor x = batch(0).requires_grad_();
+  accelerator.backward(loss_of(model(x)), {.inputs = {x, net->layer->bias}});
+  CHECK(x.grad().defined());
+  CHECK(net->layer->bias.grad().defined());
+  CHECK_FALSE(net->layer->weight.grad().defined());
+}
+
+TEST_CASE("closure: LBFGS steps as LibTorch's, with and without accumulation") {
+  const auto lbfgs = [](const auto& net) {
+    return torch::optim::LBFGS(
+        net->parameters(),
+        torch::optim::LBFGSOptions(0.5).max_iter(5).line_search_fn("strong_wolfe"));
+  };
+  struct Phases : StepObserver {
+    void enter(StepPhase phase) override {
+      CHECK(open == 0);
+      ++open;
+      optimizer += phase == StepPhase::optimizer ? 1 : 0;
+    }
+    void leave(StepPhase) override { --open; }
+    void on_step() override { ++steps; }
+    int open = 0, optimizer = 0, steps = 0;
+  };
+  for (const int micro_batches : {1, 2}) {
+    const auto reference = std::make_shared<LinearNet>(3, 1),
+               net = std::make_shared<LinearNet>(3, 1);
+    auto plain = lbfgs(reference), raw = lbfgs(net);
+    Accelerator accelerator({.gradient_accumulation_steps = micro_batches, .cpu = true});
+    auto [model, optimizer] = accelerator.prepare(net, raw);
+    int evaluations = 0, plain_evaluations = 0;
+    for (int step = 0; step < 2; ++step) {
+      plain.step([&] {
+        ++plain_evaluations;
+        plain.zero_grad();
+        at::Tensor loss = torch::zeros({});
+        for (int i = 0; i < micro_batches; ++i)
+          loss = loss + loss_of(reference->forward(batch(10 * step + i))) / micro_batches;
+        loss.backward();
+        return loss;
+      });
+      const at::Tensor loss = optimizer.step([&] {
+        ++evaluations;
+        optimizer.zero_grad();
+        at::Tensor mean = torch::zeros({});
+        for (int i = 0; i < micro_batches; ++i) {
+          const auto guard = accelerator.accumulate(model);
+          const at::Tensor own = loss_of(model(batch(10 * step + i)));
+          accelerator.backward(own);
+          mean += own.detach() / micro_batches;
+        }
+        return mean;
+      });
+      CHECK(loss.item<double>() > 0);
+    }
+    CHECK(optimizer.steps() == 2);
+    CHECK(evaluations > 4);
+    CHECK(evaluations == plain_evaluations);
+    CHECK(at::allclose(net->layer->weight, reference->layer->weight, 1e-4, 1e-5));
+  }
+  // Outside of any scope, in a scope of one micro-batch, and where it cannot work.
+  const auto net = std::make_shared<LinearNet>(3, 1);
+  auto raw = lbfgs(net);
+  Accelerator accelerator({.cpu = true});
+  auto [model, optimizer] = accelerator.prepare(net, raw);
+  const auto phases = std::make_shared<Phases>();
+  const double first = loss_of(model(batch(0))).item<double>();
+  const auto closure = [&, &model = model, &optimizer = optimizer] {
+    optimizer.zero_grad();
+    const at::Tensor loss = loss_of(model(batch(0)));
+    accelerator.backward(loss);
+    return loss;
+  };
+  optimizer.step(closure);
+  {
+    const auto guard = accelerator.accumulate(model);
+    optimizer.step(closure);
+  }
+  CHECK(loss_of(model(batch(0))).item<double>() < first);
+  Accelerator windows({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [other_model, other_optimizer] = windows.prepare(net, raw);
+  {
+    const auto guard = windows.accumulate(other_model);
+    CHECK(code_of([&, &other_optimizer = other_optimizer] { other_optimizer.step(closure); }) ==
+          "prepare.closure-in-window");
+  }
+  CHECK(code_of([&, &other_model = other_model, &other_optimizer = other_optimizer] {
+          other_optimizer.step([&] {
+            const auto guard = windows.accumulate(other_model);
+            const at::Tensor loss = loss_of(other_model(batch(0)));
+            windows.backward(loss);
+            return loss;
+          });
+        }) == "prepare.open-window");
+  // Phases follow each other, as in a step without a closure.
+  Step step(1, Precision::no, {});
+  step.observers.add(phases);
+  PreparedOptimizer observed(std::make_shared<torch::optim::LBFGS>(lbfgs(net)),
+                             std::shared_ptr<Step>(&step, [](Step*) {}));
+  observed.step([&] {
+    observed->zero_grad();
+    const at::Tensor loss = loss_of(net->forward(batch(0)));
+    step.backward(loss, -1);
+    return loss;
+  });
+  CHECK(phases->open == 0);
+  CHECK(phases->optimizer > 1);
+  CHECK(phases->steps == 1);
+}
