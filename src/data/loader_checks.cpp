@@ -50,8 +50,8 @@ void check_carries(const BatchSource& source) {
   if (source.carries()) return;
   throw ConfigError("data.share",
                     {.what = "batches of a type that cannot be sent to another process",
-                     .expected = "tensors, strings, numbers, vectors, maps and pairs of them, or a "
-                                 "struct with a visit_parts",
+                     .expected = "tensors, strings and numbers, standard containers and plain "
+                                 "structs of them, or a type with a visit_parts",
                      .hint = "put a visit_parts beside the type (hasten/data/carry.h), or set "
                              "dispatch_batches = false"});
 }

@@ -2,28 +2,73 @@
 // Reaching the tensors of a batch, whatever its type: to pin them, to move them to a device, to
 // count their bytes.
 //
-//   visit_tensors(batch, [&](at::Tensor& tensor) { tensor = tensor.to(device); });
+//   for_each_tensor(batch, [&](at::Tensor& tensor) { tensor = tensor.to(device); });
 //
-// Known are a tensor, a TensorDict, vectors, maps and pairs of what is known, and structs with the
-// members `data` and `target` (torch::data::Example). For a struct of your own, put a function
-// beside it:
+// Reaches into pairs, tuples, arrays, vectors, maps, unordered maps and optionals,
+// torch::data::Example with and without a target, and plain structs (aggregates of up to 12 members
+// without a base class), nested as you like, and passes over numbers, strings and whatever else
+// lies between the tensors. Classes with private members or constructors are not looked into. For
+// those, and to choose among the members of a struct, put a function beside the type:
 //
-//   struct Game { at::Tensor board, move; };
+//   class Game { at::Tensor board, move; ... };
 //   template <class F> void visit_tensors(Game& game, F&& f) { f(game.board); f(game.move); }
+//
+// visit_tensors(batch, f) does the same, and only compiles where the batch consists of tensors
+// alone (or of types with a visit_tensors beside them).
 //
 // Thread rule: as the batch's own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <cstddef>
 #include <map>
+#include <optional>
+#include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "hasten/data/members.h"
 
 namespace hasten {
 
 namespace detail {
+
+// The functions that users put beside their types, found by argument-dependent lookup alone: the
+// deleted functions hide hasten's own names.
+namespace beside {
+
+void visit_tensors() = delete;
+void visit_parts() = delete;
+
+struct AnyPart {
+  template <class Part>
+  void operator()(Part&) const {}
+};
+template <class T>
+concept VisitsTensors = requires(T& batch, void (*f)(at::Tensor&)) {
+  visit_tensors(batch, f);
+};
+template <class T>
+concept VisitsParts = requires(T& batch, AnyPart f) {
+  visit_parts(batch, f);
+};
+template <class T, class F>
+void each_tensor(T& batch, F&& f) {
+  visit_tensors(batch, f);
+}
+template <class T, class F>
+void each_part(T& batch, F&& f) {
+  visit_parts(batch, f);
+}
+
+}  // namespace beside
+
+using beside::VisitsParts;
+using beside::VisitsTensors;
 
 template <class T>
 concept LikeExample = requires(T& example) {
@@ -31,61 +76,178 @@ concept LikeExample = requires(T& example) {
   example.target;
 };
 
-// Whether visit_tensors takes a T: the types below, and those with a visit_tensors beside them.
+// torch::data::Example, and a class like it that has no further members.
 template <class T>
-constexpr bool has_tensors = requires(T& batch, void (*f)(at::Tensor&)) {
-  visit_tensors(batch, f);
+concept ExactlyExample = LikeExample<T> && !std::is_aggregate_v<T> &&
+                         sizeof(T) == sizeof(std::pair<decltype(T::data), decltype(T::target)>);
+template <class T>
+concept ExampleWithoutTarget = !std::is_aggregate_v<T> && requires(T & example) {
+  example.data;
+  requires std::is_void_v<typename T::TargetType>;
+  requires sizeof(T) == sizeof(example.data);
 };
-template <>
-inline constexpr bool has_tensors<at::Tensor> = true;
-template <class Key, class Value>
-constexpr bool has_tensors<std::map<Key, Value>> = has_tensors<Value>;
-template <class Value>
-constexpr bool has_tensors<std::vector<Value>> = has_tensors<Value>;
+
+// A type with any number of elements, all of one type.
+template <class T>
+struct Elements;
+template <class Element, std::size_t size>
+struct Elements<Element[size]> {
+  using Type = Element;
+};
+template <class Element, std::size_t size>
+struct Elements<std::array<Element, size>> {
+  using Type = Element;
+};
+template <class Element, class... Rest>
+struct Elements<std::vector<Element, Rest...>> {
+  using Type = Element;
+};
+template <class Element>
+struct Elements<std::optional<Element>> {
+  using Type = Element;
+};
+template <class Key, class Value, class... Rest>
+struct Elements<std::map<Key, Value, Rest...>> {
+  using Type = Value;
+};
+template <class Key, class Value, class... Rest>
+struct Elements<std::unordered_map<Key, Value, Rest...>> {
+  using Type = Value;
+};
+template <class T>
+concept HasElements = requires {
+  typename Elements<T>::Type;
+};
+template <class T>
+concept MapOfElements = HasElements<T> && requires {
+  typename T::mapped_type;
+};
+template <class T>
+concept OptionalElement = HasElements<T> && requires(T& value) {
+  value.has_value();
+};
+
+// A type with a fixed number of parts: all(value) gives a tuple of references to them.
+template <class T>
+struct Parts;
 template <class First, class Second>
-constexpr bool has_tensors<std::pair<First, Second>> = has_tensors<First>&& has_tensors<Second>;
-template <LikeExample T>
-constexpr bool has_tensors<T> = has_tensors<std::remove_cvref_t<decltype(T::data)>>&&
-    has_tensors<std::remove_cvref_t<decltype(T::target)>>;
+struct Parts<std::pair<First, Second>> {
+  static auto all(std::pair<First, Second>& both) { return std::tie(both.first, both.second); }
+};
+template <class... Each>
+struct Parts<std::tuple<Each...>> {
+  static auto all(std::tuple<Each...>& value) {
+    return std::apply([](auto&... each) { return std::tie(each...); }, value);
+  }
+};
+template <ExactlyExample T>
+struct Parts<T> {
+  static auto all(T& example) { return std::tie(example.data, example.target); }
+};
+template <ExampleWithoutTarget T>
+struct Parts<T> {
+  static auto all(T& example) { return std::tie(example.data); }
+};
+template <PlainStruct T>
+struct Parts<T> {
+  static auto all(T& value) { return members_of(value); }
+};
+template <class T>
+concept HasParts = !HasElements<T> && requires {
+  sizeof(Parts<T>);
+};
+template <HasParts T>
+using PartsOf = decltype(Parts<T>::all(std::declval<T&>()));
+
+// Calls f with each part, or with each element.
+template <class T, class F>
+void for_each_part(T& value, F&& f) {
+  if constexpr (HasParts<T>) {
+    std::apply([&](auto&... parts) { (f(parts), ...); }, Parts<T>::all(value));
+  } else if constexpr (MapOfElements<T>) {
+    for (auto& [key, element] : value) f(element);
+  } else if constexpr (OptionalElement<T>) {
+    if (value.has_value()) f(*value);
+  } else {
+    for (auto& element : value) f(element);
+  }
+}
+
+// A type that contains itself is looked into this far by the questions below.
+inline constexpr int kDepth = 8;
+
+// Whether a T consists of tensors alone.
+template <class T, int depth = kDepth>
+constexpr bool has_tensors() {
+  if constexpr (std::is_same_v<T, at::Tensor> || VisitsTensors<T>) {
+    return true;
+  } else if constexpr (depth == 0 || VisitsParts<T>) {
+    return false;
+  } else if constexpr (HasElements<T>) {
+    return has_tensors<typename Elements<T>::Type, depth - 1>();
+  } else if constexpr (HasParts<T>) {
+    return []<class... Part>(std::tuple<Part&...>*) {
+      return sizeof...(Part) > 0 && (has_tensors<Part, depth - 1>() && ...);
+    }(static_cast<PartsOf<T>*>(nullptr));
+  } else {
+    return false;
+  }
+}
+
+// Whether a struct has members that for_each_tensor cannot reach: it looks like one that it takes
+// apart, and is none. Other types are meant to be left alone.
+template <class T, int depth = kDepth>
+constexpr bool hides_members() {
+  if constexpr (depth == 0 || !std::is_class_v<T> || VisitsTensors<T> || VisitsParts<T> ||
+                std::is_trivially_copyable_v<T>) {
+    return false;
+  } else if constexpr (HasElements<T>) {
+    return hides_members<typename Elements<T>::Type, depth - 1>();
+  } else if constexpr (HasParts<T>) {
+    return []<class... Part>(std::tuple<Part&...>*) {
+      return (hides_members<Part, depth - 1>() || ...);
+    }(static_cast<PartsOf<T>*>(nullptr));
+  } else {
+    return std::is_aggregate_v<T> || LikeExample<T>;
+  }
+}
 
 }  // namespace detail
 
-// A batch whose tensors visit_tensors reaches.
+// Calls f with each tensor of the batch, whatever else is in it.
+template <class Batch, class F>
+void for_each_tensor(Batch& batch, F&& f) {
+  const auto into_part = [&f](auto& part) { for_each_tensor(part, f); };
+  if constexpr (std::is_same_v<Batch, at::Tensor>) {
+    f(batch);
+  } else if constexpr (detail::VisitsTensors<Batch>) {
+    detail::beside::each_tensor(batch, f);
+  } else if constexpr (detail::VisitsParts<Batch>) {
+    detail::beside::each_part(batch, into_part);
+  } else if constexpr (detail::HasElements<Batch>) {
+    if constexpr (!std::is_arithmetic_v<typename detail::Elements<Batch>::Type>)
+      detail::for_each_part(batch, into_part);
+  } else if constexpr (detail::HasParts<Batch>) {
+    detail::for_each_part(batch, into_part);
+  }
+}
+
+// A batch that consists of tensors alone.
 template <class Batch>
-concept TensorBatch = detail::has_tensors<Batch>;
+concept TensorBatch = detail::has_tensors<Batch>();
 
-template <class F>
-void visit_tensors(at::Tensor& tensor, F&& f) {
-  f(tensor);
-}
+namespace detail {
 
-// Declared before any is defined, so that they find each other.
-template <class Key, TensorBatch Value, class F>
-void visit_tensors(std::map<Key, Value>& batch, F&& f);
-template <TensorBatch Value, class F>
-void visit_tensors(std::vector<Value>& batch, F&& f);
-template <TensorBatch First, TensorBatch Second, class F>
-void visit_tensors(std::pair<First, Second>& batch, F&& f);
-template <detail::LikeExample Example, class F>
-void visit_tensors(Example& example, F&& f);
+struct VisitTensors {
+  template <TensorBatch Batch, class F>
+  void operator()(Batch& batch, F&& f) const {
+    for_each_tensor(batch, f);
+  }
+};
 
-template <class Key, TensorBatch Value, class F>
-void visit_tensors(std::map<Key, Value>& batch, F&& f) {
-  for (auto& [key, value] : batch) visit_tensors(value, f);
-}
-template <TensorBatch Value, class F>
-void visit_tensors(std::vector<Value>& batch, F&& f) {
-  for (Value& value : batch) visit_tensors(value, f);
-}
-template <TensorBatch First, TensorBatch Second, class F>
-void visit_tensors(std::pair<First, Second>& batch, F&& f) {
-  visit_tensors(batch.first, f);
-  visit_tensors(batch.second, f);
-}
-template <detail::LikeExample Example, class F>
-void visit_tensors(Example& example, F&& f) {
-  visit_tensors(example.data, f);
-  visit_tensors(example.target, f);
-}
+}  // namespace detail
+
+// An object and not a function, so that argument-dependent lookup finds users' functions alone.
+inline constexpr detail::VisitTensors visit_tensors;
 
 }  // namespace hasten

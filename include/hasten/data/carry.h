@@ -1,13 +1,13 @@
 // File: hasten/data/carry.h
-// Batches as bytes, to travel from one process to another: tensors, strings, numbers, and vectors,
-// maps and pairs of what is known, of any size.
+// Batches as bytes, to travel from one process to another: tensors, strings, numbers, and the
+// containers and plain structs of them that hasten/data/batch.h knows, of any size.
 //
 //   at::Tensor bytes = pack(batch);
 //   auto again = unpack<TensorDict>(bytes);      // its tensors lie in `bytes`: nothing is copied
 //
-// For a struct of your own, put a function beside it that names all that it has:
+// For a class of your own, put a function beside it that names all that it has:
 //
-//   struct Game { at::Tensor board; std::vector<std::string> names; };
+//   class Game { at::Tensor board; std::vector<std::string> names; ... };
 //   template <class F> void visit_parts(Game& game, F&& f) { f(game.board); f(game.names); }
 //
 // Tensors arrive on the CPU, dense, without gradients. Throws UsageError "data.carry" for tensors
@@ -17,9 +17,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <cstdint>
-#include <map>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -58,198 +59,114 @@ class BatchReader {
   std::int64_t tensors_ = 0;  // where the first begins
 };
 
-// How a T travels: put, get, and its tensors where it lies.
 template <class T>
-struct Carry;
-struct AnyPart {
-  template <class Part>
-  void operator()(Part&) const {}
-};
-template <class T>
-concept HasParts = requires(T& batch, AnyPart any) {
-  visit_parts(batch, any);
-};
+concept CarriedNumber = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+
+// Whether all of a T can travel. A struct with a visit_tensors beside it and no visit_parts names
+// its tensors alone: what else it has would stay behind.
+template <class T, int depth = kDepth>
+constexpr bool carried() {
+  if constexpr (CarriedNumber<T> || std::is_same_v<T, at::Tensor> ||
+                std::is_same_v<T, std::string> || VisitsParts<T>) {
+    return true;
+  } else if constexpr (depth == 0 || VisitsTensors<T>) {
+    return false;
+  } else if constexpr (MapOfElements<T>) {
+    return carried<typename T::key_type, depth - 1>() &&
+           carried<typename T::mapped_type, depth - 1>();
+  } else if constexpr (HasElements<T>) {
+    return carried<typename Elements<T>::Type, depth - 1>();
+  } else if constexpr (HasParts<T> && std::default_initializable<T>) {
+    return []<class... Part>(std::tuple<Part&...>*) {
+      return (carried<Part, depth - 1>() && ...);
+    }(static_cast<PartsOf<T>*>(nullptr));
+  } else {
+    return false;
+  }
+}
 
 template <class T>
-constexpr bool carried = std::is_arithmetic_v<T> || HasParts<T>;
-template <>
-inline constexpr bool carried<at::Tensor> = true;
-template <>
-inline constexpr bool carried<std::string> = true;
-template <class Key, class Value>
-constexpr bool carried<std::map<Key, Value>> = carried<Key>&& carried<Value>;
-template <class Value>
-constexpr bool carried<std::vector<Value>> = carried<Value>;
-template <class First, class Second>
-constexpr bool carried<std::pair<First, Second>> = carried<First>&& carried<Second>;
+void put(BatchWriter& out, const T& value) {
+  const auto put_part = [&out](const auto& part) { put(out, part); };
+  if constexpr (CarriedNumber<T>) {
+    out.bytes(&value, sizeof value);
+  } else if constexpr (std::is_same_v<T, at::Tensor>) {
+    out.tensor(value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    out.number(static_cast<std::int64_t>(value.size()));
+    out.bytes(value.data(), value.size());
+  } else if constexpr (VisitsParts<T>) {
+    beside::each_part(const_cast<T&>(value), put_part);
+  } else if constexpr (MapOfElements<T>) {
+    out.number(static_cast<std::int64_t>(value.size()));
+    for (const auto& [key, element] : value) {
+      put(out, key);
+      put(out, element);
+    }
+  } else if constexpr (OptionalElement<T>) {
+    out.number(value.has_value() ? 1 : 0);
+    if (value.has_value()) put(out, *value);
+  } else if constexpr (HasElements<T>) {
+    if constexpr (requires(T & vector) { vector.clear(); })
+      out.number(static_cast<std::int64_t>(value.size()));
+    // A std::vector<bool> has no elements to refer to.
+    for (const typename Elements<T>::Type& element : value) put(out, element);
+  } else {
+    for_each_part(const_cast<T&>(value), put_part);
+  }
+}
 
-// torch::data::Example, and nothing that has more members.
+// Into a value that is new.
 template <class T>
-concept ExactlyExample = LikeExample<T> && !HasParts<T> &&
-                         sizeof(T) == sizeof(std::pair<decltype(T::data), decltype(T::target)>);
-template <ExactlyExample T>
-constexpr bool carried<T> = carried<decltype(T::data)>&& carried<decltype(T::target)>;
+void get(BatchReader& in, T& value) {
+  const auto get_part = [&in](auto& part) { get(in, part); };
+  const auto next = [&in]<class Next>(std::type_identity<Next>) {
+    Next one{};
+    get(in, one);
+    return one;
+  };
+  if constexpr (CarriedNumber<T>) {
+    in.bytes(&value, sizeof value);
+  } else if constexpr (std::is_same_v<T, at::Tensor>) {
+    value = in.tensor();
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    value.resize(static_cast<std::size_t>(in.number()));
+    in.bytes(value.data(), value.size());
+  } else if constexpr (VisitsParts<T>) {
+    beside::each_part(value, get_part);
+  } else if constexpr (MapOfElements<T>) {
+    for (std::int64_t left = in.number(); left > 0; --left) {
+      auto key = next(std::type_identity<typename T::key_type>());
+      value.emplace(std::move(key), next(std::type_identity<typename T::mapped_type>()));
+    }
+  } else if constexpr (OptionalElement<T>) {
+    if (in.number() != 0) value.emplace(next(std::type_identity<typename T::value_type>()));
+  } else if constexpr (requires { value.clear(); }) {  // a vector
+    for (std::int64_t left = in.number(); left > 0; --left)
+      value.push_back(next(std::type_identity<typename T::value_type>()));
+  } else {
+    for_each_part(value, get_part);
+  }
+}
 
 }  // namespace detail
 
 // A batch that can be sent to another process.
 template <class Batch>
-concept CarriedBatch = detail::carried<Batch>;
-
-namespace detail {
-
-template <class T>
-requires std::is_arithmetic_v<T>
-struct Carry<T> {
-  static void put(BatchWriter& out, const T& value) { out.bytes(&value, sizeof value); }
-  static T get(BatchReader& in) {
-    T value;
-    in.bytes(&value, sizeof value);
-    return value;
-  }
-  template <class F>
-  static void tensors(T&, F&) {}
-};
-template <>
-struct Carry<at::Tensor> {
-  static void put(BatchWriter& out, const at::Tensor& value) { out.tensor(value); }
-  static at::Tensor get(BatchReader& in) { return in.tensor(); }
-  template <class F>
-  static void tensors(at::Tensor& value, F& f) {
-    f(value);
-  }
-};
-template <>
-struct Carry<std::string> {
-  static void put(BatchWriter& out, const std::string& value) {
-    out.number(static_cast<std::int64_t>(value.size()));
-    out.bytes(value.data(), value.size());
-  }
-  static std::string get(BatchReader& in) {
-    std::string value(static_cast<std::size_t>(in.number()), '\0');
-    in.bytes(value.data(), value.size());
-    return value;
-  }
-  template <class F>
-  static void tensors(std::string&, F&) {}
-};
-template <CarriedBatch Value>
-struct Carry<std::vector<Value>> {
-  using Values = std::vector<Value>;
-  static void put(BatchWriter& out, const Values& values) {
-    out.number(static_cast<std::int64_t>(values.size()));
-    for (const Value& value : values) Carry<Value>::put(out, value);
-  }
-  static Values get(BatchReader& in) {
-    Values values;
-    for (std::int64_t left = in.number(); left > 0; --left) values.push_back(Carry<Value>::get(in));
-    return values;
-  }
-  template <class F>
-  static void tensors(Values& values, F& f) {
-    if constexpr (!std::is_arithmetic_v<Value>) {
-      for (Value& value : values) Carry<Value>::tensors(value, f);
-    }
-  }
-};
-template <CarriedBatch Key, CarriedBatch Value>
-struct Carry<std::map<Key, Value>> {
-  using Values = std::map<Key, Value>;
-  static void put(BatchWriter& out, const Values& values) {
-    out.number(static_cast<std::int64_t>(values.size()));
-    for (const auto& [key, value] : values) {
-      Carry<Key>::put(out, key);
-      Carry<Value>::put(out, value);
-    }
-  }
-  static Values get(BatchReader& in) {
-    Values values;
-    for (std::int64_t left = in.number(); left > 0; --left) {
-      Key key = Carry<Key>::get(in);
-      values.emplace(std::move(key), Carry<Value>::get(in));
-    }
-    return values;
-  }
-  template <class F>
-  static void tensors(Values& values, F& f) {
-    for (auto& [key, value] : values) Carry<Value>::tensors(value, f);
-  }
-};
-template <CarriedBatch First, CarriedBatch Second>
-struct Carry<std::pair<First, Second>> {
-  using Both = std::pair<First, Second>;
-  static void put(BatchWriter& out, const Both& both) {
-    Carry<First>::put(out, both.first);
-    Carry<Second>::put(out, both.second);
-  }
-  static Both get(BatchReader& in) {
-    First first = Carry<First>::get(in);
-    return {std::move(first), Carry<Second>::get(in)};
-  }
-  template <class F>
-  static void tensors(Both& both, F& f) {
-    Carry<First>::tensors(both.first, f);
-    Carry<Second>::tensors(both.second, f);
-  }
-};
-template <ExactlyExample T>
-struct Carry<T> {
-  using Data = decltype(T::data);
-  using Target = decltype(T::target);
-  static void put(BatchWriter& out, const T& example) {
-    Carry<Data>::put(out, example.data);
-    Carry<Target>::put(out, example.target);
-  }
-  static T get(BatchReader& in) {
-    Data data = Carry<Data>::get(in);
-    return T{std::move(data), Carry<Target>::get(in)};
-  }
-  template <class F>
-  static void tensors(T& example, F& f) {
-    Carry<Data>::tensors(example.data, f);
-    Carry<Target>::tensors(example.target, f);
-  }
-};
-template <HasParts T>
-struct Carry<T> {
-  template <class Part>
-  using Of = Carry<std::remove_cvref_t<Part>>;
-  static void put(BatchWriter& out, const T& batch) {
-    visit_parts(const_cast<T&>(batch), [&](auto& part) { Of<decltype(part)>::put(out, part); });
-  }
-  static T get(BatchReader& in) {
-    T batch{};
-    visit_parts(batch, [&](auto& part) { part = Of<decltype(part)>::get(in); });
-    return batch;
-  }
-  template <class F>
-  static void tensors(T& batch, F& f) {
-    visit_parts(batch, [&](auto& part) { Of<decltype(part)>::tensors(part, f); });
-  }
-};
-
-}  // namespace detail
+concept CarriedBatch = detail::carried<Batch>();
 
 template <CarriedBatch Batch>
 at::Tensor pack(const Batch& batch) {
   detail::BatchWriter out;
-  detail::Carry<Batch>::put(out, batch);
+  detail::put(out, batch);
   return out.written();
 }
 template <CarriedBatch Batch>
 Batch unpack(const at::Tensor& bytes) {
   detail::BatchReader in(bytes);
-  return detail::Carry<Batch>::get(in);
-}
-
-// The tensors of a batch, whatever else there is in it; of a type that is not known, none.
-template <class Batch, class F>
-void for_each_tensor(Batch& batch, F&& f) {
-  if constexpr (TensorBatch<Batch>) {
-    visit_tensors(batch, f);
-  } else if constexpr (CarriedBatch<Batch>) {
-    detail::Carry<Batch>::tensors(batch, f);
-  }
+  Batch batch{};
+  detail::get(in, batch);
+  return batch;
 }
 
 }  // namespace hasten

@@ -1,6 +1,6 @@
 // File: hasten/data/collectives.h
-// Collectives on whole batches: a TensorDict, vectors, maps and pairs of tensors, and what
-// hasten/data/batch.h knows besides; every tensor by itself.
+// Collectives on whole batches: a TensorDict, and every type that consists of tensors alone
+// (TensorBatch in hasten/data/batch.h); every tensor by itself.
 //
 //   TensorDict all = gather(group, outputs);
 //

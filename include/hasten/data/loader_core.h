@@ -21,8 +21,8 @@ struct LoaderOptions {
   bool drop_last = false;            // leave out a last batch that is not full
   std::int64_t num_workers = 0;      // threads; 0: the calling thread makes each batch in its turn
   std::int64_t prefetch_factor = 2;  // batches made ahead a worker
-  // Batches in page-locked memory. Does nothing without CUDA, and for types of batches that
-  // visit_tensors (hasten/data/batch.h) does not know.
+  // Batches in page-locked memory. Does nothing without CUDA, and for tensors that for_each_tensor
+  // (hasten/data/batch.h) does not reach.
   bool pin_memory = false;
   std::uint64_t seed = 42;   // of the order, and of BatchContext and RowContext
   OrderFunction order = {};  // the rows of each epoch, instead of shuffle

@@ -32,6 +32,15 @@ void visit_tensors(Unknown& batch, F&& f) {
 
 struct DataAndMore {
   at::Tensor data, target, more;
+  std::optional<double> rating;
+  enum class Colour { white, black } colour = Colour::white;
+  std::array<std::int64_t, 2> clocks = {};
+};
+
+class Hidden {
+ public:
+  Hidden() = default;
+  at::Tensor data, target, more;
 };
 
 }  // namespace game
@@ -86,10 +95,32 @@ TEST_CASE("carry: a type of one's own, whole, and torch::data's examples") {
   CHECK(at::equal(same.target, example.target));
 }
 
+TEST_CASE("carry: tuples, arrays, optionals, unordered maps and plain structs, nested") {
+  using Batch = std::tuple<std::unordered_map<std::string, std::optional<std::string>>,
+                           std::array<std::vector<double>, 2>, std::optional<int>>;
+  const Batch sent = {{{"a", "text"}, {"b", std::nullopt}}, {{{1.5}, {}}}, 7};
+  CHECK((unpack<Batch>(pack(sent)) == sent));
+  game::DataAndMore more{
+      at::ones({1}), at::zeros({2}), at::full({3}, 3.0), 2.5, game::DataAndMore::Colour::black,
+      {4, 5}};
+  const auto all =
+      unpack<std::vector<game::DataAndMore>>(pack(std::vector<game::DataAndMore>{{}, more}));
+  REQUIRE(all.size() == 2);
+  CHECK(!all[0].data.defined());
+  CHECK(!all[0].rating.has_value());
+  CHECK(at::equal(all[1].target, more.target));
+  CHECK(at::equal(all[1].more, more.more));
+  CHECK(all[1].rating == 2.5);
+  CHECK((all[1].colour == more.colour));
+  CHECK((all[1].clocks == more.clocks));
+  const torch::data::TensorExample example(at::ones({2}));
+  CHECK(at::equal(unpack<torch::data::TensorExample>(pack(example)).data, example.data));
+}
+
 TEST_CASE("carry: what would arrive in part is not carried at all") {
   static_assert(CarriedBatch<game::Move>);
-  static_assert(!CarriedBatch<game::Unknown>);      // its number would stay behind
-  static_assert(!CarriedBatch<game::DataAndMore>);  // and what is beside data and target
+  static_assert(!CarriedBatch<game::Unknown>);  // its number would stay behind
+  static_assert(!CarriedBatch<game::Hidden>);   // and what is beside data and target
   static_assert(!CarriedBatch<std::vector<game::Unknown>>);
   static_assert(!CarriedBatch<void*>);
   const at::Tensor sparse = at::eye(3).to_sparse();
