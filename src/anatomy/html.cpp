@@ -26,9 +26,9 @@ function atThePeak() {
   const values = components.map(name => memory.at_peak[name]);
   const where = [memory.peak_operation, memory.peak_module].filter(word => word).join(" of ");
   section("Memory at the peak", `It came in the ${memory.peak_phase} ${memory.peak_phase === "optimizer" ? "step" : "pass"}${where ? ", in " + where : ""}.`,
-    bar(components, values), key(components), table(["component", "bytes", "share", "a parameter"], components.map((name, i) =>
+    bar(components, values), key(components), table(["component", "bytes", "share", "a parameter", "textbook"], components.map((name, i) =>
       [title(name), values[i].toLocaleString("en"), share(values[i], memory.peak),
-        i < 3 && memory.parameters ? (values[i] / memory.parameters).toFixed(2) + " B" : ""])));
+        i < 3 && memory.parameters ? (values[i] / memory.parameters).toFixed(2) + " B" : "", (memory.textbook[name] || { text: "" }).text])));
 }
 
 function onTheGpu() {
@@ -83,8 +83,7 @@ function operations() {
   const groups = Object.values(report.groups);
   if (!sum(groups.map(each => each.count))) return;
   const all = { flops: sum(groups.map(each => each.flops)), seconds: sum(groups.map(each => each.seconds)) };
-  const forward = report.phases.forward.flops, backward = report.phases.backward.flops;
-  section("Operations", forward ? `The backward pass computes ${(backward / forward).toFixed(2)} times what the forward pass does.` : "",
+  section("Operations", report.backward_to_forward ? `The backward pass computes ${report.backward_to_forward.toFixed(2)} times what the forward pass does.` : "",
     table(header("group"), rows(report.groups, all)), element("p", {}, ""), table(header("phase"), rows(report.phases, all)));
   const names = {};
   for (const each of report.operations) {

@@ -21,6 +21,19 @@ Json json_of(const OperationTotal& total) {
           {"bytes_written", total.bytes_written}};
 }
 
+// Bytes a parameter; a component of which no textbook tells is not there.
+Json json_of_textbook(const Memory& memory) {
+  Json out = Json::object();
+  for (std::size_t i = 0; i < kComponents; ++i) {
+    const auto component = static_cast<Component>(i);
+    const Textbook each = textbook(memory, component);
+    if (each.text.empty()) continue;
+    out[std::string(name_of(component))] = {{"bytes", nullptr}, {"text", each.text}};
+    if (each.bytes) out[std::string(name_of(component))]["bytes"] = *each.bytes;
+  }
+  return out;
+}
+
 Json json_of(const Memory& memory) {
   Json out = {{"known", memory.known},
               {"peak", memory.peak},
@@ -33,7 +46,8 @@ Json json_of(const Memory& memory) {
               {"before", memory.before},
               {"after", memory.after},
               {"parameters", memory.parameters},
-              {"trained_parameters", memory.trained_parameters}};
+              {"trained_parameters", memory.trained_parameters},
+              {"textbook", json_of_textbook(memory)}};
   for (std::size_t i = 0; i < memory.peak_in_phase.size(); ++i)
     out["peak_in_phase"][std::string(name_of(static_cast<Phase>(i)))] = memory.peak_in_phase[i];
   for (const ModuleMemory& each : memory.modules)
@@ -91,7 +105,11 @@ std::string to_json(const Report& report) {
                                  {"half_flops", each.half_flops},
                                  {"bytes_read", each.bytes_read},
                                  {"bytes_written", each.bytes_written},
-                                 {"seconds", each.seconds}});
+                                 {"seconds", each.seconds},
+                                 {"outside",
+                                  {{"flops", each.outside.flops},
+                                   {"half_flops", each.outside.half_flops},
+                                   {"bytes", each.outside.bytes}}}});
   }
   if (report.roofs.flops_per_second > 0) {
     out["roofs"] = {{"flops_per_second", report.roofs.flops_per_second},
@@ -99,6 +117,8 @@ std::string to_json(const Report& report) {
                     {"bytes_per_second", report.roofs.bytes_per_second}};
   }
   if (const double least = least_step_seconds(report); least > 0) out["least_step_seconds"] = least;
+  if (const double times = backward_to_forward(report); times > 0)
+    out["backward_to_forward"] = times;
   if (const double reached = model_flops_utilization(report); reached > 0)
     out["model_flops_utilization"] = reached;
   if (!report.alternatives.empty()) out["alternatives"] = json_of(report.alternatives);

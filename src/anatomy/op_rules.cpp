@@ -1,76 +1,346 @@
 #include "anatomy/op_rules.h"
 
+#include <algorithm>
 #include <map>
 
 namespace hasten::anatomy {
 namespace {
 
 using Calls = const CallShapes&;
+using Count = std::optional<double>;
 
-double numel(Calls c, std::size_t input) {
-  return input < c.inputs.size() ? static_cast<double>(c.inputs[input].numel) : 0;
+double numel(Calls c, std::size_t argument) { return static_cast<double>(c.input(argument).numel); }
+double bytes(Calls c, std::size_t argument) {
+  double all = 0;
+  for (std::size_t i = 0; i < c.count(argument); ++i)
+    all += static_cast<double>(c.inputs[c.first[argument] + i].bytes);
+  return all;
 }
 double written(Calls c) { return c.outputs.empty() ? 0 : static_cast<double>(c.outputs[0].numel); }
-double last(Calls c, std::size_t input) {
-  return input < c.inputs.size() && !c.inputs[input].sizes.empty()
-             ? static_cast<double>(c.inputs[input].sizes.back())
-             : 1;
+double result_bytes(Calls c) {
+  return c.outputs.empty() ? 0 : static_cast<double>(c.outputs[0].bytes);
 }
-double size(Calls c, std::size_t input, std::size_t dimension) {
-  return input < c.inputs.size() && dimension < c.inputs[input].sizes.size()
-             ? static_cast<double>(c.inputs[input].sizes[dimension])
-             : 1;
+double size(const TensorShape& shape, std::size_t dimension) {
+  return dimension < shape.sizes.size() ? static_cast<double>(shape.sizes[dimension]) : 1;
+}
+double size(Calls c, std::size_t argument, std::size_t dimension) {
+  return size(c.input(argument), dimension);
+}
+double last(Calls c, std::size_t argument) {
+  const auto& sizes = c.input(argument).sizes;
+  return sizes.empty() ? 1 : static_cast<double>(sizes.back());
+}
+// The product of all sizes but the first (the last): no division, as sizes may be zero.
+double behind_first(const TensorShape& shape) {
+  double product = 1;
+  for (std::size_t i = 1; i < shape.sizes.size(); ++i) product *= size(shape, i);
+  return product;
+}
+double before_last(const TensorShape& shape) {
+  double product = 1;
+  for (std::size_t i = 0; i + 1 < shape.sizes.size(); ++i) product *= size(shape, i);
+  return product;
 }
 
-// N operations an element of the result, or of input I.
+// Options of the call. An option that is not there has the value that counts least.
+const c10::IValue& value(Calls c, std::size_t argument) {
+  static const c10::IValue none;
+  return argument < c.values.size() ? c.values[argument] : none;
+}
+bool flag(Calls c, std::size_t argument) {
+  const c10::IValue& given = value(c, argument);
+  return given.isBool() && given.toBool();
+}
+bool flag(Calls c, std::size_t argument, std::size_t place) {
+  const c10::IValue& given = value(c, argument);
+  return given.isBoolList() && place < given.toBoolList().size() && given.toBoolList()[place];
+}
+// A factor that is one costs nothing; a list of factors, or one in a tensor, is multiplied with.
+bool is_factor(Calls c, std::size_t argument) {
+  const c10::IValue& given = value(c, argument);
+  if (given.isScalar()) return !given.toScalar().equal(1);
+  return given.isList() || c.count(argument) > 0;
+}
+bool is_not_zero(Calls c, std::size_t argument) {
+  const c10::IValue& given = value(c, argument);
+  return given.isScalar() && !given.toScalar().equal(0);
+}
+bool has(Calls c, std::size_t argument) { return c.input(argument).numel > 0; }
+
+// N operations an element of the result, or of argument I.
 template <int N>
-double an_output(Calls c) {
+Count an_output(Calls c) {
   return N * written(c);
 }
 template <int N, int I = 0>
-double an_input(Calls c) {
+Count an_input(Calls c) {
   return N * numel(c, I);
 }
 
 // a [..., m, k] times b [..., k, n]
 template <int A>
-double product(Calls c) {
+Count product(Calls c) {
   return 2 * numel(c, A) * last(c, A + 1);
 }
+// self [m, n] and two vectors: their outer product is added.
+Count outer(Calls c) { return 2 * numel(c, 1) * numel(c, 2); }
 // x [..., in] times weight [out, in]
-double linear(Calls c) { return 2 * numel(c, 0) * size(c, 1, 0); }
+Count linear(Calls c) { return 2 * numel(c, 0) * size(c, 1, 0); }
 // x, dy, weight: as many for x's and the weight's gradient.
-double linear_backward(Calls c) {
-  double gradients = 0;
-  for (std::size_t i = 0; i < 2 && i < c.outputs.size(); ++i) gradients += c.outputs[i].numel > 0;
-  return gradients * 2 * numel(c, 0) * size(c, 2, 0);
+Count linear_backward(Calls c) {
+  return (flag(c, 3, 0) + flag(c, 3, 1)) * 2 * numel(c, 0) * size(c, 2, 0);
 }
-// Each output element is a sum over the weights of its channel.
-double convolution(Calls c) { return 2 * written(c) * numel(c, 1) / size(c, 1, 0); }
-// dy, x, weight: as many for the input's and the weight's gradient as the forward pass took.
-double convolution_backward(Calls c) {
-  double gradients = 0;
-  for (std::size_t i = 0; i < 2 && i < c.outputs.size(); ++i) gradients += c.outputs[i].numel > 0;
-  return gradients * 2 * numel(c, 0) * numel(c, 2) / size(c, 2, 0);
+
+// A number of the smaller side of a convolution meets the weights of its channel: each number of
+// the result (weight [out, in / groups, ...]), or of the input where the convolution is transposed
+// (weight [in, out / groups, ...]). Padding is computed with like numbers of the input.
+double convolved(const TensorShape& smaller_side, const TensorShape& weight) {
+  return 2 * static_cast<double>(smaller_side.numel) * behind_first(weight);
 }
-// q [batch, heads, L, d] and k [batch, heads, S, d]: N products of 2 L S d for each head.
-template <int N, int Q>
-double attention(Calls c) {
-  return N * 2 * numel(c, Q) * size(c, Q + 1, 2);
+Count convolution(Calls c) {
+  if (c.outputs.empty()) return {};
+  return convolved(flag(c, 6) ? c.input(0) : c.outputs[0], c.input(1));
 }
+// Backends' own operators, which are never transposed.
+Count plain_convolution(Calls c) {
+  return c.outputs.empty() ? Count() : convolved(c.outputs[0], c.input(1));
+}
+// dy, x, weight: the input's and the weight's gradient take what the forward pass took, each.
+template <int Transposed, int Mask>
+Count convolution_backward(Calls c) {
+  return (flag(c, Mask, 0) + flag(c, Mask, 1)) *
+         convolved(c.input(flag(c, Transposed) ? 1 : 0), c.input(2));
+}
+
+// q [batch, heads, L, d], k [batch, heads of keys, S, d], v [batch, heads of keys, S, e]: `Keys`
+// products of 2 L S d and `Values` of 2 L S e for each head of q. What a causal mask leaves out is
+// counted all the same, as PyTorch's counter does.
+template <int Keys, int Values, int Q>
+Count attention(Calls c) {
+  if (c.input(Q).sizes.size() != 4 || c.input(Q + 1).sizes.size() != 4) return {};
+  return 2 * before_last(c.input(Q)) * size(c, Q + 1, 2) *
+         (Keys * last(c, Q) + Values * last(c, Q + 2));
+}
+
 // x [length, batch, in] or [batch, length, in] through both weight matrices at each step; the
 // backward pass forms two products for each. Its operands follow x in the same order.
 template <int N>
-double recurrent(Calls c) {
-  return N * 2 * numel(c, 0) / last(c, 0) * (numel(c, 1) + numel(c, 2));
+Count recurrent(Calls c) {
+  return N * 2 * before_last(c.input(0)) * (numel(c, 1) + numel(c, 2));
 }
-// Operators of the dispatcher's namespace hasten write into arguments: input I is what counts.
-// N operations an element of the first list of tensors.
+// All layers and directions: the weights' matrices lie in the list behind x, with the biases.
 template <int N>
-double a_listed(Calls c) {
+Count recurrent_layers(Calls c) {
+  double weights = 0;
+  for (std::size_t i = 0; i < c.count(1); ++i) {
+    const TensorShape& weight = c.inputs[c.first[1] + i];
+    if (weight.sizes.size() == 2) weights += static_cast<double>(weight.numel);
+  }
+  return N * 2 * before_last(c.input(0)) * weights;
+}
+
+// The numbers in a list of tensors.
+double listed(Calls c, std::size_t argument = 0) {
   double elements = 0;
-  for (std::int64_t i = 0; i < c.first_list; ++i) elements += numel(c, static_cast<std::size_t>(i));
-  return N * elements;
+  for (std::size_t i = 0; i < c.count(argument); ++i)
+    elements += static_cast<double>(c.inputs[c.first[argument] + i].numel);
+  return elements;
+}
+template <int N>
+Count a_listed(Calls c) {
+  return N * listed(c);
+}
+
+// Mean (1), variance (3) and the difference times the deviation's reciprocal (2).
+template <int Weight, int Bias>
+Count norm(Calls c) {
+  return (6 + has(c, Weight) + has(c, Bias)) * numel(c, 0);
+}
+// With the statistics of training there is no mean and no variance to compute. Training < 0:
+// always.
+template <int Training>
+Count batch_norm(Calls c) {
+  const bool computes_statistics = Training < 0 || flag(c, static_cast<std::size_t>(Training));
+  return (2 + 4 * computes_statistics + has(c, 1) + has(c, 2)) * numel(c, 0);
+}
+// The normalized number again (2), times dy and summed for the weight (2), dy summed for the bias
+// (1); for the input dy times the weight (1), two sums (3), and what they take from dy (4). Without
+// statistics of the batch the input's gradient is dy times the weight and the deviation's
+// reciprocal.
+double norm_gradient(Calls c, bool input, bool weight, bool bias, bool has_weight,
+                     bool of_statistics = true) {
+  const double for_input = input ? has_weight + (of_statistics ? 7 : 1) : 0;
+  const bool normalizes = weight || (input && of_statistics);
+  return (2 * normalizes + 2 * weight + bias + for_input) * numel(c, 0);
+}
+template <int Mask, int Weight>
+Count norm_backward(Calls c) {
+  return norm_gradient(c, flag(c, Mask, 0), flag(c, Mask, 1), flag(c, Mask, 2), has(c, Weight));
+}
+Count batch_norm_backward(Calls c) {
+  return norm_gradient(c, flag(c, 9, 0), flag(c, 9, 1), flag(c, 9, 2), has(c, 2), flag(c, 7));
+}
+Count whole_norm_backward(Calls c) { return norm_gradient(c, true, true, true, true); }
+
+// A kernel's numbers: a list of one stands for all dimensions.
+template <int Dimensions>
+double window(Calls c, std::size_t argument) {
+  const c10::IValue& given = value(c, argument);
+  if (!given.isIntList()) return 1;
+  const auto sizes = given.toIntVector();
+  double product = 1;
+  for (std::size_t i = 0; i < Dimensions; ++i)
+    product *= sizes.empty() ? 1 : static_cast<double>(sizes[sizes.size() == 1 ? 0 : i]);
+  return product;
+}
+// Each result is the largest or the mean of a window.
+template <int Dimensions>
+Count pool(Calls c) {
+  return written(c) * window<Dimensions>(c, 1);
+}
+template <int Dimensions>
+Count mean_pool_backward(Calls c) {
+  return numel(c, 0) * window<Dimensions>(c, 2);
+}
+// Windows as PyTorch cuts them: from floor(i * in / out) to ceil((i + 1) * in / out).
+double adaptive_windows(const TensorShape& in, const TensorShape& out, std::size_t dimensions) {
+  if (in.sizes.size() < dimensions || in.sizes.size() != out.sizes.size()) return 0;
+  const std::size_t leading = in.sizes.size() - dimensions;
+  double all = 1;
+  for (std::size_t d = 0; d < in.sizes.size(); ++d) {
+    if (d < leading) {
+      all *= size(in, d);
+      continue;
+    }
+    double read = 0;
+    const std::int64_t from = in.sizes[d], to = out.sizes[d];
+    for (std::int64_t i = 0; i < to; ++i)
+      read += static_cast<double>(((i + 1) * from + to - 1) / to - i * from / to);
+    all *= read;
+  }
+  return all;
+}
+template <int Dimensions>
+Count adaptive_pool(Calls c) {
+  return c.outputs.empty() ? Count() : adaptive_windows(c.input(0), c.outputs[0], Dimensions);
+}
+template <int Dimensions>
+Count adaptive_pool_backward(Calls c) {
+  return adaptive_windows(c.input(1), c.input(0), Dimensions);
+}
+
+// Of each target's number: the sign, the weight twice (the number's and in the sum of weights), and
+// the sum unless the losses are asked for one by one.
+Count nll_loss(Calls c) { return numel(c, 1) * (1 + 2 * has(c, 2) + is_not_zero(c, 3)); }
+Count nll_loss_backward(Calls c) { return numel(c, 2) * (1 + has(c, 3)); }
+// The numbers of the targets alone, and the targets.
+Count nll_loss_reads(Calls c) {
+  const double of_number = static_cast<double>(at::elementSize(c.input(0).type));
+  return numel(c, 1) * of_number + bytes(c, 1) + bytes(c, 2);
+}
+Count nll_loss_backward_reads(Calls c) {
+  return bytes(c, 0) + bytes(c, 2) + bytes(c, 3) + bytes(c, 6);
+}
+double broadcast(Calls c) { return std::max(numel(c, 0), numel(c, 1)); }
+// Difference and square, and the sum unless the losses are asked for one by one.
+Count mse_loss(Calls c) { return broadcast(c) * (2 + is_not_zero(c, 2)); }
+// -(t log x + (1 - t) log(1 - x))
+Count binary_cross_entropy(Calls c) { return numel(c, 0) * (8 + has(c, 2) + is_not_zero(c, 3)); }
+
+// A sum; a factor before the second operand is one more.
+template <int Alpha>
+Count sum_with_factor(Calls c) {
+  return (1 + is_factor(c, Alpha)) * written(c);
+}
+template <int Alpha>
+Count sum_of_listed(Calls c) {
+  return (1 + is_factor(c, Alpha)) * listed(c);
+}
+// self + value * a * b, or a / b
+Count sum_with_product(Calls c) { return (2 + is_factor(c, 3)) * written(c); }
+Count sum_with_product_listed(Calls c) { return (2 + is_factor(c, 3)) * listed(c); }
+
+// Rows and numbers that an index names: what is read of the table is as much as the result.
+template <int Index>
+Count lookup_reads(Calls c) {
+  return std::min(bytes(c, 0), result_bytes(c)) + bytes(c, Index);
+}
+// In place only what the index names is written, and read where something is added to it.
+template <int Source>
+double touched(Calls c) {
+  return numel(c, Source) * static_cast<double>(at::elementSize(c.input(0).type));
+}
+template <int Index, int Source>
+Count accumulated_reads(Calls c) {
+  return touched<Source>(c) + bytes(c, Index) + (Index == Source ? 0 : bytes(c, Source));
+}
+template <int Source>
+Count touched_writes(Calls c) {
+  return touched<Source>(c);
+}
+// Adding at an index; the source may be expanded to what the index names only by index_put.
+template <int Source, int Alpha>
+Count index_add(Calls c) {
+  return (1 + is_factor(c, Alpha)) * numel(c, Source);
+}
+// self, indices, values, accumulate: how many numbers the indices name. A mask names as many as it
+// has ones, which shapes do not tell; else the indices are broadcast and name rows of the
+// dimensions behind them.
+Count named_by_index_put(Calls c) {
+  double named = 1;
+  for (std::size_t i = 0; i < c.count(1); ++i) {
+    const TensorShape& index = c.inputs[c.first[1] + i];
+    if (index.type == at::kBool || index.type == at::kByte) return {};
+    if (index.sizes.empty() && index.numel == 0) return {};  // a dimension that is left as it is
+    named = std::max(named, static_cast<double>(index.numel));
+  }
+  for (std::size_t d = c.count(1); d < c.input(0).sizes.size(); ++d) named *= size(c, 0, d);
+  const bool fits = numel(c, 2) == 1 || numel(c, 2) == named;  // else the indices broadcast further
+  return fits ? Count(named) : Count();
+}
+Count index_put(Calls c) { return flag(c, 3) ? named_by_index_put(c) : 0; }
+Count index_put_writes(Calls c) {
+  const Count named = named_by_index_put(c);
+  return named ? Count(*named * static_cast<double>(at::elementSize(c.input(0).type))) : named;
+}
+Count index_put_reads(Calls c) {
+  const Count there = index_put_writes(c);
+  return there ? Count((flag(c, 3) ? *there : 0) + bytes(c, 1) + bytes(c, 2)) : there;
+}
+// self, dim, index: rows of the other dimensions.
+Count index_fill_writes(Calls c) {
+  const auto& sizes = c.input(0).sizes;
+  if (!value(c, 1).isInt() || sizes.empty()) return {};
+  std::int64_t dimension = value(c, 1).toInt();
+  if (dimension < 0) dimension += static_cast<std::int64_t>(sizes.size());
+  double named = numel(c, 2);
+  for (std::size_t d = 0; d < sizes.size(); ++d)
+    named *= static_cast<std::int64_t>(d) == dimension ? 1 : size(c, 0, d);
+  return named * static_cast<double>(at::elementSize(c.input(0).type));
+}
+
+// Numbers that are added where the same place was named twice.
+Count coalesce(Calls c) {
+  return c.outputs.empty() ? Count() : numel(c, 0) - static_cast<double>(c.outputs[0].numel);
+}
+
+// Decay (1, or 2 where it is added to the gradient), moments (3 and 4), denominator (3) and update
+// (3).
+Count fused_adamw(Calls c) { return (14 + flag(c, 11) + flag(c, 12)) * listed(c); }
+Count fused_adam(Calls c) {
+  return (13 + 2 * is_not_zero(c, 9) + flag(c, 11) + flag(c, 12)) * listed(c);
+}
+// self, grads, momentum: decay and momentum where there are any.
+Count fused_sgd(Calls c) {
+  const bool momentum = is_not_zero(c, 4) && !flag(c, 9);
+  return (2 + 2 * is_not_zero(c, 3) + 3 * momentum + 2 * flag(c, 7) + flag(c, 8)) * listed(c);
+}
+// Every list but the gradients, which are written only where a factor takes its scale out of them.
+template <int Lists, int Scale>
+Count fused_writes(Calls c) {
+  double all = bytes(c, 0) + (c.count(Scale) > 0 ? bytes(c, 1) : 0);
+  for (std::size_t i = 2; i < Lists; ++i) all += bytes(c, i);
+  return all;
 }
 
 constexpr OperationGroup kContraction = OperationGroup::tensor_contraction;
@@ -88,84 +358,97 @@ void add(OpTable& table, OperationGroup group, Formula flops,
 }
 
 void contractions(OpTable& t) {
-  add(t, kContraction, product<0>, {"mm", "bmm", "_int_mm"});
-  add(t, kContraction, product<1>, {"addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm"});
+  add(t, kContraction, product<0>, {"mm", "bmm", "_int_mm", "_scaled_mm"});
+  add(t, kContraction, product<1>, {"addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addbmm_"});
+  add(t, kContraction, outer, {"addr", "addr_"});
   add(t, kContraction, an_input<2>, {"mv", "dot", "vdot"});
   add(t, kContraction, an_input<2, 1>, {"addmv", "addmv_"});
   add(t, kContraction, linear, {"mkldnn_linear"});
   t["mkldnn::_linear_pointwise"] = {.group = kContraction, .flops = linear};
-  add(t, kContraction, convolution, {"convolution", "convolution_overrideable"});
-  add(t, kContraction, convolution_backward,
-      {"convolution_backward", "convolution_backward_overrideable"});
+  add(t, kContraction, convolution, {"convolution", "_convolution", "convolution_overrideable"});
+  add(t, kContraction, plain_convolution,
+      {"cudnn_convolution", "mkldnn_convolution", "_slow_conv2d_forward", "slow_conv3d_forward",
+       "_conv_depthwise2d"});
+  add(t, kContraction, convolution_backward<7, 10>, {"convolution_backward"});
+  add(t, kContraction, convolution_backward<6, 9>, {"convolution_backward_overrideable"});
   add(t, kContraction, recurrent<1>, {"mkldnn_rnn_layer"});
   add(t, kContraction, recurrent<2>, {"mkldnn_rnn_layer_backward"});
-  add(t, kContraction, attention<2, 0>,
+  add(t, kContraction, recurrent_layers<1>, {"_cudnn_rnn"});
+  add(t, kContraction, recurrent_layers<2>, {"_cudnn_rnn_backward"});
+  add(t, kContraction, attention<1, 1, 0>,
       {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
-       "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"});
-  // The probabilities again, and four products of gradients.
-  add(t, kContraction, attention<5, 1>,
+       "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+       "_scaled_dot_product_fused_attention_overrideable"});
+  // The scores again, and the gradients of the probabilities, v, q and k.
+  add(t, kContraction, attention<3, 2, 1>,
       {"_scaled_dot_product_flash_attention_for_cpu_backward",
        "_scaled_dot_product_flash_attention_backward",
        "_scaled_dot_product_efficient_attention_backward",
-       "_scaled_dot_product_cudnn_attention_backward"});
+       "_scaled_dot_product_cudnn_attention_backward",
+       "_scaled_dot_product_fused_attention_overrideable_backward"});
 }
 
 void normalizations(OpTable& t) {
   // maximum, difference, exponential, sum, quotient
   add(t, kNormalization, an_input<5>, {"_softmax", "_log_softmax", "_safe_softmax"});
   add(t, kNormalization, an_input<4>, {"_softmax_backward_data", "_log_softmax_backward_data"});
-  add(t, kNormalization, an_input<8>,
-      {"native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit",
-       "cudnn_batch_norm", "_batch_norm_with_update"});
-  add(t, kNormalization, an_input<14>,
-      {"native_layer_norm_backward", "native_group_norm_backward", "native_batch_norm_backward",
-       "batch_norm_backward", "cudnn_batch_norm_backward"});
+  add(t, kNormalization, norm<2, 3>, {"native_layer_norm"});
+  add(t, kNormalization, norm<1, 2>, {"native_group_norm"});
+  add(t, kNormalization, batch_norm<5>,
+      {"native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"});
+  add(t, kNormalization, batch_norm<3>, {"_native_batch_norm_legit.no_stats"});
+  add(t, kNormalization, batch_norm<-1>, {"_batch_norm_with_update"});
+  t["aten::_native_batch_norm_legit_no_training"] = {
+      .group = kNormalization,
+      .flops = [](Calls c) -> Count { return (2 + has(c, 1) + has(c, 2)) * numel(c, 0); }};
+  add(t, kNormalization, norm_backward<7, 5>, {"native_layer_norm_backward"});
+  add(t, kNormalization, norm_backward<9, 4>, {"native_group_norm_backward"});
+  add(t, kNormalization, batch_norm_backward,
+      {"native_batch_norm_backward", "batch_norm_backward"});
+  add(t, kNormalization, whole_norm_backward, {"cudnn_batch_norm_backward"});
   add(t, kNormalization, an_input<1>,
-      {"sum",
-       "mean",
-       "amax",
-       "amin",
-       "max",
-       "min",
-       "argmax",
-       "argmin",
-       "prod",
-       "cumsum",
-       "all",
-       "any",
-       "logsumexp",
-       "nll_loss_forward",
-       "nll_loss2d_forward",
-       "max_pool2d_with_indices",
-       "max_pool2d",
-       "_adaptive_avg_pool2d",
-       "avg_pool2d",
-       "count_nonzero"});
-  add(t, kNormalization, an_input<2>,
-      {"norm", "linalg_vector_norm", "mse_loss", "binary_cross_entropy"});
+      {"sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "cumsum", "all",
+       "any", "count_nonzero"});
+  add(t, kNormalization, an_input<4>, {"logsumexp"});  // maximum, difference, exponential, sum
+  add(t, kNormalization, pool<2>, {"max_pool2d_with_indices", "max_pool2d", "avg_pool2d"});
+  add(t, kNormalization, pool<3>, {"max_pool3d_with_indices", "avg_pool3d"});
+  add(t, kNormalization, mean_pool_backward<2>, {"avg_pool2d_backward"});
+  add(t, kNormalization, mean_pool_backward<3>, {"avg_pool3d_backward"});
+  add(t, kNormalization, an_input<1>,
+      {"max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward"});
+  add(t, kNormalization, adaptive_pool<2>, {"_adaptive_avg_pool2d"});
+  add(t, kNormalization, adaptive_pool<3>, {"_adaptive_avg_pool3d"});
+  add(t, kNormalization, adaptive_pool_backward<2>, {"_adaptive_avg_pool2d_backward"});
+  add(t, kNormalization, adaptive_pool_backward<3>, {"_adaptive_avg_pool3d_backward"});
+  for (const char* name : {"nll_loss_forward", "nll_loss2d_forward"}) {
+    t[std::string("aten::") + name] = {
+        .group = kNormalization, .flops = nll_loss, .reads = nll_loss_reads};
+  }
+  for (const char* name : {"nll_loss_backward", "nll_loss2d_backward"}) {
+    t[std::string("aten::") + name] = {
+        .group = kNormalization, .flops = nll_loss_backward, .reads = nll_loss_backward_reads};
+  }
+  add(t, kNormalization, mse_loss, {"mse_loss"});
+  add(t, kNormalization, binary_cross_entropy, {"binary_cross_entropy"});
+  add(t, kNormalization, an_input<2>, {"norm", "linalg_vector_norm"});
   add(t, kNormalization, a_listed<2>, {"_foreach_norm"});
-  add(t, kNormalization, an_input<3>, {"var", "std", "var_mean"});
-  add(t, kNormalization, an_output<1>,
-      {"nll_loss_backward", "nll_loss2d_backward", "max_pool2d_with_indices_backward",
-       "_adaptive_avg_pool2d_backward", "avg_pool2d_backward"});
+  add(t, kNormalization, an_input<4>, {"var", "std", "var_mean", "std_mean"});
   const auto ours = [&](const char* name, Formula flops) {
     t[std::string("hasten::") + name] = {.group = kNormalization, .flops = flops};
   };
-  ours("softmax_dropout", an_input<7>);           // scale, mask, softmax, dropout
-  ours("softmax_dropout_backward", an_input<9>);  // and the probabilities again
-  ours("dropout_add_norm", an_input<11>);         // bias, dropout, residual, norm
-  ours("dropout_add_norm_backward", an_input<16>);
+  ours("softmax_dropout", an_input<7>);             // scale, mask, softmax, dropout
+  ours("softmax_dropout_backward", an_input<9>);    // and the probabilities again
+  ours("dropout_add_norm", an_input<11>);           // bias, dropout, residual, norm
+  ours("dropout_add_norm_backward", an_input<15>);  // norm 13, dropout, bias
   ours("column_sum", an_input<1>);
   ours("sum_of_squares", a_listed<2>);
 }
 
 void element_wise(OpTable& t) {
+  add(t, kElementWise, sum_with_factor<2>, {"add", "add_", "sub", "sub_", "rsub"});
   add(t, kElementWise, an_output<1>,
-      {"add",
-       "add_",
-       "sub",
-       "sub_",
-       "rsub",
+      {"max.other",
+       "min.other",
        "mul",
        "mul_",
        "div",
@@ -220,53 +503,64 @@ void element_wise(OpTable& t) {
        "threshold_backward",
        "hardtanh",
        "leaky_relu",
-       "where",
+       "where.self",
+       "where.ScalarOther",
+       "where.ScalarSelf",
+       "where.Scalar",
+       "where.self_out",
        "masked_fill",
        "masked_fill_",
-       "triu",
-       "tril",
-       "bernoulli_",
        "bernoulli",
        "isneginf",
        "native_dropout",
        "native_dropout_backward"});
-  add(t, kElementWise, an_output<2>,
-      {"lerp", "lerp_", "addcmul", "addcmul_", "addcdiv", "addcdiv_", "tanh_backward",
-       "sigmoid_backward", "mse_loss_backward", "masked_scale"});
+  add(t, kElementWise, an_output<2>, {"mse_loss_backward", "masked_scale"});
+  add(t, kElementWise, an_output<3>, {"lerp", "lerp_", "tanh_backward", "sigmoid_backward"});
+  add(t, kElementWise, sum_with_product, {"addcmul", "addcmul_", "addcdiv", "addcdiv_"});
   add(t, kElementWise, an_output<5>, {"silu", "silu_", "softplus", "elu", "hardswish", "mish"});
   add(t, kElementWise, an_output<8>,
       {"gelu", "silu_backward", "softplus_backward", "elu_backward", "hardswish_backward"});
   add(t, kElementWise, an_output<14>, {"gelu_backward"});
-  add(t, kElementWise, an_output<1>,
-      {"embedding_dense_backward", "index_add_", "index_add", "scatter_add", "scatter_add_",
-       "_index_put_impl_"});
-  add(t, kElementWise, a_listed<14>, {"_fused_adamw_", "_fused_adam_"});
-  add(t, kElementWise, a_listed<4>, {"_fused_sgd_"});
+  // Sums at places that an index names.
+  add(t, kElementWise, an_input<1>, {"embedding_dense_backward"});
+  add(t, kElementWise, index_add<3, 4>, {"index_add"});
+  add(t, kElementWise, an_input<1, 3>, {"scatter_add"});
+  t["aten::index_add_"] = {.group = kElementWise,
+                           .flops = index_add<3, 4>,
+                           .reads = accumulated_reads<2, 3>,
+                           .writes = touched_writes<3>};
+  t["aten::scatter_add_"] = {.group = kElementWise,
+                             .flops = an_input<1, 3>,
+                             .reads = accumulated_reads<2, 3>,
+                             .writes = touched_writes<3>};
+  t["aten::_index_put_impl_"] = {.group = kElementWise,
+                                 .flops = index_put,
+                                 .reads = index_put_reads,
+                                 .writes = index_put_writes};
+  t["aten::_fused_adamw_"] = {
+      .group = kElementWise, .flops = fused_adamw, .writes = fused_writes<5, 13>};
+  t["aten::_fused_adam_"] = {
+      .group = kElementWise, .flops = fused_adam, .writes = fused_writes<5, 13>};
+  t["aten::_fused_sgd_"] = {
+      .group = kElementWise, .flops = fused_sgd, .writes = fused_writes<3, 10>};
+  add(t, kElementWise, sum_of_listed<2>,
+      {"_foreach_add", "_foreach_add_", "_foreach_sub", "_foreach_sub_"});
   add(t, kElementWise, a_listed<1>,
-      {"_foreach_add", "_foreach_add_", "_foreach_sub", "_foreach_sub_", "_foreach_mul",
-       "_foreach_mul_", "_foreach_div", "_foreach_div_", "_foreach_neg", "_foreach_sqrt",
-       "_foreach_sqrt_", "_foreach_clamp_max_"});
-  add(t, kElementWise, a_listed<2>,
-      {"_foreach_addcmul_", "_foreach_addcdiv_", "_foreach_lerp", "_foreach_lerp_"});
+      {"_foreach_mul", "_foreach_mul_", "_foreach_div", "_foreach_div_", "_foreach_neg",
+       "_foreach_sqrt", "_foreach_sqrt_", "_foreach_clamp_max_"});
+  add(t, kElementWise, sum_with_product_listed, {"_foreach_addcmul_", "_foreach_addcdiv_"});
+  add(t, kElementWise, a_listed<3>, {"_foreach_lerp", "_foreach_lerp_"});
   // Moved, not computed.
   add(t, kElementWise, nullptr,
-      {"copy_",
-       "fill_",
-       "zero_",
-       "cat",
+      {"cat",
        "stack",
-       "index",
        "masked_select",
-       "gather",
        "scatter",
-       "scatter_",
-       "index_fill_",
        "flip",
        "roll",
        "repeat",
-       "normal_",
-       "uniform_",
-       "random_",
+       "triu",
+       "tril",
        "randperm",
        "arange",
        "constant_pad_nd",
@@ -278,20 +572,34 @@ void element_wise(OpTable& t) {
        "select_backward",
        "one_hot",
        "embedding_renorm_",
-       "index_copy_",
        "tril_indices",
        "triu_indices",
        "linspace",
-       "_coalesce",
        "_to_dense",
        "eye",
-       "_pad_circular"});
-  for (const char* name : {"embedding", "index_select"}) {
-    t[std::string("aten::") + name] = {.group = kElementWise, .reads_as_written = true};
-  }
-  const auto ours = [&](const char* name, Formula flops, bool lookup = false) {
-    t[std::string("hasten::") + name] = {
-        .group = kElementWise, .flops = flops, .reads_as_written = lookup};
+       "_pad_circular",
+       "pixel_shuffle",
+       "pixel_unshuffle",
+       "channel_shuffle"});
+  // What was there is not read.
+  for (const char* name : {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_"})
+    t[std::string("aten::") + name] = {.group = kElementWise, .overwrites = true};
+  t["aten::bernoulli_"] = {.group = kElementWise, .flops = an_output<1>, .overwrites = true};
+  // Only what the index names is read, or written.
+  const Formula index_and_source = [](Calls c) -> Count { return bytes(c, 2) + bytes(c, 3); };
+  t["aten::scatter_"] = {
+      .group = kElementWise, .reads = index_and_source, .writes = touched_writes<2>};
+  t["aten::index_fill_"] = {
+      .group = kElementWise, .reads = index_and_source, .writes = index_fill_writes};
+  t["aten::index_copy_"] = {
+      .group = kElementWise, .reads = index_and_source, .writes = touched_writes<3>};
+  for (const char* name : {"embedding", "index"})
+    t[std::string("aten::") + name] = {.group = kElementWise, .reads = lookup_reads<1>};
+  for (const char* name : {"index_select", "gather"})
+    t[std::string("aten::") + name] = {.group = kElementWise, .reads = lookup_reads<2>};
+  t["aten::_coalesce"] = {.group = kElementWise, .flops = coalesce, .takes_sparse = true};
+  const auto ours = [&](const char* name, Formula flops) {
+    t[std::string("hasten::") + name] = {.group = kElementWise, .flops = flops};
   };
   ours("bias_gelu", an_input<9>);
   ours("bias_gelu_backward", an_input<16>);
@@ -299,12 +607,20 @@ void element_wise(OpTable& t) {
   ours("embedding_scatter", an_input<1>);
   ours("embedding_gather", an_input<1>);
   ours("adamw", a_listed<14>);
-  t["hasten::embedding_sum"] = {.group = kElementWise,
-                                .flops = [](Calls c) { return 2 * numel(c, c.inputs.size() - 1); },
-                                .reads_as_written = true};
-  t["hasten::adamw_rows"] = {.group = kElementWise,
-                             .flops = [](Calls c) { return 14 * numel(c, 2); },
-                             .reads_as_written = true};
+  // word, position, type, ids, position_ids, type_ids, out: three rows are read for each of out.
+  t["hasten::embedding_sum"] = {
+      .group = kElementWise, .flops = an_input<2, 6>, .reads = [](Calls c) -> Count {
+        double all = bytes(c, 3) + bytes(c, 4) + bytes(c, 5);
+        for (const std::size_t table : {0, 1, 2}) all += std::min(bytes(c, table), bytes(c, 6));
+        return all;
+      }};
+  // parameter, rows, values, moments: the rows that have a gradient. Which rows had one before is
+  // written in a tensor, and their moments' decay is not in this figure.
+  t["hasten::adamw_rows"] = {
+      .group = kElementWise,
+      .flops = an_input<14, 2>,
+      .reads = [](Calls c) -> Count { return bytes(c, 1) + 4 * bytes(c, 2); },
+      .writes = [](Calls c) -> Count { return 3 * bytes(c, 2); }};
 }
 
 // Shapes, allocations and single numbers: neither arithmetic nor traffic that counts.
@@ -331,6 +647,14 @@ void nothing(OpTable& t) {
        "_has_compatible_shallow_copy_type",
        "set_data",
        "_unsafe_view",
+       "unsafe_chunk",
+       "unsafe_split",
+       "unsafe_split_with_sizes",
+       "squeeze_",
+       "unsqueeze_",
+       "transpose_",
+       "t_",
+       "as_strided_",
        "scalar_tensor",
        "_sparse_coo_tensor_with_dims_and_tensors",
        "_sparse_coo_tensor_unsafe",
@@ -369,17 +693,42 @@ const OpTable& op_table() {
 
 }  // namespace
 
-const OpRule* find_rule(std::string_view name) {
+std::size_t CallShapes::count(std::size_t argument) const {
+  return argument + 1 < first.size() ? first[argument + 1] - first[argument] : 0;
+}
+
+const TensorShape& CallShapes::input(std::size_t argument) const {
+  static const TensorShape missing;
+  return count(argument) > 0 ? inputs[first[argument]] : missing;
+}
+
+const OpRule* find_rule(std::string_view name, std::string_view overload) {
+  if (!overload.empty()) {
+    const auto own = op_table().find(std::string(name) + "." + std::string(overload));
+    if (own != op_table().end()) return &own->second;
+  }
   const auto found = op_table().find(name);
   return found == op_table().end() ? nullptr : &found->second;
 }
 
-const OpRule* find_rule_on_tpu(std::string_view name) {
+const OpRule* find_rule_on_tpu(std::string_view name, std::string_view overload) {
   static const OpTable own = {
       {"aten::linear", {.group = kContraction, .flops = linear}},
       {"aten::linear_backward", {.group = kContraction, .flops = linear_backward}}};
   const auto found = own.find(name);
-  return found == own.end() ? find_rule(name) : &found->second;
+  return found == own.end() ? find_rule(name, overload) : &found->second;
+}
+
+std::optional<double> flops_of(const OpRule& rule, const CallShapes& call) {
+  if (rule.flops == nullptr) return 0;
+  const auto complex = [](const TensorShape& shape) { return at::isComplexType(shape.type); };
+  const bool any = std::any_of(call.inputs.begin(), call.inputs.end(), complex) ||
+                   std::any_of(call.outputs.begin(), call.outputs.end(), complex);
+  if (!any) return rule.flops(call);
+  const bool all = std::all_of(call.inputs.begin(), call.inputs.end(), complex);
+  if (rule.group != kContraction || !all) return {};
+  const std::optional<double> real = rule.flops(call);
+  return real ? std::optional(4 * *real) : std::nullopt;
 }
 
 std::vector<std::pair<std::string, OpRule>> all_rules() {

@@ -23,6 +23,7 @@ Anatomy::Recorder* Anatomy::Recorder::active_ = nullptr;
 struct Anatomy::Recorder::Frame : at::ObserverContext {
   Frame* below = nullptr;
   const Operator* op = nullptr;  // null: a node of the backward pass
+  const OpRule* rule = nullptr;  // that is right for this call
   std::int64_t call = -1;        // counts operators
   std::int32_t module = -1;
   Phase phase = Phase::other, phase_before = Phase::other;
@@ -55,17 +56,39 @@ const void* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
 }
 
-// A tensor's bytes; an expanded one's are those that exist.
+// Neither sparse nor nested: its sizes tell what is computed with it.
+bool is_plain(const at::Tensor& tensor) {
+  return !tensor.defined() || (!tensor.is_nested() &&
+                               (tensor.layout() == at::kStrided || tensor.layout() == at::kMkldnn));
+}
+
+// A tensor's bytes. An expanded dimension lies there once, and overlapping windows no larger than
+// their storage.
 std::int64_t bytes_of(const at::Tensor& tensor) {
-  const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
-  return tensor.has_storage()
+  std::int64_t bytes = static_cast<std::int64_t>(tensor.element_size());
+  const bool strided = tensor.layout() == at::kStrided;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i)
+    bytes *= strided && tensor.stride(i) == 0 ? std::min<std::int64_t>(1, tensor.size(i))
+                                              : tensor.size(i);
+  return strided && tensor.has_storage()
              ? std::min(bytes, static_cast<std::int64_t>(tensor.storage().nbytes()))
              : bytes;
 }
 
 TensorShape shape_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided) return {};
-  return {.sizes = tensor.sizes().vec(), .numel = tensor.numel(), .bytes = bytes_of(tensor)};
+  if (!tensor.defined()) return {};
+  if (tensor.is_sparse()) {
+    const TensorShape values = shape_of(tensor._values()), indices = shape_of(tensor._indices());
+    return {.sizes = tensor.sizes().vec(),
+            .numel = values.numel,
+            .bytes = values.bytes + indices.bytes,
+            .type = values.type};
+  }
+  if (!is_plain(tensor)) return {.type = tensor.scalar_type()};
+  return {.sizes = tensor.sizes().vec(),
+          .numel = tensor.numel(),
+          .bytes = bytes_of(tensor),
+          .type = tensor.scalar_type()};
 }
 
 template <class Visit>
@@ -74,6 +97,8 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
     visit(value.toTensor());
   } else if (value.isTensorList()) {
     for (const at::Tensor& each : value.toTensorVector()) visit(each);
+  } else if (value.isOptionalTensorList()) {
+    for (const auto& each : value.toOptionalTensorVector()) visit(each.value_or(at::Tensor()));
   }
 }
 
@@ -148,10 +173,16 @@ void Anatomy::Recorder::on_model(torch::nn::Module& module) {
   const auto take = [&](const at::Tensor& tensor, Component component) {
     adopt(tensor, component, modules_.owner(storage_of(tensor)));
   };
-  std::set<const void*> seen;  // tied ones count once
+  // Tied ones count once, and those of a model that is watched already are counted. Several may lie
+  // in one storage.
+  const auto place_of = [](const at::Tensor& parameter) {
+    return std::pair(storage_of(parameter), parameter.storage_offset());
+  };
+  std::set<std::pair<const void*, std::int64_t>> seen;
+  for (const at::Tensor& known : parameters()) seen.insert(place_of(known));
   for (const at::Tensor& parameter : module.parameters()) {
     parameters_.emplace_back(parameter.getIntrusivePtr());
-    if (seen.insert(storage_of(parameter)).second) {
+    if (seen.insert(place_of(parameter)).second) {
       numbers_ += parameter.numel();
       trained_ += parameter.requires_grad() ? parameter.numel() : 0;
     }
@@ -176,6 +207,7 @@ void Anatomy::Recorder::listen_to(at::Device device) {
 
 void Anatomy::Recorder::on_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
   optimizers_.push_back(optimizer);
+  textbooks_.emplace_back();
   assign_states();
 }
 
@@ -184,9 +216,10 @@ void Anatomy::Recorder::assign_states() {
   std::map<const void*, std::int32_t> modules;
   for (const at::Tensor& parameter : parameters())
     modules[parameter.unsafeGetTensorImpl()] = modules_.owner(storage_of(parameter));
-  for (const auto& each : optimizers_) {
-    const auto optimizer = each.lock();
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    const auto optimizer = optimizers_[i].lock();
     if (!optimizer) continue;
+    textbooks_[i] = textbook_states(*optimizer);  // its options may change from step to step
     for (const auto& [parameter, state] : optimizer->state()) {
       const auto found = modules.find(parameter);
       for (const at::Tensor& tensor : tensors_of(*state))
@@ -218,9 +251,12 @@ void Anatomy::Recorder::on_functionality(const std::vector<at::Tensor>& tensors)
 void Anatomy::Recorder::enter(StepPhase phase) {
   if (!listening_) return;
   phase_ = static_cast<Phase>(phase);
-  phase_began_ = static_cast<std::int64_t>(ledger_.events().size());
+  // A closure's passes lie inside the optimizer's step.
+  if (phase == StepPhase::optimizer)
+    optimizer_began_ = static_cast<std::int64_t>(ledger_.events().size());
   if (!first_) {
     first_ = Clock::now();
+    at_first_ = counted();
     before_ = ledger_.live();
     ledger_.reset_peak();
     reserved_ = 0;
@@ -239,7 +275,7 @@ void Anatomy::Recorder::leave(StepPhase phase) {
   if (phase == StepPhase::optimizer) {
     assign_states();
     // What an optimizer that is not known keeps beside.
-    ledger_.assign_survivors(phase_began_, Phase::optimizer, Component::optimizer_states);
+    ledger_.assign_survivors(optimizer_began_, Phase::optimizer, Component::optimizer_states);
   }
 }
 
@@ -265,7 +301,22 @@ void Anatomy::Recorder::on_step() {
   last_ = Clock::now();
   phase_ = Phase::other;
   ++steps_;
+  at_last_step_ = counted();
+  samples_in_steps_ = samples_;
+  tokens_in_steps_ = tokens_;
   if (options_.steps > 0 && steps_ >= options_.steps) stop();
+}
+
+Anatomy::Recorder::Counted Anatomy::Recorder::counted(const Operation& row) {
+  return {.flops = row.flops,
+          .half_flops = row.half_flops,
+          .bytes = row.bytes_read + row.bytes_written};
+}
+
+std::map<Anatomy::Recorder::Key, Anatomy::Recorder::Counted> Anatomy::Recorder::counted() const {
+  std::map<Key, Counted> all;
+  for (const auto& [key, row] : rows_) all.emplace_hint(all.end(), key, counted(row));
+  return all;
 }
 
 // What LibTorch tells.
@@ -345,10 +396,19 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::known(const at::RecordFunc
   slot = std::make_unique<Operator>();
   slot->name = function.name();
   slot->number = static_cast<std::int32_t>(numbered_.size());
-  slot->rule = device_.is_privateuseone() ? find_rule_on_tpu(slot->name) : find_rule(slot->name);
+  const auto operator_name = function.operator_name();
+  const std::string overload = operator_name ? operator_name->overload_name : "";
+  slot->rule = device_.is_privateuseone() ? find_rule_on_tpu(slot->name, overload)
+                                          : find_rule(slot->name, overload);
+  if (operator_name) {
+    const auto handle = c10::Dispatcher::singleton().findOp(*operator_name);
+    slot->own_kernel = handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  }
   if (const auto schema = function.operator_schema()) {
-    for (const c10::Argument& result : schema->returns())
+    for (const c10::Argument& result : schema->returns()) {
       slot->views |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
+      slot->returns_argument.push_back(result.alias_info() != nullptr);
+    }
     // Operators of ours take what they only write behind what they read; LibTorch's name it out=.
     const bool ours = slot->name.rfind("hasten::", 0) == 0 && slot->name != "hasten::adamw" &&
                       slot->name != "hasten::adamw_rows";
@@ -356,7 +416,10 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::known(const at::RecordFunc
     for (const c10::Argument& argument : schema->arguments()) {
       const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
       slot->writes.push_back(writes);
-      slot->only_writes.push_back(writes && (argument.kwarg_only() || (ours && reads)));
+      const bool overwritten =
+          slot->rule != nullptr && slot->rule->overwrites && slot->writes.size() == 1;
+      slot->only_writes.push_back(writes &&
+                                  (argument.kwarg_only() || overwritten || (ours && reads)));
       reads |= !writes;
     }
   }
@@ -383,8 +446,8 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     const at::RecordFunction& function) {
   if (!is_operator(function.name())) return nullptr;
   // Inside an operator that counts as a whole.
-  if (top_ != nullptr && top_->op != nullptr && top_->op->rule != nullptr &&
-      top_->op->rule->group != OperationGroup::none)
+  if (top_ != nullptr && top_->op != nullptr && top_->rule != nullptr &&
+      top_->rule->group != OperationGroup::none)
     return nullptr;
   auto frame = std::make_unique<Frame>();
   frame->op = &known(function);
@@ -392,20 +455,34 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   const Operator& op = *frame->op;
   const auto inputs = function.inputs();
   std::int32_t owner = -1;
+  const bool counts = options_.operations && !op.views;
+  const bool has_formula =
+      op.rule != nullptr && (op.rule->flops || op.rule->reads || op.rule->writes);
+  bool plain = true;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
       if (owner < 0 && phase_ != Phase::backward) owner = modules_.owner(storage_of(tensor));
-      if (!options_.operations || op.views) return;
+      if (!counts) return;
       frame->half |= tensor.defined() && at::isReducedFloatingType(tensor.scalar_type());
+      plain &= is_plain(tensor);
       const TensorShape shape = shape_of(tensor);
       const bool writes = i < op.writes.size() && op.writes[i];
       if (!(i < op.only_writes.size() && op.only_writes[i])) frame->read += shape.bytes;
       if (writes) frame->written += shape.bytes;
-      frame->shapes.inputs.push_back(shape);
+      // An undefined tensor is a missing one; in a list it keeps its place.
+      if (tensor.defined() || !inputs[i].isTensor()) frame->shapes.inputs.push_back(shape);
     });
-    if (frame->shapes.first_list == 0 && inputs[i].isTensorList())
-      frame->shapes.first_list = static_cast<std::int64_t>(frame->shapes.inputs.size());
+    // Tensors are not held: autograd takes over those that nobody else has.
+    if (counts && has_formula) {
+      const bool tensors =
+          inputs[i].isTensor() || inputs[i].isTensorList() || inputs[i].isOptionalTensorList();
+      frame->shapes.values.push_back(tensors ? c10::IValue() : inputs[i]);
+    }
   }
+  if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
+  // What a formula says of all numbers of a tensor is not true of a sparse one.
+  frame->rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
   frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
   if (owner < 0 && phase_ == Phase::forward && !op.views) owner = maker_of(inputs, op);
   if (owner >= 0 && phase_ == Phase::forward) {
@@ -435,36 +512,37 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   if (top_ != nullptr && top_->op != nullptr) top_->inside += took;
   if (!options_.operations) return;
   const Operator& op = *frame.op;
-  const bool nothing = op.views || (op.rule != nullptr && op.rule->group == OperationGroup::none) ||
-                       (op.rule == nullptr && frame.counted_inside);
+  // Without a rule what an operator calls is what it computes, unless it has a kernel of its own.
+  const bool made_of_others = frame.rule == nullptr && frame.counted_inside;
+  const bool nothing = op.views || made_of_others ||
+                       (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
+  if (made_of_others && op.own_kernel && !op.views) op.uncounted = true;
   Operation& row = rows_[{&op, frame.module, frame.phase}];
   row.seconds += std::chrono::duration<double>(took - frame.inside).count();
   ++row.count;
   if (calls_.size() < kMostCalls) calls_.push_back({&row, frame.began, took});
   if (top_ != nullptr && (!nothing || frame.counted_inside)) top_->counted_inside = true;
   if (nothing) return;
-  const bool returns_inputs =
-      std::find(op.writes.begin(), op.writes.end(), true) != op.writes.end();
-  for (const c10::IValue& output : function.outputs()) {
-    for_each_tensor(output, [&](const at::Tensor& tensor) {
+  const auto outputs = function.outputs();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const bool made = i >= op.returns_argument.size() || !op.returns_argument[i];
+    for_each_tensor(outputs[i], [&](const at::Tensor& tensor) {
       frame.shapes.outputs.push_back(shape_of(tensor));
-      if (!returns_inputs) frame.written += frame.shapes.outputs.back().bytes;
+      if (made) frame.written += frame.shapes.outputs.back().bytes;
     });
   }
-  if (op.rule == nullptr) {  // traffic is known all the same
-    op.leaf = true;
-    row.group = OperationGroup::element_wise;
-    row.bytes_read += frame.read;
-    row.bytes_written += frame.written;
-    return;
-  }
-  if (op.rule->reads_as_written) frame.read = std::min(frame.read, frame.written);
-  row.group = op.rule->group;
-  const double flops = op.rule->flops ? op.rule->flops(frame.shapes) : 0;
-  row.flops += flops;
-  if (frame.half) row.half_flops += flops;
-  row.bytes_read += frame.read;
-  row.bytes_written += frame.written;
+  row.group = frame.rule ? frame.rule->group : OperationGroup::element_wise;
+  const std::optional<double> flops =
+      frame.rule ? flops_of(*frame.rule, frame.shapes) : std::nullopt;
+  if (!flops) op.uncounted = true;  // traffic is known all the same
+  row.flops += flops.value_or(0);
+  if (frame.half) row.half_flops += flops.value_or(0);
+  const auto moved = [&](Formula formula, std::int64_t all) {
+    const std::optional<double> known = formula ? formula(frame.shapes) : std::nullopt;
+    return known ? static_cast<std::int64_t>(*known) : all;
+  };
+  row.bytes_read += moved(frame.rule ? frame.rule->reads : nullptr, frame.read);
+  row.bytes_written += moved(frame.rule ? frame.rule->writes : nullptr, frame.written);
 }
 
 }  // namespace hasten

@@ -17,6 +17,7 @@
 #include "anatomy/ledger.h"
 #include "anatomy/modules.h"
 #include "anatomy/op_rules.h"
+#include "anatomy/textbook.h"
 #include "hasten/anatomy/anatomy.h"
 
 namespace hasten {
@@ -52,9 +53,11 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
     std::int32_t number = 0;
     const anatomy::OpRule* rule = nullptr;
     bool views = false;        // gives a view of its argument: nothing is computed
+    bool own_kernel = false;   // computes itself, whatever it calls besides
     std::vector<bool> writes;  // by argument
     std::vector<bool> only_writes;
-    mutable bool leaf = false;  // has computed something of its own without a rule
+    std::vector<bool> returns_argument;  // by result: it is an argument, or a view of one
+    mutable bool uncounted = false;      // some of its calls computed what no formula tells
   };
   using Key = std::tuple<const Operator*, std::int32_t, anatomy::Phase>;
 
@@ -93,6 +96,14 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::unordered_map<const void*, std::unique_ptr<Operator>> operators_;  // by schema's name
   std::vector<const Operator*> numbered_;
   std::map<Key, anatomy::Operation> rows_;
+  // What of a row came before the first forward pass, or by the end of the last step.
+  struct Counted {
+    double flops = 0, half_flops = 0;
+    std::int64_t bytes = 0;
+  };
+  static Counted counted(const anatomy::Operation& row);
+  std::map<Key, Counted> counted() const;
+  std::map<Key, Counted> at_first_, at_last_step_;
   struct Call {
     const anatomy::Operation* row;
     std::chrono::steady_clock::time_point began;
@@ -102,16 +113,18 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   // Not kept alive: what is left of an experiment is to be seen.
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters_;
   std::vector<std::weak_ptr<torch::optim::Optimizer>> optimizers_;
+  std::vector<std::optional<anatomy::TextbookStates>> textbooks_;  // by optimizer
 
   anatomy::Phase phase_ = anatomy::Phase::other;
   Frame* top_ = nullptr;
-  std::int64_t called_ = 0;       // operators so far
-  std::int64_t phase_began_ = 0;  // the first event of the phase
+  std::int64_t called_ = 0;           // operators so far
+  std::int64_t optimizer_began_ = 0;  // the first event of the optimizer's step
   std::int64_t before_ = 0;
   std::int64_t numbers_ = 0, trained_ = 0;  // of parameters
   at::Device device_ = at::kCPU;            // whose memory is counted: the model's
   std::int64_t reserved_ = 0, reserved_at_peak_ = 0, reserved_now_ = 0;
   std::int64_t steps_ = 0, samples_ = 0, tokens_ = 0;
+  std::int64_t samples_in_steps_ = 0, tokens_in_steps_ = 0;
   std::chrono::steady_clock::time_point opened_;
   std::optional<std::chrono::steady_clock::time_point> first_;
   std::chrono::steady_clock::time_point last_;

@@ -16,6 +16,10 @@ using namespace anatomy;
 void Anatomy::Recorder::fill_memory(Memory& memory) const {
   memory.parameters = numbers_;
   memory.trained_parameters = trained_;
+  for (const auto& each : textbooks_)
+    if (each) memory.textbook_states.push_back(*each);
+  memory.unknown_optimizers =
+      static_cast<std::int64_t>(std::count(textbooks_.begin(), textbooks_.end(), std::nullopt));
   memory.peak_in_phase.assign(kPhases, 0);
   // torch_tpu tells LibTorch nothing of what it takes: a part of it would look like all.
   memory.known = !device_.is_privateuseone();
@@ -145,15 +149,15 @@ Report Anatomy::Recorder::report() {
   report.dry = dry_;
   report.device = device_.str();
   report.steps = steps_;
-  report.samples = samples_;
-  report.tokens = tokens_;
+  report.samples = steps_ > 0 ? samples_in_steps_ : samples_;
+  report.tokens = steps_ > 0 ? tokens_in_steps_ : tokens_;
   if (first_ && steps_ > 0) report.seconds = std::chrono::duration<double>(last_ - *first_).count();
   fill_memory(report.memory);
   fill_gpu(report);
   fill_operations(report);
   std::set<std::string> without;
   for (const Operator* op : numbered_) {
-    if (op->rule == nullptr && op->leaf) without.insert(op->name);
+    if (op->uncounted) without.insert(op->name);
   }
   report.without_formula.assign(without.begin(), without.end());
   if (dry_) note_stand_ins(report);
@@ -184,6 +188,16 @@ void Anatomy::Recorder::fill_operations(Report& report) const {
     operation.name = op->name;
     operation.module = modules_.name(module);
     operation.phase = phase;
+    if (steps_ > 0) {
+      const auto at = [&key = key](const std::map<Key, Counted>& when) {
+        const auto found = when.find(key);
+        return found == when.end() ? Counted() : found->second;
+      };
+      const Counted before = at(at_first_), inside = at(at_last_step_), all = counted(*row);
+      operation.outside = {.flops = all.flops - inside.flops + before.flops,
+                           .half_flops = all.half_flops - inside.half_flops + before.half_flops,
+                           .bytes = all.bytes - inside.bytes + before.bytes};
+    }
     report.operations.push_back(std::move(operation));
   }
   const auto seconds = [](auto duration) {

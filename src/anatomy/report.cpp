@@ -21,7 +21,9 @@ OperationTotal sum(const Report& report, Belongs belongs) {
 double computing_seconds(const Operation& each, const Roofs& roofs) {
   const double half_roof =
       roofs.bf16_flops_per_second > 0 ? roofs.bf16_flops_per_second : roofs.flops_per_second;
-  return (each.flops - each.half_flops) / roofs.flops_per_second + each.half_flops / half_roof;
+  const double half = each.half_flops - each.outside.half_flops;
+  const double full = each.flops - each.outside.flops - half;
+  return full / roofs.flops_per_second + half / half_roof;
 }
 
 }  // namespace
@@ -48,10 +50,21 @@ double least_step_seconds(const Report& report) {
   double seconds = 0;
   for (const Operation& each : report.operations) {
     const double moving =
-        static_cast<double>(each.bytes_read + each.bytes_written) / roofs.bytes_per_second;
+        static_cast<double>(each.bytes_read + each.bytes_written - each.outside.bytes) /
+        roofs.bytes_per_second;
     seconds += std::max(computing_seconds(each, roofs), moving);
   }
   return seconds / static_cast<double>(report.steps);
+}
+
+double backward_to_forward(const Report& report) {
+  double forward = 0, backward = 0;
+  for (const Operation& each : report.operations) {
+    const double inside = each.flops - each.outside.flops;
+    forward += each.phase == Phase::forward ? inside : 0;
+    backward += each.phase == Phase::backward ? inside : 0;
+  }
+  return forward > 0 ? backward / forward : 0;
 }
 
 double model_flops_utilization(const Report& report) {

@@ -37,27 +37,6 @@ std::string a_second(double number, const char* what) {
              "/s");
 }
 
-// What the documentation's table gives a parameter in float training with AdamW; empty: it depends.
-const char* textbook(Component component, bool trains) {
-  if (!trains) return component == Component::model_weights ? "4 B (mixed 6)" : "";
-  switch (component) {
-    case Component::model_weights:
-      return "4 B (mixed 6)";
-    case Component::optimizer_states:
-      return "8 B (AdamW)";
-    case Component::gradients:
-      return "4 B";
-    default:
-      return "";
-  }
-}
-
-bool has_backward(const Report& report) {
-  return of(report.memory.at_peak, Component::gradients) > 0 ||
-         of(report.memory.at_peak, Component::optimizer_states) > 0 ||
-         report.memory.peak_in_phase[static_cast<std::size_t>(Phase::backward)] > 0;
-}
-
 std::string memory_text(const Report& report) {
   const Memory& memory = report.memory;
   Rows rows;
@@ -68,7 +47,7 @@ std::string memory_text(const Report& report) {
     rows.push_back({std::string(name_of(component)), grouped(bytes),
                     share(static_cast<double>(bytes), static_cast<double>(memory.peak)),
                     by_parameter ? a_parameter(bytes, memory.parameters) : "",
-                    textbook(component, has_backward(report)), grouped(memory.most[i])});
+                    textbook(memory, component).text, grouped(memory.most[i])});
   }
   rows.push_back({"peak", grouped(memory.peak), "100.0 %",
                   a_parameter(memory.peak, memory.parameters), "", ""});
@@ -177,11 +156,9 @@ std::string operations_text(const Report& report) {
         human_bytes(static_cast<std::int64_t>(report.roofs.bytes_per_second)), "/s; they meet at ",
         fixed(report.roofs.flops_per_second / report.roofs.bytes_per_second, 1), " FLOP/B.\n");
   }
-  const double forward = total_of(report, Phase::forward).flops,
-               backward = total_of(report, Phase::backward).flops;
-  if (forward > 0)
-    text += str("The backward pass computes ", fixed(backward / forward, 2),
-                " times what the forward pass does.\n");
+  if (const double times = backward_to_forward(report); times > 0)
+    text +=
+        str("The backward pass computes ", fixed(times, 2), " times what the forward pass does.\n");
   return text;
 }
 
@@ -232,8 +209,8 @@ std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t n
   for (const Alternative& each : alternatives) {
     if (each.stopped.empty()) {
       const char* const sign = each.needed > now ? "+" : each.needed < now ? "-" : "";
-      rows.push_back({each.name, grouped(each.needed),
-                      str(sign, human_bytes(std::abs(each.needed - now)))});
+      rows.push_back(
+          {each.name, grouped(each.needed), str(sign, human_bytes(std::abs(each.needed - now)))});
     } else {
       rows.push_back({each.name, "not known", each.stopped});
     }

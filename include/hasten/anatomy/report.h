@@ -47,6 +47,13 @@ struct GpuMemory {
   std::int64_t missing = 0;           // bytes that the GPU does not have; predictions alone
 };
 
+// What the textbook says that an optimizer keeps of a parameter in float.
+struct TextbookStates {
+  std::string optimizer;  // AdamW, SGD with momentum, ...
+  double bytes = 0;       // a parameter that it trains
+  friend bool operator==(const TextbookStates&, const TextbookStates&) = default;
+};
+
 // Of one device: the model's.
 struct Memory {
   bool known = true;  // false: nothing is heard of a TPU's; but the parameters all is zero then
@@ -61,8 +68,10 @@ struct Memory {
   std::vector<std::int64_t> peak_in_phase;  // by Phase
   std::int64_t parameters = 0;              // numbers, not bytes
   std::int64_t trained_parameters = 0;
-  std::vector<ModuleMemory> modules;  // by descending total
-  std::vector<LargeBlock> largest;    // at the peak, by descending size
+  std::vector<TextbookStates> textbook_states;  // by optimizer
+  std::int64_t unknown_optimizers = 0;          // of which no textbook tells the states
+  std::vector<ModuleMemory> modules;            // by descending total
+  std::vector<LargeBlock> largest;              // at the peak, by descending size
   std::vector<TimelinePoint> timeline;
   std::optional<GpuMemory> gpu;  // where the model is on one
 };
@@ -77,6 +86,11 @@ struct Operation {
   double half_flops = 0;  // of them in 16-bit numbers
   std::int64_t bytes_read = 0, bytes_written = 0;
   double seconds = 0;  // what it calls is not counted again
+  // What of it came before the first forward pass or after the last step, as in Report::seconds.
+  struct Outside {
+    double flops = 0, half_flops = 0;
+    std::int64_t bytes = 0;
+  } outside;
 };
 
 // One call of an operator.
@@ -97,7 +111,7 @@ struct Report {
   bool dry = false;          // predicted: no memory was taken and nothing computed
   std::int64_t steps = 0;    // optimizer steps inside
   double seconds = 0;        // from the first batch's forward to the end of the last step
-  std::int64_t samples = 0;  // rows of the batches
+  std::int64_t samples = 0;  // rows of the batches, where there are steps: of those in them
   std::int64_t tokens = 0;   // numbers in their input_ids, or 0
   Memory memory;
   std::vector<Operation> operations;         // by descending time
@@ -128,6 +142,15 @@ struct OperationTotal {
 OperationTotal total_of(const Report& report, OperationGroup group);
 OperationTotal total_of(const Report& report, Phase phase);
 
+// What the textbook gives a parameter of a float model: 4 bytes of weights and of gradients, and
+// the states of the optimizer that ran. Where several ran and their figures differ, the text names
+// each and there is no single figure.
+struct Textbook {
+  std::optional<double> bytes;
+  std::string text;  // "8 B (AdamW)"; empty: it depends, or is not known
+};
+Textbook textbook(const Memory& memory, Component component);
+
 // What the device has to have: the peak, and on a GPU what the allocator and the context hold too.
 std::int64_t needed_bytes(const Memory& memory);
 
@@ -136,6 +159,8 @@ void add_roofs(Report& report);
 
 // Seconds of a step in which every operator runs at its roof: no step is faster. 0: no roofs.
 double least_step_seconds(const Report& report);
+// How many times what the forward passes computed the backward passes did; 0: there was none.
+double backward_to_forward(const Report& report);
 // What of the roof of its types the forward and backward passes reached, 0 to 1 (MFU); 0: unknown.
 double model_flops_utilization(const Report& report);
 

@@ -28,3 +28,16 @@ hasten estimate --device cuda:a1000 -- ./train
 hasten estimate "$model" --batch 2 --seq 16 --mode inference --device cuda:t4 | sed -n '1,12p'
 hasten estimate "$model" --mode testing
 hasten estimate --devices | head -3
+# The textbook's figure is that of the optimizer that ran.
+textbook() {
+  hasten estimate "$model" --batch 2 --seq 16 --json "$@" | python3 -c '
+import json, sys
+textbook = json.load(sys.stdin)["memory"]["textbook"]
+print("; ".join(sorted(name + ": " + each["text"] for name, each in textbook.items())))'
+}
+textbook
+textbook --optim adamw
+textbook --optim sgd
+textbook --optim sgd --optim_args momentum=0.9
+textbook --mode inference
+hasten estimate "$model" --batch 2 --seq 16 --optim sgd | grep -c '0 B (SGD)'
