@@ -220,6 +220,9 @@ void Accelerator::print(const std::string& line) const {
   if (is_local_main_process()) std::cout << line << std::endl;
 }
 
-void set_seed(std::int64_t seed) { torch::manual_seed(static_cast<std::uint64_t>(seed)); }
+void set_seed(std::int64_t seed, bool device_specific) {
+  if (device_specific) seed += worker_of(config::whole_environment()).rank;
+  torch::manual_seed(static_cast<std::uint64_t>(seed));
+}
 
 }  // namespace hasten

@@ -273,7 +273,12 @@ class Accelerator {
   std::shared_ptr<Step> step_;
 };
 
-// Seeds LibTorch's generators, on all devices.
-void set_seed(std::int64_t seed);
+// Seeds LibTorch's generators, on all devices. With device_specific, process n of those that were
+// started together is seeded with seed + n, so that each draws dropout masks and noise of its own.
+// Without it, as by default in Accelerate, all processes draw the same numbers: that is right while
+// models are built and data is divided, and a call with device_specific belongs after that. The
+// order of prepared loaders is the same everywhere in both cases. A Trainer seeds each process with
+// its own number.
+void set_seed(std::int64_t seed, bool device_specific = false);
 
 }  // namespace hasten
