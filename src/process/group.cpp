@@ -153,6 +153,8 @@ Group Group::duplicate() const {
   return group;
 }
 
+bool Group::compares_calls() const { return shared_ && shared_->options.debug; }
+
 c10d::ProcessGroup* Group::native() const { return shared_ ? shared_->group.get() : nullptr; }
 
 at::Tensor Group::gather(const at::Tensor& tensor) const {

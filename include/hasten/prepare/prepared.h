@@ -23,12 +23,14 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "hasten/optim/scheduler.h"
+#include "hasten/prepare/foreign_loader.h"
 #include "hasten/prepare/step.h"
 #include "hasten/prepare/to_device.h"
 
@@ -157,9 +159,11 @@ class PreparedScheduler {
   std::shared_ptr<detail::FollowedScheduler> calls_;
 };
 
-// Iterates any loader (torch::data's, hasten's, a container of batches); each batch arrives on the
-// device, and the step knows which one is the last. hasten's loaders tell that themselves; others
-// are read one batch ahead.
+// Iterates any loader (torch::data's, hasten's, a container of batches). Each batch is moved to the
+// device, and the step knows which one is the last: hasten's loaders report it themselves, others
+// are read one batch ahead. With several processes each one reads all batches of a loader that is
+// not hasten's and keeps its own; hasten/prepare/foreign_loader.h says how these are kept alike. To
+// begin a pass over such a loader is a collective.
 template <class Loader>
 class PreparedLoader {
   using Source = decltype(std::declval<Loader&>().begin());
@@ -167,6 +171,10 @@ class PreparedLoader {
  public:
   using IsPrepared = void;
   using Batch = std::remove_cvref_t<decltype(*std::declval<Source&>())>;
+  static_assert(!detail::hides_members<Batch>(),
+                "hasten cannot see the members of this loader's batches, so their tensors would "
+                "not be moved to the device. Put a visit_tensors beside the type: "
+                "hasten/data/batch.h");
 
   class Iterator {
    public:
@@ -195,19 +203,27 @@ class PreparedLoader {
 
     static constexpr bool kSharesRows = requires(const Loader& loader) { loader.rows_at_hand(); };
 
+    // What can be read again and again as it is, draws no random numbers.
+    static constexpr bool kDraws = !kSharesRows && !std::ranges::forward_range<const Loader>;
+
     // Inside of join_uneven_inputs the scope says whether the last step is filled up.
-    static Source begin_of(Loader& loader, const Step& step) {
-      if constexpr (kSharesRows) loader.set_even_batches(step.even_batches());
-      return loader.begin();
+    static Source begin_of(Loader& loader, const Step& step, detail::ForeignLoader& foreign) {
+      if constexpr (kSharesRows) {
+        loader.set_even_batches(step.even_batches());
+        return loader.begin();
+      } else {
+        return foreign.begin([&] { return loader.begin(); });
+      }
     }
 
     // One pass over the loader; known to the step while it lives.
     struct Pass {
       Pass(Loader& loader, std::shared_ptr<Step> shared_step)
           : loader(loader),
-            at(begin_of(loader, *shared_step)),
-            end(loader.end()),
-            step(std::move(shared_step)) {
+            step(std::move(shared_step)),
+            foreign(*step, kDraws),
+            at(begin_of(loader, *step, foreign)),
+            end(loader.end()) {
         take();
         step->loaders.push_back(&progress);  // last: what throws before leaves nothing behind
       }
@@ -216,8 +232,19 @@ class PreparedLoader {
       ~Pass() { std::erase(step->loaders, &progress); }
 
       void advance() {
-        if constexpr (kKnowsLast) ++at;
+        // take_own and the read ahead have moved on already.
+        const bool moved = !kKnowsLast || (step->group.size() > 1 && !kSharesRows);
+        if (!moved) reading([&] { ++at; });
         take();
+      }
+      // Calls what may read from the loader.
+      template <class Call>
+      auto reading(Call&& call) {
+        if constexpr (kDraws) {
+          return foreign.read(call);
+        } else {
+          return call();
+        }
       }
       // A copy of references where that is possible: a container is to be read again.
       Batch batch() {
@@ -232,15 +259,22 @@ class PreparedLoader {
         current.reset();
         progress.rows = progress.real_rows = -1;
         if (step->group.size() > 1 && !kSharesRows) return take_own();
-        if (!(at != end)) return;
-        current.emplace(arriving(batch()));
+        std::optional<Batch> given = reading([&] {
+          std::optional<Batch> next;
+          if (at != end) next.emplace(batch());
+          return next;
+        });
+        if (!given) return;
+        current.emplace(arriving(std::move(*given)));
         if constexpr (kSharesRows) {
           progress.at_last_batch = loader.at_last_step();
         } else if constexpr (kKnowsLast) {
           progress.at_last_batch = loader.is_last();
         } else {
-          ++at;  // what comes next tells whether this was the last
-          progress.at_last_batch = !(at != end);
+          progress.at_last_batch = reading([&] {
+            ++at;  // what comes next shows whether this was the last
+            return !(at != end);
+          });
         }
         if constexpr (kSharesRows) {
           progress.rows = loader.rows_at_hand();
@@ -268,64 +302,86 @@ class PreparedLoader {
         if constexpr (std::is_same_v<Batch, TensorDict>) {
           const std::int64_t rows = rows_of(*current);
           if (given_rows < 0 || rows <= given_rows) return;
-          if (progress.rows < 0) progress.real_rows = given_rows;
+          if (progress.real_rows < 0) progress.real_rows = given_rows;
           progress.rows = rows;
         }
       }
 
-      // Of a loader that cannot be divided every process reads all batches and keeps its own; where
-      // the last ones do not suffice for all, the first ones come again, or some have none.
+      // Of a loader that cannot be divided every process reads all batches and keeps its own. Where
+      // the last ones do not suffice for all, the first ones come again, or some processes have
+      // none.
       void take_own() {
+        if (ended) return;
         const auto rank = static_cast<std::size_t>(step->group.rank());
         const auto world = static_cast<std::size_t>(step->group.size());
-        if (!(at != end)) return;
+        std::vector<at::Tensor> compared;
+        const bool compares = foreign.compares();
+        std::optional<Batch> own;
         std::size_t read = 0;
-        for (; read < world && at != end; ++read, ++at) {
-          Batch each = batch();
-          if constexpr (std::is_copy_constructible_v<Batch>) {
-            if (first.size() < world) first.push_back(each);
+        reading([&] {
+          for (; read < world && at != end; ++read, ++at) {
+            Batch each = batch();
+            if (compares) {
+              for_each_tensor(each,
+                              [&](const at::Tensor& tensor) { compared.push_back(tensor); });
+            }
+            if constexpr (std::is_copy_constructible_v<Batch>) {
+              if (first.size() < world) first.push_back(each);
+            }
+            if (read == rank) own.emplace(std::move(each));
           }
-          if (read == rank) current.emplace(arriving(std::move(each)));
-        }
-        const bool real = current.has_value();
-        if (!real) {
+          ended = !(at != end);
+        });
+        if (compares) foreign.compare(compared);
+        progress.at_last_batch = ended;
+        if (read == 0) return;
+        const bool repeats = !own.has_value();
+        if (repeats) {
           if (!step->even_batches()) return;
           if (first.empty()) detail::throw_uneven_batches();
-          Batch again = first[(rank - read) % first.size()];
-          current.emplace(arriving(std::move(again)));
+          if constexpr (std::is_copy_constructible_v<Batch>)
+            own.emplace(first[(rank - read) % first.size()]);
         }
-        progress.at_last_batch = !(at != end);
-        progress.rows = leading_size();
-        progress.real_rows = !real ? 0 : given_rows >= 0 ? given_rows : progress.rows;
+        current.emplace(arriving(std::move(*own)));
+        if (repeats) progress.real_rows = 0;  // of whatever type it is
+        count_filled_rows();
+        if (progress.rows < 0) {
+          progress.rows = common_rows();
+          if (!repeats) progress.real_rows = progress.rows;
+        }
         if (!step->observers.empty()) tell_batch();
       }
 
-      // Rows, by the first tensor; -1: no tensors that are known.
-      std::int64_t leading_size() {
+      // The number of rows that all tensors of the batch have; -1: it has no tensors that are
+      // known, or they disagree.
+      std::int64_t common_rows() {
         std::int64_t rows = -1;
+        bool same = true;
         for_each_tensor(*current, [&](const at::Tensor& tensor) {
-          if (rows < 0 && tensor.defined() && tensor.dim() > 0) rows = tensor.size(0);
+          if (!tensor.defined() || tensor.dim() == 0) return;
+          same = same && (rows < 0 || rows == tensor.size(0));
+          rows = tensor.size(0);
         });
-        return rows;
+        return same ? rows : -1;
       }
 
       void tell_batch() {
         if (!step->device_placement) return;  // who brings it to the device tells
-        if constexpr (TensorBatch<Batch> || CarriedBatch<Batch>) {
-          std::vector<at::Tensor> tensors;
-          for_each_tensor(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-          step->observers.tell(&StepObserver::on_batch, tensors);
-        }
+        std::vector<at::Tensor> tensors;
+        for_each_tensor(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+        step->observers.tell(&StepObserver::on_batch, tensors);
       }
 
       Loader& loader;
+      std::shared_ptr<Step> step;
+      detail::ForeignLoader foreign;
       Source at;
       decltype(std::declval<Loader&>().end()) end;
       std::optional<Batch> current;
+      bool ended = false;                           // of a loader that cannot be divided
       std::vector<Batch> first;                     // of a loader that cannot be divided
       std::int64_t given_rows = -1, full_rows = 0;  // of batches that may be filled up
       LoaderProgress progress;
-      std::shared_ptr<Step> step;
     };
 
     std::unique_ptr<Pass> pass_;

@@ -122,6 +122,9 @@ class Group {
   // it.
   void at_step(std::int64_t done) const;
 
+  // Whether each collective is first compared over the ranks (GroupOptions::debug).
+  bool compares_calls() const;
+
   // c10d's own, for what is not here; none in a group of one.
   c10d::ProcessGroup* native() const;
 

@@ -2,10 +2,13 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "hasten/accelerator.h"
@@ -135,6 +138,104 @@ TEST_CASE("together: loaders that cannot be divided are read whole, and counted 
           require(real == expected, str(real, " rows of ", expected));
         },
         3);
+  }
+}
+
+namespace {
+
+// Batches whose members nobody but this class knows.
+class Hidden {
+ public:
+  explicit Hidden(at::Tensor rows) : rows_(std::move(rows)) {}
+  const at::Tensor& rows() const { return rows_; }
+
+ private:
+  at::Tensor rows_;
+};
+struct Plain {
+  at::Tensor data, target, weight;
+  std::string name;
+};
+
+// Every row of five batches once, of which the last step repeats some.
+template <class Make, class Rows>
+void counts_each_row_once(Accelerator& accelerator, const char* type, Make&& make, Rows&& rows_of) {
+  using Batch = decltype(make(at::Tensor()));
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < 5; ++i) batches.push_back(make(torch::arange(i * 4, i * 4 + 4)));
+  auto [loader] = accelerator.prepare(batches);
+  std::vector<at::Tensor> all;
+  int steps = 0;
+  for (auto& batch : loader) {
+    all.push_back(accelerator.gather_for_metrics(rows_of(batch)));
+    ++steps;
+  }
+  const std::int64_t world = accelerator.group().size();
+  require(steps == (5 + world - 1) / world, "as many steps in each process");
+  require(at::equal(at::cat(all), torch::arange(20)),
+          str(type, ": ", at::cat(all).size(0), " rows of 20"));
+}
+
+}  // namespace
+
+TEST_CASE("together: batches that come again count nothing, whatever their type") {
+  for (const int world : {2, 3}) {
+    debug_launcher(
+        [] {
+          Accelerator accelerator;
+          const auto check = [&](const char* type, auto make, auto rows_of) {
+            counts_each_row_once(accelerator, type, make, rows_of);
+          };
+          using torch::data::TensorExample;
+          using Tuple = std::tuple<at::Tensor, at::Tensor, int>;
+          using Array = std::array<at::Tensor, 2>;
+          using Unordered = std::unordered_map<std::string, at::Tensor>;
+          using Optional = std::optional<at::Tensor>;
+          const auto as_it_is = [](const auto& batch) { return at::Tensor(batch); };
+          check(
+              "a tensor", [](at::Tensor rows) { return rows; }, as_it_is);
+          check(
+              "TensorExample", [](at::Tensor rows) { return TensorExample(rows); },
+              [](const TensorExample& batch) { return batch.data; });
+          check(
+              "tuple",
+              [](at::Tensor rows) {
+                return Tuple{rows, rows + 1, 7};
+              },
+              [](const Tuple& batch) { return std::get<0>(batch); });
+          check(
+              "array",
+              [](at::Tensor rows) {
+                return Array{rows, rows};
+              },
+              [](const Array& batch) { return batch[1]; });
+          check(
+              "unordered_map",
+              [](at::Tensor rows) {
+                return Unordered{{"x", rows}};
+              },
+              [](const Unordered& batch) { return batch.at("x"); });
+          check(
+              "optional", [](at::Tensor rows) { return Optional(rows); },
+              [](const Optional& batch) { return *batch; });
+          check(
+              "a plain struct",
+              [](at::Tensor rows) {
+                return Plain{rows, rows, rows, "name"};
+              },
+              [](const Plain& batch) { return batch.weight; });
+          check(
+              "a class that is not known", [](at::Tensor rows) { return Hidden(rows); },
+              [](const Hidden& batch) { return batch.rows(); });
+          // The number of rows is not that of its first tensor.
+          check(
+              "tensors that disagree",
+              [](at::Tensor rows) {
+                return TensorDict{{"edges", torch::zeros({2, 9})}, {"x", rows}};
+              },
+              [](const TensorDict& batch) { return batch.at("x"); });
+        },
+        world);
   }
 }
 

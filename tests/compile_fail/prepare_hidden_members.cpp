@@ -1,0 +1,14 @@
+// expect: hasten cannot see the members of this loader's batches, so their tensors would not be moved to the device
+#include <vector>
+
+#include "hasten/accelerator.h"
+
+class Batch {
+ public:
+  Batch() = default;
+  at::Tensor data, target, weight;
+};
+void wrong(hasten::Accelerator& accelerator) {
+  std::vector<Batch> batches(2);
+  auto [loader] = accelerator.prepare(batches);
+}

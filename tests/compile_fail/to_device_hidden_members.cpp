@@ -1,0 +1,9 @@
+// expect: hasten cannot see the members of this batch, so its tensors would not be moved to the device
+#include <torch/data/example.h>
+
+#include "hasten/prepare/to_device.h"
+
+struct Batch : torch::data::Example<> {
+  at::Tensor weight;
+};
+Batch wrong(Batch batch) { return hasten::to_device(batch, at::kCPU); }
