@@ -4,10 +4,12 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "hasten/base/error.h"
+#include "launch/thread_waiting.h"
 
 namespace hasten::cli {
 
@@ -28,6 +30,8 @@ void hand_over(char** argv) {
   const std::string program = torch_program();
   // Words printed so far would otherwise come out after those of the new program, or not at all.
   std::fflush(nullptr);
+  if (const auto variable = thread_waiting_variable())
+    setenv(variable->first.c_str(), variable->second.c_str(), 1);
   execv(program.c_str(), argv);
   throw IoError("io.cannot-run", {.what = program + ": " + std::strerror(errno)});
 }

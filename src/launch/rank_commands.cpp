@@ -12,6 +12,7 @@
 #include "launch/job.h"
 #include "launch/programs.h"
 #include "launch/rank_variables.h"
+#include "launch/thread_waiting.h"
 #include "launch/tpu_variables.h"
 
 namespace hasten {
@@ -82,6 +83,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
       set("OMP_NUM_THREADS", threads_each(topology, count));
     }
+    if (const auto variable = thread_waiting_variable()) set(variable->first, variable->second);
     set("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");
     if (denies_tpus) set("ACCELERATE_USE_TPU", "false");
