@@ -3,8 +3,9 @@
 
     aarch64_sources.py CXX BUILD-FOLDER [PATTERN]        PATTERN: a regular expression for the files, relative to the project
 
-The commands are those of compile_commands.json, for the cross compiler, without the precompiled headers. Headers of packages are taken from
-this machine where the cross compiler has none of that name; OpenSSL's and Python's differ between the two in nothing that is used.
+The commands are those of compile_commands.json, for the cross compiler, with a header in the place of the precompiled one. Headers of
+packages are taken from this machine where the cross compiler has none of that name; OpenSSL's and Python's differ between the two in
+nothing that is used.
 """
 import json
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 UNWANTED = re.compile(r"-march=|-mprefer-vector-width|-fpch-preprocess|-Winvalid-pch|-O[0-3]$|-fsanitize|.*cmake_pch")
-SOURCES = ("src/", "cli/", "examples/", "benchmarks/")
+SOURCES = ("src/", "cli/")
 
 
 def command(entry, compiler, here):
@@ -31,6 +32,8 @@ def command(entry, compiler, here):
         elif not UNWANTED.match(word) and word != "-c":
             kept.append(word)
     native = "/usr/include/" + subprocess.run(["g++", "-print-multiarch"], capture_output=True, text=True).stdout.strip()
+    if any("cmake_pch" in word for word in words):  # what all the precompiled headers are made of
+        kept += ["-include", "torch/torch.h"]
     return [compiler, "-fsyntax-only", *kept, "-idirafter", str(here), "-idirafter", native, "-idirafter", "/usr/include"]
 
 
@@ -38,7 +41,7 @@ def main(compiler, build, pattern=""):
     entries, seen = [], set()
     for entry in json.loads((Path(build) / "compile_commands.json").read_text()):
         file = os.path.relpath(entry["file"], ROOT)
-        unity = re.search(r"/(src|cli|examples|benchmarks)/.*CMakeFiles/.*unity_\d+_cxx\.cxx$", entry["file"])
+        unity = re.search(r"/(src|cli)/.*CMakeFiles/.*unity_\d+_cxx\.cxx$", entry["file"])
         wanted = unity or file.startswith(SOURCES)
         # Once for each file: the kernels of other instruction sets are not for this processor.
         if wanted and "cmake_pch" not in entry["file"] and "-mprefer" not in entry["command"] and "-march" not in entry["command"] \
