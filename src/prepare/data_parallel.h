@@ -44,6 +44,8 @@ class DataParallel {
 
   // Null once the module has been destroyed.
   const torch::nn::Module* module() const { return module_.lock().get(); }
+  // The same module, kept alive by another pointer from now on.
+  void set_owner(const std::shared_ptr<torch::nn::Module>& module) { module_ = module; }
 
   // Whether a forward pass of the module, as it is now, begins with the buffers of one rank.
   bool sends_buffers() const;

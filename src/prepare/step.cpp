@@ -84,8 +84,14 @@ void Step::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   if (known && dataloader.static_shapes.max_length == 0)
     dataloader.static_shapes.max_length = known->max_length();
   drop_dead();
-  for (const auto& model : models_) {
-    if (model.lock() == module) return;  // prepared before
+  for (auto& model : models_) {
+    if (model.lock() != module) continue;
+    // Prepared before. The owner may be another one: each handle of a module on the stack has one.
+    model = module;
+    for (const auto& each : parallel_) {
+      if (each->module() == module.get()) each->set_owner(module);
+    }
+    return;
   }
   models_.push_back(module);
   if (group.size() > 1) parallel_.push_back(std::make_unique<DataParallel>(module, group, ddp_));
@@ -174,6 +180,20 @@ void Step::check_left_window(const Window& window) const {
        .hint = "call optimizer.step() also where a micro-batch is left out"});
 }
 
+// A loop that ended before the first backward pass of a window has left nothing that could wait.
+// Its models go on outside of accumulate(), so their optimizers are to step.
+void Step::drop_left_windows(const Pass& pass) {
+  const auto is_left = [](const auto& window) {
+    return window->waits() && !window->holds_gradients();
+  };
+  if (std::none_of(windows_.begin(), windows_.end(), is_left)) return;
+  std::vector<at::Tensor> leaves;
+  for (const auto& [key, leaf] : pass.leaves()) leaves.push_back(leaf);
+  std::erase_if(windows_, [&](const auto& window) {
+    return is_left(window) && window->has_one_of(leaves);
+  });
+}
+
 bool Step::sync_gradients() const { return !window_ || window_->is_due(); }
 
 void Step::backward(const at::Tensor& loss, double items, const BackwardOptions& options) {
@@ -202,6 +222,7 @@ void Step::backward(const at::Tensor& loss, double items, const BackwardOptions&
                   .retain_graph = options.retain_graph,
                   .create_graph = options.create_graph};
   check_options(pass);
+  if (!inside_) drop_left_windows(pass);
   share_of_all_.reset();
   const PhaseScope phase(observers, StepPhase::backward);
   is_alone(pass) ? backward_alone(pass) : backward_together(pass);

@@ -173,6 +173,7 @@ class Step {
   // The last micro-batch of the window had no backward pass.
   void close(Window& window);
   void check_left_window(const Window& window) const;
+  void drop_left_windows(const Pass& pass);
   void check_options(const Pass& pass) const;
   void warn_of_16_bits(const at::Tensor& loss);
   // The leaves that a pass is restricted to; none: all that the loss reaches.

@@ -243,6 +243,22 @@ TEST_CASE("window: what a loss cannot train is refused") {
   accelerator.backward(loss_of(first(batch(0))));
 }
 
+TEST_CASE("window: one that was left before its first backward pass stops no optimizer") {
+  const auto net = std::make_shared<LinearNet>(3, 1);
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  { const auto guard = accelerator.accumulate(model); }
+  for (int i = 0; i < 3; ++i) {
+    accelerator.backward(loss_of(model(batch(i))));
+    optimizer.step();
+    optimizer.zero_grad();
+    CHECK(optimizer.steps() == i + 1);
+    CHECK_FALSE((net->layer->weight.grad().defined() &&
+                 net->layer->weight.grad().abs().sum().item<float>() != 0));
+  }
+}
+
 TEST_CASE("window: after a loop that was left inside of one, other models train as they should") {
   const auto one = std::make_shared<LinearNet>(3, 1), two = std::make_shared<LinearNet>(3, 1);
   Accelerator accelerator({.gradient_accumulation_steps = 4, .cpu = true});
