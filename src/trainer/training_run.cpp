@@ -541,9 +541,12 @@ class Trainer::Run {
     }
     // The best model's folder is known once it is saved, which may be at no step at all.
     const auto best = t_.state.best_global_step;
-    if (best && (*best == t_.state.global_step || *best == last_saved_))
-      t_.state.best_model_checkpoint =
-          (fs::path(args_.output_dir) / str("checkpoint-", *best)).string();
+    // A run that was resumed from another folder may have its best checkpoint there.
+    if (best) {
+      const fs::path folder = fs::path(args_.output_dir) / str("checkpoint-", *best);
+      if (*best == t_.state.global_step || (*best == last_saved_ && fs::is_directory(folder)))
+        t_.state.best_model_checkpoint = folder.string();
+    }
     const TrainingPosition position = position_now();
     const std::vector<TensorDict> random =
         args_.save_only_model ? std::vector<TensorDict>{} : random_states(t_.group());
