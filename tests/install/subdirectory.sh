@@ -18,7 +18,7 @@ target_link_libraries(uses_hasten PRIVATE hasten::hasten)
 add_executable(uses_core core.cpp)
 target_link_libraries(uses_core PRIVATE hasten::core)
 EOF
-cmake -S "$work/project" -B "$work/build" -DHASTEN_LIBTORCH="$libtorch" >"$work/log" 2>&1 || fail "configuring failed"
+cmake -G Ninja -S "$work/project" -B "$work/build" -DHASTEN_LIBTORCH="$libtorch" >"$work/log" 2>&1 || fail "configuring failed"
 for folder in tests examples benchmarks; do [ ! -e "$work/build/hasten/$folder" ] || fail "hasten's $folder are built"; done
 grep -q '^CMAKE_BUILD_TYPE:STRING=$' "$work/build/CMakeCache.txt" || fail "hasten sets the build type of the project"
 echo ok

@@ -7,7 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { cat "$work/log"; echo "without_doctest: $*"; exit 1; }
 
-configure() { cmake -S "$source" -B "$work/build" -DCMAKE_DISABLE_FIND_PACKAGE_doctest=ON -DHASTEN_LIBTORCH="$libtorch" "$@" >"$work/log" 2>&1; }
+configure() { cmake -G Ninja -S "$source" -B "$work/build" -DCMAKE_DISABLE_FIND_PACKAGE_doctest=ON -DHASTEN_LIBTORCH="$libtorch" "$@" >"$work/log" 2>&1; }
 configure || fail "configuring failed"
 grep -q -- '-- Tests: not built, without doctest' "$work/log" || fail "there is no word of the tests that are not built"
 [ ! -e "$work/build/tests" ] || fail "there are tests"
