@@ -47,7 +47,7 @@ struct GpuMemory {
   std::int64_t missing = 0;           // bytes that the GPU does not have; predictions alone
 };
 
-// What the textbook says that an optimizer keeps of a parameter in float.
+// The bytes that an optimizer keeps for each float parameter, according to the textbook.
 struct TextbookStates {
   std::string optimizer;  // AdamW, SGD with momentum, ...
   double bytes = 0;       // a parameter that it trains

@@ -38,7 +38,7 @@ struct LossSum {
   std::int64_t finite = 0, nonfinite = 0;
 };
 
-// What a run's mean loss and its next log go on from.
+// The sums from which a resumed run continues its mean loss and its next log.
 struct LossPosition {
   LossSum of_run, since_log;
   std::int64_t last_logged_step = 0;

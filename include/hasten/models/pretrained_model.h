@@ -135,7 +135,7 @@ LoadedModel load_model(const std::string& what, const ModelOptions& options);
 // The number of ids of that model, from its configuration alone.
 std::int64_t vocabulary_of(const std::string& what);
 
-// What a model's configuration says of its labels.
+// The labels as the model's configuration describes them.
 struct ConfiguredLabels {
   std::int64_t count = 0;
   std::vector<std::string> names;  // by id, LABEL_<id> where none is given; empty: it does not say

@@ -67,7 +67,7 @@ class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
   void step_rows(const Entry& entry, const ops::AdamWStep& how);
   void step_elsewhere(const std::vector<Entry>& entries, const torch::optim::AdamWOptions& options);
 
-  // What the gradients are multiplied by, as a number on the CPU.
+  // The factor of the gradients, as a number on the CPU.
   double scale_on_cpu() const;
   void scale(const std::vector<at::Tensor>& gradients) const;
   // What the kernels elsewhere divide by; none: nothing to divide.
