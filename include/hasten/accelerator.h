@@ -260,15 +260,23 @@ class Accelerator {
   Profile profile(const std::filesystem::path& trace) const { return Profile(trace); }
   // Where every byte and operation goes, from here on; see hasten/anatomy/anatomy.h.
   Anatomy anatomy(AnatomyOptions options = {}) const;
-  // Lets go of these handles and of accumulation windows: `accelerator.free_memory(model,
-  // optimizer);`. What else refers to an object keeps it alive.
+  // Lets go of these handles, of their models' buffers for the exchange, and of all accumulation
+  // windows: `accelerator.free_memory(model, optimizer);`. What else refers to an object keeps it
+  // alive. Without handles it drops the windows alone, and every model stays prepared.
   template <class... Handles>
   void free_memory(Handles&... handles) {
-    (handles.reset(), ...);
-    step_->forget();
+    (release(handles), ...);
+    step_->drop_windows();
   }
 
  private:
+  template <class Handle>
+  void release(Handle& handle) {
+    if constexpr (requires { static_cast<const torch::nn::Module*>(handle.unwrap().get()); })
+      step_->forget(handle.unwrap().get());
+    handle.reset();
+  }
+
   friend class LocalSGD;
   std::shared_ptr<Step> step_;
 };

@@ -281,6 +281,14 @@ bool DataParallel::has_one_of(const Leaves& leaves) const {
   });
 }
 
+bool DataParallel::has_one_of(const std::vector<at::Tensor>& tensors) const {
+  TensorSet given;
+  distinct(tensors, given);
+  return std::any_of(all_.begin(), all_.end(), [&](const Named& each) {
+    return given.count(each.tensor.unsafeGetTensorImpl()) > 0;
+  });
+}
+
 bool DataParallel::has_gradients() const {
   return std::any_of(parameters_.begin(), parameters_.end(),
                      [](const at::Tensor& parameter) { return parameter.grad().defined(); });

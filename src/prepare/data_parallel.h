@@ -53,6 +53,7 @@ class DataParallel {
   // Those that have gradients.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   bool has_one_of(const Leaves& leaves) const;
+  bool has_one_of(const std::vector<at::Tensor>& tensors) const;
   // Whether any parameter has a gradient already.
   bool has_gradients() const;
 

@@ -39,7 +39,7 @@ const char* name_of(JoinCall call) {
 
 }  // namespace
 
-void Join::say(JoinWord word) {
+void Words::say(JoinWord word) {
   if (word.call != JoinCall::through) ++calls_;
   word.calls = calls_;
   at::Tensor own = at::empty({1, kNumbers}, at::kLong);
@@ -47,28 +47,38 @@ void Join::say(JoinWord word) {
   const at::Tensor all = group_.gather(own);
   words_.resize(static_cast<std::size_t>(group_.size()));
   std::memcpy(words_.data(), all.const_data_ptr(), words_.size() * sizeof word);
-  ended_ = 0;
-  leader_ = -1;
-  for (std::int64_t rank = group_.size() - 1; rank >= 0; --rank) {
-    words_[static_cast<std::size_t>(rank)].call == JoinCall::through ? void(++ended_)
-                                                                     : void(leader_ = rank);
-  }
+  const auto first = [&](const auto& is_it) {
+    const auto found = std::find_if(words_.begin(), words_.end(), is_it);
+    return found == words_.end() ? -1 : found - words_.begin();
+  };
+  const auto is_through = [](const JoinWord& each) { return each.call == JoinCall::through; };
+  ended_ = std::count_if(words_.begin(), words_.end(), is_through);
+  leader_ = first([&](const JoinWord& each) { return !is_through(each) && !each.is_remaining(); });
+  if (leader_ < 0) leader_ = first([](const JoinWord& each) { return each.is_remaining(); });
   if (leader_ < 0) return;
+  const JoinWord& leads = this->word();
+  const bool closes =
+      leads.call == JoinCall::backward && (leads.pass == JoinPass::closing || leads.is_remaining());
   for (std::int64_t rank = 0; rank < group_.size(); ++rank) {
     const JoinWord& other = words_[static_cast<std::size_t>(rank)];
-    const JoinWord& first = this->word();
-    const bool same =
-        other.call == JoinCall::through ||
-        (other.call == first.call && other.models == first.models && other.pass == first.pass);
-    if (same) continue;
+    const bool alike = other.call == leads.call && other.models == leads.models &&
+                       other.pass == leads.pass && other.weighs == leads.weighs;
+    const bool follows = other.is_remaining() && closes && other.weighs == leads.weighs;
+    if (is_through(other) || alike || follows) continue;
     throw UsageError(
-        "prepare.join-order",
-        {.what = str("rank ", rank, " and rank ", leader_,
-                     " do different things inside of join_uneven_inputs"),
+        code(),
+        {.what = str("rank ", rank, " and rank ", leader_, " do different things ", place()),
          .got = name_of(other.call),
-         .expected = str(name_of(first.call), ", of the same models, as on rank ", leader_),
+         .expected = str(name_of(leads.call), ", of the same models, as on rank ", leader_),
          .hint = "let every process run the same loop; only its length may differ"});
   }
+}
+
+std::int64_t Words::models_of_word() const {
+  if (!word().is_remaining()) return word().models;
+  std::int64_t all = 0;
+  for (const JoinWord& each : words_) all |= each.is_remaining() ? each.models : 0;
+  return all;
 }
 
 std::int64_t Join::last_rank() const {
@@ -162,28 +172,46 @@ std::int64_t Step::announce_rows() {
   return join_->all_have_data() ? -1 : join_->leader();
 }
 
-void Step::say_backward(const std::vector<DataParallel*>& models, JoinPass pass) {
-  join_->say({.call = JoinCall::backward, .models = bits_of(models), .pass = pass});
+Words& Step::words() {
+  if (join_) return *join_;
+  if (!words_) words_ = std::make_unique<Words>(group);
+  return *words_;
 }
 
-// The models as processes tell each other of them.
+void Step::say_backward(const std::vector<DataParallel*>& models, JoinPass pass, bool weighs) {
+  words().say(
+      {.call = JoinCall::backward, .models = bits_of(models), .pass = pass, .weighs = weighs});
+}
+
+// The models as processes tell each other of them, and back.
 std::int64_t Step::bits_of(const std::vector<DataParallel*>& models) const {
   std::int64_t bits = 0;
   for (std::size_t i = 0; i < parallel_.size(); ++i) {
     const auto* const model = parallel_[i].get();
     if (std::find(models.begin(), models.end(), model) == models.end()) continue;
-    const auto& named = join_->models;
-    if (i >= 62 || std::find(named.begin(), named.end(), model->module()) == named.end()) {
+    const bool is_named = !join_ || std::find(join_->models.begin(), join_->models.end(),
+                                              model->module()) != join_->models.end();
+    if (i >= 62 || !is_named) {
       throw UsageError(
           "prepare.join-model",
-          {.what = "inside of join_uneven_inputs a pass of a model that it was not given",
+          {.what = join_ ? "inside of join_uneven_inputs a pass of a model that it was not given"
+                         : "an accumulation window of too many models",
            .got = str("model ", i, " of those that were prepared, from 0"),
-           .hint = "name every model that is trained in the scope: join_uneven_inputs(a, b); at "
-                   "most 62"});
+           .hint = join_ ? "name every model that is trained in the scope: "
+                           "join_uneven_inputs(a, b); at most 62"
+                         : "prepare at most 62 models with one Accelerator"});
     }
     bits |= std::int64_t{1} << i;
   }
   return bits;
+}
+
+std::vector<DataParallel*> Step::models_of_bits(std::int64_t bits) const {
+  std::vector<DataParallel*> models;
+  for (std::size_t i = 0; i < parallel_.size(); ++i) {
+    if ((bits >> i & 1) != 0) models.push_back(parallel_[i].get());
+  }
+  return models;
 }
 
 void Step::shadow(const JoinWord& word) {
@@ -191,9 +219,8 @@ void Step::shadow(const JoinWord& word) {
     case JoinCall::backward:
       return shadow_backward(word);
     case JoinCall::buffers:
-      for (std::size_t i = 0; i < parallel_.size(); ++i) {
-        if ((word.models >> i & 1) != 0) parallel_[i]->send_buffers(join_->leader());
-      }
+      for (DataParallel* const model : models_of_bits(word.models))
+        model->send_buffers(join_->leader());
       return;
     case JoinCall::rows:
       return gather_no_rows(*this, join_->leader());
@@ -209,34 +236,44 @@ void Step::shadow(const JoinWord& word) {
 
 // With zeros, or with what an open window holds.
 void Step::shadow_backward(const JoinWord& word) {
-  std::vector<DataParallel*> models;
-  for (std::size_t i = 0; i < parallel_.size(); ++i) {
-    if ((word.models >> i & 1) != 0) models.push_back(parallel_[i].get());
+  const std::int64_t bits = join_->models_of_word();
+  const std::vector<DataParallel*> models = models_of_bits(bits);
+  join_->shadowed |= bits;
+  if (word.pass == JoinPass::early) return shadow_early(models, bits);
+  const auto open = word.pass == JoinPass::alone ? nullptr : open_window_of(models);
+  if (word.weighs != 0) {
+    join_->closing = open ? open : std::make_shared<Window>(Models{});
+    join_->closing->close(weight_of_all(join_->closing->weight(), /*differs=*/true));
   }
-  join_->shadowed |= word.models;
-  const double equal_share = 1.0 / static_cast<double>(group.size());
-  if (word.pass == JoinPass::further)  // to the window's gradient, which is the same everywhere
-    return reduce(models, nullptr, 0, 1.0, equal_share);
-  Window* const open = word.pass != JoinPass::alone ? open_window_of(models) : nullptr;
-  if (word.pass == JoinPass::early) {  // of a window that began after this process's data
-    if (open == nullptr && (join_->kept & word.models) == 0) clear_gradients(models);
-    join_->kept |= word.models;
-    return reduce(models, nullptr, 0, 1.0, equal_share);
+  if (!join_->closing) {
+    throw UsageError("prepare.join-order",
+                     {.what = str("rank ", group.rank(),
+                                  " has left join_uneven_inputs in the middle of a micro-batch"),
+                      .got = str("a further backward pass of it on rank ", join_->leader()),
+                      .expected = "whole micro-batches in every process"});
   }
-  const double all =
-      group.reduce(at::scalar_tensor(open ? open->weight : 0.0, at::kDouble)).item<double>();
-  const bool keeps = (join_->kept & word.models) != 0;
-  join_->kept &= ~word.models;
-  if (open == nullptr && !keeps) clear_gradients(models);
-  reduce(models, nullptr, 0, 1.0, all > 0 ? 1.0 / all : 0);
-  if (open != nullptr) open->close();
+  Window& window = *join_->closing;
+  const bool keeps = (join_->kept & bits) != 0;
+  join_->kept &= ~bits;
+  for (DataParallel* const model : models) {
+    const bool is_here = window.has_model(model->module()) || window.has_exchanged(model->module());
+    if (!is_here && !keeps) clear_gradients({model});
+  }
+  exchange_window(window, models, nullptr);
 }
 
-Window* Step::open_window_of(const std::vector<DataParallel*>& models) const {
+// Of a window that began after this process's data.
+void Step::shadow_early(const std::vector<DataParallel*>& models, std::int64_t bits) {
+  if (!open_window_of(models) && (join_->kept & bits) == 0) clear_gradients(models);
+  join_->kept |= bits;
+  reduce(models, nullptr, 0, 1.0, 1.0 / static_cast<double>(group.size()));
+}
+
+std::shared_ptr<Window> Step::open_window_of(const std::vector<DataParallel*>& models) const {
   for (const auto& window : windows_) {
     if (!window->holds_gradients()) continue;
     for (const DataParallel* const model : models) {
-      if (window->has_model(model->module())) return window.get();
+      if (window->has_model(model->module())) return window;
     }
   }
   return nullptr;

@@ -15,8 +15,7 @@ namespace {
 
 // How many of the tensor's entries are real; -1: it cannot be said.
 std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch) {
-  const bool repeats = batch.real_rows == 0;  // nothing of it counts, whatever its type
-  if (repeats && (batch.rows < 0 || entries.size(0) == 0)) return 0;
+  if (batch.real_rows == 0) return 0;  // nothing of it counts, whatever it is made of
   if (batch.real_rows < 0 || batch.real_rows == batch.rows) return entries.size(0);
   return entries.size(0) == batch.rows ? batch.real_rows : -1;
 }

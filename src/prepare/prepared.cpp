@@ -28,7 +28,9 @@ std::vector<at::Tensor> PreparedOptimizer::parameters() const {
 }
 
 void PreparedOptimizer::step() {
-  if (!step_->complete(parameters())) return;
+  const std::vector<at::Tensor> stepped = parameters();
+  if (!step_->complete(stepped)) return;
+  step_->warn_of_untrained(stepped);
   {
     const PhaseScope phase(step_->observers, StepPhase::optimizer);
     optimizer_->step();

@@ -13,16 +13,12 @@
 #include "optim/distinct.h"
 #include "prepare/data_parallel.h"
 #include "prepare/join.h"
-#include "prepare/pass_order.h"
+#include "prepare/pass.h"
 #include "prepare/window.h"
 #include "process/living.h"
 
 namespace hasten {
 namespace {
-
-bool has_16_bits(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
-}
 
 // While it lives, backward passes are those of Accelerator::backward.
 class Announcement {
@@ -42,24 +38,6 @@ class Announcement {
 };
 
 }  // namespace
-
-struct Step::Pass {
-  at::Tensor loss;
-  double weight = 1;               // of this micro-batch
-  bool by_items = false;           // that weight is a number of items
-  std::vector<at::Tensor> inputs;  // empty: all leaves that the loss reaches
-  bool inputs_of_user = false;     // and they may be some of a model's parameters
-  std::optional<bool> retain_graph;
-  bool create_graph = false;
-
-  // What it gives gradients to. Walks the graph where there are no inputs.
-  Leaves leaves() const {
-    if (inputs.empty()) return reached_by(loss);
-    Leaves all;
-    for (const at::Tensor& input : inputs) all.emplace(input.unsafeGetTensorImpl(), input);
-    return all;
-  }
-};
 
 Step::Step(std::int64_t accumulation_steps, Precision precision, ProcessState process, Group group,
            DistributedDataParallelKwargs ddp)
@@ -156,6 +134,7 @@ void Step::enter(const Models& models) {
   const auto found = std::find_if(windows_.begin(), windows_.end(),
                                   [&](const auto& each) { return each->is_of(models); });
   if (found == windows_.end()) {
+    replace_windows_that_share(models);
     window_ = windows_.emplace_back(std::make_shared<Window>(models));
   } else {
     window_ = *found;
@@ -163,6 +142,25 @@ void Step::enter(const Models& models) {
   }
   inside_ = true;
   window_->begin_micro_batch(accumulation_steps, !loaders.empty() && loaders.back()->at_last_batch);
+}
+
+// Gradients of parameters that two windows share would be divided by both.
+void Step::replace_windows_that_share(const Models& models) {
+  if (windows_.empty()) return;
+  const std::vector<at::Tensor> parameters = Window(models).parameters();
+  for (const auto& window : windows_) {
+    if (!window->holds_gradients() || !window->has_one_of(parameters)) continue;
+    throw UsageError(
+        "prepare.shared-window",
+        {.what = "accumulate() of models that share parameters with another accumulation window",
+         .got = str("a window that is open, in its micro-batch ", window->begun(), " of ",
+                    accumulation_steps),
+         .expected = "the same models in every accumulate() of a window",
+         .hint = "hand accumulate() all models that the losses of the window train, in each "
+                 "micro-batch; or drop what the window holds with accelerator.free_memory() and "
+                 "zero_grad()"});
+  }
+  std::erase_if(windows_, [&](const auto& window) { return window->has_one_of(parameters); });
 }
 
 // Other processes may have closed the window in that micro-batch, and this one has not.
@@ -187,11 +185,9 @@ void Step::drop_left_windows(const Pass& pass) {
     return window->waits() && !window->holds_gradients();
   };
   if (std::none_of(windows_.begin(), windows_.end(), is_left)) return;
-  std::vector<at::Tensor> leaves;
-  for (const auto& [key, leaf] : pass.leaves()) leaves.push_back(leaf);
-  std::erase_if(windows_, [&](const auto& window) {
-    return is_left(window) && window->has_one_of(leaves);
-  });
+  const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
+  std::erase_if(windows_,
+                [&](const auto& window) { return is_left(window) && window->has_one_of(leaves); });
 }
 
 bool Step::sync_gradients() const { return !window_ || window_->is_due(); }
@@ -225,7 +221,13 @@ void Step::backward(const at::Tensor& loss, double items, const BackwardOptions&
   if (!inside_) drop_left_windows(pass);
   share_of_all_.reset();
   const PhaseScope phase(observers, StepPhase::backward);
-  is_alone(pass) ? backward_alone(pass) : backward_together(pass);
+  const auto before = window_ ? window_->counts() : Window::Counts{};
+  try {
+    is_alone(pass) ? backward_alone(pass) : backward_together(pass);
+  } catch (...) {
+    if (window_) window_->restore(before);
+    throw;
+  }
 }
 
 void Step::warn_of_16_bits(const at::Tensor& loss) {
@@ -253,18 +255,18 @@ void Step::check_options(const Pass& pass) const {
 
 // A pass of one model of several that train in turn (a GAN) would otherwise leave gradients in the
 // others, which their next step would use.
-std::vector<at::Tensor> Step::inputs_of(const at::Tensor& loss,
-                                        const BackwardOptions& options) const {
+std::vector<at::Tensor> Step::inputs_of(const at::Tensor& loss, const BackwardOptions& options) {
   if (!options.inputs.empty()) return options.inputs;
   const std::vector<at::Tensor> others = parameters_left_alone();
   if (others.empty()) return {};
   Leaves leaves = reached_by(loss);
   const std::size_t reached = leaves.size();
-  for (const at::Tensor& other : others) leaves.erase(other.unsafeGetTensorImpl());
+  for (const at::Tensor& other : others) {
+    if (leaves.erase(other.unsafeGetTensorImpl()) > 0 && inside_)
+      left_alone_.insert(other.unsafeGetTensorImpl());
+  }
   if (leaves.size() == reached) return {};
-  std::vector<at::Tensor> inputs;
-  for (const auto& [key, leaf] : leaves) inputs.push_back(leaf);
-  if (!inputs.empty()) return inputs;
+  if (!leaves.empty()) return tensors_of(leaves);
   if (inside_) {
     throw UsageError("prepare.outside-loss",
                      {.what = "backward(loss) inside of accumulate()",
@@ -331,8 +333,7 @@ void Step::add_gradients(const Pass& pass, double share) {
   if (share == 1.0) return run(pass, pass.loss);
   if (!has_16_bits(pass.loss)) return run(pass, pass.loss * share);
   // The gradient of such a loss has 16 bits too and would round the share.
-  std::vector<at::Tensor> leaves;
-  for (const auto& [key, leaf] : pass.leaves()) leaves.push_back(leaf);
+  const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
   scale_gradients_(leaves, 1.0 / share);
   run(pass, pass.loss);
   scale_gradients_(leaves, share);
@@ -349,173 +350,17 @@ void Step::backward_alone(const Pass& pass) {
   const bool closes = window_->is_due() && first;
   // A micro-batch without an item has no loss to speak of (its mean is 0 / 0) and adds nothing.
   if (weight > 0) {
-    if (closes && window_->batches == 1) {
+    if (closes && window_->batches() == 1) {
       run(pass, pass.loss);  // the only micro-batch: its weight cancels
     } else {
-      const bool is_divided = was_closed && window_->weight > 0;
-      add_gradients(pass, is_divided ? weight / window_->weight : weight);
+      const bool is_divided = was_closed && window_->weight() > 0;
+      add_gradients(pass, is_divided ? weight / window_->weight() : weight);
     }
   }
   if (!closes) return;
-  if (window_->batches > 1 && window_->weight > 0)
-    scale_gradients_(window_->parameters(), 1.0 / window_->weight);
+  if (window_->batches() > 1 && window_->weight() > 0)
+    scale_gradients_(window_->parameters(), 1.0 / window_->weight());
   window_->close();
-}
-
-// As backward_alone, over all processes: gradients are sums of loss gradients times their weights,
-// and are divided once, by the sum of all weights, on their way through the buckets.
-void Step::backward_together(const Pass& pass) {
-  const double weight = pass.weight;
-  const auto size = static_cast<double>(group.size());
-  if (!window_) {
-    const std::vector<DataParallel*> models = exchanging(pass);
-    const double all = weight_of_all(weight, pass.by_items, models, JoinPass::alone);
-    share_of_all_ = all > 0 ? weight / all : 0;
-    return reduce(models, &pass, weight, 1.0, *share_of_all_);
-  }
-  const bool first = window_->count_pass(weight);
-  if (!window_->is_due()) {
-    // Exchanged early, all have the same share of the sum; the window's end divides it.
-    const bool early = std::any_of(parallel_.begin(), parallel_.end(), [](const auto& model) {
-      return model->synchronization == Synchronization::now;
-    });
-    const auto models = early ? exchanging(pass) : std::vector<DataParallel*>{};
-    if (!models.empty()) {
-      if (join_) say_backward(models, JoinPass::early);
-      return reduce(models, &pass, weight, weight, 1.0 / size);
-    }
-    if (weight > 0) add_gradients(pass, weight);
-    return;
-  }
-  const std::vector<DataParallel*> models = exchanging(pass);
-  if (first) {
-    // Which micro-batches had a backward pass may differ between processes.
-    const bool always = pass.by_items || accumulation_steps > 1;
-    window_->weight_of_all = weight_of_all(window_->weight, always, models, JoinPass::closing);
-  } else if (join_ && !models.empty()) {
-    say_backward(models, JoinPass::further);
-  }
-  const double all = window_->weight_of_all;
-  share_of_all_ = all > 0 ? window_->weight / all : 0;
-  if (first) window_->close();
-  if (all <= 0) return reduce(models, &pass, 0, 1.0, 0);
-  if (first && window_->batches == 1) return reduce(models, &pass, weight, 1.0, weight / all);
-  if (first) return reduce(models, &pass, weight, weight, 1.0 / all);
-  // The window was divided already, and is the same everywhere: what is added becomes a mean.
-  reduce(models, &pass, weight, size * weight / all, 1.0 / size);
-}
-
-// Where processes may run out of data they have to be asked, else only where weights may differ:
-// without items and windows all have the same number of micro-batches.
-double Step::weight_of_all(double own, bool always, const std::vector<DataParallel*>& models,
-                           JoinPass pass) {
-  // Those that are through would not know of a collective that no exchange needs.
-  if (join_ && models.empty()) return own * static_cast<double>(group.size());
-  if (join_) say_backward(models, pass);
-  if (!join_ && !always) return own * static_cast<double>(group.size());
-  return group.reduce(at::scalar_tensor(own, at::kDouble)).item<double>();
-}
-
-void Step::close(Window& window) {
-  std::vector<DataParallel*> models;
-  bool stays = parallel_.empty();
-  for (const auto& model : parallel_) {
-    if (!window.has_model(model->module())) continue;
-    if (model->synchronization == Synchronization::never) stays = true;
-    if (model->synchronization == Synchronization::at_window_end ||
-        model->synchronization == Synchronization::now)
-      models.push_back(model.get());
-  }
-  if (stays && window.batches > 0 && window.weight > 0)
-    scale_gradients_(window.parameters(), 1.0 / window.weight);
-  if (!models.empty()) {
-    if (accumulation_steps == 1) {
-      throw UsageError(
-          "prepare.open-window",
-          {.what = str("a step on rank ", group.rank(),
-                       " in a micro-batch that had no accelerator.backward()"),
-           .expected = "a backward pass in every process, as the others wait for its gradients",
-           .hint = "call accelerator.backward(loss * 0), or with a number of items in every "
-                   "process, and 0 here; or leave out the step in every process"});
-    }
-    window.weight_of_all = weight_of_all(window.weight, true, models, JoinPass::closing);
-    reduce(models, nullptr, 0, 1.0, window.weight_of_all > 0 ? 1.0 / window.weight_of_all : 0);
-  }
-  window.close();
-}
-
-std::vector<DataParallel*> Step::models_of(const Pass& pass) const {
-  std::vector<DataParallel*> models;
-  for (const auto& model : parallel_) {
-    if (!window_ || window_->has_model(model->module())) models.push_back(model.get());
-  }
-  if (parallel_.size() > 1 || pass.inputs_of_user) {
-    const Leaves leaves = pass.leaves();
-    std::erase_if(models, [&](const DataParallel* model) { return !model->has_one_of(leaves); });
-  }
-  return models;
-}
-
-std::vector<DataParallel*> Step::exchanging(const Pass& pass) const {
-  const bool closes = !window_ || window_->is_due();
-  std::vector<DataParallel*> models = models_of(pass);
-  std::erase_if(models, [&](const DataParallel* model) {
-    return model->synchronization != Synchronization::now &&
-           !(closes && model->synchronization == Synchronization::at_window_end);
-  });
-  return models;
-}
-
-void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, double weight,
-                  double share, double factor) {
-  const bool adds = pass != nullptr && weight > 0;
-  for (DataParallel* const model : models) model->follow_changes();
-  // Of a pass that the user has restricted to some leaves, or of this process's zeros.
-  std::optional<Leaves> some;
-  if (pass != nullptr && (pass->inputs_of_user || (!adds && ddp_.find_unused_parameters)))
-    some = pass->leaves();
-  if (pass != nullptr && pass->inputs_of_user) {
-    for (const DataParallel* const model : models) model->check_takes_part(*some);
-  }
-  const bool rounds = adds && has_16_bits(pass->loss);
-  // Where no gradient is here yet, the loss can take the factor, and buckets need not be gone
-  // through for it.
-  const bool fresh = !models.empty() && !rounds &&
-                     std::none_of(models.begin(), models.end(),
-                                  [](const auto* model) { return model->has_gradients(); });
-  if (fresh) share *= std::exchange(factor, 1.0);
-  std::vector<at::Tensor> beside;  // leaves of the pass that no bucket holds
-  if (rounds && share != 1.0) {    // as in add_gradients, and the buckets take the share
-    Leaves leaves = pass->leaves();
-    for (const DataParallel* const model : models) {
-      scale_gradients_(model->parameters(), 1.0 / share);
-      for (const at::Tensor& each : model->parameters()) leaves.erase(each.unsafeGetTensorImpl());
-    }
-    for (const auto& [key, leaf] : leaves) beside.push_back(leaf);
-    scale_gradients_(beside, 1.0 / share);
-    factor *= share;
-  }
-  at::Tensor own;
-  if (adds) {
-    own = rounds || share == 1.0 ? pass->loss : pass->loss * share;
-  } else {
-    // A process without an item takes part with zeros: its own loss is a mean over nothing, 0 / 0.
-    for (const DataParallel* const model : models) {
-      const at::Tensor one = model->zero(ddp_.find_unused_parameters && some ? &*some : nullptr);
-      if (one.defined()) own = own.defined() ? own + one.to(own.device()) : one;
-    }
-  }
-  // The last one is mostly nearest to the loss, and has its gradients first.
-  const auto order = models.size() > 1 ? std::make_shared<PassOrder>() : nullptr;
-  for (auto model = models.rbegin(); model != models.rend(); ++model) {
-    const bool restricted = adds && some.has_value();
-    (*model)->expect(restricted ? (*model)->zero(&*some) : own, own, factor, order);
-  }
-  // Before the reducers wait for what they have sent.
-  if (order && own.defined()) at_end_of_pass(own, [order] { order->release(); });
-  if (own.defined()) run(adds ? *pass : Pass{}, own);
-  for (DataParallel* const model : models) model->finish(own);
-  scale_gradients_(beside, share);
 }
 
 bool Step::waits(const std::vector<at::Tensor>& parameters) const {
@@ -539,9 +384,28 @@ bool Step::complete(const std::vector<at::Tensor>& parameters) {
   if (waits(parameters)) return false;
   for (const auto& model : parallel_) model->refuse_raw(parameters);
   for (const auto& window : windows_) {
-    if (window->is_due() && !window->is_closed() && window->has_one_of(parameters)) close(*window);
+    if (window->is_due() && window->has_one_of(parameters)) close(*window, parameters);
   }
   return true;
+}
+
+void Step::warn_of_untrained(const std::vector<at::Tensor>& parameters) {
+  if (left_alone_.empty()) return;
+  std::vector<at::Tensor> untrained;
+  for (const at::Tensor& parameter : parameters) {
+    const bool is_trained = std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) {
+      return window->has_one_of({parameter});
+    });
+    if (!is_trained && left_alone_.count(parameter.unsafeGetTensorImpl()) > 0)
+      untrained.push_back(parameter);
+  }
+  left_alone_.clear();
+  if (untrained.empty()) return;
+  logger_.warning_once(
+      str("optimizer.step() has ", untrained.size(),
+          " parameters of prepared models that the "
+          "losses inside of accumulate() reach and that accumulate() was not given: they get no "
+          "gradients there. Hand accumulate() every model that these losses are to train"));
 }
 
 bool Step::window_is_open(const std::vector<at::Tensor>& parameters) const {
@@ -585,12 +449,17 @@ at::Tensor Step::loss_of_all(const at::Tensor& loss) {
   return group.reduce(own.reshape({})).to(loss.options());
 }
 
-void Step::forget() {
-  models_.clear();
-  parallel_.clear();
+void Step::forget(const torch::nn::Module* module) {
+  std::erase_if(models_, [&](const auto& each) { return each.lock().get() == module; });
+  std::erase_if(parallel_, [&](const auto& each) { return each->module() == module; });
+}
+
+void Step::drop_windows() {
   windows_.clear();
   window_.reset();
+  left_alone_.clear();
   inside_ = false;
+  drop_dead();
 }
 
 }  // namespace hasten

@@ -2,10 +2,11 @@
 // One accumulation window: the micro-batches whose gradients one optimizer step uses
 // (docs/design/003).
 //
-// A window is open from its first micro-batch until it is closed, which divides its gradients by
-// its weight. It is due from the beginning of its last micro-batch on. It refers to its models
-// weakly: a window whose model has been destroyed is dropped, and a new model at the same address
-// begins a window of its own.
+// A window is open from its first micro-batch until it is closed, which settles the weight that its
+// gradients are divided by. It is due from the beginning of its last micro-batch on. With several
+// processes each of its models is exchanged, and divided, by the first pass after that which
+// reaches it. A window refers to its models weakly: a window whose model has been destroyed is
+// dropped, and a new model at the same address begins a window of its own.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "optim/distinct.h"
@@ -63,50 +65,71 @@ class Window {
 
   // A micro-batch begins, the first of a new window where the last one was closed.
   void begin_micro_batch(std::int64_t most, bool last_of_data) {
-    if (closed_) {
-      restart();
+    if (counts_.closed) {
+      counts_ = {};
       known_.clear();  // a model may have other parameters by now
-      begun_ = 0;
     }
-    ++begun_;
-    passes_ = 0;
-    due_ = last_of_data || begun_ >= most;
+    ++counts_.begun;
+    counts_.passes = 0;
+    counts_.due = last_of_data || counts_.begun >= most;
   }
   // Its gradients are computed anew: the pass before was another one of the same micro-batch.
-  void restart() {
-    batches = passes_ = 0;
-    weight = weight_of_all = 0;
-    closed_ = false;
-  }
+  void restart() { counts_ = {.begun = counts_.begun, .due = counts_.due}; }
   // A backward pass of this micro-batch; true for its first one, which adds its weight. Several
   // losses of a micro-batch share that weight.
   bool count_pass(double of_micro_batch) {
-    const bool first = passes_++ == 0 && !closed_;
+    const bool first = counts_.passes++ == 0 && !counts_.closed;
     if (first) {
-      ++batches;
-      weight += of_micro_batch;
+      ++counts_.batches;
+      counts_.weight += of_micro_batch;
     }
     return first;
   }
-  void close() { closed_ = due_ = true; }
+  // The weight of all processes; this process's where it trains alone.
+  void close(double weight_of_all) {
+    close();
+    counts_.weight_of_all = weight_of_all;
+  }
+  void close() { counts_.closed = counts_.due = true; }
 
+  // Whether this model's gradients are those of all processes already.
+  bool has_exchanged(const torch::nn::Module* module) const {
+    return std::find(counts_.exchanged.begin(), counts_.exchanged.end(), module) !=
+           counts_.exchanged.end();
+  }
+  void note_exchange(const torch::nn::Module* module) {
+    if (!has_exchanged(module)) counts_.exchanged.push_back(module);
+  }
+
+  // Micro-batches that have begun.
+  std::int64_t begun() const { return counts_.begun; }
+  // Micro-batches that had a backward pass, and the sum of their weights in this process.
+  std::int64_t batches() const { return counts_.batches; }
+  double weight() const { return counts_.weight; }
+  // That sum over all processes, once the window is closed.
+  double weight_of_all() const { return counts_.weight_of_all; }
   // The micro-batch at hand is the last one.
-  bool is_due() const { return due_; }
-  bool is_closed() const { return closed_; }
+  bool is_due() const { return counts_.due; }
+  bool is_closed() const { return counts_.closed; }
   // An optimizer that stepped now would use a part of the window.
-  bool waits() const { return begun_ > 0 && !due_ && !closed_; }
+  bool waits() const { return counts_.begun > 0 && !counts_.due && !counts_.closed; }
   // It has gradients that are not yet what a step uses.
-  bool holds_gradients() const { return batches > 0 && !closed_; }
+  bool holds_gradients() const { return counts_.batches > 0 && !counts_.closed; }
 
-  std::int64_t batches = 0;  // micro-batches that had a backward pass
-  double weight = 0;         // the sum of their weights in this process
-  double weight_of_all = 0;  // and in all processes, from the closing pass on
+  // What a backward pass changes, so that one which throws can be taken back.
+  struct Counts {
+    std::int64_t begun = 0, batches = 0, passes = 0;  // passes: of the micro-batch at hand
+    double weight = 0, weight_of_all = 0;
+    bool due = false, closed = false;
+    std::vector<const torch::nn::Module*> exchanged;
+  };
+  const Counts& counts() const { return counts_; }
+  void restore(Counts counts) { counts_ = std::move(counts); }
 
  private:
   std::vector<std::weak_ptr<torch::nn::Module>> models_;
   TensorSet known_;
-  std::int64_t begun_ = 0, passes_ = 0;  // micro-batches; passes of the one at hand
-  bool due_ = false, closed_ = false;
+  Counts counts_;
 };
 
 }  // namespace hasten

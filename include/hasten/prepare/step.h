@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "hasten/data/share.h"
@@ -34,6 +35,7 @@ namespace hasten {
 class DataParallel;
 class Join;
 class Window;
+class Words;
 struct JoinWord;
 enum class JoinPass : std::int64_t;
 
@@ -110,8 +112,13 @@ class Step {
   // The loss that the latest backward pass computed gradients of: the mean over the processes where
   // it exchanged them, each with its weight. A collective there.
   at::Tensor loss_of_all(const at::Tensor& loss);
-  // Lets go of all windows and models.
-  void forget();
+  // Warns once where a step of these parameters leaves some as they are that the losses inside of
+  // accumulate() reach, because their model was not handed to it.
+  void warn_of_untrained(const std::vector<at::Tensor>& parameters);
+  // The model is none of this step's any more.
+  void forget(const torch::nn::Module* module);
+  // Lets go of all windows and of what they hold; models stay.
+  void drop_windows();
 
   // The batch on the device, as its shapes and types have to be there; `rows`: those of a full one.
   TensorDict arriving(TensorDict batch, std::int64_t rows) const;
@@ -168,16 +175,21 @@ class Step {
   // pass, or with a weight of zero, this process adds zeros.
   void reduce(const std::vector<DataParallel*>& models, const Pass* pass, double weight,
               double share, double factor);
-  double weight_of_all(double own, bool always, const std::vector<DataParallel*>& models,
-                       JoinPass pass);
-  // The last micro-batch of the window had no backward pass.
-  void close(Window& window);
+  void exchange_pass(const Pass& pass);
+  void exchange_at_end(const Pass& pass, bool first);
+  void exchange_window(Window& window, const std::vector<DataParallel*>& models, const Pass* pass);
+  double weight_of_all(double own, bool differs);
+  bool tells_models(const Window& window) const;
+  void close(Window& window, const std::vector<at::Tensor>& parameters);
+  void exchange_remaining(Window& window, std::vector<DataParallel*> missing);
+  void divide_alone(Window& window, const std::vector<at::Tensor>& parameters) const;
+  void replace_windows_that_share(const std::vector<std::shared_ptr<torch::nn::Module>>& models);
   void check_left_window(const Window& window) const;
   void drop_left_windows(const Pass& pass);
   void check_options(const Pass& pass) const;
   void warn_of_16_bits(const at::Tensor& loss);
   // The leaves that a pass is restricted to; none: all that the loss reaches.
-  std::vector<at::Tensor> inputs_of(const at::Tensor& loss, const BackwardOptions& options) const;
+  std::vector<at::Tensor> inputs_of(const at::Tensor& loss, const BackwardOptions& options);
   std::vector<at::Tensor> parameters_left_alone() const;
   bool waits(const std::vector<at::Tensor>& parameters) const;
   void drop_dead();
@@ -185,15 +197,20 @@ class Step {
   // In a process without data, what one with data is about to do.
   void shadow(const JoinWord& word);
   void shadow_backward(const JoinWord& word);
-  void say_backward(const std::vector<DataParallel*>& models, JoinPass pass);
+  void shadow_early(const std::vector<DataParallel*>& models, std::int64_t bits);
+  Words& words();
+  void say_backward(const std::vector<DataParallel*>& models, JoinPass pass, bool weighs);
   std::int64_t bits_of(const std::vector<DataParallel*>& models) const;
-  Window* open_window_of(const std::vector<DataParallel*>& models) const;
+  std::vector<DataParallel*> models_of_bits(std::int64_t bits) const;
+  std::shared_ptr<Window> open_window_of(const std::vector<DataParallel*>& models) const;
   static void clear_gradients(const std::vector<DataParallel*>& models);
   void take_over();
   // Of a window only its own models; of several those that the loss reaches.
   std::vector<DataParallel*> models_of(const Pass& pass) const;
   // Those of them that exchange gradients now.
   std::vector<DataParallel*> exchanging(const Pass& pass) const;
+  // Those of a window that do so at its end.
+  std::vector<DataParallel*> models_at_end(const Window& window) const;
 
   const DistributedDataParallelKwargs ddp_;
   std::shared_ptr<void> living_;                          // counted, for a refusal to fork
@@ -202,11 +219,14 @@ class Step {
   std::vector<std::shared_ptr<Window>> windows_;
   std::shared_ptr<Window> window_;  // that of the latest micro-batch; none: it had no window
   std::unique_ptr<Join> join_;      // inside of join_uneven_inputs
+  std::unique_ptr<Words> words_;    // outside of it
   std::optional<bool> even_batches_here_;
   bool inside_ = false;  // of accumulate()
   // What the loss of the latest pass weighs among those of all processes; none: they exchanged
   // nothing.
   std::optional<double> share_of_all_;
+  // Parameters that losses inside of accumulate() reached and left alone, until a step.
+  std::unordered_set<const void*> left_alone_;
   Logger logger_;
 };
 

@@ -209,6 +209,152 @@ TEST_CASE("passes: models that train in turn leave each other's gradients alone"
   });
 }
 
+TEST_CASE("passes: each of several losses of a window reaches a model of its own") {
+  // Which passes (of the first and the second model) each process makes in three micro-batches.
+  struct Passes {
+    bool first = true, second = true;
+  };
+  constexpr Passes both{}, none{false, false}, only_first{true, false}, only_second{false, true};
+  struct Plan {
+    std::vector<Passes> of_rank[2];
+  };
+  const std::vector<Plan> plans = {
+      {{{both, both, both}, {both, both, both}}},
+      {{{both, both, both}, {both, both, none}}},              // one leaves the last one out
+      {{{both, both, none}, {both, both, none}}},              // all do
+      {{{both, both, only_first}, {both, both, only_first}}},  // nobody closes the second
+      {{{both, only_second, both}, {both, both, none}}},
+      {{{only_first, only_first, none}, {only_first, only_first, only_first}}}};
+  const auto second_model = [] {
+    torch::manual_seed(9);
+    return Sequential(Linear(6, 1));
+  };
+  for (const Plan& plan : plans) {
+    Sequential alone_first = small_model(), alone_second = second_model();
+    double weight = 0;
+    for (const auto& of_rank : plan.of_rank)
+      for (const Passes& each : of_rank) weight += each.first || each.second ? kOfEach : 0;
+    bool second_trained = false;
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+      for (std::int64_t i = 0; i < 3; ++i) {
+        const Passes& made = plan.of_rank[rank][static_cast<std::size_t>(i)];
+        const double share = kOfEach / weight;
+        if (made.first) (loss_of(alone_first->forward(own_rows(rank, i))) * share).backward();
+        if (made.second) (loss_of(alone_second->forward(own_rows(rank, i))) * share).backward();
+        second_trained = second_trained || made.second;
+      }
+    }
+    for (const bool joins : {false, true}) {
+      for (const bool in_turn : {false, true}) {
+        debug_launcher([&] {
+          Accelerator accelerator({.gradient_accumulation_steps = 3});
+          const std::int64_t rank = accelerator.group().rank();
+          Sequential one = small_model(), two = second_model();
+          torch::optim::SGD sgd_one(one->parameters(), torch::optim::SGDOptions(0.0));
+          torch::optim::SGD sgd_two(two->parameters(), torch::optim::SGDOptions(0.0));
+          auto [first, second, optimizer_one, optimizer_two] =
+              accelerator.prepare(one, two, sgd_one, sgd_two);
+          const auto windows = [&, &first = first, &second = second, &optimizer_one = optimizer_one,
+                                &optimizer_two = optimizer_two] {
+            for (int window = 0; window < 2; ++window) {
+              for (std::int64_t i = 0; i < 3; ++i) {
+                const Passes& made = plan.of_rank[rank][static_cast<std::size_t>(i)];
+                auto guard = accelerator.accumulate(first, second);
+                if (made.first) accelerator.backward(loss_of(first(own_rows(rank, i))), kOfEach);
+                if (in_turn) optimizer_one.step();
+                if (made.second) accelerator.backward(loss_of(second(own_rows(rank, i))), kOfEach);
+                if (!in_turn) optimizer_one.step();
+                optimizer_two.step();
+              }
+              require(optimizer_one.steps() == window + 1 && optimizer_two.steps() == window + 1,
+                      "a window is a step");
+              require_close(gradients_in(*one), gradients_in(*alone_first), "the first model");
+              if (second_trained) {
+                require_close(gradients_in(*two), gradients_in(*alone_second), "the second model");
+              } else {
+                require(!two->parameters()[0].grad().defined(), "no loss reached the second model");
+              }
+              optimizer_one.zero_grad();
+              optimizer_two.zero_grad();
+            }
+          };
+          if (joins) {
+            auto scope = accelerator.join_uneven_inputs(first, second);
+            windows();
+          } else {
+            windows();
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("passes: a second loss of the last micro-batch adds to what was exchanged") {
+  Sequential alone = small_model();
+  const auto parts = [](auto& model, std::int64_t rank, std::int64_t i) {
+    return loss_of(model(own_rows(rank, i)));
+  };
+  const auto forward = [&](const at::Tensor& x) { return alone->forward(x); };
+  // Weights of 1 and 3 in the processes, in each of two micro-batches; the last has a second loss.
+  for (std::int64_t rank = 0; rank < 2; ++rank) {
+    const double share = (1 + 2 * static_cast<double>(rank)) / 8;
+    for (const std::int64_t i : {0, 1, 2}) (parts(forward, rank, i) * share).backward();
+  }
+  debug_launcher([&] {
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    const std::int64_t rank = accelerator.group().rank();
+    Sequential net = small_model();
+    auto [model] = accelerator.prepare(net);
+    const double items = 1 + 2 * static_cast<double>(rank);
+    for (const std::int64_t i : {0, 1}) {
+      auto guard = accelerator.accumulate(model);
+      accelerator.backward(parts(model, rank, i), items);
+      if (i == 1) accelerator.backward(parts(model, rank, 2), items);
+    }
+    require_close(gradients_in(*net), gradients_in(*alone), "gradients");
+  });
+}
+
+TEST_CASE("passes: processes that close a window in other orders are refused") {
+  debug_launcher([] {
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    Sequential one = small_model(), two = small_model();
+    auto [first, second] = accelerator.prepare(one, two);
+    const auto closing = code_of([&, &first = first, &second = second] {
+      for (std::int64_t i = 0; i < 2; ++i) {
+        auto guard = accelerator.accumulate(first, second);
+        auto& own = accelerator.is_main_process() ? first : second;
+        accelerator.backward(loss_of(own(own_rows(0, i))));
+      }
+    });
+    require(closing == "prepare.pass-order", "a loss of another model: " + closing);
+  });
+}
+
+TEST_CASE("passes: free_memory() without handles keeps models together") {
+  debug_launcher([] {
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    const std::int64_t rank = accelerator.group().rank();
+    Sequential net = small_model();
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    {
+      auto guard = accelerator.accumulate(model);
+      accelerator.backward(loss_of(model(own_rows(rank, 0))));
+    }
+    accelerator.free_memory();
+    optimizer.zero_grad();
+    for (std::int64_t i = 0; i < 2; ++i) {
+      auto guard = accelerator.accumulate(model);
+      accelerator.backward(loss_of(model(own_rows(rank, i))));
+      optimizer.step();
+    }
+    require(optimizer.steps() == 1, "a window of two micro-batches");
+    require_same_everywhere(accelerator.group(), copies(net->parameters()), "a weight");
+  });
+}
+
 TEST_CASE(
     "passes: parameters that are frozen and unfrozen after prepare() are exchanged as they are") {
   // Of 6 steps the first layer is trained from the third on, and the last from the fifth on not.

@@ -488,3 +488,86 @@ TEST_CASE("closure: LBFGS steps as LibTorch's, with and without accumulation") {
   CHECK(phases->optimizer > 1);
   CHECK(phases->steps == 1);
 }
+
+TEST_CASE("window: models that share parameters have one window at a time") {
+  const auto trunk = std::make_shared<LinearNet>(3, 3), head = std::make_shared<LinearNet>(3, 1);
+  const auto other_head = std::make_shared<LinearNet>(3, 1);
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [body, first, second] = accelerator.prepare(trunk, head, other_head);
+  const auto accumulate = [&, &body = body](auto& own_head) {
+    const auto guard = accelerator.accumulate(body, own_head);
+    accelerator.backward(loss_of(own_head(body(batch(0)))));
+  };
+  accumulate(first);
+  CHECK(code_of([&, &second = second] { accumulate(second); }) == "prepare.shared-window");
+  accumulate(first);  // the window goes on and closes
+  const at::Tensor gradient = trunk->layer->weight.grad().clone();
+  trunk->zero_grad();
+  head->zero_grad();
+  accumulate(second);  // a task in turn, each with whole windows
+  accumulate(second);
+  CHECK(trunk->layer->weight.grad().defined());
+  trunk->zero_grad();
+  head->zero_grad();
+  accumulate(first);
+  accumulate(first);
+  CHECK(at::allclose(trunk->layer->weight.grad(), gradient));
+
+  // A window of the trunk alone that was left is dropped as the error says.
+  {
+    const auto guard = accelerator.accumulate(body);
+    accelerator.backward(loss_of(body(batch(0))));
+  }
+  CHECK(code_of([&, &first = first] { accumulate(first); }) == "prepare.shared-window");
+  accelerator.free_memory();
+  accumulate(first);
+}
+
+TEST_CASE("window: a backward pass that throws does not count") {
+  const auto net = std::make_shared<LinearNet>(3, 1), same = std::make_shared<LinearNet>(3, 1);
+  {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < net->parameters().size(); ++i)
+      same->parameters()[i].copy_(net->parameters()[i]);
+  }
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [model, expected] = accelerator.prepare(net, same);
+  for (int i = 0; i < 2; ++i) {
+    const auto guard = accelerator.accumulate(model);
+    const at::Tensor loss = loss_of(model(batch(i)));
+    const bool fails = i == 1;
+    if (fails) {
+      const at::Tensor failing = loss + 0;
+      failing.register_hook(
+          [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no memory left"); });
+      CHECK_THROWS(accelerator.backward(failing * 1.0));
+    }
+    accelerator.backward(loss);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const auto guard = accelerator.accumulate(expected);
+    accelerator.backward(loss_of(expected(batch(i))));
+  }
+  CHECK(at::allclose(net->layer->weight.grad(), same->layer->weight.grad()));
+}
+
+TEST_CASE("window: a model that accumulate() was not given is told of at the step") {
+  const auto body_net = std::make_shared<LinearNet>(3, 3),
+             head_net = std::make_shared<LinearNet>(3, 1);
+  std::vector<at::Tensor> both = body_net->parameters();
+  for (const at::Tensor& each : head_net->parameters()) both.push_back(each);
+  for (const bool names_both : {false, true}) {
+    Accelerator accelerator({.cpu = true});
+    torch::optim::SGD sgd(both, SGDOptions(0.1));
+    auto [body, head, optimizer] = accelerator.prepare(body_net, head_net, sgd);
+    const StandardError error;
+    {
+      const auto guard =
+          names_both ? accelerator.accumulate(body, head) : accelerator.accumulate(head);
+      accelerator.backward(loss_of(head(body(batch(0)))));
+      optimizer.step();
+    }
+    const bool told = error.text().find("accumulate() was not given") != std::string::npos;
+    CHECK(told == !names_both);
+  }
+}

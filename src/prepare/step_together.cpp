@@ -1,0 +1,242 @@
+// The part of Step that exchanges gradients between processes.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/optim/gradients.h"
+#include "hasten/prepare/step.h"
+#include "prepare/data_parallel.h"
+#include "prepare/join.h"
+#include "prepare/pass.h"
+#include "prepare/pass_order.h"
+#include "prepare/window.h"
+
+namespace hasten {
+
+// As backward_alone, over all processes: gradients are sums of loss gradients times their weights,
+// and are divided once, by the sum of all weights, on their way through the buckets.
+void Step::backward_together(const Pass& pass) {
+  if (!window_) return exchange_pass(pass);
+  const bool first = window_->count_pass(pass.weight);
+  if (window_->is_due()) return exchange_at_end(pass, first);
+  // Exchanged early, all have the same share of the sum; the window's end divides it.
+  const bool early = std::any_of(parallel_.begin(), parallel_.end(), [](const auto& model) {
+    return model->synchronization == Synchronization::now;
+  });
+  const auto models = early ? exchanging(pass) : std::vector<DataParallel*>{};
+  if (!models.empty()) {
+    if (join_) say_backward(models, JoinPass::early, /*weighs=*/false);
+    const auto size = static_cast<double>(group.size());
+    return reduce(models, &pass, pass.weight, pass.weight, 1.0 / size);
+  }
+  if (pass.weight > 0) add_gradients(pass, pass.weight);
+}
+
+// A pass of no window. Where processes may run out of data they have to be asked for its weight,
+// else only where weights may differ.
+void Step::exchange_pass(const Pass& pass) {
+  const std::vector<DataParallel*> models = exchanging(pass);
+  const bool asks = join_ && !models.empty();
+  if (asks) say_backward(models, JoinPass::alone, /*weighs=*/true);
+  const bool differs = join_ ? asks : pass.by_items;
+  const double all = weight_of_all(pass.weight, differs);
+  share_of_all_ = all > 0 ? pass.weight / all : 0;
+  reduce(models, &pass, pass.weight, 1.0, *share_of_all_);
+}
+
+// A pass of a window's last micro-batch.
+void Step::exchange_at_end(const Pass& pass, bool first) {
+  const std::vector<DataParallel*> models = exchanging(pass);
+  // Those without data would not know of a collective that no exchange needs.
+  const bool asks = join_ ? !models.empty() : tells_models(*window_);
+  if (asks) say_backward(models, JoinPass::closing, /*weighs=*/first);
+  if (first) {
+    // Which micro-batches had a backward pass may differ between processes.
+    const bool differs = join_ ? asks : pass.by_items || accumulation_steps > 1;
+    window_->close(weight_of_all(window_->weight(), differs));
+  }
+  const double all = window_->weight_of_all();
+  share_of_all_ = all > 0 ? window_->weight() / all : 0;
+  exchange_window(*window_, models, &pass);
+}
+
+double Step::weight_of_all(double own, bool differs) {
+  if (!differs) return own * static_cast<double>(group.size());
+  return group.reduce(at::scalar_tensor(own, at::kDouble)).item<double>();
+}
+
+// The window is closed. Gradients that are here are sums over this process's micro-batches, and
+// where they have been exchanged before, what all processes have in common.
+void Step::exchange_window(Window& window, const std::vector<DataParallel*>& models,
+                           const Pass* pass) {
+  const double all = window.weight_of_all(), weight = pass ? pass->weight : 0;
+  bool again = false;
+  for (const DataParallel* const model : models) {
+    if (!window.has_exchanged(model->module())) {
+      window.note_exchange(model->module());
+      continue;
+    }
+    again = true;
+    if (all > 0) scale_gradients_(model->parameters(), all / static_cast<double>(group.size()));
+  }
+  if (all <= 0) return reduce(models, pass, 0, 1.0, 0);
+  // The only micro-batch: the loss is multiplied by nothing.
+  if (pass && window.batches() == 1 && !again)
+    return reduce(models, pass, weight, 1.0, weight / all);
+  reduce(models, pass, weight, weight, 1.0 / all);
+}
+
+// Whether the processes tell each other which models they are about to exchange at the window's
+// end: one of several losses may reach a part of its models, and a process may have left it out.
+bool Step::tells_models(const Window& window) const {
+  return accumulation_steps > 1 && models_at_end(window).size() > 1;
+}
+
+// A step uses these parameters, and the last micro-batch of their window had no backward pass, or
+// none that reached all of them.
+void Step::close(Window& window, const std::vector<at::Tensor>& parameters) {
+  if (!window.is_closed()) divide_alone(window, parameters);
+  std::vector<DataParallel*> missing = models_at_end(window);
+  if (missing.empty()) return window.close();
+  std::erase_if(missing, [&](const DataParallel* model) {
+    return window.has_exchanged(model->module()) || !model->has_one_of(parameters);
+  });
+  if (missing.empty()) return;
+  if (accumulation_steps == 1) {
+    if (window.is_closed()) return;  // its only losses did not reach them
+    throw UsageError(
+        "prepare.open-window",
+        {.what = str("a step on rank ", group.rank(),
+                     " in a micro-batch that had no accelerator.backward()"),
+         .expected = "a backward pass in every process, as the others wait for its gradients",
+         .hint = "call accelerator.backward(loss * 0), or with a number of items in every "
+                 "process, and 0 here; or leave out the step in every process"});
+  }
+  if (join_ || tells_models(window)) return exchange_remaining(window, std::move(missing));
+  window.close(weight_of_all(window.weight(), /*differs=*/true));
+  exchange_window(window, missing, nullptr);
+}
+
+// Takes part in the passes of the other processes until these models have been exchanged. What no
+// process has a pass for any more, all exchange at once.
+void Step::exchange_remaining(Window& window, std::vector<DataParallel*> missing) {
+  while (!missing.empty()) {
+    std::vector<DataParallel*> held = missing;
+    std::erase_if(held, [](const DataParallel* model) { return !model->has_gradients(); });
+    const bool weighs = !window.is_closed();
+    say_backward(held, JoinPass::remaining, weighs);
+    const bool is_last = words().word().is_remaining();
+    const auto models = models_of_bits(words().models_of_word());
+    if (weighs) window.close(weight_of_all(window.weight(), /*differs=*/true));
+    exchange_window(window, models, nullptr);
+    if (is_last) {  // no process has gradients of the others
+      for (const DataParallel* const model : missing) window.note_exchange(model->module());
+      return;
+    }
+    std::erase_if(missing,
+                  [&](const DataParallel* model) { return window.has_exchanged(model->module()); });
+  }
+}
+
+// What no other process shares is divided here.
+void Step::divide_alone(Window& window, const std::vector<at::Tensor>& parameters) const {
+  const double factor = window.weight() > 0 ? 1.0 / window.weight() : 1.0;
+  if (parallel_.empty()) return scale_gradients_(window.parameters(), factor);
+  for (const auto& model : parallel_) {
+    if (model->synchronization != Synchronization::never) continue;
+    const torch::nn::Module* const module = model->module();
+    if (!window.has_model(module) || window.has_exchanged(module)) continue;
+    if (!model->has_one_of(parameters)) continue;
+    scale_gradients_(model->parameters(), factor);
+    window.note_exchange(module);
+  }
+}
+
+std::vector<DataParallel*> Step::models_at_end(const Window& window) const {
+  std::vector<DataParallel*> models;
+  for (const auto& model : parallel_) {
+    const bool is_exchanged = model->synchronization == Synchronization::at_window_end ||
+                              model->synchronization == Synchronization::now;
+    if (is_exchanged && window.has_model(model->module())) models.push_back(model.get());
+  }
+  return models;
+}
+
+std::vector<DataParallel*> Step::models_of(const Pass& pass) const {
+  std::vector<DataParallel*> models;
+  for (const auto& model : parallel_) {
+    if (!window_ || window_->has_model(model->module())) models.push_back(model.get());
+  }
+  if (parallel_.size() > 1 || pass.inputs_of_user) {
+    const Leaves leaves = pass.leaves();
+    std::erase_if(models, [&](const DataParallel* model) { return !model->has_one_of(leaves); });
+  }
+  return models;
+}
+
+std::vector<DataParallel*> Step::exchanging(const Pass& pass) const {
+  const bool closes = !window_ || window_->is_due();
+  std::vector<DataParallel*> models = models_of(pass);
+  std::erase_if(models, [&](const DataParallel* model) {
+    return model->synchronization != Synchronization::now &&
+           !(closes && model->synchronization == Synchronization::at_window_end);
+  });
+  return models;
+}
+
+void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, double weight,
+                  double share, double factor) {
+  const bool adds = pass != nullptr && weight > 0;
+  for (DataParallel* const model : models) model->follow_changes();
+  // Of a pass that the user has restricted to some leaves, or of this process's zeros.
+  std::optional<Leaves> some;
+  if (pass != nullptr && (pass->inputs_of_user || (!adds && ddp_.find_unused_parameters)))
+    some = pass->leaves();
+  if (pass != nullptr && pass->inputs_of_user) {
+    for (const DataParallel* const model : models) model->check_takes_part(*some);
+  }
+  const bool rounds = adds && has_16_bits(pass->loss);
+  // Where no gradient is here yet, the loss can take the factor, and buckets need not be gone
+  // through for it.
+  const bool fresh = !models.empty() && !rounds &&
+                     std::none_of(models.begin(), models.end(),
+                                  [](const auto* model) { return model->has_gradients(); });
+  if (fresh) share *= std::exchange(factor, 1.0);
+  std::vector<at::Tensor> beside;  // leaves of the pass that no bucket holds
+  if (rounds && share != 1.0) {    // as in add_gradients, and the buckets take the share
+    Leaves leaves = pass->leaves();
+    for (const DataParallel* const model : models) {
+      scale_gradients_(model->parameters(), 1.0 / share);
+      for (const at::Tensor& each : model->parameters()) leaves.erase(each.unsafeGetTensorImpl());
+    }
+    beside = tensors_of(leaves);
+    scale_gradients_(beside, 1.0 / share);
+    factor *= share;
+  }
+  at::Tensor own;
+  if (adds) {
+    own = rounds || share == 1.0 ? pass->loss : pass->loss * share;
+  } else {
+    // A process without an item takes part with zeros: its own loss is a mean over nothing, 0 / 0.
+    for (const DataParallel* const model : models) {
+      const at::Tensor one = model->zero(ddp_.find_unused_parameters && some ? &*some : nullptr);
+      if (one.defined()) own = own.defined() ? own + one.to(own.device()) : one;
+    }
+  }
+  // The last one is mostly nearest to the loss, and has its gradients first.
+  const auto order = models.size() > 1 ? std::make_shared<PassOrder>() : nullptr;
+  for (auto model = models.rbegin(); model != models.rend(); ++model) {
+    const bool restricted = adds && some.has_value();
+    (*model)->expect(restricted ? (*model)->zero(&*some) : own, own, factor, order);
+  }
+  // Before the reducers wait for what they have sent.
+  if (order && own.defined()) at_end_of_pass(own, [order] { order->release(); });
+  if (own.defined()) run(adds ? *pass : Pass{}, own);
+  for (DataParallel* const model : models) model->finish(own);
+  scale_gradients_(beside, share);
+}
+
+}  // namespace hasten
