@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the folder of what the tests of device tpu run on: torch_tpu, a CPU engine in a TPU's place, the header of the plugin interface
-# between them. It serves as PYTHONPATH. Fetches it once: 250 MB of wheels, 630 MB unpacked.
+# between them. It serves as PYTHONPATH. Fetches it once: 250 MB of wheels, 630 MB unpacked. Exit status 3: nobody has published it for this
+# machine or its Python.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
@@ -8,8 +9,9 @@ set -euo pipefail
 dir=$HASTEN_CACHE/tpu-engine-0.2.0
 lock=$HASTEN_ROOT/tools/lock/tpu-engine-0.2.0.txt
 if [ ! -d "$dir" ]; then
-  [ "$(uname -m)" = x86_64 ] || die "torch_tpu has no wheels for $(uname -m)"
-  [ "$(wheel_python "$lock")" = "$(system_python)" ] || die "no wheels of torch_tpu for Python $(system_python) are recorded in $lock"
+  none() { say "$1"; exit 3; }
+  [ "$(uname -m)" = x86_64 ] || none "torch_tpu has no wheels for $(uname -m)"
+  [ "$(wheel_python "$lock")" = "$(system_python)" ] || none "no wheels of torch_tpu for Python $(system_python) are recorded in $lock"
 fi
 fetch_wheels "$lock" "$dir"
 rm -f "$dir/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"  # 259 MB that nothing uses
