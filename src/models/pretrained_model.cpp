@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -195,8 +196,11 @@ std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batc
   if (ids == batch.end()) return std::nullopt;
   if (!flos_per_token_) {
     std::int64_t multiplied = 0;
-    for (const auto& item : named_parameters())
+    std::set<const at::TensorImpl*> seen;  // a tied weight has the name that comes first
+    for (const auto& item : named_parameters()) {
+      if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
       multiplied += ends_with(item.key(), "_embeddings.weight") ? 0 : item.value().numel();
+    }
     flos_per_token_ = 6.0 * static_cast<double>(multiplied);
   }
   return *flos_per_token_ * static_cast<double>(ids->second.numel());
@@ -211,8 +215,9 @@ TensorDict PreTrainedModel::state_dict() const {
 void PreTrainedModel::save_pretrained(const std::filesystem::path& folder,
                                       std::int64_t max_shard_size) const {
   make_directories(folder);
-  write_file_atomically(folder / "config.json", config_json());
+  // Weights that are refused leave the folder as it was.
   save_weights(folder, state_dict(), {.max_shard_size = max_shard_size});
+  write_file_atomically(folder / "config.json", config_json());
 }
 
 namespace {

@@ -286,7 +286,8 @@ class Trainer::Run {
     auto [model] = t_.accelerator.prepare(t_.model);
     for (TensorDict& batch : batches_) {
       micro_batch(model, batch);
-      if (stops_training() || stops_epoch()) break;
+      // A stop waits for the step at hand: a checkpoint inside of its window would lose gradients.
+      if (window_batches_ == 0 && (stops_training() || stops_epoch())) break;
     }
     if (stops_epoch()) loader_.set_epoch(number + 1);
     t_.tell(&TrainerCallback::on_epoch_end);

@@ -189,6 +189,26 @@ TEST_CASE("trainer together: wherever one process asks for the end, all end at t
   }
 }
 
+TEST_CASE("trainer together: a single process ends at the step where several do") {
+  const Folder folder;
+  for (const auto& [place, last] : std::vector<std::pair<Place, std::int64_t>>{
+           {Place::step_begin, 6}, {Place::substep_end, 6}, {Place::log, 5}}) {
+    CAPTURE(static_cast<int>(place));
+    TrainingArguments args = arguments(folder.path);
+    args.gradient_accumulation_steps = 2;
+    args.overwrite_output_dir = true;
+    args.save_strategy = SaveStrategy::epoch;
+    Trainer trainer(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(80))});
+    trainer.add_callback(std::make_shared<Stops>(true, place));
+    CHECK(trainer.train().global_step == last);
+    // The checkpoint of the end of the run holds whole steps.
+    args.overwrite_output_dir = false;
+    args.resume_from_checkpoint = "true";
+    Trainer resumed(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(80))});
+    CHECK(resumed.train().steps == trainer.state().max_steps - last);
+  }
+}
+
 TEST_CASE(
     "trainer together: a metric of all predictions sees every row once, in the data's order") {
   const Folder folder;
