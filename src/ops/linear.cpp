@@ -50,9 +50,17 @@ bool use_onednn(const Tensor& a, const Tensor& b) {
          a.size(0) * a.size(1) * b.size(0) >= kSmallProduct && !is_expanded(b);
 }
 
+// Rows or columns that lie further apart than they are long, as those of one token of each row of a
+// batch: oneDNN has a reference implementation for them alone, a hundred times slower.
+Tensor without_gaps(const Tensor& x) {
+  const bool is_dense = (x.stride(1) == 1 && x.stride(0) == x.size(1)) ||
+                        (x.stride(0) == 1 && x.stride(1) == x.size(0));
+  return is_dense ? x : x.contiguous();
+}
+
 // a [m, k] times b^T, b [n, k].
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias = std::nullopt) {
-  if (use_onednn(a, b)) return onednn_linear(a, b, bias);
+  if (use_onednn(a, b)) return onednn_linear(without_gaps(a), without_gaps(b), bias);
   return bias ? at::addmm(*bias, a, b.t()) : at::mm(a, b.t());
 }
 
