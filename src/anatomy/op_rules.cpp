@@ -122,6 +122,18 @@ Count attention(Calls c) {
          (Keys * last(c, Q) + Values * last(c, Q + 2));
 }
 
+// hasten's own on the CPU: q [batch, L, heads * d], and for each row the number of keys up to the
+// last one that counts. `Products` of 2 L keys d for each head, and N operations a score.
+template <int Products, int N, int Q, int Keys>
+Count attention_by_rows(Calls c) {
+  if (!value(c, Keys).isIntList() || !value(c, Keys + 1).isInt()) return {};
+  double keys = 0;
+  for (const std::int64_t each : value(c, Keys).toIntVector()) keys += static_cast<double>(each);
+  const double lines = keys * size(c, Q, 1),
+               heads = static_cast<double>(value(c, Keys + 1).toInt());
+  return lines * (Products * 2 * last(c, Q) + N * heads);
+}
+
 // x [length, batch, in] or [batch, length, in] through both weight matrices at each step; the
 // backward pass forms two products for each. Its operands follow x in the same order.
 template <int N>
@@ -386,6 +398,10 @@ void contractions(OpTable& t) {
        "_scaled_dot_product_efficient_attention_backward",
        "_scaled_dot_product_cudnn_attention_backward",
        "_scaled_dot_product_fused_attention_overrideable_backward"});
+  // scale, mask, softmax, dropout
+  t["hasten::attention"] = {.group = kContraction, .flops = attention_by_rows<2, 7, 0, 4>};
+  // and the probabilities again
+  t["hasten::attention_backward"] = {.group = kContraction, .flops = attention_by_rows<5, 9, 1, 7>};
 }
 
 void normalizations(OpTable& t) {
@@ -436,8 +452,6 @@ void normalizations(OpTable& t) {
   const auto ours = [&](const char* name, Formula flops) {
     t[std::string("hasten::") + name] = {.group = kNormalization, .flops = flops};
   };
-  ours("softmax_dropout", an_input<7>);             // scale, mask, softmax, dropout
-  ours("softmax_dropout_backward", an_input<9>);    // and the probabilities again
   ours("dropout_add_norm", an_input<11>);           // bias, dropout, residual, norm
   ours("dropout_add_norm_backward", an_input<15>);  // norm 13, dropout, bias
   ours("column_sum", an_input<1>);

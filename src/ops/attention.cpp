@@ -1,3 +1,5 @@
+#include <ATen/ops/mm_cpu_dispatch.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -11,12 +13,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// One row of the batch as LibTorch's batched product takes it without a copy: [heads, length, head
-// size], strided.
-Tensor heads_of(const Tensor& x, std::int64_t row, std::int64_t heads) {
-  return x.select(0, row).view({x.size(1), heads, x.size(2) / heads}).transpose(0, 1);
-}
-
 // The keys of each row up to the last one that may be attended to: padding behind it costs nothing.
 std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t batch,
                                            std::int64_t length) {
@@ -29,59 +25,146 @@ std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t 
   return lengths;
 }
 
-// In place on the scores [heads, length, keys] of one row of the batch; mask [batch or 1, length],
-// log_sum [batch, heads, length].
-void softmax_dropout_cpu(const Tensor& scores, const Tensor& mask, const Tensor& log_sum,
-                         std::int64_t row, double scale, std::int64_t seed, double p) {
+// Which keys count, and how: mask [batch or 1, length] holds 0 or -infinity, `keys` the number of
+// keys of each row up to the last one that counts.
+struct Keys {
+  const Tensor& mask;
+  at::IntArrayRef counts;
+
+  const float* mask_of(std::int64_t row) const {
+    return mask.const_data_ptr<float>() + (row % mask.size(0)) * mask.size(1);
+  }
+};
+
+// One head of one row of the batch inside of x [batch, length, heads * size].
+template <class T>
+struct Head {
+  std::int64_t row, index, heads, length, width;
+
+  static Head of(const Tensor& x, std::int64_t item, std::int64_t heads) {
+    return {item / heads, item % heads, heads, x.size(1), x.size(2)};
+  }
+  std::int64_t size() const { return width / heads; }
+  T* start_of(const Tensor& x) const {
+    return rows_of<T>(x) + row * length * width + index * size();
+  }
+  // Its first rows of x, without a copy.
+  Tensor matrix_of(const Tensor& x, std::int64_t rows) const {
+    return at::from_blob(start_of(x), {rows, size()}, {width, 1}, x.options());
+  }
+  // The place of its lines among those of [batch, heads, length].
+  std::int64_t first_line() const { return (row * heads + index) * length; }
+};
+
+// The matrix in the other order, without the dispatcher.
+Tensor transposed(const Tensor& x) {
+  return at::from_blob(x.data_ptr(), {x.size(1), x.size(0)}, {x.stride(1), x.stride(0)},
+                       x.options());
+}
+
+// LibTorch's product, without its dispatcher: inside of a parallel region each thread forms its
+// own, which takes less time than all of them forming one.
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
+  Tensor written = out;
+  at::cpu::mm_out(written, a, b);
+}
+
+// Room for the scores of one head for each of the threads that share the heads of all rows:
+// [parts, matrices, length * the most keys of a row].
+Tensor room_for_scores(const Tensor& q, at::IntArrayRef keys, std::int64_t heads,
+                       std::int64_t matrices) {
+  const std::int64_t parts = std::clamp<std::int64_t>(q.size(0) * heads, 1, at::get_num_threads());
+  const std::int64_t most = keys.empty() ? 0 : *std::max_element(keys.begin(), keys.end());
+  return at::empty({parts, matrices, q.size(1) * most}, q.options());
+}
+
+// The scores of part `part` and matrix `matrix`, as [length, keys].
+template <class T>
+Tensor scores_in(const Tensor& room, std::int64_t part, std::int64_t matrix, std::int64_t length,
+                 std::int64_t keys) {
+  T* const first = rows_of<T>(room) + (part * room.size(1) + matrix) * room.size(2);
+  return at::from_blob(first, {length, keys}, room.options());
+}
+
+// body(part, item) for every head of every row. A part takes every n-th item, because rows with few
+// keys lie beside each other where the data is sorted by length.
+template <class Body>
+void for_heads(const Tensor& room, std::int64_t items, Body body) {
+  const std::int64_t parts = room.size(0);
+  at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      for (std::int64_t item = part; item < items; item += parts) body(part, item);
+    }
+  });
+}
+
+// q, k, v, out [batch, length, heads * size]; log_sum [batch, heads, length].
+void attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                   at::IntArrayRef key_counts, std::int64_t heads, double scale, std::int64_t seed,
+                   double p, const Tensor& room, const Tensor& out, const Tensor& log_sum) {
   const Dropout dropout = DropoutState{seed, p}.decisions();
-  const std::int64_t keys = scores.size(2), lines = scores.size(0) * scores.size(1);
-  const float* row_mask = mask.const_data_ptr<float>() + (row % mask.size(0)) * mask.size(1);
-  float* row_log_sum = log_sum.mutable_data_ptr<float>() + row * lines;
-  with_type(scores, [&]<class T>(const RowKernels<T>& kernel, T*) {
-    for_rows(scores, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
-      kernel.softmax_dropout(rows_of<T>(scores) + at, row_mask, static_cast<float>(scale), dropout,
-                             row * lines + first, row_log_sum + first, last - first, keys);
+  const Keys all_keys{mask, key_counts};
+  with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for_heads(room, q.size(0) * heads, [&](std::int64_t part, std::int64_t item) {
+      const auto head = Head<T>::of(q, item, heads);
+      const std::int64_t keys = key_counts[head.row], length = head.length;
+      const Tensor scores = scores_in<T>(room, part, 0, length, keys);
+      multiply(scores, head.matrix_of(q, length), transposed(head.matrix_of(k, keys)));
+      kernel.softmax_dropout(rows_of<T>(scores), all_keys.mask_of(head.row),
+                             static_cast<float>(scale), dropout, head.first_line(),
+                             log_sum.mutable_data_ptr<float>() + head.first_line(), length, keys);
+      multiply(head.matrix_of(out, length), scores, head.matrix_of(v, keys));
     });
   });
 }
 
-// In place on the scores, which become the dropped probabilities, and on their gradient dscores;
-// delta [heads, length] is room for the sums of dout * out.
-void softmax_dropout_backward_cpu(const Tensor& scores, const Tensor& dscores, const Tensor& mask,
-                                  const Tensor& log_sum, const Tensor& dout, const Tensor& out,
-                                  const Tensor& delta, std::int64_t row, double scale,
-                                  std::int64_t seed, double p) {
+// delta [parts, length] is room for the sums of dout * out.
+void attention_backward_cpu(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const Tensor& out, const Tensor& mask, const Tensor& log_sum,
+                            at::IntArrayRef key_counts, std::int64_t heads, double scale,
+                            std::int64_t seed, double p, const Tensor& room, const Tensor& delta,
+                            const Tensor& dq, const Tensor& dk, const Tensor& dv) {
   const Dropout dropout = DropoutState{seed, p}.decisions();
-  const std::int64_t heads = scores.size(0), length = scores.size(1), keys = scores.size(2);
-  const std::int64_t width = out.size(2), head_size = width / heads, base = row * length * width;
-  const float* row_mask = mask.const_data_ptr<float>() + (row % mask.size(0)) * mask.size(1);
-  const float* row_log_sum = log_sum.const_data_ptr<float>() + row * heads * length;
-  float* along = delta.mutable_data_ptr<float>();
-  with_type(scores, [&]<class T>(const RowKernels<T>& kernel, T*) {
-    for (std::int64_t head = 0; head < heads; ++head) {
-      kernel.row_dot(rows_of<T>(dout) + base + head * head_size,
-                     rows_of<T>(out) + base + head * head_size, along + head * length, length,
-                     head_size, width);
-    }
-    for_rows(scores, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
-      kernel.softmax_dropout_backward(rows_of<T>(scores) + at, rows_of<T>(dscores) + at, row_mask,
-                                      static_cast<float>(scale), dropout,
-                                      row * heads * length + first, row_log_sum + first,
-                                      along + first, last - first, keys);
+  const Keys all_keys{mask, key_counts};
+  with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for_heads(room, q.size(0) * heads, [&](std::int64_t part, std::int64_t item) {
+      const auto head = Head<T>::of(q, item, heads);
+      const std::int64_t keys = key_counts[head.row], length = head.length;
+      const Tensor queries = head.matrix_of(q, length), douts = head.matrix_of(dout, length),
+                   scores = scores_in<T>(room, part, 0, length, keys),
+                   dscores = scores_in<T>(room, part, 1, length, keys);
+      float* const along = delta.mutable_data_ptr<float>() + part * length;
+      multiply(scores, queries, transposed(head.matrix_of(k, keys)));
+      multiply(dscores, douts, transposed(head.matrix_of(v, keys)));
+      kernel.row_dot(head.start_of(dout), head.start_of(out), along, length, head.size(),
+                     head.width);
+      kernel.softmax_dropout_backward(
+          rows_of<T>(scores), rows_of<T>(dscores), all_keys.mask_of(head.row),
+          static_cast<float>(scale), dropout, head.first_line(),
+          log_sum.const_data_ptr<float>() + head.first_line(), along, length, keys);
+      multiply(head.matrix_of(dq, length), dscores, head.matrix_of(k, keys));
+      multiply(head.matrix_of(dk, keys), transposed(dscores), queries);
+      multiply(head.matrix_of(dv, keys), transposed(scores), douts);
+      for (std::int64_t row = keys; row < length; ++row) {
+        std::fill_n(head.start_of(dk) + row * head.width, head.size(), T{});
+        std::fill_n(head.start_of(dv) + row * head.width, head.size(), T{});
+      }
     });
   });
 }
 
 TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_operator(library,
-               "softmax_dropout(Tensor(a!) scores, Tensor mask, Tensor(b!) log_sum, int row, "
-               "float scale, int seed, float p) -> ()",
-               softmax_dropout_cpu);
+               "attention(Tensor q, Tensor k, Tensor v, Tensor mask, int[] keys, int heads, "
+               "float scale, int seed, float p, Tensor(a!) room, Tensor(b!) out, "
+               "Tensor(c!) log_sum) -> ()",
+               attention_cpu);
   add_operator(library,
-               "softmax_dropout_backward(Tensor(a!) scores, Tensor(b!) dscores, Tensor mask, "
-               "Tensor log_sum, Tensor dout, Tensor out, Tensor(c!) delta, int row, float scale, "
-               "int seed, float p) -> ()",
-               softmax_dropout_backward_cpu);
+               "attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, "
+               "Tensor mask, Tensor log_sum, int[] keys, int heads, float scale, int seed, "
+               "float p, Tensor(a!) room, Tensor(b!) delta, Tensor(c!) dq, Tensor(d!) dk, "
+               "Tensor(e!) dv) -> ()",
+               attention_backward_cpu);
 }
 
 // [batch, length, heads * size] as [batch, heads, length, size], and back.
@@ -136,17 +219,10 @@ struct Attention : torch::autograd::Function<Attention> {
     const std::int64_t batch = q.size(0), length = q.size(1);
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
     const Tensor out = at::empty_like(q), log_sum = at::empty({batch, heads, length}, at::kFloat);
-    const auto lengths = attended_lengths(mask, batch, length);
+    const auto keys = attended_lengths(mask, batch, length);
     const Tensor additive = mask.defined() ? mask : at::zeros({1, length}, at::kFloat);
-    for (std::int64_t row = 0; row < batch; ++row) {
-      const std::int64_t keys = lengths[row];
-      const Tensor keys_of = heads_of(k, row, heads).narrow(1, 0, keys),
-                   values_of = heads_of(v, row, heads).narrow(1, 0, keys);
-      const Tensor scores = at::bmm(heads_of(q, row, heads), keys_of.transpose(1, 2));
-      call<softmax_dropout_cpu>("hasten::softmax_dropout", scores, additive, log_sum, row, scale,
-                                dropout.seed, dropout.p);
-      heads_of(out, row, heads).copy_(at::bmm(scores, values_of));
-    }
+    call<attention_cpu>("hasten::attention", q, k, v, additive, keys, heads, scale, dropout.seed,
+                        dropout.p, room_for_scores(q, keys, heads, 1), out, log_sum);
     context->save_for_backward({q, k, v, mask, out, log_sum});
     context->saved_data["heads"] = heads;
     save(context, dropout);
@@ -166,29 +242,14 @@ struct Attention : torch::autograd::Function<Attention> {
     const std::int64_t batch = q.size(0), length = q.size(1);
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
     const Tensor dout = grads[0].contiguous();
-    const auto lengths = attended_lengths(mask, batch, length);
+    const auto keys = attended_lengths(mask, batch, length);
     const Tensor additive = mask.defined() ? mask : at::zeros({1, length}, at::kFloat);
     const Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v),
-                 delta = at::empty({heads, length}, at::kFloat);
-    for (std::int64_t row = 0; row < batch; ++row) {
-      const std::int64_t keys = lengths[row];
-      const Tensor queries_of = heads_of(q, row, heads), douts_of = heads_of(dout, row, heads);
-      const Tensor keys_of = heads_of(k, row, heads).narrow(1, 0, keys),
-                   values_of = heads_of(v, row, heads).narrow(1, 0, keys);
-      const Tensor scores = at::bmm(queries_of, keys_of.transpose(1, 2));
-      const Tensor dscores = at::bmm(douts_of, values_of.transpose(1, 2));
-      call<softmax_dropout_backward_cpu>("hasten::softmax_dropout_backward", scores, dscores,
-                                         additive, log_sum, dout, out, delta, row, scale,
-                                         dropout.seed, dropout.p);
-      heads_of(dq, row, heads).copy_(at::bmm(dscores, keys_of));
-      const auto fill = [&](const Tensor& grad, const Tensor& value) {
-        const Tensor whole = heads_of(grad, row, heads);
-        whole.narrow(1, 0, keys).copy_(value);
-        if (keys < length) whole.narrow(1, keys, length - keys).zero_();
-      };
-      fill(dk, at::bmm(dscores.transpose(1, 2), queries_of));
-      fill(dv, at::bmm(scores.transpose(1, 2), douts_of));
-    }
+                 room = room_for_scores(q, keys, heads, 2),
+                 delta = at::empty({room.size(0), length}, at::kFloat);
+    call<attention_backward_cpu>("hasten::attention_backward", dout, q, k, v, out, additive,
+                                 log_sum, keys, heads, scale, dropout.seed, dropout.p, room, delta,
+                                 dq, dk, dv);
     return {dq, dk, dv, Tensor(), Tensor(), Tensor()};
   }
 };

@@ -5,7 +5,11 @@
 #include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <doctest/doctest.h>
+#include <time.h>
 #include <torch/torch.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "hasten/base/error.h"
 #include "ops/kernels/kernels.h"
@@ -257,11 +261,10 @@ TEST_CASE("ops: the fused operators in bfloat16 stay within its rounding of the 
 
 TEST_CASE(
     "ops: each is an operator of LibTorch's dispatcher, and does nothing to tensors without data") {
-  for (const char* name :
-       {"bias_gelu", "bias_gelu_backward", "dropout", "dropout_add_norm",
-        "dropout_add_norm_backward", "softmax_dropout", "softmax_dropout_backward", "column_sum",
-        "embedding_sum", "embedding_scatter", "embedding_gather", "adamw", "adamw_rows",
-        "sum_of_squares"}) {
+  for (const char* name : {"bias_gelu", "bias_gelu_backward", "dropout", "dropout_add_norm",
+                           "dropout_add_norm_backward", "attention", "attention_backward",
+                           "column_sum", "embedding_sum", "embedding_scatter", "embedding_gather",
+                           "adamw", "adamw_rows", "sum_of_squares"}) {
     CAPTURE(name);
     const auto op = c10::Dispatcher::singleton().findSchema({std::string("hasten::") + name, ""});
     REQUIRE(op.has_value());
@@ -282,4 +285,107 @@ TEST_CASE("ops: a change of an input in place between forward and backward is no
   const Tensor y = ops::linear(x, w, {});
   x.add_(1);
   CHECK_THROWS_AS(y.sum().backward(), c10::Error);
+}
+
+namespace {
+
+// LibTorch's number of threads while it lives.
+class Threads {
+ public:
+  explicit Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
+  ~Threads() { at::set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+double seconds_of(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// The share of the processor time of `work` that other threads than this one have used.
+template <class Work>
+double share_of_others(Work work) {
+  const double all = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
+               own = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  work();
+  const double of_all = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - all;
+  return 1 - (seconds_of(CLOCK_THREAD_CPUTIME_ID) - own) / of_all;
+}
+
+// Results and gradients of every operator that shares its rows among threads, on tensors that are
+// large enough for it.
+std::vector<Tensor> large_operators() {
+  at::manual_seed(3);
+  const Tensor x = leaf({8, 96, 128}), r = leaf({8, 96, 128}), b = leaf({128}), g = leaf({128}),
+               be = leaf({128}), w = leaf({256, 128});
+  Tensor mask = at::ones({8, 96}, at::kLong);
+  for (int row = 0; row < 8; ++row) mask[row].slice(0, 96 - 11 * row).zero_();
+  const Tensor ids = at::randint(0, 50, {8, 96}), table = leaf({50, 128}), more = leaf({96, 128});
+  std::vector<Tensor> all = {
+      ops::bias_gelu(x, b),
+      ops::dropout(x, 0.1, true),
+      ops::dropout_add_norm(x, b, r, g, be, 1e-5, 0.1, true),
+      ops::attention(x, r, x, ops::KeyMask(mask), 4, 0.1, true),
+      ops::attention(x, r, x, ops::KeyMask(Tensor()), 4, 0.1, true),
+      ops::linear(x, w, {}),
+      ops::embedding_sum(table, more, more, ids, {}, {}, -1, false),
+  };
+  Tensor sum = at::zeros({});
+  for (const Tensor& each : all) sum = sum + (each * each).sum();
+  for (const Tensor& each : torch::autograd::grad({sum}, {x, r, b, g, be, w, table, more}))
+    all.push_back(each);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("ops: rows are shared among LibTorch's threads") {
+  const Threads two(2);
+  const Tensor x = at::randn({4096, 512}), b = at::randn({512});
+  const Tensor q = at::randn({16, 128, 256});
+  ops::bias_gelu(x, b);  // the threads are started here
+  const auto repeat = [](auto operation) {
+    return share_of_others([&] {
+      for (int i = 0; i < 20; ++i) operation();
+    });
+  };
+  CHECK(repeat([&] { ops::bias_gelu(x, b); }) > 0.2);
+  CHECK(repeat([&] { ops::attention(q, q, q, ops::KeyMask(Tensor()), 4, 0.1, true); }) > 0.2);
+}
+
+TEST_CASE("ops: the number of threads changes nothing but the order of sums") {
+  const auto with = [](int count) {
+    const Threads threads(count);
+    return large_operators();
+  };
+  const std::vector<Tensor> alone = with(1);
+  for (const int count : {2, 3, 5}) {
+    CAPTURE(count);
+    const std::vector<Tensor> shared = with(count), again = with(count);
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      CAPTURE(i);
+      CHECK(distance(shared[i], alone[i]) <= 1e-4 * (1 + alone[i].abs().max().item<double>()));
+      CHECK(at::equal(shared[i], again[i]));
+    }
+  }
+}
+
+// oneDNN has a reference implementation alone for operands with gaps, a hundred times slower.
+TEST_CASE("ops: a product of rows that lie apart is about as fast as one of dense rows") {
+  const Tensor whole = at::randn({48, 40, 384}), w = leaf({384, 384});
+  const auto milliseconds = [&](const Tensor& x) {
+    double least = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const double before = seconds_of(CLOCK_MONOTONIC);
+      ops::linear(x, w, {}).sum().backward();
+      least = std::min(least, 1e3 * (seconds_of(CLOCK_MONOTONIC) - before));
+    }
+    return least;
+  };
+  const Tensor apart = whole.select(1, 0), dense = apart.contiguous();
+  CHECK(distance(ops::linear(apart, w, {}), ops::linear(dense, w, {})) < 1e-3);
+  CHECK(milliseconds(apart) < 10 * milliseconds(dense) + 1);
 }
