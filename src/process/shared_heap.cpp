@@ -21,6 +21,12 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
+// Where the next huge page begins. What is left out is a range of addresses and takes no memory.
+std::int64_t behind_huge_page(std::int64_t used) {
+  constexpr auto kHuge = static_cast<std::int64_t>(SharedMemory::kHugePage);
+  return (used + kHuge - 1) / kHuge * kHuge;
+}
+
 }  // namespace
 
 // What a tensor holds.
@@ -45,11 +51,12 @@ at::Tensor SharedHeap::empty(std::int64_t elements, const at::TensorOptions& opt
       whole_pages(static_cast<std::size_t>(elements) * options.dtype().itemsize());
   if (bytes == 0 || !options.device().is_cpu()) return at::empty({elements}, options);
   const std::lock_guard lock(mutex_);
-  if (used_ + static_cast<std::int64_t>(bytes) > kRange) return at::empty({elements}, options);
-  const std::int64_t offset = (rank_ + 1) * kRange + used_;
+  const std::int64_t begin = bytes < SharedMemory::kHugePage ? used_ : behind_huge_page(used_);
+  if (begin + static_cast<std::int64_t>(bytes) > kRange) return at::empty({elements}, options);
+  const std::int64_t offset = (rank_ + 1) * kRange + begin;
   auto view = memory_->take(offset, bytes);
   if (!view) return at::empty({elements}, options);
-  used_ += static_cast<std::int64_t>(bytes);
+  used_ = begin + static_cast<std::int64_t>(bytes);
   void* const data = view->data();
   const auto lease = std::make_shared<Lease>(shared_from_this(), std::move(view), offset);
   leases_[data] = lease.get();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 
 #include "hasten/base/text.h"
 #include "process/all_say.h"
@@ -16,9 +17,45 @@ namespace {
 
 using View = SharedMemory::View;
 
+constexpr int kReadWrite = PROT_READ | PROT_WRITE;
+
+// At an address that the system may map in huge pages: a multiple of their size, as the offset is.
+void* map_aligned(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
+  constexpr std::size_t kHuge = SharedMemory::kHugePage;
+  auto* const room = static_cast<std::byte*>(
+      mmap(nullptr, bytes + kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (room == MAP_FAILED) return MAP_FAILED;
+  const std::size_t before = (kHuge - reinterpret_cast<std::uintptr_t>(room) % kHuge) % kHuge;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t end = before + (bytes + page - 1) / page * page, all = bytes + kHuge;
+  void* const at =
+      mmap(room + before, bytes, kReadWrite, MAP_SHARED | MAP_FIXED, file.get(), offset);
+  if (at == MAP_FAILED) {
+    munmap(room, all);
+    return at;
+  }
+  if (before > 0) munmap(room, before);
+  if (end < all) munmap(room + end, all - end);
+  return at;
+}
+
 std::unique_ptr<View> view_of(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
-  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), offset);
+  const bool aligned = bytes >= SharedMemory::kHugePage &&
+                       offset % static_cast<std::int64_t>(SharedMemory::kHugePage) == 0;
+  void* const at = aligned ? map_aligned(file, offset, bytes)
+                           : mmap(nullptr, bytes, kReadWrite, MAP_SHARED, file.get(), offset);
   return at == MAP_FAILED ? nullptr : std::make_unique<View>(at, bytes);
+}
+
+// In huge pages, as far as whole ones fit: most systems give shared memory none unasked, and then a
+// large sum spends its time on looking up addresses. Where the system cannot (Linux before 6.1),
+// the pages stay as they are.
+void use_huge_pages(const View& view) {
+#ifndef MADV_COLLAPSE
+  constexpr int MADV_COLLAPSE = 25;  // of <linux/mman.h> since Linux 6.1
+#endif
+  const std::size_t whole = view.size() / SharedMemory::kHugePage * SharedMemory::kHugePage;
+  if (whole > 0) madvise(view.data(), whole, MADV_COLLAPSE);
 }
 
 // Where a process may not make large files, one byte behind the limit would end it by a signal.
@@ -50,7 +87,7 @@ SharedMemory::View::~View() { munmap(at_, bytes_); }
 std::unique_ptr<View> SharedMemory::take(std::int64_t offset, std::size_t bytes) const {
   if (!takes_room(*file_, offset, bytes)) return nullptr;
   auto taken = view(offset, bytes);
-  if (!taken) give_back(offset, bytes);
+  taken ? use_huge_pages(*taken) : give_back(offset, bytes);
   return taken;
 }
 

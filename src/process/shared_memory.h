@@ -22,6 +22,10 @@ namespace hasten {
 
 class SharedMemory {
  public:
+  // What is at least as large, and begins at a multiple of it, lies in huge pages where the system
+  // has them.
+  static constexpr std::size_t kHugePage = std::size_t{1} << 21;
+
   // A range of it among the addresses of this process.
   class View {
    public:
