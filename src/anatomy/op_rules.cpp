@@ -122,16 +122,18 @@ Count attention(Calls c) {
          (Keys * last(c, Q) + Values * last(c, Q + 2));
 }
 
-// hasten's own on the CPU: q [batch, L, heads * d], and for each row the number of keys up to the
-// last one that counts. `Products` of 2 L keys d for each head, and N operations a score.
-template <int Products, int N, int Q, int Keys>
+// hasten's own on the CPU: for each row its length and the number of keys up to the last one that
+// counts. `Products` of 2 L keys d for each head, and N operations a score.
+template <int Products, int N, int Q, int Lengths>
 Count attention_by_rows(Calls c) {
-  if (!value(c, Keys).isIntList() || !value(c, Keys + 1).isInt()) return {};
-  double keys = 0;
-  for (const std::int64_t each : value(c, Keys).toIntVector()) keys += static_cast<double>(each);
-  const double lines = keys * size(c, Q, 1),
-               heads = static_cast<double>(value(c, Keys + 1).toInt());
-  return lines * (Products * 2 * last(c, Q) + N * heads);
+  const auto &lengths = value(c, Lengths), &keys = value(c, Lengths + 1),
+             &heads = value(c, Lengths + 2);
+  if (!lengths.isIntList() || !keys.isIntList() || !heads.isInt()) return {};
+  const auto lines = lengths.toIntVector(), columns = keys.toIntVector();
+  double scores = 0;
+  for (std::size_t row = 0; row < std::min(lines.size(), columns.size()); ++row)
+    scores += static_cast<double>(lines[row]) * static_cast<double>(columns[row]);
+  return scores * (Products * 2 * last(c, Q) + N * static_cast<double>(heads.toInt()));
 }
 
 // x [length, batch, in] or [batch, length, in] through both weight matrices at each step; the

@@ -4,6 +4,7 @@
 #include "hasten/base/error.h"
 #include "models/layers.h"
 #include "models/losses.h"
+#include "models/packed_batch.h"
 
 namespace hasten {
 namespace {
@@ -127,7 +128,8 @@ class BertPooler : public torch::nn::Module {
   explicit BertPooler(const BertConfig& config)
       : dense_(register_module(
             "dense", std::make_shared<Projection>(config.hidden_size, config.hidden_size))) {}
-  at::Tensor forward(const at::Tensor& hidden) { return at::tanh((*dense_)(hidden.select(1, 0))); }
+  // first_tokens [batch, hidden_size]
+  at::Tensor forward(const at::Tensor& first_tokens) { return at::tanh((*dense_)(first_tokens)); }
 
  private:
   std::shared_ptr<Projection> dense_;
@@ -169,8 +171,20 @@ ModelOutput BertModel::forward(const TensorDict& batch) {
   const ops::KeyMask mask(optional(batch, "attention_mask"));
   ModelOutput out;
   out.last_hidden_state = encoder_->forward(embeddings_->forward(batch), mask);
-  if (pooler_) out.pooler_output = pooler_->forward(out.last_hidden_state);
+  if (pooler_) out.pooler_output = pooler_->forward(out.last_hidden_state.select(1, 0));
   return out;
+}
+
+at::Tensor BertModel::pooled(const TensorDict& batch) {
+  TORCH_CHECK(pooler_, "BertModel::pooled: this model has no pooling layer");
+  const bool packs = config_.attn_implementation != AttentionImplementation::eager;
+  const auto packed =
+      packs ? PackedBatch::of(batch, {config_.vocab_size, config_.max_position_embeddings,
+                                      config_.type_vocab_size})
+            : std::nullopt;
+  if (!packed) return forward(batch).pooler_output;
+  const at::Tensor hidden = encoder_->forward(embeddings_->forward(packed->batch), packed->mask);
+  return pooler_->forward(packed->first_tokens(hidden));
 }
 
 void BertModel::set_sparse_gradients(bool sparse) { embeddings_->sparse = sparse; }
@@ -196,7 +210,8 @@ BertForSequenceClassification::BertForSequenceClassification(BertConfig config)
                      /*add_pooling_layer=*/true) {}
 
 ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
-  ModelOutput out = bert_->forward(batch);
+  ModelOutput out;
+  out.pooler_output = bert_->pooled(batch);
   out.logits = classify(out.pooler_output);
   const at::Tensor labels = optional(batch, "labels");
   if (!labels.defined()) return out;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "hasten/ops/ops.h"
 #include "ops/cpu.h"
@@ -25,35 +28,61 @@ std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t 
   return lengths;
 }
 
-// Which keys count, and how: mask [batch or 1, length] holds 0 or -infinity, `keys` the number of
-// keys of each row up to the last one that counts.
-struct Keys {
-  const Tensor& mask;
-  at::IntArrayRef counts;
-
-  const float* mask_of(std::int64_t row) const {
-    return mask.const_data_ptr<float>() + (row % mask.size(0)) * mask.size(1);
+// The rows of a batch, whose tokens lie behind each other in x [..., tokens, heads * size], and
+// what counts of their keys: those up to the last one that may be attended to, of which mask [rows
+// or 1, longest] leaves out some by -infinity.
+class Rows {
+ public:
+  Rows(at::IntArrayRef lengths, at::IntArrayRef keys, const Tensor& mask, std::int64_t heads)
+      : lengths_(lengths), keys_(keys), mask_(mask), heads_(heads) {
+    std::int64_t start = 0;
+    for (const std::int64_t length : lengths) {
+      starts_.push_back(start);
+      start += length;
+    }
   }
+
+  std::int64_t heads() const { return heads_; }
+  std::int64_t all_heads() const { return std::ssize(starts_) * heads_; }
+  std::int64_t start(std::int64_t row) const { return starts_[row]; }
+  std::int64_t length(std::int64_t row) const { return lengths_[row]; }
+  std::int64_t keys(std::int64_t row) const { return keys_[row]; }
+  std::int64_t longest() const { return mask_.size(1); }
+  const float* mask(std::int64_t row) const {
+    return mask_.const_data_ptr<float>() + (row % mask_.size(0)) * mask_.size(1);
+  }
+
+ private:
+  at::IntArrayRef lengths_, keys_;
+  const Tensor& mask_;
+  std::int64_t heads_;
+  std::vector<std::int64_t> starts_;
 };
 
-// One head of one row of the batch inside of x [batch, length, heads * size].
+// One head of one row.
 template <class T>
 struct Head {
-  std::int64_t row, index, heads, length, width;
+  Head(const Rows& rows, std::int64_t item, std::int64_t of_all_heads) {
+    const std::int64_t row = item / rows.heads();
+    length = rows.length(row);
+    keys = rows.keys(row);
+    mask = rows.mask(row);
+    first_line = item * rows.longest();
+    width = of_all_heads;
+    size = width / rows.heads();
+    offset = rows.start(row) * width + item % rows.heads() * size;
+  }
 
-  static Head of(const Tensor& x, std::int64_t item, std::int64_t heads) {
-    return {item / heads, item % heads, heads, x.size(1), x.size(2)};
+  T* start_of(const Tensor& x) const { return rows_of<T>(x) + offset; }
+  // Its first tokens in x, without a copy.
+  Tensor matrix_of(const Tensor& x, std::int64_t tokens) const {
+    return at::from_blob(start_of(x), {tokens, size}, {width, 1}, x.options());
   }
-  std::int64_t size() const { return width / heads; }
-  T* start_of(const Tensor& x) const {
-    return rows_of<T>(x) + row * length * width + index * size();
-  }
-  // Its first rows of x, without a copy.
-  Tensor matrix_of(const Tensor& x, std::int64_t rows) const {
-    return at::from_blob(start_of(x), {rows, size()}, {width, 1}, x.options());
-  }
-  // The place of its lines among those of [batch, heads, length].
-  std::int64_t first_line() const { return (row * heads + index) * length; }
+
+  std::int64_t length, keys;
+  const float* mask;
+  std::int64_t first_line;  // the place of its lines among those of [rows, heads, longest]
+  std::int64_t size, width, offset;
 };
 
 // The matrix in the other order, without the dispatcher.
@@ -70,12 +99,15 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
 }
 
 // Room for the scores of one head for each of the threads that share the heads of all rows:
-// [parts, matrices, length * the most keys of a row].
-Tensor room_for_scores(const Tensor& q, at::IntArrayRef keys, std::int64_t heads,
-                       std::int64_t matrices) {
-  const std::int64_t parts = std::clamp<std::int64_t>(q.size(0) * heads, 1, at::get_num_threads());
-  const std::int64_t most = keys.empty() ? 0 : *std::max_element(keys.begin(), keys.end());
-  return at::empty({parts, matrices, q.size(1) * most}, q.options());
+// [parts, matrices, the longest row * the most keys of a row].
+Tensor room_for_scores(const Tensor& q, at::IntArrayRef lengths, at::IntArrayRef keys,
+                       std::int64_t heads, std::int64_t matrices) {
+  const auto most = [](at::IntArrayRef all) {
+    return all.empty() ? 0 : *std::max_element(all.begin(), all.end());
+  };
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(std::ssize(lengths) * heads, 1, at::get_num_threads());
+  return at::empty({parts, matrices, most(lengths) * most(keys)}, q.options());
 }
 
 // The scores of part `part` and matrix `matrix`, as [length, keys].
@@ -98,73 +130,74 @@ void for_heads(const Tensor& room, std::int64_t items, Body body) {
   });
 }
 
-// q, k, v, out [batch, length, heads * size]; log_sum [batch, heads, length].
+// q, k, v, out [batch, length, heads * size]; log_sum [rows, heads, longest].
 void attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-                   at::IntArrayRef key_counts, std::int64_t heads, double scale, std::int64_t seed,
-                   double p, const Tensor& room, const Tensor& out, const Tensor& log_sum) {
+                   at::IntArrayRef lengths, at::IntArrayRef key_counts, std::int64_t heads,
+                   double scale, std::int64_t seed, double p, const Tensor& room, const Tensor& out,
+                   const Tensor& log_sum) {
   const Dropout dropout = DropoutState{seed, p}.decisions();
-  const Keys all_keys{mask, key_counts};
+  const Rows rows(lengths, key_counts, mask, heads);
   with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
-    for_heads(room, q.size(0) * heads, [&](std::int64_t part, std::int64_t item) {
-      const auto head = Head<T>::of(q, item, heads);
-      const std::int64_t keys = key_counts[head.row], length = head.length;
-      const Tensor scores = scores_in<T>(room, part, 0, length, keys);
-      multiply(scores, head.matrix_of(q, length), transposed(head.matrix_of(k, keys)));
-      kernel.softmax_dropout(rows_of<T>(scores), all_keys.mask_of(head.row),
-                             static_cast<float>(scale), dropout, head.first_line(),
-                             log_sum.mutable_data_ptr<float>() + head.first_line(), length, keys);
-      multiply(head.matrix_of(out, length), scores, head.matrix_of(v, keys));
+    for_heads(room, rows.all_heads(), [&](std::int64_t part, std::int64_t item) {
+      const Head<T> head(rows, item, q.size(2));
+      const Tensor scores = scores_in<T>(room, part, 0, head.length, head.keys);
+      multiply(scores, head.matrix_of(q, head.length), transposed(head.matrix_of(k, head.keys)));
+      kernel.softmax_dropout(rows_of<T>(scores), head.mask, static_cast<float>(scale), dropout,
+                             head.first_line, log_sum.mutable_data_ptr<float>() + head.first_line,
+                             head.length, head.keys);
+      multiply(head.matrix_of(out, head.length), scores, head.matrix_of(v, head.keys));
     });
   });
 }
 
-// delta [parts, length] is room for the sums of dout * out.
+// delta [parts, longest] is room for the sums of dout * out.
 void attention_backward_cpu(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                             const Tensor& out, const Tensor& mask, const Tensor& log_sum,
-                            at::IntArrayRef key_counts, std::int64_t heads, double scale,
-                            std::int64_t seed, double p, const Tensor& room, const Tensor& delta,
-                            const Tensor& dq, const Tensor& dk, const Tensor& dv) {
+                            at::IntArrayRef lengths, at::IntArrayRef key_counts, std::int64_t heads,
+                            double scale, std::int64_t seed, double p, const Tensor& room,
+                            const Tensor& delta, const Tensor& dq, const Tensor& dk,
+                            const Tensor& dv) {
   const Dropout dropout = DropoutState{seed, p}.decisions();
-  const Keys all_keys{mask, key_counts};
+  const Rows rows(lengths, key_counts, mask, heads);
   with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
-    for_heads(room, q.size(0) * heads, [&](std::int64_t part, std::int64_t item) {
-      const auto head = Head<T>::of(q, item, heads);
-      const std::int64_t keys = key_counts[head.row], length = head.length;
+    for_heads(room, rows.all_heads(), [&](std::int64_t part, std::int64_t item) {
+      const Head<T> head(rows, item, q.size(2));
+      const std::int64_t length = head.length, keys = head.keys;
       const Tensor queries = head.matrix_of(q, length), douts = head.matrix_of(dout, length),
                    scores = scores_in<T>(room, part, 0, length, keys),
                    dscores = scores_in<T>(room, part, 1, length, keys);
-      float* const along = delta.mutable_data_ptr<float>() + part * length;
+      float* const along = delta.mutable_data_ptr<float>() + part * delta.size(1);
       multiply(scores, queries, transposed(head.matrix_of(k, keys)));
       multiply(dscores, douts, transposed(head.matrix_of(v, keys)));
-      kernel.row_dot(head.start_of(dout), head.start_of(out), along, length, head.size(),
-                     head.width);
+      kernel.row_dot(head.start_of(dout), head.start_of(out), along, length, head.size, head.width);
       kernel.softmax_dropout_backward(
-          rows_of<T>(scores), rows_of<T>(dscores), all_keys.mask_of(head.row),
-          static_cast<float>(scale), dropout, head.first_line(),
-          log_sum.const_data_ptr<float>() + head.first_line(), along, length, keys);
+          rows_of<T>(scores), rows_of<T>(dscores), head.mask, static_cast<float>(scale), dropout,
+          head.first_line, log_sum.const_data_ptr<float>() + head.first_line, along, length, keys);
       multiply(head.matrix_of(dq, length), dscores, head.matrix_of(k, keys));
       multiply(head.matrix_of(dk, keys), transposed(dscores), queries);
       multiply(head.matrix_of(dv, keys), transposed(scores), douts);
       for (std::int64_t row = keys; row < length; ++row) {
-        std::fill_n(head.start_of(dk) + row * head.width, head.size(), T{});
-        std::fill_n(head.start_of(dv) + row * head.width, head.size(), T{});
+        std::fill_n(head.start_of(dk) + row * head.width, head.size, T{});
+        std::fill_n(head.start_of(dv) + row * head.width, head.size, T{});
       }
     });
   });
 }
 
 TORCH_LIBRARY_FRAGMENT(hasten, library) {
-  add_operator(library,
-               "attention(Tensor q, Tensor k, Tensor v, Tensor mask, int[] keys, int heads, "
-               "float scale, int seed, float p, Tensor(a!) room, Tensor(b!) out, "
-               "Tensor(c!) log_sum) -> ()",
-               attention_cpu);
-  add_operator(library,
-               "attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, "
-               "Tensor mask, Tensor log_sum, int[] keys, int heads, float scale, int seed, "
-               "float p, Tensor(a!) room, Tensor(b!) delta, Tensor(c!) dq, Tensor(d!) dk, "
-               "Tensor(e!) dv) -> ()",
-               attention_backward_cpu);
+  add_operator(
+      library,
+      "attention(Tensor q, Tensor k, Tensor v, Tensor mask, int[] lengths, int[] keys, int heads, "
+      "float scale, int seed, float p, Tensor(a!) room, Tensor(b!) out, "
+      "Tensor(c!) log_sum) -> ()",
+      attention_cpu);
+  add_operator(
+      library,
+      "attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, "
+      "Tensor mask, Tensor log_sum, int[] lengths, int[] keys, int heads, float scale, int seed, "
+      "float p, Tensor(a!) room, Tensor(b!) delta, Tensor(c!) dq, Tensor(d!) dk, "
+      "Tensor(e!) dv) -> ()",
+      attention_backward_cpu);
 }
 
 // [batch, length, heads * size] as [batch, heads, length, size], and back.
@@ -188,6 +221,22 @@ Tensor masked_softmax(const Tensor& scores, const Tensor& mask) {
   return at::softmax(scores + bias, -1) * bias_of(has_keys, scores.scalar_type());
 }
 
+// Packed rows [1, tokens, n] as [rows, longest, n], filled up with zeros, and back.
+Tensor padded(const Tensor& x, at::IntArrayRef lengths) {
+  return at::pad_sequence(x.squeeze(0).split_with_sizes(lengths), /*batch_first=*/true);
+}
+Tensor without_padding(const Tensor& x, at::IntArrayRef lengths) {
+  std::vector<Tensor> rows;
+  for (std::size_t row = 0; row < lengths.size(); ++row)
+    rows.push_back(x.select(0, static_cast<std::int64_t>(row)).narrow(0, 0, lengths[row]));
+  return at::cat(rows).unsqueeze(0);
+}
+// 1 for the tokens of packed rows that are filled up, 0 for what they are filled up with.
+Tensor mask_of(at::IntArrayRef lengths) {
+  const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  return at::arange(longest).unsqueeze(0).lt(at::tensor(lengths).unsqueeze(1)).to(at::kLong);
+}
+
 // The gradients in LibTorch's operators, of all rows of the batch at once and in float.
 variable_list differentiable_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
                                       const Tensor& v, const Tensor& mask, std::int64_t heads,
@@ -206,25 +255,60 @@ variable_list differentiable_backward(const Tensor& dout, const Tensor& q, const
           merge(at::matmul(kept_p.transpose(2, 3), douts)),
           Tensor(),
           Tensor(),
+          Tensor(),
           Tensor()};
 }
 
+variable_list differentiable_packed_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
+                                             const Tensor& v, at::IntArrayRef lengths,
+                                             std::int64_t heads, const DropoutState& dropout) {
+  const auto whole = [&](const Tensor& x) { return padded(x, lengths); };
+  const KeyMask mask(mask_of(lengths));
+  variable_list gradients = differentiable_backward(whole(dout), whole(q), whole(k), whole(v),
+                                                    mask.additive(), heads, dropout);
+  for (std::size_t i = 0; i < 3; ++i) gradients[i] = without_padding(gradients[i], lengths);
+  return gradients;
+}
+
+double scale_of(const Tensor& q, std::int64_t heads) {
+  return 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
+}
+
+// Where the rows of a batch lie, and which of their keys count.
+struct Layout {
+  std::vector<std::int64_t> lengths, keys;
+  Tensor additive;  // [rows or 1, longest]
+};
+
+Layout layout_of(const Tensor& q, const Tensor& mask, const std::vector<std::int64_t>& packed) {
+  if (!packed.empty()) {
+    const std::int64_t longest = *std::max_element(packed.begin(), packed.end());
+    return {packed, packed, at::zeros({1, longest}, at::kFloat)};
+  }
+  const std::int64_t batch = q.size(0), length = q.size(1);
+  return {std::vector<std::int64_t>(batch, length), attended_lengths(mask, batch, length),
+          mask.defined() ? mask : at::zeros({1, length}, at::kFloat)};
+}
+
+// `packed`: the lengths of packed rows; empty where each row of the batch is one.
 struct Attention : torch::autograd::Function<Attention> {
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const std::optional<Tensor>& masked, std::int64_t heads,
+                        const std::optional<Tensor>& masked,
+                        const std::vector<std::int64_t>& packed, std::int64_t heads,
                         const DropoutState& dropout) {
     const WithoutAutocast without_autocast;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const Tensor mask = masked.value_or(Tensor());
-    const std::int64_t batch = q.size(0), length = q.size(1);
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
-    const Tensor out = at::empty_like(q), log_sum = at::empty({batch, heads, length}, at::kFloat);
-    const auto keys = attended_lengths(mask, batch, length);
-    const Tensor additive = mask.defined() ? mask : at::zeros({1, length}, at::kFloat);
-    call<attention_cpu>("hasten::attention", q, k, v, additive, keys, heads, scale, dropout.seed,
-                        dropout.p, room_for_scores(q, keys, heads, 1), out, log_sum);
+    const Layout layout = layout_of(q, mask, packed);
+    const Tensor out = at::empty_like(q),
+                 log_sum = at::empty({std::ssize(layout.lengths), heads, layout.additive.size(1)},
+                                     at::kFloat);
+    call<attention_cpu>("hasten::attention", q, k, v, layout.additive, layout.lengths, layout.keys,
+                        heads, scale_of(q, heads), dropout.seed, dropout.p,
+                        room_for_scores(q, layout.lengths, layout.keys, heads, 1), out, log_sum);
     context->save_for_backward({q, k, v, mask, out, log_sum});
     context->saved_data["heads"] = heads;
+    context->saved_data["packed"] = packed;
     save(context, dropout);
     return out;
   }
@@ -236,21 +320,22 @@ struct Attention : torch::autograd::Function<Attention> {
                  &log_sum = kept[5];
     const std::int64_t heads = context->saved_data["heads"].toInt();
     const DropoutState dropout = saved_dropout(context);
-    if (needs_second_derivative())
-      return differentiable_backward(grads[0], q, k, v, mask, heads, dropout);
+    const std::vector<std::int64_t> packed = context->saved_data["packed"].toIntVector();
+    if (needs_second_derivative()) {
+      return packed.empty()
+                 ? differentiable_backward(grads[0], q, k, v, mask, heads, dropout)
+                 : differentiable_packed_backward(grads[0], q, k, v, packed, heads, dropout);
+    }
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const std::int64_t batch = q.size(0), length = q.size(1);
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
     const Tensor dout = grads[0].contiguous();
-    const auto keys = attended_lengths(mask, batch, length);
-    const Tensor additive = mask.defined() ? mask : at::zeros({1, length}, at::kFloat);
+    const Layout layout = layout_of(q, mask, packed);
     const Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v),
-                 room = room_for_scores(q, keys, heads, 2),
-                 delta = at::empty({room.size(0), length}, at::kFloat);
-    call<attention_backward_cpu>("hasten::attention_backward", dout, q, k, v, out, additive,
-                                 log_sum, keys, heads, scale, dropout.seed, dropout.p, room, delta,
-                                 dq, dk, dv);
-    return {dq, dk, dv, Tensor(), Tensor(), Tensor()};
+                 room = room_for_scores(q, layout.lengths, layout.keys, heads, 2),
+                 delta = at::empty({room.size(0), layout.additive.size(1)}, at::kFloat);
+    call<attention_backward_cpu>("hasten::attention_backward", dout, q, k, v, out, layout.additive,
+                                 log_sum, layout.lengths, layout.keys, heads, scale_of(q, heads),
+                                 dropout.seed, dropout.p, room, delta, dq, dk, dv);
+    return {dq, dk, dv, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -283,6 +368,11 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mas
                   q.size(2) % heads == 0,
               "attention: got q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(), " for ", heads,
               " heads");
+  const auto& packed = mask.lengths();
+  TORCH_CHECK(packed.empty() || (q.size(0) == 1 && std::accumulate(packed.begin(), packed.end(),
+                                                                   std::int64_t{0}) == q.size(1)),
+              "attention: got packed rows of ", at::IntArrayRef(packed), " tokens for q ",
+              q.sizes());
   TORCH_CHECK(!mask.additive().defined() || mask.additive().sizes() == q.sizes().slice(0, 2),
               "attention: got a mask of ", mask.additive().sizes(), " for q ", q.sizes());
   TORCH_CHECK(p >= 0 && p <= 1, "attention: got probability ", p, ", expected [0, 1]");
@@ -314,20 +404,47 @@ KeyMask::KeyMask(const Tensor& attention_mask) {
                   .masked_fill_(masked, -std::numeric_limits<float>::infinity());
 }
 
+KeyMask KeyMask::packed(std::vector<std::int64_t> lengths) {
+  TORCH_CHECK(!lengths.empty() && *std::min_element(lengths.begin(), lengths.end()) >= 0,
+              "KeyMask::packed: got lengths ", at::IntArrayRef(lengths),
+              ", expected one or more, none of them negative");
+  KeyMask mask{Tensor()};
+  mask.lengths_ = std::move(lengths);
+  return mask;
+}
+
+namespace {
+
+// Packed rows where only rows of one length can be computed.
+template <class Attend>
+Tensor with_padding(Attend attend, const Tensor& q, const Tensor& k, const Tensor& v,
+                    const KeyMask& mask, std::int64_t heads, double p, bool training) {
+  const auto whole = [&](const Tensor& x) { return padded(x, mask.lengths()); };
+  const KeyMask tokens(mask_of(mask.lengths()).to(q.device()));
+  return without_padding(attend(whole(q), whole(k), whole(v), tokens, heads, p, training),
+                         mask.lengths());
+}
+
+}  // namespace
+
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                  std::int64_t heads, double p, bool training) {
   check(q, k, v, mask, heads, p);
   const auto cast = [](const Tensor& x) { return x.device().is_cpu() ? x.to(product_type(x)) : x; };
   const Tensor queries = cast(q), keys = cast(k), values = cast(v), &additive = mask.additive();
-  if (!fits_kernels(queries, keys, values, additive))
-    return reference_attention(queries, keys, values, additive, heads, training ? p : 0);
+  const bool fits = fits_kernels(queries, keys, values, additive);
+  if (!fits && !mask.lengths().empty())
+    return with_padding(attention, queries, keys, values, mask, heads, p, training);
+  if (!fits) return reference_attention(queries, keys, values, additive, heads, training ? p : 0);
   return Attention::apply(queries.contiguous(), keys.contiguous(), values.contiguous(),
-                          defined(additive), heads, draw_dropout(p, training));
+                          defined(additive), mask.lengths(), heads, draw_dropout(p, training));
 }
 
 Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                        std::int64_t heads, double p, bool training) {
   check(q, k, v, mask, heads, p);
+  if (!mask.lengths().empty())
+    return with_padding(eager_attention, q, k, v, mask, heads, p, training);
   const double size = static_cast<double>(q.size(2) / heads);
   Tensor scores =
       at::matmul(heads_first(q, heads), heads_first(k, heads).transpose(2, 3)) / std::sqrt(size);

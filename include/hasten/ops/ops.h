@@ -15,13 +15,13 @@
 // autocast `linear` and `attention` compute in its type, whatever is on during the backward pass;
 // the others compute in the type of their input. Derivatives: gradients taken with create_graph can
 // be differentiated again; such a backward pass computes with LibTorch's operators, which takes
-// longer and more memory (attention then keeps its probabilities). Randomness: each call with dropout draws one 64-bit seed from
-// LibTorch's default CPU generator, so torch::manual_seed rules it and saving that generator's
-// state saves it (see ops/kernels/kernels.h for how decisions follow from a seed). Throws
-// c10::Error where shapes do not fit, as LibTorch's operators do. Thread rule: as LibTorch's
-// operators; any thread, with shared inputs read only. Sources: BERT (Devlin et al. 2019), GELU
-// (Hendrycks and Gimpel 2016), memory-lean attention backward by recomputing the probabilities (Dao
-// et al. 2022), fusion by data movement (Ivanov et al. 2020, arXiv 2007.00072).
+// longer and more memory (attention then keeps its probabilities). Randomness: each call with
+// dropout draws one 64-bit seed from LibTorch's default CPU generator, so torch::manual_seed rules
+// it and saving that generator's state saves it (see ops/kernels/kernels.h for how decisions follow
+// from a seed). Throws c10::Error where shapes do not fit, as LibTorch's operators do. Thread rule:
+// as LibTorch's operators; any thread, with shared inputs read only. Sources: BERT (Devlin et al.
+// 2019), GELU (Hendrycks and Gimpel 2016), memory-lean attention backward by recomputing the
+// probabilities (Dao et al. 2022), fusion by data movement (Ivanov et al. 2020, arXiv 2007.00072).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -54,17 +54,24 @@ Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& resid
 // training.
 Tensor dropout(const Tensor& x, double p, bool training);
 
-// What attention may look at: one number a key.
+// What attention may look at: one number a key, or rows without padding.
 class KeyMask {
  public:
   // attention_mask [batch, length], non-zero where a token may be attended to; undefined:
   // everywhere.
   explicit KeyMask(const Tensor& attention_mask);
+  // The batch has one row, in which rows of these lengths lie behind each other. Each of them
+  // attends to all of itself and to nothing else.
+  static KeyMask packed(std::vector<std::int64_t> lengths);
+
   // 0 or -infinity, float [batch, length]; undefined where nothing is masked.
   const Tensor& additive() const { return additive_; }
+  // Empty where rows are not packed.
+  const std::vector<std::int64_t>& lengths() const { return lengths_; }
 
  private:
   Tensor additive_;
+  std::vector<std::int64_t> lengths_;
 };
 
 // softmax(q k^T / sqrt(head size) + mask) with dropout, times v, for `heads` heads lying side by

@@ -5,7 +5,9 @@
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
 
+#include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"
@@ -258,4 +260,86 @@ TEST_CASE("models: a configuration says how many labels, and their names where i
   CHECK(found.names.at(10) == "ten");
   CHECK(found.names.at(9) == "LABEL_9");
   CHECK(found.problem_type == "single_label_classification");
+}
+
+namespace {
+
+BertConfig small_bert() {
+  return {.vocab_size = 40,
+          .hidden_size = 16,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 2,
+          .intermediate_size = 24,
+          .hidden_dropout_prob = 0,
+          .attention_probs_dropout_prob = 0,
+          .max_position_embeddings = 12};
+}
+
+// Rows of 4, 9 and 6 tokens; `mask` names the batch's tokens that count.
+TensorDict padded_batch(const at::Tensor& mask) {
+  torch::manual_seed(2);
+  return {{"input_ids", at::randint(1, 40, {3, 9})},
+          {"token_type_ids", at::randint(0, 2, {3, 9})},
+          {"attention_mask", mask}};
+}
+
+at::Tensor right_padding() {
+  at::Tensor mask = at::zeros({3, 9}, at::kLong);
+  mask[0].narrow(0, 0, 4).fill_(1);
+  mask[1].fill_(1);
+  mask[2].narrow(0, 0, 6).fill_(1);
+  return mask;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "bert: a batch without its padding gives the pooler's output and gradients of the whole") {
+  at::Tensor holes = right_padding(), left = at::ones({3, 9}, at::kLong);
+  holes[1].narrow(0, 3, 2).zero_();
+  left[2].narrow(0, 0, 3).zero_();
+  for (const at::Tensor& mask : {right_padding(), holes, left, at::ones({3, 9}, at::kLong)}) {
+    for (const bool positions : {false, true}) {
+      torch::manual_seed(5);
+      BertModel model(small_bert());
+      model.initialize();
+      TensorDict batch = padded_batch(mask);
+      if (positions) batch["position_ids"] = at::arange(11, 2, -1, at::kLong).unsqueeze(0);
+      const auto gradients = [&](const at::Tensor& pooled) {
+        const at::Tensor weights = at::linspace(-1, 1, pooled.numel()).view_as(pooled);
+        return torch::autograd::grad({(pooled * weights).sum()}, model.parameters());
+      };
+      const at::Tensor packed = model.pooled(batch), whole = model.forward(batch).pooler_output;
+      CHECK(at::allclose(packed, whole, 1e-5, 1e-6));
+      const auto ours = gradients(packed), theirs = gradients(whole);
+      for (std::size_t i = 0; i < ours.size(); ++i) {
+        CAPTURE(i);
+        CHECK(at::allclose(ours[i], theirs[i], 1e-4, 1e-6));
+      }
+    }
+  }
+}
+
+TEST_CASE("bert: an id outside of its table is named by its place in the batch, padding or not") {
+  BertForSequenceClassification model(small_bert());
+  model.initialize();
+  TensorDict batch = padded_batch(right_padding());
+  batch["input_ids"][2][5] = 40;
+  try {
+    model.forward(batch);
+    FAIL("it was taken");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("row 2 position 5") != std::string::npos);
+  }
+}
+
+TEST_CASE("bert: total_flos counts a tied weight once") {
+  BertForMaskedLM model(small_bert());
+  double multiplied = 0;
+  for (const auto& item : model.named_parameters()) {
+    const bool is_table = item.key().find("_embeddings.") != std::string::npos;
+    multiplied += is_table ? 0 : static_cast<double>(item.value().numel());
+  }
+  CHECK(model.floating_point_ops({{"input_ids", at::zeros({2, 3}, at::kLong)}}).value() ==
+        6 * 6 * multiplied);
 }

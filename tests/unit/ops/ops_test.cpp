@@ -287,6 +287,52 @@ TEST_CASE("ops: a change of an input in place between forward and backward is no
   CHECK_THROWS_AS(y.sum().backward(), c10::Error);
 }
 
+// Rows of 3, 7 and 5 tokens, packed and with padding.
+TEST_CASE("ops: attention of packed rows is that of rows with padding") {
+  const std::vector<std::int64_t> lengths = {3, 7, 5};
+  const auto pad = [&](const Tensor& x) {
+    return at::pad_sequence(x.squeeze(0).split_with_sizes(lengths), /*batch_first=*/true);
+  };
+  const auto pack = [&](const Tensor& x) {
+    return at::cat({x[0].narrow(0, 0, 3), x[1].narrow(0, 0, 7), x[2].narrow(0, 0, 5)}).unsqueeze(0);
+  };
+  Tensor mask = at::zeros({3, 7}, at::kLong);
+  for (std::int64_t row = 0; row < 3; ++row)
+    mask[row].narrow(0, 0, lengths[static_cast<std::size_t>(row)]).fill_(1);
+  const ops::KeyMask packed = ops::KeyMask::packed(lengths), whole(mask);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const double p : {0.0, 0.3}) {
+      CAPTURE(p);
+      const auto make = [&] { return at::randn({1, 15, 8}, type).requires_grad_(); };
+      const Tensor q = make(), k = make(), v = make();
+      const auto attend = [&](bool packs) {
+        at::manual_seed(4);  // the same dropout
+        return packs ? ops::attention(q, k, v, packed, 2, p, true)
+                     : pack(ops::attention(pad(q), pad(k), pad(v), whole, 2, p, true));
+      };
+      check_same(attend(true), attend(false), {q, k, v}, 1e-5);
+      // And second derivatives.
+      const auto penalty = [&](const Tensor& y) {
+        Tensor sum = at::zeros({}, type);
+        for (const Tensor& each : torch::autograd::grad({y.square().sum()}, {q, k, v}, {}, true,
+                                                        /*create_graph=*/true))
+          sum = sum + each.square().sum();
+        return sum;
+      };
+      const Tensor ours = penalty(attend(true)), theirs = penalty(attend(false));
+      const auto a = torch::autograd::grad({ours}, {q, k, v}),
+                 b = torch::autograd::grad({theirs}, {q, k, v});
+      for (std::size_t i = 0; i < 3; ++i)
+        CHECK(distance(a[i], b[i]) <= 1e-4 * (1 + b[i].abs().max().item<double>()));
+    }
+  }
+  const Tensor x = at::randn({1, 15, 8});
+  CHECK(distance(ops::eager_attention(x, x, x, packed, 2, 0, false),
+                 ops::attention(x, x, x, packed, 2, 0, false)) < 1e-5);
+  CHECK_THROWS_AS(ops::attention(x, x, x, ops::KeyMask::packed({3, 7}), 2, 0, false), c10::Error);
+  CHECK_THROWS_AS(ops::KeyMask::packed({}), c10::Error);
+}
+
 namespace {
 
 // LibTorch's number of threads while it lives.

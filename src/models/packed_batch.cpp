@@ -1,0 +1,115 @@
+#include "models/packed_batch.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace hasten {
+namespace {
+
+const at::Tensor* find(const TensorDict& batch, const char* name) {
+  const auto found = batch.find(name);
+  return found == batch.end() || !found->second.defined() ? nullptr : &found->second;
+}
+
+bool is_matrix_of_ids(const at::Tensor& x) {
+  return x.device().is_cpu() && x.dim() == 2 && x.layout() == at::kStrided &&
+         at::isIntegralType(x.scalar_type(), /*includeBool=*/true);
+}
+
+at::Tensor tensor_of(const std::vector<std::int64_t>& numbers) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kLong);
+  std::copy(numbers.begin(), numbers.end(), tensor.mutable_data_ptr<std::int64_t>());
+  return tensor;
+}
+
+// The tokens that count: their places in [rows, length], and how many each row has. Nothing where
+// all count, or where a row does not begin with one that does.
+struct Tokens {
+  std::vector<std::int64_t> places, lengths;
+
+  static std::optional<Tokens> of(const at::Tensor& attention_mask) {
+    const at::Tensor mask = attention_mask.to(at::kLong).contiguous();
+    const std::int64_t* counts = mask.const_data_ptr<std::int64_t>();
+    const std::int64_t rows = mask.size(0), length = mask.size(1);
+    Tokens tokens;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::size_t before = tokens.places.size();
+      for (std::int64_t place = row * length; place < (row + 1) * length; ++place) {
+        if (counts[place] != 0) tokens.places.push_back(place);
+      }
+      const bool begins = tokens.places.size() > before && tokens.places[before] == row * length;
+      if (!begins) return std::nullopt;
+      tokens.lengths.push_back(static_cast<std::int64_t>(tokens.places.size() - before));
+    }
+    if (tokens.places.empty() || std::ssize(tokens.places) == mask.numel()) return std::nullopt;
+    return tokens;
+  }
+};
+
+bool are_in_table(const std::vector<std::int64_t>& ids, std::int64_t rows) {
+  return std::all_of(ids.begin(), ids.end(), [&](std::int64_t id) { return id >= 0 && id < rows; });
+}
+
+// x [rows, length], or [1, length] for all rows, at these places. By pointer, so that a dry run
+// knows the ids as well.
+std::vector<std::int64_t> picked(const at::Tensor& x, const std::vector<std::int64_t>& places) {
+  const at::Tensor whole = x.to(at::kLong).contiguous();
+  const std::int64_t* from = whole.const_data_ptr<std::int64_t>();
+  std::vector<std::int64_t> numbers;
+  for (const std::int64_t place : places) numbers.push_back(from[place % whole.numel()]);
+  return numbers;
+}
+
+// As a model counts positions by itself.
+std::vector<std::int64_t> columns(const std::vector<std::int64_t>& places, std::int64_t length) {
+  std::vector<std::int64_t> numbers;
+  for (const std::int64_t place : places) numbers.push_back(place % length);
+  return numbers;
+}
+
+bool fits(const at::Tensor* x, const at::Tensor& ids) {
+  return x == nullptr || (is_matrix_of_ids(*x) && x->size(1) == ids.size(1) &&
+                          (x->size(0) == ids.size(0) || x->size(0) == 1));
+}
+
+}  // namespace
+
+std::optional<PackedBatch> PackedBatch::of(const TensorDict& batch, const Tables& tables) {
+  const at::Tensor *ids = find(batch, "input_ids"), *mask = find(batch, "attention_mask"),
+                   *positions = find(batch, "position_ids"), *types = find(batch, "token_type_ids");
+  if (!ids || !mask || !is_matrix_of_ids(*ids) || !is_matrix_of_ids(*mask)) return std::nullopt;
+  if (mask->sizes() != ids->sizes() || ids->numel() == 0) return std::nullopt;
+  if (!fits(positions, *ids) || !fits(types, *ids)) return std::nullopt;
+  auto tokens = Tokens::of(*mask);
+  if (!tokens) return std::nullopt;
+  TensorDict packed;
+  const auto add = [&](const char* name, const std::vector<std::int64_t>& own, std::int64_t rows) {
+    packed[name] = tensor_of(own).unsqueeze(0);
+    return are_in_table(own, rows);
+  };
+  const auto& places = tokens->places;
+  const bool are_known =
+      add("input_ids", picked(*ids, places), tables.words) &&
+      add("position_ids", positions ? picked(*positions, places) : columns(places, ids->size(1)),
+          tables.positions) &&
+      (!types || add("token_type_ids", picked(*types, places), tables.types));
+  if (!are_known) return std::nullopt;
+  std::vector<std::int64_t> starts;
+  std::int64_t start = 0;
+  for (const std::int64_t length : tokens->lengths) {
+    starts.push_back(start);
+    start += length;
+  }
+  return PackedBatch{.batch = std::move(packed),
+                     .mask = ops::KeyMask::packed(std::move(tokens->lengths)),
+                     .starts = tensor_of(starts)};
+}
+
+at::Tensor PackedBatch::first_tokens(const at::Tensor& hidden) const {
+  return hidden.squeeze(0).index_select(0, starts);
+}
+
+}  // namespace hasten
