@@ -20,7 +20,7 @@ constexpr const char* kStyle = R"html(<!doctype html>
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1040px; margin: 0 auto; padding: 20px 16px 60px; }
 h1 { font-size: 1.5rem; margin: 0 0 4px; } h2 { font-size: 1.1rem; margin: 34px 0 8px; }
-p { margin: 4px 0 10px; color: var(--soft); }
+p { margin: 4px 0 10px; color: var(--soft); overflow-wrap: anywhere; }
 .figures { display: flex; flex-wrap: wrap; gap: 10px; margin: 16px 0; }
 .figure { background: var(--card); border-radius: 8px; padding: 10px 14px; min-width: 130px; flex: 1; }
 .figure b { display: block; font-size: 1.25rem; } .figure span { color: var(--soft); font-size: .85rem; }

@@ -175,16 +175,18 @@ ModelOutput BertModel::forward(const TensorDict& batch) {
   return out;
 }
 
-at::Tensor BertModel::pooled(const TensorDict& batch) {
-  TORCH_CHECK(pooler_, "BertModel::pooled: this model has no pooling layer");
-  const bool packs = config_.attn_implementation != AttentionImplementation::eager;
+ModelOutput BertModel::forward_pooled(const TensorDict& batch) {
+  const bool packs = pooler_ && config_.attn_implementation != AttentionImplementation::eager &&
+                     word_embeddings().device().is_cpu();
   const auto packed =
       packs ? PackedBatch::of(batch, {config_.vocab_size, config_.max_position_embeddings,
                                       config_.type_vocab_size})
             : std::nullopt;
-  if (!packed) return forward(batch).pooler_output;
+  if (!packed) return forward(batch);
   const at::Tensor hidden = encoder_->forward(embeddings_->forward(packed->batch), packed->mask);
-  return pooler_->forward(packed->first_tokens(hidden));
+  ModelOutput out;
+  out.pooler_output = pooler_->forward(packed->first_tokens(hidden));
+  return out;
 }
 
 void BertModel::set_sparse_gradients(bool sparse) { embeddings_->sparse = sparse; }
@@ -210,8 +212,7 @@ BertForSequenceClassification::BertForSequenceClassification(BertConfig config)
                      /*add_pooling_layer=*/true) {}
 
 ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
-  ModelOutput out;
-  out.pooler_output = bert_->pooled(batch);
+  ModelOutput out = bert_->forward_pooled(batch);
   out.logits = classify(out.pooler_output);
   const at::Tensor labels = optional(batch, "labels");
   if (!labels.defined()) return out;

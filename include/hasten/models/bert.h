@@ -48,10 +48,10 @@ class BertModel : public BertPreTrainedModel {
  public:
   explicit BertModel(BertConfig config, bool add_pooling_layer = true);
   ModelOutput forward(const TensorDict& batch) override;
-  // The pooler's output alone, [batch, hidden_size], as forward() gives it. On the CPU, tokens that
-  // the mask leaves out take no time, unless a row's first token is one of them or attention is
-  // eager. Dropout falls on other places than in forward(). Needs a pooling layer.
-  at::Tensor pooled(const TensorDict& batch);
+  // forward() for a caller that reads the pooler's output alone. On the CPU, tokens that the mask
+  // leaves out take no time, unless a row's first token is one of them or attention is eager. The
+  // last hidden state is undefined then, and dropout falls on other places than in forward().
+  ModelOutput forward_pooled(const TensorDict& batch);
   void set_sparse_gradients(bool sparse) override;
   std::vector<at::Tensor> sparse_parameters() const override;
   const at::Tensor& word_embeddings() const;

@@ -27,10 +27,11 @@ namespace hasten {
 
 // Undefined where the model or the call does not give it.
 struct ModelOutput {
-  at::Tensor loss;               // scalar, mean over the labels that count
-  at::Tensor logits;             // [batch, labels], or [batch, length, labels or vocabulary]
-  at::Tensor last_hidden_state;  // [batch, length, hidden]
-  at::Tensor pooler_output;      // [batch, hidden]
+  at::Tensor loss;    // scalar, mean over the labels that count
+  at::Tensor logits;  // [batch, labels], or [batch, length, labels or vocabulary]
+  // [batch, length, hidden]; undefined where a text classifier has left padding out
+  at::Tensor last_hidden_state;
+  at::Tensor pooler_output;  // [batch, hidden]
 };
 
 // A parameter that has another shape in a file.

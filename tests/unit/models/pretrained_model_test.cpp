@@ -309,7 +309,8 @@ TEST_CASE(
         const at::Tensor weights = at::linspace(-1, 1, pooled.numel()).view_as(pooled);
         return torch::autograd::grad({(pooled * weights).sum()}, model.parameters());
       };
-      const at::Tensor packed = model.pooled(batch), whole = model.forward(batch).pooler_output;
+      const at::Tensor packed = model.forward_pooled(batch).pooler_output,
+                       whole = model.forward(batch).pooler_output;
       CHECK(at::allclose(packed, whole, 1e-5, 1e-6));
       const auto ours = gradients(packed), theirs = gradients(whole);
       for (std::size_t i = 0; i < ours.size(); ++i) {
