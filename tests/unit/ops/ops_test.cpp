@@ -329,6 +329,9 @@ TEST_CASE("ops: attention of packed rows is that of rows with padding") {
   const Tensor x = at::randn({1, 15, 8});
   CHECK(distance(ops::eager_attention(x, x, x, packed, 2, 0, false),
                  ops::attention(x, x, x, packed, 2, 0, false)) < 1e-5);
+  const Tensor low = x.to(at::kBFloat16);
+  CHECK(distance(ops::attention(low, low, low, packed, 2, 0, false).to(at::kFloat),
+                 ops::attention(x, x, x, packed, 2, 0, false)) < 0.05);
   CHECK_THROWS_AS(ops::attention(x, x, x, ops::KeyMask::packed({3, 7}), 2, 0, false), c10::Error);
   CHECK_THROWS_AS(ops::KeyMask::packed({}), c10::Error);
 }
