@@ -130,7 +130,7 @@ void check_labels(const TokenDataset& dataset, std::int64_t num_labels, const st
 
 void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size, const std::string& source) {
   const std::string where = prefix(source);
-  const at::Tensor& ids = take(dataset.columns(), "input_ids");
+  const at::Tensor ids = take(dataset.columns(), "input_ids");
   if (ids.is_floating_point()) {
     throw DataError("data.ids", {.what = where + "input_ids",
                                  .got = c10::toString(ids.scalar_type()),

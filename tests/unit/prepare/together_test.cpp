@@ -337,7 +337,8 @@ TEST_CASE("together: inside of no_sync gradients stay here, and go out with the 
     Sequential net = small_model();
     auto [model] = accelerator.prepare(net);
     const at::Tensor own = rows_of(4).narrow(0, group.rank() * 2, 2);
-    const at::Tensor& gradient = net->parameters()[0].mutable_grad();
+    const at::Tensor first = net->parameters()[0];
+    const at::Tensor& gradient = first.mutable_grad();
     {
       auto guard = accelerator.no_sync(model);
       accelerator.backward(loss_of(model(own)));
