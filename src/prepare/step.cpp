@@ -393,11 +393,11 @@ void Step::warn_of_untrained(const std::vector<at::Tensor>& parameters) {
   if (left_alone_.empty()) return;
   std::vector<at::Tensor> untrained;
   for (const at::Tensor& parameter : parameters) {
+    if (left_alone_.count(parameter.unsafeGetTensorImpl()) == 0) continue;
     const bool is_trained = std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) {
       return window->has_one_of({parameter});
     });
-    if (!is_trained && left_alone_.count(parameter.unsafeGetTensorImpl()) > 0)
-      untrained.push_back(parameter);
+    if (!is_trained) untrained.push_back(parameter);
   }
   left_alone_.clear();
   if (untrained.empty()) return;

@@ -16,12 +16,7 @@ namespace {
 // have from the beginning.
 constexpr std::int64_t kRange = std::int64_t{1} << 42;
 
-std::size_t whole_pages(std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
-}
-
-// Where the next huge page begins. What is left out is a range of addresses and takes no memory.
+// The start of the next huge page. The gap before it takes addresses and no memory.
 std::int64_t behind_huge_page(std::int64_t used) {
   constexpr auto kHuge = static_cast<std::int64_t>(SharedMemory::kHugePage);
   return (used + kHuge - 1) / kHuge * kHuge;
@@ -48,7 +43,7 @@ struct SharedHeap::Lease {
 
 at::Tensor SharedHeap::empty(std::int64_t elements, const at::TensorOptions& options) {
   const std::size_t bytes =
-      whole_pages(static_cast<std::size_t>(elements) * options.dtype().itemsize());
+      SharedMemory::whole_pages(static_cast<std::size_t>(elements) * options.dtype().itemsize());
   if (bytes == 0 || !options.device().is_cpu()) return at::empty({elements}, options);
   const std::lock_guard lock(mutex_);
   const std::int64_t begin = bytes < SharedMemory::kHugePage ? used_ : behind_huge_page(used_);

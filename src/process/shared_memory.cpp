@@ -26,8 +26,7 @@ void* map_aligned(const Descriptor& file, std::int64_t offset, std::size_t bytes
       mmap(nullptr, bytes + kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (room == MAP_FAILED) return MAP_FAILED;
   const std::size_t before = (kHuge - reinterpret_cast<std::uintptr_t>(room) % kHuge) % kHuge;
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const std::size_t end = before + (bytes + page - 1) / page * page, all = bytes + kHuge;
+  const std::size_t end = before + SharedMemory::whole_pages(bytes), all = bytes + kHuge;
   void* const at =
       mmap(room + before, bytes, kReadWrite, MAP_SHARED | MAP_FIXED, file.get(), offset);
   if (at == MAP_FAILED) {
@@ -81,6 +80,11 @@ std::unique_ptr<SharedMemory> opened(std::unique_ptr<Descriptor> file, std::size
 }
 
 }  // namespace
+
+std::size_t SharedMemory::whole_pages(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
 
 SharedMemory::View::~View() { munmap(at_, bytes_); }
 

@@ -22,9 +22,11 @@ namespace hasten {
 
 class SharedMemory {
  public:
-  // What is at least as large, and begins at a multiple of it, lies in huge pages where the system
-  // has them.
+  // A view of at least this size that begins at a multiple of it uses huge pages if the system has
+  // them.
   static constexpr std::size_t kHugePage = std::size_t{1} << 21;
+  // The bytes rounded up to the system's pages.
+  static std::size_t whole_pages(std::size_t bytes);
 
   // A range of it among the addresses of this process.
   class View {
