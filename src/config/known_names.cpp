@@ -26,7 +26,8 @@ void not_yet(D& d) {
   d.not_yet<Words>("include_for_metrics", "metrics see predictions and labels");
   d.not_yet<bool>("batch_eval_metrics", "metrics are computed once, over all rows");
   d.not_yet<bool>("enable_jit_checkpoint", "save_steps bounds what a killed run loses");
-  d.not_yet<bool>("restore_callback_states_from_checkpoint", "a resumed run restores every callback that has a name");
+  d.not_yet<bool>("restore_callback_states_from_checkpoint",
+                  "a resumed run restores every callback that has a name");
   d.not_yet<bool>("group_by_length", "train_sampling_strategy is random or sequential");
   d.not_yet<AnyText>("length_column_name", "rows are not sampled by length in this release",
                      {"length"});

@@ -274,7 +274,7 @@ double scale_of(const Tensor& q, std::int64_t heads) {
   return 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
 }
 
-// Where the rows of a batch lie, and which of their keys count.
+// The length of each row of a batch, the number of its keys, and the mask of these keys.
 struct Layout {
   std::vector<std::int64_t> lengths, keys;
   Tensor additive;  // [rows or 1, longest]

@@ -262,7 +262,8 @@ void Step::shadow_backward(const JoinWord& word) {
   exchange_window(window, models, nullptr);
 }
 
-// Of a window that began after this process's data.
+// The others exchange gradients before the end of a window that began after this process had run
+// out of data.
 void Step::shadow_early(const std::vector<DataParallel*>& models, std::int64_t bits) {
   if (!open_window_of(models) && (join_->kept & bits) == 0) clear_gradients(models);
   join_->kept |= bits;

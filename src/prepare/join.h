@@ -35,7 +35,7 @@ struct JoinWord {
   bool is_remaining() const { return call == JoinCall::backward && pass == JoinPass::remaining; }
 };
 
-// What all processes are about to do, as each of them says it.
+// Exchanges a word of each process, which describes what that process is about to do.
 class Words {
  public:
   explicit Words(const Group& group) : group_(group) {}

@@ -31,7 +31,7 @@ struct Step::Pass {
   std::optional<bool> retain_graph;
   bool create_graph = false;
 
-  // What it gives gradients to. Walks the graph where there are no inputs.
+  // The leaves that get gradients. Walks the graph if the caller gave no inputs.
   Leaves leaves() const {
     if (inputs.empty()) return reached_by(loss);
     Leaves all;

@@ -141,7 +141,7 @@ void Step::exchange_remaining(Window& window, std::vector<DataParallel*> missing
   }
 }
 
-// What no other process shares is divided here.
+// Divides the gradients that no other process shares.
 void Step::divide_alone(Window& window, const std::vector<at::Tensor>& parameters) const {
   const double factor = window.weight() > 0 ? 1.0 / window.weight() : 1.0;
   if (parallel_.empty()) return scale_gradients_(window.parameters(), factor);
@@ -191,7 +191,7 @@ void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, do
                   double share, double factor) {
   const bool adds = pass != nullptr && weight > 0;
   for (DataParallel* const model : models) model->follow_changes();
-  // Of a pass that the user has restricted to some leaves, or of this process's zeros.
+  // The leaves of a pass that the user has restricted to them, or of this process's zeros.
   std::optional<Leaves> some;
   if (pass != nullptr && (pass->inputs_of_user || (!adds && ddp_.find_unused_parameters)))
     some = pass->leaves();
@@ -199,8 +199,8 @@ void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, do
     for (const DataParallel* const model : models) model->check_takes_part(*some);
   }
   const bool rounds = adds && has_16_bits(pass->loss);
-  // Where no gradient is here yet, the loss can take the factor, and buckets need not be gone
-  // through for it.
+  // If no parameter has a gradient yet, the loss can take the factor, which saves a pass over the
+  // buckets.
   const bool fresh = !models.empty() && !rounds &&
                      std::none_of(models.begin(), models.end(),
                                   [](const auto* model) { return model->has_gradients(); });

@@ -116,7 +116,7 @@ class Window {
   // It has gradients that are not yet what a step uses.
   bool holds_gradients() const { return counts_.batches > 0 && !counts_.closed; }
 
-  // What a backward pass changes, so that one which throws can be taken back.
+  // The state that a backward pass changes. Restoring it undoes a pass that throws.
   struct Counts {
     std::int64_t begun = 0, batches = 0, passes = 0;  // passes: of the micro-batch at hand
     double weight = 0, weight_of_all = 0;
