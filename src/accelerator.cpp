@@ -136,7 +136,8 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
       .debug = options.debug || says("ACCELERATE_DEBUG_MODE"),
       .backend = backend,
       .device = process.device,
-      .shared_memory = options.process_group.shared_memory && !denies("HASTEN_SHARED_MEMORY")};
+      .shared_memory = options.process_group.shared_memory && !denies("HASTEN_SHARED_MEMORY"),
+      .encrypt = options.process_group.encrypt};
   const Precision precision =
       precision_of(options, environment, process.device);  // refused before others are met
   tell_derived_place(worker);

@@ -52,6 +52,9 @@ struct InitProcessGroupKwargs {
   // Of the tensors of the CPU: sums, gathers and broadcasts of the processes of one machine in
   // memory that they share, not by Gloo's messages. Also off by HASTEN_SHARED_MEMORY=off.
   bool shared_memory = true;
+  // What ranks of different machines say to each other is encrypted; unset: HASTEN_ENCRYPT, or else
+  // where the job has a token (hasten/process/group.h).
+  std::optional<bool> encrypt;
 };
 
 struct AcceleratorOptions {

@@ -32,6 +32,7 @@ const std::vector<std::string>& other_variables() {
                                                  "HASTEN_NO_CONFIG_FILE",
                                                  "HASTEN_WATCHDOG",
                                                  "HASTEN_SHARED_MEMORY",
+                                                 "HASTEN_ENCRYPT",
                                                  "HASTEN_LISTEN_BESIDE",
                                                  "HASTEN_LIBTPU",
                                                  "HASTEN_DRY_TPU_COMPILER",

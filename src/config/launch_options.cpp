@@ -296,6 +296,9 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
   d("local_addr", &O::local_addr, "This machine's address for the others; unset = as they see it.");
   d("token_file", &O::token_file,
     "File with the job's token, the same on all machines; unset = HASTEN_JOB_TOKEN.");
+  d("encrypt", &O::encrypt,
+    "Encrypt the tensors that go from machine to machine, but for NCCL's; unset = yes, unless the "
+    "program says otherwise.");
   d.group("Supervision");
   d("max_restarts", &O::max_restarts, "How often all start again after one has failed.")
       .at_least(0);

@@ -88,6 +88,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");
     if (denies_tpus) set("ACCELERATE_USE_TPU", "false");
     if (options.debug) set("ACCELERATE_DEBUG_MODE", "true");
+    if (options.encrypt) set("HASTEN_ENCRYPT", *options.encrypt ? "true" : "false");
     if (options.gpu_ids != "all") set("CUDA_VISIBLE_DEVICES", options.gpu_ids);
     if (tpus) {
       set_all(tpus->of(local));

@@ -7,7 +7,12 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
+#include "hasten/base/error.h"
+#include "process/all_say.h"
+#include "process/gloo_transport.h"
 #include "process/shared_collectives.h"
+#include "rendezvous/mesh_sockets.h"
+#include "rendezvous/secure_context.h"
 
 #ifndef USE_C10D_GLOO
 #error "c10d's Gloo header is empty without USE_C10D_GLOO"
@@ -145,11 +150,23 @@ class Gloo : public ProcessGroupGloo {
   std::shared_ptr<SharedCollectives> collectives_;
 };
 
-auto device_at(const std::string& address) {
+std::string own_address(const std::string& address) {
   const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interface != nullptr && *interface != '\0')
-    return ProcessGroupGloo::createDeviceForInterface(interface);
-  return ProcessGroupGloo::createDeviceForHostname(address);
+  if (interface == nullptr || *interface == '\0') return address;
+  const std::string found = rendezvous::address_of_interface(interface);
+  if (!found.empty()) return found;
+  throw ConfigError("process.interface", {.what = "GLOO_SOCKET_IFNAME",
+                                          .got = interface,
+                                          .expected = "an interface of this machine that is up "
+                                                      "and has an address"});
+}
+
+// Without a token of the job the group has one of its own, as safe as the store that tells it.
+std::string secret_of(c10d::Store& store, const RankOptions& rank, const std::string& token) {
+  if (!token.empty()) return token;
+  const std::string key = "secret";
+  if (rank.rank == 0) store.set(key, rendezvous::new_token());
+  return text_at(store, key);
 }
 
 }  // namespace
@@ -158,7 +175,12 @@ c10::intrusive_ptr<c10d::Backend> gloo_backend(const c10::intrusive_ptr<c10d::St
                                                const RankOptions& rank,
                                                const GlooSettings& settings) {
   const auto options = ProcessGroupGloo::Options::create(settings.timeout);
-  options->devices.push_back(device_at(settings.address));
+  options->devices.push_back(gloo_device({.rank = rank.rank,
+                                          .size = rank.size,
+                                          .secret = secret_of(*store, rank, settings.token),
+                                          .address = own_address(settings.address),
+                                          .encrypt = settings.encrypt},
+                                         store, settings.timeout));
   const int own = static_cast<int>(rank.rank), size = static_cast<int>(rank.size);
   auto collectives = settings.shared_memory
                          ? SharedCollectives::over(*store, rank, settings.device_type)

@@ -23,8 +23,8 @@ struct Group::Shared {
   Shared(Meeting met, std::int64_t rank, std::int64_t size, const GroupOptions& with)
       : meeting(std::move(met)),
         options(with),
-        group(native_group(meeting.store, static_cast<int>(rank), static_cast<int>(size),
-                           meeting.own_address, options, calls)) {}
+        group(native_group(meeting, static_cast<int>(rank), static_cast<int>(size), options,
+                           calls)) {}
 
   void watch() {
     const WatchdogOptions watched{
@@ -128,7 +128,8 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   if (worker.world_size == 1) return group;
   group.rank_ = worker.rank;
   group.size_ = worker.world_size;
-  Meeting meeting = meeting_of(worker, config::whole_environment(), options.timeout);
+  Meeting meeting =
+      meeting_of(worker, config::whole_environment(), options.timeout, options.encrypt);
   meet(*meeting.store, worker, options.timeout);
   group.shared_ =
       std::make_shared<Shared>(std::move(meeting), worker.rank, worker.world_size, options);

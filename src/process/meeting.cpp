@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "config/value.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/token.h"
@@ -36,14 +37,36 @@ std::string next_prefix(const Worker& worker) {
   return str("attempt ", worker.attempt, "/group ", groups++, "/");
 }
 
+bool encrypts(std::optional<bool> said, const config::Environment& environment,
+              const std::string& token) {
+  const std::string variable = value_of(environment, "HASTEN_ENCRYPT");
+  if (!said && !variable.empty()) {
+    said = config::parse_bool(variable);
+    if (!said) {
+      throw ConfigError("process.encryption",
+                        {.what = "HASTEN_ENCRYPT", .got = variable, .expected = "true or false"});
+    }
+  }
+  if (said.value_or(false) && token.empty()) {
+    throw ConfigError("process.encryption",
+                      {.what = "encryption between the ranks",
+                       .got = "no token that only the ranks know",
+                       .hint = "start them by hasten launch, or set HASTEN_JOB_TOKEN to the same "
+                               "text for each: openssl rand -hex 32"});
+  }
+  return said.value_or(!token.empty());
+}
+
 }  // namespace
 
 Meeting meeting_of(const Worker& worker, const config::Environment& environment,
-                   std::chrono::milliseconds timeout) {
+                   std::chrono::milliseconds timeout, std::optional<bool> encrypt) {
   const std::string served = value_of(environment, kStoreVariable);
   const std::string token = value_of(environment, kTokenVariable);
   const std::string prefix = next_prefix(worker);
   Meeting meeting;
+  meeting.token = token;
+  meeting.encrypt = encrypts(encrypt, environment, token);
   Endpoint at{.host = worker.master_addr, .port = worker.master_port};
   if (!served.empty()) at = endpoint_of(served, 0);
   if (token.empty()) {

@@ -38,15 +38,17 @@ bool by_nccl(c10d::Store& store, int rank, int size, const GroupOptions& options
 
 }  // namespace
 
-c10::intrusive_ptr<ProcessGroup> native_group(const c10::intrusive_ptr<c10d::Store>& store,
-                                              int rank, int size, const std::string& address,
+c10::intrusive_ptr<ProcessGroup> native_group(const Meeting& meeting, int rank, int size,
                                               const GroupOptions& options,
                                               std::shared_ptr<CallLog> calls) {
+  const auto& store = meeting.store;
   const auto longest = options.timeout + (options.watchdog ? kAfterTheWatchdog : 0s);
   const RankOptions own_rank{.rank = rank, .size = size, .limit = longest};
   const auto gloo = [&](const std::string& prefix, bool in_memory) {
     return gloo_backend(c10::make_intrusive<c10d::PrefixStore>(prefix, store), own_rank,
-                        {.address = address,
+                        {.address = meeting.own_address,
+                         .token = meeting.token,
+                         .encrypt = meeting.encrypt,
                          .timeout = options.timeout,
                          .shared_memory = in_memory,
                          .device_type = options.device.is_cpu() ? "cpu" : "gpu"});

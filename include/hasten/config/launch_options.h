@@ -69,9 +69,10 @@ struct LaunchOptions {
   std::string rdzv_endpoint;                      // HOST:PORT instead of both
   std::optional<RendezvousBackend> rdzv_backend;  // static: ranks are told; c10d: given
   std::string rdzv_id;                            // a name of the job, the same on all machines
-  Kwargs rdzv_conf;        // join_timeout, last_call_timeout, keep_alive_timeout, same_program
-  std::string local_addr;  // this machine's address for the others; unset: as they see it
-  std::string token_file;  // holds what only this job's processes know
+  Kwargs rdzv_conf;             // join_timeout, last_call_timeout, keep_alive_timeout, same_program
+  std::string local_addr;       // this machine's address for the others; unset: as they see it
+  std::string token_file;       // holds what only this job's processes know
+  std::optional<bool> encrypt;  // between machines; unset: yes, unless the program says otherwise
 
   std::int64_t max_restarts = 0;  // of all processes, after one has failed
   double grace_period = 10;       // seconds from a signal to stop until it is enforced

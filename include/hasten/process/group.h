@@ -11,7 +11,8 @@
 // those of TPUs. Its ranks meet in the store that hasten launch serves (HASTEN_STORE, behind TLS
 // with HASTEN_JOB_TOKEN); else in one that rank 0 serves at MASTER_ADDR and MASTER_PORT: hasten's
 // where HASTEN_JOB_TOKEN is set, c10d's TCPStore where it is not, as it is torchrun's where that
-// serves one. Tensors themselves travel by Gloo as they are, not encrypted.
+// serves one. Tensors of the CPU go over connections that only the job's ranks have: on one machine
+// local sockets of the user, between machines TLS with the token (docs/launching.md).
 //
 // A collective that some rank does not come to ends the job: after the limit the group's watchdog
 // prints which rank is late, its step, its last call and its stack, and ends every process with
@@ -28,6 +29,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -84,6 +86,11 @@ struct GroupOptions {
   // Sums, gathers and broadcasts of tensors on the CPU in memory that the ranks share, where all
   // are of one machine and can; false, or elsewhere: by Gloo's messages.
   bool shared_memory = true;
+  // Whether what ranks of different machines say to each other is encrypted. Unset: HASTEN_ENCRYPT,
+  // or else where the job has a token (HASTEN_JOB_TOKEN, which hasten launch gives its ranks). They
+  // prove to each other that they know it in any case. NCCL's tensors are never encrypted. Throws
+  // ConfigError "process.encryption" without a token, and where ranks differ.
+  std::optional<bool> encrypt;
 };
 
 // A value; copies are the same group.

@@ -1,0 +1,342 @@
+#include "process/gloo_transport.h"
+
+#include <gloo/transport/device.h>
+#include <algorithm>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <utility>
+
+#include "base/running_clock.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "process/all_say.h"
+#include "process/link.h"
+#include "process/link_loop.h"
+
+namespace hasten {
+namespace {
+
+using std::chrono::milliseconds;
+namespace transport = gloo::transport;
+
+class Messages;
+
+// A range of memory that is sent or received into.
+class Buffer : public transport::UnboundBuffer, public TransferOwner {
+ public:
+  Buffer(std::shared_ptr<Messages> messages, void* at, std::size_t bytes)
+      : UnboundBuffer(at, bytes), messages_(std::move(messages)) {}
+  ~Buffer() override;
+
+  bool waitRecv(int* rank, milliseconds timeout) override {
+    return wait(receiving_, rank, timeout);
+  }
+  bool waitSend(int* rank, milliseconds timeout) override { return wait(sending_, rank, timeout); }
+  void abortWaitRecv() override { abort(receiving_); }
+  void abortWaitSend() override { abort(sending_); }
+  void send(int rank, std::uint64_t slot, std::size_t offset, std::size_t bytes) override;
+  void recv(int rank, std::uint64_t slot, std::size_t offset, std::size_t bytes) override;
+  void recv(std::vector<int> ranks, std::uint64_t slot, std::size_t offset,
+            std::size_t bytes) override;
+
+  void received(int rank) override { complete(receiving_, rank); }
+  void sent(int rank) override { complete(sending_, rank); }
+  void failed(const std::string& why) override;
+
+ private:
+  struct Direction {
+    const char* name;
+    int completions = 0;
+    int rank = -1;  // of the last one
+    bool is_aborted = false;
+  };
+
+  Transfer transfer(std::size_t offset, std::size_t bytes);
+  template <class Begin>
+  void begin(const Begin& begin);
+  bool wait(Direction& direction, int* rank, milliseconds timeout);
+  void complete(Direction& direction, int rank);
+  void abort(Direction& direction);
+
+  std::shared_ptr<Messages> messages_;
+  std::mutex turn_;
+  std::condition_variable changed_;
+  Direction sending_{"send"}, receiving_{"receive"};
+  int pending_ = 0;  // transfers that will call back
+  std::string failure_;
+};
+
+// Gloo looks whether there is one for each rank, and closes them; it sends through buffers alone.
+class Pair : public transport::Pair {
+ public:
+  explicit Pair(Link& link) : link_(link) {}
+  const transport::Address& address() const override { refuse(); }
+  void connect(const std::vector<char>&) override { refuse(); }
+  void close() override { link_.fail("this rank has closed it"); }
+  void setSync(bool, bool) override {}
+  std::unique_ptr<transport::Buffer> createSendBuffer(int, void*, std::size_t) override {
+    refuse();
+  }
+  std::unique_ptr<transport::Buffer> createRecvBuffer(int, void*, std::size_t) override {
+    refuse();
+  }
+  bool isConnected() override { return link_.is_open(); }
+  void send(transport::UnboundBuffer*, std::uint64_t, std::size_t, std::size_t) override {
+    refuse();
+  }
+  void recv(transport::UnboundBuffer*, std::uint64_t, std::size_t, std::size_t) override {
+    refuse();
+  }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw std::logic_error("hasten's transport for Gloo sends through buffers without a pair");
+  }
+  Link& link_;
+};
+
+// The connections of one group.
+class Messages : public transport::Context, public std::enable_shared_from_this<Messages> {
+ public:
+  Messages(int rank, int size,
+           std::function<std::vector<std::unique_ptr<rendezvous::ByteStream>>()> connect)
+      : Context(rank, size), connect_(std::move(connect)) {}
+
+  // The store is Gloo's way to ask c10d's; the mesh asks that itself.
+  void createAndConnectAllPairs(std::shared_ptr<gloo::IStore>) override {
+    auto streams = connect_();
+    events_ = {
+        .interest = [this](int other, bool wants) { loop_.set_interest(link(other), wants); },
+        .offered = [this](int other, std::uint64_t slot) { match(other, slot); },
+        .failed = [this](int other) { drop(other); }};
+    for (int other = 0; other < size; ++other) {
+      const auto at = static_cast<std::size_t>(other);
+      links_.push_back(
+          other == rank ? nullptr : std::make_unique<Link>(other, std::move(streams[at]), events_));
+      if (links_[at]) pairs_[at] = std::make_unique<Pair>(*links_[at]);
+    }
+    std::vector<Link*> all;
+    for (const auto& each : links_) {
+      if (each) all.push_back(each.get());
+    }
+    loop_.start(std::move(all));
+  }
+  std::unique_ptr<transport::Pair>& createPair(int) override {
+    throw std::logic_error("hasten's transport for Gloo connects all ranks at once");
+  }
+  std::unique_ptr<transport::UnboundBuffer> createUnboundBuffer(void* at,
+                                                                std::size_t bytes) override {
+    return std::make_unique<Buffer>(shared_from_this(), at, bytes);
+  }
+
+  Link& link(int other) {
+    TORCH_CHECK(other >= 0 && other < size && other != rank, "a message from rank ", rank,
+                " to rank ", other, ", expected another one of ", size);
+    return *links_[static_cast<std::size_t>(other)];
+  }
+
+  void receive_from_any(const std::vector<int>& ranks, const Transfer& transfer,
+                        std::uint64_t slot) {
+    const std::lock_guard lock(any_turn_);
+    for (const int other : ranks) {
+      if (link(other).receive_offered(transfer, slot)) return;
+    }
+    from_any_.push_back({slot, transfer, ranks});
+    fail_hopeless();
+  }
+
+  void fail_all(const std::string& why) {
+    for (const auto& each : links_) {
+      if (each) each->fail(why);
+    }
+  }
+
+  void forget(const TransferOwner* owner) {
+    {
+      const std::lock_guard lock(any_turn_);
+      from_any_.remove_if([&](const FromAny& each) { return each.transfer.owner == owner; });
+    }
+    for (const auto& each : links_) {
+      if (each) each->forget(owner);
+    }
+  }
+
+ private:
+  struct FromAny {
+    std::uint64_t slot;
+    Transfer transfer;
+    std::vector<int> ranks;
+  };
+
+  // A rank has offered a message: the first that waits for one from any rank has it.
+  void match(int other, std::uint64_t slot) {
+    const std::lock_guard lock(any_turn_);
+    const auto waiting = std::find_if(from_any_.begin(), from_any_.end(), [&](const FromAny& each) {
+      return each.slot == slot &&
+             std::find(each.ranks.begin(), each.ranks.end(), other) != each.ranks.end();
+    });
+    if (waiting != from_any_.end() && link(other).receive_offered(waiting->transfer, slot))
+      from_any_.erase(waiting);
+  }
+
+  void drop(int other) {
+    loop_.drop(link(other));
+    const std::lock_guard lock(any_turn_);
+    fail_hopeless();
+  }
+
+  // Those that wait for ranks which have all ended.
+  void fail_hopeless() {
+    from_any_.remove_if([&](const FromAny& each) {
+      const bool hopes = std::any_of(each.ranks.begin(), each.ranks.end(),
+                                     [&](int other) { return link(other).is_open(); });
+      if (!hopes)
+        each.transfer.owner->failed("the connections with all ranks it waits for have ended");
+      return !hopes;
+    });
+  }
+
+  std::function<std::vector<std::unique_ptr<rendezvous::ByteStream>>()> connect_;
+  Link::Events events_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::mutex any_turn_;  // taken before a link's own lock
+  std::list<FromAny> from_any_;
+  LinkLoop loop_;  // ends before the links that it reads
+};
+
+Buffer::~Buffer() {
+  bool is_waited_for = false;
+  {
+    const std::lock_guard lock(turn_);
+    is_waited_for = pending_ > 0;
+  }
+  if (is_waited_for) messages_->forget(this);
+}
+
+Transfer Buffer::transfer(std::size_t offset, std::size_t bytes) {
+  if (bytes == kUnspecifiedByteCount) bytes = size - std::min(offset, size);
+  TORCH_CHECK(offset <= size && bytes <= size - offset, "a message of ", bytes, " bytes at ",
+              offset, " of a buffer of ", size);
+  return {.at = static_cast<std::byte*>(ptr) + offset, .bytes = bytes, .owner = this};
+}
+
+// Counted before it begins, as it may end at once.
+template <class Begin>
+void Buffer::begin(const Begin& begin) {
+  {
+    const std::lock_guard lock(turn_);
+    ++pending_;
+  }
+  try {
+    begin();
+  } catch (...) {
+    const std::lock_guard lock(turn_);
+    --pending_;
+    throw;
+  }
+}
+
+void Buffer::send(int rank, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
+  const Transfer sent = transfer(offset, bytes);
+  begin([&] { messages_->link(rank).send(sent, slot); });
+}
+
+void Buffer::recv(int rank, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
+  const Transfer received = transfer(offset, bytes);
+  begin([&] { messages_->link(rank).receive(received, slot); });
+}
+
+void Buffer::recv(std::vector<int> ranks, std::uint64_t slot, std::size_t offset,
+                  std::size_t bytes) {
+  const Transfer received = transfer(offset, bytes);
+  begin([&] { messages_->receive_from_any(ranks, received, slot); });
+}
+
+void Buffer::complete(Direction& direction, int rank) {
+  const std::lock_guard lock(turn_);
+  --pending_;
+  ++direction.completions;
+  direction.rank = rank;
+  changed_.notify_all();
+}
+
+void Buffer::failed(const std::string& why) {
+  const std::lock_guard lock(turn_);
+  --pending_;
+  if (failure_.empty()) failure_ = why;
+  changed_.notify_all();
+}
+
+void Buffer::abort(Direction& direction) {
+  const std::lock_guard lock(turn_);
+  direction.is_aborted = true;
+  changed_.notify_all();
+}
+
+bool Buffer::wait(Direction& direction, int* rank, milliseconds timeout) {
+  if (timeout == transport::kUnsetTimeout) timeout = messages_->getTimeout();
+  std::unique_lock lock(turn_);
+  RunningClock clock;
+  const auto deadline = clock.now() + timeout;
+  while (direction.completions == 0 && !direction.is_aborted && failure_.empty()) {
+    const auto left = deadline - clock.now();
+    if (left <= left.zero()) {
+      lock.unlock();
+      messages_->fail_all("another message between the ranks has waited for too long");
+      throw IoError("process.rank-missing",
+                    {.what = str("a message between the ranks, on rank ", messages_->rank),
+                     .got = str("no end of its ", direction.name),
+                     .expected = str("an end within ", timeout.count(), " ms"),
+                     .hint = "every rank calls the same collectives in the same order"});
+    }
+    changed_.wait_for(lock,
+                      std::min<RunningClock::Clock::duration>(left, RunningClock::kLongestStep));
+  }
+  if (direction.completions > 0) {
+    --direction.completions;
+    if (rank != nullptr) *rank = direction.rank;
+    return true;
+  }
+  if (std::exchange(direction.is_aborted, false)) return false;
+  throw IoError("process.rank-missing",
+                {.what = str("a message between the ranks, on rank ", messages_->rank),
+                 .got = failure_,
+                 .hint = "the output of the rank that has ended says why"});
+}
+
+class Device : public transport::Device {
+ public:
+  Device(rendezvous::MeshOptions options, c10::intrusive_ptr<c10d::Store> store,
+         milliseconds timeout)
+      : options_(std::move(options)), store_(std::move(store)), timeout_(timeout) {}
+
+  std::string str() const override { return "hasten: connections of the job alone"; }
+  const std::string& getPCIBusID() const override { return no_bus_; }
+  std::shared_ptr<transport::Context> createContext(int rank, int size) override {
+    const std::string prefix = hasten::str("mesh ", contexts_++, "/");
+    return std::make_shared<Messages>(rank, size, [this, prefix] {
+      const auto exchange = [&](const std::string& question, const std::string& own) {
+        return words_of_all(*store_, prefix + question, options_.rank, options_.size, own);
+      };
+      return rendezvous::connect_mesh(options_, exchange, rendezvous::Clock::now() + timeout_);
+    });
+  }
+
+ private:
+  rendezvous::MeshOptions options_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  milliseconds timeout_;
+  std::string no_bus_;
+  int contexts_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<transport::Device> gloo_device(const rendezvous::MeshOptions& options,
+                                               c10::intrusive_ptr<c10d::Store> store,
+                                               milliseconds timeout) {
+  return std::make_shared<Device>(options, std::move(store), timeout);
+}
+
+}  // namespace hasten

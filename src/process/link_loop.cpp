@@ -1,0 +1,80 @@
+#include "process/link_loop.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "hasten/base/error.h"
+
+namespace hasten {
+namespace {
+
+void watch(int poll, int operation, Link* link, int file, bool wants_to_write) {
+  epoll_event event{};
+  event.events = EPOLLIN | (wants_to_write ? EPOLLOUT : 0U);
+  event.data.ptr = link;
+  epoll_ctl(poll, operation, file, &event);
+}
+
+// A thread of this process that no signal interrupts: the program's own threads take them.
+std::thread thread_without_signals(const std::function<void()>& run) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(run);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread.native_handle(), "hasten-links");
+  return thread;
+}
+
+}  // namespace
+
+LinkLoop::LinkLoop()
+    : poll_(epoll_create1(EPOLL_CLOEXEC)), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (poll_.get() < 0 || stop_.get() < 0) {
+    throw IoError("rendezvous.socket",
+                  {.what = "a file to wait for messages with", .got = std::strerror(errno)});
+  }
+  watch(poll_.get(), EPOLL_CTL_ADD, nullptr, stop_.get(), false);
+}
+
+void LinkLoop::start(std::vector<Link*> links) {
+  for (Link* const link : links) watch(poll_.get(), EPOLL_CTL_ADD, link, link->file(), false);
+  thread_ = thread_without_signals([this, links = std::move(links)] { run(links); });
+}
+
+LinkLoop::~LinkLoop() {
+  if (!thread_.joinable()) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t told = write(stop_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+void LinkLoop::set_interest(Link& link, bool wants_to_write) {
+  watch(poll_.get(), EPOLL_CTL_MOD, &link, link.file(), wants_to_write);
+}
+
+void LinkLoop::drop(Link& link) { watch(poll_.get(), EPOLL_CTL_DEL, &link, link.file(), false); }
+
+void LinkLoop::run(const std::vector<Link*>& links) {
+  // TLS may have read bytes beyond the handshake, of which the socket tells nothing any more.
+  for (Link* const link : links) link->advance();
+  std::array<epoll_event, 64> events;
+  while (true) {
+    const int count = epoll_wait(poll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    for (int i = 0; i < count; ++i) {
+      auto* const link = static_cast<Link*>(events[static_cast<std::size_t>(i)].data.ptr);
+      if (link == nullptr) return;
+      link->advance();
+    }
+  }
+}
+
+}  // namespace hasten

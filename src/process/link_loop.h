@@ -1,0 +1,38 @@
+// File: process/link_loop.h (internal)
+// A thread that reads from links and writes what their connections had no room for. It takes no
+// signals, and sleeps while there is nothing to do.
+//
+//   LinkLoop loop;
+//   loop.start({&first, &second});
+//
+// Throws IoError "rendezvous.socket" if the system has no more files. Thread rule: any thread.
+#pragma once
+
+#include <thread>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "process/link.h"
+
+namespace hasten {
+
+class LinkLoop {
+ public:
+  LinkLoop();
+  LinkLoop(const LinkLoop&) = delete;
+  LinkLoop& operator=(const LinkLoop&) = delete;
+  ~LinkLoop();
+
+  // Once. The links outlive the loop.
+  void start(std::vector<Link*> links);
+  void set_interest(Link& link, bool wants_to_write);
+  void drop(Link& link);
+
+ private:
+  void run(const std::vector<Link*>& links);
+
+  Descriptor poll_, stop_;
+  std::thread thread_;
+};
+
+}  // namespace hasten

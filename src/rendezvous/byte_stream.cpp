@@ -1,0 +1,137 @@
+#include "rendezvous/byte_stream.h"
+
+#include <fcntl.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+
+namespace hasten::rendezvous {
+namespace {
+
+// OpenSSL's own BIO for sockets writes by write(2), which ends the process by SIGPIPE if the other
+// side has closed the connection. These three functions make one that does not.
+int read_socket(BIO* bio, char* room, int size) {
+  BIO_clear_retry_flags(bio);
+  const auto file = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
+  const ssize_t got = recv(file, room, static_cast<std::size_t>(size), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  return static_cast<int>(got);
+}
+
+int write_socket(BIO* bio, const char* bytes, int size) {
+  BIO_clear_retry_flags(bio);
+  const auto file = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
+  const ssize_t sent = send(file, bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL);
+  if (sent < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
+
+long control_socket(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+BIO_METHOD* socket_method() {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "hasten");
+    BIO_meth_set_read(made, read_socket);
+    BIO_meth_set_write(made, write_socket);
+    BIO_meth_set_ctrl(made, control_socket);
+    return made;
+  }();
+  return method;
+}
+
+BIO* bio_over(int socket) {
+  BIO* const bio = BIO_new(socket_method());
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket)));
+  BIO_set_init(bio, 1);
+  return bio;
+}
+
+}  // namespace
+
+ByteStream::ByteStream(std::unique_ptr<Descriptor> socket) : socket_(std::move(socket)) {
+  fcntl(file(), F_SETFL, fcntl(file(), F_GETFL) | O_NONBLOCK);
+}
+
+std::ptrdiff_t ByteStream::end(std::string why) {
+  if (why_ended_.empty()) why_ended_ = std::move(why);
+  return -1;
+}
+
+std::ptrdiff_t PlainStream::read(std::byte* room, std::size_t size) {
+  ssize_t got = 0;
+  while ((got = recv(file(), room, size, 0)) < 0 && errno == EINTR) {
+  }
+  if (got > 0) return got;
+  if (got == 0) return end("the other side has closed the connection");
+  return errno == EAGAIN ? 0 : end(std::strerror(errno));
+}
+
+std::ptrdiff_t PlainStream::write(const std::byte* bytes, std::size_t size) {
+  ssize_t sent = 0;
+  while ((sent = send(file(), bytes, size, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
+  }
+  if (sent >= 0) return sent;
+  return errno == EAGAIN ? 0 : end(std::strerror(errno));
+}
+
+void TlsStream::Free::operator()(ssl_st* tls) const { SSL_free(tls); }
+
+TlsStream::TlsStream(std::unique_ptr<Descriptor> socket, const SecureContext& context)
+    : ByteStream(std::move(socket)), tls_(SSL_new(context.get())) {
+  // A write that is repeated may begin in a copy of the bytes, and may end earlier.
+  SSL_set_mode(tls_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  BIO* const bio = bio_over(file());
+  SSL_set_bio(tls_.get(), bio, bio);  // takes it
+  context.side() == Side::server ? SSL_set_accept_state(tls_.get())
+                                 : SSL_set_connect_state(tls_.get());
+}
+
+// `moved`: what an OpenSSL call has returned.
+std::ptrdiff_t TlsStream::result(int moved) {
+  if (moved > 0) return moved;
+  const int system_error = errno;
+  const int reason = SSL_get_error(tls_.get(), moved);
+  events_ = reason == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
+  if (reason == SSL_ERROR_WANT_READ || reason == SSL_ERROR_WANT_WRITE) return 0;
+  const char* const text = ERR_reason_error_string(ERR_peek_last_error());
+  ERR_clear_error();
+  if (text != nullptr) return end(text);
+  const bool closed = reason == SSL_ERROR_ZERO_RETURN || system_error == 0;
+  return end(closed ? "the other side has closed the connection" : std::strerror(system_error));
+}
+
+// OpenSSL looks at the errors that are left in this thread by anybody before it looks at its own,
+// hence each call begins without any.
+Handshake TlsStream::handshake() {
+  ERR_clear_error();
+  errno = 0;
+  const int done = SSL_do_handshake(tls_.get());
+  if (done != 1) return result(done) == 0 ? Handshake::running : Handshake::failed;
+  // Only the pre-shared key makes a session "reused".
+  if (SSL_session_reused(tls_.get()) == 1) return Handshake::done;
+  end("the other side does not know the job's token");
+  return Handshake::failed;
+}
+
+std::ptrdiff_t TlsStream::read(std::byte* room, std::size_t size) {
+  ERR_clear_error();
+  errno = 0;
+  const auto most = static_cast<int>(std::min<std::size_t>(size, INT_MAX));
+  return result(SSL_read(tls_.get(), room, most));
+}
+
+std::ptrdiff_t TlsStream::write(const std::byte* bytes, std::size_t size) {
+  ERR_clear_error();
+  errno = 0;
+  const auto most = static_cast<int>(std::min<std::size_t>(size, INT_MAX));
+  return result(SSL_write(tls_.get(), bytes, most));
+}
+
+}  // namespace hasten::rendezvous

@@ -1,0 +1,373 @@
+#include "rendezvous/mesh.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "rendezvous/mesh_sockets.h"
+
+namespace hasten::rendezvous {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMostStrangers = 256;  // connections that have not proved who they are
+constexpr auto kHandshakeLimit = 5s;
+constexpr auto kShortestPause = 2ms, kLongestPause = 500ms;  // before the next attempt to connect
+
+// What each side says of itself once the other is known to be of the job.
+struct Greeting {
+  char word[32];  // the group's
+  std::int64_t rank;
+};
+
+// What each rank tells before any of them listens.
+struct Start {
+  std::string word;
+  bool encrypt = true;
+  std::string machine;  // equal for two ranks that a local socket connects
+
+  std::string text() const {
+    return json{{"word", word}, {"encrypt", encrypt}, {"machine", machine}}.dump();
+  }
+  static Start of(const std::string& text) {
+    const json fields = json::parse(text);
+    return {.word = fields.at("word"),
+            .encrypt = fields.at("encrypt"),
+            .machine = fields.at("machine")};
+  }
+};
+
+// Where a rank listens.
+struct Place {
+  std::string local_name;
+  std::string address;
+  int port = 0;  // 0: no other machine takes part
+
+  std::string text() const {
+    return json{{"local", local_name}, {"address", address}, {"port", port}}.dump();
+  }
+  static Place of(const std::string& text) {
+    const json fields = json::parse(text);
+    return {.local_name = fields.at("local"),
+            .address = fields.at("address"),
+            .port = fields.at("port")};
+  }
+};
+
+// One connection on its way to be known.
+class Candidate {
+ public:
+  enum class State { running, known, failed };
+
+  // `expected`: the rank that this side has connected to; -1 if the other side has connected.
+  Candidate(std::unique_ptr<ByteStream> stream, const Greeting& own, std::int64_t expected,
+            std::string address, Clock::time_point deadline)
+      : expected(expected),
+        address(std::move(address)),
+        deadline(deadline),
+        stream_(std::move(stream)),
+        own_(own) {}
+
+  const std::int64_t expected;
+  const std::string address;  // the other side's, empty on one machine
+  const Clock::time_point deadline;
+
+  int file() const { return stream_->file(); }
+  short events() const {
+    if (!is_shaken_) return stream_->events();
+    return static_cast<short>(wants_to_write() ? POLLOUT : POLLIN);
+  }
+  const Greeting& other() const { return other_; }
+  std::unique_ptr<ByteStream> take_stream() { return std::move(stream_); }
+  const std::string& why_failed() const { return stream_->why_ended(); }
+
+  // As far as it goes without waiting.
+  State advance() {
+    if (!is_shaken_) {
+      const Handshake shaken = stream_->handshake();
+      if (shaken == Handshake::failed) return State::failed;
+      if (shaken == Handshake::running) return State::running;
+      is_shaken_ = true;
+    }
+    // The side that has accepted the connection answers only after it has seen the group's word.
+    if (speaks_first() && !write()) return State::failed;
+    if (!read()) return State::failed;
+    if (got_ < sizeof other_) return State::running;
+    if (std::memcmp(other_.word, own_.word, sizeof own_.word) != 0) return State::failed;
+    if (!speaks_first() && !write()) return State::failed;
+    return sent_ == sizeof own_ ? State::known : State::running;
+  }
+
+ private:
+  bool speaks_first() const { return expected >= 0; }
+  bool wants_to_write() const {
+    return sent_ < sizeof own_ && (speaks_first() || got_ == sizeof other_);
+  }
+  bool write() {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&own_);
+    while (sent_ < sizeof own_) {
+      const auto now = stream_->write(bytes + sent_, sizeof own_ - sent_);
+      if (now <= 0) return now == 0;
+      sent_ += static_cast<std::size_t>(now);
+    }
+    return true;
+  }
+  bool read() {
+    auto* const room = reinterpret_cast<std::byte*>(&other_);
+    while (got_ < sizeof other_) {
+      const auto now = stream_->read(room + got_, sizeof other_ - got_);
+      if (now <= 0) return now == 0;
+      got_ += static_cast<std::size_t>(now);
+    }
+    return true;
+  }
+
+  std::unique_ptr<ByteStream> stream_;
+  Greeting own_, other_{};
+  bool is_shaken_ = false;
+  std::size_t sent_ = 0, got_ = 0;
+};
+
+// Each rank connects to those before it and accepts those behind it.
+class Mesh {
+ public:
+  Mesh(const MeshOptions& options, Clock::time_point deadline)
+      : options_(options),
+        deadline_(deadline),
+        server_(Side::server, options.secret),
+        client_(Side::client, options.secret),
+        peers_(static_cast<std::size_t>(options.size)) {}
+
+  std::vector<std::unique_ptr<ByteStream>> connect(const Exchange& exchange) {
+    tell_places(exchange);
+    attempts_.resize(static_cast<std::size_t>(options_.rank));
+    while (missing() > 0) {
+      if (Clock::now() >= deadline_) refuse_late();
+      start_attempts();
+      wait();
+      drop_late();
+    }
+    return std::move(peers_);
+  }
+
+ private:
+  struct Attempt {
+    Clock::time_point next{};
+    Clock::duration pause = kShortestPause;
+    bool runs = false;
+  };
+
+  void tell_places(const Exchange& exchange) {
+    const std::string machine = this_machine(options_.address);
+    std::vector<Start> starts;
+    for (const std::string& text :
+         exchange("start", Start{new_token(), options_.encrypt, machine}.text()))
+      starts.push_back(Start::of(text));
+    check_encryption(starts);
+    starts.front().word.copy(own_.word, sizeof own_.word);  // rank 0's, for all
+    own_.rank = options_.rank;
+    for (const Start& each : starts)
+      is_local_.push_back(!machine.empty() && each.machine == machine);
+    Place own{.local_name = "hasten " + new_token(), .address = options_.address};
+    local_ = listen_locally(own.local_name);
+    if (std::find(is_local_.begin(), is_local_.end(), false) != is_local_.end()) {
+      remote_ = listen_at(options_.address);
+      own.port = port_of(remote_->get());
+    }
+    for (const std::string& text : exchange("place", own.text()))
+      places_.push_back(Place::of(text));
+  }
+
+  // One that encrypts and one that does not would each take the other for a stranger.
+  void check_encryption(const std::vector<Start>& starts) const {
+    const auto other = std::find_if(starts.begin(), starts.end(), [&](const Start& each) {
+      return each.encrypt != options_.encrypt;
+    });
+    if (other == starts.end()) return;
+    throw ConfigError(
+        "process.encryption",
+        {.what = "encryption between the ranks of a group",
+         .got = str(options_.encrypt ? "yes" : "no", " in rank ", options_.rank, ", ",
+                    other->encrypt ? "yes" : "no", " in rank ", other - starts.begin()),
+         .expected = "the same in every rank",
+         .hint = "--encrypt (HASTEN_ENCRYPT) must be the same on every machine"});
+  }
+
+  std::int64_t missing() const {
+    return std::count(peers_.begin(), peers_.end(), nullptr) - 1;  // this rank itself
+  }
+
+  [[noreturn]] void refuse_late() const {
+    std::vector<std::string> ranks;
+    for (std::int64_t rank = 0; rank < options_.size; ++rank) {
+      if (rank != options_.rank && !peers_[static_cast<std::size_t>(rank)])
+        ranks.push_back(str(rank));
+    }
+    throw IoError(
+        "process.rank-missing",
+        {.what = str("connecting the ranks of a group, on rank ", options_.rank),
+         .got = str("no connection with rank ", join(ranks, ", "),
+                    last_problem_.empty() ? "" : "; " + last_problem_),
+         .expected = "a connection with every rank in time",
+         .hint = "see whether it has ended, and whether its address and ports are open to "
+                 "this machine"});
+  }
+
+  void start_attempts() {
+    const auto now = Clock::now();
+    for (std::size_t rank = 0; rank < attempts_.size(); ++rank) {
+      Attempt& attempt = attempts_[rank];
+      if (peers_[rank] || attempt.runs || now < attempt.next) continue;
+      // Not all at the same moment: half to one and a half of the pause.
+      attempt.next = now + attempt.pause / 2 + attempt.pause * (random_() % 1024) / 1024;
+      attempt.pause = std::min<Clock::duration>(attempt.pause * 2, kLongestPause);
+      const Place& place = places_[rank];
+      const int socket = is_local_[rank] ? connect_locally(place.local_name)
+                                         : begin_connection(place.address, place.port);
+      if (socket < 0) {
+        last_problem_ = std::strerror(errno);
+        continue;
+      }
+      attempt.runs = true;
+      candidates_.push_back(
+          std::make_unique<Candidate>(stream_over(socket, is_local_[rank], client_), own_,
+                                      static_cast<std::int64_t>(rank), "", deadline_));
+      advance(candidates_.back());
+    }
+    std::erase(candidates_, nullptr);
+  }
+
+  static std::unique_ptr<ByteStream> stream_over(int socket, bool is_local,
+                                                 const SecureContext& context) {
+    auto owned = std::make_unique<Descriptor>(socket);
+    if (is_local) return std::make_unique<PlainStream>(std::move(owned));
+    return std::make_unique<TlsStream>(std::move(owned), context);
+  }
+
+  int longest_wait() const {
+    auto until = std::min(deadline_, Clock::now() + kLongestPause);
+    for (std::size_t rank = 0; rank < attempts_.size(); ++rank) {
+      if (!peers_[rank] && !attempts_[rank].runs) until = std::min(until, attempts_[rank].next);
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    return static_cast<int>(std::max<std::int64_t>(left, 0));
+  }
+
+  void wait() {
+    std::vector<pollfd> files;
+    for (const auto& candidate : candidates_)
+      files.push_back({.fd = candidate->file(), .events = candidate->events(), .revents = 0});
+    const std::size_t count = files.size();
+    for (const auto& listener : {local_.get(), remote_.get()})
+      files.push_back({.fd = listener ? listener->get() : -1, .events = POLLIN, .revents = 0});
+    if (poll(files.data(), files.size(), longest_wait()) <= 0) return;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (files[i].revents != 0) advance(candidates_[i]);
+    }
+    std::erase(candidates_, nullptr);
+    if (files[count].revents != 0) accept_from(*local_, /*is_local=*/true);
+    if (files[count + 1].revents != 0) accept_from(*remote_, /*is_local=*/false);
+  }
+
+  void advance(std::unique_ptr<Candidate>& candidate) {
+    const auto state = candidate->advance();
+    if (state == Candidate::State::running) return;
+    if (state == Candidate::State::known) return admit(candidate);
+    drop(candidate);
+  }
+
+  // A rank that has connected twice, as its first connection was dropped on its side, has the
+  // second one.
+  void admit(std::unique_ptr<Candidate>& candidate) {
+    const std::int64_t rank = candidate->other().rank;
+    const bool is_due = candidate->expected >= 0 ? rank == candidate->expected
+                                                 : rank > options_.rank && rank < options_.size;
+    if (!is_due) return drop(candidate);
+    std::unique_ptr<ByteStream> stream = candidate->take_stream();
+    candidate.reset();
+    const auto at = static_cast<std::size_t>(rank);
+    if (!is_local_[at] && !options_.encrypt)
+      stream = std::make_unique<PlainStream>(stream->release());
+    peers_[at] = std::move(stream);
+  }
+
+  void drop(std::unique_ptr<Candidate>& candidate) {
+    if (candidate->expected >= 0) {
+      attempts_[static_cast<std::size_t>(candidate->expected)].runs = false;
+      if (!candidate->why_failed().empty()) last_problem_ = candidate->why_failed();
+    }
+    candidate.reset();
+  }
+
+  void accept_from(const Descriptor& listener, bool is_local) {
+    for (int i = 0; i < 64; ++i) {  // then those that are here already go on
+      const Accepted accepted = accept_from_listener(listener.get(), is_local);
+      if (accepted.socket < 0 && !accepted.again) return;
+      if (accepted.socket < 0) continue;
+      make_room();
+      candidates_.push_back(
+          std::make_unique<Candidate>(stream_over(accepted.socket, is_local, server_), own_, -1,
+                                      accepted.address, Clock::now() + kHandshakeLimit));
+      advance(candidates_.back());
+      std::erase(candidates_, nullptr);
+    }
+  }
+
+  // The oldest of the address that has most: a rank's own address has few.
+  void make_room() {
+    std::map<std::string, std::size_t> count;
+    std::size_t strangers = 0;
+    for (const auto& candidate : candidates_) {
+      if (candidate->expected >= 0) continue;
+      ++strangers;
+      ++count[candidate->address];
+    }
+    if (strangers < kMostStrangers) return;
+    const auto most =
+        std::max_element(count.begin(), count.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto oldest =
+        std::find_if(candidates_.begin(), candidates_.end(), [&](const auto& candidate) {
+          return candidate->expected < 0 && candidate->address == most->first;
+        });
+    candidates_.erase(oldest);
+  }
+
+  void drop_late() {
+    const auto now = Clock::now();
+    for (auto& candidate : candidates_) {
+      if (now >= candidate->deadline) drop(candidate);
+    }
+    std::erase(candidates_, nullptr);
+  }
+
+  const MeshOptions& options_;
+  Clock::time_point deadline_;
+  SecureContext server_, client_;
+  Greeting own_{};
+  std::vector<bool> is_local_;
+  std::vector<Place> places_;
+  std::unique_ptr<Descriptor> local_, remote_;
+  std::vector<Attempt> attempts_;
+  std::vector<std::unique_ptr<Candidate>> candidates_;
+  std::vector<std::unique_ptr<ByteStream>> peers_;
+  std::string last_problem_;
+  std::minstd_rand random_{std::random_device{}()};
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<ByteStream>> connect_mesh(const MeshOptions& options,
+                                                      const Exchange& exchange,
+                                                      Clock::time_point deadline) {
+  return Mesh(options, deadline).connect(exchange);
+}
+
+}  // namespace hasten::rendezvous

@@ -1,0 +1,161 @@
+#include "rendezvous/mesh_sockets.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::rendezvous {
+namespace {
+
+constexpr int kQueue =
+    4096;  // connections that wait to be accepted; the kernel has a limit of its own
+
+struct LocalName {
+  sockaddr_un address{};
+  socklen_t size = 0;
+
+  explicit LocalName(const std::string& name) {
+    address.sun_family = AF_UNIX;
+    const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+    std::memcpy(address.sun_path + 1, name.data(), length);  // behind a zero: no file
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+[[noreturn]] void cannot_listen(const std::string& where) {
+  throw IoError("rendezvous.socket", {.what = "a socket for the ranks of a group, " + where,
+                                      .got = std::strerror(errno)});
+}
+
+struct FreeList {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+  void operator()(ifaddrs* list) const { freeifaddrs(list); }
+};
+
+// Addresses are numbers here: no name server is asked.
+std::unique_ptr<addrinfo, FreeList> number(const std::string& address, int port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0)
+    found = nullptr;
+  return std::unique_ptr<addrinfo, FreeList>(found);
+}
+
+bool is_of_this_user(int socket) {
+  ucred other{};
+  socklen_t size = sizeof other;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 && other.uid == geteuid();
+}
+
+}  // namespace
+
+std::string this_machine(const std::string& address) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  struct stat network {};
+  if (!std::getline(file, boot) || stat("/proc/self/ns/net", &network) != 0) return "";
+  return str(boot, " ", network.st_dev, " ", network.st_ino, " ", address);
+}
+
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return "";
+  const std::unique_ptr<ifaddrs, FreeList> list(first);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+      const bool is_up = (each->ifa_flags & IFF_UP) != 0;
+      if (!is_up || name != each->ifa_name || each->ifa_addr == nullptr) continue;
+      if (each->ifa_addr->sa_family != family) continue;
+      char text[NI_MAXHOST] = "";
+      const auto size =
+          static_cast<socklen_t>(family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+      if (getnameinfo(each->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+        return text;
+    }
+  }
+  return "";
+}
+
+std::unique_ptr<Descriptor> listen_locally(const std::string& name) {
+  auto listener =
+      std::make_unique<Descriptor>(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const LocalName local(name);
+  if (listener->get() < 0 || bind(listener->get(), local.get(), local.size) != 0 ||
+      listen(listener->get(), kQueue) != 0)
+    cannot_listen("on this machine");
+  return listener;
+}
+
+int connect_locally(const std::string& name) {
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const LocalName local(name);
+  if (socket < 0 || connect(socket, local.get(), local.size) == 0) return socket;
+  const int error = errno;
+  close(socket);
+  errno = error;
+  return -1;
+}
+
+std::unique_ptr<Descriptor> listen_at(const std::string& address) {
+  const auto at = number(address, 0);
+  if (!at) {
+    throw IoError("rendezvous.socket", {.what = "a socket for the ranks of a group",
+                                        .got = "'" + address + "'",
+                                        .expected = "an address of this machine, in numbers"});
+  }
+  auto listener = std::make_unique<Descriptor>(
+      socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (listener->get() < 0 || bind(listener->get(), at->ai_addr, at->ai_addrlen) != 0 ||
+      listen(listener->get(), kQueue) != 0)
+    cannot_listen("at " + address);
+  return listener;
+}
+
+int begin_connection(const std::string& address, int port) {
+  const auto at = number(address, port);
+  errno = EADDRNOTAVAIL;
+  if (!at) return -1;
+  const int socket = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int on = 1;
+  if (socket >= 0) setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (socket < 0 || connect(socket, at->ai_addr, at->ai_addrlen) == 0 || errno == EINPROGRESS)
+    return socket;
+  const int error = errno;
+  close(socket);
+  errno = error;
+  return -1;
+}
+
+Accepted accept_from_listener(int listener, bool is_local) {
+  const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (socket < 0) return {.again = errno == EINTR || errno == ECONNABORTED};
+  if (!is_local) {
+    const int on = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return {.socket = socket, .address = peer_address(socket)};
+  }
+  if (is_of_this_user(socket)) return {.socket = socket};
+  close(socket);
+  return {.again = true};
+}
+
+}  // namespace hasten::rendezvous

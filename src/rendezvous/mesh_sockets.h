@@ -1,0 +1,41 @@
+// File: rendezvous/mesh_sockets.h (internal)
+// The sockets by which the ranks of a group are connected (mesh.h): of the kernel's local namespace
+// on one machine, TCP between machines. All are non-blocking and closed by exec. Thread rule: any
+// thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/descriptor.h"
+#include "rendezvous/sockets.h"
+
+namespace hasten::rendezvous {
+
+// Equal for two processes if a local socket can connect them: the same boot of the same machine,
+// the same network namespace, the same address. Empty if the system does not tell.
+std::string this_machine(const std::string& address);
+
+// The first address of an interface that is up, IPv4 before IPv6; empty if it has none.
+std::string address_of_interface(const std::string& name);
+
+// Listens under a name that no file has. Throws IoError "rendezvous.socket".
+std::unique_ptr<Descriptor> listen_locally(const std::string& name);
+// The socket; -1 with errno if nobody listens there, or its queue is full.
+int connect_locally(const std::string& name);
+
+// Listens at any free port of an address of this machine. Throws IoError "rendezvous.socket".
+std::unique_ptr<Descriptor> listen_at(const std::string& address);
+// A socket whose connection may still be on its way; -1 with errno.
+int begin_connection(const std::string& address, int port);
+
+// One connection of those that wait at a listener. A local one is taken only from a process of this
+// process's user.
+struct Accepted {
+  int socket = -1;
+  bool again = false;   // nothing was taken, but more may wait
+  std::string address;  // of the other side; empty if it is local
+};
+Accepted accept_from_listener(int listener, bool is_local);
+
+}  // namespace hasten::rendezvous
