@@ -136,13 +136,14 @@ class Messages : public transport::Context, public std::enable_shared_from_this<
     return *links_[static_cast<std::size_t>(other)];
   }
 
-  void receive_from_any(const std::vector<int>& ranks, const Transfer& transfer,
-                        std::uint64_t slot) {
+  // c10d names this rank, too, among those it receives from.
+  void receive_from_any(std::vector<int> ranks, const Transfer& transfer, std::uint64_t slot) {
+    std::erase(ranks, rank);
     const std::lock_guard lock(any_turn_);
     for (const int other : ranks) {
       if (link(other).receive_offered(transfer, slot)) return;
     }
-    from_any_.push_back({slot, transfer, ranks});
+    from_any_.push_back({slot, transfer, std::move(ranks)});
     fail_hopeless();
   }
 
@@ -250,7 +251,7 @@ void Buffer::recv(int rank, std::uint64_t slot, std::size_t offset, std::size_t 
 void Buffer::recv(std::vector<int> ranks, std::uint64_t slot, std::size_t offset,
                   std::size_t bytes) {
   const Transfer received = transfer(offset, bytes);
-  begin([&] { messages_->receive_from_any(ranks, received, slot); });
+  begin([&] { messages_->receive_from_any(std::move(ranks), received, slot); });
 }
 
 void Buffer::complete(Direction& direction, int rank) {

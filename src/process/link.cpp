@@ -181,7 +181,9 @@ bool Link::take_header() {
       slot.to_receive.pop_front();
       return true;
     }
-    end(str("rank ", rank_, " has sent ", header_.bytes, " bytes where ", incoming_.bytes,
+    // It is still among those of the slot, which end() tells.
+    const std::size_t room = std::exchange(incoming_, {}).bytes;
+    end(str("rank ", rank_, " has sent ", header_.bytes, " bytes where ", room,
             " were expected: every rank calls the same collectives in the same order, with tensors "
             "of the same sizes"));
     return false;

@@ -151,7 +151,7 @@ class Mesh {
     while (missing() > 0) {
       if (Clock::now() >= deadline_) refuse_late();
       start_attempts();
-      wait();
+      if (missing() > 0) wait();
       drop_late();
     }
     return std::move(peers_);

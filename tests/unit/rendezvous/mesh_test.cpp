@@ -1,0 +1,316 @@
+#include "rendezvous/mesh.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "rendezvous/mesh_sockets.h"
+#include "skip.h"
+
+namespace {
+
+using namespace hasten;
+using namespace hasten::rendezvous;
+using namespace std::chrono_literals;
+
+constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
+using Streams = std::vector<std::unique_ptr<ByteStream>>;
+
+// What the store of a job does, for ranks that are threads of one process.
+class Board {
+ public:
+  explicit Board(std::int64_t size) : size_(size) {}
+
+  Exchange of_rank(std::int64_t rank) {
+    return [this, rank](const std::string& question, const std::string& own) {
+      std::unique_lock lock(turn_);
+      said_[question][rank] = own;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return std::ssize(said_[question]) == size_; });
+      std::vector<std::string> all;
+      for (const auto& [each, word] : said_[question]) all.push_back(word);
+      return all;
+    };
+  }
+
+ private:
+  std::int64_t size_;
+  std::mutex turn_;
+  std::condition_variable changed_;
+  std::map<std::string, std::map<std::int64_t, std::string>> said_;
+};
+
+struct Result {
+  Streams streams;
+  std::string code, text;
+};
+
+// Each rank in a thread of its own. `change` may make a rank unlike the others.
+template <class Change>
+std::vector<Result> connected(std::int64_t size, Clock::duration limit, const Change& change) {
+  Board board(size);
+  std::vector<Result> results(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (std::int64_t rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      MeshOptions options{.rank = rank, .size = size, .secret = kSecret};
+      const bool takes_part = change(options);
+      Result& result = results[static_cast<std::size_t>(rank)];
+      try {
+        const Exchange exchange = board.of_rank(rank);
+        if (takes_part) {
+          result.streams = connect_mesh(options, exchange, Clock::now() + limit);
+        } else {  // it tells where it listens, and ends
+          exchange("start", R"({"word": "none", "encrypt": true, "machine": "none"})");
+          exchange("place", R"({"local": "none", "address": "127.0.0.1", "port": 1})");
+        }
+      } catch (const Error& error) {
+        result.code = error.code();
+        result.text = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+bool same_machine(MeshOptions&) { return true; }
+// Two addresses of the loopback interface are not one machine to the mesh.
+bool other_machines(MeshOptions& options) {
+  options.address = str("127.0.0.", options.rank + 1);
+  return true;
+}
+
+void write_all(ByteStream& stream, std::int64_t number) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&number);
+  REQUIRE(stream.write(bytes, sizeof number) == sizeof number);
+}
+
+std::int64_t read_all(ByteStream& stream) {
+  std::int64_t number = 0;
+  auto* const room = reinterpret_cast<std::byte*>(&number);
+  std::size_t got = 0;
+  for (int trial = 0; trial < 5000 && got < sizeof number; ++trial) {
+    const auto now = stream.read(room + got, sizeof number - got);
+    REQUIRE(now >= 0);
+    got += static_cast<std::size_t>(now);
+    if (now == 0) std::this_thread::sleep_for(1ms);
+  }
+  REQUIRE(got == sizeof number);
+  return number;
+}
+
+// Each rank writes to each other one, and reads what that one has written.
+void check_connections(const std::vector<Result>& results) {
+  const auto size = results.size();
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    INFO(results[rank].text);
+    REQUIRE(results[rank].streams.size() == size);
+    CHECK(results[rank].streams[rank] == nullptr);
+    for (std::size_t other = 0; other < size; ++other) {
+      if (other == rank) continue;
+      write_all(*results[rank].streams[other], static_cast<std::int64_t>(100 * rank + other));
+    }
+  }
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    for (std::size_t other = 0; other < size; ++other) {
+      if (other == rank) continue;
+      CHECK(read_all(*results[rank].streams[other]) ==
+            static_cast<std::int64_t>(100 * other + rank));
+    }
+  }
+}
+
+// The names of local sockets that listen, of this test's meshes.
+std::set<std::string> listening_names() {
+  std::set<std::string> names;
+  std::ifstream file("/proc/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    const auto name = line.find("@hasten ");
+    std::istringstream fields(line);
+    std::string number, references, protocol, flags;
+    fields >> number >> references >> protocol >> flags;
+    if (name != line.npos && flags == "00010000") names.insert(line.substr(name + 1));
+  }
+  return names;
+}
+
+// TCP ports of loopback addresses at which somebody listens.
+std::set<int> listening_ports() {
+  std::set<int> ports;
+  std::ifstream file("/proc/net/tcp");
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    std::string number, local, remote, state;
+    fields >> number >> local >> remote >> state;
+    if (state == "0A") ports.insert(std::stoi(local.substr(local.find(':') + 1), nullptr, 16));
+  }
+  return ports;
+}
+
+// Another user of the machine: connects to everything that begins to listen, says something wrong
+// or nothing, and comes again, until it is killed. Its number of connections is the pipe's answer.
+class Stranger {
+ public:
+  Stranger() {
+    const auto names = listening_names();
+    const auto ports = listening_ports();
+    REQUIRE(pipe(told_) == 0);
+    process_ = fork();
+    if (process_ == 0) attack(names, ports);
+    close(told_[1]);
+  }
+  ~Stranger() {
+    if (process_ <= 0) return;
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+    close(told_[0]);
+  }
+  // Until it has made so many connections.
+  void wait_for(std::int64_t count) {
+    std::int64_t made = 0;
+    while (made < count) REQUIRE(read(told_[0], &made, sizeof made) == sizeof made);
+  }
+
+ private:
+  [[noreturn]] void attack(const std::set<std::string>& names, const std::set<int>& ports) {
+    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(1);
+    std::vector<int> open;
+    std::int64_t made = 0;
+    while (true) {
+      const auto connect_once = [&](int socket) {
+        if (socket < 0) return;
+        if (made % 2 == 0) (void)send(socket, "\0\0\0\0\0\0\0\1", 8, MSG_NOSIGNAL | MSG_DONTWAIT);
+        open.push_back(socket);
+        if (++made % 100 == 0) (void)write(told_[1], &made, sizeof made);
+        if (open.size() < 400) return;
+        for (const int each : open) close(each);
+        open.clear();
+      };
+      std::set<std::string> new_names;
+      std::set<int> new_ports;
+      std::ranges::set_difference(listening_names(), names,
+                                  std::inserter(new_names, new_names.end()));
+      std::ranges::set_difference(listening_ports(), ports,
+                                  std::inserter(new_ports, new_ports.end()));
+      for (int again = 0; again < 100; ++again) {
+        for (const std::string& name : new_names) connect_once(connect_locally(name));
+        for (const int port : new_ports) {
+          for (const char* const address : {"127.0.0.1", "127.0.0.2", "127.0.0.3"})
+            connect_once(begin_connection(address, port));
+        }
+      }
+    }
+  }
+
+  pid_t process_ = -1;
+  int told_[2] = {-1, -1};
+};
+
+}  // namespace
+
+TEST_CASE("mesh: ranks of one machine are connected by local sockets, and nothing listens then") {
+  const auto names = listening_names();
+  const auto ports = listening_ports();
+  const auto results = connected(4, 20s, same_machine);
+  check_connections(results);
+  CHECK(listening_names() == names);
+  CHECK(listening_ports() == ports);
+}
+
+TEST_CASE(
+    "mesh: ranks of several machines are connected by TLS, or without encryption if told so") {
+  for (const bool encrypt : {true, false}) {
+    const auto ports = listening_ports();
+    const auto results = connected(3, 20s, [&](MeshOptions& options) {
+      options.encrypt = encrypt;
+      return other_machines(options);
+    });
+    check_connections(results);
+    CHECK((dynamic_cast<TlsStream*>(results[0].streams[1].get()) != nullptr) == encrypt);
+    CHECK(listening_ports() == ports);
+  }
+}
+
+TEST_CASE("mesh: two ranks of one machine and one of another") {
+  const auto results = connected(3, 20s, [](MeshOptions& options) {
+    if (options.rank == 2) options.address = "127.0.0.2";
+    return true;
+  });
+  check_connections(results);
+  CHECK(dynamic_cast<PlainStream*>(results[0].streams[1].get()) != nullptr);
+  CHECK(dynamic_cast<TlsStream*>(results[0].streams[2].get()) != nullptr);
+}
+
+TEST_CASE("mesh: a rank that does not know the secret is connected with nobody") {
+  const auto results = connected(3, 2s, [](MeshOptions& options) {
+    if (options.rank == 1) options.secret = "another secret of the same length";
+    return other_machines(options);
+  });
+  for (const Result& result : results) CHECK(result.code == "process.rank-missing");
+  CHECK(results[0].text.find("rank 1") != std::string::npos);
+  CHECK(results[0].text.find("rank 2") == std::string::npos);
+}
+
+TEST_CASE("mesh: a rank that is not there is named") {
+  const auto results = connected(3, 1s, [](MeshOptions& options) { return options.rank != 2; });
+  CHECK(results[0].code == "process.rank-missing");
+  CHECK(results[0].text.find("no connection with rank 2") != std::string::npos);
+}
+
+TEST_CASE("mesh: ranks that differ in encryption refuse each other") {
+  const auto results = connected(2, 5s, [](MeshOptions& options) {
+    options.encrypt = options.rank == 0;
+    return other_machines(options);
+  });
+  for (const Result& result : results) CHECK(result.code == "process.encryption");
+  CHECK(results[1].text.find("no in rank 1, yes in rank 0") != std::string::npos);
+}
+
+TEST_CASE("mesh: 10,000 connections of another user change nothing") {
+  if (geteuid() != 0) {
+    return skip_test("only root can start a process of another user");
+  }
+  for (const auto& change : {same_machine, other_machines}) {
+    Stranger stranger;
+    // Rank 2 comes only after the stranger has connected to those that listen already.
+    Board board(3);
+    std::vector<Result> results(3);
+    std::vector<std::thread> threads;
+    for (std::int64_t rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        MeshOptions options{.rank = rank, .size = 3, .secret = kSecret};
+        change(options);
+        const Exchange exchange = board.of_rank(rank);
+        const auto delayed = [&](const std::string& question, const std::string& own) {
+          auto said = exchange(question, own);
+          if (rank == 2 && question == "place") stranger.wait_for(10000);
+          return said;
+        };
+        try {
+          results[static_cast<std::size_t>(rank)].streams =
+              connect_mesh(options, delayed, Clock::now() + 60s);
+        } catch (const Error& error) {
+          results[static_cast<std::size_t>(rank)].text = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    check_connections(results);
+  }
+}
