@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/signal_text.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "launch/exec_words.h"
@@ -143,9 +144,7 @@ int RankProcess::code() const {
 
 std::string RankProcess::how_it_ended() const {
   if (!WIFSIGNALED(*status_)) return str("ended with code ", WEXITSTATUS(*status_));
-  const int number = WTERMSIG(*status_);
-  const char* const name = sigabbrev_np(number);
-  return str("was killed by signal ", number, name ? str(" (SIG", name, ")") : "");
+  return "was killed by " + signal_text(WTERMSIG(*status_));
 }
 
 double RankProcess::seconds() const {

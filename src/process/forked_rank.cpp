@@ -15,6 +15,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "base/signal_text.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
@@ -136,8 +137,7 @@ RankError ForkedRank::error(std::int64_t rank) const {
   const int status = status_.value_or(0);
   const bool signalled = WIFSIGNALED(status);
   const int number = signalled ? WTERMSIG(status) : WEXITSTATUS(status);
-  const std::string how = signalled
-                              ? str("killed by signal ", number, " (SIG", sigabbrev_np(number), ")")
+  const std::string how = signalled       ? "killed by " + signal_text(number)
                           : text_.empty() ? str("ended with code ", number)
                                           : text_;
   return RankError(rank,
