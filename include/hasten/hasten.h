@@ -23,4 +23,5 @@
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "hasten/track/progress_bar.h"
 #include "hasten/trainer/progress_callback.h"
+#include "hasten/trainer/stop_on_signal.h"
 #include "hasten/trainer/trainer.h"

@@ -30,10 +30,12 @@ void agree(const Group& group, TrainerControl& control) {
   const std::array<bool*, 5> flags = {&control.should_training_stop, &control.should_epoch_stop,
                                       &control.should_save, &control.should_evaluate,
                                       &control.should_log};
-  at::Tensor raised = at::empty({static_cast<std::int64_t>(flags.size())}, at::kInt);
-  for (std::size_t i = 0; i < flags.size(); ++i) raised.data_ptr<int>()[i] = *flags[i];
-  const at::Tensor anywhere = group.reduce(raised, Reduction::max);
-  for (std::size_t i = 0; i < flags.size(); ++i) *flags[i] = anywhere.const_data_ptr<int>()[i] != 0;
+  at::Tensor own = at::empty({static_cast<std::int64_t>(flags.size()) + 1}, at::kInt);
+  for (std::size_t i = 0; i < flags.size(); ++i) own.data_ptr<int>()[i] = *flags[i];
+  own.data_ptr<int>()[flags.size()] = control.stop_signal;
+  const at::Tensor greatest = group.reduce(own, Reduction::max);
+  for (std::size_t i = 0; i < flags.size(); ++i) *flags[i] = greatest.const_data_ptr<int>()[i] != 0;
+  control.stop_signal = greatest.const_data_ptr<int>()[flags.size()];
 }
 
 void share(const Group& group, Metrics& metrics) {

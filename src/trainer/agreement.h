@@ -22,7 +22,7 @@ StepTotals sum_over(const Group& group, StepTotals own);
 // Counts of each process become the sums over all.
 void add_up(const Group& group, const std::vector<double*>& counts);
 
-// What one process asks for, all do: at the same step.
+// What one process asks for, all do: at the same step. Of several signals the greatest counts.
 void agree(const Group& group, TrainerControl& control);
 
 // The main process's figures in all: runtimes differ, and what is decided by them must not. The

@@ -83,6 +83,9 @@ void ProgressCallback::on_predict(const TrainerEvent&, TrainerControl&, const Me
   evaluation_.reset();
 }
 
-void ProgressCallback::on_train_end(const TrainerEvent&, TrainerControl&) { training_.reset(); }
+void ProgressCallback::on_train_end(const TrainerEvent&, TrainerControl&) {
+  evaluation_.reset();  // a signal may have stopped it
+  training_.reset();
+}
 
 }  // namespace hasten

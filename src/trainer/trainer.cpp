@@ -204,7 +204,7 @@ at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TensorDict& gi
 
 std::optional<double> Trainer::Impl::evaluation_loop(
     const TrainerDataset& dataset,
-    const std::function<void(const at::Tensor&, const at::Tensor&)>& each) {
+    const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops) {
   auto loader = dataset.loader(loader_options(args.per_device_eval_batch_size));
   loader.share({.group = group(), .how = {}});
   const bool was_training = model->is_training();
@@ -234,6 +234,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
       }
       each(counted(logits_of(out, real.batch), real.count), counted(labels, real.count));
       tell(&TrainerCallback::on_prediction_step);
+      if (stops()) break;
     }
   } catch (const c10::Error& error) {
     if (is_out_of_memory(error))
@@ -258,7 +259,8 @@ Metrics Trainer::Impl::computed_metrics() const {
   return metric.compute();
 }
 
-Metrics Trainer::Impl::evaluate(const TrainerDataset& dataset, const std::string& prefix) {
+std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
+                                               const std::string& prefix, const Stops& stops) {
   if (!dataset)
     throw UsageError("trainer.no-eval-data", {.what = "evaluate()",
                                               .got = "no evaluation data",
@@ -266,12 +268,16 @@ Metrics Trainer::Impl::evaluate(const TrainerDataset& dataset, const std::string
   const auto start = Clock::now();
   if (parts.compute_metrics) parts.compute_metrics->reset();
   std::int64_t batches = 0;
-  const std::optional<double> loss =
-      evaluation_loop(dataset, [&](const at::Tensor& logits, const at::Tensor& labels) {
+  bool stopped = false;
+  const std::optional<double> loss = evaluation_loop(
+      dataset,
+      [&](const at::Tensor& logits, const at::Tensor& labels) {
         ++batches;
         if (parts.compute_metrics && labels.defined() && !args.prediction_loss_only)
           add_to_metric(logits.detach(), labels);
-      });
+      },
+      [&] { return stopped = stops(); });
+  if (stopped) return std::nullopt;
   Metrics metrics;
   if (loss) metrics[prefix + "_loss"] = *loss;
   if (parts.compute_metrics && !args.prediction_loss_only) {
@@ -310,10 +316,10 @@ Trainer::Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments argum
 Trainer::~Trainer() = default;
 
 Metrics Trainer::evaluate(const std::string& prefix) {
-  return impl_->evaluate(impl_->parts.eval_dataset, prefix);
+  return impl_->evaluate(impl_->parts.eval_dataset, prefix, Impl::never).value();
 }
 Metrics Trainer::evaluate(const TrainerDataset& dataset, const std::string& prefix) {
-  return impl_->evaluate(dataset, prefix);
+  return impl_->evaluate(dataset, prefix, Impl::never).value();
 }
 
 PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::string& prefix) {
@@ -324,12 +330,14 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
   PredictionBuffer logits(impl_->args.eval_accumulation_steps),
       labels(impl_->args.eval_accumulation_steps);
   std::int64_t batches = 0;
-  const std::optional<double> loss =
-      impl_->evaluation_loop(dataset, [&](const at::Tensor& of_batch, const at::Tensor& wanted) {
+  const std::optional<double> loss = impl_->evaluation_loop(
+      dataset,
+      [&](const at::Tensor& of_batch, const at::Tensor& wanted) {
         ++batches;
         logits.add(gather_rows(impl_->group(), of_batch));
         if (wanted.defined()) labels.add(gather_rows(impl_->group(), wanted));
-      });
+      },
+      Impl::never);
   PredictionOutput out{.predictions = concatenate_padded(logits.take()),
                        .label_ids = concatenate_padded(labels.take()),
                        .metrics = {}};

@@ -13,13 +13,19 @@ namespace hasten {
 struct Trainer::Impl {
   Impl(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts);
 
-  Metrics evaluate(const TrainerDataset& dataset, const std::string& prefix);
+  // Asked in all processes after each batch of an evaluation: whether it ends there.
+  using Stops = std::function<bool()>;
+  static bool never() { return false; }
+
+  // Nothing where `stops` ended it.
+  std::optional<Metrics> evaluate(const TrainerDataset& dataset, const std::string& prefix,
+                                  const Stops& stops);
   // Runs the model over this process's part of the data; `each` gets every batch's logits and
   // labels (undefined: none). Gives the mean loss over the rows of all processes that have labels,
   // nothing without.
   std::optional<double> evaluation_loop(
       const TrainerDataset& dataset,
-      const std::function<void(const at::Tensor&, const at::Tensor&)>& each);
+      const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops);
   // What compute_metrics finds in logits and labels.
   void add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const;
   Metrics computed_metrics() const;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "base/signal_text.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -116,8 +117,8 @@ class Trainer::Run {
       anatomy_.emplace(t_.accelerator.anatomy({.steps = args_.anatomy_steps}));
     const bool nothing_left = state.global_step >= plan_.max_steps;
     if (nothing_left) report_nothing_left();
-    if (args_.eval_on_start && t_.parts.eval_dataset && !nothing_left)
-      t_.evaluate(t_.parts.eval_dataset, "eval");
+    if (args_.eval_on_start && t_.parts.eval_dataset && !nothing_left && !stops_on_signal())
+      (void)evaluate();
     while (state.global_step < plan_.max_steps && !stops_training() &&
            loader_.epoch() < plan_.epochs)
       epoch();
@@ -464,6 +465,11 @@ class Trainer::Run {
   // Whatever callbacks ask for on the way is agreed on before it counts.
   void agree_all() {
     agree(t_.group(), t_.control);
+    if (stops_on_signal()) {
+      t_.logger.warning_once(str(signal_text(t_.control.stop_signal),
+                                 " was received: training stops at step ", t_.state.global_step,
+                                 " of ", plan_.max_steps));
+    }
     agreed_ = {.stops_training = t_.control.should_training_stop,
                .stops_epoch = t_.control.should_epoch_stop};
   }
@@ -476,6 +482,17 @@ class Trainer::Run {
     return t_.group().size() == 1 ? t_.control.should_epoch_stop : agreed_.stops_epoch;
   }
 
+  // Known in all processes alike right after an agreement.
+  bool stops_on_signal() const { return t_.control.stop_signal != 0; }
+
+  // Nothing where a signal stops it: scores of a part of the rows would be misleading.
+  std::optional<Metrics> evaluate() {
+    return t_.evaluate(t_.parts.eval_dataset, "eval", [this] {
+      agree_all();
+      return stops_on_signal();
+    });
+  }
+
   void log_evaluate_save() {
     TrainerControl& control = t_.control;
     const bool logs = control.should_log && t_.state.global_step > last_logged_;
@@ -484,9 +501,10 @@ class Trainer::Run {
       log_loss();
       agree_all();
     }
-    if (control.should_evaluate && t_.parts.eval_dataset) {
+    if (control.should_evaluate && t_.parts.eval_dataset && !stops_on_signal()) {
       control.should_evaluate = false;
-      const bool best = note_best(t_.evaluate(t_.parts.eval_dataset, "eval"));
+      const auto metrics = evaluate();
+      const bool best = metrics && note_best(*metrics);
       if (args_.save_strategy == SaveStrategy::best) control.should_save = best;
       agree_all();
     }
@@ -610,6 +628,7 @@ class Trainer::Run {
     t_.tell(&TrainerCallback::on_train_end);
     return {.global_step = state.global_step,
             .steps = state.global_step - started_at_step_,
+            .stop_signal = t_.control.stop_signal,
             .training_loss = loss,
             .metrics = metrics};
   }

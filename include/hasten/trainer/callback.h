@@ -37,6 +37,9 @@ struct TrainerControl {
   bool should_save = false;
   bool should_evaluate = false;
   bool should_log = false;
+  // The signal for which the run stops (hasten/trainer/stop_on_signal.h); 0: none. It is logged and
+  // returned, and the run begins no evaluation after it.
+  int stop_signal = 0;
 };
 
 class TrainerCallback {

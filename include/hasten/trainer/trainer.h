@@ -60,6 +60,7 @@ struct TrainerParts {
 struct TrainOutput {
   std::int64_t global_step = 0;
   std::int64_t steps = 0;    // that this call made; 0 where a resumed run had nothing left to do
+  int stop_signal = 0;       // for which the run stopped, the same in all processes; 0: none
   double training_loss = 0;  // mean over all steps of the run, also those before a resume
   Metrics metrics;           // train_runtime (s), train_samples_per_second, train_steps_per_second,
                              // total_flos (where known), train_loss, epoch

@@ -1,0 +1,280 @@
+// Runs that a signal stops: at which step, in which processes, and what becomes of the handlers.
+#include "hasten/trainer/stop_on_signal.h"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "hasten/base/text.h"
+#include "hasten/launch/worker.h"
+#include "hasten/process/notebook_launcher.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/code_of.h"
+#include "unit/prepare/forked.h"
+#include "unit/trainer/tiny.h"
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+using hasten::forked::require;
+
+namespace {
+
+TrainingArguments twenty_steps(const Folder& folder) {
+  TrainingArguments args;
+  args.output_dir = folder.path.string();
+  args.per_device_train_batch_size = 2;
+  args.per_device_eval_batch_size = 2;
+  args.max_steps = 20;
+  args.logging_steps = 1;
+  args.save_strategy = SaveStrategy::no;
+  args.use_cpu = true;
+  return args;
+}
+
+enum class Moment { train_begin, step, evaluation };
+
+// Raises a signal at step 5, in the middle of what `moment` says.
+struct Raises : TrainerCallback {
+  Raises(Moment moment, int signal, bool here = true)
+      : moment(moment), signal(signal), here(here) {}
+  void on_train_begin(const TrainerEvent&, TrainerControl&) override {
+    if (here && moment == Moment::train_begin) std::raise(signal);
+  }
+  void on_step_begin(const TrainerEvent& event, TrainerControl&) override {
+    if (here && moment == Moment::step && event.state.global_step == 4) std::raise(signal);
+  }
+  void on_evaluate_begin(const TrainerEvent&, std::int64_t count) override {
+    ++begun;
+    of_all += count;
+  }
+  void on_prediction_step(const TrainerEvent& event, TrainerControl&) override {
+    ++batches;
+    if (here && moment == Moment::evaluation && event.state.global_step == 5 && batches % 3 == 0)
+      std::raise(signal);
+  }
+  void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) override { ++evaluated; }
+  Moment moment;
+  int signal;
+  bool here;
+  std::int64_t begun = 0, of_all = 0, batches = 0, evaluated = 0;
+};
+
+struct SignalledRun {
+  TrainOutput out;
+  std::string told;
+  std::shared_ptr<Raises> raises;
+  std::size_t evaluations_logged = 0;
+};
+
+SignalledRun run_with(Moment moment, int signal, const TrainingArguments& args, bool here = true) {
+  SignalledRun run{.raises = std::make_shared<Raises>(moment, signal, here)};
+  Trainer trainer(new_model(0), args,
+                  {.train_dataset = TrainerDataset(rows(120)),
+                   .eval_dataset = TrainerDataset(rows(24)),
+                   .callbacks = {run.raises, std::make_shared<StopOnSignal>()},
+                   .log_sink = [&](std::string_view line) { run.told += line; }});
+  run.out = trainer.train();
+  for (const LogEntry& entry : trainer.state().log_history)
+    run.evaluations_logged += entry.count("eval_loss");
+  return run;
+}
+
+struct sigaction action_of(int signal) {
+  struct sigaction action {};
+  sigaction(signal, nullptr, &action);
+  return action;
+}
+
+using Handler = void (*)(int);
+bool is_action(int signal, Handler handler) { return action_of(signal).sa_handler == handler; }
+
+void does_nothing(int) {}
+
+// How a fork of this process ends that runs `body` with the default actions: as waitpid tells it.
+template <class Body>
+int status_of_fork(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const int number : {SIGTERM, SIGINT, SIGUSR1}) std::signal(number, SIG_DFL);
+    body();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("stop on signal: the run stops after the step in which the signal arrives") {
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    CAPTURE(number);
+    const Folder folder;
+    const SignalledRun run = run_with(Moment::step, number, twenty_steps(folder));
+    CHECK(run.out.global_step == 5);
+    CHECK(run.out.stop_signal == number);
+    const std::string line = str("signal ", number, " (SIG", sigabbrev_np(number),
+                                 ") was received: training stops at step 5 of 20");
+    CHECK(run.told.find(line) != std::string::npos);
+    CHECK(run.told.find(line) == run.told.rfind(line));
+  }
+  const Folder folder;
+  CHECK(run_with(Moment::train_begin, SIGTERM, twenty_steps(folder)).out.global_step == 0);
+}
+
+TEST_CASE("stop on signal: a run without a signal is as it was") {
+  const Folder folder;
+  const SignalledRun run = run_with(Moment::step, SIGURG, twenty_steps(folder));  // nobody's
+  CHECK(run.out.global_step == 20);
+  CHECK(run.out.stop_signal == 0);
+  CHECK(run.told.find("was received") == std::string::npos);
+}
+
+TEST_CASE(
+    "stop on signal: an accumulation window is finished first, and saved as for other stops") {
+  const Folder folder;
+  TrainingArguments args = twenty_steps(folder);
+  args.gradient_accumulation_steps = 3;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 5;
+  const SignalledRun run = run_with(Moment::step, SIGTERM, args);
+  CHECK(run.out.global_step == 5);
+  CHECK(std::filesystem::exists(folder.path / "checkpoint-5" / "model.safetensors"));
+}
+
+TEST_CASE("stop on signal: an evaluation ends after the batch at hand and reports nothing") {
+  const Folder folder;
+  TrainingArguments args = twenty_steps(folder);
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 5;
+  const SignalledRun run = run_with(Moment::evaluation, SIGTERM, args);
+  CHECK(run.out.global_step == 5);
+  CHECK(run.out.stop_signal == SIGTERM);
+  CHECK(run.raises->of_all == 12);
+  CHECK(run.raises->batches == 3);
+  CHECK(run.raises->evaluated == 0);
+  CHECK(run.evaluations_logged == 0);
+}
+
+TEST_CASE("stop on signal: no evaluation of the run begins after it") {
+  const Folder folder;
+  TrainingArguments args = twenty_steps(folder);
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.eval_on_start = true;
+  CHECK(run_with(Moment::step, SIGTERM, args).raises->evaluated == 1);  // that of the start
+  const SignalledRun run = run_with(Moment::train_begin, SIGTERM, args);
+  CHECK(run.raises->begun == 0);
+  CHECK(run.out.global_step == 0);
+}
+
+TEST_CASE("stop on signal: an evaluation that the program itself asks for is made whole") {
+  const Folder folder;
+  const auto stop = std::make_shared<StopOnSignal>();
+  Trainer trainer(new_model(0), twenty_steps(folder),
+                  {.eval_dataset = TrainerDataset(rows(24)), .callbacks = {stop}});
+  std::raise(SIGTERM);
+  CHECK(stop->received() == SIGTERM);
+  CHECK(trainer.evaluate().count("eval_loss") == 1);
+  CHECK(trainer.predict(TrainerDataset(rows(24))).predictions.size(0) == 24);
+}
+
+TEST_CASE("stop on signal: the actions that were there come back") {
+  struct sigaction own {};
+  own.sa_handler = does_nothing;
+  own.sa_flags = SA_NODEFER;
+  struct sigaction first {};
+  sigaction(SIGUSR1, &own, &first);
+  {
+    StopOnSignal stop;
+    CHECK_FALSE(is_action(SIGUSR1, does_nothing));
+    stop.restore_handlers();
+    CHECK(is_action(SIGUSR1, does_nothing));
+    CHECK((action_of(SIGUSR1).sa_flags & SA_NODEFER) != 0);
+    const StopOnSignal another({SIGUSR1, SIGUSR1});
+    std::raise(SIGUSR1);
+    CHECK(another.received() == SIGUSR1);
+    CHECK(stop.received() == 0);
+  }
+  CHECK(is_action(SIGUSR1, does_nothing));
+  own.sa_handler = SIG_IGN;  // as nohup and `&` in scripts do
+  sigaction(SIGUSR1, &own, nullptr);
+  const StopOnSignal stop;
+  CHECK(is_action(SIGUSR1, SIG_IGN));
+  sigaction(SIGUSR1, &first, nullptr);
+}
+
+TEST_CASE("stop on signal: the first of several signals counts") {
+  StopOnSignal stop;
+  CHECK(stop.received() == 0);
+  std::raise(SIGUSR1);
+  std::raise(SIGTERM);
+  CHECK(stop.received() == SIGUSR1);
+  stop.restore_handlers();
+  CHECK(stop.received() == SIGUSR1);
+}
+
+TEST_CASE("stop on signal: a second owner and signals that cannot be handled are refused") {
+  CHECK(code_of([] { StopOnSignal({SIGKILL}); }) == "trainer.bad-signal");
+  CHECK(code_of([] { StopOnSignal({0}); }) == "trainer.bad-signal");
+  CHECK(code_of([] { StopOnSignal({NSIG}); }) == "trainer.bad-signal");
+  const StopOnSignal stop;
+  CHECK(code_of([] { StopOnSignal(); }) == "trainer.signals-in-use");
+}
+
+TEST_CASE("stop on signal: a repetition after a second ends the process, unless it is a warning") {
+  const int at_once = status_of_fork([] {
+    const StopOnSignal stop;
+    for (int i = 0; i < 3; ++i) std::raise(SIGTERM);  // by the scheduler and by the launcher
+    _exit(stop.received() == SIGTERM ? 7 : 8);
+  });
+  CHECK(WIFEXITED(at_once));
+  CHECK(WEXITSTATUS(at_once) == 7);
+  const int later = status_of_fork([] {
+    const StopOnSignal stop;
+    std::raise(SIGUSR1);
+    std::raise(SIGINT);
+    usleep(1100 * 1000);
+    std::raise(SIGUSR1);
+    std::raise(SIGTERM);  // its first
+    std::raise(SIGINT);
+  });
+  CHECK(WIFSIGNALED(later));
+  CHECK(WTERMSIG(later) == SIGINT);
+}
+
+TEST_CASE("stop on signal: all processes stop at the same step, whichever receives the signal") {
+  const Folder folder;
+  for (const std::int64_t receiver : {0, 2}) {
+    notebook_launcher(
+        [&] {
+          const ProcessState process = ProcessState::of(worker_of(config::whole_environment()));
+          const SignalledRun run = run_with(Moment::step, SIGUSR1, twenty_steps(folder),
+                                            process.process_index == receiver);
+          require(run.out.global_step == 5, str("stopped at step ", run.out.global_step));
+          require(run.out.stop_signal == SIGUSR1, str("by ", run.out.stop_signal));
+          require(run.told.empty() != process.is_main_process(), "the main process reports it");
+        },
+        {.num_processes = 3});
+  }
+}
+
+TEST_CASE("stop on signal: all processes leave an evaluation after the same batch") {
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        const ProcessState process = ProcessState::of(worker_of(config::whole_environment()));
+        TrainingArguments args = twenty_steps(folder);
+        args.eval_strategy = IntervalStrategy::steps;
+        args.eval_steps = 5;
+        const SignalledRun run =
+            run_with(Moment::evaluation, SIGTERM, args, process.process_index == 1);
+        require(run.out.global_step == 5, str("stopped at step ", run.out.global_step));
+        require(run.raises->batches == 3, str(run.raises->batches, " batches"));
+        require(run.raises->evaluated == 0, "an evaluation of some of the rows is reported");
+      },
+      {.num_processes = 2});
+}
