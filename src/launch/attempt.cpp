@@ -107,6 +107,13 @@ void Attempt::look_for_ends() {
     if (!ranks_[rank].has_just_ended()) continue;
     if (ranks_[rank].code() == 0 || first_failed_ || ordered_) continue;
     first_failed_ = rank;
+    // A rank that ends by a signal that was passed on has done what it was asked: a restart would
+    // undo it. The others have had the signal too, and the time to obey it.
+    const int signal = ranks_[rank].code() - 128;
+    if (stopped_by_ == 0 && was_passed_on(signal)) {
+      end_by(signal);
+      limit(options_.grace_period);
+    }
     const std::string text = failure_text();
     std::fputs(("hasten launch: " + text).c_str(), stderr);
     if (stopped_by_ != 0) continue;
@@ -117,18 +124,35 @@ void Attempt::look_for_ends() {
 }
 
 void Attempt::pass_on(int signal) {
-  if (!is_end(signal)) return send(signal);
+  if (!is_end(signal)) {
+    passed_on_.push_back(signal);
+    return send(signal);
+  }
   if (stopped_by_ != 0 && signal == SIGINT) return kill_all();
-  if (stopped_by_ == 0) membership_.leaving(signal);
-  if (stopped_by_ == 0) stopped_by_ = signal;
+  if (stopped_by_ == 0) end_by(signal);
   stop(signal, options_.grace_period);
+}
+
+bool Attempt::was_passed_on(int signal) const {
+  return std::find(passed_on_.begin(), passed_on_.end(), signal) != passed_on_.end();
+}
+
+// The signal's code becomes that of the job, and nothing starts again.
+void Attempt::end_by(int signal) {
+  membership_.leaving(signal);
+  stopped_by_ = signal;
 }
 
 void Attempt::stop(int signal, double grace) {
   send(signal);
-  const auto limit = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                        std::chrono::duration<double>(grace));
-  if (!deadline_ || limit < *deadline_) deadline_ = limit;
+  limit(grace);
+}
+
+// Ranks that are alive after `grace` seconds are killed.
+void Attempt::limit(double grace) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(grace));
+  if (!deadline_ || end < *deadline_) deadline_ = end;
 }
 
 void Attempt::send(int signal) {

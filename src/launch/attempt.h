@@ -30,7 +30,10 @@ class Attempt {
   void drain();
   void look_for_ends();
   void pass_on(int signal);
+  bool was_passed_on(int signal) const;
+  void end_by(int signal);
   void stop(int signal, double grace);
+  void limit(double grace);
   void send(int signal);
   void kill_all();
   std::string failure_text();
@@ -44,8 +47,9 @@ class Attempt {
   std::vector<RankProcess> ranks_;
   std::optional<std::size_t> first_failed_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
-  bool ordered_ = false;  // to stop, from outside
-  int stopped_by_ = 0;    // a signal to the launcher
+  bool ordered_ = false;        // to stop, from outside
+  std::vector<int> passed_on_;  // signals that do not end the job by themselves
+  int stopped_by_ = 0;          // a signal to the launcher
 };
 
 }  // namespace hasten
