@@ -1,6 +1,7 @@
 // File: cli/train.cpp
 // `hasten train`: a model, data and TrainingArguments in; a trained model and its results in
 // output_dir.
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -15,10 +16,13 @@
 #include "hasten/ops/ops.h"
 #include "hasten/trainer/classification_data.h"
 #include "hasten/trainer/progress_callback.h"
+#include "hasten/trainer/stop_on_signal.h"
 #include "hasten/trainer/trainer.h"
 
 namespace hasten::cli {
 namespace {
+
+constexpr int kBySignal = 128;  // added to the signal's number, as shells do
 
 void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
@@ -93,6 +97,51 @@ void predict(Trainer& trainer, const TrainerDataset& data) {
   std::cout << "\nPredictions in " << file.string() << '\n';
 }
 
+// What the run leaves in output_dir.
+void save(Trainer& trainer, const TrainOutput& result) {
+  if (trainer.is_world_process_zero()) std::cout << '\n';
+  trainer.log_metrics("train", result.metrics, std::cout);
+  trainer.save_metrics("train", result.metrics);
+  trainer.save_state();
+  trainer.save_model();  // last: where it is there, so is the rest
+}
+
+bool trained_nothing(const Trainer& trainer, const TrainOutput& result) {
+  return result.steps == 0 && result.global_step > 0 && !misses_its_model(trainer);
+}
+
+struct Trained {
+  TrainOutput result;
+  bool saved = false;
+  int exit_code() const { return result.stop_signal == 0 ? 0 : kBySignal + result.stop_signal; }
+};
+
+// A signal ends the run after a step, and what was learnt is saved.
+Trained train_until_signal(Trainer& trainer) {
+  const auto stop = std::make_shared<StopOnSignal>();
+  trainer.add_callback(stop);
+  Trained out{.result = trainer.train()};
+  out.saved = !trained_nothing(trainer, out.result);
+  if (out.saved) save(trainer, out.result);
+  stop->restore_handlers();
+  // A signal that came after the last step: everything is saved, so it may end the process.
+  if (out.result.stop_signal == 0 && stop->received() != 0) std::raise(stop->received());
+  return out;
+}
+
+Trained train_and_evaluate(Trainer& trainer, bool evaluates) {
+  Trained trained = train_until_signal(trainer);
+  if (trained.saved && evaluates && trained.exit_code() == 0) evaluate(trainer);
+  if (!trainer.is_world_process_zero()) return trained;
+  if (trained.saved) {
+    say_summary(trained.result, trainer.args().output_dir);
+  } else {
+    say("Nothing was trained, so the model and the results in " + trainer.args().output_dir +
+        " stay as they are.");
+  }
+  return trained;
+}
+
 }  // namespace
 
 int train(int argc, char** argv) {
@@ -121,22 +170,10 @@ int train(int argc, char** argv) {
   Trainer trainer(loaded.model, run.arguments, std::move(parts));
 
   if (run.arguments.do_train) {
-    const bool tells = trainer.is_world_process_zero();
-    if (tells && !quiet) say_plan(trainer.args(), rows, worker.world_size);
-    const TrainOutput result = trainer.train();
-    if (result.steps == 0 && result.global_step > 0 && !misses_its_model(trainer)) {
-      if (tells)
-        say("Nothing was trained, so the model and the results in " + trainer.args().output_dir +
-            " stay as they are.");
-      return 0;
-    }
-    if (tells) std::cout << '\n';
-    trainer.log_metrics("train", result.metrics, std::cout);
-    trainer.save_metrics("train", result.metrics);
-    trainer.save_state();
-    trainer.save_model();  // last: where it is there, so is the rest
-    if (eval && run.arguments.do_eval) evaluate(trainer);
-    if (tells) say_summary(result, trainer.args().output_dir);
+    if (trainer.is_world_process_zero() && !quiet)
+      say_plan(trainer.args(), rows, worker.world_size);
+    const Trained trained = train_and_evaluate(trainer, eval && run.arguments.do_eval);
+    if (!trained.saved || trained.exit_code() != 0) return trained.exit_code();
   } else if (run.arguments.do_eval) {
     evaluate(trainer);
   }

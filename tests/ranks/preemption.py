@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""hasten train receives a signal, alone and in two processes: it stops at a step, saves, and returns 128 + the signal.
+
+    preemption.py HASTEN MODEL
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from checks import check, exit_code
+from clean import CLEAN
+
+HASTEN, MODEL = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+LIMIT = 60  # seconds, for a machine that is busy
+SAVED = ("model.safetensors", "trainer_state.json", "train_results.json", "all_results.json")
+
+
+class Running:
+    """hasten train, which would train for hours."""
+
+    def __init__(self, name, launch=(), *words):
+        self.output_dir = FOLDER / name
+        command = [HASTEN, *launch, *([HASTEN] if launch else []), "train", "--use_cpu", "--disable_tqdm", "--model", MODEL, "--data", "dummy", "--eval_data", "dummy",
+                   "--do_train", "--do_eval", "--dummy_length", 12, "--output_dir", self.output_dir, "--max_steps", 10_000_000, "--logging_steps", 20,
+                   "--save_strategy", "no", *words]
+        self.process = subprocess.Popen([str(word) for word in command], env=CLEAN | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines = []
+        self.reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stdout.readline, "")))
+        self.reader.start()
+
+    def text(self):
+        return "".join(self.lines)
+
+    def last_lines(self):
+        return "".join(self.lines[-40:])
+
+    def await_steps(self):
+        """Returns once steps have been logged."""
+        end = time.monotonic() + LIMIT
+        while "'loss'" not in self.text() and self.process.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def rank(self, number):
+        """The process of a rank."""
+        for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            try:
+                if f"RANK={number}".encode() in pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+                    return int(child)
+            except OSError:
+                pass
+        sys.exit(f"no rank {number}\n{self.text()}")
+
+    def end(self):
+        """Its exit code."""
+        try:
+            return self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            self.process.kill()
+            self.reader.join()
+
+
+def check_stopped(what, running, number):
+    """It has stopped at the step that it reports, and has saved what it learnt."""
+    code = running.end()
+    check(code == 128 + number, f"{what}: exit code {code}", running.last_lines())
+    # The launcher repeats the last lines of a rank behind a bar.
+    reports = re.findall(rf"^(?:\[\d\] )?hasten: warning: signal {number} \(SIG\w+\) was received: training stops at step (\d+) of 10000000", running.text(), re.MULTILINE)
+    check(len(reports) == 1, f"{what}: one report, of step {', '.join(reports)}", running.last_lines())
+    missing = [name for name in SAVED if not (running.output_dir / name).exists()]
+    check(not missing, f"{what}: model, state and results are saved", missing, running.last_lines())
+    if reports and not missing:
+        step = json.loads((running.output_dir / "trainer_state.json").read_text())["global_step"]
+        check(step == int(reports[0]) > 0, f"{what}: the state is that of step {step}")
+    check(not (running.output_dir / "eval_results.json").exists(), f"{what}: no evaluation begins")
+
+
+def alone():
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        running = Running(f"alone{number}")
+        running.await_steps()
+        running.process.send_signal(number)
+        check_stopped(f"one process, {number.name}", running, number)
+
+
+def together():
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        running = Running(f"launcher{number}", ("launch", "-n", 2, "--max_restarts", 1, "--grace_period", LIMIT))
+        running.await_steps()
+        running.process.send_signal(number)
+        check_stopped(f"{number.name} to the launcher of two", running, number)
+        check("start again" not in running.text(), f"{number.name} to the launcher of two: they do not start again", running.last_lines())
+    # As Slurm does: each rank receives it twice, because the launcher passes its own on.
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        running = Running(f"all{number}", ("launch", "-n", 2, "--max_restarts", 1, "--grace_period", LIMIT))
+        running.await_steps()
+        for process in (running.rank(0), running.rank(1), running.process.pid):
+            os.kill(process, number)
+        check_stopped(f"{number.name} to every process of two", running, number)
+    for rank in (0, 1):
+        running = Running(f"rank{rank}", ("launch", "-n", 2))
+        running.await_steps()
+        os.kill(running.rank(rank), signal.SIGUSR1)
+        check_stopped(f"SIGUSR1 to rank {rank} alone", running, signal.SIGUSR1)
+
+
+try:
+    alone()
+    together()
+finally:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+sys.exit(exit_code())
