@@ -2,11 +2,15 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
 namespace hasten {
 namespace {
+
+constexpr double kBetweenExchanges = 0.5;  // seconds
+constexpr std::int64_t kFasterAtMost = 4;  // a first batch may be quick by chance
 
 at::Tensor tensor_of(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
 
@@ -36,6 +40,22 @@ void agree(const Group& group, TrainerControl& control) {
   const at::Tensor greatest = group.reduce(own, Reduction::max);
   for (std::size_t i = 0; i < flags.size(); ++i) *flags[i] = greatest.const_data_ptr<int>()[i] != 0;
   control.stop_signal = greatest.const_data_ptr<int>()[flags.size()];
+}
+
+bool EvaluationStop::after_batch(int signal) {
+  if (group_.size() == 1) return signal != 0;
+  if (++batches_ < interval_) return false;
+  const double seconds = std::chrono::duration<double>(Clock::now() - exchanged_).count();
+  const at::Tensor greatest =
+      group_.reduce(tensor_of({static_cast<double>(signal), seconds}), Reduction::max);
+  const double* const value = greatest.const_data_ptr<double>();
+  const double batches_until_next =
+      kBetweenExchanges * static_cast<double>(interval_) / std::max(value[1], 1e-6);
+  interval_ = static_cast<std::int64_t>(
+      std::clamp(batches_until_next, 1.0, static_cast<double>(kFasterAtMost * interval_)));
+  batches_ = 0;
+  exchanged_ = Clock::now();
+  return value[0] != 0;
 }
 
 void share(const Group& group, Metrics& metrics) {

