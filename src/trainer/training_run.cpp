@@ -467,13 +467,14 @@ class Trainer::Run {
   // Whatever callbacks ask for on the way is agreed on before it counts.
   void agree_all() {
     agree(t_.group(), t_.control);
+    agreed_ = {.stops_training = t_.control.should_training_stop,
+               .stops_epoch = t_.control.should_epoch_stop,
+               .stop_signal = t_.control.stop_signal};
     if (stops_on_signal()) {
-      t_.logger.warning_once(str(signal_text(t_.control.stop_signal),
+      t_.logger.warning_once(str(signal_text(agreed_.stop_signal),
                                  " was received: training stops at step ", t_.state.global_step,
                                  " of ", plan_.max_steps));
     }
-    agreed_ = {.stops_training = t_.control.should_training_stop,
-               .stops_epoch = t_.control.should_epoch_stop};
   }
 
   // Asked for between two agreements it has to wait for the next one, where there are others.
@@ -484,8 +485,7 @@ class Trainer::Run {
     return t_.group().size() == 1 ? t_.control.should_epoch_stop : agreed_.stops_epoch;
   }
 
-  // Known in all processes alike right after an agreement.
-  bool stops_on_signal() const { return t_.control.stop_signal != 0; }
+  bool stops_on_signal() const { return agreed_.stop_signal != 0; }
 
   // Nothing where a signal stops it: scores of a part of the rows would be misleading.
   std::optional<Metrics> evaluate() {
@@ -629,7 +629,7 @@ class Trainer::Run {
     t_.tell(&TrainerCallback::on_train_end);
     return {.global_step = state.global_step,
             .steps = state.global_step - started_at_step_,
-            .stop_signal = t_.control.stop_signal,
+            .stop_signal = agreed_.stop_signal,
             .training_loss = loss,
             .metrics = metrics};
   }
@@ -649,6 +649,7 @@ class Trainer::Run {
 
   struct Agreed {
     bool stops_training = false, stops_epoch = false;
+    int stop_signal = 0;
   } agreed_;  // by all processes
 
   Clock::time_point start_;

@@ -18,7 +18,7 @@
 // with the agreement that the Trainer makes at every step anyway. An evaluation of the run ends
 // after the batch that is under way (several processes exchange their signals about twice a second
 // there) and reports nothing; no other evaluation of the run begins. Otherwise the run ends like
-// any other that a callback stops.
+// any other that a callback stops. A later run with the same object stops before its first step.
 //
 // A signal that comes again more than a second after the first acts as it would without this
 // object: by default it ends the process at once. A repetition within a second is taken for the
