@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "base/control_groups.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
@@ -91,15 +92,6 @@ std::vector<int> nodes_of_gpus(const fs::path& root) {
   return nodes;
 }
 
-// The group of version 2 that this process is in: "0::/a/b" gives a/b.
-fs::path control_group(const fs::path& root) {
-  std::ifstream file(root / "proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (starts_with(line, "0::/")) return fs::path(line.substr(4)).lexically_normal();
-  }
-  return {};
-}
-
 // "200000 100000" is two CPUs; "max 100000" no limit.
 std::optional<double> quota_in(const fs::path& folder) {
   const auto words = split(first_line(folder / "cpu.max"), ' ');
@@ -108,15 +100,14 @@ std::optional<double> quota_in(const fs::path& folder) {
   return static_cast<double>(*quota) / *period;
 }
 
-// The strictest of the group's and of all above it. In a container the group may have a path that
-// is not seen there; what is above is looked at all the same.
+// The strictest of the group's and of all above it.
 double quota_of(const fs::path& root) {
   double least = 0;
-  for (fs::path group = control_group(root);; group = group.parent_path()) {
-    const auto quota = quota_in(root / "sys/fs/cgroup" / group);
+  for (const fs::path& group : control_groups(root, "cpu")) {
+    const auto quota = quota_in(group);
     if (quota && (least == 0 || *quota < least)) least = *quota;
-    if (group.empty()) return least;
   }
+  return least;
 }
 
 }  // namespace
