@@ -8,7 +8,6 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/json_text.h"
-#include "process/process_state.h"
 #include "process/unlike.h"
 
 namespace hasten {
@@ -120,7 +119,7 @@ std::string doing_text(const RankRecord& record) {
 }
 
 std::string place_text(const Whereabouts& where) {
-  return where.host.empty() ? "" : str(" (", where.host, ", pid ", where.process, ")");
+  return where.host.empty() ? "" : str(" (", where.host, ", pid ", where.process.number, ")");
 }
 
 void append_stack(std::string& text, const std::vector<std::string>& stack) {
@@ -157,16 +156,19 @@ void append_waiting(std::string& text, const std::vector<std::optional<RankRecor
 Whereabouts Whereabouts::own() {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  return {.host = host, .pids = processes_seen_here(), .process = getpid()};
+  return {.host = host, .pids = processes_seen_here(), .process = ProcessIdentity::own()};
 }
 
 std::string Whereabouts::to_text() const {
-  return json_text({{"host", host}, {"pids", pids}, {"process", process}});
+  return json_text(
+      {{"host", host}, {"pids", pids}, {"process", process.number}, {"started", process.started}});
 }
 
 Whereabouts Whereabouts::of_text(const std::string& text) {
   const Json json = Json::parse(text);
-  return {.host = json.at("host"), .pids = json.at("pids"), .process = json.at("process")};
+  return {.host = json.at("host"),
+          .pids = json.at("pids"),
+          .process = {.number = json.at("process"), .started = json.at("started")}};
 }
 
 RankRecord RankRecord::of(const CallLog::Snapshot& snapshot, std::vector<std::string> stack) {
@@ -267,7 +269,7 @@ LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
 
 std::string seen_of(const Whereabouts& there, const Whereabouts& here) {
   if (there.host != here.host || there.pids != here.pids) return "";
-  const char state = process_state(static_cast<pid_t>(there.process));
+  const char state = process_state(there.process);
   if (state == 0) return "its process is gone";
   if (has_ended(state)) return "its process has ended";
   if (state == 'T' || state == 't') return "its process is stopped by a signal or a debugger";

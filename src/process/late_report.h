@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "process/call_log.h"
+#include "process/process_state.h"
 
 namespace hasten {
 
@@ -19,7 +20,7 @@ namespace hasten {
 struct Whereabouts {
   std::string host;
   std::string pids;  // the space in which the process's number counts
-  std::int64_t process = 0;
+  ProcessIdentity process;
 
   static Whereabouts own();
   std::string to_text() const;

@@ -3,11 +3,38 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <optional>
+#include <sstream>
 #include <string>
 
 #include "hasten/base/text.h"
 
 namespace hasten {
+namespace {
+
+struct Status {
+  char state = 0;
+  std::int64_t threads = 0;
+  std::uint64_t started = 0;
+};
+
+// From /proc/PID/stat: what follows the name, which may hold anything, is one letter and numbers.
+std::optional<Status> status_of(std::int64_t process) {
+  std::ifstream file(str("/proc/", process, "/stat"));
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  const std::size_t name_ends = line.rfind(')');
+  if (name_ends == line.npos) return std::nullopt;
+  std::istringstream fields(line.substr(name_ends + 1));
+  Status status;
+  std::string ignored;
+  fields >> status.state;  // the third field
+  for (int field = 4; field < 20; ++field) fields >> ignored;
+  fields >> status.threads >> ignored >> status.started;
+  return fields ? std::optional(status) : std::nullopt;
+}
+
+}  // namespace
 
 std::string processes_seen_here() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -18,12 +45,17 @@ std::string processes_seen_here() {
   return str(boot, " ", container);
 }
 
-char process_state(pid_t process) {
-  std::ifstream file(str("/proc/", process, "/stat"));
-  std::string line;
-  if (!std::getline(file, line)) return 0;
-  const std::size_t name_ends = line.rfind(')');  // a name may hold anything
-  return name_ends + 2 < line.size() ? line[name_ends + 2] : '?';
+ProcessIdentity ProcessIdentity::own() {
+  const auto status = status_of(getpid());
+  return {.number = getpid(), .started = status ? status->started : 0};
+}
+
+char process_state(const ProcessIdentity& process) {
+  const auto status = status_of(process.number);
+  if (!status || status->started != process.started) return 0;
+  // The main thread is a zombie until the others have ended too.
+  if (status->state == 'Z' && status->threads > 1) return 'S';
+  return status->state;
 }
 
 }  // namespace hasten

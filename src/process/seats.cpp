@@ -16,8 +16,6 @@
 namespace hasten {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::milliseconds kDoubtAfter{100};  // that the other is alive
 
 // Until the word is another one; false where that takes long.
@@ -41,12 +39,13 @@ bool reached(std::uint32_t now, std::uint32_t step) {
 struct alignas(128) Seats::Seat {
   std::atomic<std::uint32_t> step;
   std::atomic<std::uint32_t> sleepers;  // who wait for it
-  std::atomic<std::int64_t> process;
+  std::atomic<std::int64_t> process;    // set after its start
+  std::atomic<std::uint64_t> started;
   std::atomic<bool> gone;
 
   // A process of 0 has not come yet.
   bool process_has_ended() const {
-    return process != 0 && has_ended(process_state(static_cast<pid_t>(process.load())));
+    return process != 0 && has_ended(ProcessIdentity{.number = process, .started = started});
   }
 };
 
@@ -58,12 +57,15 @@ std::size_t Seats::bytes_for(std::int64_t ranks) {
 Seats::Seats(std::byte* memory, std::string task, std::int64_t rank, std::int64_t size)
     : seats_(reinterpret_cast<Seat*>(memory)), task_(std::move(task)), rank_(rank), size_(size) {
   set_limit({});
-  seat(rank_).process = getpid();
+  const ProcessIdentity own = ProcessIdentity::own();
+  seat(rank_).started = own.started;
+  seat(rank_).process = own.number;
 }
 
 void Seats::set_limit(std::chrono::milliseconds limit) {
   limit_ = limit;
-  deadline_ = Clock::now() + limit;
+  clock_ = RunningClock();
+  deadline_ = clock_.now() + limit;
 }
 
 void Seats::leave() {
@@ -92,7 +94,7 @@ void Seats::await(std::int64_t rank, std::uint32_t step) {
     if (reached(now, step)) break;
     const bool ended = other.gone || (in_doubt && other.process_has_ended());
     if (reached(other.step, step)) break;  // its last one
-    if (ended || Clock::now() >= deadline_) {
+    if (ended || clock_.now() >= deadline_) {
       --other.sleepers;
       miss(rank, ended);
     }

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/running_clock.h"
+
 namespace hasten {
 
 class Seats {
@@ -26,7 +28,8 @@ class Seats {
   Seats& operator=(const Seats&) = delete;
   ~Seats() { leave(); }
 
-  // The limit of all waiting until the next one.
+  // The limit of all waiting until the next call of this. Time in which this process is suspended
+  // does not count.
   void set_limit(std::chrono::milliseconds limit);
   void reach(std::uint32_t step);
   // This rank comes no more.
@@ -45,7 +48,8 @@ class Seats {
   std::string task_;
   std::int64_t rank_, size_;
   std::chrono::milliseconds limit_;
-  std::chrono::steady_clock::time_point deadline_;
+  RunningClock clock_;
+  RunningClock::Clock::time_point deadline_;
 };
 
 }  // namespace hasten

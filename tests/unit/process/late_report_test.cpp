@@ -28,7 +28,8 @@ RankRecord working(std::int64_t last) {
 std::vector<Whereabouts> places(std::size_t count) {
   std::vector<Whereabouts> where;
   for (std::size_t rank = 0; rank < count; ++rank)
-    where.push_back({.host = "box", .pids = "p", .process = 100 + static_cast<std::int64_t>(rank)});
+    where.push_back(
+        {.host = "box", .pids = "p", .process = {.number = 100 + static_cast<std::int64_t>(rank)}});
   return where;
 }
 
@@ -127,10 +128,14 @@ TEST_CASE("late report: records and reports travel as text") {
 
 TEST_CASE("late report: what the system says of a process") {
   const Whereabouts here = Whereabouts::own();
-  CHECK(here.process == getpid());
+  CHECK(here.process.number == getpid());
   CHECK(seen_of(here, here).empty());
+  CHECK(seen_of(Whereabouts::of_text(here.to_text()), here).empty());
   Whereabouts other = here;
-  other.process = 1 << 30;
+  other.process.number = 1 << 30;
+  CHECK(seen_of(other, here) == "its process is gone");
+  other = here;
+  ++other.process.started;  // the number has been given again
   CHECK(seen_of(other, here) == "its process is gone");
   other.host += "?";
   CHECK(seen_of(other, here).empty());

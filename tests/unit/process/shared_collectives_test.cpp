@@ -21,7 +21,6 @@
 #include "hasten/launch/worker.h"
 #include "hasten/process/group.h"
 #include "hasten/process/notebook_launcher.h"
-#include "process/process_state.h"
 #include "unit/code_of.h"
 #include "unit/prepare/forked.h"
 
@@ -335,16 +334,6 @@ TEST_CASE(
               "nobody waits for one that has thrown");
     }
   });
-}
-
-TEST_CASE("process state: one that has ended has, though nobody has waited for it") {
-  const pid_t child = ::fork();
-  if (child == 0) _exit(0);
-  while (!has_ended(process_state(child))) std::this_thread::sleep_for(1ms);
-  CHECK(process_state(child) == 'Z');
-  waitpid(child, nullptr, 0);
-  CHECK(process_state(child) == 0);
-  CHECK_FALSE(has_ended(process_state(getpid())));
 }
 
 TEST_CASE("shared collectives: of two ranks that end the one that others missed is the cause") {

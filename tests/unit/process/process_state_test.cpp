@@ -1,0 +1,74 @@
+// Whether another process has ended.
+#include "process/process_state.h"
+
+#include <doctest/doctest.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+using namespace hasten;
+using namespace std::chrono_literals;
+
+namespace {
+
+// As the process itself would tell it.
+ProcessIdentity identity_of(pid_t child, const int (&pipe)[2]) {
+  ProcessIdentity identity;
+  REQUIRE(read(pipe[0], &identity, sizeof identity) == sizeof identity);
+  CHECK(identity.number == child);
+  return identity;
+}
+
+void tell_own_identity(const int (&pipe)[2]) {
+  const ProcessIdentity own = ProcessIdentity::own();
+  if (write(pipe[1], &own, sizeof own) != sizeof own) _exit(1);
+}
+
+}  // namespace
+
+TEST_CASE("process state: one that has ended has, though nobody has waited for it") {
+  int pipe[2];
+  REQUIRE(::pipe(pipe) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    tell_own_identity(pipe);
+    _exit(0);
+  }
+  const ProcessIdentity identity = identity_of(child, pipe);
+  while (!has_ended(identity)) std::this_thread::sleep_for(1ms);
+  CHECK(process_state(identity) == 'Z');
+  waitpid(child, nullptr, 0);
+  CHECK(process_state(identity) == 0);
+  close(pipe[0]);
+  close(pipe[1]);
+}
+
+TEST_CASE("process state: this process goes on; an earlier one of its number has ended") {
+  ProcessIdentity identity = ProcessIdentity::own();
+  CHECK_FALSE(has_ended(identity));
+  CHECK(identity.started > 0);
+  --identity.started;
+  CHECK(has_ended(identity));
+}
+
+TEST_CASE("process state: a process goes on while one of its threads does") {
+  int pipe[2];
+  REQUIRE(::pipe(pipe) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    tell_own_identity(pipe);
+    std::thread([] { pause(); }).detach();
+    pthread_exit(nullptr);
+  }
+  const ProcessIdentity identity = identity_of(child, pipe);
+  std::this_thread::sleep_for(300ms);  // by then the main thread has ended
+  CHECK(process_state(identity) == 'S');
+  kill(child, SIGKILL);
+  while (!has_ended(identity)) std::this_thread::sleep_for(1ms);
+  waitpid(child, nullptr, 0);
+  close(pipe[0]);
+  close(pipe[1]);
+}
