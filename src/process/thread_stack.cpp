@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <link.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,11 +14,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "hasten/base/text.h"
+#include "process/bounded_call.h"
 #include "process/symbol_table.h"
 
 namespace hasten {
@@ -87,24 +92,78 @@ std::string readable(const char* name) {
   return text;
 }
 
+std::string hexadecimal(const void* address, const void* base) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%llx",
+                static_cast<unsigned long long>(static_cast<const char*>(address) -
+                                                static_cast<const char*>(base)));
+  return text;
+}
+
+// `module`: the file's path, or what the program was started as. `exported`: the function's name
+// where the loader knows it.
+std::string line_in(const void* address, const void* base, const char* module,
+                    const char* exported) {
+  const auto offset = static_cast<std::uint64_t>(static_cast<const char*>(address) -
+                                                 static_cast<const char*>(base));
+  const char* const file = *module == '/' ? module : "/proc/self/exe";
+  const std::string name = exported != nullptr ? exported : name_in(file, offset);
+  return str(name.empty() ? "?" : readable(name.c_str()), " in ",
+             std::filesystem::path(module).filename().string(), "+", hexadecimal(address, base));
+}
+
 std::string line_of(const void* address) {
   Dl_info info{};
   if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "unknown code";
-  const auto offset = static_cast<std::uint64_t>(static_cast<const char*>(address) -
-                                                 static_cast<const char*>(info.dli_fbase));
-  // The program itself is known by the word that started it, which need not be a path.
-  const char* const file = *info.dli_fname == '/' ? info.dli_fname : "/proc/self/exe";
-  const std::string name = info.dli_sname != nullptr ? info.dli_sname : name_in(file, offset);
-  char hexadecimal[32];
-  std::snprintf(hexadecimal, sizeof hexadecimal, "+0x%llx",
-                static_cast<unsigned long long>(offset));
-  const std::string module = std::filesystem::path(info.dli_fname).filename().string();
-  return str(name.empty() ? "?" : readable(name.c_str()), " in ", module, hexadecimal);
+  return line_in(address, info.dli_fbase, info.dli_fname, info.dli_sname);
 }
 
-}  // namespace
+// For a thread that hangs in the loader and holds its lock, for which dladdr would wait. This takes
+// none, and knows no exported functions.
+std::string line_without_lock([[maybe_unused]] const void* address) {
+#if __GLIBC_PREREQ(2, 35)
+  dl_find_object found{};
+  if (_dl_find_object(const_cast<void*>(address), &found) != 0) return "unknown code";
+  const char* const path = found.dlfo_link_map->l_name;
+  return line_in(address, found.dlfo_map_start,
+                 *path == '\0' ? program_invocation_short_name : path, nullptr);
+#else
+  return "unknown code";
+#endif
+}
 
-std::vector<std::string> stack_of(pid_t thread, std::chrono::milliseconds longest) {
+using Lines = std::vector<std::string>;
+using Frames = std::vector<const void*>;
+
+// Nothing where it takes too long: what is asked for a name may wait for a lock, or for a file
+// system that does not answer.
+std::optional<Lines> named(const Frames& frames, std::string (*line)(const void*),
+                           std::chrono::milliseconds longest) {
+  const auto found = std::make_shared<std::promise<Lines>>();
+  auto lines = found->get_future();
+  const bool done = completes_within(longest, [found, frames, line] {
+    Lines all;
+    for (const void* const frame : frames) {
+      all.push_back(line(frame));
+      if (starts_with(all.back(), "main in ")) break;  // what starts a program says nothing
+    }
+    found->set_value(std::move(all));
+  });
+  return done ? std::optional(lines.get()) : std::nullopt;
+}
+
+Lines lines_of(const Frames& frames, std::chrono::milliseconds longest) {
+  if (frames.empty()) return {};
+  for (const auto line : {line_of, line_without_lock}) {
+    if (auto lines = named(frames, line, longest)) return std::move(*lines);
+  }
+  Lines addresses;
+  for (const void* const frame : frames) addresses.push_back(hexadecimal(frame, nullptr));
+  return addresses;
+}
+
+// The innermost first; none where the thread does not answer.
+Frames frames_of(pid_t thread, std::chrono::milliseconds longest) {
   static std::mutex turn;
   static int requests = 0;
   const std::lock_guard lock(turn);
@@ -128,15 +187,18 @@ std::vector<std::string> stack_of(pid_t thread, std::chrono::milliseconds longes
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (capture.answered.load() != request) return {};
   }
-  std::vector<std::string> lines;
   // The first two are the handler and the kernel's way into it. What follows the third are return
   // addresses: the call is before them.
-  for (int i = 2; i < capture.count; ++i) {
-    const char* const address = static_cast<const char*>(capture.frames[i]) - (i > 2 ? 1 : 0);
-    lines.push_back(line_of(address));
-    if (starts_with(lines.back(), "main in ")) break;  // what starts a program says nothing
-  }
-  return lines;
+  Frames frames;
+  for (int i = 2; i < capture.count; ++i)
+    frames.push_back(static_cast<const char*>(capture.frames[i]) - (i > 2 ? 1 : 0));
+  return frames;
+}
+
+}  // namespace
+
+std::vector<std::string> stack_of(pid_t thread, std::chrono::milliseconds longest) {
+  return lines_of(frames_of(thread, longest), longest);
 }
 
 void hold(pid_t thread) {

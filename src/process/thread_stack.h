@@ -5,7 +5,9 @@
 //
 // The thread is interrupted by a signal that nobody else handles and notes its return addresses;
 // names are looked up here. One that does not answer in time (it blocks signals, or the process is
-// stopped) has no lines. The handler stays installed, as a signal may still be on its way.
+// stopped) has no lines; where names cannot be looked up in time (the thread holds the loader's
+// lock, or a file system does not answer) the lines say less. All of it takes four times `longest`
+// at most. The handler stays installed, as a signal may still be on its way.
 // Thread rule: any thread but the one that is asked about.
 #pragma once
 
