@@ -9,7 +9,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/all_say.h"
+#include "process/ask_all.h"
 #include "process/unlike.h"
 
 namespace hasten {
@@ -57,11 +57,11 @@ void Agreement::check(const Call& call) {
 }
 
 void Agreement::tell_difference(const Call& call) {
-  const auto words =
-      words_of_all(*store_, str("agreement/", checked_), options_.rank, options_.size, call.text());
-  const std::vector<std::optional<std::string>> said(words.begin(), words.end());
+  const auto texts =
+      texts_of_all(*store_, str("agreement/", checked_), options_.rank, options_.size, call.text());
+  const std::vector<std::optional<std::string>> said(texts.begin(), texts.end());
   Unlike unlike = unlike_most(said);
-  if (unlike.others.empty()) {  // the words are the same, so the other tensors are not
+  if (unlike.others.empty()) {  // the texts are the same, so the other tensors are not
     unlike.right = "other tensors on some rank";
     unlike.first_other = call.text();
     unlike.most = {};

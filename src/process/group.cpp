@@ -11,6 +11,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "process/arrival.h"
 #include "process/call_log.h"
 #include "process/living.h"
 #include "process/meeting.h"
@@ -18,6 +19,14 @@
 #include "process/watchdog.h"
 
 namespace hasten {
+namespace {
+
+// Gloo's clock goes on while the job is suspended, and the watchdog's does not: where there is a
+// watchdog, it alone decides that a collective takes too long. NCCL keeps its own limit, as the
+// watchdog does not see what hangs on a GPU.
+constexpr std::chrono::hours kLeftToTheWatchdog{24 * 365};
+
+}  // namespace
 
 struct Group::Shared {
   Shared(Meeting met, std::int64_t rank, std::int64_t size, const GroupOptions& with)
@@ -30,6 +39,7 @@ struct Group::Shared {
     const WatchdogOptions watched{
         .rank = group->getRank(), .size = group->getSize(), .limit = options.timeout};
     watchdog = std::make_unique<Watchdog>(meeting.store, calls, watched);
+    group->getBackend(c10::DeviceType::CPU)->setTimeout(kLeftToTheWatchdog);
   }
 
   Meeting meeting;  // before the group: its last words may need the store
@@ -71,10 +81,6 @@ auto gather_into(Native& group, at::Tensor& all, at::Tensor& own) {
   }
 }
 
-std::string seconds_of(std::chrono::milliseconds time) {
-  return significant(std::chrono::duration<double>(time).count(), 6);
-}
-
 at::Tensor number(std::int64_t value) { return at::full({1}, value, at::kLong); }
 
 void check_object(std::int64_t bytes, const char* what) {
@@ -84,30 +90,6 @@ void check_object(std::int64_t bytes, const char* what) {
                     .got = human_bytes(bytes),
                     .expected = "at most " + human_bytes(kLargestObjects),
                     .hint = "send tensors, or files"});
-}
-
-// Each rank says that it is here, and waits for the others.
-void meet(c10d::Store& store, const Worker& worker, std::chrono::milliseconds timeout) {
-  tell_place(store, worker.rank);
-  std::vector<std::string> keys;
-  for (std::int64_t rank = 0; rank < worker.world_size; ++rank) keys.push_back(place_key(rank));
-  try {
-    store.wait(keys, timeout);
-  } catch (const std::exception&) {
-    std::vector<std::string> missing;
-    for (std::int64_t rank = 0; rank < worker.world_size; ++rank) {
-      if (!store.check({place_key(rank)})) missing.push_back(str(rank));
-    }
-    if (missing.empty()) throw;
-    throw IoError("process.rank-missing",
-                  {.what = str("a group of ", worker.world_size, " processes, on rank ",
-                               worker.rank, ", within ", seconds_of(timeout), " s"),
-                   .got = str("no word of rank ", join(missing, ", ")),
-                   .expected = "every rank to form the group",
-                   .hint = "see whether it has been started, has ended, or does not reach this "
-                           "line; the limit is GroupOptions::timeout "
-                           "(AcceleratorOptions::process_group.timeout)"});
-  }
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -130,7 +112,7 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   group.size_ = worker.world_size;
   Meeting meeting =
       meeting_of(worker, config::whole_environment(), options.timeout, options.encrypt);
-  meet(*meeting.store, worker, options.timeout);
+  arrive(*meeting.store, worker.rank, worker.world_size, options.timeout);
   group.shared_ =
       std::make_shared<Shared>(std::move(meeting), worker.rank, worker.world_size, options);
   if (options.watchdog) group.shared_->watch();

@@ -5,7 +5,7 @@
 
 #include "hasten/base/error.h"
 #include "process/agreement.h"
-#include "process/all_say.h"
+#include "process/ask_all.h"
 #include "process/gloo.h"
 #include "process/nccl.h"
 #include "process/observed_backend.h"
@@ -22,10 +22,10 @@ using c10d::ProcessGroup;
 constexpr auto kAfterTheWatchdog = 30s;
 
 // All ranks take the same way.
-bool by_nccl(c10d::Store& store, int rank, int size, const GroupOptions& options) {
+bool by_nccl(c10d::Store& store, int size, const GroupOptions& options) {
   if (!options.device.is_cuda() || options.backend == ProcessGroupBackend::gloo) return false;
   const std::string missing = why_no_nccl();
-  const bool all = all_say(store, "nccl", rank, size, missing.empty());
+  const bool all = holds_on_all(store, "nccl", size, missing.empty());
   if (all || options.backend == ProcessGroupBackend::automatic) return all;
   throw UsageError(
       "process.no-nccl",
@@ -67,7 +67,7 @@ c10::intrusive_ptr<ProcessGroup> native_group(const Meeting& meeting, int rank, 
   auto group = c10::make_intrusive<ProcessGroup>(store, rank, size);
   const auto by_gloo = watched(gloo("gloo", options.shared_memory), "gloo");
   group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, by_gloo);
-  if (by_nccl(*store, rank, size, options)) {
+  if (by_nccl(*store, size, options)) {
     const NcclSettings settings{.store = c10::make_intrusive<c10d::PrefixStore>("nccl", store),
                                 .rank = rank,
                                 .size = size,

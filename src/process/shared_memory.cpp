@@ -1,15 +1,24 @@
 #include "process/shared_memory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <optional>
 
 #include "hasten/base/text.h"
-#include "process/all_say.h"
+#include "process/ask_all.h"
+#include "process/memory_allowance.h"
 #include "process/process_state.h"
 
 namespace hasten {
@@ -65,18 +74,114 @@ bool may_have(std::int64_t offset, std::size_t bytes) {
           static_cast<rlim_t>(offset) + static_cast<rlim_t>(bytes) <= limit.rlim_cur);
 }
 
-// With all of its pages: where there is no memory for one its first touch would end the process.
-bool takes_room(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
-  if (!may_have(offset, bytes)) return false;
+// Where the control groups leave no room the first page beyond it would end the process. Several
+// ranks may look at the same time and take a piece each, so room for some pieces must be left.
+constexpr std::size_t kPiece = std::size_t{4} << 20, kLeftFree = std::size_t{64} << 20;
+
+bool is_allowed(std::size_t bytes) {
+  const auto allowance = memory_allowance();
+  return !allowance || static_cast<std::size_t>(*allowance) >= bytes + kLeftFree;
+}
+
+bool takes_piece(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
+  if (!is_allowed(bytes)) return false;
   int failed = EINTR;
   while (failed == EINTR) failed = posix_fallocate(file.get(), offset, static_cast<off_t>(bytes));
   return failed == 0;
+}
+
+void free_pages(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
+  fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+            static_cast<off_t>(bytes));
+}
+
+// With all of its pages: where there is no memory for one its first touch would end the process.
+bool takes_room(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
+  if (!may_have(offset, bytes)) return false;
+  for (std::size_t taken = 0; taken < bytes; taken += kPiece) {
+    const std::size_t piece = std::min(kPiece, bytes - taken);
+    if (takes_piece(file, offset + static_cast<std::int64_t>(taken), piece)) continue;
+    free_pages(file, offset, taken + piece);
+    return false;
+  }
+  return true;
 }
 
 std::unique_ptr<SharedMemory> opened(std::unique_ptr<Descriptor> file, std::size_t bytes) {
   auto beginning = file->get() >= 0 ? view_of(*file, 0, bytes) : nullptr;
   if (!beginning) return nullptr;
   return std::make_unique<SharedMemory>(std::move(file), std::move(beginning));
+}
+
+// A number that no other file holds, behind what the ranks use. A process that opens another file
+// by mistake (a clone of a virtual machine has the same boot id, another /proc other numbers) sees
+// that it is not this one.
+using Mark = std::array<unsigned char, 16>;
+
+std::optional<Mark> write_mark(const Descriptor& file, std::size_t at) {
+  Mark mark;
+  if (getrandom(mark.data(), mark.size(), 0) != static_cast<ssize_t>(mark.size()))
+    return std::nullopt;
+  const ssize_t written = pwrite(file.get(), mark.data(), mark.size(), static_cast<off_t>(at));
+  return written == static_cast<ssize_t>(mark.size()) ? std::optional(mark) : std::nullopt;
+}
+
+std::string text_of(const Mark& mark) {
+  std::string text;
+  for (const unsigned char byte : mark) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", byte);
+    text += digits;
+  }
+  return text;
+}
+
+// A regular file without a name, as memfd_create makes them.
+bool is_nameless_memory(const struct stat& state) {
+  return S_ISREG(state.st_mode) && state.st_nlink == 0;
+}
+
+bool is_marked(const Descriptor& file, std::size_t at, const std::string& expected) {
+  struct stat state {};
+  struct statfs system {};
+  if (fstat(file.get(), &state) != 0 || fstatfs(file.get(), &system) != 0) return false;
+  Mark mark;
+  return is_nameless_memory(state) && system.f_type == TMPFS_MAGIC &&
+         pread(file.get(), mark.data(), mark.size(), static_cast<off_t>(at)) ==
+             static_cast<ssize_t>(mark.size()) &&
+         text_of(mark) == expected;
+}
+
+// It holds data and no program; a system may refuse files that could hold one. Linux before 6.3
+// does not know the flag.
+std::unique_ptr<Descriptor> new_file() {
+#ifndef MFD_NOEXEC_SEAL
+  constexpr unsigned MFD_NOEXEC_SEAL = 8;
+#endif
+  int file = memfd_create("hasten", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+  if (file < 0 && errno == EINVAL) file = memfd_create("hasten", MFD_CLOEXEC);
+  return std::make_unique<Descriptor>(file);
+}
+
+// In rank 0: tells the others "MARK PATH", or "none" where there is no memory.
+std::unique_ptr<SharedMemory> made(c10d::Store& store, const std::string& key, std::size_t bytes) {
+  auto file = new_file();
+  const bool has_room = file->get() >= 0 && takes_room(*file, 0, bytes + sizeof(Mark));
+  const auto mark = has_room ? write_mark(*file, bytes) : std::nullopt;
+  store.set(key, mark ? str(text_of(*mark), " /proc/", getpid(), "/fd/", file->get()) : "none");
+  return mark ? opened(std::move(file), bytes) : nullptr;
+}
+
+// In another rank. What is not such a file is not even opened, as to open a device may do
+// something.
+std::unique_ptr<SharedMemory> found(const std::string& told, std::size_t bytes) {
+  const auto words = split(told, ' ');
+  if (words.size() != 2) return nullptr;
+  struct stat state {};
+  if (stat(words[1].c_str(), &state) != 0 || !is_nameless_memory(state)) return nullptr;
+  auto file = std::make_unique<Descriptor>(open(words[1].c_str(), O_RDWR | O_CLOEXEC));
+  if (file->get() < 0 || !is_marked(*file, bytes, words[0])) return nullptr;
+  return opened(std::move(file), bytes);
 }
 
 }  // namespace
@@ -100,27 +205,22 @@ std::unique_ptr<View> SharedMemory::view(std::int64_t offset, std::size_t bytes)
 }
 
 void SharedMemory::give_back(std::int64_t offset, std::size_t bytes) const {
-  fallocate(file_->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
-            static_cast<off_t>(bytes));
+  free_pages(*file_, offset, bytes);
 }
 
 std::unique_ptr<SharedMemory> shared_memory(c10d::Store& store, const std::string& name,
                                             const RankOptions& options, std::size_t bytes,
                                             const std::string& like) {
   const std::string here = str(processes_seen_here(), " ", like), place = name + "/place",
-                    path = name + "/path";
+                    file = name + "/file";
   std::unique_ptr<SharedMemory> memory;
   if (options.rank == 0) {
-    auto file = std::make_unique<Descriptor>(memfd_create("hasten", MFD_CLOEXEC));
     store.set(place, here);
-    store.set(path, str("/proc/", getpid(), "/fd/", file->get()));
-    if (file->get() >= 0 && takes_room(*file, 0, bytes)) memory = opened(std::move(file), bytes);
+    memory = made(store, file, bytes);
   } else if (text_at(store, place) == here) {
-    const std::string at_rank_0 = text_at(store, path);
-    memory =
-        opened(std::make_unique<Descriptor>(open(at_rank_0.c_str(), O_RDWR | O_CLOEXEC)), bytes);
+    memory = found(text_at(store, file), bytes);
   }
-  const bool all = all_say(store, name + "/opened", options.rank, options.size, memory != nullptr);
+  const bool all = holds_on_all(store, name + "/opened", options.size, memory != nullptr);
   return all ? std::move(memory) : nullptr;
 }
 

@@ -1,25 +1,27 @@
 #include "process/watchdog.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <condition_variable>
 #include <cstdio>
-#include <future>
 #include <iostream>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "hasten/base/text.h"
 #include "launch/exit_codes.h"
-#include "process/all_say.h"
+#include "process/bounded_call.h"
 #include "process/job_store.h"
-#include "process/late_report.h"
 #include "process/thread_stack.h"
+#include "process/waiting_time.h"
 
 namespace hasten {
 namespace {
@@ -30,16 +32,11 @@ using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kLook{100};    // at the clock
 constexpr milliseconds kListen{250};  // to the others
-// From the question on: until the stack is there, all have answered, the report is known, and it is
-// given up. With the looks and the printing it is less than a second.
-constexpr milliseconds kStack{100}, kAnswers{550}, kReport{650}, kAlone{750};
-constexpr milliseconds kAgain{15};  // between two looks for an answer
+constexpr milliseconds kConnectAgain{10000};
+constexpr milliseconds kStack{100};
+constexpr milliseconds kToPrint{500}, kToFlush{150};
 constexpr milliseconds kForTheOthers{100}, kAfterTheCause{400};
-constexpr milliseconds kToFlush{150};
 constexpr milliseconds kLastAnswer{1000};  // of the store, when a group ends
-
-const std::string kAsked = "watchdog/asked", kReported = "watchdog/report";
-std::string record_key(std::int64_t rank) { return str("watchdog/record/", rank); }
 
 // That of a thread which only waits for work of autograd says nothing.
 bool says_something(const std::vector<std::string>& stack) {
@@ -49,25 +46,24 @@ bool says_something(const std::vector<std::string>& stack) {
   return !stack.empty();
 }
 
-void write_all(const std::string& text) {
-  std::string_view left = text;
+void write_all(std::string_view left) {
   while (!left.empty()) {
     const ssize_t written = write(STDERR_FILENO, left.data(), left.size());
-    if (written <= 0) return;
-    left.remove_prefix(static_cast<std::size_t>(written));
+    if (written > 0) {
+      left.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {
+      pollfd file{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+      poll(&file, 1, -1);
+    } else if (errno != EINTR) {
+      return;
+    }
   }
 }
 
-// What was printed so far; the thread that hangs may hold a stream for ever.
+// What the program has printed so far.
 void flush_streams() {
-  auto flushed = std::make_shared<std::promise<void>>();
-  const auto done = flushed->get_future();
-  std::thread([flushed] {
-    std::cout.flush();
-    std::fflush(nullptr);
-    flushed->set_value();
-  }).detach();
-  done.wait_for(kToFlush);
+  std::cout.flush();
+  std::fflush(nullptr);
 }
 
 // Signals are for the program's own threads.
@@ -85,12 +81,6 @@ class WithoutSignals {
 };
 
 }  // namespace
-
-std::string place_key(std::int64_t rank) { return str("watchdog/place/", rank); }
-
-void tell_place(c10d::Store& store, std::int64_t rank) {
-  store.set(place_key(rank), Whereabouts::own().to_text());
-}
 
 class Watchdog::Post {
  public:
@@ -110,49 +100,61 @@ class Watchdog::Post {
 
   // Until the group ends, or the process.
   void watch() {
+    WaitingTime waiting;
     std::unique_lock lock(turn_);
     while (!changed_.wait_for(lock, kLook, [&] { return stopped_ || asked_; })) {
-      if (is_late()) asked_ = true;
+      late_ = waiting.of(calls_->waits_since()) >= options_.limit;
+      asked_ = asked_ || late_;
     }
     if (stopped_) return;
     changed_.notify_all();
-    changed_.wait_for(lock, kAlone, [&] { return stopped_ || report_.has_value(); });
+    changed_.wait_for(lock, times_.alone, [&] { return stopped_ || report_.has_value(); });
     if (stopped_) return;
-    const LateReport report = report_ ? *report_ : own_report();
+    const LateReport report = report_ ? *report_ : report_without_others(own_record(), options_);
     lock.unlock();
     end(report);
   }
 
-  // With the other ranks, through a store of its own.
+  // With the other ranks, through a store of its own. A store that is lost may come back, as its
+  // process may have been stopped for a while.
   void talk(const StorePointer& of_group) {
-    try {
-      const StorePointer store = of_group->clone();
-      if (listen(*store)) deliver(agreed_report(*store));
-    } catch (const std::exception&) {
-      // Without a store nobody can be asked; the clock goes on.
-    }
+    do {
+      try {
+        const StorePointer store = of_group->clone();
+        if (listen(*store)) deliver(agreed_report(*store));
+      } catch (const std::exception&) {
+        // Without a store nobody can be asked; the clock goes on.
+      }
+    } while (is_to_listen_again(*of_group));
     const std::lock_guard lock(turn_);
     silent_ = true;
     changed_.notify_all();
   }
 
  private:
-  bool is_late() const {
-    const auto since = calls_->waits_since();
-    return since && Clock::now() - *since >= options_.limit;
+  // Whether it may be asked when its server may have ended: c10d::TCPStore prints complaints then.
+  static bool fails_quietly(const c10d::Store& store) {
+    return dynamic_cast<const JobStore*>(&store) != nullptr;
   }
 
-  // Until there is a question; false where the group ends before. Of many ranks, those that are
+  bool is_to_listen_again(const c10d::Store& store) {
+    if (!fails_quietly(store)) return false;
+    std::unique_lock lock(turn_);
+    return !changed_.wait_for(lock, kConnectAgain, [&] { return stopped_ || asked_; });
+  }
+
+  // Until there is a question; false where the group ends before. With many ranks, those that are
   // busy ask the store less often.
   bool listen(c10d::Store& store) {
-    const bool always = dynamic_cast<JobStore*>(&store) != nullptr;
+    const bool always = fails_quietly(store);
     const milliseconds while_busy = std::max(kListen, milliseconds(options_.size));
+    const ReportExchange exchange(store, options_);
     auto next = Clock::now() + kListen;
     std::unique_lock lock(turn_);
     while (!changed_.wait_until(lock, next, [&] { return stopped_ || asked_; })) {
       lock.unlock();
       const bool is_quiet = Clock::now() - calls_->last_sign() >= options_.limit / 2;
-      const bool asked = (always || is_quiet) && store.check({kAsked});
+      const bool asked = (always || is_quiet) && exchange.has_begun();
       next = Clock::now() + (is_quiet ? kListen : while_busy);
       lock.lock();
       if (!asked) continue;
@@ -162,60 +164,11 @@ class Watchdog::Post {
     return !stopped_;
   }
 
-  LateReport agreed_report(c10d::Store& store) const {
-    const auto began = Clock::now();
-    const bool judges = is_late() && store.add(kAsked, 1) == 1;
-    const RankRecord own = own_record();
-    store.set(record_key(options_.rank), own.to_text());
-    if (judges) {
-      const LateReport report = judged(store, own, began + kAnswers);
-      store.set(kReported, report.to_text());
-      return report;
-    }
-    while (!store.check({kReported})) {
-      if (Clock::now() >= began + kReport) throw std::runtime_error("no report");
-      std::this_thread::sleep_for(kAgain);
-    }
-    return LateReport::of_text(text_at(store, kReported));
-  }
-
-  LateReport judged(c10d::Store& store, const RankRecord& own, Clock::time_point deadline) const {
-    const auto size = static_cast<std::size_t>(options_.size);
-    std::vector<std::optional<RankRecord>> records(size);
-    records[static_cast<std::size_t>(options_.rank)] = own;
-    std::size_t answered = 1;
-    while (true) {
-      for (std::size_t rank = 0; rank < size; ++rank) {
-        const std::string key = record_key(static_cast<std::int64_t>(rank));
-        if (records[rank] || !store.check({key})) continue;
-        records[rank] = RankRecord::of_text(text_at(store, key));
-        ++answered;
-      }
-      if (answered == size || Clock::now() >= deadline) break;
-      std::this_thread::sleep_for(kAgain);
-    }
-    const Whereabouts here = Whereabouts::own();
-    std::vector<Whereabouts> where;
-    std::map<std::int64_t, std::string> seen;
-    for (std::size_t rank = 0; rank < size; ++rank) {
-      where.push_back(
-          Whereabouts::of_text(text_at(store, place_key(static_cast<std::int64_t>(rank)))));
-      if (const std::string state = seen_of(where.back(), here); !records[rank] && !state.empty())
-        seen[static_cast<std::int64_t>(rank)] = state;
-    }
-    return late_report(records, where, seen, options_.rank, limit_seconds());
-  }
-
-  // Of a rank that cannot ask the others.
-  LateReport own_report() const {
-    const auto size = static_cast<std::size_t>(options_.size);
-    std::vector<std::optional<RankRecord>> records(size);
-    records[static_cast<std::size_t>(options_.rank)] = own_record();
-    std::map<std::int64_t, std::string> seen;
-    for (std::int64_t rank = 0; rank < options_.size; ++rank)
-      seen[rank] = "nor does the job's store";
-    return late_report(records, std::vector<Whereabouts>(size), seen, options_.rank,
-                       limit_seconds());
+  LateReport agreed_report(c10d::Store& store) {
+    std::unique_lock lock(turn_);
+    const bool late = late_;
+    lock.unlock();
+    return ReportExchange(store, options_).report(late, [&] { return own_record(); });
   }
 
   RankRecord own_record() const {
@@ -229,37 +182,37 @@ class Watchdog::Post {
     return RankRecord::of(snapshot, std::move(stack));
   }
 
-  double limit_seconds() const { return std::chrono::duration<double>(options_.limit).count(); }
-
   void deliver(const LateReport& report) {
     const std::lock_guard lock(turn_);
     report_ = report;
     changed_.notify_all();
   }
 
-  // The one that tells ends first. Its end must not reach the others' programs as an error of their
-  // own, so those keep still: it gives them the time to. The rest of a process goes on, as it may
-  // serve the store.
+  // The one that prints ends first. Its end must not reach the others' programs as an error of
+  // their own, so those keep still: it gives them the time to. The rest of a process goes on, as it
+  // may serve the store.
   [[noreturn]] void end(const LateReport& report) const {
-    const bool tells = report.told_by == options_.rank;
-    if (tells) write_all(report.text);
-    flush_streams();
+    const bool prints = report.told_by == options_.rank;
+    if (prints) completes_within(kToPrint, [text = report.text] { write_all(text); });
+    completes_within(kToFlush, flush_streams);  // the thread that hangs may hold a stream for ever
     const auto threads = {calls_->snapshot().thread, formed_by_, getpid()};
     for (const pid_t thread : threads) {
-      if (!tells) hold(thread);
+      if (!prints) hold(thread);
     }
-    std::this_thread::sleep_for(tells ? kForTheOthers : kAfterTheCause);
+    std::this_thread::sleep_for(prints ? kForTheOthers : kAfterTheCause + times_.pause);
     _exit(kLateRankCode);
   }
 
   const std::shared_ptr<CallLog> calls_;
   const WatchdogOptions options_;
+  const ReportTimes times_ = ReportTimes::of(options_.size);
   const pid_t formed_by_;
 
   std::mutex turn_;
   std::condition_variable changed_;
   bool stopped_ = false;
-  bool asked_ = false;   // somebody waits for too long, here or elsewhere
+  bool late_ = false;    // a collective of this rank has waited for too long
+  bool asked_ = false;   // one of any rank has
   bool silent_ = false;  // nothing more is said to the store
   std::optional<LateReport> report_;
 };

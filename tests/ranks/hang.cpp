@@ -3,6 +3,7 @@
 //
 //   hang CASE [SECONDS]        the limit, 1 without
 #include <ATen/ATen.h>
+#include <dlfcn.h>
 #include <signal.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -29,6 +30,12 @@ namespace {
   std::puts("it came");
 }
 
+// The library's constructor never returns, so this thread holds the loader's lock.
+[[gnu::noinline]] void loads_a_library_that_hangs() {
+  dlopen(HANG_ON_LOAD, RTLD_NOW);
+  std::puts("it is loaded");
+}
+
 void say(const Group& group, const char* what) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   std::printf("rank %d pid %d %s at %.6f\n", static_cast<int>(group.rank()),
@@ -47,6 +54,27 @@ void sleeps(const Accelerator& accelerator) {
   say(group, "begins");
   if (group.rank() == 1) waits_for_a_file_that_never_comes();
   group.reduce(at::ones({3}));
+}
+
+void hangs_in_the_loader(const Accelerator& accelerator) {
+  const Group& group = accelerator.group();
+  group.barrier();
+  say(group, "begins");
+  if (group.rank() == 1) loads_a_library_that_hangs();
+  group.barrier();
+}
+
+// Nobody is late, unless somebody stops the processes for longer than the limit.
+void waits_a_little(const Accelerator& accelerator) {
+  const Group& group = accelerator.group();
+  group.barrier();
+  say(group, "begins");
+  // In short parts, as time goes on while a process is stopped.
+  for (int part = 0; part < 20 && group.rank() == 1; ++part)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  group.reduce(at::ones({3}));
+  group.barrier();
+  say(group, "ends");
 }
 
 // Fewer collectives than the others, and then something else.
@@ -125,6 +153,8 @@ int main(int argc, char** argv) {
       {"skips backward", skips_backward},
       {"calls another", calls_another},
       {"works long", works_long},
+      {"hangs in the loader", hangs_in_the_loader},
+      {"waits a little", waits_a_little},
       {"is never there", is_never_there}};
   const std::string name = argc > 1 ? argv[1] : "";
   const double seconds = argc > 2 ? std::atof(argv[2]) : 1;

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 from checks import check, exit_code
@@ -21,21 +22,53 @@ LIMIT = 2  # seconds: also for processes to meet, on a machine that is busy
 
 
 class Job:
-    """A job that ran to its end: what it said with the time of each line, and what became of its processes."""
+    """A job that ran to its end: what it printed with the time of each line, and what became of its processes.
 
-    def __init__(self, words, environments=({},), limit=60):
+    `errors`: a file for standard error in place of the one for the output. `meanwhile`: called with the job, in a thread,
+    when `ranks` of them have begun. A job that is still there after `limit` seconds is killed.
+    """
+
+    def __init__(self, words, environments=({},), limit=60, errors=None, meanwhile=None, ranks=2):
         read, write = os.pipe()
-        processes = [subprocess.Popen([str(word) for word in words], stdout=write, stderr=write, env=VARIABLES | environment)
-                     for environment in environments]
+        self.lines, self.processes, self.was_killed = [], {}, False
+        self.started = [subprocess.Popen([str(word) for word in words], stdout=write, stderr=write if errors is None else errors,
+                                         env=VARIABLES | environment) for environment in environments]
         os.close(write)
-        self.lines, self.processes = [], {}
+        killer = threading.Timer(limit, self.kill)
+        killer.start()
+        beside = None
         with os.fdopen(read, errors="replace") as output:
             for line in output:
                 self.lines.append((time.time(), line.rstrip("\n")))
                 if said := re.search(r"rank (\d+) pid (\d+) begins", line):
                     self.processes[int(said[1])] = int(said[2])
-        self.codes = [process.wait(timeout=limit) for process in processes]
+                    if meanwhile and len(self.processes) == ranks:
+                        beside = threading.Thread(target=meanwhile, args=(self,))
+                        beside.start()
+        self.ended = time.time()
+        self.codes = [process.wait(timeout=limit) for process in self.started]
+        killer.cancel()
+        if beside:
+            beside.join()
         self.text = "\n".join(line for _, line in self.lines)
+
+    def send(self, number):
+        for pid in [process.pid for process in self.started if process.poll() is None] + list(self.processes.values()):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def kill(self):
+        self.was_killed = True
+        self.send(signal.SIGKILL)
+
+    def suspend(self, seconds):
+        """Stops and wakes all of its processes, as a scheduler does that takes turns between jobs."""
+        time.sleep(0.5)
+        self.send(signal.SIGSTOP)
+        time.sleep(seconds)
+        self.send(signal.SIGCONT)
 
     def waits_since(self, *ranks):
         """When the last of these ranks came to where it waits."""
@@ -54,8 +87,8 @@ class Job:
             time.sleep(0.05)
 
 
-def launched(case, count, *words):
-    return Job([HASTEN, "launch", "--no_config_file", "-n", count, *words, HANG, case, LIMIT])
+def launched(case, count, *words, limit=LIMIT, environment={}, **options):
+    return Job([HASTEN, "launch", "--no_config_file", "-n", count, *words, HANG, case, limit], [environment], ranks=count, **options)
 
 
 def check_report(job, name, waiting, *patterns, late=None):
@@ -118,11 +151,11 @@ def free_port():
         return free.getsockname()[1]
 
 
-def by_hand(case, count):
+def by_hand(case, count, **options):
     """Without a launcher: the processes meet in c10d's own store."""
     port = free_port()
     place = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return Job([HANG, case, LIMIT], [place | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)])
+    return Job([HANG, case, LIMIT], [place | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)], **options)
 
 
 def without_launcher():
@@ -159,11 +192,58 @@ def switched_off():
 
 def never_there():
     job = launched("is never there", 2)
-    check(re.search(r"error\[process.rank-missing\]: a group of 2 processes, on rank 0, within 2 s: got no word of rank 1", job.text) and job.codes == [4],
+    check(re.search(r"error\[process.rank-missing\]: a group of 2 processes, on rank 0, within 2 s: got nothing from rank 1", job.text) and job.codes == [4],
           "a rank that never comes is named", job.text)
 
 
-CASES = (sleeps, stops_early, is_stopped, skips_backward, calls_another, without_launcher, store_is_stopped, switched_off, never_there)
+def is_suspended():
+    """All of its processes are stopped for longer than the limit, while one rank waits for the other."""
+    limit, asleep = 5, 7  # a clock that is not asked counts two seconds
+    for name, environment in (("shared memory", {}), ("messages", {"HASTEN_SHARED_MEMORY": "off"}),
+                              ("no watchdog", {"HASTEN_WATCHDOG": "off"})):
+        job = launched("waits a little", 2, limit=limit, environment=environment, meanwhile=lambda job: job.suspend(asleep))
+        check(job.codes == [0] and "rank 1 pid" in job.text and job.text.count(" ends at ") == 2,
+              f"a job that is suspended for {asleep} s and woken goes on, by {name}; the limit is {limit} s", job.codes, job.text)
+
+
+def hangs_and_is_suspended():
+    """What it runs between its suspensions adds up."""
+    def again_and_again(job):
+        while any(process.poll() is None for process in job.started):
+            job.suspend(2.5)
+            time.sleep(1)
+
+    job = launched("sleeps", 2, limit=4, meanwhile=again_and_again)
+    check(job.codes == [CODE] and not job.was_killed and "error[process.late-rank]" in job.text,
+          "a job that hangs is ended though it is suspended again and again", job.codes, job.text)
+
+
+def hangs_in_the_loader():
+    job = launched("hangs in the loader", 2)
+    check_report(job, "a rank in the loader", (0,), r"rank 1 has not come to", r"by \(anonymous namespace\)::NeverReady::NeverReady\(\) in \S*hang_on_load.so\+0x", late=1)
+    job = by_hand("hangs in the loader", 2)
+    check(job.codes == [CODE, CODE] and not job.was_killed, "each rank ends itself, the one in the loader too", job.codes, job.text)
+
+
+def cannot_print():
+    """Standard error is a pipe that is full and that nobody reads."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    try:
+        while True:
+            os.write(write, b" " * 4096)
+    except BlockingIOError:
+        os.set_blocking(write, True)
+    job = by_hand("sleeps", 2, errors=write, limit=30)
+    os.close(read)
+    os.close(write)
+    late = job.ended - job.waits_since(0)
+    check(job.codes == [CODE, CODE] and not job.was_killed and late < LIMIT + 10,
+          f"a report that nobody reads does not hold up the end, {late:.1f} s", job.codes, job.text)
+
+
+CASES = (sleeps, stops_early, is_stopped, skips_backward, calls_another, without_launcher, store_is_stopped, switched_off, never_there,
+         is_suspended, hangs_and_is_suspended, hangs_in_the_loader, cannot_print)
 for case in CASES:
     if len(sys.argv) < 4 or case.__name__ in sys.argv[3:]:
         case()

@@ -1,0 +1,73 @@
+#include "process/arrival.h"
+
+#include <exception>
+#include <string>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "process/ask_all.h"
+#include "process/unlike.h"
+
+namespace hasten {
+namespace {
+
+const std::string kArrived = "arrival/count", kComplete = "arrival/complete";
+const std::string kExaminers = "arrival/examiners", kMissing = "arrival/missing";
+const std::string kNobody = "nobody";
+constexpr auto kForTheExaminer = std::chrono::seconds(10);
+
+std::string place_key(std::int64_t rank) { return str("arrival/place/", rank); }
+
+std::vector<std::string> place_keys(std::int64_t size) {
+  std::vector<std::string> keys;
+  for (std::int64_t rank = 0; rank < size; ++rank) keys.push_back(place_key(rank));
+  return keys;
+}
+
+std::string missing_now(c10d::Store& store, std::int64_t size) {
+  const std::vector<bool> there = which_exist(store, place_keys(size));
+  Ranks missing;
+  for (std::size_t rank = 0; rank < there.size(); ++rank) {
+    if (!there[rank]) missing.push_back(static_cast<std::int64_t>(rank));
+  }
+  return missing.empty() ? kNobody : ranks_text(missing);
+}
+
+// The first rank whose time is over finds it out for all.
+std::string missing_ranks(c10d::Store& store, std::int64_t size) {
+  if (store.add(kExaminers, 1) == 1) store.set(kMissing, missing_now(store, size));
+  store.wait({kMissing}, kForTheExaminer);
+  return text_at(store, kMissing);
+}
+
+}  // namespace
+
+void arrive(c10d::Store& store, std::int64_t rank, std::int64_t size,
+            std::chrono::milliseconds timeout) {
+  store.set(place_key(rank), Whereabouts::own().to_text());
+  if (store.add(kArrived, 1) == size) store.set(kComplete, "yes");
+  try {
+    store.wait({kComplete}, timeout);
+  } catch (const std::exception&) {
+    const std::string missing = missing_ranks(store, size);
+    if (missing == kNobody) throw;
+    const double limit = std::chrono::duration<double>(timeout).count();
+    throw IoError("process.rank-missing",
+                  {.what = str("a group of ", size, " processes, on rank ", rank, ", within ",
+                               significant(limit, 6), " s"),
+                   .got = "nothing from " + missing,
+                   .expected = "every rank to form the group",
+                   .hint = "see whether it has been started, has ended, or does not reach this "
+                           "line; the limit is GroupOptions::timeout "
+                           "(AcceleratorOptions::process_group.timeout)"});
+  }
+}
+
+std::vector<Whereabouts> whereabouts_of_all(c10d::Store& store, std::int64_t size) {
+  std::vector<Whereabouts> all;
+  for (const std::string& text : texts_at(store, place_keys(size)))
+    all.push_back(Whereabouts::of_text(text));
+  return all;
+}
+
+}  // namespace hasten

@@ -1,0 +1,62 @@
+#include "process/ask_all.h"
+
+#include <algorithm>
+
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+// In one counter: how many ranks have answered, and above that how many of them with no.
+constexpr std::int64_t kNo = std::int64_t{1} << 32;
+
+std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+// Halves what is asked about until all of it is there or one key is left.
+void mark_existing(c10d::Store& store, const std::vector<std::string>& keys, std::size_t begin,
+                   std::size_t end, std::vector<bool>& exist) {
+  if (begin == end) return;
+  const auto first = keys.begin() + static_cast<std::ptrdiff_t>(begin);
+  if (store.check({first, first + static_cast<std::ptrdiff_t>(end - begin)})) {
+    std::fill_n(exist.begin() + static_cast<std::ptrdiff_t>(begin), end - begin, true);
+    return;
+  }
+  if (end - begin == 1) return;
+  const std::size_t middle = begin + (end - begin) / 2;
+  mark_existing(store, keys, begin, middle, exist);
+  mark_existing(store, keys, middle, end, exist);
+}
+
+}  // namespace
+
+std::string text_at(c10d::Store& store, const std::string& key) { return text_of(store.get(key)); }
+
+std::vector<std::string> texts_at(c10d::Store& store, const std::vector<std::string>& keys) {
+  std::vector<std::string> texts;
+  for (const auto& bytes : store.multiGet(keys)) texts.push_back(text_of(bytes));
+  return texts;
+}
+
+std::vector<bool> which_exist(c10d::Store& store, const std::vector<std::string>& keys) {
+  std::vector<bool> exist(keys.size());
+  mark_existing(store, keys, 0, keys.size(), exist);
+  return exist;
+}
+
+bool holds_on_all(c10d::Store& store, const std::string& question, std::int64_t size, bool own) {
+  const std::string result = question + "/result";
+  const std::int64_t answers = store.add(question + "/answers", own ? 1 : kNo + 1);
+  if (answers % kNo == size) store.set(result, answers / kNo == 0 ? "yes" : "no");
+  return text_at(store, result) == "yes";
+}
+
+std::vector<std::string> texts_of_all(c10d::Store& store, const std::string& question,
+                                      std::int64_t rank, std::int64_t size,
+                                      const std::string& own) {
+  std::vector<std::string> keys;
+  for (std::int64_t each = 0; each < size; ++each) keys.push_back(str(question, "/", each));
+  store.set(keys[static_cast<std::size_t>(rank)], own);
+  return texts_at(store, keys);
+}
+
+}  // namespace hasten

@@ -1,0 +1,12 @@
+// A library that is never loaded to the end, as one on a file server that does not answer.
+#include <unistd.h>
+
+namespace {
+
+struct NeverReady {
+  NeverReady() {
+    while (true) pause();
+  }
+} const never_ready;
+
+}  // namespace

@@ -1,0 +1,41 @@
+// Ranks that wait until all of them are there.
+#include "process/arrival.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "unit/process/counting_store.h"
+
+using namespace hasten;
+using namespace std::chrono_literals;
+
+TEST_CASE("arrival: all ranks arrive, with three messages each, and tell where they run") {
+  constexpr std::int64_t kSize = 60;
+  CountingStore store;
+  in_threads(kSize, [&](std::int64_t rank) { arrive(store, rank, kSize, 60s); });
+  CHECK(store.messages <= 3 * kSize + 1);
+  const auto where = whereabouts_of_all(store, kSize);
+  REQUIRE(where.size() == kSize);
+  CHECK(where[59].process.number == getpid());
+}
+
+TEST_CASE("arrival: who has not come is named in every rank, and one rank finds it out") {
+  constexpr std::int64_t kSize = 64;
+  CountingStore store;
+  std::atomic<std::int64_t> told = 0;
+  in_threads(kSize, [&](std::int64_t rank) {
+    if (rank == 5 || rank == 41) return;
+    try {
+      arrive(store, rank, kSize, 500ms);
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      const bool names_them = text.find("got nothing from ranks 5, 41") != text.npos &&
+                              text.find(str("on rank ", rank, ",")) != text.npos;
+      told += error.code() == "process.rank-missing" && names_them;
+    }
+  });
+  CHECK(told == kSize - 2);
+  CHECK(store.messages < 8 * kSize);
+}

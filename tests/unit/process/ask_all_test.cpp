@@ -1,0 +1,53 @@
+// What ranks tell each other by a store, and how many messages that takes.
+#include "process/ask_all.h"
+
+#include <doctest/doctest.h>
+
+#include "hasten/base/text.h"
+#include "unit/process/counting_store.h"
+
+using namespace hasten;
+
+TEST_CASE("ask all: the answer is yes where every rank says so, and costs three messages a rank") {
+  for (const std::int64_t size : {1, 2, 60}) {
+    CountingStore store;
+    std::atomic<std::int64_t> yes = 0;
+    in_threads(size, [&](std::int64_t) { yes += holds_on_all(store, "all", size, true); });
+    CHECK(yes == size);
+    CHECK(store.messages <= 3 * size);
+    in_threads(size,
+               [&](std::int64_t rank) { yes += holds_on_all(store, "one not", size, rank != 0); });
+    CHECK(yes == size);
+    in_threads(size, [&](std::int64_t) { yes += holds_on_all(store, "none", size, false); });
+    CHECK(yes == size);
+  }
+}
+
+TEST_CASE("ask all: the texts of all ranks come by rank, with two messages each") {
+  constexpr std::int64_t kSize = 60;
+  CountingStore store;
+  in_threads(kSize, [&](std::int64_t rank) {
+    const auto texts = texts_of_all(store, "text", rank, kSize, str("of ", rank));
+    if (texts.size() != kSize || texts[7] != "of 7") throw std::runtime_error("other texts");
+  });
+  CHECK(store.messages == 2 * kSize);
+}
+
+TEST_CASE("ask all: which keys exist is asked with few messages") {
+  CountingStore store;
+  std::vector<std::string> keys;
+  for (int i = 0; i < 1000; ++i) keys.push_back(str("key ", i));
+  for (const std::string& key : keys) store.set(key, "value");
+  store.messages = 0;
+  CHECK(which_exist(store, keys) == std::vector<bool>(1000, true));
+  CHECK(store.messages == 1);
+  store.deleteKey("key 3");
+  store.deleteKey("key 999");
+  std::vector<bool> expected(1000, true);
+  expected[3] = expected[999] = false;
+  store.messages = 0;
+  CHECK(which_exist(store, keys) == expected);
+  CHECK(store.messages < 50);
+  CHECK(which_exist(store, {}).empty());
+  CHECK(which_exist(store, {"nothing", "of it"}) == std::vector<bool>(2, false));
+}

@@ -1,0 +1,79 @@
+// Ranks of a group that hangs, each a thread, agree on one report.
+#include "process/report_exchange.h"
+
+#include <doctest/doctest.h>
+
+#include <mutex>
+#include <set>
+
+#include "process/arrival.h"
+#include "unit/process/counting_store.h"
+
+using namespace hasten;
+using namespace std::chrono_literals;
+
+namespace {
+
+RankRecord waiting_in(std::int64_t number) {
+  return {.begun = number, .calls = {{.number = number, .text = "barrier", .purpose = "barrier"}}};
+}
+
+// Rank 1 works and the others wait; those from `silent` on do not answer.
+std::set<std::string> reports(CountingStore& store, std::int64_t size, std::int64_t silent) {
+  in_threads(size, [&](std::int64_t rank) { arrive(store, rank, size, 60s); });
+  store.messages = 0;
+  std::mutex turn;
+  std::set<std::string> texts;
+  in_threads(silent, [&](std::int64_t rank) {
+    const ReportExchange exchange(store, {.rank = rank, .size = size, .limit = 2s});
+    const bool late = rank != 1;
+    while (!late && !exchange.has_begun()) std::this_thread::sleep_for(10ms);
+    const auto report =
+        exchange.report(late, [&] { return late ? waiting_in(4) : RankRecord{.begun = 3}; });
+    const std::lock_guard lock(turn);
+    texts.insert(report.to_text());
+  });
+  return texts;
+}
+
+}  // namespace
+
+TEST_CASE("report exchange: all ranks read one report, that of the first which is late") {
+  for (const std::int64_t size : {2, 3, 60}) {
+    CountingStore store;
+    const auto texts = reports(store, size, size);
+    REQUIRE(texts.size() == 1);
+    const LateReport report = LateReport::of_text(*texts.begin());
+    CHECK(report.told_by == 1);
+    CHECK(report.text.find("rank 1 has not come to the group's 4th") != std::string::npos);
+    CHECK(store.messages < 200 * size);
+  }
+}
+
+TEST_CASE("report exchange: ranks that do not answer are waited for once, not one after another") {
+  CountingStore store;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto texts = reports(store, 64, 40);
+  REQUIRE(texts.size() == 1);
+  CHECK(LateReport::of_text(*texts.begin()).told_by == 1);
+  CHECK(std::chrono::steady_clock::now() - begin < 10s);
+}
+
+TEST_CASE("report exchange: the more ranks there are, the longer they wait and the less they ask") {
+  const ReportTimes few = ReportTimes::of(4), many = ReportTimes::of(4000);
+  CHECK(few.alone < 900ms);  // a report comes within a second after the limit
+  for (const ReportTimes& times : {few, many}) {
+    CHECK(times.answers < times.report);
+    CHECK(times.report < times.alone);
+  }
+  // A busy rank looks at the store once in so many milliseconds as there are ranks.
+  CHECK(many.answers > 4000ms + many.pause);
+  CHECK(4000.0 / std::chrono::duration<double>(many.pause).count() <= 10000);
+}
+
+TEST_CASE("report exchange: a rank that cannot ask the others reports what it knows") {
+  const LateReport report =
+      report_without_others(waiting_in(4), {.rank = 1, .size = 2, .limit = 2s});
+  CHECK(report.told_by == 1);
+  CHECK(report.text.find("rank 0: does not answer; nor does the job's store") != std::string::npos);
+}

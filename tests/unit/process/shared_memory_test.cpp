@@ -1,0 +1,101 @@
+// Memory that ranks share: what a rank opens, and what it does not.
+#include "process/shared_memory.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include "hasten/base/text.h"
+#include "process/ask_all.h"
+#include "process/process_state.h"
+#include "unit/process/counting_store.h"
+
+using namespace hasten;
+
+namespace {
+
+constexpr std::size_t kBytes = 4096;
+
+// What rank 1 gets from a rank 0 that tells this.
+std::unique_ptr<SharedMemory> opened_as(const std::string& told) {
+  CountingStore store;
+  store.set("test/place", processes_seen_here() + " ");
+  store.set("test/file", told);
+  store.add("test/opened/answers", 1);  // rank 0 has it
+  return shared_memory(store, "test", {.rank = 1, .size = 2}, kBytes);
+}
+
+struct MarkedFile {
+  int file = memfd_create("test", MFD_CLOEXEC);
+  std::string mark = "0123456789abcdef";
+  MarkedFile() {
+    REQUIRE(ftruncate(file, kBytes) == 0);
+    REQUIRE(pwrite(file, mark.data(), mark.size(), kBytes) == 16);
+  }
+  ~MarkedFile() { close(file); }
+  std::string path() const { return str("/proc/", getpid(), "/fd/", file); }
+};
+
+std::string hexadecimal(const std::string& bytes) {
+  std::string text;
+  for (const char byte : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    text += kDigits[static_cast<unsigned char>(byte) >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("shared memory: two ranks have the same bytes") {
+  CountingStore store;
+  std::vector<std::unique_ptr<SharedMemory>> memory(2);
+  in_threads(2, [&](std::int64_t rank) {
+    memory[static_cast<std::size_t>(rank)] =
+        shared_memory(store, "test", {.rank = rank, .size = 2}, kBytes);
+  });
+  REQUIRE(memory[0]);
+  REQUIRE(memory[1]);
+  memory[0]->data()[kBytes - 1] = std::byte{42};
+  CHECK(memory[1]->data()[kBytes - 1] == std::byte{42});
+  CHECK(memory[1]->size() == kBytes);
+}
+
+TEST_CASE("shared memory: a file is taken by its mark alone, and any other is left as it is") {
+  const MarkedFile file;
+  CHECK(opened_as(str(hexadecimal(file.mark), " ", file.path())) != nullptr);
+  CHECK(opened_as(str(hexadecimal("another mark ..."), " ", file.path())) == nullptr);
+  CHECK(opened_as("none") == nullptr);
+  // A file of the user's under the number that rank 0 has told, with the right bytes in it.
+  const std::string path = str("/tmp/hasten-shared-memory-", getpid());
+  const int named = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  REQUIRE(pwrite(named, file.mark.data(), file.mark.size(), kBytes) == 16);
+  CHECK(opened_as(str(hexadecimal(file.mark), " /proc/", getpid(), "/fd/", named)) == nullptr);
+  // The same without a name, on a disk where the temporary folder is one, and a device.
+  unlink(path.c_str());
+  struct stat state {};
+  CHECK(fstat(named, &state) == 0);
+  CHECK(state.st_size == static_cast<off_t>(kBytes + 16));
+  const int device = open("/dev/null", O_RDWR);
+  CHECK(opened_as(str(hexadecimal(file.mark), " /proc/", getpid(), "/fd/", device)) == nullptr);
+  close(named);
+  close(device);
+}
+
+TEST_CASE("shared memory: it holds no program, where the system can say so") {
+  CountingStore store;
+  const auto memory = shared_memory(store, "test", {.rank = 0, .size = 1}, kBytes);
+  REQUIRE(memory);
+  const std::string told = text_at(store, "test/file");
+  struct stat state {};
+  REQUIRE(stat(told.substr(told.find(' ') + 1).c_str(), &state) == 0);
+  // Linux before 6.3 does not know the flag.
+  constexpr unsigned kNoexecSeal = 8;
+  const int probe = memfd_create("probe", kNoexecSeal);
+  if (probe >= 0) CHECK((state.st_mode & 0111) == 0);
+  close(probe);
+}
