@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <optional>
 #include <string_view>
 
 #include "base/signal_text.h"
@@ -31,25 +33,35 @@ bool is_consequence(const std::exception& error) {
          std::string_view(error.what()).find("gloo/transport") != std::string_view::npos;
 }
 
-// The exception's own exit code where it has one.
-int run(const std::function<void()>& function, int report) {
+// How the function has ended.
+struct Outcome {
+  int code = 0;  // the exception's own exit code where it has one
   std::string text;
-  int code = 1;
+
+  // The process's status tells the code as well, but not where this process ignores SIGCHLD or
+  // waits for all of its children elsewhere.
+  std::string to_text() const { return str(code, "\n", text.substr(0, 32 << 10)); }
+};
+
+std::optional<Outcome> outcome_in(const std::string& report) {
+  const std::size_t line = report.find('\n');
+  if (line == report.npos) return std::nullopt;
+  return Outcome{.code = std::atoi(report.c_str()), .text = report.substr(line + 1)};
+}
+
+Outcome run(const std::function<void()>& function) {
   try {
     function();
-    return 0;
+    return {};
   } catch (const Error& error) {
     const bool told_by_memory = error.code() == "process.rank-missing";
-    text = str(told_by_memory ? kConsequence : "", "[", error.code(), "] ", error.what());
-    code = error.exit_code();
+    return {.code = error.exit_code(),
+            .text = str(told_by_memory ? kConsequence : "", "[", error.code(), "] ", error.what())};
   } catch (const std::exception& error) {
-    text = str(is_consequence(error) ? kConsequence : "", error.what());
+    return {.code = 1, .text = str(is_consequence(error) ? kConsequence : "", error.what())};
   } catch (...) {
-    text = "an exception that is no std::exception";
+    return {.code = 1, .text = "an exception that is no std::exception"};
   }
-  [[maybe_unused]] const ssize_t told =
-      write(report, text.data(), std::min<std::size_t>(text.size(), 32 << 10));
-  return code;
 }
 
 // What this process has buffered would otherwise be written by every fork too.
@@ -57,6 +69,50 @@ void flush_all() {
   std::cout.flush();
   std::cerr.flush();
   std::fflush(nullptr);
+}
+
+// In the new process, which never returns from here.
+[[noreturn]] void become_rank(const std::function<void()>& function,
+                              const ForkedRank::Environment& environment, int threads, int report) {
+  setpgid(0, 0);
+  // Handlers of the program it comes from would act for that; what is ignored, as with nohup, stays
+  // so. It must be able to wait for processes of its own, and it is no longer in the foreground of
+  // a terminal, which would stop it when it reads or writes there.
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    if (signal(number, SIG_DFL) == SIG_IGN) signal(number, SIG_IGN);
+  }
+  signal(SIGCHLD, SIG_DFL);
+  for (const int number : {SIGTTIN, SIGTTOU}) signal(number, SIG_IGN);
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  at::set_num_threads(threads);
+  const Outcome outcome = run(function);
+  const std::string text = outcome.to_text();
+  [[maybe_unused]] const ssize_t told = write(report, text.data(), text.size());
+  flush_all();
+  // Not exit(): what this process would clean up belongs to the one it was forked from.
+  _exit(outcome.code);
+}
+
+// What a pipe holds now: its other end may still be open in what the process has left behind.
+std::string read_available(int pipe) {
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const ssize_t got = read(pipe, buffer, sizeof buffer);
+    if (got > 0) text.append(buffer, static_cast<std::size_t>(got));
+    if (got == 0 || (got < 0 && errno != EINTR)) return text;
+  }
+}
+
+// Waits where the options do not say WNOHANG. A process that somebody else has waited for has ended
+// too. Its number stays its own until it is waited for, which this does not do.
+bool has_process_ended(pid_t process, int options) {
+  siginfo_t info{};
+  int failed = -1;
+  do {
+    failed = waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOWAIT | options);
+  } while (failed != 0 && errno == EINTR);
+  return failed != 0 || info.si_pid == process;
 }
 
 }  // namespace
@@ -77,50 +133,62 @@ ForkedRank::ForkedRank(const std::function<void()>& function, const Environment&
   }
   if (process_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // Handlers of the program it comes from would act for that.
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_DFL);
     if (getppid() != launcher) _exit(127);
     close(report[0]);
-    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    at::set_num_threads(threads);
-    const int code = run(function, report[1]);
-    flush_all();
-    // Not exit(): what this process would clean up belongs to the one it was forked from.
-    _exit(code);
+    become_rank(function, environment, threads, report[1]);
   }
+  setpgid(process_, process_);  // here too, so that it has its group whichever runs first
   close(report[1]);
   report_ = report[0];
+  fcntl(report_, F_SETFL, O_NONBLOCK);
+  process_file_ = static_cast<int>(syscall(SYS_pidfd_open, process_, 0));
 }
 
 ForkedRank::ForkedRank(ForkedRank&& other) noexcept
     : process_(std::exchange(other.process_, -1)),
+      process_file_(std::exchange(other.process_file_, -1)),
       report_(std::exchange(other.report_, -1)),
       status_(other.status_),
       text_(std::move(other.text_)) {}
 
 ForkedRank::~ForkedRank() {
   if (process_ > 0 && !ended()) {
-    send(SIGKILL);
-    take_end();
+    send_to_group(SIGKILL);
+    has_process_ended(process_, /*options=*/0);
+    collect_end();
   }
+  if (process_file_ >= 0) close(process_file_);
   if (report_ >= 0) close(report_);
 }
 
-void ForkedRank::take_end() {
-  char buffer[4096];
-  ssize_t got = 0;
-  while ((got = read(report_, buffer, sizeof buffer)) != 0) {
-    if (got > 0) text_.append(buffer, static_cast<std::size_t>(got));
-    if (got < 0 && errno != EINTR) break;
-  }
-  int status = 0;
-  while (waitpid(process_, &status, 0) < 0 && errno == EINTR) {
-  }
+bool ForkedRank::take_end() {
+  if (!has_process_ended(process_, WNOHANG)) return false;
+  collect_end();
+  return true;
+}
+
+void ForkedRank::collect_end() {
+  send_to_group(SIGKILL);
+  const auto outcome = outcome_in(read_available(report_));
+  text_ = outcome ? outcome->text : "";
+  int status = 0, waited = -1;
+  do {
+    waited = waitpid(process_, &status, 0);
+  } while (waited < 0 && errno == EINTR);
+  if (waited < 0 && !outcome)
+    text_ =
+        "ended without a result; its status is not known, as SIGCHLD is ignored here or "
+        "somebody else has waited for it";
+  if (waited < 0) status = W_EXITCODE(outcome ? outcome->code : 1, 0);
   status_ = status;
 }
 
 void ForkedRank::send(int signal) const {
   if (!ended()) kill(process_, signal);
+}
+
+void ForkedRank::send_to_group(int signal) const {
+  if (!ended()) kill(-process_, signal);
 }
 
 bool ForkedRank::was_stopped() const {

@@ -17,6 +17,7 @@
 #include "launch/rank_variables.h"
 #include "launch/tpu_variables.h"
 #include "process/forked_rank.h"
+#include "process/group_signals.h"
 #include "process/living.h"
 #include "process/openmp.h"
 #include "rendezvous/job_server.h"
@@ -29,6 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kNow{0}, kForTheCause{200};
+constexpr int kWithoutFiles = 20;  // milliseconds between two looks, before Linux 5.3
 constexpr auto kGrace = std::chrono::seconds(1);  // those that wait for a dead rank need no more
 
 bool cuda_is_used() {
@@ -124,38 +126,52 @@ class Forks {
 
   // The first that failed.
   std::optional<RankError> run() {
-    std::optional<std::size_t> first;
-    std::optional<Clock::time_point> stop, deadline;  // SIGTERM, SIGKILL
-    while (true) {
-      std::vector<pollfd> files;
-      std::vector<std::size_t> whose;
-      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-        if (ranks_[rank].ended()) continue;
-        files.push_back({.fd = ranks_[rank].file(), .events = POLLIN, .revents = 0});
-        whose.push_back(rank);
+    for (auto running = ranks_that_run(); !running.empty(); running = ranks_that_run()) {
+      for (const std::size_t rank : those_to_look_at(running)) {
+        if (ranks_[rank].take_end() && ranks_[rank].failed()) note_failure(rank);
       }
-      if (files.empty()) break;
-      poll(files.data(), files.size(), milliseconds_until(deadline ? deadline : stop));
-      for (std::size_t i = 0; i < files.size(); ++i) {
-        if (files[i].revents == 0) continue;
-        ranks_[whose[i]].take_end();
-        if (!ranks_[whose[i]].failed()) continue;
-        if (first && !is_cause_of(whose[i], *first)) continue;
-        first = whose[i];
-        // What another one's end has brought down says so before that one does: it has a moment.
-        stop = Clock::now() + (ranks_[*first].failed_by_another() ? kForTheCause : kNow);
+      if (const auto number = signals_.take()) {
+        for (const ForkedRank& rank : ranks_) rank.send_to_group(*number);
       }
-      if (stop && !deadline && Clock::now() >= *stop) {
-        deadline = Clock::now() + kGrace;
-        send(SIGTERM);
+      if (stop_ && !deadline_ && Clock::now() >= *stop_) {
+        deadline_ = Clock::now() + kGrace;
+        for (const ForkedRank& rank : ranks_) rank.send(SIGTERM);
       }
-      if (deadline && Clock::now() >= *deadline) send(SIGKILL);
+      if (deadline_ && Clock::now() >= *deadline_) {
+        for (const ForkedRank& rank : ranks_) rank.send_to_group(SIGKILL);
+      }
     }
-    if (!first) return std::nullopt;
-    return ranks_[*first].error(static_cast<std::int64_t>(*first));
+    if (!first_) return std::nullopt;
+    return ranks_[*first_].error(static_cast<std::int64_t>(*first_));
   }
 
  private:
+  std::vector<std::size_t> ranks_that_run() const {
+    std::vector<std::size_t> running;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (!ranks_[rank].ended()) running.push_back(rank);
+    }
+    return running;
+  }
+
+  // Waits until something has happened.
+  std::vector<std::size_t> those_to_look_at(const std::vector<std::size_t>& running) const {
+    std::vector<pollfd> files;
+    for (const std::size_t rank : running)
+      files.push_back({.fd = ranks_[rank].file(), .events = POLLIN, .revents = 0});
+    files.push_back({.fd = signals_.file(), .events = POLLIN, .revents = 0});
+    const bool all_have_files =
+        std::all_of(files.begin(), files.end(), [](const pollfd& each) { return each.fd >= 0; });
+    int longest = milliseconds_until(deadline_ ? deadline_ : stop_);
+    if (!all_have_files && (longest < 0 || longest > kWithoutFiles)) longest = kWithoutFiles;
+    poll(files.data(), files.size(), longest);
+    std::vector<std::size_t> happened;
+    for (std::size_t i = 0; i < running.size(); ++i) {
+      if (files[i].fd < 0 || files[i].revents != 0) happened.push_back(running[i]);
+    }
+    return happened;
+  }
+
   static int milliseconds_until(const std::optional<Clock::time_point>& deadline) {
     if (!deadline) return -1;
     const auto left =
@@ -163,14 +179,17 @@ class Forks {
     return static_cast<int>(std::max<std::int64_t>(left, 1));
   }
 
+  void note_failure(std::size_t rank) {
+    if (first_ && !is_cause_of(rank, *first_)) return;
+    first_ = rank;
+    // What another one's end has brought down says so before that one does: it has a moment.
+    stop_ = Clock::now() + (ranks_[rank].failed_by_another() ? kForTheCause : kNow);
+  }
+
   // Who only misses another ends at the same time as that one, and may be seen first.
   bool is_cause_of(std::size_t rank, std::size_t other) const {
     return ranks_[other].failed_by_another() && !ranks_[rank].failed_by_another() &&
            !ranks_[rank].was_stopped();
-  }
-
-  void send(int signal) {
-    for (const ForkedRank& rank : ranks_) rank.send(signal);
   }
 
   static void append(ForkedRank::Environment& all, const ForkedRank::Environment& more) {
@@ -192,8 +211,11 @@ class Forks {
 
   rendezvous::ReservedPort port_, store_port_;
   std::string token_;
+  GroupSignals signals_;
   std::vector<ForkedRank> ranks_;
   std::optional<rendezvous::JobServer> server_;
+  std::optional<std::size_t> first_;                  // that failed
+  std::optional<Clock::time_point> stop_, deadline_;  // for SIGTERM, for SIGKILL
 };
 
 }  // namespace

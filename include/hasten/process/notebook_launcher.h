@@ -19,6 +19,9 @@
 // Returns when all have returned. When one fails, by an exception, a signal or exit(), the others
 // get SIGTERM, a second later SIGKILL, and after max_restarts more attempts the first failure is
 // thrown here as RankError. What the processes print goes where this one prints. They die with it.
+// Each has a process group of its own, of which nothing is left when the process has ended. SIGINT,
+// SIGTERM, SIGHUP and SIGQUIT to this process's group are passed on to them. Where this process
+// ignores SIGCHLD, how a process was killed is not known, and told as exit code 1.
 //
 // Throws RankError; UsageError "process.fork-after-accelerator", "process.fork-after-group",
 // "process.fork-after-cuda", "process.fork-after-tpu" for what does not survive a fork,

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -123,6 +124,85 @@ TEST_CASE("notebook_launcher: the first failure is thrown here, whatever the oth
   CHECK(code_for([] { _exit(5); }) == 5);
   CHECK(code_for([] { throw DataError("data.some", {.what = "a row"}); }) == 3);
   CHECK(code_for([] { throw 1; }) == 1);
+}
+
+TEST_CASE("notebook_launcher: what a rank leaves behind neither holds up its end nor outlives it") {
+  const Folder folder;
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    debug_launcher([&] {
+      if (std::getenv("RANK") == std::string("0")) pause();
+      const pid_t left = fork();
+      if (left == 0) {
+        signal(SIGTERM, SIG_IGN);
+        while (true) pause();
+      }
+      std::ofstream(folder.path / "left") << left;
+      throw std::runtime_error("a rank that leaves a process behind");
+    });
+    FAIL("nothing was thrown");
+  } catch (const RankError& error) {
+    CHECK(error.rank == 1);
+    CHECK(std::string(error.what()).find("leaves a process behind") != std::string::npos);
+  }
+  CHECK(seconds_since(began) < 10);
+  pid_t left = 0;
+  std::ifstream(folder.path / "left") >> left;
+  REQUIRE(left > 0);
+  const auto is_there = [&] {  // a zombie waits for whoever takes in orphans
+    std::string state;
+    std::ifstream status("/proc/" + std::to_string(left) + "/stat");
+    return status >> state >> state >> state && state != "Z";
+  };
+  while (is_there() && seconds_since(began) < 20) usleep(1000);
+  CHECK_FALSE(is_there());
+}
+
+TEST_CASE("notebook_launcher: in a program that ignores SIGCHLD, ends are seen and told") {
+  const auto before = signal(SIGCHLD, SIG_IGN);
+  const auto began = std::chrono::steady_clock::now();
+  debug_launcher([] {});
+  const auto failure_of = [](const std::function<void()>& end) -> std::string {
+    try {
+      debug_launcher([&] {
+        if (std::getenv("RANK") == std::string("1")) return end();
+        pause();
+      });
+    } catch (const RankError& error) {
+      return std::to_string(error.rank) + " " + std::to_string(error.exit_code()) + error.what();
+    }
+    return "none";
+  };
+  const std::string thrown = failure_of([] { throw DataError("data.some", {.what = "a row"}); });
+  CHECK(thrown.find("1 3") == 0);
+  CHECK(thrown.find("a row") != std::string::npos);
+  const std::string killed = failure_of([] { raise(SIGKILL); });
+  CHECK(killed.find("1 1") == 0);
+  CHECK(killed.find("its status is not known") != std::string::npos);
+  CHECK(seconds_since(began) < 20);
+  signal(SIGCHLD, before);
+}
+
+TEST_CASE("notebook_launcher: a signal to the whole process group reaches the ranks") {
+  const pid_t program = fork();  // in a group of its own, as the tests must not get the signal
+  if (program == 0) {
+    setpgid(0, 0);
+    signal(SIGINT, [](int) {});  // as the kernel of a notebook has a handler
+    int code = 0;
+    try {
+      debug_launcher([] {
+        if (std::getenv("RANK") == std::string("0")) kill(0 - getpgid(getppid()), SIGINT);
+        while (true) pause();
+      });
+    } catch (const RankError& error) {
+      code = error.exit_code();
+    }
+    _exit(code);
+  }
+  int status = 0;
+  waitpid(program, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 128 + SIGINT);
 }
 
 TEST_CASE("notebook_launcher: all start again after a failure, as often as asked") {

@@ -1,0 +1,74 @@
+#include "process/group_signals.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "hasten/base/error.h"
+
+namespace hasten {
+namespace {
+
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+// Handlers of the program it comes from would act for that; what is ignored, as with nohup, stays
+// so.
+[[noreturn]] void wait_for_a_signal(pid_t launcher, const sigset_t& mask) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_DUMPABLE, 0);
+  for (const int number : kSignals) {
+    if (signal(number, SIG_DFL) == SIG_IGN) signal(number, SIG_IGN);
+  }
+  if (getppid() != launcher) _exit(0);
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  while (true) pause();
+}
+
+}  // namespace
+
+void GroupSignals::start() {
+  const pid_t launcher = getpid();
+  // One that comes before the handlers are gone has to wait.
+  sigset_t blocked, before;
+  sigemptyset(&blocked);
+  for (const int number : kSignals) sigaddset(&blocked, number);
+  pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  process_ = fork();
+  const int error = errno;
+  if (process_ == 0) wait_for_a_signal(launcher, before);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (process_ < 0)
+    throw IoError("process.fork", {.what = "a process", .got = std::strerror(error)});
+  file_ = static_cast<int>(syscall(SYS_pidfd_open, process_, 0));
+}
+
+void GroupSignals::stop() {
+  if (process_ > 0) {
+    kill(process_, SIGKILL);
+    while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (file_ >= 0) close(file_);
+  process_ = file_ = -1;
+}
+
+std::optional<int> GroupSignals::take() {
+  siginfo_t info{};
+  const int failed = waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT);
+  if (failed != 0 && errno == EINTR) return std::nullopt;
+  if (failed == 0 && info.si_pid != process_) return std::nullopt;
+  // Where somebody else has waited for it, or SIGCHLD is ignored, nobody knows which signal it was.
+  const int number = failed == 0 ? info.si_status : SIGINT;
+  if (failed != 0) process_ = -1;
+  stop();
+  start();
+  return number;
+}
+
+}  // namespace hasten
