@@ -10,7 +10,9 @@ namespace {
 // In one counter: how many ranks have answered, and above that how many of them with no.
 constexpr std::int64_t kNo = std::int64_t{1} << 32;
 
-std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+std::string text_from(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
 
 // Halves what is asked about until all of it is there or one key is left.
 void mark_existing(c10d::Store& store, const std::vector<std::string>& keys, std::size_t begin,
@@ -29,11 +31,13 @@ void mark_existing(c10d::Store& store, const std::vector<std::string>& keys, std
 
 }  // namespace
 
-std::string text_at(c10d::Store& store, const std::string& key) { return text_of(store.get(key)); }
+std::string text_at(c10d::Store& store, const std::string& key) {
+  return text_from(store.get(key));
+}
 
 std::vector<std::string> texts_at(c10d::Store& store, const std::vector<std::string>& keys) {
   std::vector<std::string> texts;
-  for (const auto& bytes : store.multiGet(keys)) texts.push_back(text_of(bytes));
+  for (const auto& bytes : store.multiGet(keys)) texts.push_back(text_from(bytes));
   return texts;
 }
 

@@ -126,7 +126,7 @@ std::optional<Mark> write_mark(const Descriptor& file, std::size_t at) {
   return written == static_cast<ssize_t>(mark.size()) ? std::optional(mark) : std::nullopt;
 }
 
-std::string text_of(const Mark& mark) {
+std::string hexadecimal_of(const Mark& mark) {
   std::string text;
   for (const unsigned char byte : mark) {
     char digits[3];
@@ -149,7 +149,7 @@ bool is_marked(const Descriptor& file, std::size_t at, const std::string& expect
   return is_nameless_memory(state) && system.f_type == TMPFS_MAGIC &&
          pread(file.get(), mark.data(), mark.size(), static_cast<off_t>(at)) ==
              static_cast<ssize_t>(mark.size()) &&
-         text_of(mark) == expected;
+         hexadecimal_of(mark) == expected;
 }
 
 // It holds data and no program; a system may refuse files that could hold one. Linux before 6.3
@@ -168,7 +168,8 @@ std::unique_ptr<SharedMemory> made(c10d::Store& store, const std::string& key, s
   auto file = new_file();
   const bool has_room = file->get() >= 0 && takes_room(*file, 0, bytes + sizeof(Mark));
   const auto mark = has_room ? write_mark(*file, bytes) : std::nullopt;
-  store.set(key, mark ? str(text_of(*mark), " /proc/", getpid(), "/fd/", file->get()) : "none");
+  store.set(key,
+            mark ? str(hexadecimal_of(*mark), " /proc/", getpid(), "/fd/", file->get()) : "none");
   return mark ? opened(std::move(file), bytes) : nullptr;
 }
 
