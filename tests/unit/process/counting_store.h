@@ -16,8 +16,8 @@ namespace hasten {
 class CountingStore : public c10d::HashStore {
  public:
   using Bytes = std::vector<std::uint8_t>;
-  using c10d::HashStore::set;
-  using c10d::HashStore::wait;
+  using c10d::Store::set;
+  using c10d::Store::wait;
 
   void set(const std::string& key, const Bytes& value) override {
     ++messages;
