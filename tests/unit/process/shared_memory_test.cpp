@@ -5,8 +5,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
+
+#include <utility>
 
 #include "hasten/base/text.h"
 #include "process/ask_all.h"
@@ -49,7 +52,63 @@ std::string hexadecimal(const std::string& bytes) {
   return text;
 }
 
+// A control group of this process's own with a limit of memory, where the system lets it make one.
+class SmallGroup {
+ public:
+  explicit SmallGroup(const std::string& limit) {
+    for (const auto& [top, file] : {std::pair("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                                    std::pair("/sys/fs/cgroup", "memory.max")}) {
+      path_ = str(top, "/hasten_test_", getpid());
+      if (mkdir(path_.c_str(), 0700) != 0) continue;
+      if (write_to(file, limit)) return;
+      rmdir(path_.c_str());
+    }
+    path_.clear();
+  }
+  ~SmallGroup() {
+    if (exists()) rmdir(path_.c_str());
+  }
+  bool exists() const { return !path_.empty(); }
+  bool join() const { return write_to("cgroup.procs", str(getpid())); }
+
+ private:
+  bool write_to(const std::string& file, const std::string& text) const {
+    const int to = open((path_ + "/" + file).c_str(), O_WRONLY);
+    const auto size = static_cast<ssize_t>(text.size());
+    const bool written = to >= 0 && write(to, text.data(), text.size()) == size;
+    close(to);
+    return written;
+  }
+
+  std::string path_;
+};
+
 }  // namespace
+
+TEST_CASE("shared memory: what a container does not leave is not taken, and nobody is killed") {
+  const SmallGroup group("500000000");
+  if (!group.exists()) {
+    MESSAGE("skipped: this process may not make a control group");
+    return;
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    CountingStore store;
+    if (!group.join()) _exit(2);
+    const auto memory = shared_memory(store, "test", {.rank = 0, .size = 1}, kBytes);
+    const std::int64_t offset = std::int64_t{1} << 42, mebibyte = std::int64_t{1} << 20;
+    if (!memory || memory->take(offset, static_cast<std::size_t>(900 * mebibyte))) _exit(3);
+    // What it took before it met the limit is free again.
+    for (int i = 0; i < 10; ++i) {
+      if (!memory->take(offset, static_cast<std::size_t>(200 * mebibyte))) _exit(4);
+      memory->give_back(offset, static_cast<std::size_t>(200 * mebibyte));
+    }
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
 
 TEST_CASE("shared memory: two ranks have the same bytes") {
   CountingStore store;
