@@ -45,9 +45,10 @@ struct Group::Shared {
   Meeting meeting;  // before the group: its last words may need the store
   GroupOptions options;
   std::shared_ptr<CallLog> calls = std::make_shared<CallLog>();
+  // Ends after the group, whose end waits for what is under way.
+  std::unique_ptr<Watchdog> watchdog;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::int64_t duplicates = 0;
-  std::unique_ptr<Watchdog> watchdog;  // gone before what it watches
   LivingMark living{Living::group};
 };
 

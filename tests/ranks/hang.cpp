@@ -14,8 +14,11 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
 
 #include "hasten/accelerator.h"
 #include "hasten/base/error.h"
@@ -62,6 +65,17 @@ void hangs_in_the_loader(const Accelerator& accelerator) {
   say(group, "begins");
   if (group.rank() == 1) loads_a_library_that_hangs();
   group.barrier();
+}
+
+// The end of rank 0's group waits for a collective to which rank 1 does not come.
+void throws_with_work_under_way(const Accelerator& accelerator) {
+  const Group& group = accelerator.group();
+  group.barrier();
+  say(group, "begins");
+  if (group.rank() == 1) waits_for_a_file_that_never_comes();
+  std::vector<at::Tensor> sum = {at::ones({3})};
+  const auto work = group.native()->allreduce(sum);
+  throw std::runtime_error("while a sum is under way");
 }
 
 // Nobody is late, unless somebody stops the processes for longer than the limit.
@@ -154,6 +168,7 @@ int main(int argc, char** argv) {
       {"calls another", calls_another},
       {"works long", works_long},
       {"hangs in the loader", hangs_in_the_loader},
+      {"throws with work under way", throws_with_work_under_way},
       {"waits a little", waits_a_little},
       {"is never there", is_never_there}};
   const std::string name = argc > 1 ? argv[1] : "";

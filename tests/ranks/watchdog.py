@@ -225,6 +225,12 @@ def hangs_in_the_loader():
     check(job.codes == [CODE, CODE] and not job.was_killed, "each rank ends itself, the one in the loader too", job.codes, job.text)
 
 
+def throws_with_work_under_way():
+    job = launched("throws with work under way", 2)
+    check(job.codes == [CODE] and not job.was_killed and "rank 1 has not come to the group's 2nd collective" in job.text,
+          "a group whose end waits for a late rank is watched to the end", job.codes, job.text)
+
+
 def cannot_print():
     """Standard error is a pipe that is full and that nobody reads."""
     read, write = os.pipe()
@@ -243,7 +249,7 @@ def cannot_print():
 
 
 CASES = (sleeps, stops_early, is_stopped, skips_backward, calls_another, without_launcher, store_is_stopped, switched_off, never_there,
-         is_suspended, hangs_and_is_suspended, hangs_in_the_loader, cannot_print)
+         is_suspended, hangs_and_is_suspended, hangs_in_the_loader, throws_with_work_under_way, cannot_print)
 for case in CASES:
     if len(sys.argv) < 4 or case.__name__ in sys.argv[3:]:
         case()
