@@ -26,13 +26,19 @@ class RunningClock {
 
   // `at`: the steady clock's time, which tests make up.
   Clock::time_point now(Clock::time_point at = Clock::now()) {
+    has_paused_ = at - looked_ > kLongestStep;
     time_ += std::clamp(at - looked_, Clock::duration::zero(), kLongestStep);
     looked_ = std::max(at, looked_);
     return time_;
   }
 
+  // Whether the process was suspended, or did not ask, before the last question. What came
+  // meanwhile is then still to be read.
+  bool has_paused() const { return has_paused_; }
+
  private:
   Clock::time_point time_, looked_;
+  bool has_paused_ = false;
 };
 
 }  // namespace hasten
