@@ -19,6 +19,9 @@ namespace {
 
 constexpr std::size_t kLength = 8;  // bytes of a message's length, before it
 
+// Whether the last error is an alert that the other side has sent.
+bool is_alert() { return ERR_GET_REASON(ERR_peek_last_error()) >= SSL_AD_REASON_OFFSET; }
+
 std::string tls_error() {
   const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
@@ -73,6 +76,7 @@ void Connection::shake_hands() {
   if (done == 1) {
     // Nothing but the pre-shared key makes a session "reused".
     known_ = SSL_session_reused(tls_.get()) == 1;
+    refused_ = !known_;
     if (!known_) return close_because("without the job's token");
     if (!before_known_.empty()) {
       SSL_write(tls_.get(), before_known_.data(), static_cast<int>(before_known_.size()));
@@ -82,7 +86,9 @@ void Connection::shake_hands() {
     return;
   }
   const int reason = SSL_get_error(tls_.get(), done);
-  if (reason != SSL_ERROR_WANT_READ) close_because(tls_error());
+  if (reason == SSL_ERROR_WANT_READ) return;
+  refused_ = is_alert();
+  close_because(tls_error());
 }
 
 void Connection::send(std::string_view message) {
@@ -120,6 +126,7 @@ void Connection::read_socket() {
     if (!known_) shake_hands();
     if (known_) read_messages();
     if (got < 0) return close_because(std::strerror(errno));
+    ended_ = got == 0 && open();
     if (got == 0) return close_because("the other side has closed it");
   }
 }

@@ -42,6 +42,10 @@ class Connection {
   // Both sides know the token.
   bool known() const { return known_; }
   const std::string& why_closed() const { return why_closed_; }
+  // It was closed because the other side has another token: it said so by a TLS alert.
+  bool refused() const { return refused_; }
+  // The other side has closed it in order, as the kernel does for a process that has ended.
+  bool ended() const { return ended_; }
 
   void send(std::string_view message);
   bool has_unsent() const { return !outgoing_.empty(); }
@@ -68,7 +72,7 @@ class Connection {
   std::unique_ptr<ssl_st, Free> tls_;
   bio_st* from_socket_;  // both belong to tls_
   bio_st* to_socket_;
-  bool known_ = false;
+  bool known_ = false, refused_ = false, ended_ = false;
   std::string why_closed_;
   std::string outgoing_;      // encrypted, for the socket
   std::string incoming_;      // decrypted, not yet a whole message
