@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "launch/digest.h"
+#include "launch/host_name.h"
 #include "launch/job.h"
+#include "rendezvous/backoff.h"
 
 namespace hasten {
 namespace {
@@ -20,9 +20,7 @@ using nlohmann::json;
 using rendezvous::Clock;
 using namespace std::chrono_literals;
 
-constexpr auto kSignOfLife = 1s;
-constexpr auto kBetweenAttempts = 500ms;  // to connect
-constexpr auto kBeforeTelling = 1s;       // a wait of less is no news
+constexpr auto kBeforeTelling = 1s;  // a wait of less is no news
 constexpr auto kTellAgain = 30s;
 
 rendezvous::Settings settings_of(const LaunchConfiguration& run) {
@@ -32,7 +30,7 @@ rendezvous::Settings settings_of(const LaunchConfiguration& run) {
           .max_restarts = run.options.max_restarts,
           .join_timeout = conf.number("join_timeout", 600),
           .last_call = conf.number("last_call_timeout", 30),
-          .keep_alive_timeout = conf.number("keep_alive_timeout", 5),
+          .keep_alive_timeout = conf.number("keep_alive_timeout", 30),
           .same_program = conf.flag("same_program", true)};
 }
 
@@ -42,18 +40,9 @@ std::string host_name() {
   return name;
 }
 
-// What ranks print need not be UTF-8, which JSON is.
-std::string bytes_of(const json& message) {
-  return message.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-// The machine they meet at says so by its rank; without ranks by its address.
-bool is_host(const Machines& machines) {
-  return machines.rank >= 0 ? machines.rank == 0 : rendezvous::is_this_machine(machines.host);
-}
-
-double seconds_since(Clock::time_point then) {
-  return std::chrono::duration<double>(Clock::now() - then).count();
+// As it comes back from the coordinator: what ranks print need not be UTF-8, which JSON is.
+std::string as_sent(const std::string& text) {
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -62,150 +51,122 @@ SeveralMachines::SeveralMachines(const LaunchConfiguration& run)
     : run_(run),
       settings_(settings_of(run)),
       at_{.host = run.machines.host, .port = run.machines.port},
-      is_host_(is_host(run.machines)),
-      context_(rendezvous::Side::client, run.token),
       program_(digest_of_program(run.program)),
-      run_id_(run.options.rdzv_id.empty() ? new_job() : run.options.rdzv_id) {
-  if (is_host_) {
-    server_ = std::make_unique<rendezvous::JobServer>(rendezvous::ServerOptions{
-        .loopback_only = false, .port = at_.port, .token = run.token, .coordinator = settings_});
-  }
-}
+      agent_(new_job()),
+      run_id_(run.options.rdzv_id.empty() ? new_job() : run.options.rdzv_id) {}
 
 SeveralMachines::~SeveralMachines() {
-  {
-    const std::lock_guard<std::mutex> turn(turn_);
-    is_over_ = true;
-  }
-  over_.notify_all();
-  if (alive_.joinable()) alive_.join();
-  connection_.reset();
+  contact_.reset();
   if (server_) server_->wait_for_farewells(run_.options.grace_period);
 }
 
-void SeveralMachines::keep_alive() {
-  std::unique_lock<std::mutex> turn(turn_);
-  while (!over_.wait_for(turn, kSignOfLife, [&] { return is_over_; })) {
-    if (connection_->open()) connection_->send(R"({"kind": "alive"})");
-  }
-}
-
-int SeveralMachines::file() const {
-  const std::lock_guard<std::mutex> turn(turn_);
-  return connection_ && connection_->open() ? connection_->file() : -1;
-}
-
-short SeveralMachines::events() const {
-  const std::lock_guard<std::mutex> turn(turn_);
-  return connection_ ? connection_->events() : POLLIN;
-}
-
-void SeveralMachines::send(const json& message) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  connection_->send(bytes_of(message));
-}
-
-std::optional<json> SeveralMachines::read() {
-  const std::lock_guard<std::mutex> turn(turn_);
-  connection_->advance();
-  while (const auto message = connection_->next()) {
-    heard_ = Clock::now();
-    json parsed = json::parse(*message);
-    if (parsed.value("kind", "") != "alive") return parsed;
+// The machine they meet at says so by its rank; without ranks by its address. Nothing is known if a
+// signal came first.
+std::optional<bool> SeveralMachines::is_host(Signals& signals) {
+  if (run_.machines.rank >= 0) return run_.machines.rank == 0;
+  RunningClock clock;
+  const auto deadline = clock.now() + std::chrono::duration_cast<Clock::duration>(
+                                          std::chrono::duration<double>(settings_.join_timeout));
+  rendezvous::Backoff backoff(100ms, 5s);
+  while (left_by_ == 0) {
+    const rendezvous::Lookup lookup(at_);
+    while (!lookup.done() && left_by_ == 0 && clock.now() < deadline)
+      wait(signals, lookup.file(), POLLIN, 1000);
+    if (left_by_ != 0) break;
+    if (!lookup.done()) throw unknown_host(at_.host, "no answer from the name server");
+    const rendezvous::Found& found = lookup.found();
+    if (!found.addresses.empty()) return rendezvous::is_this_machine(found);
+    const bool may_come = !found.unknown_host || names_may_come();
+    if (!may_come || clock.now() >= deadline) throw unknown_host(at_.host, found.why);
+    tell_waiting(found.why, [&] { return found.why; });
+    wait(signals, -1, 0, static_cast<int>(backoff.next().count()));
   }
   return std::nullopt;
 }
 
-bool SeveralMachines::silent() const {
-  return seconds_since(heard_) > settings_.keep_alive_timeout + 1;
+void SeveralMachines::begin(Signals& signals) {
+  asked_at_ = Clock::now();
+  const auto host = is_host(signals);
+  if (!host) return;
+  serves_ = *host;
+  if (serves_) {
+    server_ = std::make_unique<rendezvous::JobServer>(rendezvous::ServerOptions{
+        .loopback_only = false, .port = at_.port, .token = run_.token, .coordinator = settings_});
+  }
+  // Its own server is met by loopback: the name may be one of another interface.
+  const Endpoint reached = serves_ ? Endpoint{.host = "127.0.0.1", .port = at_.port} : at_;
+  contact_ =
+      std::make_unique<Contact>(Contact::Place{.named = at_, .reached = reached}, run_.token,
+                                Contact::Limits{.keep_alive_timeout = settings_.keep_alive_timeout,
+                                                .join_timeout = settings_.join_timeout},
+                                [this] { return introduction(); });
 }
 
-void SeveralMachines::wait(Signals& signals, int milliseconds) {
+void SeveralMachines::wait(Signals& signals, int file, short events, int milliseconds) {
   pollfd files[] = {{.fd = signals.file(), .events = POLLIN, .revents = 0},
-                    {.fd = file(), .events = events(), .revents = 0}};
+                    {.fd = file, .events = events, .revents = 0}};
   poll(files, 2, milliseconds);
   while (const auto number = signals.next()) {
     if (is_end(*number)) leaving(*number);
   }
 }
 
-void SeveralMachines::tell_waiting(const std::string& text) {
+void SeveralMachines::tell(const std::string& text) const {
+  if (!run_.options.quiet) std::fprintf(stderr, "hasten launch: %s\n", text.c_str());
+}
+
+void SeveralMachines::tell_news() {
+  if (const auto news = contact_->news()) tell(*news);
+}
+
+// What changes is told at growing intervals, so that a thousand machines that come one by one do
+// not make a thousand lines on each of them. The text is made only if it is told.
+void SeveralMachines::tell_waiting(const std::string& stem,
+                                   const std::function<std::string()>& text) {
   const auto now = Clock::now();
-  const std::string stem = text.substr(0, text.rfind(';'));  // without the seconds that are left
-  const bool news = stem != told_ && now - told_at_ >= kBeforeTelling;
-  if (now - asked_at_ < kBeforeTelling || (!news && now - told_at_ < kTellAgain)) return;
+  if (now - asked_at_ < kBeforeTelling) return;
+  if (now - told_at_ < (stem == told_ ? Clock::duration(kTellAgain) : tell_after_)) return;
+  tell_after_ = std::clamp<Clock::duration>(tell_after_ * 2, kBeforeTelling, kTellAgain);
   told_ = stem;
   told_at_ = now;
-  if (!run_.options.quiet)
-    std::fprintf(stderr, "hasten launch: waits at %s: %s\n", text_of(at_).c_str(), text.c_str());
+  tell("waits at " + text_of(at_) + ": " + text());
 }
 
-bool SeveralMachines::connect(Signals& signals) {
-  const auto began = asked_at_ = Clock::now();
-  const double longest = settings_.join_timeout;
-  while (left_by_ == 0) {
-    // Its own server is met by loopback: the name may be one of another interface.
-    const rendezvous::Attempted attempted =
-        rendezvous::connect_to(is_host_ ? Endpoint{.host = "127.0.0.1", .port = at_.port} : at_, 5);
-    // In Kubernetes a name comes with its pod.
-    if (attempted.unknown_host && std::getenv("KUBERNETES_SERVICE_HOST") == nullptr) {
-      throw IoError("rendezvous.host",
-                    {.what = "the machine to meet at, " + at_.host,
-                     .got = attempted.why,
-                     .expected = "a name or an address that this machine knows"});
-    }
-    if (attempted.socket >= 0) {
-      auto connection = std::make_unique<rendezvous::Connection>(attempted.socket, context_);
-      connection->send("agent");
-      connection->flush(Clock::now() + 5s);
-      if (connection->known()) {
-        const std::lock_guard<std::mutex> turn(turn_);
-        connection_ = std::move(connection);
-        heard_ = Clock::now();
-        alive_ = std::thread([this] { keep_alive(); });
-        return true;
-      }
-      if (!connection->open()) {
-        throw ConfigError("rendezvous.refused",
-                          {.what = "the job at " + text_of(at_) + " has refused this machine",
-                           .got = connection->why_closed(),
-                           .hint = "the token must be the same on every machine"});
-      }
-    }
-    const std::string why = attempted.socket >= 0 ? "no answer" : attempted.why;
-    if (seconds_since(began) >= longest) {
-      throw IoError("rendezvous.connect",
-                    {.what = "the machine to meet at, " + text_of(at_),
-                     .got = why,
-                     .expected = str("an answer within ", fixed(longest, 0), " s"),
-                     .hint = "is its launcher started, and the port open to this machine?"});
-    }
-    const std::string own = rendezvous::address_towards(at_),
-                      interface = rendezvous::interface_of(own);
-    tell_waiting(str(why, interface.empty() ? "" : str(", from ", own, " (", interface, ")"), "; ",
-                     static_cast<std::int64_t>(longest - seconds_since(began)), " s are left"));
-    wait(signals, static_cast<int>(std::chrono::milliseconds(kBetweenAttempts).count()));
-  }
-  return false;
-}
-
-void SeveralMachines::join() {
+void SeveralMachines::ask_for_round() {
   port_.emplace(/*loopback_only=*/false);
   asked_at_ = Clock::now();
-  send({{"kind", "join"},
-        {"protocol", rendezvous::kProtocol},
-        {"host", host_name()},
-        {"address", run_.options.local_addr},
-        {"serves", is_host_},
-        {"program", program_},
-        {"processes", processes_here(run_)},
-        {"num_processes", run_.options.num_processes.value_or(0)},
-        {"machine_rank", run_.machines.rank},
-        {"min_machines", run_.machines.least},
-        {"max_machines", run_.machines.most},
-        {"job", run_.options.rdzv_id},
-        {"run_id", run_id_},
-        {"port", port_->number()}});
+  tell_after_ = {};
+  asks_for_round_ = true;
+  contact_->send(join_message());
+}
+
+json SeveralMachines::join_message() const {
+  return {{"kind", "join"},
+          {"protocol", rendezvous::kProtocol},
+          {"agent", agent_},
+          {"attempt", attempt_},
+          {"host", host_name()},
+          {"address", run_.options.local_addr},
+          {"serves", serves_},
+          {"program", program_},
+          {"processes", processes_here(run_)},
+          {"num_processes", run_.options.num_processes.value_or(0)},
+          {"machine_rank", run_.machines.rank},
+          {"min_machines", run_.machines.least},
+          {"max_machines", run_.machines.most},
+          {"job", run_.options.rdzv_id},
+          {"run_id", run_id_},
+          {"port", port_->number()}};
+}
+
+// What a coordinator has to know of this launcher on a new connection.
+std::vector<json> SeveralMachines::introduction() const {
+  std::vector<json> messages;
+  if (attempt_ >= 0)
+    messages.push_back({{"kind", "rejoin"}, {"agent", agent_}, {"attempt", attempt_}});
+  if (report_) messages.push_back(*report_);
+  if (asks_for_round_) messages.push_back(join_message());
+  return messages;
 }
 
 Round SeveralMachines::round_of(const json& message) const {
@@ -223,83 +184,103 @@ Round SeveralMachines::round_of(const json& message) const {
           .run_id = message.value("run_id", "")};
 }
 
-End SeveralMachines::end_of(const json& message) {
+Round SeveralMachines::begin_round(const json& message) {
+  const Round round = round_of(message);
+  if (round.attempt > 0) {
+    const std::string why = restart_.empty() || restart_ == own_failure_ ? "" : ": " + restart_;
+    tell(str("all processes start again, on ", round.num_machines, " machines", why));
+  }
+  restart_.clear();
+  own_failure_.clear();
+  report_.reset();
+  has_ended_ = false;
+  asks_for_round_ = false;
+  attempt_ = round.attempt;
+  return round;
+}
+
+End SeveralMachines::end_of(const json& message) const {
   const std::string reason = message.value("reason", "");
   const bool told = reason.empty() || reason == own_failure_;
   return {.code = message.value("code", 1), .reason = told ? "" : "the job ends: " + reason};
 }
 
-End SeveralMachines::lost(const std::string& why) {
+End SeveralMachines::lost(const std::string& why) const {
   return {.code = 1, .reason = "the machine they meet at, " + text_of(at_) + ", is lost: " + why};
 }
 
+void SeveralMachines::refuse(const json& message) const {
+  throw ConfigError(message.value("code", "rendezvous.refused"),
+                    {.what = message.value("what", ""),
+                     .got = message.value("got", ""),
+                     .expected = message.value("expected", ""),
+                     .hint = message.value("hint", "")});
+}
+
+std::optional<Next> SeveralMachines::hear(const json& message) {
+  const std::string kind = message.value("kind", "");
+  if (kind == "waiting") {
+    const std::string text = message.value("text", "");
+    tell_waiting(text.substr(0, text.rfind(';')), [&] { return text; });  // without the seconds
+  }
+  if (kind == "finish") return end_of(message);
+  if (kind == "refused") refuse(message);
+  if (kind == "round" && asks_for_round_) return begin_round(message);
+  if (kind == "stop" && has_ended_) {  // another machine's ranks have failed: all start again
+    restart_ = message.value("reason", "");
+    has_ended_ = false;
+    report_.reset();
+    ask_for_round();
+  }
+  return std::nullopt;
+}
+
 Next SeveralMachines::next(Signals& signals) {
-  if (left_by_ != 0) return End{.code = 128 + left_by_};
+  if (!contact_ && left_by_ == 0) begin(signals);
   if (end_) return lost(*end_);
-  if (!connection_ && !connect(signals)) return End{.code = 128 + left_by_};
-  if (!has_ended_) join();
+  if (left_by_ == 0 && !has_ended_) ask_for_round();
   while (left_by_ == 0) {
-    while (const auto message = read()) {
-      const std::string kind = message->value("kind", "");
-      if (kind == "waiting") tell_waiting(message->value("text", ""));
-      if (kind == "finish") return end_of(*message);
-      if (kind == "stop" && has_ended_) {  // another machine's ranks have failed: all start again
-        restart_ = message->value("reason", "");
-        has_ended_ = false;
-        join();
-      }
-      if (kind == "refused") {
-        throw ConfigError(message->value("code", "rendezvous.refused"),
-                          {.what = message->value("what", ""),
-                           .got = message->value("got", ""),
-                           .expected = message->value("expected", ""),
-                           .hint = message->value("hint", "")});
-      }
-      if (kind != "round") continue;
-      const Round round = round_of(*message);
-      if (!run_.options.quiet && round.attempt > 0) {
-        const std::string why = restart_.empty() || restart_ == own_failure_ ? "" : ": " + restart_;
-        std::fprintf(stderr, "hasten launch: all processes start again, on %lld machines%s\n",
-                     static_cast<long long>(round.num_machines), why.c_str());
-      }
-      restart_.clear();
-      own_failure_.clear();
-      has_ended_ = false;
-      return round;
+    while (const auto message = contact_->next()) {
+      if (const auto next = hear(*message)) return *next;
     }
-    if (!connection_->open()) return lost(connection_->why_closed());
-    if (silent()) return lost("no word from it");
-    wait(signals, 250);
+    if (contact_->lost_because()) return lost(*contact_->lost_because());
+    tell_news();
+    if (!contact_->is_up())
+      tell_waiting(contact_->why_waiting(), [&] { return contact_->waiting_text(); });
+    wait(signals, contact_->file(), contact_->events(), contact_->longest_wait());
   }
   return End{.code = 128 + left_by_};
 }
 
 std::optional<Order> SeveralMachines::order() {
   if (end_) return std::nullopt;
-  while (const auto message = read()) {
+  while (const auto message = contact_->next()) {
     if (message->value("kind", "") != "stop") continue;
     restart_ = message->value("reason", "");
     return Order{.after_failure = message->value("after_failure", true)};
   }
-  if (!connection_->open()) end_ = connection_->why_closed();
-  if (!end_ && silent()) end_ = "no word from it";
-  if (end_) return Order{.after_failure = true};
-  return std::nullopt;
+  tell_news();
+  if (!contact_->lost_because()) return std::nullopt;
+  end_ = contact_->lost_because();
+  return Order{.after_failure = true};
 }
 
 void SeveralMachines::failed(int code, const std::string& reason) {
-  own_failure_ = json::parse(bytes_of(reason)).get<std::string>();  // as it will come back
-  send({{"kind", "failed"}, {"code", code}, {"reason", reason}});
+  own_failure_ = as_sent(reason);
+  report_ = {{"kind", "failed"}, {"attempt", attempt_}, {"code", code}, {"reason", reason}};
+  contact_->send(*report_);
 }
 
 void SeveralMachines::ended() {
   has_ended_ = true;
-  send({{"kind", "ended"}});
+  report_ = {{"kind", "ended"}, {"attempt", attempt_}};
+  contact_->send(*report_);
 }
 
 void SeveralMachines::leaving(int signal) {
-  if (left_by_ == 0 && connection_) send({{"kind", "leaving"}, {"signal", signal}});
-  if (left_by_ == 0) left_by_ = signal;
+  if (left_by_ != 0) return;
+  left_by_ = signal;
+  if (contact_) contact_->send({{"kind", "leaving"}, {"signal", signal}});
 }
 
 }  // namespace hasten

@@ -1,18 +1,22 @@
 // File: launch/several_machines.h (internal)
-// A launch of which this machine is one of several: its launcher's side of the talk with the
-// coordinator (rendezvous/coordinator.h), which one of them serves.
+// A launch of which this machine is one of several: its launcher's side of the protocol of
+// rendezvous/coordinator.h, which one of the machines serves.
+//
+// While the contact with the coordinator is lost the ranks go on. On the next connection the
+// launcher says which round its ranks belong to and what has become of them; a coordinator that
+// does not count them any more tells it to stop them, and it joins the next round.
 #pragma once
 
-#include <condition_variable>
+#include <functional>
 #include <memory>
-#include <mutex>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
+#include <vector>
 
+#include "launch/contact.h"
 #include "launch/membership.h"
-#include "rendezvous/connection.h"
+#include "rendezvous/coordinator.h"
 #include "rendezvous/job_server.h"
 #include "rendezvous/sockets.h"
 
@@ -20,62 +24,61 @@ namespace hasten {
 
 class SeveralMachines : public Membership {
  public:
-  // Serves the others where this is the machine they meet at. Throws IoError
-  // "rendezvous.port-taken".
   explicit SeveralMachines(const LaunchConfiguration& run);
   ~SeveralMachines() override;
 
-  // Throws ConfigError with the coordinator's reason where it refuses this machine, IoError
-  // "rendezvous.connect".
+  // Serves the others if this is the machine they meet at. Throws ConfigError with the
+  // coordinator's reason if it refuses this machine, IoError "rendezvous.port-taken",
+  // "rendezvous.host", "rendezvous.connect".
   Next next(Signals& signals) override;
-  int file() const override;
-  short events() const override;
-  int longest_wait() const override { return 1000; }  // a silent machine sends nothing to read
+  int file() const override { return contact_->file(); }
+  short events() const override { return contact_->events(); }
+  int longest_wait() const override { return contact_->longest_wait(); }
   std::optional<Order> order() override;
   void failed(int code, const std::string& reason) override;
   void ended() override;
   void leaving(int signal) override;
 
  private:
-  // Nothing where a signal came.
-  bool connect(Signals& signals);
-  void join();
-  void send(const nlohmann::json& message);
-  std::optional<nlohmann::json> read();  // the next message that is no sign of life
-  void wait(Signals& signals, int milliseconds);
-  bool silent() const;
+  void begin(Signals& signals);
+  std::optional<bool> is_host(Signals& signals);
+  void ask_for_round();
+  nlohmann::json join_message() const;
+  std::vector<nlohmann::json> introduction() const;
+  std::optional<Next> hear(const nlohmann::json& message);
+  [[noreturn]] void refuse(const nlohmann::json& message) const;
+  Round begin_round(const nlohmann::json& message);
   Round round_of(const nlohmann::json& message) const;
-  End end_of(const nlohmann::json& message);
-  End lost(const std::string& why);
-  void tell_waiting(const std::string& text);
-  void keep_alive();
+  End end_of(const nlohmann::json& message) const;
+  End lost(const std::string& why) const;
+  void wait(Signals& signals, int file, short events, int milliseconds);
+  void tell_news();
+  void tell_waiting(const std::string& stem, const std::function<std::string()>& text);
+  void tell(const std::string& text) const;
 
   const LaunchConfiguration& run_;
   const rendezvous::Settings settings_;
   const Endpoint at_;
-  const bool is_host_;
-  rendezvous::SecureContext context_;
-  std::string program_;  // its digest
-  std::string run_id_;   // the job's name, if this is the machine they meet at
+  const std::string program_;  // its digest
+  const std::string agent_;    // by which the coordinator knows this launcher
+  const std::string run_id_;   // the job's name, if this is the machine they meet at
+  bool serves_ = false;
   std::unique_ptr<rendezvous::JobServer> server_;
   std::optional<rendezvous::ReservedPort> port_;
+  std::unique_ptr<Contact> contact_;
 
-  // The connection, and a thread that says every second that this launcher lives, also when its
-  // output is not read and it waits for that.
-  mutable std::mutex turn_;
-  std::unique_ptr<rendezvous::Connection> connection_;
-  rendezvous::Clock::time_point heard_;
-  std::condition_variable over_;
-  bool is_over_ = false;
-  std::thread alive_;
-
-  bool has_ended_ = false;          // this round, well: there is nothing to join for
-  std::string own_failure_;         // told already
-  std::string restart_;             // why the next round is made
-  std::optional<std::string> end_;  // of the connection, seen while ranks ran
+  int attempt_ = -1;                      // the last round
+  bool asks_for_round_ = false;           // and has not been told it
+  std::optional<nlohmann::json> report_;  // what has become of this round's ranks
+  bool has_ended_ = false;                // this round, well: there is nothing to join for
+  std::string own_failure_;               // told already
+  std::string restart_;                   // why the next round is made
+  std::optional<std::string> end_;        // of the contact, seen while ranks ran
   int left_by_ = 0;
+
   std::string told_;
-  rendezvous::Clock::time_point told_at_, asked_at_;
+  rendezvous::Clock::time_point told_at_{}, asked_at_{};
+  rendezvous::Clock::duration tell_after_{};
 };
 
 }  // namespace hasten

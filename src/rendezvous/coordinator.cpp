@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
-#include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "rendezvous/refusal.h"
 #include "rendezvous/sockets.h"
 
 namespace hasten::rendezvous {
@@ -12,228 +13,242 @@ namespace {
 
 using nlohmann::json;
 
+// A launcher says each second that it lives. One that has missed several may be gone, so another
+// launcher may take the machine_rank.
+constexpr auto kQuiet = std::chrono::seconds(3);
+constexpr std::size_t kMostNames = 16;  // in a line for people
+
 Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
-}
-
-json refused(const char* code, std::string what, std::string got, std::string expected,
-             std::string hint) {
-  return {{"kind", "refused"},
-          {"code", code},
-          {"what", std::move(what)},
-          {"got", std::move(got)},
-          {"expected", std::move(expected)},
-          {"hint", std::move(hint)}};
-}
-
-// A field of a message from outside, or `other` where it has none.
-const json* field_in(const json& message, const char* name, bool (json::*is_right)() const noexcept,
-                     const char* expected) {
-  if (!message.is_object())
-    throw DataError("rendezvous.message",
-                    {.what = "a message", .got = message.type_name(), .expected = "an object"});
-  const auto found = message.find(name);
-  if (found == message.end()) return nullptr;
-  if (!((*found).*is_right)())
-    throw DataError(
-        "rendezvous.message",
-        {.what = str("a message's ", name), .got = found->type_name(), .expected = expected});
-  return &*found;
-}
-
-std::string text_in(const json& message, const char* name, const std::string& other) {
-  const json* const field = field_in(message, name, &json::is_string, "a text");
-  return field ? field->get<std::string>() : other;
-}
-
-// Integers alone: what a fraction or a number beyond 64 bits would become is not defined.
-std::int64_t number_in(const json& message, const char* name, std::int64_t other) {
-  const json* const field = field_in(message, name, &json::is_number_integer, "a whole number");
-  if (field == nullptr) return other;
-  const bool fits = !field->is_number_unsigned() || field->get<std::uint64_t>() >> 63 == 0;
-  if (!fits)
-    throw DataError("rendezvous.message",
-                    {.what = str("a message's ", name), .expected = "a number below 2^63"});
-  return field->get<std::int64_t>();
-}
-
-bool flag_in(const json& message, const char* name) {
-  const json* const field = field_in(message, name, &json::is_boolean, "true or false");
-  return field && field->get<bool>();
-}
-
-// The first letters of a digest. Whole ones: half a letter of UTF-8 could not be sent.
-std::string beginning(const std::string& text) {
-  std::size_t size = std::min<std::size_t>(text.size(), 12);
-  while (size > 0 && size < text.size() && (text[size] & 0xC0) == 0x80) --size;
-  return text.substr(0, size);
 }
 
 }  // namespace
 
 Coordinator::Coordinator(const Settings& settings, Send send, NewRound new_round)
-    : settings_(settings), send_(std::move(send)), new_round_(std::move(new_round)) {}
+    : settings_(settings),
+      send_(std::move(send)),
+      new_round_(std::move(new_round)),
+      newcomers_(settings) {}
 
-std::size_t Coordinator::count(State state) const {
-  return static_cast<std::size_t>(
-      std::count_if(agents_.begin(), agents_.end(),
-                    [&](const auto& each) { return each.second.state == state; }));
+Clock::time_point Coordinator::running_time(Clock::time_point at) {
+  if (!clock_) clock_.emplace(at);
+  const auto now = clock_->now(at);
+  has_paused_ = has_paused_ || clock_->has_paused();
+  return now;
 }
 
-bool Coordinator::is_busy() const {
-  return count(State::running) + count(State::ended) + count(State::stopping) > 0;
+void Coordinator::send(const Agent& agent, const json& message) const {
+  if (agent.connection) send_(*agent.connection, message);
 }
+
+std::optional<Coordinator::Number> Coordinator::number_at(int connection) const {
+  const auto found = by_connection_.find(connection);
+  return found == by_connection_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<Coordinator::Number> Coordinator::number_of(const std::string& word) const {
+  const auto found = by_word_.find(word);
+  return word.empty() || found == by_word_.end() ? std::nullopt : std::optional(found->second);
+}
+
+// An agent has one connection: what its former one still brings is ignored.
+void Coordinator::bind(Number number, int connection) {
+  Agent& agent = agents_.at(number);
+  if (agent.connection) by_connection_.erase(*agent.connection);
+  if (const auto other = number_at(connection)) agents_.at(*other).connection.reset();
+  agent.connection = connection;
+  by_connection_[connection] = number;
+}
+
+Coordinator::Agent Coordinator::take_out(Number number) {
+  const auto found = agents_.find(number);
+  Agent agent = std::move(found->second);
+  agents_.erase(found);
+  if (agent.connection) by_connection_.erase(*agent.connection);
+  if (number_of(agent.request.agent) == number) by_word_.erase(agent.request.agent);
+  return agent;
+}
+
+std::array<std::size_t, 4> Coordinator::counts() const {
+  std::array<std::size_t, 4> counts{};
+  for (const auto& [number, agent] : agents_) ++counts[static_cast<std::size_t>(agent.state)];
+  return counts;
+}
+
+// Nobody of the last round runs, or has still to stop.
+bool Coordinator::is_gathering() const { return count(State::waiting) == agents_.size(); }
 
 // Everything that a message says is read before anything is changed, so that a wrong one leaves
 // the state as it was.
-void Coordinator::receive(int id, const json& message, const std::string& address,
-                          const std::string& reached_at, Clock::time_point now) {
+void Coordinator::receive(int connection, const json& message, const std::string& address,
+                          const std::string& reached_at, Clock::time_point at) {
   const std::string kind = text_in(message, "kind", "");
-  if (kind == "join") {
-    Agent newcomer = newcomer_of(message, now);
-    newcomer.reached_at = reached_at;
-    if (newcomer.address.empty()) newcomer.address = address;
-    return take_in(id, message, std::move(newcomer), now);
-  }
-  const auto known = agents_.find(id);
-  if (known == agents_.end()) return;
-  Agent& agent = known->second;
-  if (kind == "failed" && agent.state == State::running) {
-    // What has failed has no code of success.
-    const auto code =
-        static_cast<int>(std::clamp<std::int64_t>(number_in(message, "code", 1), 1, 255));
-    const std::string reason = text_in(message, "reason", agent.host + " failed");
-    agent.heard = now;
-    agent.state = State::stopping;
-    return restart_or_finish(code, reason, /*counts=*/true, now);
-  }
-  if (kind == "leaving") {
-    const auto number =
-        static_cast<int>(std::clamp<std::int64_t>(number_in(message, "signal", 15), 1, 127));
-    const std::string reason = str(agent.host, " leaves: signal ", number);
-    const bool serves = agent.serves;
-    agents_.erase(known);
-    const bool goes_on = !serves && settings_.is_elastic() &&
-                         agents_.size() >= static_cast<std::size_t>(settings_.min_machines);
-    return goes_on ? restart_or_finish(128 + number, reason, /*counts=*/false, now)
-                   : end(128 + number, reason);
-  }
+  const auto now = running_time(at);
+  if (kind == "join") return join(connection, join_request_of(message), address, reached_at, now);
+  if (kind == "rejoin") return rejoin(connection, message, now);
+  const auto number = number_at(connection);
+  if (!number) return;
+  Agent& agent = agents_.at(*number);
+  // What a launcher says of an earlier round has come too late.
+  const bool is_current = number_in(message, "attempt", attempt_) == attempt_;
+  if (kind == "leaving") return leave(*number, message, now);
+  if (kind == "reconnecting") return broken(connection);
+  if (kind == "failed" && is_current && agent.state == State::running)
+    return failed(agent, message, now);
   agent.heard = now;
-  if (kind == "ended" && agent.state == State::running) {
+  if (kind == "ended" && is_current && agent.state == State::running) {
     agent.state = State::ended;
-    if (count(State::running) + count(State::stopping) == 0) end(0, "");
+    some_have_ended_ = true;
+    if (count(State::running) + count(State::stopping) == 0) end({});
   }
 }
 
-Coordinator::Agent Coordinator::newcomer_of(const json& message, Clock::time_point now) {
-  return {.host = text_in(message, "host", "?"),
-          .address = text_in(message, "address", ""),
-          .program = text_in(message, "program", ""),
-          .job = text_in(message, "job", ""),
-          .run_id = text_in(message, "run_id", ""),
-          .processes = number_in(message, "processes", 1),
-          .num_processes = number_in(message, "num_processes", 0),
-          .wanted_rank = number_in(message, "machine_rank", -1),
-          .port = number_in(message, "port", 0),
-          .serves = flag_in(message, "serves"),
-          .heard = now};
+void Coordinator::failed(Agent& agent, const json& message, Clock::time_point now) {
+  // What has failed has no code of success.
+  const auto code =
+      static_cast<int>(std::clamp<std::int64_t>(number_in(message, "code", 1), 1, 255));
+  const std::string reason = text_in(message, "reason", agent.request.host + " failed");
+  agent.heard = now;
+  agent.state = State::stopping;
+  restart_or_finish({code, reason, /*after_failure=*/true}, /*counts=*/true, now);
 }
 
-std::optional<json> Coordinator::refusal(int id, const Agent& newcomer, const json& message) const {
-  if (number_in(message, "protocol", 0) != kProtocol) {
-    return refused("rendezvous.version", "hasten of " + newcomer.host,
-                   str("protocol ", number_in(message, "protocol", 0)), str("protocol ", kProtocol),
-                   "the same hasten on every machine");
+void Coordinator::leave(Number number, const json& message, Clock::time_point now) {
+  const auto signal =
+      static_cast<int>(std::clamp<std::int64_t>(number_in(message, "signal", 15), 1, 127));
+  const Agent agent = take_out(number);
+  if (finish_) return;
+  const Finish finish{128 + signal, str(agent.request.host, " leaves: signal ", signal)};
+  if (agent.request.serves) return end(finish);
+  if (agent.state != State::running) return try_to_start(now);
+  restart_or_finish(finish, /*counts=*/!settings_.is_elastic(), now);
+}
+
+// The newcomer is compared with one machine of the job, as all agree with each other, and with the
+// ranks of all. A machine that is silent loses its rank to it.
+std::optional<json> Coordinator::refusal(const JoinRequest& request, std::optional<Number> own,
+                                         Clock::time_point now) {
+  if (auto no = refusal_of(request, settings_)) return no;
+  const auto other = std::find_if(agents_.begin(), agents_.end(),
+                                  [&](const auto& each) { return each.first != own; });
+  if (other == agents_.end()) return std::nullopt;
+  if (auto no = contradiction(request, other->second.request, settings_)) return no;
+  if (request.wanted_rank < 0) return std::nullopt;
+  const auto holder = std::find_if(agents_.begin(), agents_.end(), [&](const auto& each) {
+    return each.first != own && each.second.request.wanted_rank == request.wanted_rank;
+  });
+  if (holder == agents_.end()) return std::nullopt;
+  const Agent& agent = holder->second;
+  if (agent.connection && now - agent.heard <= kQuiet) {
+    JoinRequest named = agent.request;
+    named.address = agent.address;
+    return rank_taken(request, named);
   }
-  if (number_in(message, "min_machines", 0) != settings_.min_machines ||
-      number_in(message, "max_machines", 0) != settings_.max_machines) {
-    return refused(
-        "rendezvous.machines", newcomer.host + " was started for another number of machines",
-        str(number_in(message, "min_machines", 0), ":", number_in(message, "max_machines", 0)),
-        str(settings_.min_machines, ":", settings_.max_machines),
-        "--num_machines (--nnodes) must be the same on every machine");
-  }
-  if (newcomer.processes < 1 || newcomer.processes > 4096)
-    return refused("rendezvous.machines", "processes of " + newcomer.host, str(newcomer.processes),
-                   "1 to 4096", "");
-  for (const auto& [other_id, other] : agents_) {
-    if (other_id == id) continue;
-    if (newcomer.wanted_rank >= 0 && newcomer.wanted_rank == other.wanted_rank) {
-      return refused("rendezvous.machine-rank",
-                     str("machine_rank ", newcomer.wanted_rank, " of ", newcomer.host, " (",
-                         newcomer.address, ")"),
-                     str(other.host, " (", other.address, ") has it"),
-                     "a rank of its own for each machine", "");
-    }
-    if (newcomer.num_processes != other.num_processes) {
-      return refused("rendezvous.machines", "num_processes of " + newcomer.host,
-                     str(newcomer.num_processes), str(other.num_processes, ", as on ", other.host),
-                     "num_processes is the total of all machines, the same on each");
-    }
-    if (newcomer.job != other.job) {
-      return refused("rendezvous.machines", "rdzv_id of " + newcomer.host, "'" + newcomer.job + "'",
-                     str("'", other.job, "', as on ", other.host),
-                     "rdzv_id is the job's name, the same on each machine");
-    }
-    if (settings_.same_program && newcomer.program != other.program) {
-      return refused("rendezvous.program", "another program on " + newcomer.host,
-                     beginning(newcomer.program),
-                     str(beginning(other.program), " (SHA-256), as on ", other.host),
-                     "install the same build, or say --rdzv_conf same_program=false");
-    }
-  }
+  give_up(holder->first, "another launcher has come for its place", now);
   return std::nullopt;
 }
 
-void Coordinator::take_in(int id, const json& message, Agent newcomer, Clock::time_point now) {
-  if (const auto no = refusal(id, newcomer, message)) return send_(id, *no);
-  const auto known = agents_.find(id);
-  newcomer.arrival = known == agents_.end() ? arrivals_++ : known->second.arrival;
-  if (known != agents_.end()) newcomer.machine_rank = known->second.machine_rank;
-  const bool is_new = known == agents_.end();
-  const std::string host = newcomer.host;
-  agents_[id] = std::move(newcomer);
-  if (finish_) {
-    send_(id, {{"kind", "finish"}, {"code", finish_->code}, {"reason", finish_->reason}});
-    return;
-  }
-  if (!gathering_since_) gathering_since_ = now;
-  const std::size_t in_round = count(State::running) + count(State::ended);
-  if (is_new && count(State::running) > 0 &&
-      in_round < static_cast<std::size_t>(settings_.max_machines))
-    restart_or_finish(0, host + " has come", /*counts=*/false, now);
+void Coordinator::join(int connection, JoinRequest request, const std::string& address,
+                       const std::string& reached_at, Clock::time_point now) {
+  if (request.address.empty()) request.address = address;
+  std::optional<Number> known = number_of(request.agent);
+  if (!known && request.agent.empty()) known = number_at(connection);
+  if (const auto no = refusal(request, known, now)) return send_(connection, *no);
+  const Number number = known.value_or(arrivals_);
+  if (!known) agents_[arrivals_++].came = now;
+  if (!request.agent.empty()) by_word_[request.agent] = number;
+  bind(number, connection);
+  Agent& agent = agents_.at(number);
+  agent.address = request.address;
+  agent.reached_at = reached_at;
+  agent.request = std::move(request);
+  agent.heard = now;
+  // The round began while this launcher had no connection.
+  if (agent.state == State::running && !finish_ && agent.request.attempt < attempt_)
+    return tell_round(agent);
+  enter(number, now);
+}
+
+void Coordinator::enter(Number number, Clock::time_point now) {
+  Agent& agent = agents_.at(number);
+  agent.state = State::waiting;
+  if (finish_) return tell_end(agent);
+  if (is_gathering() && !gathering_since_) gathering_since_ = now;
+  take_in_newcomers(now);
   try_to_start(now);
 }
 
-std::vector<int> Coordinator::in_order() const {
-  std::vector<int> ids;
-  for (const auto& [id, agent] : agents_) {
-    if (agent.state == State::waiting) ids.push_back(id);
+// The launcher's ranks have gone on meanwhile. Whether they count is this process's decision: one
+// that has been given up, or that another coordinator knew, stops them and joins again.
+void Coordinator::rejoin(int connection, const json& message, Clock::time_point now) {
+  const std::string word = text_in(message, "agent", "");
+  const std::int64_t attempt = number_in(message, "attempt", -1);
+  const auto number = number_of(word);
+  if (!number) {
+    return send_(connection, {{"kind", "stop"},
+                              {"reason", "this machine had been given up as lost"},
+                              {"after_failure", true}});
+  }
+  bind(*number, connection);
+  Agent& agent = agents_.at(*number);
+  agent.heard = now;
+  if (attempt != attempt_ || agent.state == State::waiting) return;  // it joins next
+  if (finish_) return tell_end(agent);
+  if (agent.state == State::stopping) send(agent, stop_);
+}
+
+// Machines that have been here for long enough start again with the others, if there is room. Once
+// the first machine's ranks have ended well the job is about to end, and is not begun again.
+void Coordinator::take_in_newcomers(Clock::time_point now) {
+  const auto [waiting, running, ended, stopping] = counts();
+  const bool has_room = running < static_cast<std::size_t>(settings_.max_machines);
+  if (finish_ || waiting == 0 || running == 0 || ended + stopping > 0) return;
+  if (!has_room || some_have_ended_) return;
+  std::vector<std::string> come;
+  for (const auto& [number, agent] : agents_) {
+    if (!is_here(agent)) continue;
+    if (now - agent.came >= newcomers_.wait_of(agent.request.host, now))
+      come.push_back(agent.request.host);
+  }
+  if (come.empty()) return;
+  for (const std::string& host : come) newcomers_.taken_in(host, now);
+  const std::string others = come.size() == 1 ? "" : str(" and ", come.size() - 1, " more");
+  restart_or_finish({0, str(come.front(), others, come.size() == 1 ? " has" : " have", " come")},
+                    /*counts=*/false, now);
+}
+
+std::vector<Coordinator::Number> Coordinator::in_order() const {
+  std::vector<Number> numbers;
+  for (const auto& [number, agent] : agents_) {
+    if (is_here(agent)) numbers.push_back(number);
   }
   // Those who say their rank by it; else the machine they meet at, then as in the last round, then
   // as they came.
-  const auto place = [&](int id) {
-    const Agent& agent = agents_.at(id);
+  const auto place = [&](Number number) {
+    const Agent& agent = agents_.at(number);
     const std::int64_t before =
         agent.machine_rank < 0 ? settings_.max_machines : agent.machine_rank;
-    return std::tuple(agent.wanted_rank, !agent.serves, before, agent.arrival);
+    return std::tuple(agent.request.wanted_rank, !agent.request.serves, before, number);
   };
-  std::sort(ids.begin(), ids.end(), [&](int a, int b) { return place(a) < place(b); });
-  if (ids.size() > static_cast<std::size_t>(settings_.max_machines))
-    ids.resize(static_cast<std::size_t>(settings_.max_machines));
-  return ids;
+  std::sort(numbers.begin(), numbers.end(),
+            [&](Number a, Number b) { return place(a) < place(b); });
+  if (numbers.size() > static_cast<std::size_t>(settings_.max_machines))
+    numbers.resize(static_cast<std::size_t>(settings_.max_machines));
+  return numbers;
 }
 
 void Coordinator::try_to_start(Clock::time_point now) {
-  if (finish_ || is_busy()) return;
-  const std::size_t here = count(State::waiting);
+  if (finish_ || !is_gathering()) return;
+  const auto here = static_cast<std::size_t>(std::count_if(
+      agents_.begin(), agents_.end(), [&](const auto& each) { return is_here(each.second); }));
   if (here < static_cast<std::size_t>(settings_.min_machines)) {
     enough_since_.reset();
     return;
   }
   if (!enough_since_) enough_since_ = now;
   const bool full = here >= static_cast<std::size_t>(settings_.max_machines);
-  if (full || had_a_round_ || now >= *enough_since_ + seconds(settings_.last_call)) start_round();
+  const bool had_a_round = attempt_ >= 0;
+  if (full || had_a_round || now >= *enough_since_ + seconds(settings_.last_call)) start_round();
 }
 
 // This machine's own agent comes over loopback, which is no address for the others.
@@ -241,9 +256,9 @@ std::string Coordinator::address_of(const Agent& agent) const {
   return is_loopback(agent.address) ? own_address() : agent.address;
 }
 
-// Where ranks find this machine: as others have reached it.
+// Ranks find this machine by the address at which others have reached it.
 std::string Coordinator::own_address() const {
-  for (const auto& [id, agent] : agents_) {
+  for (const auto& [number, agent] : agents_) {
     if (!is_loopback(agent.reached_at)) return agent.reached_at;
   }
   return "127.0.0.1";
@@ -251,128 +266,181 @@ std::string Coordinator::own_address() const {
 
 // The job's name: as the machine they meet at has it.
 std::string Coordinator::run_id() const {
-  for (const auto& [id, agent] : agents_) {
-    if (agent.serves) return agent.run_id;
+  for (const auto& [number, agent] : agents_) {
+    if (agent.request.serves) return agent.request.run_id;
   }
   return "";
 }
 
 void Coordinator::start_round() {
-  const std::vector<int> ids = in_order();
+  const std::vector<Number> numbers = in_order();
   std::int64_t world = 0;
-  for (const int id : ids) world += agents_.at(id).processes;
-  const Agent& first = agents_.at(ids.front());
-  json round = {{"kind", "round"},
-                {"run_id", run_id()},
-                {"attempt", attempt_++},
-                {"num_machines", ids.size()},
-                {"world_size", world},
-                {"master_addr", address_of(first)},
-                {"serves_at", own_address()},
-                {"master_port", first.port}};
+  for (const Number number : numbers) world += agents_.at(number).request.processes;
+  const Agent& first = agents_.at(numbers.front());
+  round_ = {{"kind", "round"},
+            {"run_id", run_id()},
+            {"attempt", ++attempt_},
+            {"num_machines", numbers.size()},
+            {"world_size", world},
+            {"master_addr", address_of(first)},
+            {"serves_at", own_address()},
+            {"master_port", first.request.port}};
   if (new_round_) new_round_();
   std::int64_t first_rank = 0;
-  for (std::size_t place = 0; place < ids.size(); ++place) {
-    Agent& agent = agents_.at(ids[place]);
+  for (std::size_t place = 0; place < numbers.size(); ++place) {
+    Agent& agent = agents_.at(numbers[place]);
     agent.state = State::running;
     agent.machine_rank = static_cast<std::int64_t>(place);
-    round["machine_rank"] = place;
-    round["first_rank"] = first_rank;
-    first_rank += agent.processes;
-    send_(ids[place], round);
+    agent.first_rank = first_rank;
+    first_rank += agent.request.processes;
+    tell_round(agent);
   }
-  had_a_round_ = true;
+  some_have_ended_ = false;
   gathering_since_.reset();
   enough_since_.reset();
-  told_.clear();
+}
+
+void Coordinator::tell_round(Agent& agent) {
+  round_["machine_rank"] = agent.machine_rank;
+  round_["first_rank"] = agent.first_rank;
+  send(agent, round_);
 }
 
 void Coordinator::stop_all(const std::string& reason, bool after_failure) {
-  for (auto& [id, agent] : agents_) {
-    if (agent.state == State::ended) agent.state = State::stopping;
+  stop_ = {{"kind", "stop"}, {"reason", reason}, {"after_failure", after_failure}};
+  for (auto& [number, agent] : agents_) {
     if (agent.state == State::waiting) continue;
     agent.state = State::stopping;
-    send_(id, {{"kind", "stop"}, {"reason", reason}, {"after_failure", after_failure}});
+    send(agent, stop_);
   }
 }
 
-void Coordinator::restart_or_finish(int code, const std::string& reason, bool counts,
-                                    Clock::time_point now) {
+void Coordinator::restart_or_finish(Finish finish, bool counts, Clock::time_point now) {
   if (finish_) return;
-  if (counts && restarts_ >= settings_.max_restarts) return end(code, reason);
+  if (counts && restarts_ >= settings_.max_restarts) return end(std::move(finish));
   if (counts) ++restarts_;
   gathering_since_ = now;
-  stop_all(reason, counts);
+  stop_all(finish.reason, finish.after_failure);
   try_to_start(now);
 }
 
-void Coordinator::end(int code, const std::string& reason) {
+void Coordinator::end(Finish finish) {
   if (finish_) return;
-  finish_ = Finish{code, reason};
-  for (auto& [id, agent] : agents_) {
-    const bool idle = agent.state == State::waiting || agent.state == State::ended;
-    if (idle) send_(id, {{"kind", "finish"}, {"code", code}, {"reason", reason}});
-    if (!idle) send_(id, {{"kind", "stop"}, {"reason", reason}, {"after_failure", code < 128}});
+  finish_ = std::move(finish);
+  for (const auto& [number, agent] : agents_) tell_end(agent);
+}
+
+// Launchers whose ranks run stop them, and hear the end when they join again.
+void Coordinator::tell_end(const Agent& agent) {
+  if (agent.state == State::waiting || agent.state == State::ended) {
+    send(agent, {{"kind", "finish"}, {"code", finish_->code}, {"reason", finish_->reason}});
+  } else {
+    send(
+        agent,
+        {{"kind", "stop"}, {"reason", finish_->reason}, {"after_failure", finish_->after_failure}});
   }
 }
 
-void Coordinator::lost(int id, const std::string& why, Clock::time_point now) {
-  const auto known = agents_.find(id);
-  if (known == agents_.end()) return;
-  const Agent agent = known->second;
-  agents_.erase(known);
+void Coordinator::give_up(Number number, const std::string& why, Clock::time_point now) {
+  const Agent agent = take_out(number);
   if (finish_) return;
-  const std::string reason = str("machine ", agent.machine_rank, " (", agent.host, ", ",
+  const std::string reason = str("machine ", agent.machine_rank, " (", agent.request.host, ", ",
                                  agent.address, ") is lost: ", why);
-  if (agent.state == State::running || agent.state == State::ended) {
-    restart_or_finish(1, reason, /*counts=*/true, now);
+  if (agent.state == State::running) {
+    restart_or_finish({1, reason, /*after_failure=*/true}, /*counts=*/true, now);
   } else {
     try_to_start(now);
   }
 }
 
-std::string Coordinator::waiting_text(Clock::time_point now) const {
-  std::vector<std::string> here;
-  std::set<std::int64_t> missing;
-  for (std::int64_t rank = 0; rank < settings_.max_machines; ++rank) missing.insert(rank);
-  bool by_rank = true;
-  for (const auto& [id, agent] : agents_) {
-    here.push_back(str(agent.host, " (", address_of(agent), ")"));
-    by_rank = by_rank && agent.wanted_rank >= 0;
-    missing.erase(agent.wanted_rank);
+void Coordinator::lost(int connection, const std::string& why, Clock::time_point at) {
+  const auto now = running_time(at);
+  if (const auto number = number_at(connection)) give_up(*number, why, now);
+}
+
+void Coordinator::broken(int connection) {
+  const auto number = number_at(connection);
+  if (!number) return;
+  Agent& agent = agents_.at(*number);
+  const bool knows_the_end =
+      finish_ && (agent.state == State::waiting || agent.state == State::ended);
+  if (knows_the_end) {
+    take_out(*number);
+    return;
   }
+  agent.connection.reset();
+  by_connection_.erase(connection);
+}
+
+std::string Coordinator::count_text() const {
   const std::string wanted = settings_.is_elastic()
                                  ? str(settings_.min_machines, " to ", settings_.max_machines)
                                  : str(settings_.max_machines);
-  std::string text = str(here.size(), " of ", wanted, " machines are here: ", join(here, ", "));
-  if (by_rank && !missing.empty()) {
-    std::vector<std::string> names;
-    for (const std::int64_t rank : missing) names.push_back(std::to_string(rank));
-    text += "; missing: machine_rank " + join(names, ", ");
-  }
-  const auto until = gathering_since_.value_or(now) + seconds(settings_.join_timeout);
-  text += str("; ", std::chrono::duration_cast<std::chrono::seconds>(until - now).count(),
-              " s are left");
-  return text;
+  return str(agents_.size(), " of ", wanted, " machines are here");
 }
 
-void Coordinator::tick(Clock::time_point now) {
-  std::vector<int> silent;
-  for (const auto& [id, agent] : agents_) {
-    if (now - agent.heard > seconds(settings_.keep_alive_timeout)) silent.push_back(id);
+// Who is here, and whose rank is missing, as far as that is readable.
+std::string Coordinator::names_text() const {
+  std::string text;
+  std::set<std::int64_t> ranks;
+  std::vector<std::string> here, missing;
+  const bool few = agents_.size() <= kMostNames;
+  for (const auto& [number, agent] : agents_) {
+    if (few) here.push_back(str(agent.request.host, " (", address_of(agent), ")"));
+    if (agent.request.wanted_rank >= 0) ranks.insert(agent.request.wanted_rank);
   }
-  for (const int id : silent)
-    lost(id, str("no word for ", fixed(settings_.keep_alive_timeout, 1), " s"), now);
-  for (const auto& [id, agent] : agents_) send_(id, {{"kind", "alive"}});
+  if (few && !here.empty()) text += ": " + hasten::join(here, ", ");
+  if (ranks.empty()) return text;
+  std::size_t more = 0;
+  for (std::int64_t rank = 0; rank < settings_.max_machines; ++rank) {
+    if (ranks.count(rank) == 1) continue;
+    if (missing.size() < kMostNames)
+      missing.push_back(std::to_string(rank));
+    else
+      ++more;
+  }
+  if (missing.empty()) return text;
+  text += "; missing: machine_rank " + hasten::join(missing, ", ");
+  return more == 0 ? text : text + str(" and ", more, " more");
+}
+
+// The texts are made once, whatever the number of machines; only the machine they meet at is told
+// names, so that what is sent grows with the machines and not with their square.
+void Coordinator::tell_waiting(Clock::time_point now) {
+  const auto until = *gathering_since_ + seconds(settings_.join_timeout);
+  const std::string left = str(
+      "; ", std::chrono::duration_cast<std::chrono::seconds>(until - now).count(), " s are left");
+  const json for_others = {{"kind", "waiting"}, {"text", count_text() + left}};
+  const json for_host = {{"kind", "waiting"}, {"text", count_text() + names_text() + left}};
+  if (now >= until) {
+    const std::string text = for_host["text"];
+    return end({1, "too few machines in time: " + text, /*after_failure=*/true});
+  }
+  for (const auto& [number, agent] : agents_) {
+    if (agent.state == State::waiting) send(agent, agent.request.serves ? for_host : for_others);
+  }
+}
+
+// After a pause of this process, what the machines have said meanwhile is still to be read.
+void Coordinator::give_up_silent(Clock::time_point now, bool after_pause) {
+  std::vector<Number> silent;
+  for (auto& [number, agent] : agents_) {
+    if (after_pause) agent.heard = now;
+    if (now - agent.heard > seconds(settings_.keep_alive_timeout)) silent.push_back(number);
+  }
+  for (const Number number : silent)
+    give_up(number, str("no word for ", fixed(settings_.keep_alive_timeout, 1), " s"), now);
+}
+
+void Coordinator::tick(Clock::time_point at) {
+  const auto now = running_time(at);
+  give_up_silent(now, std::exchange(has_paused_, false));
+  const json alive = {{"kind", "alive"}};
+  for (const auto& [number, agent] : agents_) send(agent, alive);
   if (finish_) return;
+  take_in_newcomers(now);
   try_to_start(now);
-  if (!gathering_since_ || count(State::running) > 0) return;
-  if (now >= *gathering_since_ + seconds(settings_.join_timeout))
-    return end(1, "too few machines in time: " + waiting_text(now));
-  for (const auto& [id, agent] : agents_) {
-    if (agent.state == State::waiting)
-      send_(id, {{"kind", "waiting"}, {"text", waiting_text(now)}});
-  }
+  if (gathering_since_ && count(State::running) == 0) tell_waiting(now);
 }
 
 }  // namespace hasten::rendezvous

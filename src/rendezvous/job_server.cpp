@@ -176,11 +176,17 @@ class JobServer::Loop {
       const Guest guest = std::move(found->second);
       guests_.erase(found);
       store_.forget(id);
-      const std::string& why = guest.connection->why_closed();
-      if (guest.role == Role::agent)
-        coordinator_->lost(id, why.empty() ? "it said what nobody understands" : why, now);
+      if (guest.role == Role::agent) tell_coordinator(id, *guest.connection, now);
     }
     if (coordinator_) all_gone_ = coordinator_->all_gone();
+  }
+
+  // A launcher that ends closes its connection in order; a connection that fails may have been the
+  // network's fault.
+  void tell_coordinator(int id, const Connection& connection, Clock::time_point now) {
+    if (connection.open()) return coordinator_->lost(id, "it said what nobody understands", now);
+    if (connection.ended()) return coordinator_->lost(id, connection.why_closed(), now);
+    coordinator_->broken(id);
   }
 
   SecureContext context_;

@@ -11,7 +11,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -25,20 +27,12 @@
 namespace hasten::rendezvous {
 namespace {
 
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+constexpr double kLongestLookup = 10;  // seconds
+
+struct FreeInterfaces {
   void operator()(ifaddrs* list) const { freeifaddrs(list); }
 };
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-Addresses addresses_of(const std::string& host, int port, int& error) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  return Addresses(error == 0 ? found : nullptr);
-}
+using Interfaces = std::unique_ptr<ifaddrs, FreeInterfaces>;
 
 // As numbers; an IPv4 address in IPv6's clothes without them.
 std::string text_of(const sockaddr* address, socklen_t size) {
@@ -118,7 +112,7 @@ int marked_port(int port) {
 std::optional<std::string> first_outside_address() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return std::nullopt;
-  const std::unique_ptr<ifaddrs, FreeAddresses> list(first);
+  const Interfaces list(first);
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
     if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
     if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
@@ -158,59 +152,44 @@ bool is_loopback(std::string_view address) {
 }
 
 Attempted connect_to(const Endpoint& endpoint, double seconds) {
-  int error = 0;
-  const Addresses list = addresses_of(endpoint.host, endpoint.port, error);
-  if (!list) return {.why = gai_strerror(error), .unknown_host = error == EAI_NONAME};
-  Attempted attempted;
-  for (const addrinfo* each = list.get(); each != nullptr; each = each->ai_next) {
-    const int socket = ::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (socket < 0) continue;
-    const int on = 1;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    int problem = connect(socket, each->ai_addr, each->ai_addrlen) == 0 ? 0 : errno;
-    if (problem == EINPROGRESS) {
-      pollfd file{.fd = socket, .events = POLLOUT, .revents = 0};
-      problem = ETIMEDOUT;
-      if (poll(&file, 1, static_cast<int>(seconds * 1000)) == 1) {
-        socklen_t size = sizeof problem;
-        getsockopt(socket, SOL_SOCKET, SO_ERROR, &problem, &size);
-      }
-    }
-    if (problem == 0) return {.socket = socket};
-    close(socket);
-    attempted.why = std::strerror(problem);
+  Dial dial(endpoint, Dial::Clock::now() + std::chrono::duration_cast<Dial::Clock::duration>(
+                                               std::chrono::duration<double>(seconds)));
+  while (!dial.done()) {
+    pollfd file{.fd = dial.file(), .events = dial.events(), .revents = 0};
+    poll(&file, 1, dial.longest_wait());
+    dial.advance();
   }
-  return attempted;
+  return dial.take();
+}
+
+std::string address_towards(const SocketAddress& address) {
+  std::string own;
+  const int socket = ::socket(address.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return own;
+  if (connect(socket, address.get(), address.size) == 0) own = local_address(socket);
+  close(socket);
+  return is_loopback(own) ? first_outside_address().value_or(own) : own;
 }
 
 std::string address_towards(const Endpoint& endpoint) {
-  int error = 0;
-  const Addresses list = addresses_of(endpoint.host, endpoint.port, error);
-  std::string address;
-  for (const addrinfo* each = list.get(); each != nullptr && address.empty();
-       each = each->ai_next) {
-    const int socket = ::socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (socket < 0) continue;
-    if (connect(socket, each->ai_addr, each->ai_addrlen) == 0) address = local_address(socket);
-    close(socket);
+  for (const SocketAddress& address : look_up(endpoint, kLongestLookup).addresses) {
+    const std::string own = address_towards(address);
+    if (!own.empty()) return own;
   }
-  return is_loopback(address) ? first_outside_address().value_or(address) : address;
+  return "";
 }
 
-bool is_this_machine(const std::string& host) {
-  int error = 0;
-  const Addresses list = addresses_of(host, 0, error);
-  for (const addrinfo* each = list.get(); each != nullptr; each = each->ai_next) {
-    const std::string address = text_of(each->ai_addr, each->ai_addrlen);
-    if (is_loopback(address) || !interface_of(address).empty()) return true;
-  }
-  return false;
+bool is_this_machine(const Found& host) {
+  return std::any_of(host.addresses.begin(), host.addresses.end(), [](const SocketAddress& each) {
+    const std::string address = text_of(each.get(), each.size);
+    return is_loopback(address) || !interface_of(address).empty();
+  });
 }
 
 std::string interface_of(std::string_view address) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return "";
-  const std::unique_ptr<ifaddrs, FreeAddresses> list(first);
+  const Interfaces list(first);
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
     if (each->ifa_addr == nullptr) continue;
     const int family = each->ifa_addr->sa_family;

@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "hasten/config/endpoint.h"
+#include "rendezvous/dial.h"
+#include "rendezvous/lookup.h"
 
 namespace hasten::rendezvous {
 
@@ -19,20 +21,17 @@ std::string local_address(int socket);
 std::string peer_address(int socket);
 bool is_loopback(std::string_view address);
 
-// The socket, or nothing and why not.
-struct Attempted {
-  int socket = -1;
-  std::string why;
-  bool unknown_host = false;
-};
+// Waits for a connection, at most `seconds` for the name and all of its addresses together.
 Attempted connect_to(const Endpoint& endpoint, double seconds);
 
-// This machine's address on the way to the endpoint, by the system's routes; nothing is sent. Where
-// the way is loopback, the address of an interface that is up, since others come from outside.
+// This machine's address on the way to another, by the system's routes; nothing is sent. If the
+// way is loopback, it is the address of an interface that is up, since others come from outside.
+std::string address_towards(const SocketAddress& address);
+// The same by name; empty if the name is unknown, or is not found within some seconds.
 std::string address_towards(const Endpoint& endpoint);
 
-// Whether one of this machine's interfaces has the host's address.
-bool is_this_machine(const std::string& host);
+// Whether one of this machine's interfaces has one of the addresses.
+bool is_this_machine(const Found& host);
 // The interface that has the address: "eth0"; empty: none.
 std::string interface_of(std::string_view address);
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 
@@ -114,18 +115,21 @@ void feed_store(Input& input) {
 // the place of its own.
 json agent_message(std::string_view line, int agent, const Settings& settings) {
   if (line.empty()) return {{"kind", "alive"}};
-  static const char* const kinds[] = {"join", "failed", "ended", "leaving", "alive"};
+  static const char* const kinds[] = {"join",  "failed", "ended",       "leaving",
+                                      "alive", "rejoin", "reconnecting"};
   const auto kind = static_cast<std::size_t>(line[0] - '0');
-  if (kind > 4) return json::parse(line);
+  if (kind >= std::size(kinds)) return json::parse(line);
   json message = {{"kind", kinds[kind]}};
   if (kind == 0) {
     message.update({{"protocol", kProtocol},
+                    {"agent", str("agent ", agent)},
                     {"host", str("node", agent)},
                     {"program", "p"},
                     {"processes", 2},
                     {"min_machines", settings.min_machines},
                     {"max_machines", settings.max_machines}});
   }
+  if (kind == 5) message.update({{"agent", "agent 1"}, {"attempt", 0}});
   if (line.size() > 1) {
     const json more = json::parse(line.substr(1));
     if (more.is_object()) message.update(more);
@@ -147,19 +151,21 @@ class Told {
                        machines = message.at("num_machines");
     require(machines >= settings_.min_machines && machines <= settings_.max_machines);
     require(machine < machines && first < world && world <= machines * 4096);
-    if (machine == 0) {
-      require(attempt == attempt_ + 1 && first == 0);
-    } else {
-      require(attempt == attempt_ && machine == machine_ + 1 && first > first_);
-    }
+    require(attempt >= attempt_);
+    if (attempt > attempt_) first_ranks_.clear();
     attempt_ = attempt;
-    machine_ = machine;
-    first_ = first;
+    // A machine may be told once more, by another connection.
+    const auto [told, is_new] = first_ranks_.try_emplace(machine, first);
+    require(told->second == first && (machine == 0) == (first == 0));
+    if (told != first_ranks_.begin()) require(std::prev(told)->second < first);
+    if (const auto next = std::next(told); next != first_ranks_.end())
+      require(first < next->second);
   }
 
  private:
   Settings settings_;
-  std::int64_t attempt_ = -1, machine_ = 0, first_ = 0;
+  std::int64_t attempt_ = -1;
+  std::map<std::int64_t, std::int64_t> first_ranks_;  // of the machines in this round
 };
 
 void feed_coordinator(Input& input) {
@@ -180,7 +186,10 @@ void feed_coordinator(Input& input) {
     now += std::chrono::milliseconds(what / 4 % 4 * 700);
     const bool was_finished = coordinator.finished();
     if (what / 16 % 8 == 7) {
-      coordinator.lost(agent, "closed", now);
+      if (what >= 128)
+        coordinator.broken(agent);
+      else
+        coordinator.lost(agent, "closed", now);
     } else if (what / 16 % 8 == 6) {
       coordinator.tick(now);
     } else {

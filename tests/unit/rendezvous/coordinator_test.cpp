@@ -15,6 +15,8 @@ using namespace hasten::rendezvous;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
+std::string str_of(int number) { return std::to_string(number); }
+
 struct Job {
   Settings settings;
   std::map<int, std::vector<json>> told;
@@ -30,6 +32,7 @@ struct Job {
   void join(int id, json more = {}, const std::string& address = "") {
     json message = {{"kind", "join"},
                     {"protocol", kProtocol},
+                    {"agent", "launcher " + std::to_string(id)},
                     {"host", "node" + std::to_string(id)},
                     {"program", "p"},
                     {"processes", 2},
@@ -72,9 +75,11 @@ TEST_CASE("coordinator: a fixed number of machines starts when all are there, by
   job.join(8, {{"machine_rank", 0}, {"serves", true}, {"run_id", "the name"}}, "127.0.0.1");
   job.after(2);
   CHECK(job.last(7) == "waiting");
-  const std::string text = job.last_of(7, "waiting")["text"];
-  CHECK(text.find("2 of 3 machines are here: node7 (10.0.0.7), node8 (10.0.0.9); missing: "
-                  "machine_rank 1") == 0);
+  const std::string host = job.last_of(8, "waiting")["text"],
+                    other = job.last_of(7, "waiting")["text"];
+  CHECK(host.find("2 of 3 machines are here: node7 (10.0.0.7), node8 (10.0.0.9); missing: "
+                  "machine_rank 1; 59") == 0);
+  CHECK(other.find("2 of 3 machines are here; 59") == 0);
   job.join(9, {{"machine_rank", 1}});
   CHECK(job.rounds == 1);
   const json first = job.last_of(8, "round"), third = job.last_of(7, "round");
@@ -139,7 +144,9 @@ TEST_CASE(
   CHECK(job.rounds == 1);
   CHECK(job.last_of(1, "round")["world_size"] == 4);
   job.join(3);
-  CHECK(job.last(1) == "stop");
+  job.after(9);
+  CHECK(job.last(1) == "round");  // it may end as soon as it has come
+  job.after(2);
   CHECK(job.last_of(1, "stop")["reason"] == "node3 has come");
   job.join(2);
   job.join(1);
@@ -156,7 +163,11 @@ TEST_CASE(
 }
 
 TEST_CASE("coordinator: a silent machine is lost, and the others go on without it") {
-  Job job({.min_machines = 2, .max_machines = 3, .max_restarts = 1, .last_call = 0});
+  Job job({.min_machines = 2,
+           .max_machines = 3,
+           .max_restarts = 1,
+           .last_call = 0,
+           .keep_alive_timeout = 5});
   job.join(1);
   job.join(2);
   job.join(3);
@@ -172,20 +183,243 @@ TEST_CASE("coordinator: a silent machine is lost, and the others go on without i
   CHECK(job.last_of(2, "round")["num_machines"] == 2);
 }
 
-TEST_CASE("coordinator: who leaves an elastic job by a signal costs no restart; a fixed job ends") {
-  Job elastic({.min_machines = 1, .max_machines = 2});
-  elastic.join(1);
-  elastic.join(2);
-  elastic.say(2, {{"kind", "leaving"}, {"signal", 15}});
-  CHECK(elastic.last(1) == "stop");
-  elastic.join(1);
-  CHECK(elastic.last_of(1, "round")["num_machines"] == 1);
-  Job fixed({.min_machines = 2, .max_machines = 2, .max_restarts = 5});
-  fixed.join(1);
-  fixed.join(2);
-  fixed.say(2, {{"kind", "leaving"}, {"signal", 15}});
-  fixed.join(1);
-  CHECK(fixed.last_of(1, "finish")["code"] == 143);
+TEST_CASE("coordinator: who leaves an elastic job by a signal costs no restart") {
+  Job job({.min_machines = 1, .max_machines = 2});
+  job.join(1);
+  job.join(2);
+  job.say(2, {{"kind", "leaving"}, {"signal", 15}});
+  CHECK(job.last(1) == "stop");
+  job.join(1);
+  CHECK(job.last_of(1, "round")["num_machines"] == 1);
+}
+
+TEST_CASE("coordinator: below the least an elastic job gathers again, until it has waited enough") {
+  Job job({.min_machines = 2, .max_machines = 4, .join_timeout = 60, .last_call = 0});
+  job.join(1);
+  job.join(2);
+  REQUIRE(job.rounds == 1);
+  job.say(2, {{"kind", "leaving"}, {"signal", 15}});
+  CHECK(job.last_of(1, "stop")["after_failure"] == false);
+  job.join(1);
+  job.after(59);
+  CHECK(job.last(1) == "waiting");
+  job.join(3);
+  CHECK(job.last_of(3, "round")["attempt"] == 1);
+  job.say(3, {{"kind", "leaving"}, {"signal", 15}});
+  job.join(1);
+  job.after(61);
+  CHECK(job.last_of(1, "finish")["code"] == 1);
+}
+
+TEST_CASE("coordinator: who leaves a fixed job by a signal takes a restart, and ends it without") {
+  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1});
+  job.join(1, {{"serves", true}});
+  job.join(2);
+  job.say(2, {{"kind", "leaving"}, {"signal", 15}});
+  job.join(1);
+  CHECK_FALSE(job.coordinator.finished());
+  job.join(3);
+  CHECK(job.last_of(3, "round")["attempt"] == 1);
+  job.say(3, {{"kind", "leaving"}, {"signal", 15}});
+  job.join(1);
+  CHECK(job.last_of(1, "finish")["code"] == 143);
+}
+
+TEST_CASE("coordinator: the machine where all meet ends the job by leaving") {
+  Job job({.min_machines = 1, .max_machines = 3, .max_restarts = 5, .last_call = 0});
+  job.join(1, {{"serves", true}});
+  job.join(2);
+  job.join(1, {{"serves", true}});
+  REQUIRE(job.last_of(2, "round")["num_machines"] == 2);
+  job.say(1, {{"kind", "leaving"}, {"signal", 15}});
+  job.join(2);
+  CHECK(job.last_of(2, "finish")["code"] == 143);
+}
+
+TEST_CASE("coordinator: a machine without ranks that leaves changes nothing") {
+  Job gathers({.min_machines = 2, .max_machines = 2, .join_timeout = 60});
+  gathers.join(1, {{"serves", true}});
+  gathers.join(2, {{"min_machines", 7}});  // refused, and so none of them
+  gathers.say(2, {{"kind", "leaving"}, {"signal", 15}});
+  Job waits({.min_machines = 3, .max_machines = 4});
+  waits.join(1, {{"serves", true}});
+  waits.join(2);
+  waits.say(2, {{"kind", "leaving"}, {"signal", 15}});
+  CHECK_FALSE(waits.coordinator.finished());
+  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 3});
+  for (const int id : {1, 2, 3}) job.join(id);
+  job.say(3, {{"kind", "leaving"}, {"signal", 15}});
+  job.after(2);
+  CHECK(job.last(1) == "round");
+  CHECK(job.rounds == 1);
+}
+
+TEST_CASE("coordinator: a machine whose ranks have all ended well has done its part") {
+  Job job({.min_machines = 1, .max_machines = 2});
+  job.join(1, {{"serves", true}});
+  job.join(2);
+  job.say(2, {{"kind", "ended"}});
+  job.coordinator.lost(2, "closed", job.now);
+  job.join(3);  // nobody starts again for it: the job is about to end
+  job.after(40);
+  CHECK(job.last(1) == "round");
+  job.say(1, {{"kind", "ended"}});
+  CHECK(job.last_of(1, "finish")["code"] == 0);
+}
+
+TEST_CASE("coordinator: launchers that come and end again and again restart the others ever less") {
+  Job job({.min_machines = 1, .max_machines = 2, .join_timeout = 600, .last_call = 10});
+  job.join(1, {{"serves", true}});
+  job.after(11);
+  REQUIRE(job.rounds == 1);
+  for (int id = 100; id < 200; ++id) {  // each lives for 5 s
+    job.join(id, {{"host", "broken"}});
+    job.silent = id;
+    job.after(5);
+    job.coordinator.lost(id, "closed", job.now);
+  }
+  CHECK(job.rounds == 1);
+  int restarts = 0;
+  for (int id = 200; id < 260; ++id) {  // each lives until it has been taken in, or for a minute
+    job.join(id, {{"host", "broken"}});
+    const auto stops = [&] { return job.last(1) == "stop"; };
+    for (int second = 0; second < 60 && !stops(); ++second) job.after(1);
+    restarts += stops();
+    job.coordinator.lost(id, "closed", job.now);
+    if (stops()) job.join(1);
+  }
+  CHECK(restarts >= 2);
+  CHECK(restarts <= 10);  // in an hour: after 10, 20 and 40 s, and again 20 minutes later
+}
+
+TEST_CASE("coordinator: an agent comes back by another connection, and its ranks go on") {
+  Job job({.min_machines = 2, .max_machines = 2, .keep_alive_timeout = 30});
+  job.join(1, {{"serves", true}});
+  job.join(2);
+  const json back = {{"kind", "rejoin"}, {"agent", "launcher 2"}, {"attempt", 0}};
+  SUBCASE("its connection has failed") { job.coordinator.broken(2); }
+  SUBCASE("it has given up a silent one") {
+    job.say(2, {{"kind", "reconnecting"}});
+    job.coordinator.lost(2, "closed", job.now);
+  }
+  SUBCASE("the old one is still there") {}
+  job.silent = 2;
+  job.after(20);
+  job.told[12];
+  job.say(12, back);
+  job.coordinator.lost(2, "closed", job.now);  // that of the old connection
+  job.after(20);
+  CHECK(job.last(1) == "round");
+  CHECK(job.last(12) == "");
+  for (const int id : {1, 12}) job.say(id, {{"kind", "ended"}, {"attempt", 0}});
+  CHECK(job.last_of(12, "finish")["code"] == 0);
+}
+
+TEST_CASE("coordinator: who comes back hears what it has missed") {
+  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 3, .keep_alive_timeout = 30});
+  job.join(1, {{"serves", true}});
+  job.join(2);
+  const json back = {{"kind", "rejoin"}, {"agent", "launcher 2"}, {"attempt", 0}};
+  SUBCASE("a stop") {
+    job.coordinator.broken(2);
+    job.say(1, {{"kind", "failed"}, {"reason", "rank 0 failed"}});
+    job.say(12, back);
+    CHECK(job.last_of(12, "stop")["reason"] == "rank 0 failed");
+  }
+  SUBCASE("a round") {
+    job.say(1, {{"kind", "failed"}});
+    job.join(2);
+    job.join(1, {{"attempt", 0}});  // what is sent to machine 2 now does not arrive
+    REQUIRE(job.rounds == 2);
+    job.say(12, back);
+    job.say(12, {{"kind", "failed"}, {"attempt", 0}});  // in the earlier round
+    job.join(12, {{"agent", "launcher 2"}, {"attempt", 0}});
+    CHECK(job.last_of(12, "round")["attempt"] == 1);
+    CHECK(job.last_of(12, "round")["machine_rank"] == 1);
+    CHECK(job.last(1) == "round");
+  }
+  SUBCASE("the end") {
+    job.say(2, {{"kind", "ended"}});
+    job.coordinator.broken(2);
+    job.say(1, {{"kind", "ended"}});
+    job.say(12, back);
+    CHECK(job.last_of(12, "finish")["code"] == 0);
+  }
+  SUBCASE("that it has been given up, and it has a place in the next round") {
+    job.silent = 2;
+    job.after(32);
+    REQUIRE(job.last(1) == "stop");
+    job.join(1);
+    job.say(12, back);
+    CHECK(job.last(12) == "stop");
+    job.join(12, {{"agent", "launcher 2"}});
+    CHECK(job.last_of(12, "round")["attempt"] == 1);
+  }
+}
+
+TEST_CASE("coordinator: a machine_rank whose machine says nothing is free for another launcher") {
+  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1, .keep_alive_timeout = 30});
+  job.join(1, {{"serves", true}, {"machine_rank", 0}});
+  job.join(2, {{"machine_rank", 1}});
+  job.after(1);
+  job.join(3, {{"machine_rank", 1}});
+  CHECK(job.last(3) == "refused");
+  job.silent = 2;
+  job.after(5);
+  job.join(3, {{"machine_rank", 1}});
+  job.join(1, {{"machine_rank", 0}, {"serves", true}});
+  CHECK(job.last_of(3, "round")["machine_rank"] == 1);
+}
+
+TEST_CASE("coordinator: time in which its process does not run is nobody's silence") {
+  Job job({.min_machines = 2, .max_machines = 2, .keep_alive_timeout = 2});
+  job.join(1);
+  job.join(2);
+  job.after(3);
+  for (const int pause : {3, 600}) {
+    job.now += std::chrono::seconds(pause);
+    job.coordinator.tick(job.now);
+    CHECK(job.last(1) == "round");
+    job.after(3);
+    CHECK(job.last(1) == "round");
+  }
+  Job gathers({.min_machines = 2, .max_machines = 2, .join_timeout = 60});
+  gathers.join(1);
+  gathers.after(30);
+  gathers.now += 600s;
+  gathers.after(20);
+  CHECK(gathers.last(1) == "waiting");
+}
+
+TEST_CASE(
+    "coordinator: what is told while machines gather grows with them, not with their square") {
+  const auto bytes_at = [](int machines) {
+    std::size_t bytes = 0;
+    const Settings settings{.min_machines = machines, .max_machines = machines};
+    Coordinator coordinator(settings,
+                            [&](int, const json& message) { bytes += message.dump().size(); });
+    for (int id = 0; id < machines - 20; ++id) {
+      const json join = {{"kind", "join"},           {"protocol", kProtocol},
+                         {"agent", str_of(id)},      {"host", "node" + str_of(id)},
+                         {"machine_rank", id},       {"min_machines", machines},
+                         {"max_machines", machines}, {"serves", id == 0}};
+      coordinator.receive(id, join, "10.0.0.1", "10.0.0.9", Clock::time_point{});
+    }
+    bytes = 0;
+    coordinator.tick(Clock::time_point{} + 1s);
+    return bytes;
+  };
+  CHECK(bytes_at(1000) < 16 * bytes_at(100));
+  CHECK(bytes_at(1000) < 200'000);
+}
+
+TEST_CASE("coordinator: a line names at most sixteen of the missing machines") {
+  Job job({.min_machines = 100, .max_machines = 100});
+  for (int id = 0; id < 50; ++id) job.join(id, {{"machine_rank", id}, {"serves", id == 0}});
+  job.after(1);
+  const std::string text = job.last_of(0, "waiting")["text"];
+  CHECK(text.find("50 of 100 machines are here; missing: machine_rank 50, 51, ") == 0);
+  CHECK(text.find(", 65 and 34 more; 5") != std::string::npos);
 }
 
 TEST_CASE("coordinator: one more than there is room for waits for a place") {
@@ -216,7 +450,9 @@ TEST_CASE("coordinator: what contradicts the others is refused, and disturbs nob
   const auto refused = [](const json& second) {
     Job job({.min_machines = 2, .max_machines = 2});
     job.join(1, {{"machine_rank", 0}});
-    job.join(2, second);
+    json other = {{"machine_rank", 1}};
+    other.update(second);
+    job.join(2, other);
     CHECK(job.last(2) == "refused");
     CHECK(job.last(1) == "");
     CHECK(job.rounds == 0);
@@ -229,6 +465,7 @@ TEST_CASE("coordinator: what contradicts the others is refused, and disturbs nob
   CHECK(refused({{"program", "q"}}) == "rendezvous.program");
   CHECK(refused({{"protocol", 99}}) == "rendezvous.version");
   CHECK(refused({{"job", "another"}}) == "rendezvous.machines");
+  CHECK(refused({{"machine_rank", -1}}) == "rendezvous.machine-rank");  // on some machines only
   Job tolerant({.min_machines = 2, .max_machines = 2, .same_program = false});
   tolerant.join(1);
   tolerant.join(2, {{"program", "q"}});
@@ -247,6 +484,8 @@ TEST_CASE("coordinator: a message of wrong types leaves everything as it was") {
                                    {{"kind", "failed"}, {"code", std::uint64_t{1} << 63}},
                                    {{"kind", "leaving"}, {"signal", "TERM"}},
                                    {{"kind", "leaving"}, {"signal", 1e300}},
+                                   {{"kind", "ended"}, {"attempt", "0"}},
+                                   {{"kind", "rejoin"}, {"agent", 1}},
                                    {{"kind", "join"}, {"protocol", "1"}},
                                    {{"kind", "join"}, {"protocol", 1}, {"processes", 1e300}},
                                    {{"kind", "join"}, {"protocol", 1}, {"serves", 1}},

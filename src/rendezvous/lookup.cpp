@@ -1,0 +1,93 @@
+#include "rendezvous/lookup.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+
+namespace hasten::rendezvous {
+namespace {
+
+// `only_numbers`: no name server is asked.
+Found system_lookup(const Endpoint& endpoint, bool only_numbers) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  if (only_numbers) hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* first = nullptr;
+  const std::string port = std::to_string(endpoint.port);
+  const int error = getaddrinfo(endpoint.host.c_str(), port.c_str(), &hints, &first);
+  if (error != 0) return {.why = gai_strerror(error), .unknown_host = error == EAI_NONAME};
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(first, freeaddrinfo);
+  Found found;
+  for (const addrinfo* each = first; each != nullptr; each = each->ai_next) {
+    SocketAddress& address = found.addresses.emplace_back();
+    std::memcpy(&address.bytes, each->ai_addr, each->ai_addrlen);
+    address.size = each->ai_addrlen;
+  }
+  return found;
+}
+
+}  // namespace
+
+struct Lookup::Shared {
+  Shared() : file(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  ~Shared() { close(file); }
+
+  void finish(Found result) {
+    found = std::move(result);
+    done.store(true, std::memory_order_release);
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t told = write(file, &one, sizeof one);
+  }
+
+  int file;
+  Found found;
+  std::atomic<bool> done = false;
+};
+
+Lookup::Lookup(const Endpoint& endpoint) : shared_(std::make_shared<Shared>()) {
+  Found numbers = system_lookup(endpoint, /*only_numbers=*/true);
+  if (!numbers.addresses.empty()) {
+    shared_->finish(std::move(numbers));
+    return;
+  }
+  std::thread([shared = shared_, endpoint] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the program's own threads
+    shared->finish(system_lookup(endpoint, /*only_numbers=*/false));
+  }).detach();
+}
+
+Lookup::~Lookup() = default;
+
+int Lookup::file() const { return shared_->file; }
+bool Lookup::done() const { return shared_->done.load(std::memory_order_acquire); }
+const Found& Lookup::found() const { return shared_->found; }
+
+Found look_up(const Endpoint& endpoint, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(seconds));
+  const Lookup lookup(endpoint);
+  while (!lookup.done()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return {.why = "the name server does not answer"};
+    pollfd file{.fd = lookup.file(), .events = POLLIN, .revents = 0};
+    poll(&file, 1, static_cast<int>(left));
+  }
+  return lookup.found();
+}
+
+}  // namespace hasten::rendezvous

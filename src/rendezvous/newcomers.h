@@ -1,0 +1,60 @@
+// File: rendezvous/newcomers.h (internal)
+// How long a machine that comes while others run must have been there before they restart for it.
+// A launcher that ends soon after each start would otherwise restart the others again and again, so
+// the wait of a host doubles each time the others have restarted for it.
+//
+//   if (now - came >= newcomers.wait_of(host, now)) { newcomers.taken_in(host, now); restart(); }
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "rendezvous/settings.h"
+
+namespace hasten::rendezvous {
+
+class Newcomers {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The wait of a host begins at `last_call` and grows up to `join_timeout`.
+  explicit Newcomers(const Settings& settings)
+      : shortest_(settings.last_call),
+        longest_(settings.join_timeout > settings.last_call ? settings.join_timeout
+                                                            : settings.last_call) {}
+
+  Clock::duration wait_of(const std::string& host, Clock::time_point now) const {
+    const auto found = hosts_.find(host);
+    if (found == hosts_.end() || is_forgotten(found->second, now)) return seconds(shortest_);
+    return seconds(found->second.wait);
+  }
+
+  void taken_in(const std::string& host, Clock::time_point now) {
+    std::erase_if(hosts_, [&](const auto& each) { return is_forgotten(each.second, now); });
+    const auto [found, is_new] = hosts_.try_emplace(host, Host{shortest_, now});
+    found->second.wait = std::min(found->second.wait * 2, longest_);
+    found->second.taken_in = now;
+  }
+
+ private:
+  struct Host {
+    double wait;
+    Clock::time_point taken_in;
+  };
+  static Clock::duration seconds(double count) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
+  }
+  bool is_forgotten(const Host& host, Clock::time_point now) const {
+    return now - host.taken_in > 2 * seconds(longest_);
+  }
+
+  double shortest_, longest_;
+  std::map<std::string, Host> hosts_;
+};
+
+}  // namespace hasten::rendezvous

@@ -1,0 +1,105 @@
+// A launcher whose connection ends, in order and otherwise, and what the other one hears of it.
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "rendezvous/job_server.h"
+#include "rendezvous/sockets.h"
+#include "unit/code_of.h"
+
+namespace {
+
+using namespace hasten;
+using namespace hasten::rendezvous;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+const std::string kToken = "a token of this test 0123456789";
+
+struct Launcher {
+  SecureContext context{Side::client, kToken};
+  std::optional<Connection> connection;
+  std::string name;
+
+  Launcher(const JobServer& server, int rank) : name("launcher " + std::to_string(rank)) {
+    connect(server);
+    say({{"kind", "join"},
+         {"protocol", kProtocol},
+         {"agent", name},
+         {"machine_rank", rank},
+         {"min_machines", 2},
+         {"max_machines", 2},
+         {"serves", rank == 0}});
+  }
+  void connect(const JobServer& server) {
+    connection.emplace(connect_to({.host = "127.0.0.1", .port = server.port()}, 5).socket, context);
+    connection->send("agent");
+  }
+  void say(const json& message) {
+    connection->send(message.dump());
+    connection->flush(Clock::now() + 10s);
+  }
+  // The kind of the next message that is no sign of life; empty: there is none in this time.
+  std::string hears(Clock::duration longest) {
+    const auto deadline = Clock::now() + longest;
+    while (true) {
+      std::string kind;
+      const std::string code = code_of(
+          [&] { kind = json::parse(connection->receive(deadline, "a message")).at("kind"); });
+      if (code != "none") return "";
+      if (kind != "alive" && kind != "waiting") return kind;
+    }
+  }
+  // As a firewall does it that has lost its table: the other side gets a reset.
+  void reset() {
+    const linger now{.l_onoff = 1, .l_linger = 0};
+    setsockopt(connection->file(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    connection.reset();
+  }
+};
+
+TEST_CASE("reconnect: a connection that fails costs nothing if the launcher comes back") {
+  JobServer server(
+      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+  Launcher first(server, 0), second(server, 1);
+  REQUIRE(first.hears(10s) == "round");
+  REQUIRE(second.hears(10s) == "round");
+  second.reset();
+  CHECK(first.hears(1500ms) == "");
+  second.connect(server);
+  second.say({{"kind", "rejoin"}, {"agent", second.name}, {"attempt", 0}});
+  first.say({{"kind", "ended"}, {"attempt", 0}});
+  second.say({{"kind", "ended"}, {"attempt", 0}});
+  CHECK(first.hears(10s) == "finish");
+  CHECK(second.hears(10s) == "finish");
+}
+
+TEST_CASE("reconnect: a launcher that ends is lost at once") {
+  JobServer server(
+      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+  Launcher first(server, 0), second(server, 1);
+  REQUIRE(first.hears(10s) == "round");
+  REQUIRE(second.hears(10s) == "round");
+  second.connection.reset();
+  CHECK(first.hears(10s) == "stop");
+}
+
+TEST_CASE("reconnect: a launcher that gives up a silent connection is not lost by closing it") {
+  JobServer server(
+      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+  Launcher first(server, 0), second(server, 1);
+  REQUIRE(first.hears(10s) == "round");
+  REQUIRE(second.hears(10s) == "round");
+  second.say({{"kind", "reconnecting"}});
+  second.connection.reset();
+  CHECK(first.hears(1500ms) == "");
+  second.connect(server);
+  second.say({{"kind", "rejoin"}, {"agent", second.name}, {"attempt", 0}});
+  second.say({{"kind", "failed"}, {"attempt", 0}, {"code", 3}});
+  CHECK(first.hears(10s) == "stop");
+}
+
+}  // namespace
