@@ -275,6 +275,48 @@ def leaving(machines):
     check([launch.end() for launch in launches] == [130, 130], "of a fixed number none goes on", *(l.text for l in launches))
 
 
+def preempted(machines):
+    """A machine that is asked to leave by SIGTERM does no more harm than one that is killed."""
+    waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+    words = [*elastic("2:3"), "--max_restarts", 1, waits]
+    launches = [Launch(machines, i, *words) for i in range(2)]
+    check(all(launch.says("of 2, local", 10) for launch in launches), "two of two to three machines run", *(l.text for l in launches))
+    launches[1].process.send_signal(signal.SIGTERM)
+    check(launches[1].end() == 143, "one is asked to leave", launches[1].text)
+    check(launches[0].says("1 of 2 to 3 machines are here", 10), "the other one waits for another machine", launches[0].text)
+    third = Launch(machines, 2, *words)
+    check(third.says("of 2, local.*attempt 1", 10), "and goes on with the one that comes", third.text, launches[0].text)
+    (FOLDER / "go").touch()
+    check([launches[0].end(), third.end()] == [0, 0], "to the end", launches[0].text, third.text)
+    (FOLDER / "go").unlink()
+
+    launches = [Launch(machines, rank, *static(2, rank), "--max_restarts", 1, waits) for rank in range(2)]
+    check(all(launch.says("of 2, local", 10) for launch in launches), "a fixed number with a restart left runs", *(l.text for l in launches))
+    launches[1].process.send_signal(signal.SIGTERM)
+    check(launches[1].end() == 143 and launches[0].says("1 of 2 machines are here.*missing: machine_rank 1", 10),
+          "where one leaves, the other waits for it", launches[0].text)
+    again = Launch(machines, 2, *static(2, 1), "--max_restarts", 1, waits)
+    check(again.says("rank 1 of 2.*attempt 1", 10), "and starts again with the one that comes in its place", again.text, launches[0].text)
+    (FOLDER / "go").touch()
+    check([launches[0].end(), again.end()] == [0, 0], "to the end", launches[0].text, again.text)
+    (FOLDER / "go").unlink()
+
+
+def spare(machines):
+    waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+    launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
+    check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+    third = Launch(machines, 2, *elastic("1:2"), waits)
+    time.sleep(2.5)  # longer than the last call
+    third.process.send_signal(signal.SIGTERM)
+    check(third.end() == 143, "one that waits for a place is asked to leave", third.text)
+    time.sleep(1)
+    (FOLDER / "go").touch()
+    check([launch.end() for launch in launches] == [0, 0] and "attempt 1" not in "".join(l.text for l in launches),
+          "and the others have gone on", *(l.text for l in launches))
+    (FOLDER / "go").unlink()
+
+
 def cut_off(machines):
     sleeper = program("exec sleep 77\n")
     launches = [Launch(machines, i, *elastic("3"), sleeper) for i in range(3)]
@@ -284,8 +326,83 @@ def cut_off(machines):
     check([launches[0].end(20), launches[1].end(20)] == [1, 1], f"a machine whose cable is cut ends the job, after {time.monotonic() - began:.1f} s",
           *(l.text for l in launches))
     check(re.search(r"machine . \(node2, 10.77.0.3\) is lost: no word for 2.0 s", launches[0].text), "it is named", launches[0].text)
-    check(launches[2].end(20) == 1 and "is lost: no word from it" in launches[2].text, "and it knows itself that it is cut off", launches[2].text)
+    check(launches[2].says("is not reached: no word from it", 10), "and it knows itself that it is cut off", launches[2].text)
     machines.cable(2, "up")
+    check(launches[2].end(40) == 1 and "is lost: no word from it" in launches[2].text, "it ends when it finds nobody there", launches[2].text)
+
+
+def cut_and_back(machines):
+    """A launcher that has lost the contact comes back to its place, and its ranks go on meanwhile."""
+    for what, timeout, restarts, seconds, attempt in (("counts it still", 60, 0, 4, 0), ("has given it up", 2, 1, 6, 1)):
+        waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+        words = ["--max_restarts", restarts, "--rdzv_conf"]
+        launches = [Launch(machines, 0, *static(2, 0), *words, f"keep_alive_timeout={timeout}", waits),
+                    Launch(machines, 1, *static(2, 1), *words, "keep_alive_timeout=1", waits)]
+        check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+        machines.cable(1, "down")
+        check(launches[1].says("is not reached", 15), "one is cut off, and says so", launches[1].text)
+        time.sleep(seconds - 3)
+        machines.cable(1, "up")
+        check(launches[1].says("is reached again", 60), f"it comes back to a coordinator that {what}", launches[1].text)
+        if attempt:
+            check(launches[1].says("rank 1 of 2.*attempt 1", 30), "and both start again", launches[1].text, launches[0].text)
+        (FOLDER / "go").touch()
+        check([launch.end() for launch in launches] == [0, 0], "to the end", *(l.text for l in launches))
+        attempts = set(re.findall(r"attempt (\d)", launches[1].text))
+        check(attempts == {str(i) for i in range(attempt + 1)}, f"its ranks were started {attempt + 1} times", launches[1].text)
+        (FOLDER / "go").unlink()
+
+
+def suspended(machines):
+    """Time in which a launcher does not run is nobody's silence."""
+    for what, stopped in (("all launchers", (0, 1)), ("the launcher where they meet", (0,))):
+        waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+        launches = [Launch(machines, i, *static(2, i), "--rdzv_conf", "keep_alive_timeout=2", waits) for i in range(2)]
+        check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+        for i in stopped:
+            launches[i].process.send_signal(signal.SIGSTOP)
+        time.sleep(8)
+        for i in stopped:
+            launches[i].process.send_signal(signal.SIGCONT)
+        time.sleep(4)
+        (FOLDER / "go").touch()
+        check([launch.end() for launch in launches] == [0, 0] and "attempt 1" not in "".join(l.text for l in launches),
+              f"{what}, suspended for 8 s, go on", *(l.text for l in launches))
+        (FOLDER / "go").unlink()
+
+
+def dead_name_server(machines):
+    """A name server that does not answer holds up neither a signal nor join_timeout."""
+    settings = pathlib.Path(f"/etc/netns/{machines.names[1]}")  # ip netns lays it over the machine's own
+    settings.mkdir(parents=True)
+    (settings / "resolv.conf").write_text("nameserver 10.77.0.99\n")
+    (settings / "nsswitch.conf").write_text("hosts: files dns\n")
+    ip("-n", machines.names[1], "neigh", "add", "10.77.0.99", "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent")
+    for words in (["--num_machines", 2, "--machine_rank", 1, "--main_process_ip", "train-0.train"],
+                  ["--nnodes", "1:2", "--rdzv_endpoint", "train-0.train:29500"]):
+        launch = Launch(machines, 1, *words, program("exit 0\n"), KUBERNETES_SERVICE_HOST="1")
+        time.sleep(1)
+        launch.process.send_signal(signal.SIGTERM)
+        check(launch.end(30) == 143 and launch.ended_after < 4, f"SIGTERM during a lookup, {launch.ended_after - 1:.2f} s later", launch.text)
+        late = Launch(machines, 1, *words, "--rdzv_conf", "join_timeout=2", program("exit 0\n"))
+        check(late.end(30) == 4 and late.ended_after < 5, f"join_timeout=2 is over after {late.ended_after:.1f} s", late.text)
+    ip("-n", machines.names[1], "neigh", "del", "10.77.0.99", "dev", "eth0")
+    shutil.rmtree(settings)
+
+
+def busy(machines):
+    """Strangers who hold all places keep a launcher waiting, and do not turn it away."""
+    first = Launch(machines, 0, *static(2, 0), program("exit 0\n"))
+    check(first.says("waits at"), "a launcher waits for another one", first.text)
+    idle = subprocess.Popen(machines.command(2, [sys.executable, "-c", (
+        "import socket, sys, time\n"
+        "idle = [socket.create_connection(('10.77.0.1', 29500), 2) for i in range(400)]\n"
+        "print('there', flush=True); time.sleep(60)\n")]), stdout=subprocess.PIPE, text=True)
+    idle.stdout.readline()
+    second = Launch(machines, 1, *static(2, 1), program("exit 0\n"))
+    check([second.end(30), first.end(30)] == [0, 0], f"it is taken in after {second.ended_after:.1f} s", second.text, first.text)
+    idle.kill()
+    idle.communicate()
 
 
 def killed_where_they_meet(machines):
@@ -297,16 +414,6 @@ def killed_where_they_meet(machines):
     check(launches[1].end(10) == 1 and "is lost" in launches[1].text, f"the other ends after {time.monotonic() - began:.2f} s", launches[1].text)
     launches[0].end()
     check(gone(88, 2), f"nothing is left anywhere, {time.monotonic() - began:.2f} s after the kill")
-
-
-def stopped_where_they_meet(machines):
-    launches = [Launch(machines, i, *static(2, i), "--rdzv_conf", "keep_alive_timeout=1", program("exec sleep 60\n")) for i in range(2)]
-    time.sleep(1)
-    launches[0].process.send_signal(signal.SIGSTOP)
-    began = time.monotonic()
-    check(launches[1].end(10) == 1 and "no word" in launches[1].text, f"a frozen one is noticed after {time.monotonic() - began:.1f} s", launches[1].text)
-    launches[0].process.send_signal(signal.SIGCONT)
-    check(launches[0].end(10) in (0, 1), "and ends itself when it wakes", launches[0].text)
 
 
 def wrong_places(machines):
@@ -379,8 +486,8 @@ def tried(machines):
     check("missing: machine_rank 1" in tests[0].text and "FAIL start" in tests[0].text, "the other one says who has not come", tests[0].text)
 
 
-CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, cut_off,
-         killed_where_they_meet, stopped_where_they_meet, wrong_places, nothing_readable, tried]
+CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, preempted,
+         spare, cut_off, cut_and_back, suspended, killed_where_they_meet, dead_name_server, busy, wrong_places, nothing_readable, tried]
 
 
 def main():
