@@ -292,7 +292,7 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "static: machine_rank tells ranks; c10d: they are given. Unset = as the others say.");
   d("rdzv_id", &O::rdzv_id, "Name of the job, the same on all machines.");
   d("rdzv_conf", &O::rdzv_conf,
-    "join_timeout=600, last_call_timeout=30, keep_alive_timeout=5 (seconds), same_program=true.");
+    "join_timeout=600, last_call_timeout=30, keep_alive_timeout=30 (seconds), same_program=true.");
   d("local_addr", &O::local_addr, "This machine's address for the others; unset = as they see it.");
   d("token_file", &O::token_file,
     "File with the job's token, the same on all machines; unset = HASTEN_JOB_TOKEN.");
@@ -319,6 +319,9 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "How long it may run, as 1-12:00:00; unset = the partition's own.");
   d("slurm_partition", &O::slurm_partition, "Where it runs; unset = the cluster's own.");
   d("slurm_account", &O::slurm_account, "Who is charged.");
+  d("slurm_signal", &O::slurm_signal,
+    "What Slurm sends before the time is up, as USR1@120, for a program that handles it; unset = "
+    "nothing.");
   d("slurm_gpus_per_node", &O::slurm_gpus_per_node, "GPUs of each machine.").at_least(1);
   d("slurm_cpus_per_task", &O::slurm_cpus_per_task,
     "Cores of each machine; unset = machines are taken whole.")

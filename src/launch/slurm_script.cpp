@@ -51,7 +51,7 @@ std::string sbatch_lines(const SlurmScript& script) {
   line("output=", name, "-%j.log");
   line("open-mode=append");  // a requeued job goes on in the same file
   line("requeue");
-  line("signal=USR1@120");
+  if (!script.signal.empty()) line("signal=", plain("slurm_signal", script.signal));
   return text;
 }
 
@@ -104,6 +104,7 @@ SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hast
                      .time = options.slurm_time,
                      .partition = options.slurm_partition,
                      .account = options.slurm_account,
+                     .signal = options.slurm_signal,
                      .gpus_per_node = options.slurm_gpus_per_node,
                      .cpus_per_task = options.slurm_cpus_per_task,
                      .program = run.program};
@@ -125,8 +126,10 @@ std::string to_text(const SlurmScript& script) {
          "export HASTEN_JOB_TOKEN\n"
          "# They meet on the first machine, at a port that follows from the job's number.\n"
          "read -r first_host < <(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n"
-         "port=$((20000 + SLURM_JOB_ID % 9973))\n\n"
-         "# USR1 comes two minutes before the time is up; the launchers pass it on.\n" +
+         "port=$((20000 + SLURM_JOB_ID % 9973))\n\n" +
+         (script.signal.empty()
+              ? ""
+              : "# Slurm sends a signal before the time is up; the launchers pass it on.\n") +
          step_lines(script);
 }
 

@@ -88,6 +88,7 @@ struct LaunchOptions {
   std::string slurm_time;       // "1-12:00:00"; empty: the partition's own limit
   std::string slurm_partition;  // empty: the cluster's own
   std::string slurm_account;
+  std::string slurm_signal;  // "USR1@120": before the time is up; empty: none
   std::optional<std::int64_t> slurm_gpus_per_node;
   std::optional<std::int64_t> slurm_cpus_per_task;  // of each machine; unset: whole machines
 };

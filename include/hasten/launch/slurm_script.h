@@ -25,6 +25,7 @@ struct SlurmScript {
   std::string time;  // "1-12:00:00"; empty: the partition's own limit
   std::string partition;
   std::string account;
+  std::string signal;  // "USR1@120": before the time is up; empty: none
   std::optional<std::int64_t> gpus_per_node;
   std::optional<std::int64_t> cpus_per_task;  // of each machine; unset: whole machines
   std::vector<std::string> options;           // further ones of each launcher

@@ -82,10 +82,16 @@ TEST_CASE("Slurm script: each launcher gets its machine's number, and the progra
 }
 
 TEST_CASE("Slurm script: what the options say stands in Slurm's lines") {
-  const std::string text = to_text(parsed(
-      {"--slurm", "--num_processes", "8", "--slurm_time", "1-12:00:00", "--slurm_partition", "a100",
-       "--slurm_account", "lab", "--slurm_gpus_per_node", "4", "--slurm_cpus_per_task", "16",
-       "--mixed_precision", "bf16", "./my train", "--epochs", "3"}));
+  const std::string text = to_text(parsed({"--slurm",    "--num_processes",
+                                           "8",          "--slurm_time",
+                                           "1-12:00:00", "--slurm_partition",
+                                           "a100",       "--slurm_account",
+                                           "lab",        "--slurm_signal",
+                                           "USR1@120",   "--slurm_gpus_per_node",
+                                           "4",          "--slurm_cpus_per_task",
+                                           "16",         "--mixed_precision",
+                                           "bf16",       "./my train",
+                                           "--epochs",   "3"}));
   for (const char* line :
        {"#SBATCH --job-name=my_train", "#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1",
         "#SBATCH --cpus-per-task=16", "#SBATCH --gres=gpu:4", "#SBATCH --time=1-12:00:00",
@@ -103,12 +109,15 @@ TEST_CASE("Slurm script: what the options say stands in Slurm's lines") {
 
   const std::string plain = to_text(parsed({"--slurm", "train"}));
   CHECK(has_line(plain, "#SBATCH --exclusive"));
-  for (const char* absent : {"--time", "--partition", "--account", "--gres", "--cpus-per-task"})
+  // A program that does not handle the signal would be ended by it.
+  for (const char* absent :
+       {"--signal", "USR1", "--time", "--partition", "--account", "--gres", "--cpus-per-task"})
     CHECK(plain.find(absent) == std::string::npos);
 }
 
 TEST_CASE("Slurm script: values that would break one of Slurm's lines are refused") {
-  for (const char* option : {"--slurm_time", "--slurm_partition", "--slurm_account"}) {
+  for (const char* option :
+       {"--slurm_time", "--slurm_partition", "--slurm_account", "--slurm_signal"}) {
     for (const char* value : {"a b", "a\n#SBATCH --uid=0", "'a'", "$HOME", "#x"}) {
       CAPTURE(value);
       CHECK(code_of([&] {
