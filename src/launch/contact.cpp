@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr auto kSignOfLife = 1s;
+constexpr auto kKeepAlive = 1s;
 constexpr int kLongestWait = 1000;  // ms; a running clock has to be asked, a silent server is quiet
 
 // What ranks print need not be UTF-8, which JSON is.
@@ -39,7 +39,7 @@ Contact::Contact(Place place, const std::string& token, Limits limits, Introduct
       heard_(now_),
       since_(now_) {
   dialer_.emplace(place_.reached, context_, "agent");
-  alive_ = std::thread([this] { say_alive(); });
+  alive_ = std::thread([this] { keep_alive(); });
 }
 
 Contact::~Contact() {
@@ -51,9 +51,9 @@ Contact::~Contact() {
   alive_.join();
 }
 
-void Contact::say_alive() {
+void Contact::keep_alive() {
   std::unique_lock<std::mutex> turn(turn_);
-  while (!over_.wait_for(turn, kSignOfLife, [&] { return is_over_; })) {
+  while (!over_.wait_for(turn, kKeepAlive, [&] { return is_over_; })) {
     if (connection_ && connection_->open()) connection_->send(R"({"kind": "alive"})");
   }
 }
@@ -109,7 +109,7 @@ void Contact::lose_if_silent_or_closed(Time now) {
     const std::lock_guard<std::mutex> turn(turn_);
     if (!connection_->open()) why = connection_->why_closed();
     if (connection_->open() && silent) {
-      why = "no word from it";
+      why = "it sends no messages";
       // A server that was suspended must not take the end of this connection for the launcher's.
       connection_->send(R"({"kind": "reconnecting"})");
     }

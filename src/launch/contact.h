@@ -1,15 +1,15 @@
 // File: launch/contact.h (internal)
-// A launcher's contact with the coordinator (rendezvous/coordinator.h): messages both ways, a sign
-// of life each second, and a new connection when the old one is lost or silent.
+// A launcher's contact with the coordinator (rendezvous/coordinator.h): messages both ways,
+// a keep-alive each second, and a new connection when the old one is lost or silent.
 //
 //   Contact contact(place, token, limits, [&] { return what_to_say_first(); });
 //   poll contact.file() for contact.events(), at most contact.longest_wait() milliseconds
 //   while (auto message = contact.next()) ...
 //   if (contact.lost_because()) ...                        // it will not come back
 //
-// Signs of life come from a thread, because a terminal that is not read may block the launcher's
-// own thread. Silence is counted only while this process runs: one that was suspended reads first
-// what has come meanwhile.
+// Keep-alive messages come from a thread, because a terminal that is not read may block the
+// launcher's own thread. Silence is counted only while this process runs: one that was suspended
+// reads first what has come meanwhile.
 //
 // Throws, before the first contact alone, IoError "rendezvous.host", "rendezvous.connect",
 // ConfigError "rendezvous.refused". Thread rule: one thread.
@@ -51,7 +51,7 @@ class Contact {
   int file() const;
   short events() const;
   int longest_wait() const;
-  // Does what can be done without waiting, and gives the next message that is no sign of life.
+  // Does what can be done without waiting, and gives the next message that is no keep-alive.
   std::optional<nlohmann::json> next();
   // Without a connection nothing is sent: the introduction says what is to be known.
   void send(const nlohmann::json& message);
@@ -76,7 +76,7 @@ class Contact {
   void lose_if_silent_or_closed(Time now);
   void lose(const std::string& why, Time now);
   double seconds_left(Time now) const;
-  void say_alive();
+  void keep_alive();
 
   const Place place_;
   const Limits limits_;
@@ -89,7 +89,7 @@ class Contact {
   std::string why_;                      // the connection was lost
   std::optional<std::string> lost_because_, news_;
 
-  mutable std::mutex turn_;  // of the connection, which the thread of the signs of life shares
+  mutable std::mutex turn_;  // of the connection, which the keep-alive thread shares
   std::unique_ptr<rendezvous::Connection> connection_;
   std::condition_variable over_;
   bool is_over_ = false;

@@ -20,7 +20,7 @@ inline constexpr std::int64_t kProtocol = 2;
 // What a launcher says about itself and its machine when it asks for a place in the next round.
 struct JoinRequest {
   std::int64_t protocol = 0, min_machines = 0, max_machines = 0;
-  std::string agent;  // a random word by which the launcher is known on its next connection
+  std::string agent;  // a random identity by which the launcher is known on its next connection
   std::string host, address, program, job, run_id;
   std::int64_t processes = 1, num_processes = 0, wanted_rank = -1, port = 0;
   std::int64_t attempt = -1;  // the last round that the launcher was told

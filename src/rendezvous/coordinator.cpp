@@ -46,9 +46,10 @@ std::optional<Coordinator::Number> Coordinator::number_at(int connection) const 
   return found == by_connection_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<Coordinator::Number> Coordinator::number_of(const std::string& word) const {
-  const auto found = by_word_.find(word);
-  return word.empty() || found == by_word_.end() ? std::nullopt : std::optional(found->second);
+std::optional<Coordinator::Number> Coordinator::number_of(const std::string& identity) const {
+  const auto found = by_identity_.find(identity);
+  return identity.empty() || found == by_identity_.end() ? std::nullopt
+                                                         : std::optional(found->second);
 }
 
 // An agent has one connection: what its former one still brings is ignored.
@@ -65,7 +66,7 @@ Coordinator::Agent Coordinator::take_out(Number number) {
   Agent agent = std::move(found->second);
   agents_.erase(found);
   if (agent.connection) by_connection_.erase(*agent.connection);
-  if (number_of(agent.request.agent) == number) by_word_.erase(agent.request.agent);
+  if (number_of(agent.request.agent) == number) by_identity_.erase(agent.request.agent);
   return agent;
 }
 
@@ -156,7 +157,7 @@ void Coordinator::join(int connection, JoinRequest request, const std::string& a
   if (const auto no = refusal(request, known, now)) return send_(connection, *no);
   const Number number = known.value_or(arrivals_);
   if (!known) agents_[arrivals_++].came = now;
-  if (!request.agent.empty()) by_word_[request.agent] = number;
+  if (!request.agent.empty()) by_identity_[request.agent] = number;
   bind(number, connection);
   Agent& agent = agents_.at(number);
   agent.address = request.address;
@@ -181,9 +182,9 @@ void Coordinator::enter(Number number, Clock::time_point now) {
 // The launcher's ranks have gone on meanwhile. Whether they count is this process's decision: one
 // that has been given up, or that another coordinator knew, stops them and joins again.
 void Coordinator::rejoin(int connection, const json& message, Clock::time_point now) {
-  const std::string word = text_in(message, "agent", "");
+  const std::string identity = text_in(message, "agent", "");
   const std::int64_t attempt = number_in(message, "attempt", -1);
-  const auto number = number_of(word);
+  const auto number = number_of(identity);
   if (!number) {
     return send_(connection, {{"kind", "stop"},
                               {"reason", "this machine had been given up as lost"},
@@ -429,7 +430,7 @@ void Coordinator::give_up_silent(Clock::time_point now, bool after_pause) {
     if (now - agent.heard > seconds(settings_.keep_alive_timeout)) silent.push_back(number);
   }
   for (const Number number : silent)
-    give_up(number, str("no word for ", fixed(settings_.keep_alive_timeout, 1), " s"), now);
+    give_up(number, str("no message for ", fixed(settings_.keep_alive_timeout, 1), " s"), now);
 }
 
 void Coordinator::tick(Clock::time_point at) {

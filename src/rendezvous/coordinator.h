@@ -19,7 +19,7 @@
 // machine of the coordinator ends the job by leaving. A machine whose ranks have all ended well has
 // done its part: its loss changes nothing unless all start again.
 //
-// A connection is not a machine: an agent has a random word of its own, by which it is known on its
+// A connection is not a machine: an agent has a random identity, by which it is known on its
 // next connection. As long as it is not silent for keep_alive_timeout it keeps its place.
 //
 // Time counts only while this process runs (base/running_clock.h), and after a pause every machine
@@ -109,7 +109,7 @@ class Coordinator {
   void bind(Number number, int connection);
   Agent take_out(Number number);
   std::optional<Number> number_at(int connection) const;
-  std::optional<Number> number_of(const std::string& word) const;
+  std::optional<Number> number_of(const std::string& identity) const;
   std::vector<Number> in_order() const;  // of those that wait, as ranks are given
   std::array<std::size_t, 4> counts() const;
   std::size_t count(State state) const { return counts()[static_cast<std::size_t>(state)]; }
@@ -129,7 +129,7 @@ class Coordinator {
   NewRound new_round_;
   std::map<Number, Agent> agents_;
   std::map<int, Number> by_connection_;
-  std::map<std::string, Number> by_word_;
+  std::map<std::string, Number> by_identity_;
   Number arrivals_ = 0;
   std::int64_t attempt_ = -1, restarts_ = 0;
   bool some_have_ended_ = false;  // well, in this round

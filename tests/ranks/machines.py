@@ -325,10 +325,10 @@ def cut_off(machines):
     machines.cable(2, "down")
     check([launches[0].end(20), launches[1].end(20)] == [1, 1], f"a machine whose cable is cut ends the job, after {time.monotonic() - began:.1f} s",
           *(l.text for l in launches))
-    check(re.search(r"machine . \(node2, 10.77.0.3\) is lost: no word for 2.0 s", launches[0].text), "it is named", launches[0].text)
-    check(launches[2].says("is not reached: no word from it", 10), "and it knows itself that it is cut off", launches[2].text)
+    check(re.search(r"machine . \(node2, 10.77.0.3\) is lost: no message for 2.0 s", launches[0].text), "it is named", launches[0].text)
+    check(launches[2].says("is not reached: it sends no messages", 10), "and it knows itself that it is cut off", launches[2].text)
     machines.cable(2, "up")
-    check(launches[2].end(40) == 1 and "is lost: no word from it" in launches[2].text, "it ends when it finds nobody there", launches[2].text)
+    check(launches[2].end(40) == 1 and "is lost: it sends no messages" in launches[2].text, "it ends when it finds nobody there", launches[2].text)
 
 
 def cut_and_back(machines):

@@ -176,7 +176,7 @@ TEST_CASE("coordinator: a silent machine is lost, and the others go on without i
   CHECK(job.last_of(3, "round")["num_machines"] == 3);
   job.silent = 3;
   job.after(6);
-  CHECK(std::string(job.last_of(1, "stop")["reason"]).find("no word for 5.0 s") !=
+  CHECK(std::string(job.last_of(1, "stop")["reason"]).find("no message for 5.0 s") !=
         std::string::npos);
   job.join(1);
   job.join(2);

@@ -42,7 +42,7 @@ struct Launcher {
     connection->send(message.dump());
     connection->flush(Clock::now() + 10s);
   }
-  // The kind of the next message that is no sign of life; empty: there is none in this time.
+  // The kind of the next message that is no keep-alive; empty: there is none in this time.
   std::string hears(Clock::duration longest) {
     const auto deadline = Clock::now() + longest;
     while (true) {
