@@ -1,0 +1,122 @@
+#include "launch/process_table.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+constexpr auto kLongestRead = std::chrono::seconds(1);
+
+std::string content_of(const std::string& file) {
+  std::string content;
+  const int number = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (number < 0) return content;
+  char buffer[8192];
+  ssize_t got = 0;
+  while ((got = read(number, buffer, sizeof buffer)) > 0)
+    content.append(buffer, static_cast<std::size_t>(got));
+  close(number);
+  return content;
+}
+
+std::string folder_of(pid_t shown) { return "/proc/" + std::to_string(shown); }
+
+// Its number in each PID namespace, from that of /proc down to its own.
+std::vector<pid_t> numbers_of(pid_t shown) {
+  const std::string status = content_of(folder_of(shown) + "/status");
+  const std::size_t at = status.find("\nNSpid:");
+  if (at == status.npos) return {};
+  std::istringstream words(status.substr(at + 7, status.find('\n', at + 1) - at - 7));
+  std::vector<pid_t> numbers;
+  for (pid_t number = 0; words >> number;) numbers.push_back(number);
+  return numbers;
+}
+
+// How this process appears in /proc.
+struct Viewpoint {
+  pid_t shown = -1;
+  std::size_t depth = 0;  // of PID namespaces below that of /proc; 0: it is that one
+};
+
+std::optional<Viewpoint> viewpoint() {
+  char link[32] = "";
+  if (readlink("/proc/self", link, sizeof link - 1) <= 0) return std::nullopt;
+  const auto shown = static_cast<pid_t>(std::atol(link));
+  if (shown == getpid()) return Viewpoint{shown, 0};
+  const std::vector<pid_t> numbers = numbers_of(shown);
+  if (numbers.empty() || numbers.back() != getpid()) return std::nullopt;
+  return Viewpoint{shown, numbers.size() - 1};
+}
+
+// `pid (name) state parent ...`, the start being field 22. The name may have anything in it.
+std::optional<ProcessEntry> entry_seen_from(const Viewpoint& here, pid_t shown) {
+  const std::string line = content_of(folder_of(shown) + "/stat");
+  const std::size_t end = line.rfind(')');
+  if (end == line.npos) return std::nullopt;
+  std::istringstream words(line.substr(end + 1));
+  ProcessEntry entry{.shown = shown, .process = shown};
+  words >> entry.state >> entry.parent;
+  std::string skipped;
+  for (int field = 5; field < 22; ++field) words >> skipped;
+  words >> entry.start;
+  if (!words) return std::nullopt;
+  if (here.depth == 0) return entry;
+  const std::vector<pid_t> numbers = numbers_of(shown);
+  if (numbers.size() <= here.depth) return std::nullopt;  // outside of this namespace
+  entry.process = numbers[here.depth];
+  return entry;
+}
+
+}  // namespace
+
+std::optional<ProcessEntry> own_entry() {
+  const auto here = viewpoint();
+  return here ? entry_seen_from(*here, here->shown) : std::nullopt;
+}
+
+std::optional<ProcessEntry> entry_of(pid_t shown) {
+  const auto here = viewpoint();
+  return here ? entry_seen_from(*here, shown) : std::nullopt;
+}
+
+std::vector<ProcessEntry> process_table() {
+  std::vector<ProcessEntry> table;
+  const auto here = viewpoint();
+  DIR* const folder = here ? opendir("/proc") : nullptr;
+  if (folder == nullptr) return table;
+  while (const dirent* file = readdir(folder)) {
+    const std::string name = file->d_name;
+    if (name.find_first_not_of("0123456789") != name.npos) continue;
+    if (const auto entry = entry_seen_from(*here, static_cast<pid_t>(std::atol(name.c_str()))))
+      table.push_back(*entry);
+  }
+  closedir(folder);
+  return table;
+}
+
+std::string environment_of(pid_t shown) {
+  const std::string file = folder_of(shown) + "/environ";
+  const auto answer = std::make_shared<std::promise<std::string>>();
+  auto content = answer->get_future();
+  try {
+    std::thread([answer, file] { answer->set_value(content_of(file)); }).detach();
+  } catch (const std::system_error&) {  // no more threads
+    return content_of(file);
+  }
+  if (content.wait_for(kLongestRead) != std::future_status::ready) return "";
+  return content.get();
+}
+
+}  // namespace hasten
