@@ -1,0 +1,37 @@
+// File: launch/end_order.h (internal)
+// The order in which processes have ended. SIGCHLD does not tell it: several ends become one
+// signal.
+//
+//   EndOrder order;
+//   order.add(0, first); order.add(1, second);
+//   for (const std::size_t index : order.next()) ...    // 1, 0
+//
+// A kernel before 5.3 tells no order; next() is then empty. Throws nothing. Thread rule: one thread
+// at a time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace hasten {
+
+class EndOrder {
+ public:
+  EndOrder();
+  EndOrder(const EndOrder&) = delete;
+  EndOrder& operator=(const EndOrder&) = delete;
+  ~EndOrder();
+
+  // The process must not have been waited for.
+  void add(std::size_t index, pid_t process);
+  // Those that have ended since the last call, the first one first.
+  std::vector<std::size_t> next();
+
+ private:
+  int events_ = -1;
+  std::vector<int> processes_;
+};
+
+}  // namespace hasten
