@@ -1,0 +1,140 @@
+#include "launch/console.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr auto kWithoutProgress = 2s;
+constexpr auto kInAll = 5s;
+constexpr auto kForLastMessage = 500ms;
+
+const char* name_of(int stream) { return stream == 1 ? "standard output" : "standard error"; }
+
+bool same_file(int one, int other) {
+  struct stat first {
+  }, second{};
+  return fstat(one, &first) == 0 && fstat(other, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+void open_closed_streams() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(file, F_GETFD) >= 0) continue;
+    [[maybe_unused]] const int lowest = open("/dev/null", O_RDWR);  // has the same number
+  }
+}
+
+}  // namespace
+
+Console::Console() {
+  open_closed_streams();
+  event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (event_ < 0) throw IoError("io.write", {.what = "an eventfd", .got = std::strerror(errno)});
+  writers_[0] = std::make_unique<OutputWriter>(STDOUT_FILENO, event_);
+  if (!same_file(STDOUT_FILENO, STDERR_FILENO))
+    writers_[1] = std::make_unique<OutputWriter>(STDERR_FILENO, event_);
+}
+
+Console::~Console() {
+  wait_briefly();  // an exception's way out
+  for (auto& writer : writers_) writer.reset();
+  close(event_);
+}
+
+OutputWriter& Console::of(int stream) {
+  return stream == 2 && writers_[1] ? *writers_[1] : *writers_[0];
+}
+
+void Console::show(std::string_view lines, int stream) { of(stream).write(lines); }
+
+void Console::say(std::string_view message) {
+  std::string text = str("hasten launch: ", message);
+  if (text.back() != '\n') text += '\n';
+  of(2).write(text);
+}
+
+bool Console::is_full(int stream) { return of(stream).is_full(); }
+
+void Console::look() {
+  eventfd_t times = 0;
+  eventfd_read(event_, &times);
+  for (const int stream : {1, 2}) {
+    const int error = of(stream).take_error();
+    if (error == 0 || is_one_file()) continue;
+    const bool may_recover = error == ENOSPC || error == EDQUOT;
+    of(3 - stream)
+        .write(str("hasten launch: ", name_of(stream), " cannot be written: ", std::strerror(error),
+                   "; the processes go on, and what they print is ",
+                   may_recover ? "lost until it can\n" : "no longer shown there\n"));
+  }
+}
+
+std::size_t Console::unwritten() {
+  return writers_[0]->unwritten() + (writers_[1] ? writers_[1]->unwritten() : 0);
+}
+
+std::optional<int> Console::finish(Signals& signals, Patience patience) {
+  const auto began = Clock::now();
+  auto progress = began;
+  std::optional<int> asked;
+  look();
+  for (std::size_t left = unwritten(), before = left; left > 0 && !asked; left = unwritten()) {
+    if (left != before) progress = Clock::now();
+    before = left;
+    const auto now = Clock::now();
+    if (patience == Patience::none && (now - progress > kWithoutProgress || now - began > kInAll))
+      break;
+    pollfd files[] = {{.fd = signals.file(), .events = POLLIN, .revents = 0},
+                      {.fd = event_, .events = POLLIN, .revents = 0}};
+    poll(files, 2, patience == Patience::none ? 100 : -1);
+    look();
+    while (const auto number = signals.next()) {
+      if (is_end(*number)) asked = *number;
+    }
+  }
+  drop();
+  return asked;
+}
+
+void Console::wait_briefly() {
+  const auto limit = Clock::now() + kForLastMessage;
+  while (unwritten() > 0 && Clock::now() < limit) {
+    pollfd file = {.fd = event_, .events = POLLIN, .revents = 0};
+    poll(&file, 1, 50);
+    look();
+  }
+}
+
+// The stream that is still read hears of the other one.
+void Console::drop() {
+  for (const int stream : {1, 2}) {
+    if (stream == 2 && is_one_file()) break;
+    if (of(stream).unwritten() == 0 && !of(stream).has_dropped()) continue;
+    const std::size_t dropped = of(stream).stop();
+    if (is_one_file()) continue;
+    of(3 - stream)
+        .write(str("hasten launch: ", dropped, " bytes could not be written to ", name_of(stream),
+                   ", and are dropped\n"));
+  }
+  wait_briefly();
+  for (auto& writer : writers_) {
+    if (writer) writer->stop();
+  }
+}
+
+}  // namespace hasten
