@@ -1,15 +1,14 @@
 #include "launch/attempt.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 
 #include "hasten/base/text.h"
 #include "launch/exit_codes.h"
-#include "launch/job.h"
 #include "launch/output_plan.h"
 
 namespace hasten {
@@ -21,13 +20,14 @@ constexpr double kGraceAfterFailure = 1;  // seconds; those that wait for a dead
 
 }  // namespace
 
-Attempt::Attempt(const LaunchConfiguration& run, const Round& round, const std::string& job,
-                 Membership& membership, Signals& signals)
-    : options_(run.options), round_(round), job_(job), membership_(membership), signals_(signals) {
-  const auto commands = rank_commands(run, round, job);
+Attempt::Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context)
+    : options_(run.options), round_(round), context_(context), cleanup_(context.processes) {
+  const auto commands = rank_commands(run, round, context.processes.job);
+  stop_is_told_.resize(commands.size());
   for (std::size_t local = 0; local < commands.size(); ++local) {
-    outputs_.emplace_back(output_plan(options_, round, local));
-    ranks_.emplace_back(commands[local]);
+    outputs_.emplace_back(output_plan(options_, round, local), context.console);
+    ranks_.emplace_back(commands[local], context.signals);
+    end_order_.add(local, ranks_.back().process());
   }
 }
 
@@ -37,90 +37,138 @@ void Attempt::run() {
     wait();
     if (deadline_ && Clock::now() >= *deadline_) kill_all();
   }
-  drain();
-  if (!first_failed_ && !ordered_ && stopped_by_ == 0) membership_.ended();
+  cleanup_.run();
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) read_what_is_there(rank);
+  if (!first_failed_ && !ordered_ && stopped_by_ == 0) context_.membership.ended();
 }
 
 int Attempt::longest_wait() const {
-  const int longest = membership_.longest_wait();
+  const int longest = context_.membership.longest_wait();
   if (!deadline_) return longest;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
   const int until = static_cast<int>(std::max<std::int64_t>(0, left));
   return longest < 0 ? until : std::min(longest, until);
 }
 
-// Until something happens.
+// Until something happens. Nothing in here waits for whoever reads the launcher's output.
 void Attempt::wait() {
+  Membership& membership = context_.membership;
   std::vector<pollfd> files = {
-      {.fd = signals_.file(), .events = POLLIN, .revents = 0},
-      {.fd = membership_.file(), .events = membership_.events(), .revents = 0}};
-  std::vector<std::pair<std::size_t, int>> whose = {{0, 0}, {0, 0}};
+      {.fd = context_.signals.file(), .events = POLLIN, .revents = 0},
+      {.fd = membership.file(), .events = membership.events(), .revents = 0},
+      {.fd = context_.console.file(), .events = POLLIN, .revents = 0}};
+  const std::size_t others = files.size();
+  std::vector<std::pair<std::size_t, int>> owners;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     for (const auto& [file, stream] :
          {std::pair{ranks_[rank].output(), 1}, {ranks_[rank].errors(), 2}}) {
-      if (file < 0) continue;
+      // A rank whose pipe is not read waits in its write, as in a shell's pipeline.
+      if (file < 0 || outputs_[rank].must_wait(stream)) continue;
       files.push_back({.fd = file, .events = POLLIN, .revents = 0});
-      whose.emplace_back(rank, stream);
+      owners.emplace_back(rank, stream);
     }
   }
   if (poll(files.data(), files.size(), longest_wait()) < 0 && errno != EINTR) return;
-  for (std::size_t i = 2; i < files.size(); ++i) {
-    if (files[i].revents != 0) read_from(whose[i].first, files[i].fd, whose[i].second);
+  if (files[2].revents != 0) context_.console.look();
+  for (std::size_t i = others; i < files.size(); ++i) {
+    const auto& [rank, stream] = owners[i - others];
+    if (files[i].revents != 0) read_from(rank, files[i].fd, stream);
   }
-  // Ends before orders: what has failed here is told as this machine's failure.
-  while (const auto number = signals_.next()) {
-    *number == SIGCHLD ? look_for_ends() : pass_on(*number);
-  }
-  if (const auto order = membership_.order(); order && !ordered_) {
+  // Ends before orders: what has failed here is reported as this machine's failure.
+  take_signals();
+  if (const auto order = membership.order(); order && !ordered_) {
     ordered_ = true;
     stop(SIGTERM, order->after_failure ? std::min(options_.grace_period, kGraceAfterFailure)
                                        : options_.grace_period);
   }
 }
 
-// False once there is nothing more to come.
-bool Attempt::read_from(std::size_t local_rank, int file, int stream) {
+// How many bytes came; 0 where there are none now, or no more.
+std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
   char buffer[16 << 10];
   const ssize_t got = read(file, buffer, sizeof buffer);
   if (got > 0) {
-    outputs_[local_rank].take({buffer, static_cast<std::size_t>(got)}, stream);
-    return true;
+    const auto size = static_cast<std::size_t>(got);
+    outputs_[local_rank].take({buffer, size}, stream);
+    return size;
   }
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  ranks_[local_rank].close_file(file);
-  return false;
+  if (got == 0 || (errno != EAGAIN && errno != EINTR)) ranks_[local_rank].close_file(file);
+  return 0;
 }
 
-void Attempt::drain() {
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    for (const int stream : {1, 2}) {
-      const int file = stream == 1 ? ranks_[rank].output() : ranks_[rank].errors();
-      while (file >= 0 && read_from(rank, file, stream)) {
-      }
+// What a rank that has ended has left in its pipes, and no more: a process that it leaves behind
+// may write into them for ever. Taken whether or not the console has room, since the last lines are
+// part of a report.
+void Attempt::read_what_is_there(std::size_t local_rank) {
+  for (const int stream : {1, 2}) {
+    const int file = stream == 1 ? ranks_[local_rank].output() : ranks_[local_rank].errors();
+    int bytes = 0;
+    if (file < 0 || ioctl(file, FIONREAD, &bytes) != 0) continue;
+    for (std::size_t left = static_cast<std::size_t>(bytes); left > 0;) {
+      const std::size_t got = read_from(local_rank, file, stream);
+      if (got == 0) break;
+      left -= std::min(left, got);
     }
-    outputs_[rank].finish();
+  }
+  outputs_[local_rank].finish();
+}
+
+void Attempt::take_signals() {
+  while (const auto number = context_.signals.next()) {
+    *number == SIGCHLD ? look_for_ends() : pass_on(*number);
   }
 }
 
 void Attempt::look_for_ends() {
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+  for (const std::size_t rank : in_order_of_end()) {
+    report_stop(rank);
     if (!ranks_[rank].has_just_ended()) continue;
-    if (ranks_[rank].code() == 0 || first_failed_ || ordered_) continue;
-    first_failed_ = rank;
-    // A rank that ends by a signal that was passed on has done what it was asked: a restart would
-    // undo it. The others have had the signal too, and the time to obey it.
-    const int signal = ranks_[rank].code() - 128;
-    if (stopped_by_ == 0 && was_passed_on(signal)) {
-      end_by(signal);
-      limit(options_.grace_period);
-    }
-    const std::string text = failure_text();
-    std::fputs(("hasten launch: " + text).c_str(), stderr);
-    if (stopped_by_ != 0) continue;
-    membership_.failed(ranks_[rank].code(), text);
+    if (ranks_[rank].code() != 0 && !first_failed_ && !ordered_) take_failure(rank);
+  }
+  context_.orphans.reap([this](pid_t process) {
+    return std::any_of(ranks_.begin(), ranks_.end(), [&](const RankProcess& rank) {
+      return rank.process() == process && !rank.ended();
+    });
+  });
+}
+
+// All ranks: those that have ended first, as far as the system tells.
+std::vector<std::size_t> Attempt::in_order_of_end() {
+  std::vector<std::size_t> order = end_order_.next();
+  const std::size_t ended = order.size();
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const auto end = order.begin() + static_cast<std::ptrdiff_t>(ended);
+    if (std::find(order.begin(), end, rank) == end) order.push_back(rank);
+  }
+  return order;
+}
+
+void Attempt::take_failure(std::size_t local_rank) {
+  first_failed_ = local_rank;
+  // A rank that ends by a signal that was passed on has done what it was asked: a restart would
+  // undo it. The others have had the signal too, and the time to obey it.
+  const int signal = ranks_[local_rank].code() - 128;
+  if (stopped_by_ == 0 && was_passed_on(signal)) {
+    end_by(signal);
+    limit(options_.grace_period);
+  }
+  const std::string text = failure_text(local_rank);
+  if (stopped_by_ == 0) {
+    context_.membership.failed(ranks_[local_rank].code(), text);
     // The others wait for it, perhaps forever.
     stop(SIGTERM, std::min(options_.grace_period, kGraceAfterFailure));
   }
+  context_.console.say(text);
+}
+
+// A stopped rank looks like one that hangs.
+void Attempt::report_stop(std::size_t local_rank) {
+  const auto signal = ranks_[local_rank].has_just_stopped();
+  if (!signal || stop_is_told_[local_rank]) return;
+  stop_is_told_[local_rank] = true;
+  context_.console.say(str(name_of(local_rank), " is stopped by ", signal_text(*signal),
+                           ", and waits for SIGCONT",
+                           *signal == SIGTTIN ? ": it reads a terminal" : ""));
 }
 
 void Attempt::pass_on(int signal) {
@@ -139,12 +187,13 @@ bool Attempt::was_passed_on(int signal) const {
 
 // The signal's code becomes that of the job, and nothing starts again.
 void Attempt::end_by(int signal) {
-  membership_.leaving(signal);
+  context_.membership.leaving(signal);
   stopped_by_ = signal;
 }
 
 void Attempt::stop(int signal, double grace) {
   send(signal);
+  send(SIGCONT);  // a stopped process hears of it only then
   limit(grace);
 }
 
@@ -164,28 +213,25 @@ void Attempt::send(int signal) {
 void Attempt::kill_all() {
   deadline_.reset();
   send(SIGKILL);
-  kill_job(job_);
+  kill_job(context_.processes);
 }
 
-std::string Attempt::failure_text() {
-  const std::size_t local = *first_failed_;
-  const RankProcess& rank = ranks_[local];
-  RankOutput& output = outputs_[local];
-  // Its last words may still be in the pipes.
-  for (const int stream : {1, 2}) {
-    const int file = stream == 1 ? rank.output() : rank.errors();
-    while (file >= 0 && read_from(local, file, stream)) {
-    }
-  }
-  output.finish();
+// "rank 3 on node1 (pid 4711)".
+std::string Attempt::name_of(std::size_t local_rank) const {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
+  return str("rank ", round_.first_rank + static_cast<std::int64_t>(local_rank), " on ", host,
+             " (pid ", ranks_[local_rank].process(), ")");
+}
+
+std::string Attempt::failure_text(std::size_t local_rank) {
+  const RankProcess& rank = ranks_[local_rank];
+  const RankOutput& output = outputs_[local_rank];
+  read_what_is_there(local_rank);
   const bool by_watchdog = rank.code() == kLateRankCode;  // and perhaps of another one's lateness
   const std::string how =
       by_watchdog ? str("was ended by its watchdog (code ", rank.code(), ")") : rank.how_it_ended();
-  std::string text =
-      str("rank ", round_.first_rank + static_cast<std::int64_t>(local), " on ", host, " (pid ",
-          rank.process(), ") ", how, " after ", fixed(rank.seconds(), 1), " s");
+  std::string text = str(name_of(local_rank), " ", how, " after ", fixed(rank.seconds(), 1), " s");
   if (stopped_by_ == 0 && !by_watchdog) text += ", the first to fail";
   if (!output.kept_in().empty()) text += "; its output is in " + output.kept_in().string();
   text += output.last_lines().empty() ? "; it said nothing\n" : "; its last lines:\n";

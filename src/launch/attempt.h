@@ -1,5 +1,11 @@
 // File: launch/attempt.h (internal)
 // All ranks of this machine in one round, from their start to their end.
+//
+//   Attempt attempt(configuration, round, {job, membership, signals, console, orphans});
+//   attempt.run();                                 // returns when all ranks have ended
+//
+// Whatever becomes of it, nothing of the job is alive when it is gone. Thread rule: the launcher's
+// own thread.
 #pragma once
 
 #include <chrono>
@@ -7,17 +13,29 @@
 #include <string>
 #include <vector>
 
+#include "launch/console.h"
+#include "launch/end_order.h"
+#include "launch/job.h"
 #include "launch/membership.h"
+#include "launch/orphan_collector.h"
 #include "launch/rank_output.h"
 #include "launch/rank_process.h"
 
 namespace hasten {
 
+// What the launcher has and each attempt uses.
+struct AttemptContext {
+  const JobProcesses& processes;
+  Membership& membership;
+  Signals& signals;
+  Console& console;
+  const OrphanCollector& orphans;
+};
+
 class Attempt {
  public:
-  // Starts them. Throws IoError "launch.start".
-  Attempt(const LaunchConfiguration& run, const Round& round, const std::string& job,
-          Membership& membership, Signals& signals);
+  // Starts them. Throws IoError "launch.start", "io.write" (a log file).
+  Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context);
 
   // Until all have ended. The membership hears of the first failure when it happens, of a good end,
   // and of a signal to end.
@@ -26,9 +44,13 @@ class Attempt {
  private:
   void wait();
   int longest_wait() const;  // milliseconds; -1: any
-  bool read_from(std::size_t local_rank, int file, int stream);
-  void drain();
+  std::size_t read_from(std::size_t local_rank, int file, int stream);
+  void read_what_is_there(std::size_t local_rank);
+  void take_signals();
   void look_for_ends();
+  std::vector<std::size_t> in_order_of_end();
+  void take_failure(std::size_t local_rank);
+  void report_stop(std::size_t local_rank);
   void pass_on(int signal);
   bool was_passed_on(int signal) const;
   void end_by(int signal);
@@ -36,15 +58,17 @@ class Attempt {
   void limit(double grace);
   void send(int signal);
   void kill_all();
-  std::string failure_text();
+  std::string name_of(std::size_t local_rank) const;
+  std::string failure_text(std::size_t local_rank);
 
   const LaunchOptions& options_;
   const Round& round_;
-  const std::string& job_;
-  Membership& membership_;
-  Signals& signals_;
+  const AttemptContext context_;
+  JobCleanup cleanup_;  // after the ranks, which are destroyed before it
+  EndOrder end_order_;
   std::vector<RankOutput> outputs_;
   std::vector<RankProcess> ranks_;
+  std::vector<bool> stop_is_told_;
   std::optional<std::size_t> first_failed_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   bool ordered_ = false;        // to stop, from outside

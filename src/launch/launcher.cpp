@@ -1,20 +1,31 @@
 #include "hasten/launch/launcher.h"
 
-#include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "launch/attempt.h"
+#include "launch/console.h"
 #include "launch/job.h"
 #include "launch/one_machine.h"
 #include "launch/one_of_many.h"
+#include "launch/orphan_collector.h"
 #include "launch/several_machines.h"
 
 namespace hasten {
 namespace {
 
-std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run) {
-  if (run.machines.several()) return std::make_unique<SeveralMachines>(run);
-  return std::make_unique<OneMachine>(run);
+std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run, Console& console) {
+  if (run.machines.several()) return std::make_unique<SeveralMachines>(run, console);
+  return std::make_unique<OneMachine>(run, console);
+}
+
+// A job that has ended well is not over before its output is read; one that has failed, or was
+// stopped, does not wait long for that.
+int code_after_output(const End& end, Console& console, Signals& signals) {
+  if (!end.reason.empty()) console.say(end.reason);
+  const auto patience = end.code == 0 ? Patience::unlimited : Patience::none;
+  const auto asked = console.finish(signals, patience);
+  return asked && end.code == 0 ? 128 + *asked : end.code;
 }
 
 }  // namespace
@@ -22,18 +33,19 @@ std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run) {
 int launch(const LaunchConfiguration& run) {
   check_not_one_of_many(run, config::whole_environment());
   check_rank_commands(run);  // refused before anything is started
-  const std::string job = new_job();
-  const Guardian guardian(job);  // before there are threads
+  const std::string job = new_job_below(std::getenv(kJobVariable));
+  Console console;  // before another file takes the number of a closed standard stream
   Signals signals;
-  const auto membership = membership_of(run);
+  const OrphanCollector orphans;  // before there are children
+  const Guardian guardian(job);   // before there are threads
+  const JobProcesses processes = {
+      .job = job, .descendants = orphans.has_only_own_children(), .spared = guardian.process()};
+  const auto membership = membership_of(run, console);
   while (true) {
     const Next next = membership->next(signals);
-    if (const End* const end = std::get_if<End>(&next)) {
-      if (!end->reason.empty()) std::fprintf(stderr, "hasten launch: %s\n", end->reason.c_str());
-      return end->code;
-    }
-    Attempt(run, std::get<Round>(next), job, *membership, signals).run();
-    kill_job(job);
+    if (const End* const end = std::get_if<End>(&next))
+      return code_after_output(*end, console, signals);
+    Attempt(run, std::get<Round>(next), {processes, *membership, signals, console, orphans}).run();
   }
 }
 

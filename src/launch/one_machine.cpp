@@ -1,15 +1,14 @@
 #include "launch/one_machine.h"
 
-#include <cstdio>
-
 #include "hasten/base/text.h"
 #include "launch/job.h"
 #include "rendezvous/secure_context.h"
 
 namespace hasten {
 
-OneMachine::OneMachine(const LaunchConfiguration& run)
+OneMachine::OneMachine(const LaunchConfiguration& run, Console& console)
     : run_(run),
+      console_(console),
       token_(run.token.empty() ? rendezvous::new_token() : run.token),
       server_({.loopback_only = true, .port = 0, .token = token_}) {
   // Asked now, so that a port in use is told before anything is started.
@@ -22,8 +21,8 @@ Next OneMachine::next(Signals&) {
   if (again && (failed_code_ == 0 || attempt_ > run_.options.max_restarts))
     return End{.code = failed_code_};
   if (again && !run_.options.quiet) {
-    std::fprintf(stderr, "hasten launch: all processes start again (%d of %lld)\n", attempt_,
-                 static_cast<long long>(run_.options.max_restarts));
+    console_.say(
+        str("all processes start again (", attempt_, " of ", run_.options.max_restarts, ")"));
   }
   failed_code_ = 0;
   server_.clear();

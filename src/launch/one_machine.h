@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "launch/console.h"
 #include "launch/membership.h"
 #include "rendezvous/job_server.h"
 #include "rendezvous/sockets.h"
@@ -14,7 +15,7 @@ namespace hasten {
 class OneMachine : public Membership {
  public:
   // Throws IoError "rendezvous.port-taken" where the wished port is.
-  explicit OneMachine(const LaunchConfiguration& run);
+  OneMachine(const LaunchConfiguration& run, Console& console);
 
   Next next(Signals& signals) override;
   void failed(int code, const std::string& reason) override;
@@ -23,6 +24,7 @@ class OneMachine : public Membership {
 
  private:
   const LaunchConfiguration& run_;
+  Console& console_;
   std::string token_;
   rendezvous::JobServer server_;
   std::optional<rendezvous::ReservedPort> port_;

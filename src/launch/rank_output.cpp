@@ -1,9 +1,8 @@
 #include "launch/rank_output.h"
 
-#include <cerrno>
 #include <cstring>
 
-#include "hasten/base/error.h"
+#include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
@@ -11,21 +10,15 @@ namespace {
 constexpr std::size_t kLastLines = 20;
 constexpr std::size_t kLongestLine = 64 << 10;  // a program that never ends its line
 
-std::shared_ptr<std::FILE> opened(const std::filesystem::path& file) {
-  std::error_code ignored;  // told by what follows
-  std::filesystem::create_directories(file.parent_path(), ignored);
-  std::FILE* const log = std::fopen(file.c_str(), "w");
-  if (log == nullptr)
-    throw IoError("io.write", {.what = "log_dir: " + file.string(), .got = std::strerror(errno)});
-  return {log, [](std::FILE* each) { std::fclose(each); }};
-}
-
 }  // namespace
 
-RankOutput::RankOutput(OutputPlan plan) : plan_(std::move(plan)) {
+RankOutput::RankOutput(OutputPlan plan, Console& console)
+    : plan_(std::move(plan)), console_(console) {
   for (const int stream : {0, 1}) {
-    const bool both = stream == 1 && plan_.file[1] == plan_.file[0];
-    if (!plan_.file[stream].empty()) log_[stream] = both ? log_[0] : opened(plan_.file[stream]);
+    const auto& file = plan_.file[stream];
+    if (file.empty()) continue;
+    const bool both = stream == 1 && file == plan_.file[0];
+    log_[stream] = both ? log_[0] : std::make_shared<LogFile>(file);
   }
 }
 
@@ -35,35 +28,48 @@ std::filesystem::path RankOutput::kept_in() const {
   return output.empty() ? errors : output.parent_path();
 }
 
+bool RankOutput::must_wait(int stream) const {
+  return plan_.shown[stream - 1] && console_.is_full(stream);
+}
+
 void RankOutput::take(std::string_view piece, int stream) {
   std::string& begun = begun_[stream - 1];
   while (!piece.empty()) {
     const std::size_t end = piece.find('\n');
     begun += piece.substr(0, end);
-    if (end == piece.npos && begun.size() < kLongestLine) return;
-    line(begun, stream);
-    begun.clear();
+    if (end == piece.npos && begun.size() < kLongestLine) break;
+    add_line(begun, stream);
     piece.remove_prefix(end == piece.npos ? piece.size() : end + 1);
   }
+  put_out(stream);
 }
 
 void RankOutput::finish() {
   for (const int stream : {1, 2}) {
-    std::string& begun = begun_[stream - 1];
-    if (!begun.empty()) line(begun, stream);
-    begun.clear();
-    if (log_[stream - 1]) std::fflush(log_[stream - 1].get());
+    if (!begun_[stream - 1].empty()) add_line(begun_[stream - 1], stream);
+    put_out(stream);
   }
 }
 
-void RankOutput::line(const std::string& text, int stream) {
-  last_.push_back(text);
+// Leaves `text` empty.
+void RankOutput::add_line(std::string& text, int stream) {
+  if (plan_.shown[stream - 1]) ((shown_ += plan_.prefix) += text) += '\n';
+  if (log_[stream - 1]) (kept_ += text) += '\n';
+  last_.push_back(std::move(text));
   if (last_.size() > kLastLines) last_.pop_front();
-  if (log_[stream - 1]) std::fprintf(log_[stream - 1].get(), "%s\n", text.c_str());
-  if (!plan_.shown[stream - 1]) return;
-  std::FILE* const to = stream == 1 ? stdout : stderr;
-  std::fprintf(to, "%s%s\n", plan_.prefix.c_str(), text.c_str());
-  std::fflush(to);
+  text.clear();
+}
+
+void RankOutput::put_out(int stream) {
+  if (!shown_.empty()) console_.show(shown_, stream);
+  const int error = kept_.empty() ? 0 : log_[stream - 1]->write(kept_);
+  if (error != 0 && !log_has_failed_) {
+    log_has_failed_ = true;
+    console_.say(str("log_dir: ", plan_.file[stream - 1].string(), " cannot be written: ",
+                     std::strerror(error), "; what the rank prints meanwhile is not kept"));
+  }
+  shown_.clear();
+  kept_.clear();
 }
 
 }  // namespace hasten

@@ -1,14 +1,23 @@
 // File: launch/rank_output.h (internal)
-// What one rank says: shown line by line with its number, kept in files where asked, and the last
-// lines remembered for the day it fails.
+// What one rank prints: shown line by line with its number, kept in files where asked, and the last
+// lines remembered for the report of its failure.
+//
+//   RankOutput output(output_plan(options, round, local_rank), console);
+//   output.take(bytes, 1);                       // as they come from the rank's pipe
+//   if (output.must_wait(1)) ...                 // the console's reader is slow: leave the pipe
+//   unread
+//
+// Throws IoError "io.write" where a file cannot be opened. Thread rule: the launcher's own thread.
 #pragma once
 
-#include <cstdio>
 #include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+
+#include "launch/console.h"
+#include "launch/log_file.h"
 
 namespace hasten {
 
@@ -21,24 +30,30 @@ struct OutputPlan {
 
 class RankOutput {
  public:
-  // Makes the files' folders. Throws IoError.
-  explicit RankOutput(OutputPlan plan);
+  // Makes the files' folders.
+  RankOutput(OutputPlan plan, Console& console);
 
   // A piece of output (1) or errors (2), as it came.
   void take(std::string_view piece, int stream);
-  // What has no end of line yet.
+  // Takes the beginning of a line for the whole of it.
   void finish();
+  // Whether the stream is shown on a console that takes nothing at the moment.
+  bool must_wait(int stream) const;
 
   const std::deque<std::string>& last_lines() const { return last_; }
-  // Where people look for what it said: its file, or the folder of both; empty: nowhere.
+  // Where people look for what it printed: its file, or the folder of both; empty: nowhere.
   std::filesystem::path kept_in() const;
 
  private:
-  void line(const std::string& text, int stream);
+  void add_line(std::string& text, int stream);
+  void put_out(int stream);
 
   OutputPlan plan_;
+  Console& console_;
   std::string begun_[2];
-  std::shared_ptr<std::FILE> log_[2];
+  std::shared_ptr<LogFile> log_[2];
+  bool log_has_failed_ = false;
+  std::string shown_, kept_;  // whole lines of one piece, put out together
   std::deque<std::string> last_;
 };
 

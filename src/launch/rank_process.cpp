@@ -40,27 +40,42 @@ std::vector<std::string> whole_environment(const std::vector<std::string>& own) 
   throw IoError("launch.start", {.what = "program " + program, .got = std::strerror(error)});
 }
 
+// Somebody else has waited for the process, so nobody knows how it ended.
+constexpr int kUnknownStatus = -1;
+
+// Everything that a new process needs until it is the rank's program.
+struct Start {
+  pid_t launcher;
+  int input, output, errors, failed;  // input: -1: the launcher's own
+  char* const* words;
+  char* const* environment;
+  const cpu_set_t* cores;  // null: all
+  const Signals& signals;
+};
+
 // Between fork and exec: only what is safe there.
-[[noreturn]] void become(pid_t launcher, int output, int errors, int failed, char* const* words,
-                         char* const* environment, const cpu_set_t* cores) {
+[[noreturn]] void run_program(const Start& start) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) _exit(127);  // it has died meanwhile
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (cores != nullptr) sched_setaffinity(0, sizeof *cores, cores);
-  dup2(output, STDOUT_FILENO);
-  dup2(errors, STDERR_FILENO);
-  execve(words[0], words, environment);
+  if (getppid() != start.launcher) _exit(127);  // it has died meanwhile
+  start.signals.restore_in_rank();
+  if (start.cores != nullptr) sched_setaffinity(0, sizeof *start.cores, start.cores);
+  if (start.input >= 0) dup2(start.input, STDIN_FILENO);
+  dup2(start.output, STDOUT_FILENO);
+  dup2(start.errors, STDERR_FILENO);
+  execve(start.words[0], start.words, start.environment);
   const int error = errno;
-  [[maybe_unused]] const ssize_t told = write(failed, &error, sizeof error);
+  [[maybe_unused]] const ssize_t told = write(start.failed, &error, sizeof error);
   _exit(127);
 }
 
+// A rank that reads the terminal from the background is stopped by the system.
+int input_of_rank() { return isatty(STDIN_FILENO) ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1; }
+
 }  // namespace
 
-RankProcess::RankProcess(const RankCommand& command) : began_(Clock::now()) {
+RankProcess::RankProcess(const RankCommand& command, const Signals& signals)
+    : began_(Clock::now()) {
   int output[2], errors[2], failed[2];
   if (pipe2(output, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0 ||
       pipe2(failed, O_CLOEXEC) != 0)
@@ -70,14 +85,21 @@ RankProcess::RankProcess(const RankCommand& command) : began_(Clock::now()) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int core : command.cores) CPU_SET(core, &set);
-  const pid_t launcher = getpid();
+  const Start start = {.launcher = getpid(),
+                       .input = input_of_rank(),
+                       .output = output[1],
+                       .errors = errors[1],
+                       .failed = failed[1],
+                       .words = words.data(),
+                       .environment = variables.data(),
+                       .cores = command.cores.empty() ? nullptr : &set,
+                       .signals = signals};
   process_ = fork();
-  if (process_ == 0) {
-    become(launcher, output[1], errors[1], failed[1], words.data(), variables.data(),
-           command.cores.empty() ? nullptr : &set);
-  }
+  if (process_ == 0) run_program(start);
   const int fork_error = errno;
-  for (const int end : {output[1], errors[1], failed[1]}) close(end);
+  for (const int end : {start.input, output[1], errors[1], failed[1]}) {
+    if (end >= 0) close(end);
+  }
   files_[0] = output[0];
   files_[1] = errors[0];
   if (process_ < 0) {
@@ -127,28 +149,45 @@ void RankProcess::send(int signal) const { kill(-process_, signal); }
 bool RankProcess::has_just_ended() {
   if (status_) return false;
   siginfo_t info{};
-  if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-      info.si_pid != process_)
-    return false;
-  send(SIGKILL);  // what it leaves behind; its number is its group's until it is waited for
-  int status = 0;
-  waitpid(process_, &status, 0);
+  const bool asked =
+      waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+  if (asked ? info.si_pid != process_ : errno != ECHILD) return false;
+  int status = kUnknownStatus;
+  if (asked) {
+    send(SIGKILL);  // what it leaves behind; its number is its group's until it is waited for
+    waitpid(process_, &status, 0);
+  }
   status_ = status;
   over_ = Clock::now();
   return true;
 }
 
+std::optional<int> RankProcess::has_just_stopped() const {
+  siginfo_t info{};
+  if (status_ || waitid(P_PID, static_cast<id_t>(process_), &info, WSTOPPED | WNOHANG) != 0 ||
+      info.si_pid != process_)
+    return std::nullopt;
+  return info.si_status;
+}
+
 int RankProcess::code() const {
+  if (*status_ == kUnknownStatus) return 1;
   return WIFSIGNALED(*status_) ? 128 + WTERMSIG(*status_) : WEXITSTATUS(*status_);
 }
 
 std::string RankProcess::how_it_ended() const {
+  if (*status_ == kUnknownStatus) return "ended, and the system did not keep its code";
   if (!WIFSIGNALED(*status_)) return str("ended with code ", WEXITSTATUS(*status_));
   return "was killed by " + signal_text(WTERMSIG(*status_));
 }
 
 double RankProcess::seconds() const {
   return std::chrono::duration<double>((status_ ? over_ : Clock::now()) - began_).count();
+}
+
+std::string signal_text(int number) {
+  const char* const name = sigabbrev_np(number);
+  return str("signal ", number, name ? str(" (SIG", name, ")") : "");
 }
 
 }  // namespace hasten

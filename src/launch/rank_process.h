@@ -1,6 +1,13 @@
 // File: launch/rank_process.h (internal)
 // One rank: a process in a group of its own, with its output in pipes, that dies when the launcher
 // does.
+//
+//   RankProcess rank(command, signals);
+//   poll(rank.output(), rank.errors()); on SIGCHLD: if (rank.has_just_ended()) rank.how_it_ended()
+//
+// It never reads the terminal, whose foreground it is not in: its standard input is /dev/null where
+// the launcher's is a terminal. Thread rule: the thread that made it, as the rank is bound to that
+// thread's life.
 #pragma once
 
 #include <sys/types.h>
@@ -11,13 +18,14 @@
 #include <vector>
 
 #include "hasten/launch/launcher.h"
+#include "launch/signals.h"
 
 namespace hasten {
 
 class RankProcess {
  public:
   // Throws IoError "launch.start".
-  explicit RankProcess(const RankCommand& command);
+  RankProcess(const RankCommand& command, const Signals& signals);
   RankProcess(RankProcess&&) noexcept;
   RankProcess& operator=(RankProcess&&) = delete;
   ~RankProcess();
@@ -34,7 +42,9 @@ class RankProcess {
   // killed then.
   bool has_just_ended();
   bool ended() const { return status_.has_value(); }
-  // 0 to 255, or 128 + the signal.
+  // The signal that has stopped it, once a stop.
+  std::optional<int> has_just_stopped() const;
+  // 0 to 255, or 128 + the signal; 1 where the system does not know.
   int code() const;
   // "ended with code 3", "was killed by signal 9 (SIGKILL)".
   std::string how_it_ended() const;
@@ -46,5 +56,8 @@ class RankProcess {
   std::optional<int> status_;
   std::chrono::steady_clock::time_point began_, over_;
 };
+
+// "signal 9 (SIGKILL)".
+std::string signal_text(int number);
 
 }  // namespace hasten

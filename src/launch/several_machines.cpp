@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -47,8 +46,9 @@ std::string as_sent(const std::string& text) {
 
 }  // namespace
 
-SeveralMachines::SeveralMachines(const LaunchConfiguration& run)
+SeveralMachines::SeveralMachines(const LaunchConfiguration& run, Console& console)
     : run_(run),
+      console_(console),
       settings_(settings_of(run)),
       at_{.host = run.machines.host, .port = run.machines.port},
       program_(digest_of_program(run.program)),
@@ -112,7 +112,7 @@ void SeveralMachines::wait(Signals& signals, int file, short events, int millise
 }
 
 void SeveralMachines::tell(const std::string& text) const {
-  if (!run_.options.quiet) std::fprintf(stderr, "hasten launch: %s\n", text.c_str());
+  if (!run_.options.quiet) console_.say(text);
 }
 
 void SeveralMachines::tell_news() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "launch/contact.h"
+#include "launch/console.h"
 #include "launch/membership.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/job_server.h"
@@ -24,7 +25,7 @@ namespace hasten {
 
 class SeveralMachines : public Membership {
  public:
-  explicit SeveralMachines(const LaunchConfiguration& run);
+  SeveralMachines(const LaunchConfiguration& run, Console& console);
   ~SeveralMachines() override;
 
   // Serves the others if this is the machine they meet at. Throws ConfigError with the
@@ -57,6 +58,7 @@ class SeveralMachines : public Membership {
   void tell(const std::string& text) const;
 
   const LaunchConfiguration& run_;
+  Console& console_;
   const rendezvous::Settings settings_;
   const Endpoint at_;
   const std::string program_;  // its digest

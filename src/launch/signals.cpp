@@ -4,25 +4,53 @@
 #include <unistd.h>
 
 namespace hasten {
+namespace {
+
+bool is_ignored(int number) {
+  struct sigaction action {};
+  return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+void set(int number, void (*handler)(int), struct sigaction* before) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  sigaction(number, &action, before);
+}
+
+}  // namespace
 
 Signals::Signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2})
-    sigaddset(&set, number);
-  sigprocmask(SIG_BLOCK, &set, &before_);
-  file_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+  set(SIGCHLD, SIG_DFL, &child_before_);
+  set(SIGPIPE, SIG_IGN, &pipe_before_);
+  sigset_t taken;
+  sigemptyset(&taken);
+  sigaddset(&taken, SIGCHLD);
+  // A blocked signal is queued even where it is ignored, so these are left alone.
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    if (!is_ignored(number)) sigaddset(&taken, number);
+  }
+  sigprocmask(SIG_BLOCK, &taken, &mask_before_);
+  file_ = signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
 Signals::~Signals() {
   close(file_);
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
+  sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+  sigaction(SIGCHLD, &child_before_, nullptr);
+  sigaction(SIGPIPE, &pipe_before_, nullptr);
 }
 
 std::optional<int> Signals::next() {
   signalfd_siginfo info{};
   if (read(file_, &info, sizeof info) != sizeof info) return std::nullopt;
   return static_cast<int>(info.ssi_signo);
+}
+
+void Signals::restore_in_rank() const {
+  sigaction(SIGPIPE, &pipe_before_, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 }  // namespace hasten

@@ -60,7 +60,8 @@ TEST_CASE("output: files hold what each stream said, and the last lines are of b
   OutputPlan plan{.prefix = "", .shown = {false, false}, .file = {}};
   plan.file[0] = folder.path() / "a/b/stdout.log";
   plan.file[1] = folder.path() / "a/b/stderr.log";
-  RankOutput output(plan);
+  Console console;
+  RankOutput output(plan, console);
   output.take("one\ntw", 1);
   output.take("wrong\n", 2);
   output.take("o\nthree", 1);
@@ -71,12 +72,12 @@ TEST_CASE("output: files hold what each stream said, and the last lines are of b
   CHECK(output.last_lines().size() == 4);
 
   plan.file[1] = plan.file[0];
-  RankOutput together(plan);
+  RankOutput together(plan, console);
   together.take("one\n", 1);
   together.take("two\n", 2);
   together.finish();
   CHECK(read_file(plan.file[0].string()) == "one\ntwo\n");
   CHECK(together.kept_in() == plan.file[0]);
   plan.file[0] = plan.file[1] = folder.path() / "a/b/stderr.log/impossible";
-  CHECK_THROWS_AS(RankOutput{plan}, IoError);
+  CHECK_THROWS_AS(RankOutput(plan, console), IoError);
 }
