@@ -62,6 +62,8 @@ Child::Child(const std::vector<std::string>& words, const ChildOptions& options)
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw IoError("launch.start", {.what = "program " + words[0], .got = std::strerror(errno)});
+  // Whoever has started this process may ignore it, and the ends of children are then not told.
+  signal(SIGCHLD, SIG_DFL);
   const pid_t parent = getpid();
   process_ = fork();
   if (process_ == 0) become(parent, ends[1], options.reads, arguments.data(), variables.data());
@@ -121,8 +123,11 @@ std::optional<Child::Line> Child::line(Clock::time_point deadline) {
 std::optional<int> Child::wait(Clock::time_point deadline) {
   while (!code_) {
     int status = 0;
-    if (waitpid(process_, &status, WNOHANG) == process_) {
+    const pid_t waited = waitpid(process_, &status, WNOHANG);
+    if (waited == process_) {
       code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    } else if (waited < 0 && errno == ECHILD) {
+      code_ = 1;  // it has ended, and nobody knows how
     } else if (Clock::now() >= deadline) {
       return std::nullopt;
     } else {

@@ -122,14 +122,16 @@ void Console::wait_briefly() {
 
 // The stream that is still read hears of the other one.
 void Console::drop() {
-  for (const int stream : {1, 2}) {
-    if (stream == 2 && is_one_file()) break;
-    if (of(stream).unwritten() == 0 && !of(stream).has_dropped()) continue;
-    const std::size_t dropped = of(stream).stop();
+  const int streams = is_one_file() ? 1 : 2;
+  bool lost[2] = {};
+  for (int i = 0; i < streams; ++i)
+    lost[i] = writers_[i]->unwritten() > 0 || writers_[i]->has_dropped();
+  for (int i = 0; i < streams; ++i) {
+    if (!lost[i]) continue;
+    const std::size_t dropped = writers_[i]->stop();
     if (is_one_file()) continue;
-    of(3 - stream)
-        .write(str("hasten launch: ", dropped, " bytes could not be written to ", name_of(stream),
-                   ", and are dropped\n"));
+    writers_[1 - i]->write(str("hasten launch: ", dropped, " bytes could not be written to ",
+                               name_of(i + 1), ", and are dropped\n"));
   }
   wait_briefly();
   for (auto& writer : writers_) {

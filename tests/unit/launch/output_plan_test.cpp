@@ -81,3 +81,22 @@ TEST_CASE("output: files hold what each stream said, and the last lines are of b
   plan.file[0] = plan.file[1] = folder.path() / "a/b/stderr.log/impossible";
   CHECK_THROWS_AS(RankOutput(plan, console), IoError);
 }
+
+TEST_CASE("output: a log goes on after an earlier job's, and keeps whole lines") {
+  const TemporaryDirectory folder;
+  Console console;
+  OutputPlan plan{.prefix = "", .shown = {false, false}, .file = {}};
+  plan.file[0] = folder.path() / "log";
+  const std::string text("a\0b\n", 4);
+  {
+    RankOutput output(plan, console);
+    output.take(text, 1);
+    CHECK(read_file(plan.file[0].string()) == text);  // before its end
+    CHECK(output.last_lines().back() == std::string("a\0b", 3));
+  }
+  RankOutput output(plan, console);
+  output.take("later\n", 1);
+  const std::string all = read_file(plan.file[0].string());
+  CHECK(starts_with(all, text + "--- hasten launch: another job begins, "));
+  CHECK(all.ends_with(" UTC ---\nlater\n"));
+}

@@ -1,0 +1,385 @@
+#!/usr/bin/env python3
+"""What `hasten launch` does when its output is not read, its parent is odd, or a rank leaves processes behind.
+
+    launcher.py HASTEN [--only NAME]
+
+Cases that need root, for a PID namespace, say "not tried" without it.
+"""
+import argparse
+import fcntl
+import os
+import pathlib
+import pty
+import random
+import resource
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ranks"))
+from checks import check, exit_code  # noqa: E402
+from clean import CLEAN  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("hasten")
+parser.add_argument("--only", help="cases whose name has this in it")
+options = parser.parse_args()
+HASTEN = os.path.abspath(options.hasten)
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+FOLDER.chmod(0o755)
+VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
+MANY_LINES = 'seq 1 60000\n'  # 350 KB: more than a pipe and the launcher hold together
+
+
+def program(text):
+    file = FOLDER / f"program_{random.getrandbits(32):08x}"
+    file.write_text("#!/bin/sh\n" + text)
+    file.chmod(0o755)
+    return file
+
+
+def launch(*words, **how):
+    return subprocess.Popen([HASTEN, "launch", *map(str, words)], **{"env": VARIABLES, "text": True} | how)
+
+
+def until(condition, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return condition()
+
+
+def code_within(process, seconds):
+    """The exit code, or None for a process that had to be killed."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return None
+
+
+def new_mark():
+    return f"{random.getrandbits(48):012x}"
+
+
+def marked(mark):
+    """Processes whose command line holds the mark."""
+    found = []
+    for folder in pathlib.Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if mark in (folder / "cmdline").read_bytes().decode(errors="replace"):
+                    found.append(int(folder.name))
+            except OSError:
+                pass
+    return found
+
+
+def gone(mark, seconds=10):
+    """Whether nothing with the mark is alive; what is left is ended."""
+    if until(lambda: not marked(mark), seconds):
+        return True
+    for process in marked(mark):
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    return False
+
+
+def state(process):
+    try:
+        text = pathlib.Path(f"/proc/{process}/stat").read_text()
+        return text[text.rfind(")") + 2]
+    except OSError:
+        return None
+
+
+def ignoring(*numbers):
+    def ignore():
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+    return ignore
+
+
+def output_not_read():
+    """A failure, a signal and another machine are attended to while nobody reads the output."""
+    fails = program(f'[ "$RANK" = 1 ] && {{ sleep 1; echo last words; exit 3; }}\n{MANY_LINES}sleep 60\n')
+    run = launch("-n", "2", "--grace_period", "1", fails, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    check(code_within(run, 20) == 3, "unread output: a rank's failure ends the job with its code")
+    text = run.stderr.read()
+    check("rank 1" in text and "| last words" in text, "and is reported with the last lines", text)
+    check("bytes could not be written to standard output" in text, "and the dropped bytes are counted", text)
+
+    run = launch("-n", "2", "--grace_period", "1", fails, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    check(code_within(run, 20) == 3, "the same where both streams are one pipe")
+
+    stays = program(f"{MANY_LINES}sleep 60\n")
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        run = launch("-n", "2", "--grace_period", "1", stays, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(1)
+        run.send_signal(number)
+        check(code_within(run, 20) == code, f"unread output: {number.name} ends the job with {code}")
+
+    port = random.randrange(30000, 32000)
+    fails = program(f'[ "$RANK" = 1 ] || exec sleep 60\n{MANY_LINES.strip()} &\nsleep 1\nexit 3\n')
+
+    def machine(rank, **how):
+        words = ("--num_machines", 2, "--machine_rank", rank, "--main_process_ip", "127.0.0.1", "--main_process_port", port)
+        return launch(*words, "--nproc_per_node", 1, fails, stderr=subprocess.PIPE,
+                      env=VARIABLES | {"HASTEN_JOB_TOKEN": "0123456789abcdef0123456789abcdef"}, **how)
+    first, second = machine(0, stdout=subprocess.DEVNULL), machine(1, stdout=subprocess.PIPE)
+    codes = code_within(first, 30), code_within(second, 30)
+    check(codes == (3, 3), f"unread output of one machine of two: both end with the failed rank's code: {codes}")
+
+
+def output_read_late():
+    """Nothing is lost, changed or out of order for a reader that is slow."""
+    script = program(f'{MANY_LINES}[ "$RANK" = 1 ] && printf "a\\0b"\nexit 0\n')
+    run = launch("-n", "2", script, stdout=subprocess.PIPE, text=False)
+    time.sleep(1.5)
+    flags = fcntl.fcntl(run.stdout, fcntl.F_GETFL)
+    lines = run.stdout.read().split(b"\n")
+    check(run.wait() == 0, "a slow reader: the job ends well")
+    wanted = [str(i).encode() for i in range(1, 60001)]
+    for rank, more in ((0, []), (1, [b"a\0b"])):
+        prefix = f"[{rank}] ".encode()
+        got = [line[len(prefix):] for line in lines if line.startswith(prefix)]
+        check(got == wanted + more, f"a slow reader: each line of rank {rank} once, whole and in order", len(got))
+    check(not flags & os.O_NONBLOCK, "the file that others share with the launcher stays as it was")
+
+    # An inherited file that somebody has made non-blocking.
+    ends = os.pipe()
+    os.set_blocking(ends[1], False)
+    run = launch("-n", "1", script, stdout=ends[1])
+    os.close(ends[1])
+    time.sleep(0.5)
+    with open(ends[0], "rb") as file:
+        check(file.read().split() == wanted, "a non-blocking pipe: every line once")
+    run.wait()
+
+
+def reader_goes_away():
+    """The ranks go on without being shown."""
+    done = FOLDER / "done"
+    script = program(f"for i in 1 2 3 4 5 6 7 8; do echo line; sleep 0.1; done\necho end >{done}\nexit 5\n")
+    run = launch("-n", "1", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run.stdout.readline()
+    run.stdout.close()
+    check(code_within(run, 20) == 5 and done.exists(), "the reader goes away: the rank ends by itself")
+    text = run.stderr.read()
+    check(text.count("standard output cannot be written: Broken pipe") == 1, "which is said once", text)
+    run = launch("-n", "1", program("sed -n 's/^SigIgn:\t//p' /proc/self/status\n"), stdout=subprocess.PIPE)
+    ignored = int(run.communicate(timeout=20)[0], 16)
+    check(not ignored >> (signal.SIGPIPE - 1) & 1, "ranks do not ignore SIGPIPE")
+    for closed in ("1", "2"):
+        shell = subprocess.run(["sh", "-c", f'exec "$@" {closed}>&-', "sh", HASTEN, "launch", program("echo text; exit 6\n")], env=VARIABLES,
+                               capture_output=True, timeout=20)
+        check(shell.returncode == 6, f"a closed standard stream ({closed}) does no harm", shell)
+
+
+def writes_for_ever():
+    """A process that a rank leaves behind does not keep the launcher."""
+    mark = new_mark()
+    script = program(f"setsid sh -c 'yes; : {mark}' &\nsleep 0.3\nexit 1\n")
+    run = launch("-n", "2", script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    check(code_within(run, 20) == 1, "a rank's child writes for ever: the job ends")
+    check(gone(mark), "and nothing of it is left")
+
+
+def odd_parents():
+    """What the launcher inherits neither stops it nor is changed."""
+    run = launch("-n", "2", "true", preexec_fn=ignoring(signal.SIGCHLD))
+    check(code_within(run, 20) == 0, "a parent that ignores SIGCHLD: a good end")
+    run = launch("-n", "2", program("exit 9\n"), preexec_fn=ignoring(signal.SIGCHLD), stderr=subprocess.PIPE)
+    check(code_within(run, 20) == 9, "and a failure with its code")
+
+    for number in (signal.SIGHUP, signal.SIGINT):
+        script = program("sed -n 's/^SigIgn:\t//p' /proc/self/status\nsleep 1.5\nexit 4\n")
+        run = launch("-n", "1", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=ignoring(number))
+        ignored = int(run.stdout.readline(), 16)
+        run.send_signal(number)
+        check(code_within(run, 20) == 4, f"{number.name} ignored at the start stays ignored by the launcher")
+        check(ignored >> (number - 1) & 1, "and by its ranks")
+
+
+def nothing_left():
+    """Processes that the job's name does not find, and launchers that end in other ways."""
+    mark = new_mark()
+    script = program(f"env -i setsid sh -c 'sleep 60; : {mark}' &\nsleep 0.3\n")
+    check(code_within(launch("-n", "1", script), 20) == 0 and gone(mark), "a child with an environment and a session of its own is ended")
+
+    # A child that the launcher has from what was there before it is nobody's rank.
+    other = new_mark()
+    shell = subprocess.run(["sh", "-c", f"sh -c 'sleep 60; : {other}' & exec \"$@\"", "sh", HASTEN, "launch", "-n", "1", script],
+                           env=VARIABLES, timeout=20, stdout=subprocess.DEVNULL)
+    check(shell.returncode == 0 and len(marked(other)) == 1, "a process that was there before the launcher is not")
+    gone(other, 0)
+    gone(mark, 0)
+
+    mark = new_mark()
+    inner = program(f"setsid sh -c 'sleep 60; : {mark}' &\nsleep 60\n")
+    outer = launch("-n", "1", program(f"exec {HASTEN} launch -n 1 {inner}\n"), stderr=subprocess.DEVNULL)
+    check(until(lambda: marked(mark), 10), "a launcher inside of a rank runs")
+    outer.kill()
+    outer.wait()
+    check(gone(mark), "the outer launcher is killed: the inner one's processes end too")
+
+    mark, logs = new_mark(), FOLDER / "no_logs"
+    (logs / "attempt_0" / "rank_40.log").mkdir(parents=True)
+    script = program(f"[ $RANK = 0 ] && setsid sh -c 'sleep 60; : {mark}' &\nsleep 20\n")
+    run = launch("-n", "41", "--log_dir", logs, script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    check(code_within(run, 30) == 4 and "rank_40.log" in run.stderr.read(), "a start that fails half-way is reported")
+    check(gone(mark), "and what had been started is ended")
+
+
+def guardian_refused():
+    """Without the process that ends what a killed launcher leaves, nothing is started."""
+    if os.geteuid() != 0:
+        return print("not tried: needs root")
+    tried = subprocess.run([HASTEN, "--version"], user=65534, group=65534, env=VARIABLES, capture_output=True, check=False)
+
+    def alone():
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        os.setgid(65534)
+        os.setuid(65534)
+    if tried.returncode != 0:
+        return print("not tried: the command cannot be run by another user")
+    run = launch("-n", "1", "/bin/true", stderr=subprocess.PIPE, preexec_fn=alone)
+    code, text = code_within(run, 20), run.stderr.read()
+    check(code == 4 and "launch.start" in text and "killed launcher" in text, "no process is left for the guardian: said before the start", code, text)
+
+
+def in_namespaces():
+    """Process 1 of a container, and a /proc that belongs to another PID namespace."""
+    if subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode != 0:
+        return print("not tried: needs the right to make a PID namespace")
+    script = program('for i in 1 2 3 4 5; do sh -c "sleep 0.1 & exit 0"; done\n'
+                     'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.5; zombies=$(grep -l "^State:.*Z" /proc/[0-9]*/status | wc -l)\n'
+                     '[ $zombies = 0 ] && break; done\necho $zombies\nsleep 0.1\n')
+    said = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", HASTEN, "launch", "-n", "1", script], env=VARIABLES, timeout=30,
+                          capture_output=True, text=True).stdout.strip()
+    check(said == "0", f"process 1 of a container reaps orphans: {said} zombies are left")
+
+    mark, spared = new_mark(), new_mark()
+    script = program(f"setsid sh -c 'sleep 60; : {mark}' &\nsleep 0.3\n")
+    # The shell is process 1 of the namespace and outlives the launcher; its child is none of the job's.
+    inside = f"sh -c 'sleep 60; : {spared}' & {HASTEN} launch -n 1 {script}; echo code $?; sleep 20"
+    run = subprocess.Popen(["unshare", "--pid", "--fork", "sh", "-c", inside], env=VARIABLES, stdout=subprocess.PIPE, text=True)
+    check(run.stdout.readline().strip() == "code 0", "another namespace's /proc: the job ends")
+    check(until(lambda: not marked(mark), 5), "its processes are found there")
+    check(len(marked(spared)) >= 1, "and no others")
+    run.kill()
+    run.wait()
+    gone(spared, 0)
+    gone(mark, 0)
+
+
+def terminal_and_stops():
+    """A rank reads no terminal, and a stopped one is reported."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execve(HASTEN, [HASTEN, "launch", "-n", "1", str(program('read x; echo "got <$x>"\n'))], VARIABLES)
+    said = b""
+    while b"got" not in said and select.select([terminal], [], [], 20)[0]:
+        try:
+            said += os.read(terminal, 4096)
+        except OSError:
+            break
+    check(b"got <>" in said, "a rank that reads the terminal finds an end of file", said)
+    os.close(terminal)
+    os.waitpid(process, 0)
+    run = launch("-n", "1", "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    check(run.communicate("from a pipe\n", timeout=20)[0] == "from a pipe\n", "input that is no terminal is the rank's")
+
+    run = launch("-n", "1", "--grace_period", "30", program("trap 'exit 8' TERM\nkill -STOP $$\nwhile :; do sleep 0.1; done\n"),
+                 stderr=subprocess.PIPE)
+    ready = select.select([run.stderr], [], [], 20)[0]
+    text = run.stderr.readline() if ready else ""
+    check("rank 0" in text and "stopped by signal 19 (SIGSTOP)" in text, "a stopped rank is reported", text)
+    run.send_signal(signal.SIGTERM)
+    check(code_within(run, 20) == 143, "and hears of a signal to end")
+
+
+def logs():
+    """Logs are complete at every moment, and those of an earlier job stay."""
+    folder = FOLDER / "logs"
+    file = folder / "attempt_0" / "rank_0.log"
+
+    def run_once(text, *words):
+        return launch("--log_dir", folder, *words, program(text), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run = run_once("echo the last words\nsleep 60\n")
+    check(until(lambda: file.exists() and file.read_text() == "the last words\n", 10), "a line is in the log as soon as it is printed")
+    run.kill()
+    run.wait()
+    run_once("printf 'second\\0job\\n'\n").wait()
+    lines = file.read_text().split("\n")
+    check(lines[0] == "the last words" and "another job begins" in lines[1] and lines[2] == "second\0job",
+          "a second job's log comes after the first one's", lines)
+
+    listing = program('[ "$RANK" = 3 ] && ls -l /proc/self/fd\nexit 0\n')
+    run = launch("-n", "4", "--log_dir", FOLDER / "more", listing, stdout=subprocess.PIPE)
+    check("rank_" not in run.communicate(timeout=20)[0], "ranks do not inherit log files")
+
+    full = FOLDER / "full" / "attempt_0" / "rank_0.log"
+    full.parent.mkdir(parents=True)
+    full.symlink_to("/dev/full")
+    run = launch("--log_dir", FOLDER / "full", program("echo one; sleep 0.2; echo two\n"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output, errors = run.communicate(timeout=20)
+    check(output == "one\ntwo\n" and errors.count("No space left on device") == 1, "a full disk is reported once", output, errors)
+
+
+def first_of_two():
+    """Of two ranks whose ends the launcher sees at once, the one that ended first is reported."""
+    pids = FOLDER / "pids"
+    pids.mkdir()
+    script = program(f"echo $$ >{pids}/new_$RANK; mv {pids}/new_$RANK {pids}/rank_$RANK\nsleep 60 & wait\n")
+    run = launch("-n", "3", script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    check(until(lambda: len(list(pids.glob("rank_*"))) == 3, 10), "three ranks run")
+    ranks = [int((pids / f"rank_{rank}").read_text()) for rank in range(3)]
+    run.send_signal(signal.SIGSTOP)
+    until(lambda: state(run.pid) == "T", 10)
+    for rank in (2, 0, 1):
+        os.kill(ranks[rank], signal.SIGKILL)
+        until(lambda: state(ranks[rank]) == "Z", 10)
+    run.send_signal(signal.SIGCONT)
+    text = run.communicate(timeout=20)[1]
+    check("rank 2" in text.split("\n")[0], "of three that ended in one signal the first is reported", text)
+
+
+def speed():
+    """Starting and ending four processes, and watching them, costs next to nothing."""
+    times = []
+    for _ in range(20):
+        began = time.monotonic()
+        launch("-n", "4", "true").wait()
+        times.append(time.monotonic() - began)
+    median = statistics.median(times)
+    check(median < 0.2, f"four processes are started and ended in {1000 * median:.1f} ms (median of 20)")
+
+    run = launch("-n", "4", "sleep", "3")
+
+    def ticks():
+        text = pathlib.Path(f"/proc/{run.pid}/stat").read_text()
+        return sum(map(int, text[text.rfind(")") + 2:].split()[11:13]))
+    time.sleep(0.5)
+    before = ticks()
+    time.sleep(2)
+    check(ticks() - before <= 1, f"a launcher that waits uses {10 * (ticks() - before)} ms of the processor in 2 s")
+    run.wait()
+
+
+for case in (output_not_read, output_read_late, reader_goes_away, writes_for_ever, odd_parents, nothing_left, guardian_refused, in_namespaces,
+             terminal_and_stops, logs, first_of_two, speed):
+    if not options.only or options.only in case.__name__:
+        began = time.monotonic()
+        case()
+        print(f"-- {case.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+sys.exit(exit_code())
