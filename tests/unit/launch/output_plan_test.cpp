@@ -71,7 +71,7 @@ TEST_CASE("output: files hold what each stream said, and the last lines are of b
   CHECK(output.kept_in() == folder.path() / "a/b");
   CHECK(output.last_lines().size() == 4);
 
-  plan.file[1] = plan.file[0];
+  plan.file[0] = plan.file[1] = folder.path() / "a/together.log";
   RankOutput together(plan, console);
   together.take("one\n", 1);
   together.take("two\n", 2);
