@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/signal_text.h"
 #include "hasten/base/text.h"
 #include "launch/exit_codes.h"
 #include "launch/output_plan.h"

@@ -185,9 +185,4 @@ double RankProcess::seconds() const {
   return std::chrono::duration<double>((status_ ? over_ : Clock::now()) - began_).count();
 }
 
-std::string signal_text(int number) {
-  const char* const name = sigabbrev_np(number);
-  return str("signal ", number, name ? str(" (SIG", name, ")") : "");
-}
-
 }  // namespace hasten

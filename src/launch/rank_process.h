@@ -57,7 +57,5 @@ class RankProcess {
   std::chrono::steady_clock::time_point began_, over_;
 };
 
-// "signal 9 (SIGKILL)".
-std::string signal_text(int number);
 
 }  // namespace hasten

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "hasten/base/error.h"
-#include "process/all_say.h"
+#include "process/ask_all.h"
 #include "process/gloo_transport.h"
 #include "process/shared_collectives.h"
 #include "rendezvous/mesh_sockets.h"

@@ -10,7 +10,7 @@
 #include "base/running_clock.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/all_say.h"
+#include "process/ask_all.h"
 #include "process/link.h"
 #include "process/link_loop.h"
 
@@ -318,7 +318,7 @@ class Device : public transport::Device {
     const std::string prefix = hasten::str("mesh ", contexts_++, "/");
     return std::make_shared<Messages>(rank, size, [this, prefix] {
       const auto exchange = [&](const std::string& question, const std::string& own) {
-        return words_of_all(*store_, prefix + question, options_.rank, options_.size, own);
+        return texts_of_all(*store_, prefix + question, options_.rank, options_.size, own);
       };
       return rendezvous::connect_mesh(options_, exchange, rendezvous::Clock::now() + timeout_);
     });
