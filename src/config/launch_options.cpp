@@ -348,7 +348,8 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   for (const std::string& word : own) pointers.push_back(word.c_str());
   const auto flags = config::read_flags(table, pointers);
   std::vector<std::string> others = config::other_variables();
-  std::erase(others, "HASTEN_NO_CONFIG_FILE");  // here it is an option
+  for (const char* const option : {"HASTEN_NO_CONFIG_FILE", "HASTEN_ENCRYPT"})  // here
+    std::erase(others, option);
   const auto variables = config::read_environment(table, environment, others, run.notices);
   const LaunchFiles files = launch_files(flags, variables, environment);
   if (files.found) {

@@ -57,5 +57,4 @@ class RankProcess {
   std::chrono::steady_clock::time_point began_, over_;
 };
 
-
 }  // namespace hasten

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/contact.h"
 #include "launch/console.h"
+#include "launch/contact.h"
 #include "launch/membership.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/job_server.h"

@@ -180,7 +180,7 @@ c10::intrusive_ptr<c10d::Backend> gloo_backend(const c10::intrusive_ptr<c10d::St
                                           .secret = secret_of(*store, rank, settings.token),
                                           .address = own_address(settings.address),
                                           .encrypt = settings.encrypt},
-                                         store, settings.timeout));
+                                         *store, settings.timeout));
   const int own = static_cast<int>(rank.rank), size = static_cast<int>(rank.size);
   auto collectives = settings.shared_memory
                          ? SharedCollectives::over(*store, rank, settings.device_type)

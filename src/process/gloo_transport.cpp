@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 namespace transport = gloo::transport;
+using Streams = std::vector<std::unique_ptr<rendezvous::ByteStream>>;
 
 class Messages;
 
@@ -99,21 +100,20 @@ class Pair : public transport::Pair {
 // The connections of one group.
 class Messages : public transport::Context, public std::enable_shared_from_this<Messages> {
  public:
-  Messages(int rank, int size,
-           std::function<std::vector<std::unique_ptr<rendezvous::ByteStream>>()> connect)
-      : Context(rank, size), connect_(std::move(connect)) {}
+  Messages(int rank, int size, Streams streams)
+      : Context(rank, size), streams_(std::move(streams)) {}
 
-  // The store is Gloo's way to ask c10d's; the mesh asks that itself.
+  // They are connected already: the store is not asked.
   void createAndConnectAllPairs(std::shared_ptr<gloo::IStore>) override {
-    auto streams = connect_();
     events_ = {
         .interest = [this](int other, bool wants) { loop_.set_interest(link(other), wants); },
         .offered = [this](int other, std::uint64_t slot) { match(other, slot); },
         .failed = [this](int other) { drop(other); }};
     for (int other = 0; other < size; ++other) {
       const auto at = static_cast<std::size_t>(other);
-      links_.push_back(
-          other == rank ? nullptr : std::make_unique<Link>(other, std::move(streams[at]), events_));
+      links_.push_back(other == rank
+                           ? nullptr
+                           : std::make_unique<Link>(other, std::move(streams_[at]), events_));
       if (links_[at]) pairs_[at] = std::make_unique<Pair>(*links_[at]);
     }
     std::vector<Link*> all;
@@ -198,7 +198,7 @@ class Messages : public transport::Context, public std::enable_shared_from_this<
     });
   }
 
-  std::function<std::vector<std::unique_ptr<rendezvous::ByteStream>>()> connect_;
+  Streams streams_;  // until they are links
   Link::Events events_;
   std::vector<std::unique_ptr<Link>> links_;
   std::mutex any_turn_;  // taken before a link's own lock
@@ -306,38 +306,34 @@ bool Buffer::wait(Direction& direction, int* rank, milliseconds timeout) {
                  .hint = "the output of the rank that has ended says why"});
 }
 
+// For one group, whose connections exist already: c10d would turn an error of theirs into one of
+// its own, with another type.
 class Device : public transport::Device {
  public:
-  Device(rendezvous::MeshOptions options, c10::intrusive_ptr<c10d::Store> store,
-         milliseconds timeout)
-      : options_(std::move(options)), store_(std::move(store)), timeout_(timeout) {}
+  explicit Device(Streams streams) : streams_(std::move(streams)) {}
 
   std::string str() const override { return "hasten: connections of the job alone"; }
   const std::string& getPCIBusID() const override { return no_bus_; }
   std::shared_ptr<transport::Context> createContext(int rank, int size) override {
-    const std::string prefix = hasten::str("mesh ", contexts_++, "/");
-    return std::make_shared<Messages>(rank, size, [this, prefix] {
-      const auto exchange = [&](const std::string& question, const std::string& own) {
-        return texts_of_all(*store_, prefix + question, options_.rank, options_.size, own);
-      };
-      return rendezvous::connect_mesh(options_, exchange, rendezvous::Clock::now() + timeout_);
-    });
+    TORCH_CHECK(std::ssize(streams_) == size, "connections of a group of ", size, ", got ",
+                streams_.size());
+    return std::make_shared<Messages>(rank, size, std::exchange(streams_, {}));
   }
 
  private:
-  rendezvous::MeshOptions options_;
-  c10::intrusive_ptr<c10d::Store> store_;
-  milliseconds timeout_;
+  Streams streams_;
   std::string no_bus_;
-  int contexts_ = 0;
 };
 
 }  // namespace
 
 std::shared_ptr<transport::Device> gloo_device(const rendezvous::MeshOptions& options,
-                                               c10::intrusive_ptr<c10d::Store> store,
-                                               milliseconds timeout) {
-  return std::make_shared<Device>(options, std::move(store), timeout);
+                                               c10d::Store& store, milliseconds timeout) {
+  const auto exchange = [&](const std::string& question, const std::string& own) {
+    return texts_of_all(store, "mesh/" + question, options.rank, options.size, own);
+  };
+  return std::make_shared<Device>(
+      rendezvous::connect_mesh(options, exchange, rendezvous::Clock::now() + timeout));
 }
 
 }  // namespace hasten

@@ -3,8 +3,8 @@
 // (rendezvous/mesh.h) instead of Gloo's own TCP, whose ports take anybody who connects for a rank.
 // Gloo's algorithms, and c10d's backend above them, are LibTorch's.
 //
-//   options->devices.push_back(gloo_device({.rank = 0, .size = 2, .secret = token}, store, 10min));
-//   c10d::ProcessGroupGloo group(store, 0, 2, options);
+//   options->devices.push_back(gloo_device({.rank = 0, .size = 2, .secret = token}, *store,
+//   10min)); c10d::ProcessGroupGloo group(store, 0, 2, options);
 //
 // A rank that ends fails the messages that wait for it; one message that waits for too long fails
 // all of the group's, as with Gloo's own transport: IoError "process.rank-missing". Time during
@@ -24,9 +24,10 @@ class Device;
 
 namespace hasten {
 
-// `timeout`: for the ranks to be connected. The store is the group's own.
+// Connects the ranks, within the timeout: all of them call it, with a store of the group alone. The
+// device is for one group. Throws as connect_mesh() does.
 std::shared_ptr<gloo::transport::Device> gloo_device(const rendezvous::MeshOptions& options,
-                                                     c10::intrusive_ptr<c10d::Store> store,
+                                                     c10d::Store& store,
                                                      std::chrono::milliseconds timeout);
 
 }  // namespace hasten

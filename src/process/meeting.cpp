@@ -37,24 +37,24 @@ std::string next_prefix(const Worker& worker) {
   return str("attempt ", worker.attempt, "/group ", groups++, "/");
 }
 
-bool encrypts(std::optional<bool> said, const config::Environment& environment,
-              const std::string& token) {
+// What the program says, or else HASTEN_ENCRYPT.
+std::optional<bool> encryption_asked_for(std::optional<bool> by_program,
+                                         const config::Environment& environment) {
   const std::string variable = value_of(environment, "HASTEN_ENCRYPT");
-  if (!said && !variable.empty()) {
-    said = config::parse_bool(variable);
-    if (!said) {
-      throw ConfigError("process.encryption",
-                        {.what = "HASTEN_ENCRYPT", .got = variable, .expected = "true or false"});
-    }
-  }
-  if (said.value_or(false) && token.empty()) {
+  if (by_program || variable.empty()) return by_program;
+  if (const auto said = config::parse_bool(variable)) return said;
+  throw ConfigError("process.encryption",
+                    {.what = "HASTEN_ENCRYPT", .got = variable, .expected = "true or false"});
+}
+
+void check_encryption(bool is_asked_for, const std::string& token) {
+  if (is_asked_for && token.empty()) {
     throw ConfigError("process.encryption",
                       {.what = "encryption between the ranks",
                        .got = "no token that only the ranks know",
                        .hint = "start them by hasten launch, or set HASTEN_JOB_TOKEN to the same "
                                "text for each: openssl rand -hex 32"});
   }
-  return said.value_or(!token.empty());
 }
 
 }  // namespace
@@ -66,7 +66,10 @@ Meeting meeting_of(const Worker& worker, const config::Environment& environment,
   const std::string prefix = next_prefix(worker);
   Meeting meeting;
   meeting.token = token;
-  meeting.encrypt = encrypts(encrypt, environment, token);
+  const auto asked = encryption_asked_for(encrypt, environment);
+  check_encryption(asked.value_or(false), token);
+  meeting.encrypt = asked.value_or(!token.empty());
+  meeting.must_encrypt = asked.value_or(false) && worker.num_machines > 1;
   Endpoint at{.host = worker.master_addr, .port = worker.master_port};
   if (!served.empty()) at = endpoint_of(served, 0);
   if (token.empty()) {

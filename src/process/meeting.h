@@ -21,8 +21,9 @@ struct Meeting {
   std::shared_ptr<rendezvous::JobServer> server;  // in rank 0, where no launcher serves the store
   c10::intrusive_ptr<c10d::Store> store;          // keys of this attempt alone
   std::string own_address;
-  std::string token;     // the job's; empty: it has none
-  bool encrypt = false;  // what ranks of different machines say to each other
+  std::string token;          // the job's; empty: it has none
+  bool encrypt = false;       // what ranks of different machines say to each other
+  bool must_encrypt = false;  // it was asked for, and there are several machines
 };
 
 // `encrypt`: what the program says; unset: HASTEN_ENCRYPT, or else whether there is a token. Throws

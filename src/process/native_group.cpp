@@ -21,9 +21,23 @@ using c10d::ProcessGroup;
 // By then the watchdog has told who is late; Gloo itself only says that something was.
 constexpr auto kAfterTheWatchdog = 30s;
 
+// NCCL sends what it sends from machine to machine as it is.
+void check_encryption_by_nccl(const Meeting& meeting) {
+  if (!meeting.must_encrypt) return;
+  throw ConfigError(
+      "process.encryption",
+      {.what = "encryption between machines",
+       .got = "NCCL, which does not encrypt",
+       .hint =
+           "leave --encrypt (HASTEN_ENCRYPT) out in a network you trust: the tensors of CPUs are "
+           "encrypted all the same; or HASTEN_PROCESS_GROUP_BACKEND=gloo, which is slow"});
+}
+
 // All ranks take the same way.
-bool by_nccl(c10d::Store& store, int size, const GroupOptions& options) {
+bool by_nccl(const Meeting& meeting, int size, const GroupOptions& options) {
   if (!options.device.is_cuda() || options.backend == ProcessGroupBackend::gloo) return false;
+  check_encryption_by_nccl(meeting);
+  c10d::Store& store = *meeting.store;
   const std::string missing = why_no_nccl();
   const bool all = holds_on_all(store, "nccl", size, missing.empty());
   if (all || options.backend == ProcessGroupBackend::automatic) return all;
@@ -67,7 +81,7 @@ c10::intrusive_ptr<ProcessGroup> native_group(const Meeting& meeting, int rank, 
   auto group = c10::make_intrusive<ProcessGroup>(store, rank, size);
   const auto by_gloo = watched(gloo("gloo", options.shared_memory), "gloo");
   group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, by_gloo);
-  if (by_nccl(*store, size, options)) {
+  if (by_nccl(meeting, size, options)) {
     const NcclSettings settings{.store = c10::make_intrusive<c10d::PrefixStore>("nccl", store),
                                 .rank = rank,
                                 .size = size,

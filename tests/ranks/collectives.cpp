@@ -2,6 +2,8 @@
 // themselves; whoever started it. Says one line, and ends with 1 where a number is wrong.
 //
 //   collectives [REPETITIONS]
+//
+// COLLECTIVES_BY_MESSAGES=1: without shared memory, also where the ranks could have it.
 #include <ATen/ATen.h>
 #include <unistd.h>
 
@@ -82,7 +84,8 @@ int main(int argc, char** argv) {
     const auto began = std::chrono::steady_clock::now();
     const Worker worker = worker_of(config::whole_environment());
     const ProcessState process = ProcessState::of(worker, /*cpu=*/true);
-    const Group group = Group::form(worker);
+    const bool by_messages = std::getenv("COLLECTIVES_BY_MESSAGES") != nullptr;
+    const Group group = Group::form(worker, {.shared_memory = !by_messages});
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     check(group.rank() == process.process_index && group.size() == process.num_processes,

@@ -6,6 +6,7 @@
 Needs root and iproute2; a machine without says "skipped: why".
 """
 import argparse
+import ctypes
 import os
 import pathlib
 import re
@@ -436,38 +437,106 @@ def wrong_places(machines):
     check(first.end(10) == 143, "who waits can be stopped", first.text)
 
 
-def nothing_readable(machines):
-    """Everything on the wire between two machines, looked through for what must not be there."""
-    seen, over = bytearray(), threading.Event()
+def enter(namespace):
+    """Moves the calling thread into a network namespace."""
+    file = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(file, 0x40000000) != 0:  # CLONE_NEWNET
+            raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(file)
+
+
+def on_the_wire(machines, *words):
+    """Two machines run the collectives: their launches, and everything that the bridge between them carried."""
+    seen, over, ready = bytearray(), threading.Event(), threading.Event()
 
     def listen():
-        own = os.open("/proc/self/ns/net", os.O_RDONLY)
-        there = os.open(f"/run/netns/{machines.hub}", os.O_RDONLY)
-        os.setns(there, 0x40000000)  # CLONE_NEWNET, of this thread
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
-        wire.settimeout(0.2)
-        os.setns(own, 0x40000000)
-        while not over.is_set():
-            try:
-                seen.extend(wire.recv(65535))
-            except TimeoutError:
-                pass
+        enter(machines.hub)
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3)) as wire:
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+            wire.settimeout(0.2)
+            ready.set()
+            while not over.is_set():
+                try:
+                    seen.extend(wire.recv(65535))
+                except TimeoutError:
+                    pass
 
-    if not hasattr(os, "setns"):
-        import ctypes
-        libc = ctypes.CDLL(None, use_errno=True)
-        os.setns = lambda file, kind: libc.setns(file, kind)
     listener = threading.Thread(target=listen)
     listener.start()
-    time.sleep(0.3)
-    launches = [Launch(machines, rank, *static(2, rank), COLLECTIVES) for rank in range(2)]
+    ready.wait()
+    launches = [Launch(machines, rank, *static(2, rank), *words, COLLECTIVES, COLLECTIVES_BY_MESSAGES="1") for rank in range(2)]
     codes = [launch.end() for launch in launches]
     over.set()
     listener.join()
-    check(codes == [0, 0] and len(seen) > 10000, f"{len(seen)} bytes seen", *(l.text for l in launches))
+    check(codes == [0, 0] and len(seen) > 10000, f"{len(seen)} bytes seen", *(launch.text for launch in launches))
+    return seen
+
+
+# What rank 1 of the collectives gives to the others, as long and as double.
+TENSORS = [struct.pack("<6q", *range(100, 106)), struct.pack("<6d", *range(100, 106))]
+
+
+def nothing_readable(machines):
+    """Everything on the wire between two machines, looked through for what must not be there."""
+    seen = on_the_wire(machines)
     for word in (TOKEN.encode(), b"machine_rank", b"attempt 0/", b"gloo/", b"world_size", b"node1"):
         check(word not in seen, f"no {word.decode()} among them")
+    check(not any(tensor in seen for tensor in TENSORS), "no tensor among them")
     check(b"\x17\x03\x03" in seen, "but records of TLS")
+    open_tensors = on_the_wire(machines, "--encrypt=no")
+    check(all(tensor in open_tensors for tensor in TENSORS), "--encrypt=no: the tensors can be read")
+    check(TOKEN.encode() not in open_tensors and b"world_size" not in open_tensors, "but still neither the token nor the store")
+    launches = [Launch(machines, rank, *static(2, rank), "--encrypt=" + ("yes", "no")[rank], COLLECTIVES) for rank in range(2)]
+    check([launch.end() for launch in launches] == [3, 3] and all("encryption between the ranks of a group: got" in launch.text for launch in launches),
+          "machines that differ in it refuse each other", *(launch.text for launch in launches))
+
+
+def listening(machines, machine):
+    """TCP ports at which somebody listens there."""
+    table = subprocess.run(["ip", "netns", "exec", machines.names[machine], "cat", "/proc/net/tcp", "/proc/net/tcp6"],
+                           capture_output=True, text=True, check=True).stdout
+    return {int(fields[1].rpartition(":")[2], 16) for fields in map(str.split, table.splitlines()) if fields[3] == "0A"}
+
+
+def ten_thousand_strangers(machines):
+    """A machine that is not of the job connects to whatever listens, before, during and after the meeting."""
+    over, made = threading.Event(), [0]
+
+    def attack():
+        enter(machines.names[2])
+        sockets = []
+        while not over.is_set():
+            places = [(f"10.77.0.{machine + 1}", port) for machine in range(2) for port in listening(machines, machine)]
+            for place in places * 100:
+                stranger = socket.socket()
+                stranger.setblocking(False)
+                stranger.connect_ex(place)
+                sockets.append(stranger)
+                made[0] += 1
+                if made[0] % 2:
+                    try:
+                        stranger.send(os.urandom(8))
+                    except OSError:
+                        pass
+            while len(sockets) > 500:
+                sockets.pop(0).close()
+
+    attacker = threading.Thread(target=attack)
+    attacker.start()
+    launches = [Launch(machines, 0, *static(2, 0), "--nproc_per_node", 2, COLLECTIVES, 100, COLLECTIVES_BY_MESSAGES="1")]
+    while made[0] < 10000 and launches[0].process.poll() is None:
+        time.sleep(0.05)
+    launches.append(Launch(machines, 1, *static(2, 1), "--nproc_per_node", 2, COLLECTIVES, 100, COLLECTIVES_BY_MESSAGES="1"))
+    codes = [launch.end(100) for launch in launches]
+    over.set()
+    attacker.join()
+    check(codes == [0, 0], f"{made[0]} connections of a stranger change nothing", *(launch.text for launch in launches))
+    runs = [Launch(machines, rank, *static(2, rank), COLLECTIVES, 2000) for rank in range(2)]
+    time.sleep(1.5)  # they have met by then, and go on
+    check(listening(machines, 1) == set(), "no rank listens once all are connected", str(listening(machines, 1)))
+    check([run.end(100) for run in runs] == [0, 0], "and the job ends well", *(run.text for run in runs))
 
 
 def tried(machines):
@@ -487,7 +556,8 @@ def tried(machines):
 
 
 CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, preempted,
-         spare, cut_off, cut_and_back, suspended, killed_where_they_meet, dead_name_server, busy, wrong_places, nothing_readable, tried]
+         spare, cut_off, cut_and_back, suspended, killed_where_they_meet, dead_name_server, busy, wrong_places, nothing_readable,
+         ten_thousand_strangers, tried]
 
 
 def main():

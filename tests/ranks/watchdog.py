@@ -186,8 +186,8 @@ def switched_off():
     check("late-rank" not in job.text and re.search(r"error\[process.rank-missing\]: .* rank 1 has not come to it", job.text) and job.codes == [4],
           f"off: the collective throws where it waits, after {time.time() - began:.1f} s", job.text)
     job = Job(command, [{"HASTEN_WATCHDOG": "off", "HASTEN_SHARED_MEMORY": "off"}])
-    check("late-rank" not in job.text and re.search("exception: .*imed out", job.text) and job.codes == [1],
-          "off, by messages: Gloo's own words", job.text)
+    check("late-rank" not in job.text and re.search(r"error\[process.rank-missing\]: a message between the ranks.* within 2000 ms", job.text) and job.codes == [4],
+          "off, by messages: the message throws where it waits", job.text)
 
 
 def never_there():

@@ -78,6 +78,7 @@ TEST_CASE("notebook_launcher: a model made once is in memory once, one made in e
   MESSAGE(kRanks, " processes and a model of ", fixed(kModel, 0), " MiB: ", fixed(shared, 0),
           " MiB in all where it is made once, ", fixed(own, 0), " where each makes it");
   const double copies = (own - shared) / kModel;
+  // A process that makes a model touches up to 8 MiB more of LibTorch, as measured on several CPUs.
   CHECK(copies > kRanks - 1 - 0.15);
-  CHECK(copies < kRanks - 1 + 0.15);
+  CHECK(copies < kRanks - 1 + 0.3);
 }
