@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 #include <dlfcn.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -12,6 +11,8 @@
 #include <optional>
 #include <thread>
 #include <vector>
+
+#include "base/without_signals.h"
 
 namespace hasten::detail {
 namespace {
@@ -55,9 +56,6 @@ void use_one_thread() {
 }
 
 void prepare_worker() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the program's own threads
   pthread_setname_np(pthread_self(), "hasten-loader");
   use_one_thread();
 }
@@ -74,6 +72,7 @@ class WorkerPipe : public BatchPipe {
         begun_(first),
         end_(end),
         ring_(static_cast<std::size_t>(ahead)) {
+    const WithoutSignals without;
     for (std::int64_t i = 0; i < threads; ++i) {
       threads_.emplace_back([this](std::stop_token stop) { work(stop); });
     }

@@ -10,6 +10,8 @@
 #include <climits>
 #include <system_error>
 
+#include "base/without_signals.h"
+
 namespace hasten {
 namespace {
 
@@ -58,6 +60,7 @@ void OutputWriter::write(std::string_view lines) {
   unwritten_ += lines.size();
   if (!thread_.joinable()) {
     try {
+      const WithoutSignals without;
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& error) {  // too many threads
       give_up(error.code().value());
@@ -110,9 +113,6 @@ std::size_t OutputWriter::stop() {
 
 void OutputWriter::run() {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are the launcher's
   std::unique_lock<std::mutex> turn(turn_);
   while (true) {
     more_.wait(turn, [this] { return stops_ || !waiting_.empty(); });

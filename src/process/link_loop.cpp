@@ -1,7 +1,6 @@
 #include "process/link_loop.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/without_signals.h"
 #include "hasten/base/error.h"
 
 namespace hasten {
@@ -21,17 +21,6 @@ void watch(int poll, int operation, Link* link, int file, bool wants_to_write) {
   event.events = EPOLLIN | (wants_to_write ? EPOLLOUT : 0U);
   event.data.ptr = link;
   epoll_ctl(poll, operation, file, &event);
-}
-
-// A thread of this process that no signal interrupts: the program's own threads take them.
-std::thread thread_without_signals(const std::function<void()>& run) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(run);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread.native_handle(), "hasten-links");
-  return thread;
 }
 
 }  // namespace
@@ -47,7 +36,9 @@ LinkLoop::LinkLoop()
 
 void LinkLoop::start(std::vector<Link*> links) {
   for (Link* const link : links) watch(poll_.get(), EPOLL_CTL_ADD, link, link->file(), false);
-  thread_ = thread_without_signals([this, links = std::move(links)] { run(links); });
+  const WithoutSignals without;
+  thread_ = std::thread([this, links = std::move(links)] { run(links); });
+  pthread_setname_np(thread_.native_handle(), "hasten-links");
 }
 
 LinkLoop::~LinkLoop() {

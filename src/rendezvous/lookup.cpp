@@ -2,8 +2,6 @@
 
 #include <netdb.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -12,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 #include <thread>
+
+#include "base/without_signals.h"
 
 namespace hasten::rendezvous {
 namespace {
@@ -62,10 +62,8 @@ Lookup::Lookup(const Endpoint& endpoint) : shared_(std::make_shared<Shared>()) {
     shared_->finish(std::move(numbers));
     return;
   }
+  const WithoutSignals without;
   std::thread([shared = shared_, endpoint] {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the program's own threads
     shared->finish(system_lookup(endpoint, /*only_numbers=*/false));
   }).detach();
 }
