@@ -18,6 +18,7 @@ namespace hasten::rendezvous {
 namespace {
 
 constexpr std::size_t kLength = 8;  // bytes of a message's length, before it
+constexpr std::size_t kMostRead = std::size_t{1} << 20;
 
 // Whether the last error is an alert that the other side has sent.
 bool is_alert() { return ERR_GET_REASON(ERR_peek_last_error()) >= SSL_AD_REASON_OFFSET; }
@@ -70,36 +71,52 @@ void Connection::take_from_tls() {
     outgoing_.append(buffer, static_cast<std::size_t>(got));
 }
 
+// OpenSSL looks at the errors that anybody has left in this thread before it looks at its own,
+// hence each call begins without any.
 void Connection::shake_hands() {
+  ERR_clear_error();
   const int done = SSL_do_handshake(tls_.get());
-  take_from_tls();
-  if (done == 1) {
-    // Nothing but the pre-shared key makes a session "reused".
-    known_ = SSL_session_reused(tls_.get()) == 1;
-    refused_ = !known_;
-    if (!known_) return close_because("without the job's token");
-    if (!before_known_.empty()) {
-      SSL_write(tls_.get(), before_known_.data(), static_cast<int>(before_known_.size()));
-      before_known_.clear();
-      take_from_tls();
-    }
-    return;
-  }
   const int reason = SSL_get_error(tls_.get(), done);
-  if (reason == SSL_ERROR_WANT_READ) return;
-  refused_ = is_alert();
-  close_because(tls_error());
+  take_from_tls();
+  if (done != 1 && reason != SSL_ERROR_WANT_READ) {
+    refused_ = is_alert();
+    return close_because(tls_error());
+  }
+  // Only the pre-shared key makes a session "reused".
+  const bool has_key = SSL_session_reused(tls_.get()) == 1;
+  has_answered_ = side_ == Side::server && has_key;
+  if (done != 1) return;
+  known_ = has_key;
+  refused_ = !known_;
+  if (!known_) return close_because("without the job's token");
+  if (before_known_.empty()) return;
+  encrypt(before_known_);
+  before_known_ = {};
+}
+
+void Connection::encrypt(std::string_view bytes) {
+  ERR_clear_error();
+  std::size_t written = 0;
+  const int done = SSL_write_ex(tls_.get(), bytes.data(), bytes.size(), &written);
+  // It is written whole: the memory that takes it grows.
+  if (done != 1 || written != bytes.size()) close_because(tls_error());
+  take_from_tls();
 }
 
 void Connection::send(std::string_view message) {
+  if (message.size() > kLongestMessage) {
+    throw DataError("rendezvous.message", {.what = "a message that is too long to be sent",
+                                           .got = str(message.size(), " bytes"),
+                                           .expected = str("at most ", kLongestMessage)});
+  }
+  if (!open()) return;
   const std::string bytes =
       Packer().number(static_cast<std::int64_t>(message.size())).bytes() + std::string(message);
   if (!known_) {
     before_known_ += bytes;
     return;
   }
-  SSL_write(tls_.get(), bytes.data(), static_cast<int>(bytes.size()));
-  take_from_tls();
+  encrypt(bytes);
   write_socket();
 }
 
@@ -118,22 +135,27 @@ void Connection::write_socket() {
 
 void Connection::read_socket() {
   char buffer[16 << 10];
-  while (open()) {
+  for (std::size_t total = 0; open() && total < kMostRead;) {
     const ssize_t got = recv(socket_, buffer, sizeof buffer, MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return;
-    if (got > 0) BIO_write(from_socket_, buffer, static_cast<int>(got));
+    const int problem = errno;
+    if (got < 0 && problem == EINTR) continue;
+    if (got < 0 && problem == EAGAIN) return;
+    if (got < 0) return close_because(std::strerror(problem));
+    if (got == 0) {
+      ended_ = true;
+      return close_because("the other side has closed it");
+    }
+    total += static_cast<std::size_t>(got);
+    BIO_write(from_socket_, buffer, static_cast<int>(got));
     if (!known_) shake_hands();
     if (known_) read_messages();
-    if (got < 0) return close_because(std::strerror(errno));
-    ended_ = got == 0 && open();
-    if (got == 0) return close_because("the other side has closed it");
   }
 }
 
 void Connection::read_messages() {
   char buffer[16 << 10];
   int got = 0;
+  ERR_clear_error();
   while ((got = SSL_read(tls_.get(), buffer, sizeof buffer)) > 0)
     incoming_.append(buffer, static_cast<std::size_t>(got));
   if (SSL_get_error(tls_.get(), got) != SSL_ERROR_WANT_READ) close_because(tls_error());

@@ -36,19 +36,26 @@ class Connection {
 
   int file() const { return socket_; }
   short events() const;  // of poll(2)
-  // Reads and writes what can be without waiting.
+  // Reads and writes without waiting; reads at most 1 MiB, so that no other side can keep the
+  // thread for itself.
   void advance();
   bool open() const { return why_closed_.empty(); }
   // Both sides know the token.
   bool known() const { return known_; }
+  // This side, a server, has answered the other side's first message, which can be made only with
+  // the token. Until known() it may be a copy of what another client has sent.
+  bool has_answered() const { return has_answered_; }
   const std::string& why_closed() const { return why_closed_; }
   // It was closed because the other side has another token: it said so by a TLS alert.
   bool refused() const { return refused_; }
   // The other side has closed it in order, as the kernel does for a process that has ended.
   bool ended() const { return ended_; }
 
+  // Throws DataError "rendezvous.message" if the message is longer than kLongestMessage; the
+  // connection stays as it was.
   void send(std::string_view message);
   bool has_unsent() const { return !outgoing_.empty(); }
+  bool has_message() const { return !messages_.empty(); }
   std::optional<std::string> next();
 
   // Waits for the next message. Throws IoError "rendezvous.lost", "rendezvous.time".
@@ -63,6 +70,7 @@ class Connection {
   void write_socket();
   void read_messages();
   void take_from_tls();
+  void encrypt(std::string_view bytes);
 
   struct Free {
     void operator()(ssl_st* tls) const;
@@ -72,11 +80,11 @@ class Connection {
   std::unique_ptr<ssl_st, Free> tls_;
   bio_st* from_socket_;  // both belong to tls_
   bio_st* to_socket_;
-  bool known_ = false, refused_ = false, ended_ = false;
+  bool known_ = false, has_answered_ = false, refused_ = false, ended_ = false;
   std::string why_closed_;
   std::string outgoing_;      // encrypted, for the socket
   std::string incoming_;      // decrypted, not yet a whole message
-  std::string before_known_;  // for the day the handshake is over
+  std::string before_known_;  // sent when the handshake is over
   std::deque<std::string> messages_;
 };
 
