@@ -9,6 +9,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "launch/host_name.h"
+#include "rendezvous/job_server.h"
 
 namespace hasten {
 namespace {
@@ -38,7 +39,7 @@ Contact::Contact(Place place, const std::string& token, Limits limits, Introduct
       now_(clock_.now()),
       heard_(now_),
       since_(now_) {
-  dialer_.emplace(place_.reached, context_, "agent");
+  dialer_.emplace(place_.reached, context_, std::string(rendezvous::kAgentGreeting));
   alive_ = std::thread([this] { keep_alive(); });
 }
 
@@ -124,7 +125,7 @@ void Contact::lose(const std::string& why, Time now) {
   }
   why_ = why;
   since_ = now;
-  dialer_.emplace(place_.reached, context_, "agent");
+  dialer_.emplace(place_.reached, context_, std::string(rendezvous::kAgentGreeting));
   connect(now);
 }
 

@@ -1,6 +1,5 @@
 #include "rendezvous/job_server.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -9,22 +8,37 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <unordered_map>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "hasten/base/error.h"
+#include "hasten/base/text.h"
 #include "rendezvous/connection.h"
+#include "rendezvous/poller.h"
 #include "rendezvous/secure_context.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/store_table.h"
+#include "rendezvous/strangers.h"
 
 namespace hasten::rendezvous {
 namespace {
 
-constexpr auto kHandshake = std::chrono::seconds(5);  // for a stranger to show the token
-constexpr std::size_t kStrangers = 256;               // at once
 constexpr auto kTick = std::chrono::seconds(1);
+// The coordinator's messages may be late by this and by one request, however many are waiting.
+constexpr auto kLongestPass = std::chrono::milliseconds(100);
+constexpr int kMostAccepted = 64;  // in a pass
+constexpr auto kForLastMessages = std::chrono::milliseconds(200);
+constexpr auto kBetweenReports = std::chrono::minutes(1);
+constexpr std::uint64_t kWakeId = 0, kListenerId = 1;
+constexpr int kFirstGuestId = 2;
+
+bool is_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
 
 }  // namespace
 
@@ -34,7 +48,10 @@ class JobServer::Loop {
       : context_(Side::server, options.token),
         listener_(listen_on(options.loopback_only, options.port)),
         wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-        store_([this](int id, const std::string& message) { send(id, message); }) {
+        store_([this](int id, const std::string& message) { send(id, message); }),
+        on_shortage_(std::move(options.on_shortage)) {
+    if (!poller_.watch(wake_.get(), kWakeId, POLLIN)) refuse_to_start();
+    if (!poller_.watch(listener_.get(), kListenerId, POLLIN)) refuse_to_start();
     if (options.coordinator) {
       coordinator_.emplace(
           *options.coordinator,
@@ -44,36 +61,23 @@ class JobServer::Loop {
   }
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
-  ~Loop() {
-    close(listener_);
-    close(wake_);
-  }
 
-  int port() const { return port_of(listener_); }
+  int port() const { return port_of(listener_.get()); }
 
   void run() {
     while (!stop_) {
-      wait();
+      serve_ready(poller_.wait(unfinished_.empty() ? longest_wait() : 0));
       if (clear_.exchange(false)) store_.clear();
-      const auto now = Clock::now();
-      store_.tick(now);
-      if (coordinator_ && now >= next_tick_) {
-        coordinator_->tick(now);
-        all_gone_ = coordinator_->all_gone();
-        next_tick_ = now + kTick;
-      }
-      drop_closed(now);
+      tick(Clock::now());
+      drop_gone(Clock::now());
     }
-    for (auto& [id, guest] : guests_) {
-      if (guest.connection->known())
-        guest.connection->flush(Clock::now() + std::chrono::milliseconds(200));
-    }
+    send_last_messages();
   }
 
   void ask(std::atomic<bool>& wish) {
     wish = true;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t told = write(wake_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t told = write(wake_.get(), &one, sizeof one);
   }
   std::atomic<bool> stop_ = false, clear_ = false, all_gone_ = false;
 
@@ -81,104 +85,173 @@ class JobServer::Loop {
   enum class Role { unknown, store, agent };
   struct Guest {
     std::unique_ptr<Connection> connection;
-    Role role = Role::unknown;
-    Clock::time_point came;
     std::string address, reached_at;
+    Role role = Role::unknown;
+    short watched = POLLIN;
   };
 
-  void send(int id, const std::string& message) {
-    const auto guest = guests_.find(id);
-    if (guest != guests_.end()) guest->second.connection->send(message);
+  [[noreturn]] static void refuse_to_start() {
+    throw IoError("rendezvous.socket",
+                  {.what = "waiting for connections", .got = std::strerror(errno)});
   }
 
   int longest_wait() const {
-    auto until = Clock::now() + kTick;
+    auto until = is_listening_ ? Clock::now() + std::chrono::hours(1) : next_tick_;
     if (coordinator_) until = std::min(until, next_tick_);
     if (const auto deadline = store_.next_deadline()) until = std::min(until, *deadline);
+    if (const auto deadline = strangers_.next_deadline()) until = std::min(until, *deadline);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
     return static_cast<int>(std::max<std::int64_t>(left, 0));
   }
 
-  void wait() {
-    std::vector<pollfd> files = {{.fd = wake_, .events = POLLIN, .revents = 0},
-                                 {.fd = listener_, .events = POLLIN, .revents = 0}};
-    std::vector<int> ids = {-1, -1};
-    for (const auto& [id, guest] : guests_) {
-      files.push_back(
-          {.fd = guest.connection->file(), .events = guest.connection->events(), .revents = 0});
-      ids.push_back(id);
-    }
-    if (poll(files.data(), files.size(), longest_wait()) <= 0) return;
-    std::uint64_t woken = 0;
-    [[maybe_unused]] const ssize_t got = read(wake_, &woken, sizeof woken);
-    if (files[1].revents != 0) accept_all();
-    for (std::size_t i = 2; i < files.size(); ++i) {
-      if (files[i].revents != 0) serve(ids[i]);
-    }
-  }
-
-  void accept_all() {
-    while (true) {
-      const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (socket < 0) return;
-      const auto strangers = static_cast<std::size_t>(
-          std::count_if(guests_.begin(), guests_.end(),
-                        [](const auto& each) { return !each.second.connection->known(); }));
-      if (strangers >= kStrangers) {
-        close(socket);
-        continue;
+  // What the time does not allow is served in the next pass: the poller reports it again.
+  void serve_ready(const std::vector<std::uint64_t>& ready) {
+    const auto end = Clock::now() + kLongestPass;
+    for (const int id : std::exchange(unfinished_, {})) serve(id, end);
+    for (const std::uint64_t id : ready) {
+      if (id == kWakeId) {
+        std::uint64_t woken = 0;
+        [[maybe_unused]] const ssize_t got = read(wake_.get(), &woken, sizeof woken);
+      } else if (id == kListenerId) {
+        accept_some(end);
+      } else if (Clock::now() < end) {
+        serve(static_cast<int>(id), end);
       }
-      const int on = 1;
-      setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      Guest guest{.came = Clock::now(),
-                  .address = peer_address(socket),
-                  .reached_at = local_address(socket)};
-      guest.connection = std::make_unique<Connection>(socket, context_);
-      guests_.emplace(next_id_++, std::move(guest));
     }
   }
 
-  void serve(int id) {
+  void accept_some(Clock::time_point end) {
+    for (int i = 0; i < kMostAccepted; ++i) {  // then those that are here already go on
+      const int socket = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (socket >= 0) {
+        admit(socket, end);
+      } else if (is_shortage(errno)) {
+        return stop_listening(errno);
+      } else if (errno == EAGAIN) {
+        return;
+      }
+    }
+  }
+
+  // The listener would be reported as ready all the time, although nothing can be accepted.
+  void stop_listening(int error) {
+    poller_.forget(listener_.get());
+    is_listening_ = false;
+    next_tick_ = std::min(next_tick_, Clock::now() + kTick);
+    const auto now = Clock::now();
+    if (!on_shortage_ || now < next_report_) return;
+    next_report_ = now + kBetweenReports;
+    on_shortage_(str("no more connections of ranks can be accepted beside these ", guests_.size(),
+                     ": ", std::strerror(error), "; those that come wait until one is closed"));
+  }
+
+  void listen_again() {
+    if (!is_listening_) is_listening_ = poller_.watch(listener_.get(), kListenerId, POLLIN);
+  }
+
+  void admit(int socket, Clock::time_point end) {
+    if (const auto id = strangers_.one_too_many()) drop(*id, Clock::now());
+    const int on = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    Guest guest{.connection = std::make_unique<Connection>(socket, context_),
+                .address = peer_address(socket),
+                .reached_at = local_address(socket)};
+    const int id = next_id_++;
+    if (!poller_.watch(socket, static_cast<std::uint64_t>(id), POLLIN)) return;
+    strangers_.add(id, guest.address, Clock::now());
+    guests_.emplace(id, std::move(guest));
+    serve(id, end);
+  }
+
+  void serve(int id, Clock::time_point end) {
     const auto found = guests_.find(id);
     if (found == guests_.end()) return;
     Guest& guest = found->second;
     guest.connection->advance();
     try {
-      while (const auto message = guest.connection->next()) take(id, guest, *message);
-    } catch (const std::exception&) {  // it knows the token, and yet not the language
-      rude_.push_back(id);
+      do {
+        if (const auto message = guest.connection->next()) take(id, guest, *message);
+      } while (guest.connection->has_message() && Clock::now() < end);
+    } catch (const std::exception&) {  // it knows the token, and yet not the protocol
+      rude_.insert(id);
+    }
+    if (guest.connection->known()) {
+      strangers_.remove(id);
+    } else if (guest.connection->has_answered()) {
+      strangers_.has_answered(id);
+    }
+    look_after(id, guest);
+  }
+
+  // What is to be done with a connection that has been read or written.
+  void look_after(int id, Guest& guest) {
+    const Connection& connection = *guest.connection;
+    if (rude_.contains(id)) return;
+    if (connection.has_message()) {
+      unfinished_.insert(id);
+    } else if (!connection.open()) {
+      closed_.insert(id);
+    }
+    if (const short events = connection.events(); events != guest.watched) {
+      guest.watched = events;
+      poller_.change(connection.file(), static_cast<std::uint64_t>(id), events);
     }
   }
 
+  void send(int id, const std::string& message) {
+    const auto found = guests_.find(id);
+    if (found == guests_.end()) return;
+    found->second.connection->send(message);
+    look_after(id, found->second);
+  }
+
   void take(int id, Guest& guest, const std::string& message) {
+    if (guest.role == Role::unknown) return greet(id, guest, message);
     const auto now = Clock::now();
-    if (guest.role == Role::unknown) {
-      if (message == "store") guest.role = Role::store;
-      if (message == "agent" && coordinator_) guest.role = Role::agent;
-      if (guest.role == Role::unknown) rude_.push_back(id);
-      return;
-    }
     if (guest.role == Role::store) return store_.handle(id, message, now);
     coordinator_->receive(id, nlohmann::json::parse(message), guest.address, guest.reached_at, now);
     all_gone_ = coordinator_->all_gone();
   }
 
-  void drop_closed(Clock::time_point now) {
-    std::vector<int> gone = std::move(rude_);
-    rude_.clear();
-    for (const auto& [id, guest] : guests_) {
-      const bool late = !guest.connection->known() && now > guest.came + kHandshake;
-      if (!guest.connection->open() || late) gone.push_back(id);
+  // A rank of another version is told this one's before it is dropped.
+  void greet(int id, Guest& guest, const std::string& message) {
+    if (message == kAgentGreeting && coordinator_) {
+      guest.role = Role::agent;
+      return;
     }
-    for (const int id : gone) {
-      const auto found = guests_.find(id);
-      if (found == guests_.end()) continue;
-      const Guest guest = std::move(found->second);
-      guests_.erase(found);
-      store_.forget(id);
-      if (guest.role == Role::agent) tell_coordinator(id, *guest.connection, now);
-    }
+    guest.connection->send(kStoreGreeting);
+    guest.role = message == kStoreGreeting ? Role::store : Role::unknown;
+    if (guest.role == Role::unknown) rude_.insert(id);
+  }
+
+  void tick(Clock::time_point now) {
+    store_.tick(now);
+    if (now < next_tick_) return;
+    next_tick_ = now + kTick;
+    listen_again();
+    if (!coordinator_) return;
+    coordinator_->tick(now);
+    all_gone_ = coordinator_->all_gone();
+  }
+
+  void drop_gone(Clock::time_point now) {
+    for (const int id : strangers_.late(now)) drop(id, now);
+    for (const int id : std::exchange(rude_, {})) drop(id, now);
+    for (const int id : std::exchange(closed_, {})) drop(id, now);
     if (coordinator_) all_gone_ = coordinator_->all_gone();
+  }
+
+  void drop(int id, Clock::time_point now) {
+    const auto found = guests_.find(id);
+    if (found == guests_.end()) return;
+    const Guest guest = std::move(found->second);
+    guests_.erase(found);
+    poller_.forget(guest.connection->file());
+    strangers_.remove(id);
+    unfinished_.erase(id);
+    store_.forget(id);
+    if (guest.role == Role::agent) tell_coordinator(id, *guest.connection, now);
+    listen_again();
   }
 
   // A launcher that ends closes its connection in order; a connection that fails may have been the
@@ -189,14 +262,28 @@ class JobServer::Loop {
     coordinator_->broken(id);
   }
 
+  void send_last_messages() {
+    const auto deadline = Clock::now() + kForLastMessages;
+    for (auto& [id, guest] : guests_) {
+      if (guest.connection->known()) guest.connection->flush(deadline);
+    }
+  }
+
   SecureContext context_;
-  int listener_, wake_;
+  Descriptor listener_, wake_;
+  Poller poller_;
   StoreTable store_;
   std::optional<Coordinator> coordinator_;
-  std::map<int, Guest> guests_;
-  std::vector<int> rude_;
-  int next_id_ = 0;
+  std::function<void(const std::string&)> on_shortage_;
+  std::unordered_map<int, Guest> guests_;
+  Strangers strangers_;
+  std::set<int> unfinished_;  // they have messages that the last pass had no time for
+  std::set<int> rude_;        // they know the token and not the protocol
+  std::set<int> closed_;
+  int next_id_ = kFirstGuestId;
+  bool is_listening_ = true;
   Clock::time_point next_tick_ = Clock::now() + kTick;
+  Clock::time_point next_report_{};
 };
 
 JobServer::JobServer(ServerOptions options)

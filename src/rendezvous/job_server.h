@@ -1,30 +1,44 @@
 // File: rendezvous/job_server.h (internal)
 // What one process of a job serves to all others, on one port: the keys and values of its ranks,
-// and the word of the coordinator to the machines' launchers. Who does not know the token is
-// dropped.
+// and the messages of the coordinator to the machines' launchers. A connection that does not show
+// the token is dropped (strangers.h).
 //
 //   JobServer server({.port = 29500, .token = token, .coordinator = settings});
 //   server.port();
 //
-// Throws IoError "rendezvous.port-taken". Thread rule: has a thread of its own; the calls below may
-// come from any.
+// The first message of a connection is kStoreGreeting, which is answered by the same, or
+// kAgentGreeting.
+//
+// If the process has no file left for another connection, those that come wait in the kernel's
+// queue until one is closed, and the owner is told.
+//
+// The constructor throws IoError "rendezvous.port-taken", "rendezvous.socket". Thread rule: has a
+// thread of its own; the calls below may come from any.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "rendezvous/coordinator.h"
 
 namespace hasten::rendezvous {
 
+inline constexpr std::string_view kStoreGreeting = "store 2";  // with the protocol's version
+inline constexpr std::string_view kAgentGreeting = "agent";
+
 struct ServerOptions {
   bool loopback_only = true;
   int port = 0;  // 0: any
   std::string token;
-  std::optional<Settings> coordinator;  // none: keys and values alone
+  std::optional<Settings> coordinator{};  // none: keys and values alone
+  // What keeps new connections waiting, in a sentence, at most once a minute. It is called by the
+  // server's thread.
+  std::function<void(const std::string&)> on_shortage{};
 };
 
 class JobServer {
@@ -35,9 +49,9 @@ class JobServer {
   ~JobServer();
 
   int port() const { return port_; }
-  // Keys and values of an attempt that is over are none of the next one's business.
+  // The next attempt must not meet the keys and values of one that is over.
   void clear();
-  // Until every machine has heard the end, or `seconds` are over.
+  // Returns when every machine has heard of the end, or `seconds` are over.
   void wait_for_farewells(double seconds);
 
  private:

@@ -42,12 +42,12 @@ std::int64_t Unpacker::number() {
   return static_cast<std::int64_t>(bits);
 }
 
-std::string Unpacker::text() { return std::string(take(static_cast<std::uint64_t>(number()))); }
+std::string_view Unpacker::view() { return take(static_cast<std::uint64_t>(number())); }
 
 std::vector<std::string> Unpacker::texts() {
   const auto count = static_cast<std::uint64_t>(number());
   std::vector<std::string> values;
-  // Each takes eight bytes at least, so that a great count ends with the message.
+  // Each takes at least eight bytes, so that a wrong count ends with the message.
   for (std::uint64_t i = 0; i < count; ++i) values.push_back(text());
   return values;
 }

@@ -1,13 +1,13 @@
 // File: rendezvous/message.h (internal)
-// The bytes of one message: numbers in eight bytes, little end first, texts with their length
+// The bytes of one message: numbers in eight bytes, the lowest first, and texts with their length
 // before them.
 //
 //   const std::string bytes = Packer().number(3).text("key").bytes();
 //   Unpacker fields(bytes);
 //   fields.number(); fields.text();
 //
-// Throws DataError "rendezvous.message" where a message ends too early or has something behind its
-// end: it came over the network. Thread rule: values.
+// Throws DataError "rendezvous.message" if a message ends too early or is longer than its fields:
+// it came over the network. Thread rule: values.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace hasten::rendezvous {
 
-// No key and no value of a training job comes near it; a length beyond is a lie.
+// No key and no value of a training job is nearly as long; a longer length is not believed.
 inline constexpr std::size_t kLongestMessage = std::size_t{64} << 20;
 
 class Packer {
@@ -35,8 +35,11 @@ class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
   std::int64_t number();
-  std::string text();
+  std::string text() { return std::string(view()); }
+  std::string_view view();  // a text that stays where it is
   std::vector<std::string> texts();
+  bool is_at_end() const { return rest_.empty(); }
+  std::string_view rest() const { return rest_; }
   void end() const;  // nothing may be left
 
  private:

@@ -28,6 +28,7 @@ namespace hasten::rendezvous {
 namespace {
 
 constexpr double kLongestLookup = 10;  // seconds
+constexpr int kLongestQueue = 65535;   // the system has a limit of its own, net.core.somaxconn
 
 struct FreeInterfaces {
   void operator()(ifaddrs* list) const { freeifaddrs(list); }
@@ -126,7 +127,7 @@ std::optional<std::string> first_outside_address() {
 int listen_on(bool loopback_only, int port) {
   const int socket = bound_socket(loopback_only, port);
   if (socket < 0) refuse_port(port);
-  if (listen(socket, 1024) != 0) {
+  if (listen(socket, kLongestQueue) != 0) {
     const int error = errno;
     close(socket);
     errno = error;

@@ -5,65 +5,101 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "rendezvous/backoff.h"
+#include "rendezvous/job_server.h"
 
 namespace hasten::rendezvous {
 namespace {
 
-constexpr auto kForAnAnswer = std::chrono::seconds(30);  // beside what the store itself waits
+constexpr auto kForTheHandshake = std::chrono::seconds(30);  // a suspended server answers late
+constexpr double kForTheConnection = 5;                      // seconds
+constexpr auto kShortestPause = std::chrono::milliseconds(5);
+constexpr auto kLongestPause = std::chrono::milliseconds(500);
 
-Packer request(StoreRequest kind) {
-  Packer packer;
-  packer.number(static_cast<std::int64_t>(kind));
-  return packer;
-}
+double seconds_of(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
-StoreClient::StoreClient(Endpoint store, std::string token, std::chrono::milliseconds timeout)
-    : store_(std::move(store)), token_(std::move(token)), context_(Side::client, token_) {
-  const auto deadline = Clock::now() + timeout;
-  auto pause = std::chrono::milliseconds(5);
-  while (true) {
-    const auto left = std::chrono::duration<double>(deadline - Clock::now()).count();
-    const Attempted attempted = connect_to(store_, std::clamp(left, 0.001, 5.0));
-    if (attempted.socket >= 0) {
-      connection_ = std::make_unique<Connection>(attempted.socket, context_);
-      connection_->send("store");
-      connection_->flush(deadline);
-      if (connection_->known()) break;
-      if (!connection_->open()) {
-        throw IoError(
-            "rendezvous.refused",
-            {.what = "the job's store at " + text_of(store_) + " has refused this process",
-             .got = connection_->why_closed(),
-             .hint = "HASTEN_JOB_TOKEN must be the same in every process of the job"});
-      }
-    }
+StoreClient::StoreClient(Endpoint store, std::string token, std::chrono::milliseconds timeout,
+                         std::chrono::milliseconds for_an_answer)
+    : store_(std::move(store)),
+      token_(std::move(token)),
+      for_an_answer_(for_an_answer),
+      context_(Side::client, token_) {
+  connect(Clock::now() + timeout, timeout);
+}
+
+void StoreClient::connect(Clock::time_point deadline, std::chrono::milliseconds timeout) {
+  Backoff backoff(kShortestPause, kLongestPause);
+  while (!try_to_connect(deadline)) {
+    const auto pause = backoff.next();
     if (Clock::now() + pause >= deadline) {
-      throw IoError(
-          "rendezvous.connect",
-          {.what = "the job's store at " + text_of(store_),
-           .got = attempted.why.empty() ? "no answer" : attempted.why,
-           .expected = str("an answer within ",
-                           fixed(std::chrono::duration<double>(timeout).count(), 1), " s")});
+      throw IoError("rendezvous.connect",
+                    {.what = "the job's store at " + text_of(store_),
+                     .got = why_,
+                     .expected = str("an answer within ", fixed(seconds_of(timeout), 1), " s")});
     }
     std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, std::chrono::milliseconds(500));
   }
+}
+
+bool StoreClient::try_to_connect(Clock::time_point deadline) {
+  const double left = seconds_of(deadline - Clock::now());
+  const Attempted attempted = connect_to(store_, std::clamp(left, 0.001, kForTheConnection));
+  why_ = attempted.why;
+  if (attempted.socket < 0) return false;
+  connection_ = std::make_unique<Connection>(attempted.socket, context_);
+  connection_->send(kStoreGreeting);
+  const auto until = std::min(deadline, Clock::now() + kForTheHandshake);
+  connection_->flush(until);
+  if (connection_->refused()) {
+    throw IoError("rendezvous.refused",
+                  {.what = "the job's store at " + text_of(store_) + " has refused this process",
+                   .got = connection_->why_closed(),
+                   .hint = "HASTEN_JOB_TOKEN must be the same in every process of the job"});
+  }
+  return hear_greeting(until);
+}
+
+bool StoreClient::hear_greeting(Clock::time_point deadline) {
+  std::string greeting;
+  try {
+    greeting = connection_->receive(deadline, "the store's greeting");
+  } catch (const IoError&) {
+    why_ = connection_->open() ? "no answer" : "it is busy: " + connection_->why_closed();
+    return false;
+  }
+  if (greeting == kStoreGreeting) return true;
+  throw IoError("rendezvous.version",
+                {.what = "the job's store at " + text_of(store_),
+                 .got = str("the protocol '", greeting, "'"),
+                 .expected = str("'", kStoreGreeting, "'"),
+                 .hint = "use one version of hasten for the launchers and all ranks"});
+}
+
+Packer StoreClient::request(StoreRequest kind) {
+  Packer packer;
+  packer.number(++number_).number(static_cast<std::int64_t>(kind));
+  return packer;
 }
 
 Unpacker StoreClient::ask(const Packer& request, std::string_view what,
                           std::chrono::milliseconds longest) {
   connection_->send(request.bytes());
-  answer_ = connection_->receive(Clock::now() + longest + kForAnAnswer, what);
-  Unpacker fields(answer_);
+  const auto deadline = Clock::now() + longest + for_an_answer_;
+  Unpacker fields("");
+  do {
+    answer_ = connection_->receive(deadline, what);
+    fields = Unpacker(answer_);
+  } while (fields.number() != number_);  // the answer to a request that was given up
   const auto kind = static_cast<StoreAnswer>(fields.number());
   if (kind == StoreAnswer::missing) {
-    throw IoError("rendezvous.time",
-                  {.what = str("keys that did not come within ",
-                               fixed(std::chrono::duration<double>(longest).count(), 1), " s"),
-                   .got = join(fields.texts(), ", "),
-                   .hint = "a rank that has not started, or has ended, would have set them"});
+    const bool more = fields.number() != 0;
+    throw IoError(
+        "rendezvous.time",
+        {.what = str("keys that did not come within ", fixed(seconds_of(longest), 1), " s"),
+         .got = join(fields.texts(), ", ") + (more ? " and others" : ""),
+         .hint = "a rank that has not started, or has ended, would have set them"});
   }
   if (kind != StoreAnswer::done)
     throw UsageError("rendezvous.store",

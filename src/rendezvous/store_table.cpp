@@ -2,20 +2,20 @@
 
 #include <algorithm>
 #include <charconv>
-
-#include "rendezvous/message.h"
+#include <vector>
 
 namespace hasten::rendezvous {
 namespace {
 
-Packer answer(StoreAnswer kind = StoreAnswer::done) {
-  Packer packer;
-  packer.number(static_cast<std::int64_t>(kind));
-  return packer;
-}
-
 // With room for its key in the message that has brought it or will bring it away.
 constexpr std::size_t kLongestValue = kLongestMessage - (std::size_t{1} << 10);
+constexpr std::size_t kMostNamed = 16;  // keys in the answer to who has waited too long
+
+Packer answer_to(std::int64_t number, StoreAnswer kind = StoreAnswer::done) {
+  Packer packer;
+  packer.number(number).number(static_cast<std::int64_t>(kind));
+  return packer;
+}
 
 // c10d keeps numbers as decimal text; a missing one is zero.
 std::optional<std::int64_t> number_in(std::string_view text) {
@@ -26,148 +26,235 @@ std::optional<std::int64_t> number_in(std::string_view text) {
   return value;
 }
 
+// The texts that follow their count: checked, and without the count.
+std::string_view packed_texts(Unpacker& fields) {
+  const auto count = static_cast<std::uint64_t>(fields.number());
+  const std::string_view begin = fields.rest();
+  for (std::uint64_t i = 0; i < count; ++i) fields.view();
+  return begin.substr(0, begin.size() - fields.rest().size());
+}
+
 }  // namespace
 
 void StoreTable::handle(int connection, std::string_view message, Clock::time_point now) {
   Unpacker fields(message);
+  const Question question{.connection = connection, .number = fields.number()};
   const auto request = static_cast<StoreRequest>(fields.number());
-  const auto tell = [&](const Packer& packer) { reply_(connection, packer.bytes()); };
+  stop_waiting(connection);
+  answer_request(question, request, fields, now);
+}
+
+void StoreTable::answer_request(const Question& question, StoreRequest request, Unpacker& fields,
+                                Clock::time_point now) {
   switch (request) {
-    case StoreRequest::set: {
-      const std::string key = fields.text();
-      values_[key] = fields.text();
-      tell(answer());
-      return changed();
-    }
+    case StoreRequest::set:
+      return set(question, fields);
     case StoreRequest::get:
-    case StoreRequest::wait: {
-      const std::int64_t longest =
-          std::clamp<std::int64_t>(fields.number(), 0, std::int64_t{1} << 40);
-      Waiting waiting{.connection = connection,
-                      .deadline = now + std::chrono::milliseconds(longest),
-                      .keys = fields.texts(),
-                      .wants_values = request == StoreRequest::get};
-      if (try_answer(waiting)) return;
-      if (is_waiting(connection))
-        return tell(
-            answer(StoreAnswer::refused).text("a second wait before the first one's answer"));
-      waiting_.push_back(std::move(waiting));
-      return;
-    }
-    case StoreRequest::add: {
-      const std::string key = fields.text();
-      const std::int64_t more = fields.number();
-      const auto before = number_in(values_[key]);
-      if (!before) return tell(answer(StoreAnswer::refused).text(key + " holds no number"));
-      const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(*before) +
-                                                 static_cast<std::uint64_t>(more));
-      values_[key] = std::to_string(sum);
-      tell(answer().number(sum));
-      return changed();
-    }
-    case StoreRequest::compare_set: {
-      const std::string key = fields.text(), expected = fields.text(), desired = fields.text();
-      const auto found = values_.find(key);
-      // As TCPStore: a missing key is set where nothing was expected, else what was expected is
-      // told.
-      if (found == values_.end()) {
-        if (!expected.empty()) return tell(answer().text(expected));
-        values_[key] = desired;
-      } else if (found->second == expected) {
-        found->second = desired;
-      }
-      tell(answer().text(values_[key]));
-      return changed();
-    }
-    case StoreRequest::append: {
-      const std::string key = fields.text(), more = fields.text();
-      const auto found = values_.find(key);
-      if (found != values_.end() && found->second.size() + more.size() > kLongestValue)
-        return tell(answer(StoreAnswer::refused).text(key + " would be too long"));
-      values_[key] += more;
-      tell(answer());
-      return changed();
-    }
-    case StoreRequest::check: {
-      const auto keys = fields.texts();
-      return tell(
-          answer().number(std::all_of(keys.begin(), keys.end(), [&](const std::string& key) {
-            return values_.count(key) > 0;
-          })));
-    }
+      return get_or_wait(question, fields, /*wants_values=*/true, now);
+    case StoreRequest::wait:
+      return get_or_wait(question, fields, /*wants_values=*/false, now);
+    case StoreRequest::add:
+      return add(question, fields);
+    case StoreRequest::compare_set:
+      return compare_set(question, fields);
+    case StoreRequest::append:
+      return append(question, fields);
+    case StoreRequest::check:
+      return check(question, fields);
     case StoreRequest::erase:
-      return tell(answer().number(static_cast<std::int64_t>(values_.erase(fields.text()))));
+      return tell(question, answer_to(question.number)
+                                .number(static_cast<std::int64_t>(values_.erase(fields.text()))));
     case StoreRequest::count:
-      return tell(answer().number(static_cast<std::int64_t>(values_.size())));
-    case StoreRequest::list: {
-      std::vector<std::string> names;
-      for (const auto& [name, value] : values_) names.push_back(name);
-      return tell(answer().texts(names));
-    }
+      return tell(question,
+                  answer_to(question.number).number(static_cast<std::int64_t>(values_.size())));
+    case StoreRequest::list:
+      return list(question);
   }
-  tell(answer(StoreAnswer::refused).text("an unknown request"));
+  refuse(question, "an unknown request");
 }
 
-bool StoreTable::is_waiting(int connection) const {
-  return std::any_of(waiting_.begin(), waiting_.end(),
-                     [&](const Waiting& each) { return each.connection == connection; });
+void StoreTable::tell(const Question& question, const Packer& answer) {
+  if (answer.bytes().size() > kLongestMessage)
+    return refuse(question, "an answer that is longer than a message may be");
+  reply_(question.connection, answer.bytes());
 }
 
-bool StoreTable::try_answer(const Waiting& waiting) {
-  std::vector<std::string_view> values;
-  std::size_t size = 2 * sizeof(std::int64_t);
-  for (const std::string& key : waiting.keys) {
-    const auto found = values_.find(key);
-    if (found == values_.end()) return false;
-    values.push_back(found->second);
-    size += found->second.size() + sizeof(std::int64_t);
+void StoreTable::refuse(const Question& question, std::string_view why) {
+  reply_(question.connection, answer_to(question.number, StoreAnswer::refused).text(why).bytes());
+}
+
+void StoreTable::set(const Question& question, Unpacker& fields) {
+  const std::string key = fields.text();
+  values_[key] = fields.text();
+  tell(question, answer_to(question.number));
+  wake_waiters(key);
+}
+
+void StoreTable::get_or_wait(const Question& question, Unpacker& fields, bool wants_values,
+                             Clock::time_point now) {
+  const std::int64_t longest = std::clamp<std::int64_t>(fields.number(), 0, std::int64_t{1} << 40);
+  Waiting waiting{.question = question,
+                  .deadline = now + std::chrono::milliseconds(longest),
+                  .wants_values = wants_values,
+                  .keys = std::string(packed_texts(fields))};
+  if (finds_all(waiting)) return answer_waiting(waiting);
+  waiters_[waiting.missing].insert(question.connection);
+  deadlines_.emplace(waiting.deadline, question.connection);
+  waiting_.emplace(question.connection, std::move(waiting));
+}
+
+void StoreTable::add(const Question& question, Unpacker& fields) {
+  const std::string key = fields.text();
+  const std::int64_t more = fields.number();
+  const auto found = values_.find(key);
+  const auto before = number_in(found == values_.end() ? "" : std::string_view(found->second));
+  if (!before) return refuse(question, key + " holds no number");
+  const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(*before) +
+                                             static_cast<std::uint64_t>(more));
+  values_[key] = std::to_string(sum);
+  tell(question, answer_to(question.number).number(sum));
+  wake_waiters(key);
+}
+
+void StoreTable::compare_set(const Question& question, Unpacker& fields) {
+  const std::string key = fields.text(), expected = fields.text(), desired = fields.text();
+  const bool is_missing = !values_.contains(key);
+  // As in TCPStore, a missing key is set if nothing was expected; otherwise the answer is what was
+  // expected.
+  if (is_missing && !expected.empty())
+    return tell(question, answer_to(question.number).text(expected));
+  std::string& value = values_[key];
+  if (is_missing || value == expected) value = desired;
+  tell(question, answer_to(question.number).text(value));
+  wake_waiters(key);
+}
+
+void StoreTable::append(const Question& question, Unpacker& fields) {
+  const std::string key = fields.text();
+  const std::string_view more = fields.view();
+  const auto found = values_.find(key);
+  if (found != values_.end() && found->second.size() + more.size() > kLongestValue)
+    return refuse(question, key + " would be too long");
+  values_[key] += more;
+  tell(question, answer_to(question.number));
+  wake_waiters(key);
+}
+
+void StoreTable::check(const Question& question, Unpacker& fields) {
+  Unpacker keys(packed_texts(fields));
+  bool all = true;
+  while (all && !keys.is_at_end()) all = values_.contains(keys.view());
+  tell(question, answer_to(question.number).number(all));
+}
+
+void StoreTable::list(const Question& question) {
+  std::vector<std::string> names;
+  names.reserve(values_.size());
+  for (const auto& [name, value] : values_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  tell(question, answer_to(question.number).texts(names));
+}
+
+// Whether no key is missing. A key that was there may have been erased since, hence a second look
+// at those before.
+bool StoreTable::finds_all(Waiting& waiting) const {
+  const bool from_the_first = waiting.next == 0;
+  if (!reaches_end(waiting)) return false;
+  waiting.next = 0;
+  return from_the_first || reaches_end(waiting);
+}
+
+bool StoreTable::reaches_end(Waiting& waiting) const {
+  Unpacker keys(std::string_view(waiting.keys).substr(waiting.next));
+  while (!keys.is_at_end()) {
+    const std::size_t at = waiting.keys.size() - keys.rest().size();
+    const std::string_view key = keys.view();
+    if (values_.contains(key)) continue;
+    waiting.next = at;
+    waiting.missing = key;
+    return false;
   }
-  // A key may be asked for many times in one message.
-  if (waiting.wants_values && size > kLongestMessage) {
-    reply_(waiting.connection,
-           answer(StoreAnswer::refused).text("values that are too long for one answer").bytes());
-    return true;
-  }
-  Packer packer = answer();
-  if (waiting.wants_values) packer.number(static_cast<std::int64_t>(values.size()));
-  for (const std::string_view value : values) {
-    if (waiting.wants_values) packer.text(value);
-  }
-  reply_(waiting.connection, packer.bytes());
   return true;
 }
 
-void StoreTable::changed() {
-  waiting_.remove_if([&](const Waiting& waiting) { return try_answer(waiting); });
+void StoreTable::answer_waiting(const Waiting& waiting) {
+  Packer answer = answer_to(waiting.question.number);
+  if (!waiting.wants_values) return tell(waiting.question, answer);
+  std::vector<std::string_view> values;
+  std::size_t size = 0;
+  for (Unpacker keys(waiting.keys); !keys.is_at_end();) {
+    values.push_back(values_.find(keys.view())->second);
+    size += values.back().size() + sizeof(std::int64_t);
+  }
+  // A few bytes may ask for a key many times.
+  if (size > kLongestMessage)
+    return refuse(waiting.question, "values that are too long for one answer");
+  answer.number(static_cast<std::int64_t>(values.size()));
+  for (const std::string_view value : values) answer.text(value);
+  tell(waiting.question, answer);
 }
 
-void StoreTable::forget(int connection) {
-  waiting_.remove_if([&](const Waiting& waiting) { return waiting.connection == connection; });
+void StoreTable::wake_waiters(std::string_view key) {
+  const auto found = waiters_.find(key);
+  if (found == waiters_.end()) return;
+  const std::set<int> connections = std::move(found->second);
+  waiters_.erase(found);
+  for (const int connection : connections) {
+    Waiting& waiting = waiting_.at(connection);
+    if (!finds_all(waiting)) {
+      waiters_[waiting.missing].insert(connection);
+      continue;
+    }
+    answer_waiting(waiting);
+    deadlines_.erase({waiting.deadline, connection});
+    waiting_.erase(connection);
+  }
+}
+
+void StoreTable::stop_waiting(int connection) {
+  const auto found = waiting_.find(connection);
+  if (found == waiting_.end()) return;
+  const Waiting& waiting = found->second;
+  const auto waiters = waiters_.find(waiting.missing);
+  waiters->second.erase(connection);
+  if (waiters->second.empty()) waiters_.erase(waiters);
+  deadlines_.erase({waiting.deadline, connection});
+  waiting_.erase(found);
+}
+
+void StoreTable::forget(int connection) { stop_waiting(connection); }
+
+void StoreTable::tell_missing(const Waiting& waiting) {
+  std::vector<std::string> names;
+  Unpacker keys(waiting.keys);
+  while (names.size() <= kMostNamed && !keys.is_at_end()) {
+    const std::string_view key = keys.view();
+    if (!values_.contains(key)) names.emplace_back(key);
+  }
+  const bool more = names.size() > kMostNamed;
+  if (more) names.pop_back();
+  tell(waiting.question,
+       answer_to(waiting.question.number, StoreAnswer::missing).number(more).texts(names));
 }
 
 void StoreTable::tick(Clock::time_point now) {
-  waiting_.remove_if([&](const Waiting& waiting) {
-    if (waiting.deadline > now) return false;
-    std::vector<std::string> missing;
-    for (const std::string& key : waiting.keys) {
-      if (values_.count(key) == 0) missing.push_back(key);
-    }
-    reply_(waiting.connection, answer(StoreAnswer::missing).texts(missing).bytes());
-    return true;
-  });
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const int connection = deadlines_.begin()->second;
+    tell_missing(waiting_.at(connection));
+    stop_waiting(connection);
+  }
 }
 
 std::optional<Clock::time_point> StoreTable::next_deadline() const {
-  std::optional<Clock::time_point> next;
-  for (const Waiting& waiting : waiting_) {
-    if (!next || waiting.deadline < *next) next = waiting.deadline;
-  }
-  return next;
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
 }
 
 void StoreTable::clear() {
   values_.clear();
   waiting_.clear();
+  waiters_.clear();
+  deadlines_.clear();
 }
 
 }  // namespace hasten::rendezvous

@@ -3,6 +3,13 @@
 // come as messages; one that waits for a key is answered when the key is there or its time is over,
 // then with the names of the keys that are missing.
 //
+//   request: its number, its kind, its fields       answer: the request's number, its kind, fields
+//
+// A connection asks one question at a time: its next request ends a wait that has no answer yet.
+//
+// What a request costs grows with its own length alone: a waiter is found by the first key that it
+// misses, and looks at each of its keys once more when all of them have been set.
+//
 // No network and no clock of its own. Throws DataError "rendezvous.message". Thread rule: one
 // thread.
 #pragma once
@@ -10,14 +17,15 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <list>
-#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <unordered_map>
+#include <utility>
 
 #include "rendezvous/connection.h"
+#include "rendezvous/message.h"
 
 namespace hasten::rendezvous {
 
@@ -28,11 +36,12 @@ enum class StoreRequest : std::int64_t {
   add,          // key, number: the sum
   compare_set,  // key, expected, desired: the value afterwards
   append,       // key, value
-  check,        // keys: 1 where all are there
-  erase,        // key: 1 where it was there
+  check,        // keys: 1 if all exist
+  erase,        // key: 1 if it existed
   count,        // how many keys
   list,         // their names
 };
+// missing: whether there are more than those named, names; refused: why.
 enum class StoreAnswer : std::int64_t { done, missing, refused };
 
 class StoreTable {
@@ -42,24 +51,57 @@ class StoreTable {
 
   void handle(int connection, std::string_view message, Clock::time_point now);
   void forget(int connection);       // it is closed
-  void tick(Clock::time_point now);  // those that have waited too long
+  void tick(Clock::time_point now);  // answers those that have waited too long
   std::optional<Clock::time_point> next_deadline() const;
   void clear();  // for an attempt that must meet nothing of an earlier one
 
  private:
-  struct Waiting {
+  struct Question {
     int connection;
-    Clock::time_point deadline;
-    std::vector<std::string> keys;
-    bool wants_values;
+    std::int64_t number;
   };
-  bool is_waiting(int connection) const;
-  bool try_answer(const Waiting& waiting);
-  void changed();  // a key came
+  struct Waiting {
+    Question question;
+    Clock::time_point deadline;
+    bool wants_values;
+    std::string keys;       // as they came: each with its length before it
+    std::size_t next = 0;   // where in `keys` the first one is that misses
+    std::string missing{};  // that key
+  };
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view key) const {
+      return std::hash<std::string_view>()(key);
+    }
+  };
+  template <typename Value>
+  using ByKey = std::unordered_map<std::string, Value, Hash, std::equal_to<>>;
+
+  void answer_request(const Question& question, StoreRequest request, Unpacker& fields,
+                      Clock::time_point now);
+  void set(const Question& question, Unpacker& fields);
+  void get_or_wait(const Question& question, Unpacker& fields, bool wants_values,
+                   Clock::time_point now);
+  void add(const Question& question, Unpacker& fields);
+  void compare_set(const Question& question, Unpacker& fields);
+  void append(const Question& question, Unpacker& fields);
+  void check(const Question& question, Unpacker& fields);
+  void list(const Question& question);
+
+  void tell(const Question& question, const Packer& answer);
+  void refuse(const Question& question, std::string_view why);
+  void answer_waiting(const Waiting& waiting);
+  bool finds_all(Waiting& waiting) const;
+  bool reaches_end(Waiting& waiting) const;
+  void wake_waiters(std::string_view key);
+  void tell_missing(const Waiting& waiting);
+  void stop_waiting(int connection);
 
   Reply reply_;
-  std::map<std::string, std::string, std::less<>> values_;
-  std::list<Waiting> waiting_;
+  ByKey<std::string> values_;
+  std::unordered_map<int, Waiting> waiting_;  // by connection
+  ByKey<std::set<int>> waiters_;              // connections, by the first key that they miss
+  std::set<std::pair<Clock::time_point, int>> deadlines_;
 };
 
 }  // namespace hasten::rendezvous

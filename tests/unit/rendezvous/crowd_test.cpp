@@ -1,0 +1,199 @@
+// Many honest clients at once, and strangers who try to keep them out.
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "rendezvous/job_server.h"
+#include "rendezvous/store_client.h"
+#include "rendezvous/strangers.h"
+#include "unit/code_of.h"
+
+namespace {
+
+using namespace hasten;
+using namespace hasten::rendezvous;
+using namespace std::chrono_literals;
+
+const std::string kToken = "the token of a crowd 0123456789";
+constexpr uid_t kNobody = 65534;
+
+bool allow_files(rlim_t count) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= count) return true;
+  if (limit.rlim_max < count) return false;
+  limit.rlim_cur = count;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+int connected_socket(int port) {
+  const int file = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return file;
+  close(file);
+  return -1;
+}
+
+// A process of another user that connects without end, holds its last 300 connections and tells
+// over a pipe after each hundred. Every other connection says something.
+class StrangersProcess {
+ public:
+  explicit StrangersProcess(int port) {
+    std::array<int, 2> ends{};
+    REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
+    const rlimit room{.rlim_cur = 400, .rlim_max = 400};
+    process_ = fork();
+    if (process_ == 0) {
+      setrlimit(RLIMIT_NOFILE, &room);
+      if (geteuid() == 0 && setuid(kNobody) != 0) _exit(1);
+      connect_without_end(port, ends[1]);
+    }
+    close(ends[1]);
+    told_.emplace(ends[0]);
+  }
+  StrangersProcess(const StrangersProcess&) = delete;
+  StrangersProcess& operator=(const StrangersProcess&) = delete;
+  ~StrangersProcess() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  // Waits until it has connected so many times from its start.
+  void wait_for(int connections) {
+    char hundred = 0;
+    while (count_ < connections) {
+      REQUIRE(read(told_->get(), &hundred, 1) == 1);
+      count_ += 100;
+    }
+  }
+
+ private:
+  [[noreturn]] static void connect_without_end(int port, int told) {
+    std::array<int, 300> held{};
+    held.fill(-1);
+    for (std::size_t count = 1;; ++count) {
+      int& place = held[count % held.size()];
+      if (place >= 0) close(place);
+      while ((place = connected_socket(port)) < 0) usleep(1000);
+      if (count % 2 == 0) send(place, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count % 100 == 0 && write(told, "", 1) != 1) _exit(0);
+    }
+  }
+
+  pid_t process_ = -1;
+  std::optional<Descriptor> told_;
+  int count_ = 0;
+};
+
+// As many clients at once: each sets its key and waits for the one that the last of them sets.
+// Returns how often each outcome was.
+std::map<std::string, int> meet(int port, int count, const std::string& group) {
+  std::mutex turn;
+  std::map<std::string, int> outcomes;
+  std::atomic<bool> go = false;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < count; ++rank) {
+    threads.emplace_back([&, rank] {
+      while (!go) std::this_thread::sleep_for(1ms);
+      const std::string outcome = code_of([&] {
+        StoreClient store({.host = "127.0.0.1", .port = port}, kToken, 60s);
+        store.set(group + std::to_string(rank), "here");
+        if (store.add(group + "count", 1) == count) store.set(group + "complete", "yes");
+        store.wait({group + "complete"}, 60s);
+      });
+      const std::lock_guard<std::mutex> lock(turn);
+      ++outcomes[outcome];
+    });
+  }
+  go = true;
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+TEST_CASE("crowd: hundreds of clients with the token that connect at once all meet") {
+  if (!allow_files(2000)) return;
+  JobServer server({.token = kToken});
+  for (int round = 0; round < 3; ++round)
+    CHECK(meet(server.port(), 600, std::to_string(round)) ==
+          std::map<std::string, int>{{"none", 600}});
+}
+
+TEST_CASE("crowd: a stranger's ten thousand connections keep no rank from meeting") {
+  if (!allow_files(1500)) return;
+  JobServer server({.token = kToken});
+  StoreClient early({.host = "127.0.0.1", .port = server.port()}, kToken, 10s);
+  StrangersProcess strangers(server.port());
+  strangers.wait_for(2000);
+  for (int round = 0; round < 4; ++round) {
+    CHECK(meet(server.port(), 40, std::to_string(round)) ==
+          std::map<std::string, int>{{"none", 40}});
+    strangers.wait_for(2000 * (round + 2));
+  }
+  CHECK(meet(server.port(), 40, "last") == std::map<std::string, int>{{"none", 40}});
+  CHECK(early.check({"lastcomplete"}));
+}
+
+TEST_CASE("crowd: connections that were held before the first rank came make room for it") {
+  if (!allow_files(1500)) return;
+  JobServer server({.token = kToken});
+  std::vector<std::unique_ptr<Descriptor>> held;
+  for (int i = 0; i < 400; ++i)
+    held.push_back(std::make_unique<Descriptor>(connected_socket(server.port())));
+  CHECK(meet(server.port(), 10, "group") == std::map<std::string, int>{{"none", 10}});
+}
+
+TEST_CASE("strangers: the oldest of the address that has most makes room") {
+  Strangers strangers;
+  const auto now = Clock::now();
+  strangers.add(1, "10.0.0.1", now);
+  for (int id = 2; id < 200; ++id) strangers.add(id, "10.0.0.66", now);
+  CHECK_FALSE(strangers.one_too_many());
+  for (int id = 200; id <= 256; ++id) strangers.add(id, "10.0.1." + std::to_string(id - 199), now);
+  CHECK(strangers.one_too_many() == 2);
+  strangers.remove(2);
+  CHECK_FALSE(strangers.one_too_many());
+}
+
+TEST_CASE("strangers: one whose first message was right is dropped last") {
+  Strangers strangers;
+  const auto now = Clock::now();
+  for (int id = 1; id <= 256; ++id) {
+    strangers.add(id, "10.0.0.1", now);
+    if (id <= 250) strangers.has_answered(id);
+  }
+  CHECK(strangers.one_too_many() == 251);
+  for (int id = 251; id <= 256; ++id) strangers.has_answered(id);
+  CHECK(strangers.one_too_many() == 1);
+}
+
+TEST_CASE("strangers: a handshake has its limit") {
+  Strangers strangers;
+  const auto now = Clock::now();
+  strangers.add(1, "10.0.0.1", now);
+  strangers.add(2, "10.0.0.2", now + 3s);
+  CHECK(strangers.late(now + 5s).empty());
+  CHECK(strangers.late(now + 6s) == std::vector<int>{1});
+  CHECK(strangers.late(now + 9s) == std::vector<int>{1, 2});
+  CHECK(strangers.next_deadline() == now + 5s);
+}
+
+}  // namespace

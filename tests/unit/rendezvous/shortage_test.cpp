@@ -1,0 +1,165 @@
+// A server without files for more connections, and one that is asked more than it can answer.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "rendezvous/job_server.h"
+#include "rendezvous/sockets.h"
+#include "rendezvous/store_client.h"
+#include "unit/code_of.h"
+
+namespace {
+
+using namespace hasten;
+using namespace hasten::rendezvous;
+using namespace std::chrono_literals;
+
+const std::string kToken = "the token of a shortage 0123456";
+
+// A server in a process of its own that may open 48 files. It writes its port and then what it
+// reports, a line each.
+class SmallServer {
+ public:
+  SmallServer() {
+    std::array<int, 2> ends{};
+    REQUIRE(pipe(ends.data()) == 0);
+    process_ = fork();
+    if (process_ == 0) serve(ends[1]);
+    close(ends[1]);
+    lines_.emplace(ends[0]);
+    port_ = std::stoi(line());
+  }
+  SmallServer(const SmallServer&) = delete;
+  SmallServer& operator=(const SmallServer&) = delete;
+  ~SmallServer() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  Endpoint endpoint() const { return {.host = "127.0.0.1", .port = port_}; }
+  std::string line() {
+    std::string text;
+    char letter = 0;
+    while (read(lines_->get(), &letter, 1) == 1 && letter != '\n') text += letter;
+    return text;
+  }
+  double seconds_computed() const {
+    clockid_t clock{};
+    timespec time{};
+    REQUIRE(clock_getcpuclockid(process_, &clock) == 0);
+    clock_gettime(clock, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  }
+
+ private:
+  [[noreturn]] static void serve(int out) {
+    const rlimit few{.rlim_cur = 48, .rlim_max = 48};
+    setrlimit(RLIMIT_NOFILE, &few);
+    const auto write_line = [out](const std::string& text) {
+      if (write(out, (text + "\n").c_str(), text.size() + 1) < 0) _exit(1);
+    };
+    const JobServer server({.token = kToken, .on_shortage = write_line});
+    write_line(std::to_string(server.port()));
+    while (true) pause();
+  }
+
+  pid_t process_ = -1;
+  int port_ = 0;
+  std::optional<Descriptor> lines_;
+};
+
+TEST_CASE("shortage: without a free file the server reports it, rests, and goes on with the next") {
+  SmallServer server;
+  std::vector<std::unique_ptr<StoreClient>> clients;
+  // Each takes a file of the server until there is none.
+  std::thread fills([&] {
+    while (clients.size() < 60 &&
+           code_of([&] {
+             clients.push_back(std::make_unique<StoreClient>(server.endpoint(), kToken, 1500ms));
+           }) == "none") {
+    }
+  });
+  const std::string report = server.line();
+  CHECK(report.find("Too many open files") != std::string::npos);
+  const double before = server.seconds_computed();
+  std::this_thread::sleep_for(1s);
+  CHECK(server.seconds_computed() - before < 0.3);
+  fills.join();
+  REQUIRE(clients.size() > 10);
+  CHECK(clients.size() < 60);
+  clients.front()->set("those within", "go on");
+  // One that comes now waits for the next free file.
+  std::thread comes(
+      [&] { CHECK(code_of([&] { StoreClient late(server.endpoint(), kToken, 30s); }) == "none"); });
+  std::this_thread::sleep_for(100ms);
+  clients.clear();
+  comes.join();
+}
+
+TEST_CASE("shortage: clients that never stop asking do not hold up the coordinator") {
+  JobServer server(
+      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+  const Endpoint endpoint{.host = "127.0.0.1", .port = server.port()};
+  const SecureContext context(Side::client, kToken);
+  Connection agent(connect_to(endpoint, 5).socket, context);
+  agent.send(kAgentGreeting);
+  agent.send(nlohmann::json{
+      {"kind", "join"},
+      {"protocol", kProtocol},
+      {"agent", "one"},
+      {"machine_rank", 0},
+      {"min_machines", 2},
+      {"max_machines", 2},
+      {"serves",
+       true}}.dump());
+  std::vector<std::string> keys;
+  for (int i = 0; i < 1000; ++i) keys.push_back("key " + std::to_string(i));
+  StoreClient setting(endpoint, kToken, 10s);
+  for (const std::string& key : keys) setting.set(key, "");
+  std::atomic<bool> over = false;
+  std::vector<std::thread> crowd;
+  for (int i = 0; i < 4; ++i) {
+    crowd.emplace_back([&] {
+      Connection asks(connect_to(endpoint, 5).socket, context);
+      asks.send(kStoreGreeting);
+      asks.flush(Clock::now() + 10s);
+      const std::string question = Packer()
+                                       .number(1)
+                                       .number(static_cast<std::int64_t>(StoreRequest::check))
+                                       .texts(keys)
+                                       .bytes();
+      while (!over && asks.open()) {
+        for (int each = 0; each < 100; ++each) asks.send(question);
+        asks.flush(Clock::now() + 1s);
+        while (asks.next()) {
+        }
+      }
+    });
+  }
+  // It is told each second that it has to wait, or that the coordinator is there.
+  Clock::duration longest{};
+  const auto end = Clock::now() + 6s;
+  for (auto last = Clock::now(); last < end;) {
+    const std::string code = code_of([&] { agent.receive(Clock::now() + 20s, "a message"); });
+    REQUIRE(code == "none");
+    longest = std::max(longest, Clock::now() - last);
+    last = Clock::now();
+  }
+  over = true;
+  for (std::thread& thread : crowd) thread.join();
+  CHECK(longest < 4s);
+}
+
+}  // namespace

@@ -1,0 +1,166 @@
+// What requests cost the thread that answers them, and waits whose keys come and go.
+#include "rendezvous/store_table.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace hasten::rendezvous;
+using namespace std::chrono_literals;
+
+double seconds_computed() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+Packer request(StoreRequest kind, std::int64_t number = 1) {
+  Packer packer;
+  packer.number(number).number(static_cast<std::int64_t>(kind));
+  return packer;
+}
+
+std::vector<std::string> keys_of(int count) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < count; ++rank)
+    keys.push_back("attempt 0/group 0/arrival/place/" + std::to_string(rank));
+  return keys;
+}
+
+struct Table {
+  std::vector<std::pair<int, std::string>> answers;
+  StoreTable table{[this](int connection, const std::string& message) {
+    answers.emplace_back(connection, message);
+  }};
+  Clock::time_point now = Clock::now();
+
+  void ask(int connection, const Packer& packer) { table.handle(connection, packer.bytes(), now); }
+  void set(int connection, const std::string& key) {
+    ask(connection, request(StoreRequest::set).text(key).text("value"));
+  }
+  void wait(int connection, const std::vector<std::string>& keys, std::int64_t number = 1) {
+    ask(connection, request(StoreRequest::wait, number).number(1000).texts(keys));
+  }
+  // Of the last answer, behind the request's number.
+  StoreAnswer last() const {
+    Unpacker fields(answers.back().second);
+    fields.number();
+    return static_cast<StoreAnswer>(fields.number());
+  }
+};
+
+TEST_CASE("store table: setting a key looks at no waiter of another key") {
+  Table job;
+  constexpr int kWaiters = 20'000;
+  const std::vector<std::string> keys = keys_of(kWaiters);
+  const double began = seconds_computed();
+  for (int i = 0; i < kWaiters; ++i) job.wait(i, {keys[static_cast<std::size_t>(i)]});
+  for (int i = 0; i < kWaiters; ++i) job.set(kWaiters, "other " + std::to_string(i));
+  CHECK(job.answers.size() == kWaiters);
+  for (const std::string& key : keys) job.set(kWaiters, key);
+  CHECK(job.answers.size() == 3 * kWaiters);
+  CHECK(seconds_computed() - began < 2);
+}
+
+TEST_CASE("store table: ranks that wait for each other's keys cost what their messages are long") {
+  constexpr int kRanks = 1500;
+  Table job;
+  const std::vector<std::string> keys = keys_of(kRanks);
+  std::vector<int> order(kRanks);
+  for (int i = 0; i < kRanks; ++i) order[static_cast<std::size_t>(i)] = i;
+  // The eight of one machine come last.
+  std::shuffle(order.begin(), order.end() - 8, std::mt19937(3));
+  double longest = 0;
+  const double began = seconds_computed();
+  for (const int rank : order) {
+    const double before = seconds_computed();
+    job.set(rank, keys[static_cast<std::size_t>(rank)]);
+    longest = std::max(longest, seconds_computed() - before);
+    job.wait(rank, keys);
+  }
+  CHECK(job.answers.size() == 2 * kRanks);
+  CHECK(seconds_computed() - began < 3);
+  CHECK(longest < 1);
+}
+
+TEST_CASE("store table: questions about thousands of keys are cheap") {
+  constexpr int kKeys = 4000, kQuestions = 200;
+  Table job;
+  const std::vector<std::string> keys = keys_of(kKeys);
+  for (const std::string& key : keys) job.set(1, key);
+  const double began = seconds_computed();
+  for (int i = 0; i < kQuestions; ++i) {
+    job.ask(1, request(StoreRequest::check).texts(keys));
+    job.ask(1, request(StoreRequest::get).number(0).texts(keys));
+  }
+  CHECK((seconds_computed() - began) / kQuestions < 0.01);
+  CHECK(job.last() == StoreAnswer::done);
+}
+
+TEST_CASE("store table: a key that was erased is waited for again") {
+  Table job;
+  job.set(1, "a");
+  job.wait(2, {"a", "b", "c"});
+  job.ask(1, request(StoreRequest::erase).text("a"));
+  job.set(1, "b");
+  job.set(1, "c");
+  CHECK(job.answers.back().first == 1);
+  job.set(1, "a");
+  CHECK(job.answers.back().first == 2);
+  CHECK_FALSE(job.table.next_deadline());
+}
+
+TEST_CASE("store table: every change that makes a key ends a wait for it") {
+  for (const Packer& change : {request(StoreRequest::set).text("k").text(""),
+                               request(StoreRequest::add).text("k").number(1),
+                               request(StoreRequest::append).text("k").text("x"),
+                               request(StoreRequest::compare_set).text("k").text("").text("x")}) {
+    Table job;
+    job.wait(2, {"k"});
+    job.ask(1, change);
+    CHECK(job.answers.back().first == 2);
+  }
+}
+
+TEST_CASE("store table: the time of a wait is over, and few of many missing keys are named") {
+  Table job;
+  job.wait(1, keys_of(3));
+  job.wait(2, keys_of(500));
+  CHECK(job.table.next_deadline() == job.now + 1s);
+  job.table.tick(job.now + 999ms);
+  CHECK(job.answers.empty());
+  job.table.tick(job.now + 1s);
+  REQUIRE(job.answers.size() == 2);
+  Unpacker few(job.answers[0].second), many(job.answers[1].second);
+  for (Unpacker* each : {&few, &many}) each->number(), each->number();
+  CHECK(few.number() == 0);
+  CHECK(few.texts() == keys_of(3));
+  CHECK(many.number() == 1);
+  CHECK(many.texts() == keys_of(16));
+  CHECK_FALSE(job.table.next_deadline());
+}
+
+TEST_CASE("store table: the next request of a connection ends its wait, and no other's") {
+  Table job;
+  job.wait(1, {"x"}, 1);
+  job.wait(2, {"x"}, 1);
+  job.wait(1, {"x"}, 2);  // its client has given up the first answer
+  job.set(3, "x");
+  REQUIRE(job.answers.size() == 3);
+  for (const auto& [connection, message] : job.answers) {
+    if (connection == 1) CHECK(Unpacker(message).number() == 2);
+  }
+  job.wait(1, {"y"});
+  job.table.forget(1);
+  CHECK_FALSE(job.table.next_deadline());
+  job.set(3, "y");
+  CHECK(job.answers.size() == 4);
+}
+
+}  // namespace
