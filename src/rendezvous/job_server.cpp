@@ -66,7 +66,8 @@ class JobServer::Loop {
 
   void run() {
     while (!stop_) {
-      serve_ready(poller_.wait(unfinished_.empty() ? longest_wait() : 0));
+      const bool has_work = !unfinished_.empty() || store_.has_woken();
+      serve_ready(poller_.wait(has_work ? 0 : longest_wait()));
       if (clear_.exchange(false)) store_.clear();
       tick(Clock::now());
       drop_gone(Clock::now());
@@ -118,6 +119,7 @@ class JobServer::Loop {
         serve(static_cast<int>(id), end);
       }
     }
+    while (store_.has_woken() && Clock::now() < end) store_.answer_woken();
   }
 
   void accept_some(Clock::time_point end) {

@@ -96,7 +96,7 @@ void StoreTable::get_or_wait(const Question& question, Unpacker& fields, bool wa
   Waiting waiting{.question = question,
                   .deadline = now + std::chrono::milliseconds(longest),
                   .wants_values = wants_values,
-                  .keys = std::string(packed_texts(fields))};
+                  .keys = kept(packed_texts(fields))};
   if (finds_all(waiting)) return answer_waiting(waiting);
   waiters_[waiting.missing].insert(question.connection);
   deadlines_.emplace(waiting.deadline, question.connection);
@@ -165,9 +165,9 @@ bool StoreTable::finds_all(Waiting& waiting) const {
 }
 
 bool StoreTable::reaches_end(Waiting& waiting) const {
-  Unpacker keys(std::string_view(waiting.keys).substr(waiting.next));
+  Unpacker keys(std::string_view(*waiting.keys).substr(waiting.next));
   while (!keys.is_at_end()) {
-    const std::size_t at = waiting.keys.size() - keys.rest().size();
+    const std::size_t at = waiting.keys->size() - keys.rest().size();
     const std::string_view key = keys.view();
     if (values_.contains(key)) continue;
     waiting.next = at;
@@ -182,7 +182,7 @@ void StoreTable::answer_waiting(const Waiting& waiting) {
   if (!waiting.wants_values) return tell(waiting.question, answer);
   std::vector<std::string_view> values;
   std::size_t size = 0;
-  for (Unpacker keys(waiting.keys); !keys.is_at_end();) {
+  for (Unpacker keys(*waiting.keys); !keys.is_at_end();) {
     values.push_back(values_.find(keys.view())->second);
     size += values.back().size() + sizeof(std::int64_t);
   }
@@ -197,27 +197,40 @@ void StoreTable::answer_waiting(const Waiting& waiting) {
 void StoreTable::wake_waiters(std::string_view key) {
   const auto found = waiters_.find(key);
   if (found == waiters_.end()) return;
-  const std::set<int> connections = std::move(found->second);
-  waiters_.erase(found);
-  for (const int connection : connections) {
-    Waiting& waiting = waiting_.at(connection);
-    if (!finds_all(waiting)) {
-      waiters_[waiting.missing].insert(connection);
-      continue;
-    }
-    answer_waiting(waiting);
-    deadlines_.erase({waiting.deadline, connection});
-    waiting_.erase(connection);
+  for (const int connection : found->second) {
+    waiting_.at(connection).is_woken = true;
+    woken_.push_back(connection);
   }
+  waiters_.erase(found);
+}
+
+void StoreTable::answer_woken() {
+  const int connection = woken_.front();
+  woken_.pop_front();
+  const auto found = waiting_.find(connection);
+  if (found == waiting_.end() || !found->second.is_woken) return;  // it has given up meanwhile
+  Waiting& waiting = found->second;
+  if (finds_all(waiting)) {
+    answer_waiting(waiting);
+    return stop_waiting(connection);
+  }
+  waiting.is_woken = false;
+  waiters_[waiting.missing].insert(connection);
+}
+
+std::shared_ptr<const std::string> StoreTable::kept(std::string_view keys) {
+  if (!last_keys_ || *last_keys_ != keys) last_keys_ = std::make_shared<const std::string>(keys);
+  return last_keys_;
 }
 
 void StoreTable::stop_waiting(int connection) {
   const auto found = waiting_.find(connection);
   if (found == waiting_.end()) return;
   const Waiting& waiting = found->second;
-  const auto waiters = waiters_.find(waiting.missing);
-  waiters->second.erase(connection);
-  if (waiters->second.empty()) waiters_.erase(waiters);
+  if (const auto waiters = waiters_.find(waiting.missing); waiters != waiters_.end()) {
+    waiters->second.erase(connection);
+    if (waiters->second.empty()) waiters_.erase(waiters);
+  }
   deadlines_.erase({waiting.deadline, connection});
   waiting_.erase(found);
 }
@@ -226,7 +239,7 @@ void StoreTable::forget(int connection) { stop_waiting(connection); }
 
 void StoreTable::tell_missing(const Waiting& waiting) {
   std::vector<std::string> names;
-  Unpacker keys(waiting.keys);
+  Unpacker keys(*waiting.keys);
   while (names.size() <= kMostNamed && !keys.is_at_end()) {
     const std::string_view key = keys.view();
     if (!values_.contains(key)) names.emplace_back(key);
@@ -240,7 +253,8 @@ void StoreTable::tell_missing(const Waiting& waiting) {
 void StoreTable::tick(Clock::time_point now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const int connection = deadlines_.begin()->second;
-    tell_missing(waiting_.at(connection));
+    Waiting& waiting = waiting_.at(connection);
+    finds_all(waiting) ? answer_waiting(waiting) : tell_missing(waiting);
     stop_waiting(connection);
   }
 }
@@ -254,6 +268,8 @@ void StoreTable::clear() {
   values_.clear();
   waiting_.clear();
   waiters_.clear();
+  woken_.clear();
+  last_keys_.reset();
   deadlines_.clear();
 }
 

@@ -8,7 +8,11 @@
 // A connection asks one question at a time: its next request ends a wait that has no answer yet.
 //
 // What a request costs grows with its own length alone: a waiter is found by the first key that it
-// misses, and looks at each of its keys once more when all of them have been set.
+// misses, and looks at each of its keys once more when all of them have been set. One key may wake
+// thousands of waiters, hence they are answered one at a time when the owner has time for it:
+//
+//   table.handle(connection, message, now);
+//   while (table.has_woken()) table.answer_woken();
 //
 // No network and no clock of its own. Throws DataError "rendezvous.message". Thread rule: one
 // thread.
@@ -16,7 +20,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -50,6 +56,9 @@ class StoreTable {
   explicit StoreTable(Reply reply) : reply_(std::move(reply)) {}
 
   void handle(int connection, std::string_view message, Clock::time_point now);
+  // Waiters whose key has come, in that order.
+  bool has_woken() const { return !woken_.empty(); }
+  void answer_woken();               // one of them
   void forget(int connection);       // it is closed
   void tick(Clock::time_point now);  // answers those that have waited too long
   std::optional<Clock::time_point> next_deadline() const;
@@ -64,9 +73,10 @@ class StoreTable {
     Question question;
     Clock::time_point deadline;
     bool wants_values;
-    std::string keys;       // as they came: each with its length before it
-    std::size_t next = 0;   // where in `keys` the first one is that misses
-    std::string missing{};  // that key
+    std::shared_ptr<const std::string> keys;  // as they came: each with its length before it
+    std::size_t next = 0;                     // where in `keys` the first one is that is missing
+    std::string missing{};                    // that key
+    bool is_woken = false;                    // it has come
   };
   struct Hash {
     using is_transparent = void;
@@ -90,6 +100,7 @@ class StoreTable {
 
   void tell(const Question& question, const Packer& answer);
   void refuse(const Question& question, std::string_view why);
+  std::shared_ptr<const std::string> kept(std::string_view keys);
   void answer_waiting(const Waiting& waiting);
   bool finds_all(Waiting& waiting) const;
   bool reaches_end(Waiting& waiting) const;
@@ -100,7 +111,10 @@ class StoreTable {
   Reply reply_;
   ByKey<std::string> values_;
   std::unordered_map<int, Waiting> waiting_;  // by connection
-  ByKey<std::set<int>> waiters_;              // connections, by the first key that they miss
+  ByKey<std::set<int>> waiters_;              // connections, by the first key that is missing
+  std::deque<int> woken_;
+  // Of the last wait: the ranks of a group wait for the same keys.
+  std::shared_ptr<const std::string> last_keys_;
   std::set<std::pair<Clock::time_point, int>> deadlines_;
 };
 

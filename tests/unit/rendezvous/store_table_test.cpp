@@ -40,7 +40,10 @@ struct Table {
   }};
   Clock::time_point now = Clock::now();
 
-  void ask(int connection, const Packer& packer) { table.handle(connection, packer.bytes(), now); }
+  void ask(int connection, const Packer& packer) {
+    table.handle(connection, packer.bytes(), now);
+    while (table.has_woken()) table.answer_woken();
+  }
   void set(int connection, const std::string& key) {
     ask(connection, request(StoreRequest::set).text(key).text("value"));
   }
@@ -114,6 +117,29 @@ TEST_CASE("store table: a key that was erased is waited for again") {
   job.set(1, "a");
   CHECK(job.answers.back().first == 2);
   CHECK_FALSE(job.table.next_deadline());
+}
+
+TEST_CASE(
+    "store table: a key that goes before its waiters have been answered is waited for again") {
+  Table job;
+  job.wait(2, {"a"});
+  job.table.handle(1, request(StoreRequest::set).text("a").text("").bytes(), job.now);
+  CHECK(job.table.has_woken());
+  job.table.handle(1, request(StoreRequest::erase).text("a").bytes(), job.now);
+  job.set(1, "b");
+  CHECK(job.answers.back().first == 1);
+  job.set(1, "a");
+  CHECK(job.answers.back().first == 2);
+}
+
+TEST_CASE("store table: a woken waiter whose time is over has its answer, once") {
+  Table job;
+  job.wait(2, {"a"});
+  job.table.handle(1, request(StoreRequest::set).text("a").text("").bytes(), job.now);
+  job.table.tick(job.now + 2s);
+  CHECK(job.last() == StoreAnswer::done);
+  while (job.table.has_woken()) job.table.answer_woken();
+  CHECK(job.answers.size() == 2);
 }
 
 TEST_CASE("store table: every change that makes a key ends a wait for it") {
