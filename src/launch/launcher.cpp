@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/file_limit.h"
 #include "launch/attempt.h"
 #include "launch/console.h"
 #include "launch/job.h"
@@ -33,6 +34,7 @@ int code_after_output(const End& end, Console& console, Signals& signals) {
 int launch(const LaunchConfiguration& run) {
   check_not_one_of_many(run, config::whole_environment());
   check_rank_commands(run);  // refused before anything is started
+  raise_file_limit();        // a rank takes two connections
   const std::string job = new_job_below(std::getenv(kJobVariable));
   Console console;  // before another file takes the number of a closed standard stream
   Signals signals;

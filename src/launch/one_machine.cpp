@@ -2,6 +2,7 @@
 
 #include "hasten/base/text.h"
 #include "launch/job.h"
+#include "launch/shortage_report.h"
 #include "rendezvous/secure_context.h"
 
 namespace hasten {
@@ -10,7 +11,10 @@ OneMachine::OneMachine(const LaunchConfiguration& run, Console& console)
     : run_(run),
       console_(console),
       token_(run.token.empty() ? rendezvous::new_token() : run.token),
-      server_({.loopback_only = true, .port = 0, .token = token_}) {
+      server_({.loopback_only = true,
+               .port = 0,
+               .token = token_,
+               .on_shortage = run.options.quiet ? nullptr : report_shortage}) {
   // Asked now, so that a port in use is told before anything is started.
   if (run.machines.port != 0) port_.emplace(/*loopback_only=*/true, run.machines.port);
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/file_limit.h"
 #include "base/signal_text.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -59,6 +60,7 @@ struct Start {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != start.launcher) _exit(127);  // it has died meanwhile
   start.signals.restore_in_rank();
+  restore_file_limit();
   if (start.cores != nullptr) sched_setaffinity(0, sizeof *start.cores, start.cores);
   if (start.input >= 0) dup2(start.input, STDIN_FILENO);
   dup2(start.output, STDOUT_FILENO);

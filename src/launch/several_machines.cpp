@@ -10,6 +10,7 @@
 #include "launch/digest.h"
 #include "launch/host_name.h"
 #include "launch/job.h"
+#include "launch/shortage_report.h"
 #include "rendezvous/backoff.h"
 
 namespace hasten {
@@ -90,8 +91,12 @@ void SeveralMachines::begin(Signals& signals) {
   if (!host) return;
   serves_ = *host;
   if (serves_) {
-    server_ = std::make_unique<rendezvous::JobServer>(rendezvous::ServerOptions{
-        .loopback_only = false, .port = at_.port, .token = run_.token, .coordinator = settings_});
+    server_ = std::make_unique<rendezvous::JobServer>(
+        rendezvous::ServerOptions{.loopback_only = false,
+                                  .port = at_.port,
+                                  .token = run_.token,
+                                  .coordinator = settings_,
+                                  .on_shortage = run_.options.quiet ? nullptr : report_shortage});
   }
   // Its own server is met by loopback: the name may be one of another interface.
   const Endpoint reached = serves_ ? Endpoint{.host = "127.0.0.1", .port = at_.port} : at_;
