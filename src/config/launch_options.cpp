@@ -99,19 +99,14 @@ void check_rendezvous(const Kwargs& conf) {
 std::string token_of(const O& options, const Machines& machines,
                      const config::Environment& environment) {
   const auto variable = environment.find(kTokenVariable);
+  if (!options.token_file.empty()) return read_token_file(options.token_file);
   std::string token = variable == environment.end() ? "" : variable->second;
-  std::string origin = kTokenVariable;
-  if (!options.token_file.empty()) {
-    const std::string text = read_file(options.token_file);
-    token = text.substr(0, text.find_first_of("\r\n"));
-    origin = options.token_file;
-  }
-  if (!token.empty()) check_token(token, origin);
+  if (!token.empty()) check_token(token, kTokenVariable);
   if (token.empty() && machines.several() && !options.slurm) {
     throw ConfigError(
         "config.missing",
         {.what = "the job's token, which keeps strangers out",
-         .hint = "openssl rand -hex 32 > token; the file, the same on all machines, by "
+         .hint = "(umask 077; openssl rand -hex 32 >token); the file, the same on all machines, by "
                  "--token_file or its text in HASTEN_JOB_TOKEN"});
   }
   return token;

@@ -137,7 +137,8 @@ TEST_CASE("launch file: several machines are read back, static and elastic") {
     file.use_cpu = true;
     const test::TemporaryFile written("launch.yaml", config::launch_file_text(file, false));
     const char* words[] = {"--config_file", written.path().c_str(), "program"};
-    const auto run = parse_launch(3, words, {{"HASTEN_JOB_TOKEN", std::string(64, 'a')}});
+    const auto run =
+        parse_launch(3, words, {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
     CHECK(run.options.num_machines == 3);
     CHECK(run.options.machine_rank == 2);
     CHECK(run.options.main_process_ip == "10.0.0.1");

@@ -150,7 +150,7 @@ TEST_CASE("launch options: tee and redirects, and what is no map of ranks to out
 TEST_CASE("launch options: torchrun's names are understood, with dashes or without") {
   const auto run = parsed({"--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr",
                            "10.0.0.1", "--master_port", "29501", "p", "--node_rank", "x"},
-                          {{"HASTEN_JOB_TOKEN", std::string(64, 'a')}});
+                          {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
   CHECK(run.machines.rank == 1);
   CHECK(run.machines.host == "10.0.0.1");
   CHECK(run.machines.port == 29501);
@@ -159,7 +159,7 @@ TEST_CASE("launch options: torchrun's names are understood, with dashes or witho
   CHECK(run.notices.empty());
   const auto elastic = parsed({"--nnodes", "1:2", "--rdzv-endpoint", "h:1", "--rdzv-backend",
                                "c10d", "--rdzv-id", "7", "--max-restarts", "3", "p"},
-                              {{"HASTEN_JOB_TOKEN", std::string(64, 'a')}});
+                              {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
   CHECK(elastic.machines.port == 1);
   CHECK(elastic.options.rdzv_id == "7");
   CHECK(elastic.options.max_restarts == 3);
@@ -185,7 +185,7 @@ TEST_CASE("launch options: processes counted by a word") {
 }
 
 TEST_CASE("launch options: Kubeflow's variables, weaker than ours and stronger than files") {
-  const std::string token(64, 'a');
+  const std::string token = "0123456789abcdef0123456789abcdef";
   const config::Environment fixed = {
       {"HASTEN_JOB_TOKEN", token}, {"PET_NNODES", "2"},      {"PET_NPROC_PER_NODE", "4"},
       {"PET_NODE_RANK", "1"},      {"PET_MASTER_ADDR", "h"}, {"PET_MASTER_PORT", "29501"},
