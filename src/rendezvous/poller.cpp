@@ -46,8 +46,10 @@ std::vector<std::uint64_t> Poller::wait(int milliseconds) {
   const int count =
       epoll_wait(file_.get(), events.data(), static_cast<int>(events.size()), milliseconds);
   std::vector<std::uint64_t> ids;
-  for (int i = 0; i < std::max(count, 0); ++i)
-    ids.push_back(events[static_cast<std::size_t>(i)].data.u64);
+  for (int i = 0; i < std::max(count, 0); ++i) {
+    const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;  // not aligned there
+    ids.push_back(id);
+  }
   return ids;
 }
 

@@ -60,7 +60,7 @@ std::string store_message(Input& input) {
   const std::uint8_t how = input.byte();
   if (how % 2 == 0) return std::string(input.piece(input.byte()));
   Packer packer;
-  packer.number(how / 2 % 12);
+  packer.number(how).number(how / 2 % 12);
   const std::vector<std::string> texts = {std::string(input.piece(input.byte() % 4)),
                                           std::string(input.piece(input.byte() % 32)),
                                           std::string(input.piece(input.byte() % 4))};
@@ -82,7 +82,9 @@ void feed_store(Input& input) {
   std::size_t answers = 0, asked = 0;
   StoreTable table([&](int connection, const std::string& message) {
     require(open.count(connection) == 1);  // who is forgotten is not answered
-    const std::int64_t kind = Unpacker(message).number();
+    Unpacker fields(message);
+    fields.number();  // the request's
+    const std::int64_t kind = fields.number();
     require(kind >= 0 && kind <= 2 && message.size() <= kLongestMessage);
     ++answers;
   });
@@ -105,6 +107,8 @@ void feed_store(Input& input) {
         require(answers < asked);
       }
     }
+    // In every second step they are answered later, when their keys may have been erased again.
+    while (what % 2 == 0 && table.has_woken()) table.answer_woken();
     table.tick(now);
     require(answers <= asked);
     if (const auto next = table.next_deadline()) require(*next > now);

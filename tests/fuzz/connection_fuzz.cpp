@@ -1,0 +1,149 @@
+// libFuzzer entry for what arrives at the sockets of a job's server: bytes of strangers, messages
+// in pieces of any size from a process that knows the token, and what such a process may say to the
+// server's loop. CMakeLists.txt builds it, with OpenSSL and without LibTorch.
+//
+// The first byte says which. A Connection gives exactly the messages that were framed, a stranger
+// never becomes known, and the server goes on to serve others.
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "rendezvous/job_server.h"
+#include "rendezvous/message.h"
+#include "rendezvous/sockets.h"
+#include "rendezvous/store_client.h"
+
+using namespace hasten;
+using namespace hasten::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string kToken = "the token of a fuzzer 0123456789";
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+// Takes the first bytes of the input, as many as the byte before them says.
+std::string_view take_piece(std::string_view& input) {
+  const auto size = static_cast<std::uint8_t>(input[0]);
+  const std::string_view piece = input.substr(1, size);
+  input.remove_prefix(1 + piece.size());
+  return piece;
+}
+
+const SecureContext& context(Side side) {
+  static const SecureContext server(Side::server, kToken), client(Side::client, kToken);
+  return side == Side::server ? server : client;
+}
+
+// A server's Connection, and the socket at its other end.
+struct Ends {
+  std::array<int, 2> files = [] {
+    std::array<int, 2> made{};
+    require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, made.data()) == 0);
+    return made;
+  }();
+  Connection connection{files[0], context(Side::server)};
+  Descriptor other{files[1]};
+};
+
+void feed_stranger(std::string_view input) {
+  Ends ends;
+  while (!input.empty()) {
+    const std::string_view piece = take_piece(input);
+    [[maybe_unused]] const ssize_t sent =
+        send(ends.other.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+    ends.connection.advance();
+  }
+  require(!ends.connection.known() && !ends.connection.has_message());
+}
+
+// The messages that whole frames in `bytes` hold, up to one that is too long.
+std::vector<std::string> framed(std::string_view bytes, bool& too_long) {
+  std::vector<std::string> messages;
+  too_long = false;
+  while (bytes.size() >= 8) {
+    const auto size = static_cast<std::uint64_t>(Unpacker(bytes.substr(0, 8)).number());
+    too_long = size > kLongestMessage;
+    if (too_long || size > bytes.size() - 8) break;
+    messages.emplace_back(bytes.substr(8, size));
+    bytes.remove_prefix(8 + size);
+  }
+  return messages;
+}
+
+struct FreeTls {
+  void operator()(SSL* tls) const { SSL_free(tls); }
+};
+
+// The other side knows the token, and frames its messages as the input says.
+void feed_framing(std::string_view input) {
+  Ends ends;
+  const std::unique_ptr<SSL, FreeTls> tls(SSL_new(context(Side::client).get()));
+  SSL_set_fd(tls.get(), ends.other.get());
+  while (SSL_connect(tls.get()) != 1) ends.connection.advance();
+  ends.connection.advance();
+  require(ends.connection.known());
+  std::string sent;
+  std::vector<std::string> messages;
+  while (!input.empty() && ends.connection.open()) {
+    const std::string_view piece = take_piece(input);
+    if (piece.empty()) continue;
+    require(SSL_write(tls.get(), piece.data(), static_cast<int>(piece.size())) > 0);
+    sent += piece;
+    ends.connection.advance();
+    while (auto message = ends.connection.next()) messages.push_back(std::move(*message));
+  }
+  bool too_long = false;
+  require(messages == framed(sent, too_long));
+  require(ends.connection.open() != too_long);
+}
+
+// To a whole server: a stranger's noise, and the messages of a process that knows the token.
+void feed_server(std::string_view input) {
+  JobServer server(
+      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+  const Endpoint endpoint{.host = "127.0.0.1", .port = server.port()};
+  StoreClient friendly(endpoint, kToken, 20s);
+  if (!input.empty()) {
+    const Descriptor stranger(connect_to(endpoint, 20).socket);
+    const std::string_view noise = take_piece(input);
+    send(stranger.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
+  }
+  Connection known(connect_to(endpoint, 20).socket, context(Side::client));
+  while (!input.empty()) known.send(take_piece(input));
+  known.flush(Clock::now() + 20s);
+  friendly.set("the server", "goes on");
+  require(friendly.get({"the server"}, 20s)[0] == "goes on");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 1,
+                               std::min<std::size_t>(size - 1, 4096));
+  switch (data[0] % 3) {
+    case 0:
+      feed_stranger(bytes);
+      break;
+    case 1:
+      feed_framing(bytes);
+      break;
+    default:
+      feed_server(bytes);
+  }
+  return 0;
+}
