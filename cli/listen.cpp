@@ -51,11 +51,33 @@ void predict_into(const ListenOptions& options, const std::string& file) {
   }
 }
 
-// Read by the program at its first Accelerator, and deleted there.
-std::string prediction_file() {
-  return (std::filesystem::temp_directory_path() /
-          ("hasten-prediction-" + std::to_string(getpid()) + ".json"))
-      .string();
+// A folder that nobody else can look into, or put anything into, until this object ends.
+class PrivateFolder {
+ public:
+  PrivateFolder() : path_(std::filesystem::temp_directory_path() / "hasten-XXXXXX") {
+    if (mkdtemp(path_.data()) == nullptr)
+      throw IoError("io.mkdir", {.what = "folder " + path_, .got = std::strerror(errno)});
+  }
+  PrivateFolder(const PrivateFolder&) = delete;
+  PrivateFolder& operator=(const PrivateFolder&) = delete;
+  ~PrivateFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The prediction's file as the program will find it: by its number, since it has no name any more.
+// Empty: the program has made none.
+std::string prediction_of(const ListenOptions& options) {
+  const PrivateFolder folder;
+  const std::string file = folder.path() + "/prediction.json";
+  predict_into(options, file);
+  const int number = open(file.c_str(), O_RDONLY);  // the program inherits it
+  return number < 0 ? "" : "/proc/self/fd/" + std::to_string(number);
 }
 
 }  // namespace
@@ -71,10 +93,8 @@ void choose_tpu_compiler() {
 void listen(const ListenOptions& options, bool dry) {
   if (starts_with(options.device, kTpuDevice)) {
     choose_tpu_compiler();
-    const std::string file = prediction_file();
     setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);
-    predict_into(options, file);
-    setenv(kListenBesideVariable, file.c_str(), 1);
+    setenv(kListenBesideVariable, prediction_of(options).c_str(), 1);
   }
   setenv(kListenVariable, options.output.c_str(), 1);
   setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);

@@ -118,9 +118,7 @@ class AccountTeller : public Teller {
   static std::optional<TpuPrediction> prediction_beside() {
     const std::string file = variable(kListenBesideVariable);
     if (file.empty() || !std::filesystem::exists(file)) return std::nullopt;
-    const TpuPrediction prediction = read_prediction(read_file(file));
-    std::filesystem::remove(file);
-    return prediction;
+    return read_prediction(read_file(file));
   }
   bool finished() const override { return dry_.steps() >= steps_; }
   void look() override { account_ = dry_.account(); }

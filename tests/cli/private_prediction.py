@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Looks at where `hasten estimate` keeps what the first of its two runs of a program has written.
+
+    private_prediction.py HASTEN
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = """#!/bin/sh
+if [ -z "$HASTEN_LISTEN_BESIDE" ]; then
+  stat -c '%a' "$(dirname "$HASTEN_LISTEN")" >"$HASTEN_LISTEN"  # the mode of the folder
+  echo "$HASTEN_LISTEN" >>"$HASTEN_LISTEN"
+else
+  cat "$HASTEN_LISTEN_BESIDE"
+fi
+"""
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder, "program")
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+        temporary = pathlib.Path(folder, "temporary")
+        temporary.mkdir()
+        environment = os.environ | {"TMPDIR": str(temporary), "HASTEN_DRY_TPU_COMPILER": "/nowhere", "HASTEN_HOME": folder}
+        environment.pop("HASTEN_LISTEN_BESIDE", None)
+        done = subprocess.run([os.path.abspath(sys.argv[1]), "estimate", "--tpu", "v5e:2x2", "--", str(program)], env=environment,
+                              capture_output=True, text=True, timeout=60)
+        lines = done.stdout.split()
+        print(done.stdout + done.stderr)
+        if done.returncode != 0 or len(lines) != 2:
+            sys.exit("FAILED  the second run reads what the first has written")
+        if lines[0] != "700":
+            sys.exit("FAILED  nobody else can look into the folder")
+        if os.listdir(temporary):
+            sys.exit(f"FAILED  nothing is left behind: {os.listdir(temporary)}")
+    print("ok      the first run's file is in a folder of this user alone, and nothing is left behind")
+
+
+main()
