@@ -19,6 +19,13 @@ namespace {
 
 constexpr std::size_t kLength = 8;  // bytes of a message's length, before it
 constexpr std::size_t kMostRead = std::size_t{1} << 20;
+constexpr std::size_t kRecord = std::size_t{16} << 10;    // the most that TLS encrypts at once
+constexpr std::size_t kMostKept = std::size_t{64} << 10;  // of memory, in a buffer that is empty
+
+// A server has thousands of connections, each of which has sent a long message once.
+void release_if_empty(std::string& buffer) {
+  if (buffer.empty() && buffer.capacity() > kMostKept) std::string().swap(buffer);
+}
 
 // Whether the last error is an alert that the other side has sent.
 bool is_alert() { return ERR_GET_REASON(ERR_peek_last_error()) >= SSL_AD_REASON_OFFSET; }
@@ -96,11 +103,15 @@ void Connection::shake_hands() {
 
 void Connection::encrypt(std::string_view bytes) {
   ERR_clear_error();
-  std::size_t written = 0;
-  const int done = SSL_write_ex(tls_.get(), bytes.data(), bytes.size(), &written);
-  // It is written whole: the memory that takes it grows.
-  if (done != 1 || written != bytes.size()) close_because(tls_error());
-  take_from_tls();
+  // Record by record, as the memory between TLS and the socket keeps the size that it has once had.
+  while (!bytes.empty() && open()) {
+    const std::string_view record = bytes.substr(0, kRecord);
+    std::size_t written = 0;
+    const int done = SSL_write_ex(tls_.get(), record.data(), record.size(), &written);
+    if (done != 1 || written != record.size()) close_because(tls_error());
+    take_from_tls();
+    bytes.remove_prefix(record.size());
+  }
 }
 
 void Connection::send(std::string_view message) {
@@ -131,6 +142,7 @@ void Connection::write_socket() {
     written += static_cast<std::size_t>(now);
   }
   outgoing_.erase(0, written);
+  release_if_empty(outgoing_);
 }
 
 void Connection::read_socket() {
@@ -169,6 +181,7 @@ void Connection::read_messages() {
     at += kLength + size;
   }
   incoming_.erase(0, at);
+  release_if_empty(incoming_);
 }
 
 void Connection::advance() {

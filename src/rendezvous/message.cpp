@@ -23,6 +23,11 @@ Packer& Packer::texts(const std::vector<std::string>& values) {
   return *this;
 }
 
+Packer& Packer::packed(std::string_view fields) {
+  bytes_ += fields;
+  return *this;
+}
+
 std::string_view Unpacker::take(std::uint64_t size) {
   if (size > rest_.size()) {
     throw DataError("rendezvous.message", {.what = "a message that ends too early",

@@ -25,6 +25,7 @@ class Packer {
   Packer& number(std::int64_t value);
   Packer& text(std::string_view value);
   Packer& texts(const std::vector<std::string>& values);
+  Packer& packed(std::string_view fields);  // the bytes of another Packer
   const std::string& bytes() const { return bytes_; }
 
  private:

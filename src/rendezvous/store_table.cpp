@@ -41,6 +41,9 @@ void StoreTable::handle(int connection, std::string_view message, Clock::time_po
   const Question question{.connection = connection, .number = fields.number()};
   const auto request = static_cast<StoreRequest>(fields.number());
   stop_waiting(connection);
+  const bool changes = request != StoreRequest::get && request != StoreRequest::wait &&
+                       request != StoreRequest::check;
+  changes_ += changes;
   answer_request(question, request, fields, now);
 }
 
@@ -93,14 +96,23 @@ void StoreTable::set(const Question& question, Unpacker& fields) {
 void StoreTable::get_or_wait(const Question& question, Unpacker& fields, bool wants_values,
                              Clock::time_point now) {
   const std::int64_t longest = std::clamp<std::int64_t>(fields.number(), 0, std::int64_t{1} << 40);
-  Waiting waiting{.question = question,
-                  .deadline = now + std::chrono::milliseconds(longest),
-                  .wants_values = wants_values,
-                  .keys = kept(packed_texts(fields))};
-  if (finds_all(waiting)) return answer_waiting(waiting);
-  waiters_[waiting.missing].insert(question.connection);
-  deadlines_.emplace(waiting.deadline, question.connection);
-  waiting_.emplace(question.connection, std::move(waiting));
+  const std::string_view keys = packed_texts(fields);
+  auto found = lists_.find(keys);
+  if (found == lists_.end()) {
+    KeyList fresh{.keys = keys};
+    if (is_complete(fresh)) return answer_from(fresh, question, wants_values);
+    found = lists_.emplace(std::string(keys), std::move(fresh)).first;
+    found->second.keys = found->first;
+    wait_for_missing(found->second);
+  }
+  KeyList& list = found->second;
+  const auto deadline = now + std::chrono::milliseconds(longest);
+  list.waiting.insert(question.connection);
+  deadlines_.emplace(deadline, question.connection);
+  waiting_.emplace(
+      question.connection,
+      Waiting{
+          .question = question, .deadline = deadline, .wants_values = wants_values, .list = &list});
 }
 
 void StoreTable::add(const Question& question, Unpacker& fields) {
@@ -155,91 +167,106 @@ void StoreTable::list(const Question& question) {
   tell(question, answer_to(question.number).texts(names));
 }
 
-// Whether no key is missing. A key that was there may have been erased since, hence a second look
-// at those before.
-bool StoreTable::finds_all(Waiting& waiting) const {
-  const bool from_the_first = waiting.next == 0;
-  if (!reaches_end(waiting)) return false;
-  waiting.next = 0;
-  return from_the_first || reaches_end(waiting);
+// Whether no key is missing. A key that was there may have been erased since,
+// hence a second look at those before.
+bool StoreTable::is_complete(KeyList& list) const {
+  if (list.complete_at == changes_) return true;
+  const bool from_the_first = list.next == 0;
+  if (!reaches_end(list)) return false;
+  list.next = 0;
+  if (!from_the_first && !reaches_end(list)) return false;
+  list.complete_at = changes_;
+  return true;
 }
 
-bool StoreTable::reaches_end(Waiting& waiting) const {
-  Unpacker keys(std::string_view(*waiting.keys).substr(waiting.next));
+bool StoreTable::reaches_end(KeyList& list) const {
+  Unpacker keys(list.keys.substr(list.next));
   while (!keys.is_at_end()) {
-    const std::size_t at = waiting.keys->size() - keys.rest().size();
+    const std::size_t at = list.keys.size() - keys.rest().size();
     const std::string_view key = keys.view();
     if (values_.contains(key)) continue;
-    waiting.next = at;
-    waiting.missing = key;
+    list.next = at;
+    list.missing = key;
     return false;
   }
   return true;
 }
 
-void StoreTable::answer_waiting(const Waiting& waiting) {
-  Packer answer = answer_to(waiting.question.number);
-  if (!waiting.wants_values) return tell(waiting.question, answer);
+void StoreTable::pack_values(KeyList& list) const {
   std::vector<std::string_view> values;
-  std::size_t size = 0;
-  for (Unpacker keys(*waiting.keys); !keys.is_at_end();) {
+  std::size_t size = 3 * sizeof(std::int64_t);  // before them
+  for (Unpacker keys(list.keys); !keys.is_at_end();) {
     values.push_back(values_.find(keys.view())->second);
     size += values.back().size() + sizeof(std::int64_t);
   }
+  list.packed_at = changes_;
+  list.values.clear();
   // A few bytes may ask for a key many times.
-  if (size > kLongestMessage)
-    return refuse(waiting.question, "values that are too long for one answer");
-  answer.number(static_cast<std::int64_t>(values.size()));
-  for (const std::string_view value : values) answer.text(value);
-  tell(waiting.question, answer);
+  list.are_too_long = size > kLongestMessage;
+  if (list.are_too_long) return;
+  Packer packer;
+  packer.number(static_cast<std::int64_t>(values.size()));
+  for (const std::string_view value : values) packer.text(value);
+  list.values = packer.bytes();
+}
+
+void StoreTable::answer_from(KeyList& list, const Question& question, bool wants_values) {
+  if (!wants_values) return tell(question, answer_to(question.number));
+  if (list.packed_at != changes_) pack_values(list);
+  if (list.are_too_long) return refuse(question, "values that are too long for one answer");
+  tell(question, answer_to(question.number).packed(list.values));
+}
+
+void StoreTable::wait_for_missing(KeyList& list) {
+  list.is_woken = false;
+  lists_of_[list.missing].insert(&list);
 }
 
 void StoreTable::wake_waiters(std::string_view key) {
-  const auto found = waiters_.find(key);
-  if (found == waiters_.end()) return;
-  for (const int connection : found->second) {
-    waiting_.at(connection).is_woken = true;
-    woken_.push_back(connection);
+  const auto found = lists_of_.find(key);
+  if (found == lists_of_.end()) return;
+  for (KeyList* const list : found->second) {
+    list->is_woken = true;
+    woken_.push_back(list);
   }
-  waiters_.erase(found);
+  lists_of_.erase(found);
 }
 
 void StoreTable::answer_woken() {
-  const int connection = woken_.front();
-  woken_.pop_front();
-  const auto found = waiting_.find(connection);
-  if (found == waiting_.end() || !found->second.is_woken) return;  // it has given up meanwhile
-  Waiting& waiting = found->second;
-  if (finds_all(waiting)) {
-    answer_waiting(waiting);
-    return stop_waiting(connection);
+  KeyList& list = *woken_.front();
+  if (!is_complete(list)) {
+    woken_.pop_front();
+    return wait_for_missing(list);
   }
-  waiting.is_woken = false;
-  waiters_[waiting.missing].insert(connection);
+  const Waiting& waiting = waiting_.at(*list.waiting.begin());
+  answer_from(list, waiting.question, waiting.wants_values);
+  stop_waiting(waiting.question.connection);
 }
 
-std::shared_ptr<const std::string> StoreTable::kept(std::string_view keys) {
-  if (!last_keys_ || *last_keys_ != keys) last_keys_ = std::make_shared<const std::string>(keys);
-  return last_keys_;
-}
-
+// The last one takes the list along.
 void StoreTable::stop_waiting(int connection) {
   const auto found = waiting_.find(connection);
   if (found == waiting_.end()) return;
-  const Waiting& waiting = found->second;
-  if (const auto waiters = waiters_.find(waiting.missing); waiters != waiters_.end()) {
-    waiters->second.erase(connection);
-    if (waiters->second.empty()) waiters_.erase(waiters);
-  }
-  deadlines_.erase({waiting.deadline, connection});
+  KeyList& list = *found->second.list;
+  deadlines_.erase({found->second.deadline, connection});
   waiting_.erase(found);
+  list.waiting.erase(connection);
+  if (!list.waiting.empty()) return;
+  if (list.is_woken) {
+    woken_.erase(std::find(woken_.begin(), woken_.end(), &list));
+  } else {
+    const auto lists = lists_of_.find(list.missing);
+    lists->second.erase(&list);
+    if (lists->second.empty()) lists_of_.erase(lists);
+  }
+  lists_.erase(lists_.find(list.keys));
 }
 
 void StoreTable::forget(int connection) { stop_waiting(connection); }
 
 void StoreTable::tell_missing(const Waiting& waiting) {
   std::vector<std::string> names;
-  Unpacker keys(*waiting.keys);
+  Unpacker keys(waiting.list->keys);
   while (names.size() <= kMostNamed && !keys.is_at_end()) {
     const std::string_view key = keys.view();
     if (!values_.contains(key)) names.emplace_back(key);
@@ -253,8 +280,12 @@ void StoreTable::tell_missing(const Waiting& waiting) {
 void StoreTable::tick(Clock::time_point now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const int connection = deadlines_.begin()->second;
-    Waiting& waiting = waiting_.at(connection);
-    finds_all(waiting) ? answer_waiting(waiting) : tell_missing(waiting);
+    const Waiting& waiting = waiting_.at(connection);
+    if (waiting.list->is_woken && is_complete(*waiting.list)) {
+      answer_from(*waiting.list, waiting.question, waiting.wants_values);
+    } else {
+      tell_missing(waiting);
+    }
     stop_waiting(connection);
   }
 }
@@ -267,9 +298,9 @@ std::optional<Clock::time_point> StoreTable::next_deadline() const {
 void StoreTable::clear() {
   values_.clear();
   waiting_.clear();
-  waiters_.clear();
+  lists_.clear();
+  lists_of_.clear();
   woken_.clear();
-  last_keys_.reset();
   deadlines_.clear();
 }
 

@@ -7,9 +7,9 @@
 //
 // A connection asks one question at a time: its next request ends a wait that has no answer yet.
 //
-// What a request costs grows with its own length alone: a waiter is found by the first key that it
-// misses, and looks at each of its keys once more when all of them have been set. One key may wake
-// thousands of waiters, hence they are answered one at a time when the owner has time for it:
+// What a request costs grows with its own length alone: waiters are found by the first key that
+// they miss, and those of the same keys look at each of them together. One key may wake thousands
+// of waiters, hence they are answered one at a time when the owner has time for it:
 //
 //   table.handle(connection, message, now);
 //   while (table.has_woken()) table.answer_woken();
@@ -22,7 +22,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -58,7 +57,7 @@ class StoreTable {
   void handle(int connection, std::string_view message, Clock::time_point now);
   // Waiters whose key has come, in that order.
   bool has_woken() const { return !woken_.empty(); }
-  void answer_woken();               // one of them
+  void answer_woken();               // one of them, or none if their keys have gone
   void forget(int connection);       // it is closed
   void tick(Clock::time_point now);  // answers those that have waited too long
   std::optional<Clock::time_point> next_deadline() const;
@@ -69,14 +68,24 @@ class StoreTable {
     int connection;
     std::int64_t number;
   };
+  // Keys that somebody waits for. The ranks of a group wait for the same ones, and are looked after
+  // together.
+  struct KeyList {
+    std::string_view keys;    // as they came: each with its length before it
+    std::set<int> waiting{};  // connections
+    std::size_t next = 0;     // where in `keys` the first one is that is missing
+    std::string missing{};    // that key
+    bool is_woken = false;    // it has come
+    // At these changes of the table all keys were there, and `values` was made of theirs.
+    std::int64_t complete_at = -1, packed_at = -1;
+    std::string values{};
+    bool are_too_long = false;
+  };
   struct Waiting {
     Question question;
     Clock::time_point deadline;
     bool wants_values;
-    std::shared_ptr<const std::string> keys;  // as they came: each with its length before it
-    std::size_t next = 0;                     // where in `keys` the first one is that is missing
-    std::string missing{};                    // that key
-    bool is_woken = false;                    // it has come
+    KeyList* list;
   };
   struct Hash {
     using is_transparent = void;
@@ -100,21 +109,22 @@ class StoreTable {
 
   void tell(const Question& question, const Packer& answer);
   void refuse(const Question& question, std::string_view why);
-  std::shared_ptr<const std::string> kept(std::string_view keys);
-  void answer_waiting(const Waiting& waiting);
-  bool finds_all(Waiting& waiting) const;
-  bool reaches_end(Waiting& waiting) const;
+  bool is_complete(KeyList& list) const;
+  bool reaches_end(KeyList& list) const;
+  void pack_values(KeyList& list) const;
+  void answer_from(KeyList& list, const Question& question, bool wants_values);
+  void wait_for_missing(KeyList& list);
   void wake_waiters(std::string_view key);
   void tell_missing(const Waiting& waiting);
   void stop_waiting(int connection);
 
   Reply reply_;
   ByKey<std::string> values_;
+  std::int64_t changes_ = 0;                  // of the values
   std::unordered_map<int, Waiting> waiting_;  // by connection
-  ByKey<std::set<int>> waiters_;              // connections, by the first key that is missing
-  std::deque<int> woken_;
-  // Of the last wait: the ranks of a group wait for the same keys.
-  std::shared_ptr<const std::string> last_keys_;
+  ByKey<KeyList> lists_;                      // that somebody waits for, by `keys`
+  ByKey<std::set<KeyList*>> lists_of_;        // by the first key that is missing
+  std::deque<KeyList*> woken_;
   std::set<std::pair<Clock::time_point, int>> deadlines_;
 };
 
