@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/without_signals.h"
 #include "launch/exit_codes.h"
 #include "process/bounded_call.h"
 #include "process/job_store.h"

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/mesh_sockets.h"
+#include "rendezvous/strangers.h"
 
 namespace hasten::rendezvous {
 namespace {
@@ -17,8 +17,6 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMostStrangers = 256;  // connections that have not proved who they are
-constexpr auto kHandshakeLimit = 5s;
 constexpr auto kShortestPause = 2ms, kLongestPause = 500ms;  // before the next attempt to connect
 
 // What each side says of itself once the other is known to be of the job.
@@ -66,24 +64,22 @@ class Candidate {
  public:
   enum class State { running, known, failed };
 
-  // `expected`: the rank that this side has connected to; -1 if the other side has connected.
+  // `expected`: the rank that this side has connected to; -1 if the other side has connected, which
+  // is then the stranger of the number `id`.
   Candidate(std::unique_ptr<ByteStream> stream, const Greeting& own, std::int64_t expected,
-            std::string address, Clock::time_point deadline)
-      : expected(expected),
-        address(std::move(address)),
-        deadline(deadline),
-        stream_(std::move(stream)),
-        own_(own) {}
+            int id = -1)
+      : expected(expected), id(id), stream_(std::move(stream)), own_(own) {}
 
   const std::int64_t expected;
-  const std::string address;  // the other side's, empty on one machine
-  const Clock::time_point deadline;
+  const int id;
 
   int file() const { return stream_->file(); }
   short events() const {
     if (!is_shaken_) return stream_->events();
     return static_cast<short>(wants_to_write() ? POLLOUT : POLLIN);
   }
+  // The other side knows the secret, or is a process of this user on this machine.
+  bool is_proved() const { return is_shaken_; }
   const Greeting& other() const { return other_; }
   std::unique_ptr<ByteStream> take_stream() { return std::move(stream_); }
   const std::string& why_failed() const { return stream_->why_ended(); }
@@ -152,7 +148,7 @@ class Mesh {
       if (Clock::now() >= deadline_) refuse_late();
       start_attempts();
       if (missing() > 0) wait();
-      drop_late();
+      drop_late_strangers();
     }
     return std::move(peers_);
   }
@@ -236,9 +232,8 @@ class Mesh {
         continue;
       }
       attempt.runs = true;
-      candidates_.push_back(
-          std::make_unique<Candidate>(stream_over(socket, is_local_[rank], client_), own_,
-                                      static_cast<std::int64_t>(rank), "", deadline_));
+      candidates_.push_back(std::make_unique<Candidate>(
+          stream_over(socket, is_local_[rank], client_), own_, static_cast<std::int64_t>(rank)));
       advance(candidates_.back());
     }
     std::erase(candidates_, nullptr);
@@ -278,6 +273,7 @@ class Mesh {
 
   void advance(std::unique_ptr<Candidate>& candidate) {
     const auto state = candidate->advance();
+    if (candidate->is_proved()) strangers_.has_answered(candidate->id);
     if (state == Candidate::State::running) return;
     if (state == Candidate::State::known) return admit(candidate);
     drop(candidate);
@@ -291,6 +287,7 @@ class Mesh {
                                                  : rank > options_.rank && rank < options_.size;
     if (!is_due) return drop(candidate);
     std::unique_ptr<ByteStream> stream = candidate->take_stream();
+    strangers_.remove(candidate->id);
     candidate.reset();
     const auto at = static_cast<std::size_t>(rank);
     if (!is_local_[at] && !options_.encrypt)
@@ -303,6 +300,7 @@ class Mesh {
       attempts_[static_cast<std::size_t>(candidate->expected)].runs = false;
       if (!candidate->why_failed().empty()) last_problem_ = candidate->why_failed();
     }
+    strangers_.remove(candidate->id);
     candidate.reset();
   }
 
@@ -311,45 +309,28 @@ class Mesh {
       const Accepted accepted = accept_from_listener(listener.get(), is_local);
       if (accepted.socket < 0 && !accepted.again) return;
       if (accepted.socket < 0) continue;
-      make_room();
-      candidates_.push_back(
-          std::make_unique<Candidate>(stream_over(accepted.socket, is_local, server_), own_, -1,
-                                      accepted.address, Clock::now() + kHandshakeLimit));
+      if (const auto id = strangers_.one_too_many()) drop_stranger(*id);
+      strangers_.add(next_id_, accepted.address, Clock::now());
+      candidates_.push_back(std::make_unique<Candidate>(
+          stream_over(accepted.socket, is_local, server_), own_, -1, next_id_++));
       advance(candidates_.back());
       std::erase(candidates_, nullptr);
     }
   }
 
-  // The oldest of the address that has most: a rank's own address has few.
-  void make_room() {
-    std::map<std::string, std::size_t> count;
-    std::size_t strangers = 0;
-    for (const auto& candidate : candidates_) {
-      if (candidate->expected >= 0) continue;
-      ++strangers;
-      ++count[candidate->address];
-    }
-    if (strangers < kMostStrangers) return;
-    const auto most =
-        std::max_element(count.begin(), count.end(),
-                         [](const auto& a, const auto& b) { return a.second < b.second; });
-    const auto oldest =
-        std::find_if(candidates_.begin(), candidates_.end(), [&](const auto& candidate) {
-          return candidate->expected < 0 && candidate->address == most->first;
-        });
-    candidates_.erase(oldest);
-  }
-
-  void drop_late() {
-    const auto now = Clock::now();
+  void drop_stranger(int id) {
     for (auto& candidate : candidates_) {
-      if (now >= candidate->deadline) drop(candidate);
+      if (candidate->id == id) drop(candidate);
     }
     std::erase(candidates_, nullptr);
   }
 
+  void drop_late_strangers() {
+    for (const int id : strangers_.late(Clock::now())) drop_stranger(id);
+  }
+
   const MeshOptions& options_;
-  Clock::time_point deadline_;
+  const Clock::time_point deadline_;
   SecureContext server_, client_;
   Greeting own_{};
   std::vector<bool> is_local_;
@@ -357,6 +338,8 @@ class Mesh {
   std::unique_ptr<Descriptor> local_, remote_;
   std::vector<Attempt> attempts_;
   std::vector<std::unique_ptr<Candidate>> candidates_;
+  Strangers strangers_;  // of the candidates, those that have connected to this rank
+  int next_id_ = 0;
   std::vector<std::unique_ptr<ByteStream>> peers_;
   std::string last_problem_;
   std::minstd_rand random_{std::random_device{}()};

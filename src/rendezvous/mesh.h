@@ -12,9 +12,8 @@
 // rank it comes from and the group's own random word. The sockets that listen exist only until all
 // ranks are connected: nothing can connect to a rank afterwards.
 //
-// A stranger's connections are dropped after their handshake has failed or has taken five seconds,
-// and at most 256 are kept at once, of the addresses that have fewest. Ranks whose
-// connection was refused meanwhile try again.
+// A stranger's connections are dropped after their handshake has failed, has taken too long, or to
+// make room for others (strangers.h). Ranks whose connection was dropped meanwhile try again.
 //
 // Throws IoError "process.rank-missing" with the ranks that are not connected by the deadline,
 // ConfigError "process.encryption" if ranks differ in `encrypt`, IoError "rendezvous.socket", and
