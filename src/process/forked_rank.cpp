@@ -25,12 +25,12 @@ namespace {
 
 constexpr std::string_view kConsequence = "another process has ended: ";
 
-// Whether an exception tells of another process's end: of two that end at once the other is the
-// cause. Gloo's exceptions have no type here, but say where they come from; memory that ranks share
-// tells it as process.rank-missing.
+// Whether an exception says that another process has ended: of two that end at once the other one
+// is the cause. Connections and shared memory say so by process.rank-missing.
 bool is_consequence(const std::exception& error) {
+  const auto* const own = dynamic_cast<const Error*>(&error);
   return dynamic_cast<const c10::DistError*>(&error) != nullptr ||
-         std::string_view(error.what()).find("gloo/transport") != std::string_view::npos;
+         (own != nullptr && own->code() == "process.rank-missing");
 }
 
 // How the function has ended.
@@ -54,9 +54,9 @@ Outcome run(const std::function<void()>& function) {
     function();
     return {};
   } catch (const Error& error) {
-    const bool told_by_memory = error.code() == "process.rank-missing";
     return {.code = error.exit_code(),
-            .text = str(told_by_memory ? kConsequence : "", "[", error.code(), "] ", error.what())};
+            .text = str(is_consequence(error) ? kConsequence : "", "[", error.code(), "] ",
+                        error.what())};
   } catch (const std::exception& error) {
     return {.code = 1, .text = str(is_consequence(error) ? kConsequence : "", error.what())};
   } catch (...) {
@@ -78,9 +78,14 @@ void flush_all() {
   // Handlers of the program it comes from would act for that; what is ignored, as with nohup, stays
   // so. It must be able to wait for processes of its own, and it is no longer in the foreground of
   // a terminal, which would stop it when it reads or writes there.
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  // The thread it comes from may block them.
+  sigset_t taken;
+  sigemptyset(&taken);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     if (signal(number, SIG_DFL) == SIG_IGN) signal(number, SIG_IGN);
+    sigaddset(&taken, number);
   }
+  pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);
   signal(SIGCHLD, SIG_DFL);
   for (const int number : {SIGTTIN, SIGTTOU}) signal(number, SIG_IGN);
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);

@@ -3,6 +3,7 @@
 #include <gloo/transport/device.h>
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <list>
 #include <mutex>
 #include <utility>
@@ -21,13 +22,13 @@ using std::chrono::milliseconds;
 namespace transport = gloo::transport;
 using Streams = std::vector<std::unique_ptr<rendezvous::ByteStream>>;
 
-class Messages;
+class GroupConnections;
 
 // A range of memory that is sent or received into.
 class Buffer : public transport::UnboundBuffer, public TransferOwner {
  public:
-  Buffer(std::shared_ptr<Messages> messages, void* at, std::size_t bytes)
-      : UnboundBuffer(at, bytes), messages_(std::move(messages)) {}
+  Buffer(std::shared_ptr<GroupConnections> messages, void* at, std::size_t bytes)
+      : UnboundBuffer(at, bytes), connections_(std::move(messages)) {}
   ~Buffer() override;
 
   bool waitRecv(int* rank, milliseconds timeout) override {
@@ -43,7 +44,7 @@ class Buffer : public transport::UnboundBuffer, public TransferOwner {
 
   void received(int rank) override { complete(receiving_, rank); }
   void sent(int rank) override { complete(sending_, rank); }
-  void failed(const std::string& why) override;
+  void failed(const std::exception_ptr& error) override;
 
  private:
   struct Direction {
@@ -59,13 +60,14 @@ class Buffer : public transport::UnboundBuffer, public TransferOwner {
   bool wait(Direction& direction, int* rank, milliseconds timeout);
   void complete(Direction& direction, int rank);
   void abort(Direction& direction);
+  std::exception_ptr too_late(const char* what, milliseconds timeout) const;
 
-  std::shared_ptr<Messages> messages_;
-  std::mutex turn_;
+  std::shared_ptr<GroupConnections> connections_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   Direction sending_{"send"}, receiving_{"receive"};
-  int pending_ = 0;  // transfers that will call back
-  std::string failure_;
+  int pending_ = 0;           // transfers that will call back
+  std::exception_ptr error_;  // of the first transfer that has failed
 };
 
 // Gloo looks whether there is one for each rank, and closes them; it sends through buffers alone.
@@ -74,7 +76,11 @@ class Pair : public transport::Pair {
   explicit Pair(Link& link) : link_(link) {}
   const transport::Address& address() const override { refuse(); }
   void connect(const std::vector<char>&) override { refuse(); }
-  void close() override { link_.fail("this rank has closed it"); }
+  void close() override {
+    link_.fail(std::make_exception_ptr(
+        IoError("process.rank-missing",
+                {.what = "the group's connections", .got = "this rank has closed them"})));
+  }
   void setSync(bool, bool) override {}
   std::unique_ptr<transport::Buffer> createSendBuffer(int, void*, std::size_t) override {
     refuse();
@@ -98,9 +104,10 @@ class Pair : public transport::Pair {
 };
 
 // The connections of one group.
-class Messages : public transport::Context, public std::enable_shared_from_this<Messages> {
+class GroupConnections : public transport::Context,
+                         public std::enable_shared_from_this<GroupConnections> {
  public:
-  Messages(int rank, int size, Streams streams)
+  GroupConnections(int rank, int size, Streams streams)
       : Context(rank, size), streams_(std::move(streams)) {}
 
   // They are connected already: the store is not asked.
@@ -139,7 +146,7 @@ class Messages : public transport::Context, public std::enable_shared_from_this<
   // c10d names this rank, too, among those it receives from.
   void receive_from_any(std::vector<int> ranks, const Transfer& transfer, std::uint64_t slot) {
     std::erase(ranks, rank);
-    const std::lock_guard lock(any_turn_);
+    const std::lock_guard lock(any_mutex_);
     for (const int other : ranks) {
       if (link(other).receive_offered(transfer, slot)) return;
     }
@@ -147,15 +154,15 @@ class Messages : public transport::Context, public std::enable_shared_from_this<
     fail_hopeless();
   }
 
-  void fail_all(const std::string& why) {
+  void fail_all(const std::exception_ptr& error) {
     for (const auto& each : links_) {
-      if (each) each->fail(why);
+      if (each) each->fail(error);
     }
   }
 
   void forget(const TransferOwner* owner) {
     {
-      const std::lock_guard lock(any_turn_);
+      const std::lock_guard lock(any_mutex_);
       from_any_.remove_if([&](const FromAny& each) { return each.transfer.owner == owner; });
     }
     for (const auto& each : links_) {
@@ -172,7 +179,7 @@ class Messages : public transport::Context, public std::enable_shared_from_this<
 
   // A rank has offered a message: the first that waits for one from any rank has it.
   void match(int other, std::uint64_t slot) {
-    const std::lock_guard lock(any_turn_);
+    const std::lock_guard lock(any_mutex_);
     const auto waiting = std::find_if(from_any_.begin(), from_any_.end(), [&](const FromAny& each) {
       return each.slot == slot &&
              std::find(each.ranks.begin(), each.ranks.end(), other) != each.ranks.end();
@@ -183,8 +190,15 @@ class Messages : public transport::Context, public std::enable_shared_from_this<
 
   void drop(int other) {
     loop_.drop(link(other));
-    const std::lock_guard lock(any_turn_);
+    const std::lock_guard lock(any_mutex_);
     fail_hopeless();
+  }
+
+  static std::exception_ptr all_have_ended() {
+    return std::make_exception_ptr(
+        IoError("process.rank-missing",
+                {.what = "a message from any rank",
+                 .got = "the connections with all ranks that it may come from have ended"}));
   }
 
   // Those that wait for ranks which have all ended.
@@ -192,8 +206,7 @@ class Messages : public transport::Context, public std::enable_shared_from_this<
     from_any_.remove_if([&](const FromAny& each) {
       const bool hopes = std::any_of(each.ranks.begin(), each.ranks.end(),
                                      [&](int other) { return link(other).is_open(); });
-      if (!hopes)
-        each.transfer.owner->failed("the connections with all ranks it waits for have ended");
+      if (!hopes) each.transfer.owner->failed(all_have_ended());
       return !hopes;
     });
   }
@@ -201,7 +214,7 @@ class Messages : public transport::Context, public std::enable_shared_from_this<
   Streams streams_;  // until they are links
   Link::Events events_;
   std::vector<std::unique_ptr<Link>> links_;
-  std::mutex any_turn_;  // taken before a link's own lock
+  std::mutex any_mutex_;  // taken before a link's own lock
   std::list<FromAny> from_any_;
   LinkLoop loop_;  // ends before the links that it reads
 };
@@ -209,10 +222,10 @@ class Messages : public transport::Context, public std::enable_shared_from_this<
 Buffer::~Buffer() {
   bool is_waited_for = false;
   {
-    const std::lock_guard lock(turn_);
+    const std::lock_guard lock(mutex_);
     is_waited_for = pending_ > 0;
   }
-  if (is_waited_for) messages_->forget(this);
+  if (is_waited_for) connections_->forget(this);
 }
 
 Transfer Buffer::transfer(std::size_t offset, std::size_t bytes) {
@@ -226,13 +239,13 @@ Transfer Buffer::transfer(std::size_t offset, std::size_t bytes) {
 template <class Begin>
 void Buffer::begin(const Begin& begin) {
   {
-    const std::lock_guard lock(turn_);
+    const std::lock_guard lock(mutex_);
     ++pending_;
   }
   try {
     begin();
   } catch (...) {
-    const std::lock_guard lock(turn_);
+    const std::lock_guard lock(mutex_);
     --pending_;
     throw;
   }
@@ -240,56 +253,62 @@ void Buffer::begin(const Begin& begin) {
 
 void Buffer::send(int rank, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
   const Transfer sent = transfer(offset, bytes);
-  begin([&] { messages_->link(rank).send(sent, slot); });
+  begin([&] { connections_->link(rank).send(sent, slot); });
 }
 
 void Buffer::recv(int rank, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
   const Transfer received = transfer(offset, bytes);
-  begin([&] { messages_->link(rank).receive(received, slot); });
+  begin([&] { connections_->link(rank).receive(received, slot); });
 }
 
 void Buffer::recv(std::vector<int> ranks, std::uint64_t slot, std::size_t offset,
                   std::size_t bytes) {
   const Transfer received = transfer(offset, bytes);
-  begin([&] { messages_->receive_from_any(std::move(ranks), received, slot); });
+  begin([&] { connections_->receive_from_any(std::move(ranks), received, slot); });
 }
 
 void Buffer::complete(Direction& direction, int rank) {
-  const std::lock_guard lock(turn_);
+  const std::lock_guard lock(mutex_);
   --pending_;
   ++direction.completions;
   direction.rank = rank;
   changed_.notify_all();
 }
 
-void Buffer::failed(const std::string& why) {
-  const std::lock_guard lock(turn_);
+void Buffer::failed(const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
   --pending_;
-  if (failure_.empty()) failure_ = why;
+  if (!error_) error_ = error;
   changed_.notify_all();
 }
 
 void Buffer::abort(Direction& direction) {
-  const std::lock_guard lock(turn_);
+  const std::lock_guard lock(mutex_);
   direction.is_aborted = true;
   changed_.notify_all();
 }
 
+std::exception_ptr Buffer::too_late(const char* what, milliseconds timeout) const {
+  return std::make_exception_ptr(
+      IoError("process.rank-missing",
+              {.what = str("a message between the ranks, on rank ", connections_->rank),
+               .got = str("no end of its ", what),
+               .expected = str("an end within ", timeout.count(), " ms"),
+               .hint = "every rank calls the same collectives in the same order"}));
+}
+
 bool Buffer::wait(Direction& direction, int* rank, milliseconds timeout) {
-  if (timeout == transport::kUnsetTimeout) timeout = messages_->getTimeout();
-  std::unique_lock lock(turn_);
+  if (timeout == transport::kUnsetTimeout) timeout = connections_->getTimeout();
+  std::unique_lock lock(mutex_);
   RunningClock clock;
   const auto deadline = clock.now() + timeout;
-  while (direction.completions == 0 && !direction.is_aborted && failure_.empty()) {
+  while (direction.completions == 0 && !direction.is_aborted && !error_) {
     const auto left = deadline - clock.now();
     if (left <= left.zero()) {
       lock.unlock();
-      messages_->fail_all("another message between the ranks has waited for too long");
-      throw IoError("process.rank-missing",
-                    {.what = str("a message between the ranks, on rank ", messages_->rank),
-                     .got = str("no end of its ", direction.name),
-                     .expected = str("an end within ", timeout.count(), " ms"),
-                     .hint = "every rank calls the same collectives in the same order"});
+      const auto error = too_late(direction.name, timeout);
+      connections_->fail_all(error);
+      std::rethrow_exception(error);
     }
     changed_.wait_for(lock,
                       std::min<RunningClock::Clock::duration>(left, RunningClock::kLongestStep));
@@ -300,10 +319,7 @@ bool Buffer::wait(Direction& direction, int* rank, milliseconds timeout) {
     return true;
   }
   if (std::exchange(direction.is_aborted, false)) return false;
-  throw IoError("process.rank-missing",
-                {.what = str("a message between the ranks, on rank ", messages_->rank),
-                 .got = failure_,
-                 .hint = "the output of the rank that has ended says why"});
+  std::rethrow_exception(error_);
 }
 
 // For one group, whose connections exist already: c10d would turn an error of theirs into one of
@@ -317,7 +333,7 @@ class Device : public transport::Device {
   std::shared_ptr<transport::Context> createContext(int rank, int size) override {
     TORCH_CHECK(std::ssize(streams_) == size, "connections of a group of ", size, ", got ",
                 streams_.size());
-    return std::make_shared<Messages>(rank, size, std::exchange(streams_, {}));
+    return std::make_shared<GroupConnections>(rank, size, std::exchange(streams_, {}));
   }
 
  private:
@@ -332,8 +348,7 @@ std::shared_ptr<transport::Device> gloo_device(const rendezvous::MeshOptions& op
   const auto exchange = [&](const std::string& question, const std::string& own) {
     return texts_of_all(store, "mesh/" + question, options.rank, options.size, own);
   };
-  return std::make_shared<Device>(
-      rendezvous::connect_mesh(options, exchange, rendezvous::Clock::now() + timeout));
+  return std::make_shared<Device>(rendezvous::connect_mesh(options, exchange, timeout));
 }
 
 }  // namespace hasten

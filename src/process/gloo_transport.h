@@ -3,8 +3,9 @@
 // (rendezvous/mesh.h) instead of Gloo's own TCP, whose ports take anybody who connects for a rank.
 // Gloo's algorithms, and c10d's backend above them, are LibTorch's.
 //
-//   options->devices.push_back(gloo_device({.rank = 0, .size = 2, .secret = token}, *store,
-//   10min)); c10d::ProcessGroupGloo group(store, 0, 2, options);
+//   auto device = gloo_device({.rank = 0, .size = 2, .secret = token}, *store, 10min);
+//   options->devices.push_back(device);
+//   c10d::ProcessGroupGloo group(store, 0, 2, options);
 //
 // A rank that ends fails the messages that wait for it; one message that waits for too long fails
 // all of the group's, as with Gloo's own transport: IoError "process.rank-missing". Time during

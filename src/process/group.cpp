@@ -21,8 +21,8 @@
 namespace hasten {
 namespace {
 
-// Gloo's clock goes on while the job is suspended, and the watchdog's does not: where there is a
-// watchdog, it alone decides that a collective takes too long. NCCL keeps its own limit, as the
+// With a watchdog, it alone decides that a collective takes too long: its report says which rank is
+// late, and the limit of a message would end the job before it. NCCL keeps its own limit, as the
 // watchdog does not see what hangs on a GPU.
 constexpr std::chrono::hours kLeftToTheWatchdog{24 * 365};
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -19,13 +20,15 @@ constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 // Handlers of the program it comes from would act for that; what is ignored, as with nohup, stays
 // so.
-[[noreturn]] void wait_for_a_signal(pid_t launcher, const sigset_t& mask) {
+[[noreturn]] void wait_for_a_signal(pid_t launcher, sigset_t mask) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_DUMPABLE, 0);
   for (const int number : kSignals) {
     if (signal(number, SIG_DFL) == SIG_IGN) signal(number, SIG_IGN);
   }
   if (getppid() != launcher) _exit(0);
+  // The thread that launches may block them, as those of a notebook do.
+  for (const int number : kSignals) sigdelset(&mask, number);
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   while (true) pause();
 }
@@ -68,6 +71,8 @@ std::optional<int> GroupSignals::take() {
   if (failed != 0) process_ = -1;
   stop();
   start();
+  // Killed by somebody, as by the system when memory is short: nobody has asked the ranks to end.
+  if (std::find(kSignals.begin(), kSignals.end(), number) == kSignals.end()) return std::nullopt;
   return number;
 }
 

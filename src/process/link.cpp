@@ -1,6 +1,7 @@
 #include "process/link.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,33 +15,42 @@ namespace {
 
 // A header and the beginning of its message go together: one call of the system, one TLS record.
 constexpr std::size_t kStaging = std::size_t{16} << 10;
-// In one turn; then other threads may add transfers.
-constexpr std::size_t kTurn = std::size_t{1} << 20;
+// Then other threads may add transfers.
+constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
+
+std::exception_ptr ended(int rank, const std::string& why) {
+  return std::make_exception_ptr(
+      IoError("process.rank-missing", {.what = str("the connection with rank ", rank, " has ended"),
+                                       .got = why,
+                                       .hint = "if that rank has ended its own output says why"}));
+}
 
 }  // namespace
 
 Link::Link(int rank, std::unique_ptr<rendezvous::ByteStream> stream, const Events& events)
-    : rank_(rank), stream_(std::move(stream)), events_(events), staging_(kStaging) {}
+    : rank_(rank),
+      stream_(std::move(stream)),
+      events_(events),
+      process_(getpid()),
+      staging_(kStaging) {}
+
+bool Link::is_ours() const { return getpid() == process_; }
 
 void Link::check_open() const {
-  if (why_ended_.empty()) return;
-  throw IoError("process.rank-missing",
-                {.what = str("the connection with rank ", rank_, " has ended"),
-                 .got = why_ended_,
-                 .hint = "that rank has probably ended: its own output says why"});
+  if (error_) std::rethrow_exception(error_);
 }
 
 bool Link::is_open() const {
-  const Lock lock(turn_);
-  return why_ended_.empty();
+  const Lock lock(mutex_);
+  return !error_;
 }
 
 void Link::send(const Transfer& transfer, std::uint64_t number) {
-  Lock lock(turn_);
+  Lock lock(mutex_);
   check_open();
   Slot& slot = slots_[number];
-  if (slot.ready > 0) {
-    --slot.ready;
+  if (slot.memory_of_peer > 0) {
+    --slot.memory_of_peer;
     enqueue(Kind::data, number, transfer);
     if (slot.is_idle()) slots_.erase(number);
   } else {
@@ -52,7 +62,7 @@ void Link::send(const Transfer& transfer, std::uint64_t number) {
 }
 
 void Link::receive(const Transfer& transfer, std::uint64_t number) {
-  Lock lock(turn_);
+  Lock lock(mutex_);
   check_open();
   give(transfer, number);
   write(lock);
@@ -60,9 +70,9 @@ void Link::receive(const Transfer& transfer, std::uint64_t number) {
 }
 
 bool Link::receive_offered(const Transfer& transfer, std::uint64_t number) {
-  Lock lock(turn_);
+  Lock lock(mutex_);
   const auto slot = slots_.find(number);
-  if (!why_ended_.empty() || slot == slots_.end() || slot->second.offered == 0) return false;
+  if (error_ != nullptr || slot == slots_.end() || slot->second.offers_of_peer == 0) return false;
   give(transfer, number);
   write(lock);
   tell_interest();
@@ -72,10 +82,10 @@ bool Link::receive_offered(const Transfer& transfer, std::uint64_t number) {
 void Link::give(const Transfer& transfer, std::uint64_t number) {
   Slot& slot = slots_[number];
   slot.to_receive.push_back(transfer);
-  ++slot.asked;
-  if (slot.offered > 0) {
-    --slot.offered;
-    ++slot.answered;
+  ++slot.memory_given;
+  if (slot.offers_of_peer > 0) {
+    --slot.offers_of_peer;
+    ++slot.offers_answered;
   }
   enqueue(Kind::ready, number);
 }
@@ -86,17 +96,17 @@ void Link::enqueue(Kind kind, std::uint64_t slot, const Transfer& transfer) {
 }
 
 void Link::advance() {
-  Lock lock(turn_);
-  if (!why_ended_.empty()) return;
+  Lock lock(mutex_);
+  if (error_ != nullptr) return;
   while (read()) {
     lock.unlock();
     lock.lock();
   }
   write(lock);
-  if (!stream_->why_ended().empty()) end(stream_->why_ended());
+  if (!stream_->why_ended().empty()) end(ended(rank_, stream_->why_ended()));
   tell_interest();
   const auto offers = std::exchange(new_offers_, {});
-  const bool has_ended = !why_ended_.empty();
+  const bool has_ended = error_ != nullptr;
   lock.unlock();
   for (const std::uint64_t slot : offers) events_.offered(rank_, slot);
   if (has_ended) events_.failed(rank_);
@@ -105,20 +115,20 @@ void Link::advance() {
 // A connection that is found to have ended stays as it is until advance() finds it, which the
 // interest in writing makes the owner call: so the other events come from its thread alone.
 void Link::write(Lock& lock) {
-  std::size_t turn = 0;
-  while (why_ended_.empty() && !outgoing_.empty()) {
-    const std::size_t before = outgoing_.front().sent;
-    if (!write_front()) return;
-    turn += outgoing_.empty() ? sizeof(Header) : outgoing_.front().sent - before;
-    if (turn < kTurn) continue;
-    turn = 0;
+  std::size_t written = 0;
+  while (!error_ && !outgoing_.empty()) {
+    const std::size_t now = write_front();
+    if (now == 0) return;
+    written += now;
+    if (written < kBytesAtOnce) continue;
+    written = 0;
     lock.unlock();
     lock.lock();
   }
 }
 
-// False if the connection takes no more for now.
-bool Link::write_front() {
+// The number of bytes written; 0 if the connection takes none for now.
+std::size_t Link::write_front() {
   Outgoing& front = outgoing_.front();
   const std::size_t all = sizeof(Header) + front.transfer.bytes;
   std::ptrdiff_t now = 0;
@@ -130,26 +140,28 @@ bool Link::write_front() {
     now = stream_->write(staging_.data() + front.sent, staged - front.sent);
   } else {
     const std::size_t from = front.sent - sizeof(Header);
-    now = stream_->write(front.transfer.at + from, std::min(kTurn, front.transfer.bytes - from));
+    now = stream_->write(front.transfer.at + from,
+                         std::min(kBytesAtOnce, front.transfer.bytes - from));
   }
-  if (now <= 0) return false;
+  if (now <= 0) return 0;
   front.sent += static_cast<std::size_t>(now);
-  if (front.sent < all) return true;
-  TransferOwner* const owner = front.transfer.owner;
-  outgoing_.pop_front();
-  if (owner != nullptr) owner->sent(rank_);
-  return true;
+  if (front.sent == all) {
+    TransferOwner* const owner = front.transfer.owner;
+    outgoing_.pop_front();
+    if (owner != nullptr) owner->sent(rank_);
+  }
+  return static_cast<std::size_t>(now);
 }
 
 // True if there may be more to read at once.
 bool Link::read() {
-  std::size_t turn = 0;
-  while (why_ended_.empty() && turn < kTurn) {
+  std::size_t bytes = 0;
+  while (!error_ && bytes < kBytesAtOnce) {
     const std::size_t before = got_;
     if (!read_some()) return false;
-    turn += got_ > before ? got_ - before : sizeof(Header);
+    bytes += got_ > before ? got_ - before : sizeof(Header);
   }
-  return why_ended_.empty();
+  return !error_;
 }
 
 bool Link::read_some() {
@@ -160,7 +172,7 @@ bool Link::read_some() {
     const std::size_t from = got_ - sizeof(Header), left = header_.bytes - from;
     // Nobody waits for it any more: it is read and left out.
     const bool is_wanted = incoming_.owner != nullptr;
-    now = is_wanted ? stream_->read(incoming_.at + from, std::min(kTurn, left))
+    now = is_wanted ? stream_->read(incoming_.at + from, std::min(kBytesAtOnce, left))
                     : stream_->read(staging_.data(), std::min(kStaging, left));
   }
   if (now <= 0) return false;
@@ -183,13 +195,18 @@ bool Link::take_header() {
     }
     // It is still among those of the slot, which end() tells.
     const std::size_t room = std::exchange(incoming_, {}).bytes;
-    end(str("rank ", rank_, " has sent ", header_.bytes, " bytes where ", room,
-            " were expected: every rank calls the same collectives in the same order, with tensors "
-            "of the same sizes"));
+    end(std::make_exception_ptr(UsageError(
+        "process.calls-differ",
+        {.what = str("a message of rank ", rank_),
+         .got = str(header_.bytes, " bytes"),
+         .expected = str("at most ", room),
+         .hint =
+             "every rank calls the same collectives in the same order, with tensors of the same "
+             "sizes"})));
     return false;
   }
   if (is_notice && header_.bytes == 0) return true;
-  end(str("rank ", rank_, " has sent what nobody has asked for"));
+  end(ended(rank_, "it has sent what this rank has not asked for"));
   return false;
 }
 
@@ -197,16 +214,16 @@ void Link::finish_message() {
   got_ = 0;
   Slot& slot = slots_[header_.slot];
   if (header_.kind == Kind::data || header_.kind == Kind::offered) {
-    --slot.asked;
-    if (header_.kind == Kind::offered) --slot.answered;
+    --slot.memory_given;
+    if (header_.kind == Kind::offered) --slot.offers_answered;
     if (incoming_.owner != nullptr) std::exchange(incoming_.owner, nullptr)->received(rank_);
   } else if (header_.kind == Kind::offer) {
     // One that was on its way when this rank gave the memory is answered already.
-    const bool is_answered = slot.answered < slot.asked;
-    is_answered ? ++slot.answered : ++slot.offered;
+    const bool is_answered = slot.offers_answered < slot.memory_given;
+    is_answered ? ++slot.offers_answered : ++slot.offers_of_peer;
     if (!is_answered) new_offers_.push_back(header_.slot);
   } else if (slot.to_send.empty()) {
-    ++slot.ready;
+    ++slot.memory_of_peer;
   } else {
     enqueue(Kind::offered, header_.slot, slot.to_send.front());
     slot.to_send.pop_front();
@@ -215,18 +232,17 @@ void Link::finish_message() {
 }
 
 void Link::tell_interest() {
-  const bool wants = why_ended_.empty() && !outgoing_.empty();
-  if (why_ended_.empty() && wants != wants_to_write_) events_.interest(rank_, wants);
+  const bool wants = !error_ && !outgoing_.empty();
+  if (!error_ && wants != wants_to_write_) events_.interest(rank_, wants);
   wants_to_write_ = wants;
 }
 
-void Link::end(const std::string& why) {
-  if (!why_ended_.empty()) return;
-  why_ended_ = why.empty() ? "it was closed" : why;
+void Link::end(const std::exception_ptr& error) {
+  if (error_ || !is_ours()) return;
+  error_ = error;
   shutdown(stream_->file(), SHUT_RDWR);  // the other side hears of it at once
-  const std::string text = str("the connection with rank ", rank_, " has ended: ", why_ended_);
   const auto tell = [&](const Transfer& transfer) {
-    if (transfer.owner != nullptr) transfer.owner->failed(text);
+    if (transfer.owner != nullptr) transfer.owner->failed(error);
   };
   for (const auto& [number, slot] : slots_) {
     for (const Transfer& each : slot.to_send) tell(each);
@@ -238,30 +254,30 @@ void Link::end(const std::string& why) {
   outgoing_.clear();
 }
 
-void Link::fail(const std::string& why) {
-  Lock lock(turn_);
-  const bool was_over = !why_ended_.empty();
-  end(why);
+void Link::fail(const std::exception_ptr& error) {
+  Lock lock(mutex_);
+  const bool ends = !error_ && is_ours();
+  end(error);
   lock.unlock();
-  if (!was_over) events_.failed(rank_);
+  if (ends) events_.failed(rank_);
 }
 
 void Link::forget(const TransferOwner* owner) {
-  Lock lock(turn_);
+  Lock lock(mutex_);
   const auto is_its = [&](const Transfer& each) { return each.owner == owner; };
+  bool is_known_there = false;
   for (auto& [number, slot] : slots_) {
-    std::erase_if(slot.to_send, is_its);
+    is_known_there |= std::erase_if(slot.to_send, is_its) > 0;
     for (Transfer& each : slot.to_receive) {
       if (is_its(each)) each = {.at = nullptr, .bytes = each.bytes, .owner = nullptr};
     }
   }
   if (incoming_.owner == owner) incoming_.owner = nullptr;
-  const bool is_half_written =
-      !outgoing_.empty() && is_its(outgoing_.front().transfer) && outgoing_.front().sent > 0;
-  std::erase_if(outgoing_, [&](const Outgoing& each) { return is_its(each.transfer); });
+  is_known_there |=
+      std::erase_if(outgoing_, [&](const Outgoing& each) { return is_its(each.transfer); }) > 0;
   tell_interest();
   lock.unlock();
-  if (is_half_written) fail("a message was given up in its middle");
+  if (is_known_there) fail(ended(rank_, "this rank has given up a message to it"));
 }
 
 }  // namespace hasten

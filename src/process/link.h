@@ -13,13 +13,18 @@
 //   data   the message; `offered` is the same for one that has been offered before
 // This is the order in which Gloo's own TCP transport speaks (gloo/transport/tcp/pair.cc).
 //
-// Throws IoError "process.rank-missing" once the connection has ended. Thread rule: any thread, but
+// A message may be shorter than the memory that is given for it, as with Gloo. Throws IoError
+// "process.rank-missing" once the connection has ended, UsageError "process.calls-differ" if it has
+// ended because a message was longer. Thread rule: any thread, but
 // advance() is called by one.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -36,7 +41,7 @@ class TransferOwner {
  public:
   virtual void received(int rank) = 0;
   virtual void sent(int rank) = 0;
-  virtual void failed(const std::string& why) = 0;
+  virtual void failed(const std::exception_ptr& error) = 0;
 
  protected:
   ~TransferOwner() = default;
@@ -70,11 +75,11 @@ class Link {
 
   // Reads and writes what can be without waiting.
   void advance();
-  // Ends the connection: all transfers fail.
-  void fail(const std::string& why);
+  // Ends the connection: all transfers fail with the error.
+  void fail(const std::exception_ptr& error);
   bool is_open() const;
-  // Nobody touches the owner's memory any more when it returns. A message that is half written
-  // cannot be taken back, so the connection then ends.
+  // Nobody touches the owner's memory any more when it returns. A message that the other rank knows
+  // of cannot be taken back, so the connection then ends.
   void forget(const TransferOwner* owner);
 
  private:
@@ -91,12 +96,13 @@ class Link {
   // What both sides have said of one slot.
   struct Slot {
     std::deque<Transfer> to_send, to_receive;
-    std::int64_t ready = 0;     // memory that the other rank has given, not yet used
-    std::int64_t offered = 0;   // messages of the other rank that this one has given no memory for
-    std::int64_t asked = 0;     // memory that this rank has given and that is not yet filled
-    std::int64_t answered = 0;  // offers for which this rank has given memory
+    std::int64_t memory_of_peer = 0;   // that it has given, not yet used
+    std::int64_t memory_given = 0;     // by this rank, not yet filled
+    std::int64_t offers_of_peer = 0;   // for which this rank has given no memory
+    std::int64_t offers_answered = 0;  // for which it has, and whose message has not come
     bool is_idle() const {
-      return to_send.empty() && to_receive.empty() && ready == 0 && offered == 0 && asked == 0;
+      return to_send.empty() && to_receive.empty() && memory_of_peer == 0 && memory_given == 0 &&
+             offers_of_peer == 0;
     }
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -105,19 +111,21 @@ class Link {
   void enqueue(Kind kind, std::uint64_t slot, const Transfer& transfer = {});
   void give(const Transfer& transfer, std::uint64_t slot);
   void write(Lock& lock);
-  bool write_front();
+  std::size_t write_front();
   bool read();
   bool read_some();
   bool take_header();
   void finish_message();
   void tell_interest();
-  void end(const std::string& why);
+  bool is_ours() const;
+  void end(const std::exception_ptr& error);
 
   const int rank_;
   const std::unique_ptr<rendezvous::ByteStream> stream_;
   const Events& events_;
-  mutable std::mutex turn_;
-  std::string why_ended_;  // empty while it has not
+  const pid_t process_;  // a fork of it has no part in the connection
+  mutable std::mutex mutex_;
+  std::exception_ptr error_;  // null until the connection has ended
   bool wants_to_write_ = false;
   std::unordered_map<std::uint64_t, Slot> slots_;
   std::deque<Outgoing> outgoing_;

@@ -16,26 +16,35 @@
 namespace hasten {
 namespace {
 
-void watch(int poll, int operation, Link* link, int file, bool wants_to_write) {
+bool watch(int poll, int operation, Link* link, int file, bool wants_to_write) {
   epoll_event event{};
   event.events = EPOLLIN | (wants_to_write ? EPOLLOUT : 0U);
   event.data.ptr = link;
-  epoll_ctl(poll, operation, file, &event);
+  return epoll_ctl(poll, operation, file, &event) == 0;
+}
+
+[[noreturn]] void cannot_wait() {
+  throw IoError("rendezvous.socket",
+                {.what = "waiting for messages of the other ranks", .got = std::strerror(errno)});
 }
 
 }  // namespace
 
 LinkLoop::LinkLoop()
-    : poll_(epoll_create1(EPOLL_CLOEXEC)), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (poll_.get() < 0 || stop_.get() < 0) {
-    throw IoError("rendezvous.socket",
-                  {.what = "a file to wait for messages with", .got = std::strerror(errno)});
-  }
-  watch(poll_.get(), EPOLL_CTL_ADD, nullptr, stop_.get(), false);
+    : process_(getpid()),
+      poll_(epoll_create1(EPOLL_CLOEXEC)),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (poll_.get() < 0 || stop_.get() < 0 ||
+      !watch(poll_.get(), EPOLL_CTL_ADD, nullptr, stop_.get(), false))
+    cannot_wait();
 }
 
+bool LinkLoop::is_ours() const { return getpid() == process_; }
+
 void LinkLoop::start(std::vector<Link*> links) {
-  for (Link* const link : links) watch(poll_.get(), EPOLL_CTL_ADD, link, link->file(), false);
+  for (Link* const link : links) {
+    if (!watch(poll_.get(), EPOLL_CTL_ADD, link, link->file(), false)) cannot_wait();
+  }
   const WithoutSignals without;
   thread_ = std::thread([this, links = std::move(links)] { run(links); });
   pthread_setname_np(thread_.native_handle(), "hasten-links");
@@ -43,16 +52,22 @@ void LinkLoop::start(std::vector<Link*> links) {
 
 LinkLoop::~LinkLoop() {
   if (!thread_.joinable()) return;
+  if (!is_ours()) {
+    thread_.detach();
+    return;
+  }
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t told = write(stop_.get(), &one, sizeof one);
   thread_.join();
 }
 
 void LinkLoop::set_interest(Link& link, bool wants_to_write) {
-  watch(poll_.get(), EPOLL_CTL_MOD, &link, link.file(), wants_to_write);
+  if (is_ours()) watch(poll_.get(), EPOLL_CTL_MOD, &link, link.file(), wants_to_write);
 }
 
-void LinkLoop::drop(Link& link) { watch(poll_.get(), EPOLL_CTL_DEL, &link, link.file(), false); }
+void LinkLoop::drop(Link& link) {
+  if (is_ours()) watch(poll_.get(), EPOLL_CTL_DEL, &link, link.file(), false);
+}
 
 void LinkLoop::run(const std::vector<Link*>& links) {
   // TLS may have read bytes beyond the handshake, of which the socket tells nothing any more.

@@ -8,6 +8,8 @@
 // Throws IoError "rendezvous.socket" if the system has no more files. Thread rule: any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <thread>
 #include <vector>
 
@@ -31,6 +33,9 @@ class LinkLoop {
  private:
   void run(const std::vector<Link*>& links);
 
+  bool is_ours() const;
+
+  const pid_t process_;  // a fork of it has neither the thread nor a right to these files
   Descriptor poll_, stop_;
   std::thread thread_;
 };

@@ -15,6 +15,10 @@
 namespace hasten::rendezvous {
 namespace {
 
+// Whether a socket takes bytes later that it does not take now: it is full, or the system is short
+// of memory for it.
+bool must_wait(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
+
 // OpenSSL's own BIO for sockets writes by write(2), which ends the process by SIGPIPE if the other
 // side has closed the connection. These three functions make one that does not.
 int read_socket(BIO* bio, char* room, int size) {
@@ -29,7 +33,7 @@ int write_socket(BIO* bio, const char* bytes, int size) {
   BIO_clear_retry_flags(bio);
   const auto file = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
   const ssize_t sent = send(file, bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL);
-  if (sent < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  if (sent < 0 && (must_wait(errno) || errno == EINTR)) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
 
@@ -78,19 +82,23 @@ std::ptrdiff_t PlainStream::write(const std::byte* bytes, std::size_t size) {
   while ((sent = send(file(), bytes, size, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
   }
   if (sent >= 0) return sent;
-  return errno == EAGAIN ? 0 : end(std::strerror(errno));
+  return must_wait(errno) ? 0 : end(std::strerror(errno));
 }
 
 void TlsStream::Free::operator()(ssl_st* tls) const { SSL_free(tls); }
 
-TlsStream::TlsStream(std::unique_ptr<Descriptor> socket, const SecureContext& context)
-    : ByteStream(std::move(socket)), tls_(SSL_new(context.get())) {
+TlsStream::TlsStream(std::unique_ptr<Descriptor> socket,
+                     std::shared_ptr<const SecureContext> context, std::uint64_t bytes_of_a_key)
+    : ByteStream(std::move(socket)),
+      context_(std::move(context)),
+      tls_(SSL_new(context_->get())),
+      bytes_of_a_key_(bytes_of_a_key) {
   // A write that is repeated may begin in a copy of the bytes, and may end earlier.
   SSL_set_mode(tls_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   BIO* const bio = bio_over(file());
   SSL_set_bio(tls_.get(), bio, bio);  // takes it
-  context.side() == Side::server ? SSL_set_accept_state(tls_.get())
-                                 : SSL_set_connect_state(tls_.get());
+  context_->side() == Side::server ? SSL_set_accept_state(tls_.get())
+                                   : SSL_set_connect_state(tls_.get());
 }
 
 // `moved`: what an OpenSSL call has returned.
@@ -131,7 +139,12 @@ std::ptrdiff_t TlsStream::write(const std::byte* bytes, std::size_t size) {
   ERR_clear_error();
   errno = 0;
   const auto most = static_cast<int>(std::min<std::size_t>(size, INT_MAX));
-  return result(SSL_write(tls_.get(), bytes, most));
+  const std::ptrdiff_t written = result(SSL_write(tls_.get(), bytes, most));
+  if (written > 0) bytes_ += static_cast<std::uint64_t>(written);
+  if (written <= 0 || bytes_ < bytes_of_a_key_) return written;
+  bytes_ = 0;
+  SSL_key_update(tls_.get(), SSL_KEY_UPDATE_NOT_REQUESTED);  // goes before the next record
+  return written;
 }
 
 }  // namespace hasten::rendezvous

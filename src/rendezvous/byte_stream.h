@@ -12,6 +12,7 @@
 #include <poll.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -65,8 +66,12 @@ class PlainStream : public ByteStream {
 
 class TlsStream : public ByteStream {
  public:
-  // The context outlives the stream.
-  TlsStream(std::unique_ptr<Descriptor> socket, const SecureContext& context);
+  // After so many bytes a key is replaced: AES-GCM's is good for 2^24.5 records of 16 KiB (RFC
+  // 8446, section 5.5), which is 390 GB.
+  static constexpr std::uint64_t kBytesOfAKey = std::uint64_t{1} << 37;
+
+  TlsStream(std::unique_ptr<Descriptor> socket, std::shared_ptr<const SecureContext> context,
+            std::uint64_t bytes_of_a_key = kBytesOfAKey);
   short events() const override { return events_; }
   // Fails unless both sides know the token.
   Handshake handshake() override;
@@ -79,7 +84,10 @@ class TlsStream : public ByteStream {
   struct Free {
     void operator()(ssl_st* tls) const;
   };
+  std::shared_ptr<const SecureContext> context_;
   std::unique_ptr<ssl_st, Free> tls_;
+  const std::uint64_t bytes_of_a_key_;
+  std::uint64_t bytes_ = 0;  // written with the key
   short events_ = POLLIN;
 };
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/running_clock.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/mesh_sockets.h"
@@ -18,25 +19,27 @@ using nlohmann::json;
 using namespace std::chrono_literals;
 
 constexpr auto kShortestPause = 2ms, kLongestPause = 500ms;  // before the next attempt to connect
+constexpr auto kLongestLocalPause = 10ms;                    // which costs nothing but the attempt
+constexpr auto kPauseWithoutFiles = 50ms;                    // before the next attempt to accept
 
 // What each side says of itself once the other is known to be of the job.
 struct Greeting {
-  char word[32];  // the group's
+  char nonce[32];  // the group's
   std::int64_t rank;
 };
 
 // What each rank tells before any of them listens.
-struct Start {
-  std::string word;
+struct RankStart {
+  std::string nonce;  // rank 0's is the group's
   bool encrypt = true;
   std::string machine;  // equal for two ranks that a local socket connects
 
   std::string text() const {
-    return json{{"word", word}, {"encrypt", encrypt}, {"machine", machine}}.dump();
+    return json{{"nonce", nonce}, {"encrypt", encrypt}, {"machine", machine}}.dump();
   }
-  static Start of(const std::string& text) {
+  static RankStart of(const std::string& text) {
     const json fields = json::parse(text);
-    return {.word = fields.at("word"),
+    return {.nonce = fields.at("nonce"),
             .encrypt = fields.at("encrypt"),
             .machine = fields.at("machine")};
   }
@@ -75,28 +78,28 @@ class Candidate {
 
   int file() const { return stream_->file(); }
   short events() const {
-    if (!is_shaken_) return stream_->events();
+    if (!handshake_is_done_) return stream_->events();
     return static_cast<short>(wants_to_write() ? POLLOUT : POLLIN);
   }
   // The other side knows the secret, or is a process of this user on this machine.
-  bool is_proved() const { return is_shaken_; }
+  bool is_proved() const { return handshake_is_done_; }
   const Greeting& other() const { return other_; }
   std::unique_ptr<ByteStream> take_stream() { return std::move(stream_); }
   const std::string& why_failed() const { return stream_->why_ended(); }
 
   // As far as it goes without waiting.
   State advance() {
-    if (!is_shaken_) {
+    if (!handshake_is_done_) {
       const Handshake shaken = stream_->handshake();
       if (shaken == Handshake::failed) return State::failed;
       if (shaken == Handshake::running) return State::running;
-      is_shaken_ = true;
+      handshake_is_done_ = true;
     }
-    // The side that has accepted the connection answers only after it has seen the group's word.
+    // The side that has accepted the connection answers only after it has seen the group's nonce.
     if (speaks_first() && !write()) return State::failed;
     if (!read()) return State::failed;
     if (got_ < sizeof other_) return State::running;
-    if (std::memcmp(other_.word, own_.word, sizeof own_.word) != 0) return State::failed;
+    if (std::memcmp(other_.nonce, own_.nonce, sizeof own_.nonce) != 0) return State::failed;
     if (!speaks_first() && !write()) return State::failed;
     return sent_ == sizeof own_ ? State::known : State::running;
   }
@@ -127,25 +130,25 @@ class Candidate {
 
   std::unique_ptr<ByteStream> stream_;
   Greeting own_, other_{};
-  bool is_shaken_ = false;
+  bool handshake_is_done_ = false;
   std::size_t sent_ = 0, got_ = 0;
 };
 
 // Each rank connects to those before it and accepts those behind it.
 class Mesh {
  public:
-  Mesh(const MeshOptions& options, Clock::time_point deadline)
+  Mesh(const MeshOptions& options, Clock::duration limit)
       : options_(options),
-        deadline_(deadline),
-        server_(Side::server, options.secret),
-        client_(Side::client, options.secret),
+        deadline_(clock_.now() + limit),
+        server_(std::make_shared<SecureContext>(Side::server, options.secret)),
+        client_(std::make_shared<SecureContext>(Side::client, options.secret)),
         peers_(static_cast<std::size_t>(options.size)) {}
 
   std::vector<std::unique_ptr<ByteStream>> connect(const Exchange& exchange) {
     tell_places(exchange);
     attempts_.resize(static_cast<std::size_t>(options_.rank));
     while (missing() > 0) {
-      if (Clock::now() >= deadline_) refuse_late();
+      if (clock_.now() >= deadline_) refuse_late();
       start_attempts();
       if (missing() > 0) wait();
       drop_late_strangers();
@@ -162,16 +165,17 @@ class Mesh {
 
   void tell_places(const Exchange& exchange) {
     const std::string machine = this_machine(options_.address);
-    std::vector<Start> starts;
+    std::vector<RankStart> starts;
     for (const std::string& text :
-         exchange("start", Start{new_token(), options_.encrypt, machine}.text()))
-      starts.push_back(Start::of(text));
+         exchange("start", RankStart{new_token(), options_.encrypt, machine}.text()))
+      starts.push_back(RankStart::of(text));
     check_encryption(starts);
-    starts.front().word.copy(own_.word, sizeof own_.word);  // rank 0's, for all
+    starts.front().nonce.copy(own_.nonce, sizeof own_.nonce);  // rank 0's, for all
     own_.rank = options_.rank;
-    for (const Start& each : starts)
+    for (const RankStart& each : starts)
       is_local_.push_back(!machine.empty() && each.machine == machine);
-    Place own{.local_name = "hasten " + new_token(), .address = options_.address};
+    Place own{.local_name = "hasten " + new_token(),
+              .address = without_interface(options_.address)};
     local_ = listen_locally(own.local_name);
     if (std::find(is_local_.begin(), is_local_.end(), false) != is_local_.end()) {
       remote_ = listen_at(options_.address);
@@ -182,8 +186,8 @@ class Mesh {
   }
 
   // One that encrypts and one that does not would each take the other for a stranger.
-  void check_encryption(const std::vector<Start>& starts) const {
-    const auto other = std::find_if(starts.begin(), starts.end(), [&](const Start& each) {
+  void check_encryption(const std::vector<RankStart>& starts) const {
+    const auto other = std::find_if(starts.begin(), starts.end(), [&](const RankStart& each) {
       return each.encrypt != options_.encrypt;
     });
     if (other == starts.end()) return;
@@ -223,10 +227,12 @@ class Mesh {
       if (peers_[rank] || attempt.runs || now < attempt.next) continue;
       // Not all at the same moment: half to one and a half of the pause.
       attempt.next = now + attempt.pause / 2 + attempt.pause * (random_() % 1024) / 1024;
-      attempt.pause = std::min<Clock::duration>(attempt.pause * 2, kLongestPause);
+      attempt.pause = std::min<Clock::duration>(
+          attempt.pause * 2, is_local_[rank] ? Clock::duration(kLongestLocalPause) : kLongestPause);
       const Place& place = places_[rank];
-      const int socket = is_local_[rank] ? connect_locally(place.local_name)
-                                         : begin_connection(place.address, place.port);
+      const int socket = is_local_[rank]
+                             ? connect_locally(place.local_name)
+                             : begin_connection(place.address, place.port, options_.address);
       if (socket < 0) {
         last_problem_ = std::strerror(errno);
         continue;
@@ -239,15 +245,16 @@ class Mesh {
     std::erase(candidates_, nullptr);
   }
 
-  static std::unique_ptr<ByteStream> stream_over(int socket, bool is_local,
-                                                 const SecureContext& context) {
+  static std::unique_ptr<ByteStream> stream_over(
+      int socket, bool is_local, const std::shared_ptr<const SecureContext>& context) {
     auto owned = std::make_unique<Descriptor>(socket);
     if (is_local) return std::make_unique<PlainStream>(std::move(owned));
     return std::make_unique<TlsStream>(std::move(owned), context);
   }
 
-  int longest_wait() const {
-    auto until = std::min(deadline_, Clock::now() + kLongestPause);
+  int longest_wait() {
+    auto until = Clock::now() + std::min<Clock::duration>(kLongestPause, deadline_ - clock_.now());
+    if (listen_again_ > Clock::now()) until = std::min(until, listen_again_);
     for (std::size_t rank = 0; rank < attempts_.size(); ++rank) {
       if (!peers_[rank] && !attempts_[rank].runs) until = std::min(until, attempts_[rank].next);
     }
@@ -260,8 +267,11 @@ class Mesh {
     for (const auto& candidate : candidates_)
       files.push_back({.fd = candidate->file(), .events = candidate->events(), .revents = 0});
     const std::size_t count = files.size();
-    for (const auto& listener : {local_.get(), remote_.get()})
-      files.push_back({.fd = listener ? listener->get() : -1, .events = POLLIN, .revents = 0});
+    const bool listens = Clock::now() >= listen_again_;
+    for (const auto& listener : {local_.get(), remote_.get()}) {
+      const int file = listener && listens ? listener->get() : -1;
+      files.push_back({.fd = file, .events = POLLIN, .revents = 0});
+    }
     if (poll(files.data(), files.size(), longest_wait()) <= 0) return;
     for (std::size_t i = 0; i < count; ++i) {
       if (files[i].revents != 0) advance(candidates_[i]);
@@ -307,8 +317,10 @@ class Mesh {
   void accept_from(const Descriptor& listener, bool is_local) {
     for (int i = 0; i < 64; ++i) {  // then those that are here already go on
       const Accepted accepted = accept_from_listener(listener.get(), is_local);
-      if (accepted.socket < 0 && !accepted.again) return;
-      if (accepted.socket < 0) continue;
+      if (accepted.socket < 0) {
+        if (!may_accept_more(accepted.error)) return;
+        continue;
+      }
       if (const auto id = strangers_.one_too_many()) drop_stranger(*id);
       strangers_.add(next_id_, accepted.address, Clock::now());
       candidates_.push_back(std::make_unique<Candidate>(
@@ -316,6 +328,17 @@ class Mesh {
       advance(candidates_.back());
       std::erase(candidates_, nullptr);
     }
+  }
+
+  // `error`: why the last connection was not taken.
+  bool may_accept_more(int error) {
+    if (error == EINTR || error == ECONNABORTED || error == EPERM) return true;
+    if (error == EAGAIN) return false;
+    // No file is left, or no memory: a stranger gives its own back, and the listeners rest.
+    last_problem_ = std::strerror(error);
+    if (const auto id = strangers_.oldest()) drop_stranger(*id);
+    listen_again_ = Clock::now() + kPauseWithoutFiles;
+    return false;
   }
 
   void drop_stranger(int id) {
@@ -330,14 +353,16 @@ class Mesh {
   }
 
   const MeshOptions& options_;
-  const Clock::time_point deadline_;
-  SecureContext server_, client_;
+  RunningClock clock_;  // a job that is suspended while its ranks meet goes on when it is woken
+  const Clock::time_point deadline_;  // of that clock
+  const std::shared_ptr<const SecureContext> server_, client_;
   Greeting own_{};
   std::vector<bool> is_local_;
   std::vector<Place> places_;
   std::unique_ptr<Descriptor> local_, remote_;
   std::vector<Attempt> attempts_;
   std::vector<std::unique_ptr<Candidate>> candidates_;
+  Clock::time_point listen_again_{};
   Strangers strangers_;  // of the candidates, those that have connected to this rank
   int next_id_ = 0;
   std::vector<std::unique_ptr<ByteStream>> peers_;
@@ -349,8 +374,8 @@ class Mesh {
 
 std::vector<std::unique_ptr<ByteStream>> connect_mesh(const MeshOptions& options,
                                                       const Exchange& exchange,
-                                                      Clock::time_point deadline) {
-  return Mesh(options, deadline).connect(exchange);
+                                                      Clock::duration limit) {
+  return Mesh(options, limit).connect(exchange);
 }
 
 }  // namespace hasten::rendezvous

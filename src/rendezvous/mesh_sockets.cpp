@@ -71,9 +71,15 @@ bool is_of_this_user(int socket) {
 std::string this_machine(const std::string& address) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
-  struct stat network {};
+  struct stat network {
+  }, users{};
   if (!std::getline(file, boot) || stat("/proc/self/ns/net", &network) != 0) return "";
-  return str(boot, " ", network.st_dev, " ", network.st_ino, " ", address);
+  // In a user namespace all users that it does not know look like this one.
+  std::ifstream overflow("/proc/sys/kernel/overflowuid");
+  uid_t nobody = 0;
+  if (stat("/proc/self/ns/user", &users) != 0 || !(overflow >> nobody) || geteuid() == nobody)
+    return "";
+  return str(boot, " ", network.st_ino, " ", users.st_ino, " ", geteuid(), " ", address);
 }
 
 std::string address_of_interface(const std::string& name) {
@@ -107,9 +113,12 @@ std::unique_ptr<Descriptor> listen_locally(const std::string& name) {
 
 int connect_locally(const std::string& name) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return -1;
   const LocalName local(name);
-  if (socket < 0 || connect(socket, local.get(), local.size) == 0) return socket;
-  const int error = errno;
+  // The name of a rank that has ended is free for everybody.
+  const bool connected = connect(socket, local.get(), local.size) == 0;
+  if (connected && is_of_this_user(socket)) return socket;
+  const int error = connected ? EPERM : errno;
   close(socket);
   errno = error;
   return -1;
@@ -130,8 +139,14 @@ std::unique_ptr<Descriptor> listen_at(const std::string& address) {
   return listener;
 }
 
-int begin_connection(const std::string& address, int port) {
-  const auto at = number(address, port);
+std::string without_interface(const std::string& address) {
+  return address.substr(0, address.find('%'));
+}
+
+int begin_connection(const std::string& address, int port, const std::string& own) {
+  const std::size_t interface = own.find('%');
+  const bool is_of_link = interface != own.npos && starts_with(address, "fe80:");
+  const auto at = number(is_of_link ? address + own.substr(interface) : address, port);
   errno = EADDRNOTAVAIL;
   if (!at) return -1;
   const int socket = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -147,7 +162,7 @@ int begin_connection(const std::string& address, int port) {
 
 Accepted accept_from_listener(int listener, bool is_local) {
   const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (socket < 0) return {.again = errno == EINTR || errno == ECONNABORTED};
+  if (socket < 0) return {.error = errno};
   if (!is_local) {
     const int on = 1;
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -155,7 +170,7 @@ Accepted accept_from_listener(int listener, bool is_local) {
   }
   if (is_of_this_user(socket)) return {.socket = socket};
   close(socket);
-  return {.again = true};
+  return {.error = EPERM};
 }
 
 }  // namespace hasten::rendezvous

@@ -13,7 +13,7 @@
 namespace hasten::rendezvous {
 
 // Equal for two processes if a local socket can connect them: the same boot of the same machine,
-// the same network namespace, the same address. Empty if the system does not tell.
+// the same network and user namespaces, user and address. Empty if the system does not tell.
 std::string this_machine(const std::string& address);
 
 // The first address of an interface that is up, IPv4 before IPv6; empty if it has none.
@@ -21,19 +21,22 @@ std::string address_of_interface(const std::string& name);
 
 // Listens under a name that no file has. Throws IoError "rendezvous.socket".
 std::unique_ptr<Descriptor> listen_locally(const std::string& name);
-// The socket; -1 with errno if nobody listens there, or its queue is full.
+// The socket; -1 with errno if nobody listens there, its queue is full, or another user listens.
 int connect_locally(const std::string& name);
 
 // Listens at any free port of an address of this machine. Throws IoError "rendezvous.socket".
 std::unique_ptr<Descriptor> listen_at(const std::string& address);
-// A socket whose connection may still be on its way; -1 with errno.
-int begin_connection(const std::string& address, int port);
+// A socket whose connection may still be on its way; -1 with errno. `own`: this rank's address,
+// whose interface leads to a link-local address of IPv6.
+int begin_connection(const std::string& address, int port, const std::string& own = "");
+// An address as other machines can use it: they have interfaces of their own.
+std::string without_interface(const std::string& address);
 
 // One connection of those that wait at a listener. A local one is taken only from a process of this
 // process's user.
 struct Accepted {
   int socket = -1;
-  bool again = false;   // nothing was taken, but more may wait
+  int error = 0;        // why there is none: EAGAIN: no connection waits; EPERM: another user's
   std::string address;  // of the other side; empty if it is local
 };
 Accepted accept_from_listener(int listener, bool is_local);

@@ -65,6 +65,8 @@ void StoreTable::answer_request(const Question& question, StoreRequest request, 
     case StoreRequest::check:
       return check(question, fields);
     case StoreRequest::erase:
+      // Who waited for a key that was there has had it, also if the answer is not sent yet.
+      while (has_woken()) answer_woken();
       return tell(question, answer_to(question.number)
                                 .number(static_cast<std::int64_t>(values_.erase(fields.text()))));
     case StoreRequest::count:

@@ -40,6 +40,10 @@ class Strangers {
 
   std::optional<int> one_too_many() const {
     if (all_.size() < kMost) return std::nullopt;
+    return oldest();
+  }
+  // The one to drop if there is no room for any other reason.
+  std::optional<int> oldest() const {
     const auto silent = oldest_of_most(/*was_right=*/false);
     return silent ? silent : oldest_of_most(/*was_right=*/true);
   }

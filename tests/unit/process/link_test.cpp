@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -21,8 +24,12 @@ struct Owner : TransferOwner {
   std::string why;
   void received(int) override { ++received_count; }
   void sent(int) override { ++sent_count; }
-  void failed(const std::string& text) override {
-    why = text;
+  void failed(const std::exception_ptr& error) override {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& thrown) {
+      why = thrown.what();
+    }
     ++failures;
   }
 };
@@ -51,11 +58,13 @@ struct Two {
   };
   Side first, second;
 
-  Two() {
+  explicit Two(bool encrypted = false,
+               std::uint64_t bytes_of_a_key = rendezvous::TlsStream::kBytesOfAKey) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    first.link = over(1, ends[0], first.events);
-    second.link = over(0, ends[1], second.events);
+    auto streams = encrypted ? over_tls(ends, bytes_of_a_key) : plain(ends);
+    first.link = std::make_unique<Link>(1, std::move(streams[0]), first.events);
+    second.link = std::make_unique<Link>(0, std::move(streams[1]), second.events);
   }
   void start() {
     if (std::exchange(is_started_, true)) return;
@@ -64,10 +73,31 @@ struct Two {
   }
 
  private:
-  static std::unique_ptr<Link> over(int rank, int end, const Link::Events& events) {
-    auto socket = std::make_unique<Descriptor>(end);
-    return std::make_unique<Link>(
-        rank, std::make_unique<rendezvous::PlainStream>(std::move(socket)), events);
+  using Streams = std::array<std::unique_ptr<rendezvous::ByteStream>, 2>;
+  static Streams plain(const int* ends) {
+    Streams streams;
+    for (std::size_t i = 0; i < 2; ++i)
+      streams[i] = std::make_unique<rendezvous::PlainStream>(std::make_unique<Descriptor>(ends[i]));
+    return streams;
+  }
+  static Streams over_tls(const int* ends, std::uint64_t bytes_of_a_key) {
+    using namespace rendezvous;
+    Streams streams;
+    for (std::size_t i = 0; i < 2; ++i) {
+      auto context = std::make_shared<SecureContext>(
+          i == 0 ? rendezvous::Side::server : rendezvous::Side::client,
+          "0123456789abcdef0123456789abcdef");
+      streams[i] = std::make_unique<TlsStream>(std::make_unique<Descriptor>(ends[i]),
+                                               std::move(context), bytes_of_a_key);
+    }
+    Handshake client = Handshake::running, server = client;
+    for (int turn = 0; turn < 10 && (client != Handshake::done || server != client); ++turn) {
+      client = streams[1]->handshake();
+      server = streams[0]->handshake();
+    }
+    REQUIRE(client == Handshake::done);
+    REQUIRE(server == Handshake::done);
+    return streams;
   }
   bool is_started_ = false;
 };
@@ -180,8 +210,9 @@ TEST_CASE(
   two.second.link->receive(all_of(room, receiver), 1);
   two.first.link->send(all_of(bytes, sender), 1);
   wait_until([&] { return receiver.failures == 1 && two.first.failed == 1; });
-  CHECK(receiver.why.find("has sent 100 bytes where 99 were expected") != std::string::npos);
-  CHECK_THROWS_AS(two.second.link->receive(all_of(room, receiver), 1), IoError);
+  CHECK(receiver.why.find("a message of rank 0: got 100 bytes, expected at most 99") !=
+        std::string::npos);
+  CHECK_THROWS_AS(two.second.link->receive(all_of(room, receiver), 1), UsageError);
   CHECK_THROWS_AS(two.first.link->send(all_of(bytes, sender), 1), IoError);
 }
 
@@ -193,7 +224,7 @@ TEST_CASE("link: when one side ends, the transfers of the other fail, once each"
   two.start();
   two.first.link->send(all_of(bytes, first), 1);
   two.first.link->receive(all_of(room, first), 2);
-  two.second.link->fail("it is over");
+  two.second.link->fail(std::make_exception_ptr(std::runtime_error("it is over")));
   wait_until([&] { return first.failures == 2; });
   CHECK(first.why.find("the connection with rank 1 has ended") != std::string::npos);
   CHECK_FALSE(two.first.link->is_open());
@@ -214,6 +245,54 @@ TEST_CASE("link: memory that is forgotten is not touched any more, and later mes
   CHECK((room == untouched));
   CHECK((room_later == later));
   CHECK(gone.received_count == 0);
+}
+
+TEST_CASE("link: TLS too ends the connection when a message is given up that it has encrypted") {
+  Owner given_up, later, receiver;
+  auto bytes = pattern(32 << 20, 1);
+  std::vector<std::byte> room(bytes.size());
+  Two two(/*encrypted=*/true);
+  for (int i = 0; i < 4; ++i) two.second.link->receive(all_of(room, receiver), 1);
+  // Nobody reads yet, so the connection is full, and one record waits encrypted.
+  two.first.link->send(all_of(bytes, given_up), 1);
+  two.first.link->forget(&given_up);
+  CHECK_FALSE(two.first.link->is_open());
+  CHECK_THROWS_AS(two.first.link->send(all_of(bytes, later), 1), IoError);
+  two.start();
+  wait_until([&] { return receiver.failures == 4; });
+}
+
+TEST_CASE("link: keys of TLS are replaced in the middle of messages") {
+  Owner sender, receiver;
+  auto bytes = pattern(3 << 20, 1);
+  std::vector<std::vector<std::byte>> rooms(6, std::vector<std::byte>(bytes.size()));
+  Two two(/*encrypted=*/true, /*bytes_of_a_key=*/1 << 18);
+  two.start();
+  for (auto& room : rooms) two.second.link->receive(all_of(room, receiver), 1);
+  for (std::size_t i = 0; i < rooms.size(); ++i) two.first.link->send(all_of(bytes, sender), 1);
+  wait_until([&] { return receiver.received_count == 6; });
+  for (const auto& room : rooms) CHECK((room == bytes));
+}
+
+TEST_CASE("link: a fork that ends has no part in the connections of the process it comes from") {
+  Owner sender, receiver;
+  auto bytes = pattern(1000, 1);
+  std::vector<std::byte> room(1000);
+  auto two = std::make_unique<Two>();
+  two->start();
+  const pid_t process = fork();
+  if (process == 0) {
+    two->first.link->fail(std::make_exception_ptr(std::runtime_error("in the fork")));
+    two.reset();
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE(waitpid(process, &status, 0) == process);
+  CHECK(status == 0);
+  two->second.link->receive(all_of(room, receiver), 1);
+  two->first.link->send(all_of(bytes, sender), 1);
+  wait_until([&] { return receiver.received_count == 1; });
+  CHECK((room == bytes));
 }
 
 TEST_CASE("link: a message that is forgotten in its middle ends the connection") {
