@@ -79,8 +79,9 @@ void Attempt::wait() {
   take_signals();
   if (const auto order = membership.order(); order && !ordered_) {
     ordered_ = true;
-    stop(SIGTERM, order->after_failure ? std::min(options_.grace_period, kGraceAfterFailure)
-                                       : options_.grace_period);
+    ask_to_end(SIGTERM);
+    limit(order->after_failure ? std::min(options_.grace_period, kGraceAfterFailure)
+                               : options_.grace_period);
   }
 }
 
@@ -157,7 +158,8 @@ void Attempt::take_failure(std::size_t local_rank) {
   if (stopped_by_ == 0) {
     context_.membership.failed(ranks_[local_rank].code(), text);
     // The others wait for it, perhaps forever.
-    stop(SIGTERM, std::min(options_.grace_period, kGraceAfterFailure));
+    ask_to_end(SIGTERM);
+    limit(std::min(options_.grace_period, kGraceAfterFailure));
   }
   context_.console.say(text);
 }
@@ -177,9 +179,15 @@ void Attempt::pass_on(int signal) {
     passed_on_.push_back(signal);
     return send(signal);
   }
-  if (stopped_by_ != 0 && signal == SIGINT) return kill_all();
-  if (stopped_by_ == 0) end_by(signal);
-  stop(signal, options_.grace_period);
+  const bool is_repeated = stopped_by_ != 0;
+  if (is_repeated && signal == SIGINT) return kill_all();
+  if (is_repeated) {
+    send_end(signal);
+  } else {
+    end_by(signal);
+    ask_to_end(signal);
+  }
+  limit(options_.grace_period);
 }
 
 bool Attempt::was_passed_on(int signal) const {
@@ -192,10 +200,17 @@ void Attempt::end_by(int signal) {
   stopped_by_ = signal;
 }
 
-void Attempt::stop(int signal, double grace) {
+// A program may take a second signal for the wish that it ends at once, so ranks get one signal,
+// whether a failure, the other machines, or a signal to this launcher come first.
+void Attempt::ask_to_end(int signal) {
+  if (asked_to_end_) return;
+  send_end(signal);
+}
+
+void Attempt::send_end(int signal) {
+  asked_to_end_ = true;
   send(signal);
-  send(SIGCONT);  // a stopped process hears of it only then
-  limit(grace);
+  send(SIGCONT);  // a stopped process receives the signal only then
 }
 
 // Ranks that are alive after `grace` seconds are killed.

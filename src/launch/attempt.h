@@ -54,7 +54,8 @@ class Attempt {
   void pass_on(int signal);
   bool was_passed_on(int signal) const;
   void end_by(int signal);
-  void stop(int signal, double grace);
+  void ask_to_end(int signal);
+  void send_end(int signal);
   void limit(double grace);
   void send(int signal);
   void kill_all();
@@ -72,6 +73,7 @@ class Attempt {
   std::optional<std::size_t> first_failed_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   bool ordered_ = false;        // to stop, from outside
+  bool asked_to_end_ = false;   // the ranks have had a signal for it
   std::vector<int> passed_on_;  // signals that do not end the job by themselves
   int stopped_by_ = 0;          // a signal to the launcher
 };

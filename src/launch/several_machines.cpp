@@ -164,6 +164,10 @@ json SeveralMachines::join_message() const {
           {"port", port_->number()}};
 }
 
+json SeveralMachines::leaving_message() const {
+  return {{"kind", "leaving"}, {"signal", left_by_}};
+}
+
 // What a coordinator has to know of this launcher on a new connection.
 std::vector<json> SeveralMachines::introduction() const {
   std::vector<json> messages;
@@ -171,6 +175,7 @@ std::vector<json> SeveralMachines::introduction() const {
     messages.push_back({{"kind", "rejoin"}, {"agent", agent_}, {"attempt", attempt_}});
   if (report_) messages.push_back(*report_);
   if (asks_for_round_) messages.push_back(join_message());
+  if (left_by_ != 0) messages.push_back(leaving_message());
   return messages;
 }
 
@@ -241,7 +246,8 @@ std::optional<Next> SeveralMachines::hear(const json& message) {
 }
 
 Next SeveralMachines::next(Signals& signals) {
-  if (!contact_ && left_by_ == 0) begin(signals);
+  if (left_by_ != 0) return End{.code = 128 + left_by_};
+  if (!contact_) begin(signals);
   if (end_) return lost(*end_);
   if (left_by_ == 0 && !has_ended_) ask_for_round();
   while (left_by_ == 0) {
@@ -260,10 +266,13 @@ Next SeveralMachines::next(Signals& signals) {
 std::optional<Order> SeveralMachines::order() {
   if (end_) return std::nullopt;
   while (const auto message = contact_->next()) {
-    if (message->value("kind", "") != "stop") continue;
+    // The ranks of a launcher that leaves are no longer part of the job: only its signal and
+    // grace_period say when they end.
+    if (left_by_ != 0 || message->value("kind", "") != "stop") continue;
     restart_ = message->value("reason", "");
     return Order{.after_failure = message->value("after_failure", true)};
   }
+  if (left_by_ != 0) return std::nullopt;
   tell_news();
   if (!contact_->lost_because()) return std::nullopt;
   end_ = contact_->lost_because();
@@ -285,7 +294,7 @@ void SeveralMachines::ended() {
 void SeveralMachines::leaving(int signal) {
   if (left_by_ != 0) return;
   left_by_ = signal;
-  if (contact_) contact_->send({{"kind", "leaving"}, {"signal", signal}});
+  if (contact_) contact_->send(leaving_message());
 }
 
 }  // namespace hasten

@@ -45,6 +45,7 @@ class SeveralMachines : public Membership {
   std::optional<bool> is_host(Signals& signals);
   void ask_for_round();
   nlohmann::json join_message() const;
+  nlohmann::json leaving_message() const;
   std::vector<nlohmann::json> introduction() const;
   std::optional<Next> hear(const nlohmann::json& message);
   [[noreturn]] void refuse(const nlohmann::json& message) const;

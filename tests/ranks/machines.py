@@ -303,6 +303,49 @@ def preempted(machines):
     (FOLDER / "go").unlink()
 
 
+def saver():
+    """Ranks that save for $SAVES seconds when they are asked to end, and that end at once when they are asked again."""
+    return program(f"""exec {sys.executable} -uc '
+import os, signal, time
+asked = []
+def ask(*_):
+    asked.append(time.monotonic())
+    if len(asked) > 1:
+        print("asked again: not saved")
+        os._exit(9)
+signal.signal(signal.SIGTERM, ask)
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "runs, attempt", os.environ["TORCHELASTIC_RESTART_COUNT"])
+while not asked or time.monotonic() < asked[0] + float(os.environ["SAVES"]):
+    time.sleep(0.02)
+print("saved")
+'
+""")
+
+
+def saving_while_leaving(machines):
+    """Ranks have grace_period to save, whatever becomes of the other machines meanwhile, and are asked once."""
+    def job(seconds, words):
+        ranks = saver()
+        return [Launch(machines, i, *words(i), "--grace_period", 20, ranks, SAVES=str(seconds[i])) for i in range(2)]
+    one = job((0, 5), lambda _: [*elastic("1:2"), "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=1"])
+    both = job((0, 3), lambda i: static(2, i, "--main_process_port", 29600))
+    later = job((4, 4), lambda i: static(2, i, "--main_process_port", 29601))
+    for launches in (one, both, later):
+        check(all(launch.says("of 2 runs", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+    for launch in (one[1], both[1], both[0], later[1]):
+        launch.process.send_signal(signal.SIGTERM)
+    time.sleep(1.5)
+    later[0].process.send_signal(signal.SIGTERM)
+    for what, launches in (("both at once", both), ("one after the other", later)):
+        check([launch.end(15) for launch in launches] == [143, 143], f"two machines leave, {what}", *(l.text for l in launches))
+        check([launch.text.count("saved") for launch in launches] == [1, 1] and "again" not in launches[0].text + launches[1].text,
+              "the ranks of both have saved", *(l.text for l in launches))
+    check(one[1].end(15) == 143 and "] saved" in one[1].text, "one leaves: its ranks have saved for longer than keep_alive_timeout", one[1].text)
+    check(one[0].says("of 1 runs, attempt 1", 5), "the other one has gone on", one[0].text)
+    one[0].process.send_signal(signal.SIGTERM)
+    check(one[0].end(15) == 143, "until it is asked to leave", one[0].text)
+
+
 def spare(machines):
     waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
@@ -556,7 +599,7 @@ def tried(machines):
 
 
 CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, preempted,
-         spare, cut_off, cut_and_back, suspended, killed_where_they_meet, dead_name_server, busy, wrong_places, nothing_readable,
+         saving_while_leaving, spare, cut_off, cut_and_back, suspended, killed_where_they_meet, dead_name_server, busy, wrong_places, nothing_readable,
          ten_thousand_strangers, tried]
 
 
