@@ -120,6 +120,15 @@ void SeveralMachines::tell(const std::string& text) const {
   if (!run_.options.quiet) console_.say(text);
 }
 
+// The reason of a stop is told when it comes: the next round may be far away.
+void SeveralMachines::tell_stop(const json& message) {
+  const std::string reason = message.value("reason", "");
+  // The end of the job is told to quiet launchers too, with its reason.
+  if (reason.empty() || reason == told_reason_ || run_.options.quiet) return;
+  told_reason_ = reason;
+  tell("the processes are stopped: " + reason);
+}
+
 void SeveralMachines::tell_news() {
   if (const auto news = contact_->news()) tell(*news);
 }
@@ -197,11 +206,9 @@ Round SeveralMachines::round_of(const json& message) const {
 Round SeveralMachines::begin_round(const json& message) {
   const Round round = round_of(message);
   if (round.attempt > 0) {
-    const std::string why = restart_.empty() || restart_ == own_failure_ ? "" : ": " + restart_;
-    tell(str("all processes start again, on ", round.num_machines, " machines", why));
+    tell(str("all processes start again, on ", round.num_machines, " machines"));
   }
-  restart_.clear();
-  own_failure_.clear();
+  told_reason_.clear();
   report_.reset();
   has_ended_ = false;
   asks_for_round_ = false;
@@ -211,7 +218,7 @@ Round SeveralMachines::begin_round(const json& message) {
 
 End SeveralMachines::end_of(const json& message) const {
   const std::string reason = message.value("reason", "");
-  const bool told = reason.empty() || reason == own_failure_;
+  const bool told = reason.empty() || reason == told_reason_;
   return {.code = message.value("code", 1), .reason = told ? "" : "the job ends: " + reason};
 }
 
@@ -237,7 +244,7 @@ std::optional<Next> SeveralMachines::hear(const json& message) {
   if (kind == "refused") refuse(message);
   if (kind == "round" && asks_for_round_) return begin_round(message);
   if (kind == "stop" && has_ended_) {  // another machine's ranks have failed: all start again
-    restart_ = message.value("reason", "");
+    tell_stop(message);
     has_ended_ = false;
     report_.reset();
     ask_for_round();
@@ -269,7 +276,7 @@ std::optional<Order> SeveralMachines::order() {
     // The ranks of a launcher that leaves are no longer part of the job: only its signal and
     // grace_period say when they end.
     if (left_by_ != 0 || message->value("kind", "") != "stop") continue;
-    restart_ = message->value("reason", "");
+    tell_stop(*message);
     return Order{.after_failure = message->value("after_failure", true)};
   }
   if (left_by_ != 0) return std::nullopt;
@@ -280,7 +287,7 @@ std::optional<Order> SeveralMachines::order() {
 }
 
 void SeveralMachines::failed(int code, const std::string& reason) {
-  own_failure_ = as_sent(reason);
+  told_reason_ = as_sent(reason);
   report_ = {{"kind", "failed"}, {"attempt", attempt_}, {"code", code}, {"reason", reason}};
   contact_->send(*report_);
 }

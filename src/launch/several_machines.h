@@ -54,6 +54,7 @@ class SeveralMachines : public Membership {
   End end_of(const nlohmann::json& message) const;
   End lost(const std::string& why) const;
   void wait(Signals& signals, int file, short events, int milliseconds);
+  void tell_stop(const nlohmann::json& message);
   void tell_news();
   void tell_waiting(const std::string& stem, const std::function<std::string()>& text);
   void tell(const std::string& text) const;
@@ -74,8 +75,7 @@ class SeveralMachines : public Membership {
   bool asks_for_round_ = false;           // and has not been told it
   std::optional<nlohmann::json> report_;  // what has become of this round's ranks
   bool has_ended_ = false;                // this round, well: there is nothing to join for
-  std::string own_failure_;               // told already
-  std::string restart_;                   // why the next round is made
+  std::string told_reason_;               // why the ranks of this round have stopped
   std::optional<std::string> end_;        // of the contact, seen while ranks ran
   int left_by_ = 0;
 

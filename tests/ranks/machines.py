@@ -240,7 +240,9 @@ def restart(machines):
     check([launch.end() for launch in launches] == [0, 0], "killed twice, started three times", *(launch.text for launch in launches))
     ports = set(re.findall(r"10.77.0.1:(\d+), attempt", "".join(launch.text for launch in launches)))
     check(len(ports) == 3, f"each time with another port: {sorted(ports)}")
-    check("all processes start again, on 2 machines: rank 2 on node1" in launches[0].text, "and why", launches[0].text)
+    check("the processes are stopped: rank 2 on node1" in launches[0].text, "and why", launches[0].text)
+    check("the processes are stopped" not in launches[1].text, "the machine of the failure tells it once", launches[1].text)
+    check(launches[0].text.count("all processes start again, on 2 machines\n") == 2, "each start is told", launches[0].text)
 
 
 def elastic_machines(machines):
