@@ -10,6 +10,7 @@
 #include "base/signal_text.h"
 #include "hasten/base/text.h"
 #include "launch/exit_codes.h"
+#include "launch/host_name.h"
 #include "launch/output_plan.h"
 
 namespace hasten {
@@ -234,10 +235,8 @@ void Attempt::kill_all() {
 
 // "rank 3 on node1 (pid 4711)".
 std::string Attempt::name_of(std::size_t local_rank) const {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return str("rank ", round_.first_rank + static_cast<std::int64_t>(local_rank), " on ", host,
-             " (pid ", ranks_[local_rank].process(), ")");
+  return str("rank ", round_.first_rank + static_cast<std::int64_t>(local_rank), " on ",
+             host_name(), " (pid ", ranks_[local_rank].process(), ")");
 }
 
 std::string Attempt::failure_text(std::size_t local_rank) {

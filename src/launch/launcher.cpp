@@ -4,8 +4,11 @@
 #include <memory>
 
 #include "base/file_limit.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
 #include "launch/attempt.h"
 #include "launch/console.h"
+#include "launch/host_name.h"
 #include "launch/job.h"
 #include "launch/one_machine.h"
 #include "launch/one_of_many.h"
@@ -15,8 +18,9 @@
 namespace hasten {
 namespace {
 
-std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run, Console& console) {
-  if (run.machines.several()) return std::make_unique<SeveralMachines>(run, console);
+std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run, Console& console,
+                                          Signals& signals) {
+  if (run.machines.several()) return std::make_unique<SeveralMachines>(run, console, signals);
   return std::make_unique<OneMachine>(run, console);
 }
 
@@ -27,6 +31,16 @@ int code_after_output(const End& end, Console& console, Signals& signals) {
   const auto patience = end.code == 0 ? Patience::unlimited : Patience::none;
   const auto asked = console.finish(signals, patience);
   return asked && end.code == 0 ? 128 + *asked : end.code;
+}
+
+// What keeps ranks from being started here is told to the other machines too.
+void run_round(const LaunchConfiguration& run, const Round& round, const AttemptContext& context) {
+  try {
+    Attempt(run, round, context).run();
+  } catch (const Error& error) {
+    context.membership.failed(error.exit_code(), str(host_name(), ": ", error.what()));
+    throw;
+  }
 }
 
 }  // namespace
@@ -42,12 +56,12 @@ int launch(const LaunchConfiguration& run) {
   const Guardian guardian(job);   // before there are threads
   const JobProcesses processes = {
       .job = job, .descendants = orphans.has_only_own_children(), .spared = guardian.process()};
-  const auto membership = membership_of(run, console);
+  const auto membership = membership_of(run, console, signals);
   while (true) {
-    const Next next = membership->next(signals);
+    const Next next = membership->next();
     if (const End* const end = std::get_if<End>(&next))
       return code_after_output(*end, console, signals);
-    Attempt(run, std::get<Round>(next), {processes, *membership, signals, console, orphans}).run();
+    run_round(run, std::get<Round>(next), {processes, *membership, signals, console, orphans});
   }
 }
 

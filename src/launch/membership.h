@@ -3,7 +3,7 @@
 // itself, with several what they agree on.
 //
 //   while (true) {
-//     const Next next = membership.next(signals);            // a round, or the end
+//     const Next next = membership.next();                   // a round, or the end
 //     ... the ranks run; membership is told what becomes of them, and asked whether to stop ...
 //   }
 #pragma once
@@ -13,7 +13,6 @@
 #include <variant>
 
 #include "hasten/launch/launcher.h"
-#include "launch/signals.h"
 
 namespace hasten {
 
@@ -33,7 +32,7 @@ class Membership {
  public:
   virtual ~Membership() = default;
 
-  virtual Next next(Signals& signals) = 0;
+  virtual Next next() = 0;
 
   // While a round runs. What the launcher polls for it; -1: nothing.
   virtual int file() const { return -1; }
@@ -42,7 +41,7 @@ class Membership {
   virtual int longest_wait() const { return -1; }
   // Reads what has come: whether all ranks are to stop.
   virtual std::optional<Order> order() { return std::nullopt; }
-  // The first of this machine's ranks has failed.
+  // The first of this machine's ranks has failed, or they could not be started.
   virtual void failed(int code, const std::string& reason) = 0;
   virtual void ended() = 0;              // all of this machine's ranks, well
   virtual void leaving(int signal) = 0;  // the launcher was asked to end

@@ -19,7 +19,7 @@ OneMachine::OneMachine(const LaunchConfiguration& run, Console& console)
   if (run.machines.port != 0) port_.emplace(/*loopback_only=*/true, run.machines.port);
 }
 
-Next OneMachine::next(Signals&) {
+Next OneMachine::next() {
   if (left_by_ != 0) return End{.code = 128 + left_by_};
   const bool again = attempt_ > 0;
   if (again && (failed_code_ == 0 || attempt_ > run_.options.max_restarts))

@@ -17,7 +17,7 @@ class OneMachine : public Membership {
   // Throws IoError "rendezvous.port-taken" where the wished port is.
   OneMachine(const LaunchConfiguration& run, Console& console);
 
-  Next next(Signals& signals) override;
+  Next next() override;
   void failed(int code, const std::string& reason) override;
   void ended() override {}
   void leaving(int signal) override;

@@ -1,7 +1,6 @@
 #include "launch/several_machines.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -22,6 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kBeforeTelling = 1s;  // a wait of less is no news
 constexpr auto kTellAgain = 30s;
+constexpr auto kMoment = 1s;
 
 rendezvous::Settings settings_of(const LaunchConfiguration& run) {
   const Kwargs& conf = run.options.rdzv_conf;
@@ -34,12 +34,6 @@ rendezvous::Settings settings_of(const LaunchConfiguration& run) {
           .same_program = conf.flag("same_program", true)};
 }
 
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 // As it comes back from the coordinator: what ranks print need not be UTF-8, which JSON is.
 std::string as_sent(const std::string& text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
@@ -47,9 +41,10 @@ std::string as_sent(const std::string& text) {
 
 }  // namespace
 
-SeveralMachines::SeveralMachines(const LaunchConfiguration& run, Console& console)
+SeveralMachines::SeveralMachines(const LaunchConfiguration& run, Console& console, Signals& signals)
     : run_(run),
       console_(console),
+      signals_(signals),
       settings_(settings_of(run)),
       at_{.host = run.machines.host, .port = run.machines.port},
       program_(digest_of_program(run.program)),
@@ -57,13 +52,32 @@ SeveralMachines::SeveralMachines(const LaunchConfiguration& run, Console& consol
       run_id_(run.options.rdzv_id.empty() ? new_job() : run.options.rdzv_id) {}
 
 SeveralMachines::~SeveralMachines() {
+  if (contact_) contact_->send({{"kind", "gone"}});
   contact_.reset();
-  if (server_) server_->wait_for_farewells(run_.options.grace_period);
+  if (server_) wait_until_all_have_gone();
+}
+
+// The other machines learn from this one's server why the job ends. That takes no longer than their
+// ranks have to end, counted from the signal if there was one, and another signal ends it.
+void SeveralMachines::wait_until_all_have_gone() {
+  const auto patience = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(run_.options.grace_period));
+  const auto now = Clock::now();
+  // Ranks that are killed at the end of the grace period elsewhere end at about the same time as
+  // those here, so their launchers get a moment more.
+  const auto until = left_by_ == 0 ? now + patience : std::max(left_at_ + patience, now + kMoment);
+  while (!server_->all_have_gone() && Clock::now() < until) {
+    pollfd file = {.fd = signals_.file(), .events = POLLIN, .revents = 0};
+    poll(&file, 1, 2);
+    while (const auto number = signals_.next()) {
+      if (is_end(*number)) return;
+    }
+  }
 }
 
 // The machine they meet at says so by its rank; without ranks by its address. Nothing is known if a
 // signal came first.
-std::optional<bool> SeveralMachines::is_host(Signals& signals) {
+std::optional<bool> SeveralMachines::is_host() {
   if (run_.machines.rank >= 0) return run_.machines.rank == 0;
   RunningClock clock;
   const auto deadline = clock.now() + std::chrono::duration_cast<Clock::duration>(
@@ -72,7 +86,7 @@ std::optional<bool> SeveralMachines::is_host(Signals& signals) {
   while (left_by_ == 0) {
     const rendezvous::Lookup lookup(at_);
     while (!lookup.done() && left_by_ == 0 && clock.now() < deadline)
-      wait(signals, lookup.file(), POLLIN, 1000);
+      wait(lookup.file(), POLLIN, 1000);
     if (left_by_ != 0) break;
     if (!lookup.done()) throw unknown_host(at_.host, "no answer from the name server");
     const rendezvous::Found& found = lookup.found();
@@ -80,14 +94,14 @@ std::optional<bool> SeveralMachines::is_host(Signals& signals) {
     const bool may_come = !found.unknown_host || names_may_come();
     if (!may_come || clock.now() >= deadline) throw unknown_host(at_.host, found.why);
     tell_waiting(found.why, [&] { return found.why; });
-    wait(signals, -1, 0, static_cast<int>(backoff.next().count()));
+    wait(-1, 0, static_cast<int>(backoff.next().count()));
   }
   return std::nullopt;
 }
 
-void SeveralMachines::begin(Signals& signals) {
+void SeveralMachines::begin() {
   asked_at_ = Clock::now();
-  const auto host = is_host(signals);
+  const auto host = is_host();
   if (!host) return;
   serves_ = *host;
   if (serves_) {
@@ -107,11 +121,11 @@ void SeveralMachines::begin(Signals& signals) {
                                 [this] { return introduction(); });
 }
 
-void SeveralMachines::wait(Signals& signals, int file, short events, int milliseconds) {
-  pollfd files[] = {{.fd = signals.file(), .events = POLLIN, .revents = 0},
+void SeveralMachines::wait(int file, short events, int milliseconds) {
+  pollfd files[] = {{.fd = signals_.file(), .events = POLLIN, .revents = 0},
                     {.fd = file, .events = events, .revents = 0}};
   poll(files, 2, milliseconds);
-  while (const auto number = signals.next()) {
+  while (const auto number = signals_.next()) {
     if (is_end(*number)) leaving(*number);
   }
 }
@@ -252,9 +266,9 @@ std::optional<Next> SeveralMachines::hear(const json& message) {
   return std::nullopt;
 }
 
-Next SeveralMachines::next(Signals& signals) {
+Next SeveralMachines::next() {
   if (left_by_ != 0) return End{.code = 128 + left_by_};
-  if (!contact_) begin(signals);
+  if (!contact_) begin();
   if (end_) return lost(*end_);
   if (left_by_ == 0 && !has_ended_) ask_for_round();
   while (left_by_ == 0) {
@@ -265,7 +279,7 @@ Next SeveralMachines::next(Signals& signals) {
     tell_news();
     if (!contact_->is_up())
       tell_waiting(contact_->why_waiting(), [&] { return contact_->waiting_text(); });
-    wait(signals, contact_->file(), contact_->events(), contact_->longest_wait());
+    wait(contact_->file(), contact_->events(), contact_->longest_wait());
   }
   return End{.code = 128 + left_by_};
 }
@@ -301,6 +315,7 @@ void SeveralMachines::ended() {
 void SeveralMachines::leaving(int signal) {
   if (left_by_ != 0) return;
   left_by_ = signal;
+  left_at_ = Clock::now();
   if (contact_) contact_->send(leaving_message());
 }
 

@@ -2,7 +2,7 @@
 // A launch of which this machine is one of several: its launcher's side of the protocol of
 // rendezvous/coordinator.h, which one of the machines serves.
 //
-// While the contact with the coordinator is lost the ranks go on. On the next connection the
+// While the connection to the coordinator is lost the ranks go on. On the next connection the
 // launcher says which round its ranks belong to and what has become of them; a coordinator that
 // does not count them any more tells it to stop them, and it joins the next round.
 #pragma once
@@ -25,13 +25,13 @@ namespace hasten {
 
 class SeveralMachines : public Membership {
  public:
-  SeveralMachines(const LaunchConfiguration& run, Console& console);
+  SeveralMachines(const LaunchConfiguration& run, Console& console, Signals& signals);
   ~SeveralMachines() override;
 
   // Serves the others if this is the machine they meet at. Throws ConfigError with the
   // coordinator's reason if it refuses this machine, IoError "rendezvous.port-taken",
   // "rendezvous.host", "rendezvous.connect".
-  Next next(Signals& signals) override;
+  Next next() override;
   int file() const override { return contact_->file(); }
   short events() const override { return contact_->events(); }
   int longest_wait() const override { return contact_->longest_wait(); }
@@ -41,8 +41,8 @@ class SeveralMachines : public Membership {
   void leaving(int signal) override;
 
  private:
-  void begin(Signals& signals);
-  std::optional<bool> is_host(Signals& signals);
+  void begin();
+  std::optional<bool> is_host();
   void ask_for_round();
   nlohmann::json join_message() const;
   nlohmann::json leaving_message() const;
@@ -53,7 +53,8 @@ class SeveralMachines : public Membership {
   Round round_of(const nlohmann::json& message) const;
   End end_of(const nlohmann::json& message) const;
   End lost(const std::string& why) const;
-  void wait(Signals& signals, int file, short events, int milliseconds);
+  void wait(int file, short events, int milliseconds);
+  void wait_until_all_have_gone();
   void tell_stop(const nlohmann::json& message);
   void tell_news();
   void tell_waiting(const std::string& stem, const std::function<std::string()>& text);
@@ -61,6 +62,7 @@ class SeveralMachines : public Membership {
 
   const LaunchConfiguration& run_;
   Console& console_;
+  Signals& signals_;
   const rendezvous::Settings settings_;
   const Endpoint at_;
   const std::string program_;  // its digest
@@ -76,8 +78,9 @@ class SeveralMachines : public Membership {
   std::optional<nlohmann::json> report_;  // what has become of this round's ranks
   bool has_ended_ = false;                // this round, well: there is nothing to join for
   std::string told_reason_;               // why the ranks of this round have stopped
-  std::optional<std::string> end_;        // of the contact, seen while ranks ran
-  int left_by_ = 0;
+  std::optional<std::string> end_;        // why the coordinator was lost while ranks ran
+  int left_by_ = 0;                       // a signal to this launcher
+  rendezvous::Clock::time_point left_at_{};
 
   std::string told_;
   rendezvous::Clock::time_point told_at_{}, asked_at_{};

@@ -34,6 +34,9 @@ Signals::Signals() {
 }
 
 Signals::~Signals() {
+  // A signal that is still queued would end this process before it can say why it ends.
+  while (next()) {
+  }
   close(file_);
   sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   sigaction(SIGCHLD, &child_before_, nullptr);

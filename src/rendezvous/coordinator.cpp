@@ -93,6 +93,7 @@ void Coordinator::receive(int connection, const json& message, const std::string
   // What a launcher says of an earlier round has come too late.
   const bool is_current = number_in(message, "attempt", attempt_) == attempt_;
   if (kind == "leaving") return leave(*number, message, now);
+  if (kind == "gone") return give_up(*number, "its launcher has ended", now);
   if (kind == "reconnecting") return broken(connection);
   if (kind == "failed" && is_current && agent.state == State::running)
     return failed(agent, message, now);
@@ -345,8 +346,10 @@ void Coordinator::tell_end(const Agent& agent) {
 void Coordinator::give_up(Number number, const std::string& why, Clock::time_point now) {
   const Agent agent = take_out(number);
   if (finish_) return;
-  const std::string reason = str("machine ", agent.machine_rank, " (", agent.request.host, ", ",
-                                 agent.address, ") is lost: ", why);
+  const std::string place = agent.machine_rank < 0 ? "" : str(" ", agent.machine_rank);
+  const std::string reason =
+      str("machine", place, " (", agent.request.host, ", ", address_of(agent), ") is lost: ", why);
+  if (agent.request.serves) return end({1, reason, /*after_failure=*/true});
   if (agent.state == State::running) {
     restart_or_finish({1, reason, /*after_failure=*/true}, /*counts=*/true, now);
   } else {

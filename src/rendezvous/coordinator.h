@@ -7,6 +7,8 @@
 //                                   coordinator -> stop {reason} | alive
 //   agent -> join {...} again       coordinator -> round {...} | finish {code, reason}
 //   agent -> reconnecting           the last message of a connection that it gives up as silent
+//   agent -> gone                  the last message of a launcher that ends, as the end of a
+//                                  connection may look like a failure of the network
 //   agent -> rejoin {agent, attempt}   on a new connection, after the old one was lost
 //                                   coordinator -> nothing, or the stop or finish that it missed
 //

@@ -300,11 +300,6 @@ JobServer::~JobServer() {
 
 void JobServer::clear() { loop_->ask(loop_->clear_); }
 
-void JobServer::wait_for_farewells(double seconds) {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(seconds));
-  while (!loop_->all_gone_ && Clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-}
+bool JobServer::all_have_gone() const { return loop_->all_gone_; }
 
 }  // namespace hasten::rendezvous

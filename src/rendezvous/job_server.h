@@ -51,8 +51,8 @@ class JobServer {
   int port() const { return port_; }
   // The next attempt must not meet the keys and values of one that is over.
   void clear();
-  // Returns when every machine has heard of the end, or `seconds` are over.
-  void wait_for_farewells(double seconds);
+  // Whether the job has ended, and every machine's launcher has been told and is gone.
+  bool all_have_gone() const;
 
  private:
   class Loop;

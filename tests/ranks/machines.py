@@ -348,6 +348,51 @@ def saving_while_leaving(machines):
     check(one[0].end(15) == 143, "until it is asked to leave", one[0].text)
 
 
+def silent_while_leaving(machines):
+    """The machine where all meet waits for the others no longer than grace_period says, and no longer than the next signal."""
+    obeys, refuses = program(TELL + "exec sleep 60\n"), program("trap '' TERM\n" + TELL + "while :; do sleep 0.05; done\n")
+    def job(port, grace, ranks):
+        return [Launch(machines, i, *static(2, i, "--main_process_port", port), "--grace_period", grace, ranks) for i in range(2)]
+    jobs = [job(29600, 30, obeys), job(29601, 4, refuses)]
+    for launches in jobs:
+        check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+        launches[1].process.send_signal(signal.SIGSTOP)
+        launches[0].process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    time.sleep(1)
+    jobs[0][0].process.send_signal(signal.SIGTERM)
+    check(jobs[0][0].end(20) == 143, f"it ends at the second signal, {time.monotonic() - began:.1f} s after the first one", jobs[0][0].text)
+    check(jobs[1][0].end(20) == 143 and time.monotonic() - began < 7, f"or {time.monotonic() - began:.1f} s after the first one", jobs[1][0].text)
+    for launches in jobs:
+        launches[1].process.send_signal(signal.SIGKILL)
+        launches[1].end()
+
+
+def cannot_start(machines):
+    """Ranks that cannot be started on one machine end the job at once, with the reason on every machine."""
+    ranks = program("trap '' TERM\n" + TELL + "while :; do sleep 0.05; done\n")
+    for number, (what, restarts) in enumerate((("no restart", 0), ("a restart", 1))):
+        words = ["--main_process_port", 29600 + number, "--max_restarts", restarts, "--grace_period", 20]
+        launches = [Launch(machines, 0, *static(2, 0), *words, "--log_dir", "/proc/none", ranks), Launch(machines, 1, *static(2, 1), *words, ranks)]
+        check(launches[1].says("the processes are stopped: node0: .*/proc/none", 10), f"with {what} left the other machine is told why", launches[1].text)
+        if restarts:
+            launches[0].process.send_signal(signal.SIGTERM)
+        check(launches[0].end() == 4 and "error[io.write]" in launches[0].text, "the machine itself says it, whatever signal comes", launches[0].text)
+        check(launches[1].end() != 0 and max(launch.ended_after for launch in launches) < 10,
+              f"and both have ended after {max(launch.ended_after for launch in launches):.1f} s", launches[1].text)
+
+
+def told_at_once(machines):
+    """Why the ranks are stopped is told before there is another round."""
+    launches = [Launch(machines, i, *static(2, i), "--max_restarts", 1, program(TELL + "exec sleep 60\n")) for i in range(2)]
+    check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+    launches[1].process.kill()
+    check(launches[0].says(r"the processes are stopped: machine 1 \(node1, 10.77.0.2\) is lost", 10), "a lost machine", launches[0].text)
+    check(launches[0].says("1 of 2 machines are here", 10), "whose place is free", launches[0].text)
+    launches[0].process.send_signal(signal.SIGTERM)
+    check(launches[0].end(10) == 143, "and may stay so", launches[0].text)
+
+
 def spare(machines):
     waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
@@ -601,7 +646,7 @@ def tried(machines):
 
 
 CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, preempted,
-         saving_while_leaving, spare, cut_off, cut_and_back, suspended, killed_where_they_meet, dead_name_server, busy, wrong_places, nothing_readable,
+         saving_while_leaving, silent_while_leaving, cannot_start, told_at_once, spare, cut_off, cut_and_back, suspended, killed_where_they_meet, dead_name_server, busy, wrong_places, nothing_readable,
          ten_thousand_strangers, tried]
 
 

@@ -236,6 +236,28 @@ TEST_CASE("coordinator: the machine where all meet ends the job by leaving") {
   CHECK(job.last_of(2, "finish")["code"] == 143);
 }
 
+TEST_CASE("coordinator: the loss of the machine where all meet ends the job, whatever it did") {
+  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 5});
+  job.join(1, {{"serves", true}}, "127.0.0.1");
+  SUBCASE("while all run") { job.join(2); }
+  SUBCASE("after its ranks could not be started") {
+    job.join(2);
+    job.say(1, {{"kind", "failed"}, {"code", 4}, {"reason", "no space"}});
+    CHECK(job.last_of(2, "stop")["reason"] == "no space");
+  }
+  SUBCASE("while they gather") {}
+  SUBCASE("it says that it ends") {
+    job.join(2);
+    job.say(1, {{"kind", "gone"}});
+  }
+  job.coordinator.lost(1, "closed", job.now);
+  CHECK(job.coordinator.finished());
+  job.join(2);
+  CHECK(job.last_of(2, "finish")["code"] == 1);
+  job.say(2, {{"kind", "gone"}});
+  CHECK(job.coordinator.all_gone());
+}
+
 TEST_CASE("coordinator: a machine without ranks that leaves changes nothing") {
   Job gathers({.min_machines = 2, .max_machines = 2, .join_timeout = 60});
   gathers.join(1, {{"serves", true}});
