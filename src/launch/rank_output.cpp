@@ -2,13 +2,15 @@
 
 #include <cstring>
 
+#include "base/beginning.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
 
 constexpr std::size_t kLastLines = 20;
-constexpr std::size_t kLongestLine = 64 << 10;  // a program that never ends its line
+constexpr std::size_t kLongestLastLine = 1 << 10;  // the report goes to every machine
+constexpr std::size_t kLongestLine = 64 << 10;     // a program that never ends its line
 
 }  // namespace
 
@@ -55,6 +57,10 @@ void RankOutput::finish() {
 void RankOutput::add_line(std::string& text, int stream) {
   if (plan_.shown[stream - 1]) ((shown_ += plan_.prefix) += text) += '\n';
   if (log_[stream - 1]) (kept_ += text) += '\n';
+  if (text.size() > kLongestLastLine) {
+    text.resize(beginning_of(text, kLongestLastLine).size());
+    text += " ...";
+  }
   last_.push_back(std::move(text));
   if (last_.size() > kLastLines) last_.pop_front();
   text.clear();

@@ -25,7 +25,25 @@ const json* field_in(const json& message, const char* name, bool (json::*is_righ
   return &*found;
 }
 
+// No launcher sends a longer one: a failure's last lines are cut.
+constexpr std::size_t kLongest = std::size_t{1} << 20;
+constexpr int kDeepest = 4;  // objects and arrays in each other
+
 }  // namespace
+
+json agent_message_of(const std::string& bytes) {
+  if (bytes.size() > kLongest)
+    throw DataError("rendezvous.message", {.what = "a launcher's message",
+                                           .got = str(bytes.size(), " bytes"),
+                                           .expected = str("at most ", kLongest)});
+  return json::parse(bytes, [](int depth, json::parse_event_t, const json&) {
+    if (depth > kDeepest)
+      throw DataError("rendezvous.message", {.what = "the depth of a launcher's message",
+                                             .got = str(depth),
+                                             .expected = str("at most ", kDeepest)});
+    return true;
+  });
+}
 
 std::string text_in(const json& message, const char* name, const std::string& other) {
   const json* const field = field_in(message, name, &json::is_string, "a text");

@@ -2,10 +2,12 @@
 // Reads what a launcher (an agent) tells the coordinator. It comes over the network, so every field
 // may be missing or of a wrong type.
 //
+//   const json message = agent_message_of(bytes);
 //   const JoinRequest request = join_request_of(message);
 //   const std::int64_t code = number_in(message, "code", 1);
 //
-// Throws DataError "rendezvous.message" for a field of the wrong type. Thread rule: pure functions.
+// Throws DataError "rendezvous.message" for a field of the wrong type and for a message that is too
+// long or too deep, nlohmann's parse_error for one that is not JSON. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +29,7 @@ struct JoinRequest {
   bool serves = false;        // it is the launcher of the coordinator's own process
 };
 
+nlohmann::json agent_message_of(const std::string& bytes);
 JoinRequest join_request_of(const nlohmann::json& message);
 
 // A field of the message, or `other` if the message has none.

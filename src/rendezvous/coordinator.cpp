@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/beginning.h"
 #include "hasten/base/text.h"
 #include "rendezvous/refusal.h"
 #include "rendezvous/sockets.h"
@@ -16,6 +17,7 @@ using nlohmann::json;
 // A launcher says each second that it lives. One that has missed several may be gone, so another
 // launcher may take the machine_rank.
 constexpr auto kQuiet = std::chrono::seconds(3);
+constexpr std::size_t kLongestReason = 64 << 10;
 constexpr std::size_t kMostNames = 16;  // in a line for people
 
 Clock::duration seconds(double count) {
@@ -109,7 +111,8 @@ void Coordinator::failed(Agent& agent, const json& message, Clock::time_point no
   // What has failed has no code of success.
   const auto code =
       static_cast<int>(std::clamp<std::int64_t>(number_in(message, "code", 1), 1, 255));
-  const std::string reason = text_in(message, "reason", agent.request.host + " failed");
+  const std::string told = text_in(message, "reason", agent.request.host + " failed");
+  const std::string reason(beginning_of(told, kLongestReason));  // every launcher is sent it
   agent.heard = now;
   agent.state = State::stopping;
   restart_or_finish({code, reason, /*after_failure=*/true}, /*counts=*/true, now);
@@ -203,12 +206,14 @@ void Coordinator::rejoin(int connection, const json& message, Clock::time_point 
 // the first machine's ranks have ended well the job is about to end, and is not begun again.
 void Coordinator::take_in_newcomers(Clock::time_point now) {
   const auto [waiting, running, ended, stopping] = counts();
-  const bool has_room = running < static_cast<std::size_t>(settings_.max_machines);
+  const auto most = static_cast<std::size_t>(settings_.max_machines);
+  const bool has_room = running < most;
   if (finish_ || waiting == 0 || running == 0 || ended + stopping > 0) return;
   if (!has_room || some_have_ended_) return;
   std::vector<std::string> come;
-  for (const auto& [number, agent] : agents_) {
-    if (!is_here(agent)) continue;
+  for (const Number number : in_order()) {
+    const Agent& agent = agents_.at(number);
+    if (come.size() == most - running) break;  // the rest waits for a place
     if (now - agent.came >= newcomers_.wait_of(agent.request.host, now))
       come.push_back(agent.request.host);
   }

@@ -211,7 +211,7 @@ class JobServer::Loop {
     if (guest.role == Role::unknown) return greet(id, guest, message);
     const auto now = Clock::now();
     if (guest.role == Role::store) return store_.handle(id, message, now);
-    coordinator_->receive(id, nlohmann::json::parse(message), guest.address, guest.reached_at, now);
+    coordinator_->receive(id, agent_message_of(message), guest.address, guest.reached_at, now);
     all_gone_ = coordinator_->all_gone();
   }
 

@@ -1,14 +1,17 @@
 #include "rendezvous/refusal.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/beginning.h"
 #include "hasten/base/text.h"
 
 namespace hasten::rendezvous {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t kLongestText = 256;  // bytes; a host's name has at most 253
 
 json refused(const char* code, std::string what, std::string got, std::string expected,
              std::string hint) {
@@ -20,16 +23,55 @@ json refused(const char* code, std::string what, std::string got, std::string ex
           {"hint", std::move(hint)}};
 }
 
-// The first letters of a digest. A letter of UTF-8 is not cut: JSON could not hold half of one.
-std::string beginning(const std::string& text) {
-  std::size_t size = std::min<std::size_t>(text.size(), 12);
-  while (size > 0 && size < text.size() && (text[size] & 0xC0) == 0x80) --size;
-  return text.substr(0, size);
+// The first letters of a digest.
+std::string beginning(const std::string& digest) { return std::string(beginning_of(digest, 12)); }
+
+// A terminal obeys these characters: those of ASCII, and those of Latin-1 as UTF-8 has them.
+bool has_control_characters(const std::string& text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7F) return true;
+    const bool is_latin = byte == 0xC2 && i + 1 < text.size();
+    if (is_latin && static_cast<unsigned char>(text[i + 1]) < 0xA0) return true;
+  }
+  return false;
+}
+
+// The machines' launchers show these texts, so what is wrong with one is told without it.
+std::optional<json> unusable_text(const JoinRequest& newcomer) {
+  for (const auto& [name, text] : {std::pair{"host name", &newcomer.host},
+                                   {"address", &newcomer.address},
+                                   {"program's digest", &newcomer.program},
+                                   {"rdzv_id", &newcomer.job},
+                                   {"run_id", &newcomer.run_id},
+                                   {"launcher's identity", &newcomer.agent}}) {
+    const bool is_long = text->size() > kLongestText;
+    if (!is_long && !has_control_characters(*text)) continue;
+    return refused("rendezvous.machines", str("the ", name, " of a machine that wants to join"),
+                   is_long ? str(text->size(), " bytes") : "control characters",
+                   str("at most ", kLongestText, " bytes without control characters"), "");
+  }
+  return std::nullopt;
+}
+
+// Numbers that every launcher of this protocol sends in these ranges.
+std::optional<json> unusable_number(const JoinRequest& newcomer, const Settings& settings) {
+  if (newcomer.processes < 1 || newcomer.processes > 4096)
+    return refused("rendezvous.machines", "processes of " + newcomer.host, str(newcomer.processes),
+                   "1 to 4096", "");
+  if (newcomer.port < 1 || newcomer.port > 65535)
+    return refused("rendezvous.machines", "the port for the ranks on " + newcomer.host,
+                   str(newcomer.port), "1 to 65535", "");
+  if (newcomer.wanted_rank < -1 || newcomer.wanted_rank >= settings.max_machines)
+    return refused("rendezvous.machine-rank", "machine_rank of " + newcomer.host,
+                   str(newcomer.wanted_rank), str("0 to ", settings.max_machines - 1), "");
+  return std::nullopt;
 }
 
 }  // namespace
 
 std::optional<json> refusal_of(const JoinRequest& newcomer, const Settings& settings) {
+  if (auto no = unusable_text(newcomer)) return no;
   if (newcomer.protocol != kProtocol) {
     return refused("rendezvous.version", "hasten of " + newcomer.host,
                    str("protocol ", newcomer.protocol), str("protocol ", kProtocol),
@@ -43,10 +85,7 @@ std::optional<json> refusal_of(const JoinRequest& newcomer, const Settings& sett
                    str(settings.min_machines, ":", settings.max_machines),
                    "--num_machines (--nnodes) must be the same on every machine");
   }
-  if (newcomer.processes < 1 || newcomer.processes > 4096)
-    return refused("rendezvous.machines", "processes of " + newcomer.host, str(newcomer.processes),
-                   "1 to 4096", "");
-  return std::nullopt;
+  return unusable_number(newcomer, settings);
 }
 
 std::optional<json> contradiction(const JoinRequest& newcomer, const JoinRequest& other,

@@ -225,11 +225,13 @@ def another_program_first(machines):
 
 
 def failure(machines):
-    fails = program('[ "$RANK" = 3 ] || exec sleep 60\nsleep 0.3; echo "last words"; kill -SEGV $$\n')
+    fails = program('[ "$RANK" = 3 ] || exec sleep 60\nsleep 0.3; head -c 9000 /dev/zero | tr "\\0" x; echo; echo "last words"; kill -SEGV $$\n')
     launches = [Launch(machines, rank, *static(2, rank), "--nproc_per_node", 2, fails) for rank in range(2)]
     check([launch.end() for launch in launches] == [139, 139], "a rank's code is every launcher's", *(launch.text for launch in launches))
     check("rank 3 on node1" in launches[0].text and "SIGSEGV" in launches[0].text and "| last words" in launches[0].text,
           "the other machine says which rank, where, why and its last words", launches[0].text)
+    check(re.search(r"\| x{1024} \.\.\.\n", launches[0].text) and "x" * 9000 in launches[1].text,
+          "a long line is told by its beginning alone, and shown whole where it is printed", launches[0].text[:3000])
     seconds = max(launch.ended_after for launch in launches)
     check(seconds < 3, f"all have ended {seconds:.1f} s after the start")
 

@@ -2,7 +2,17 @@
 
 #include <doctest/doctest.h>
 
+#include "base/beginning.h"
+
 using namespace hasten;
+
+TEST_CASE("text: a beginning ends between two letters, and anywhere in bytes that are no letters") {
+  CHECK(beginning_of("caf\xC3\xA9", 5) == "caf\xC3\xA9");
+  CHECK(beginning_of("caf\xC3\xA9", 4) == "caf");
+  CHECK(beginning_of("\xF0\x9F\x98\x80", 3) == "");
+  CHECK(beginning_of("", 0) == "");
+  CHECK(beginning_of(std::string(20, '\x80'), 10).size() == 10);
+}
 
 TEST_CASE("text: bytes are shown in powers of 1000 with three digits") {
   CHECK(human_bytes(0) == "0 B");

@@ -421,10 +421,15 @@ TEST_CASE(
     Coordinator coordinator(settings,
                             [&](int, const json& message) { bytes += message.dump().size(); });
     for (int id = 0; id < machines - 20; ++id) {
-      const json join = {{"kind", "join"},           {"protocol", kProtocol},
-                         {"agent", str_of(id)},      {"host", "node" + str_of(id)},
-                         {"machine_rank", id},       {"min_machines", machines},
-                         {"max_machines", machines}, {"serves", id == 0}};
+      const json join = {{"kind", "join"},
+                         {"protocol", kProtocol},
+                         {"agent", str_of(id)},
+                         {"host", "node" + str_of(id)},
+                         {"machine_rank", id},
+                         {"min_machines", machines},
+                         {"max_machines", machines},
+                         {"serves", id == 0},
+                         {"port", 1000}};
       coordinator.receive(id, join, "10.0.0.1", "10.0.0.9", Clock::time_point{});
     }
     bytes = 0;
@@ -457,6 +462,26 @@ TEST_CASE("coordinator: one more than there is room for waits for a place") {
   CHECK(job.last(3) == "round");
 }
 
+TEST_CASE("coordinator: no more are told to have come than there was room for") {
+  Job job({.min_machines = 1, .max_machines = 3, .last_call = 10});
+  job.join(1, {{"serves", true}});
+  job.after(11);
+  REQUIRE(job.rounds == 1);
+  for (const int id : {2, 3, 4, 5}) job.join(id);
+  job.after(11);
+  CHECK(job.last_of(1, "stop")["reason"] == "node2 and 1 more have come");
+  job.join(1, {{"serves", true}});
+  CHECK(job.last(2) == "round");
+  CHECK(job.last(3) == "round");
+  CHECK(job.last_of(4, "round").is_null());
+  Job full({.min_machines = 1, .max_machines = 2, .last_call = 10});
+  full.join(1, {{"serves", true}});
+  full.after(11);
+  for (const int id : {2, 3}) full.join(id);
+  full.after(11);
+  CHECK(full.last_of(1, "stop")["reason"] == "node2 has come");
+}
+
 TEST_CASE("coordinator: too few machines in time") {
   Job job({.min_machines = 2, .max_machines = 2, .join_timeout = 60});
   job.join(1);
@@ -487,6 +512,15 @@ TEST_CASE("coordinator: what contradicts the others is refused, and disturbs nob
   CHECK(refused({{"program", "q"}}) == "rendezvous.program");
   CHECK(refused({{"protocol", 99}}) == "rendezvous.version");
   CHECK(refused({{"job", "another"}}) == "rendezvous.machines");
+  for (const int port : {-1, 0, 65536}) CHECK(refused({{"port", port}}) == "rendezvous.machines");
+  for (const int rank : {-2, 2, 1 << 30})
+    CHECK(refused({{"machine_rank", rank}}) == "rendezvous.machine-rank");
+  for (const char* field : {"host", "address", "program", "job", "run_id", "agent"}) {
+    for (const std::string& text : {std::string(257, 'a'), std::string("a\nb"),
+                                    std::string("\x1B[2J"), std::string("\xC2\x9B[J")}) {
+      CHECK(refused({{field, text}}) == "rendezvous.machines");
+    }
+  }
   CHECK(refused({{"machine_rank", -1}}) == "rendezvous.machine-rank");  // on some machines only
   Job tolerant({.min_machines = 2, .max_machines = 2, .same_program = false});
   tolerant.join(1);
@@ -523,6 +557,29 @@ TEST_CASE("coordinator: a message of wrong types leaves everything as it was") {
     for (const int id : {1, 2}) job.say(id, {{"kind", "ended"}});
     CHECK(job.last_of(1, "finish")["code"] == 0);
   }
+}
+
+TEST_CASE("coordinator: a message that is long or deep is not read") {
+  const std::string fits = R"({"kind": "failed", "reason": ")" + std::string(1000, 'a') + "\"}";
+  CHECK(agent_message_of(fits)["kind"] == "failed");
+  CHECK(agent_message_of(R"({"a": [[[1]]]})")["a"][0][0][0] == 1);
+  CHECK(hasten::code_of([] { agent_message_of(R"({"a": [[[[1]]]]})"); }) == "rendezvous.message");
+  CHECK(hasten::code_of([] { agent_message_of(std::string(1 << 20, '[')); }) ==
+        "rendezvous.message");
+  CHECK(hasten::code_of([] { agent_message_of('"' + std::string(1 << 20, 'a') + '"'); }) ==
+        "rendezvous.message");
+}
+
+TEST_CASE("coordinator: what every machine is told of a failure has an end, between two letters") {
+  Job job({.min_machines = 2, .max_machines = 2});
+  job.join(1);
+  job.join(2);
+  std::string reason = "a";
+  while (reason.size() < 100'000) reason += "\xC3\xA4";
+  job.say(1, {{"kind", "failed"}, {"reason", reason}});
+  const std::string told = job.last_of(2, "stop")["reason"];
+  CHECK(told.size() == (64 << 10) - 1);
+  CHECK_NOTHROW(json(told).dump());
 }
 
 TEST_CASE("coordinator: codes and signals that are none become ones that are") {

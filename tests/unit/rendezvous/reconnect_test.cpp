@@ -32,6 +32,7 @@ struct Launcher {
          {"machine_rank", rank},
          {"min_machines", 2},
          {"max_machines", 2},
+         {"port", 1000},
          {"serves", rank == 0}});
   }
   void connect(const JobServer& server) {

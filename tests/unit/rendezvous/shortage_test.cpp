@@ -122,6 +122,7 @@ TEST_CASE("shortage: clients that never stop asking do not hold up the coordinat
       {"machine_rank", 0},
       {"min_machines", 2},
       {"max_machines", 2},
+      {"port", 1000},
       {"serves",
        true}}.dump());
   std::vector<std::string> keys;

@@ -176,7 +176,7 @@ struct Agent {
     connection.send("agent");
     const nlohmann::json join = {{"kind", "join"},    {"protocol", kProtocol}, {"host", "node"},
                                  {"program", "p"},    {"machine_rank", rank},  {"min_machines", 2},
-                                 {"max_machines", 2}, {"serves", rank == 0}};
+                                 {"max_machines", 2}, {"serves", rank == 0},   {"port", 1000}};
     connection.send(join.dump());
     connection.flush(Clock::now() + 10s);
   }

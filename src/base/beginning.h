@@ -1,0 +1,23 @@
+// File: base/beginning.h (internal)
+// The first bytes of a text, without half of a letter at the end: JSON cannot hold half of one.
+//
+//   beginning_of("caf\xC3\xA9", 4)                    // "caf"
+//
+// Throws nothing. Thread rule: a pure function.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace hasten {
+
+inline std::string_view beginning_of(std::string_view text, std::size_t bytes) {
+  if (text.size() <= bytes) return text;
+  const auto continues = [&](std::size_t at) { return (text[at] & 0xC0) == 0x80; };
+  std::size_t size = bytes;
+  while (size > 0 && bytes - size < 3 && continues(size)) --size;
+  return text.substr(0,
+                     continues(size) ? bytes : size);  // bytes that are not UTF-8 are cut anywhere
+}
+
+}  // namespace hasten
