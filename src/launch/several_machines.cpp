@@ -137,8 +137,9 @@ void SeveralMachines::tell(const std::string& text) const {
 // The reason of a stop is told when it comes: the next round may be far away.
 void SeveralMachines::tell_stop(const json& message) {
   const std::string reason = message.value("reason", "");
-  // The end of the job is told to quiet launchers too, with its reason.
-  if (reason.empty() || reason == told_reason_ || run_.options.quiet) return;
+  // Ranks stop once, so the first reason counts; end_of() tells another one, and tells quiet
+  // launchers the last one.
+  if (reason.empty() || !told_reason_.empty() || run_.options.quiet) return;
   told_reason_ = reason;
   tell("the processes are stopped: " + reason);
 }
