@@ -24,6 +24,7 @@ constexpr double kGraceAfterFailure = 1;  // seconds; those that wait for a dead
 
 Attempt::Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context)
     : options_(run.options), round_(round), context_(context), cleanup_(context.processes) {
+  look_after_guardian();  // it may have been killed between two attempts
   const auto commands = rank_commands(run, round, context.processes.job);
   stop_is_told_.resize(commands.size());
   for (std::size_t local = 0; local < commands.size(); ++local) {
@@ -122,13 +123,20 @@ void Attempt::take_signals() {
   }
 }
 
+void Attempt::look_after_guardian() {
+  const std::string news = context_.guardian.replace_if_ended();
+  if (!news.empty()) context_.console.say(news);
+}
+
 void Attempt::look_for_ends() {
+  look_after_guardian();
   for (const std::size_t rank : in_order_of_end()) {
     report_stop(rank);
     if (!ranks_[rank].has_just_ended()) continue;
     if (ranks_[rank].code() != 0 && !first_failed_ && !ordered_) take_failure(rank);
   }
   context_.orphans.reap([this](pid_t process) {
+    if (process == context_.guardian.process()) return true;
     return std::any_of(ranks_.begin(), ranks_.end(), [&](const RankProcess& rank) {
       return rank.process() == process && !rank.ended();
     });

@@ -1,7 +1,8 @@
 // File: launch/attempt.h (internal)
 // All ranks of this machine in one round, from their start to their end.
 //
-//   Attempt attempt(configuration, round, {job, membership, signals, console, orphans});
+//   Attempt attempt(configuration, round, {processes, guardian, membership, signals, console,
+//                                         orphans});
 //   attempt.run();                                 // returns when all ranks have ended
 //
 // Whatever becomes of it, nothing of the job is alive when it is gone. Thread rule: the launcher's
@@ -26,6 +27,7 @@ namespace hasten {
 // What the launcher has and each attempt uses.
 struct AttemptContext {
   const JobProcesses& processes;
+  Guardian& guardian;
   Membership& membership;
   Signals& signals;
   Console& console;
@@ -47,6 +49,7 @@ class Attempt {
   std::size_t read_from(std::size_t local_rank, int file, int stream);
   void read_what_is_there(std::size_t local_rank);
   void take_signals();
+  void look_after_guardian();
   void look_for_ends();
   std::vector<std::size_t> in_order_of_end();
   void take_failure(std::size_t local_rank);

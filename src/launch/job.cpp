@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,11 +57,11 @@ int kill_once(const JobProcesses& processes, const ProcessEntry& self) {
   const std::vector<ProcessEntry> table = process_table();
   std::vector<pid_t> descendants;
   if (processes.descendants) descendants = below(self.shown, table);
+  const std::uint64_t oldest = processes.since.value_or(self.start);
   int killed = 0;
   for (const ProcessEntry& each : table) {
-    // A process that is older than this one, which was there before the first rank, is not of the
-    // job. One that is a zombie has ended.
-    if (each.state == 'Z' || each.state == 'X' || each.start < self.start) continue;
+    // A process that is older than the launcher does not belong to the job. A zombie has ended.
+    if (each.state == 'Z' || each.state == 'X' || each.start < oldest) continue;
     if (each.process == self.process || each.process == processes.spared) continue;
     const bool is_descendant =
         std::find(descendants.begin(), descendants.end(), each.shown) != descendants.end();
@@ -100,45 +101,97 @@ int kill_job(const JobProcesses& processes) {
 
 namespace {
 
-IoError cannot_watch() {
-  return IoError("launch.start", {.what = "the process that ends what a killed launcher leaves",
-                                  .got = std::strerror(errno)});
+// All files but one. The limit on files may have been raised, so they are not closed one by one
+// where the kernel (5.9) can close a range.
+void close_all_but(int kept) {
+#ifdef SYS_close_range
+  const auto first = static_cast<unsigned>(kept);
+  if (syscall(SYS_close_range, first + 1, ~0U, 0) == 0 &&
+      (first == 0 || syscall(SYS_close_range, 0, first - 1, 0) == 0))
+    return;
+#endif
+  for (long file = 0; file < sysconf(_SC_OPEN_MAX); ++file) {
+    if (file != kept) close(static_cast<int>(file));
+  }
+}
+
+// `alive`: the end of a pipe whose other end only the launcher holds.
+[[noreturn]] void guard(int alive, const JobProcesses& processes) {
+  setsid();  // out of reach of what the terminal or the launcher's group is sent
+  prctl(PR_SET_NAME, "hasten-guardian");
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
+  close_all_but(alive);
+  char byte = 0;
+  while (read(alive, &byte, 1) < 0 && errno == EINTR) {
+  }
+  kill_job({.job = processes.job, .since = processes.since});
+  _exit(0);
 }
 
 }  // namespace
 
-Guardian::Guardian(const std::string& job) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw cannot_watch();
-  process_ = fork();
-  if (process_ != 0) {
-    const int error = errno;
-    close(ends[0]);
-    alive_ = ends[1];
-    if (process_ > 0) return;
-    close(alive_);
-    errno = error;
-    throw cannot_watch();
-  }
-  setsid();  // out of reach of what the terminal or the launcher's group is sent
-  prctl(PR_SET_NAME, "hasten-guardian");
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
-  for (int file = 0; file < 1024; ++file) {
-    if (file != ends[0]) close(file);
-  }
-  char word = 0;
-  ssize_t got = 0;
-  while ((got = read(ends[0], &word, 1)) < 0 && errno == EINTR) {
-  }
-  if (got == 0) kill_job({.job = job});  // the launcher has not said that it ends
-  _exit(0);
+Guardian::Guardian(JobProcesses& processes) : processes_(processes) {
+  if (const auto self = own_entry()) processes_.since = self->start;
+  const int error = start();
+  if (error != 0)
+    throw IoError("launch.start",
+                  {.what = "the guardian process could not be started",
+                   .got = std::strerror(error),
+                   .expected = "a process that ends what a killed launcher leaves behind"});
 }
 
-Guardian::~Guardian() {
-  const char word = 'q';
-  [[maybe_unused]] const ssize_t told = write(alive_, &word, 1);
+Guardian::~Guardian() { end(); }
+
+// A guardian that is made later is forked from a process with threads. Nothing is executed in it,
+// as the launcher may be part of any program; the C library keeps its allocator usable after fork.
+int Guardian::start() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return errno;
+  const pid_t process = fork();
+  const int error = errno;
+  if (process == 0) guard(ends[0], processes_);
+  close(ends[0]);
+  if (process < 0) {
+    close(ends[1]);
+    return error;
+  }
+  alive_ = ends[1];
+  handle_.emplace(process);
+  processes_.spared = process;
+  return 0;
+}
+
+// SIGKILL, since a guardian that somebody has stopped does nothing else, and would be waited for
+// for ever.
+void Guardian::end() {
+  if (!handle_) return;
+  handle_->send(SIGKILL);
+  waitpid(processes_.spared, nullptr, 0);
+  handle_.reset();
   close(alive_);
-  waitpid(process_, nullptr, 0);
+  processes_.spared = -1;
+}
+
+bool Guardian::has_ended() {
+  if (!handle_) return true;
+  siginfo_t info{};
+  const int asked =
+      waitid(P_PID, static_cast<id_t>(processes_.spared), &info, WEXITED | WNOHANG | WNOWAIT);
+  return asked == 0 ? info.si_pid == processes_.spared : errno == ECHILD;
+}
+
+std::string Guardian::replace_if_ended() {
+  if (!has_ended()) return "";
+  end();
+  const int error = start();
+  if (error == 0) {
+    failure_is_told_ = false;
+    return "the guardian process was killed from outside; another one has been started";
+  }
+  if (failure_is_told_) return "";
+  failure_is_told_ = true;
+  return str("the guardian process was killed from outside, and another one could not be started: ",
+             std::strerror(error), "; if this launcher is killed, processes may be left behind");
 }
 
 }  // namespace hasten

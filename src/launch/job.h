@@ -2,18 +2,21 @@
 // All processes of one launch, found by a variable in their environment: children of ranks have it
 // too, whatever group or session they put themselves into.
 //
-//   const std::string job = new_job_below(std::getenv(kJobVariable));
-//   const Guardian guardian(job);
-//   const JobProcesses processes{.job = job, .spared = guardian.process()};
-//   ... ranks run ...
+//   JobProcesses processes{.job = new_job_below(std::getenv(kJobVariable))};
+//   Guardian guardian(processes);
+//   ... ranks run; on SIGCHLD: guardian.replace_if_ended() ...
 //   kill_job(processes);
 //
-// Thread rule: the launcher's own thread; the guardian is made before there are others.
+// Thread rule: the launcher's own thread; the first guardian is made before there are others.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
+
+#include "launch/process_handle.h"
 
 namespace hasten {
 
@@ -31,7 +34,10 @@ std::string new_job_below(const char* outer);
 struct JobProcesses {
   std::string job;           // those with its name, or that of a job below it
   bool descendants = false;  // and all that are below this process
-  pid_t spared = -1;
+  pid_t spared = -1;         // the guardian
+  // When the launcher was started, in ticks: older processes do not belong to the job. Empty: the
+  // start of the process that asks.
+  std::optional<std::uint64_t> since{};
 };
 
 // Kills every process of the job but this one, until there is none or half a second is over.
@@ -62,18 +68,29 @@ class JobCleanup {
 // left of the job. Lives as long as the object; made before the first rank.
 class Guardian {
  public:
-  // Throws IoError "launch.start" where the system refuses a process or a pipe: nothing would then
-  // end what a killed launcher leaves.
-  explicit Guardian(const std::string& job);
+  // Enters itself as `spared`, and the launcher's start as `since`. Throws IoError "launch.start"
+  // where the system refuses a process or a pipe: nothing would then end what a killed launcher
+  // leaves.
+  explicit Guardian(JobProcesses& processes);
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
   ~Guardian();
 
-  pid_t process() const { return process_; }
+  pid_t process() const { return processes_.spared; }
+  // Starts another one where somebody has killed it. Returns a sentence for people, or an empty
+  // text where there is nothing new to report. Throws nothing: a start that fails is tried again at
+  // the next call.
+  std::string replace_if_ended();
 
  private:
-  int alive_ = -1;  // closed by the kernel when the launcher ends
-  pid_t process_ = -1;
+  bool has_ended();
+  int start();  // errno, or 0
+  void end();
+
+  JobProcesses& processes_;
+  std::optional<ProcessHandle> handle_;  // empty: there is no guardian now
+  int alive_ = -1;                       // closed by the kernel when the launcher ends
+  bool failure_is_told_ = false;
 };
 
 }  // namespace hasten

@@ -53,15 +53,15 @@ int launch(const LaunchConfiguration& run) {
   Console console;  // before another file takes the number of a closed standard stream
   Signals signals;
   const OrphanCollector orphans;  // before there are children
-  const Guardian guardian(job);   // before there are threads
-  const JobProcesses processes = {
-      .job = job, .descendants = orphans.has_only_own_children(), .spared = guardian.process()};
+  JobProcesses processes{.job = job, .descendants = orphans.has_only_own_children()};
+  Guardian guardian(processes);  // before there are threads
   const auto membership = membership_of(run, console, signals);
   while (true) {
     const Next next = membership->next();
     if (const End* const end = std::get_if<End>(&next))
       return code_after_output(*end, console, signals);
-    run_round(run, std::get<Round>(next), {processes, *membership, signals, console, orphans});
+    run_round(run, std::get<Round>(next),
+              {processes, guardian, *membership, signals, console, orphans});
   }
 }
 

@@ -261,7 +261,50 @@ def guardian_refused():
         return print("not tried: the command cannot be run by another user")
     run = launch("-n", "1", "/bin/true", stderr=subprocess.PIPE, preexec_fn=alone)
     code, text = code_within(run, 20), run.stderr.read()
-    check(code == 4 and "launch.start" in text and "killed launcher" in text, "no process is left for the guardian: said before the start", code, text)
+    check(code == 4 and "launch.start" in text and "guardian process could not be started" in text, "no process is left for the guardian: said before the start", code, text)
+
+
+def guardian_of(run):
+    for process in marked("") if run.poll() is None else []:
+        try:
+            status = pathlib.Path(f"/proc/{process}/status").read_text()
+        except OSError:
+            continue
+        if status.startswith("Name:\thasten-guardian") and f"PPid:\t{run.pid}\n" in status and "State:\tZ" not in status:
+            return process
+    return None
+
+
+def guardian_attacked():
+    """A guardian that is stopped keeps no launcher from its end, and one that is killed is replaced."""
+    for number, text, code in ((signal.SIGTERM, "echo up\nexec sleep 60\n", 143), (None, "echo up\nsleep 1\n", 0)):
+        run = launch("-n", "1", "--grace_period", "2", program(text), stdout=subprocess.PIPE)
+        run.stdout.readline()
+        guardian = guardian_of(run)
+        os.kill(guardian, signal.SIGSTOP)
+        if number:
+            run.send_signal(number)
+        got = code_within(run, 20)
+        if got is None:
+            os.kill(guardian, signal.SIGCONT)
+        check(got == code, f"a stopped guardian: the launcher ends with {code}", got)
+
+    mark = new_mark()
+    script = program(f"setsid sh -c 'sleep 60; : {mark}' </dev/null >/dev/null 2>&1 &\necho up\nexec sleep 60\n")
+    run = launch("-n", "1", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run.stdout.readline()
+    until(lambda: marked(mark), 10)
+    time.sleep(0.1)  # the guardians are younger than the ranks by some ticks
+    for _ in range(2):
+        before = guardian_of(run)
+        if before:
+            os.kill(before, signal.SIGKILL)
+        check(until(lambda: guardian_of(run) not in (None, before), 10), "a killed guardian is replaced")
+    run.kill()
+    run.wait()
+    text = run.stderr.read()
+    check(text.count("another one has been started") == 2, "which is said", text)
+    check(gone(mark), "and the new one ends what the killed launcher leaves")
 
 
 def in_namespaces():
@@ -383,8 +426,8 @@ def speed():
     run.wait()
 
 
-for case in (output_not_read, output_read_late, reader_goes_away, writes_for_ever, odd_parents, nothing_left, guardian_refused, in_namespaces,
-             terminal_and_stops, logs, first_of_two, speed):
+for case in (output_not_read, output_read_late, reader_goes_away, writes_for_ever, odd_parents, nothing_left, guardian_refused,
+             guardian_attacked, in_namespaces, terminal_and_stops, logs, first_of_two, speed):
     if not options.only or options.only in case.__name__:
         began = time.monotonic()
         case()
