@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/start_thread.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "launch/host_name.h"
@@ -40,7 +41,6 @@ Contact::Contact(Place place, const std::string& token, Limits limits, Introduct
       heard_(now_),
       since_(now_) {
   dialer_.emplace(place_.reached, context_, std::string(rendezvous::kAgentGreeting));
-  alive_ = std::thread([this] { keep_alive(); });
 }
 
 Contact::~Contact() {
@@ -49,7 +49,12 @@ Contact::~Contact() {
     is_over_ = true;
   }
   over_.notify_all();
-  alive_.join();
+  if (alive_.joinable()) alive_.join();
+}
+
+// A system that has no thread left may have one later.
+void Contact::start_keeping_alive() {
+  if (!alive_.joinable()) alive_ = start_thread([this] { keep_alive(); });
 }
 
 void Contact::keep_alive() {
@@ -85,6 +90,7 @@ std::optional<json> Contact::next() {
   now_ = clock_.now();
   if (clock_.has_paused()) heard_ = now_;
   if (lost_because_) return std::nullopt;
+  start_keeping_alive();
   if (dialer_) connect(now_);
   if (dialer_) return std::nullopt;
   auto message = read(now_);

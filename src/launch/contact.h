@@ -76,6 +76,7 @@ class Contact {
   void lose_if_silent_or_closed(Time now);
   void lose(const std::string& why, Time now);
   double seconds_left(Time now) const;
+  void start_keeping_alive();
   void keep_alive();
 
   const Place place_;

@@ -1,16 +1,22 @@
 #include "launch/output_writer.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
-#include <system_error>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <string>
 
-#include "base/without_signals.h"
+#include "base/descriptor.h"
+#include "base/start_thread.h"
+#include "hasten/base/error.h"
 
 namespace hasten {
 namespace {
@@ -18,6 +24,7 @@ namespace {
 constexpr std::size_t kFull = 256 << 10;
 // The last words of many ranks at once, and failures' texts, still find room beyond `kFull`.
 constexpr std::size_t kLimit = 16 << 20;
+constexpr auto kForTheThread = std::chrono::milliseconds(500);
 
 // The lines at the beginning of `text` that one write is to take: as many as a pipe takes as a
 // whole, or one that is longer.
@@ -43,33 +50,109 @@ ssize_t write_piece(int file, std::string_view piece) {
   return result;
 }
 
+int duplicate_of(int file) {
+  const int duplicate = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (duplicate < 0)
+    throw IoError("io.write", {.what = "a file to write to", .got = std::strerror(errno)});
+  return duplicate;
+}
+
 }  // namespace
 
-OutputWriter::OutputWriter(int file, int event) : file_(file), event_(event) {}
+// What the caller and the thread share.
+class OutputWriter::Queue {
+ public:
+  Queue(int file, int event) : file_(duplicate_of(file)), event_(event) {}
+
+  void run();
+  void write(std::string_view lines);
+  bool is_full();
+  std::size_t unwritten();
+  bool has_dropped();
+  int take_error();
+  void begin_to_stop();
+  bool ends_soon();
+  std::size_t drop();
+
+ private:
+  void write_batches();
+  void write_batch();
+  bool take_result(ssize_t result, int error, std::size_t size);
+  void give_up(int error);
+  void wake_caller();
+
+  const Descriptor file_;
+  const int event_;
+  std::mutex turn_;
+  std::condition_variable more_, over_;
+  std::string waiting_;  // until the thread takes them
+  std::string batch_;    // the thread writes these
+  std::size_t offset_ = 0;
+  std::size_t unwritten_ = 0, dropped_ = 0;
+  std::size_t wake_at_ = 0;  // this many unwritten bytes or fewer
+  bool wakes_ = false, stops_ = false, broken_ = false, has_ended_ = false;
+  int error_ = 0;
+};
+
+OutputWriter::OutputWriter(int file, int event) : queue_(std::make_shared<Queue>(file, event)) {
+  thread_ = start_thread([queue = queue_] { queue->run(); });
+  if (!thread_.joinable())
+    throw IoError("launch.start", {.what = "a thread that writes the processes' output",
+                                   .got = std::strerror(EAGAIN),
+                                   .hint = "see ulimit -u and the control group's pids.max"});
+}
 
 OutputWriter::~OutputWriter() { stop(); }
 
-void OutputWriter::write(std::string_view lines) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  if (broken_) return;
-  if (stops_ || unwritten_ + lines.size() > kLimit) {
-    dropped_ += lines.size();
-    return;
+void OutputWriter::write(std::string_view lines) { queue_->write(lines); }
+bool OutputWriter::is_full() { return queue_->is_full(); }
+std::size_t OutputWriter::unwritten() { return queue_->unwritten(); }
+bool OutputWriter::has_dropped() { return queue_->has_dropped(); }
+int OutputWriter::take_error() { return queue_->take_error(); }
+
+std::size_t OutputWriter::stop() {
+  queue_->begin_to_stop();
+  if (thread_.joinable()) {
+    pthread_cancel(thread_.native_handle());
+    queue_->ends_soon() ? thread_.join() : thread_.detach();
   }
-  waiting_ += lines;
-  unwritten_ += lines.size();
-  if (!thread_.joinable()) {
-    try {
-      const WithoutSignals without;
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error& error) {  // too many threads
-      give_up(error.code().value());
-    }
+  return queue_->drop();
+}
+
+void OutputWriter::Queue::begin_to_stop() {
+  {
+    const std::lock_guard<std::mutex> turn(turn_);
+    stops_ = true;
   }
   more_.notify_one();
 }
 
-bool OutputWriter::is_full() {
+bool OutputWriter::Queue::ends_soon() {
+  std::unique_lock<std::mutex> turn(turn_);
+  return over_.wait_for(turn, kForTheThread, [this] { return has_ended_; });
+}
+
+std::size_t OutputWriter::Queue::drop() {
+  const std::lock_guard<std::mutex> turn(turn_);
+  broken_ = true;  // nothing is counted twice
+  dropped_ += unwritten_;
+  unwritten_ = 0;
+  return dropped_;
+}
+
+void OutputWriter::Queue::write(std::string_view lines) {
+  const std::lock_guard<std::mutex> turn(turn_);
+  if (stops_ || (!broken_ && unwritten_ + lines.size() > kLimit)) {
+    dropped_ += lines.size();
+    return;
+  }
+  if (broken_) return;
+  waiting_ += lines;
+  unwritten_ += lines.size();
+  more_.notify_one();
+}
+
+bool OutputWriter::Queue::is_full() {
   const std::lock_guard<std::mutex> turn(turn_);
   if (unwritten_ < kFull) return false;
   wakes_ = true;
@@ -77,42 +160,40 @@ bool OutputWriter::is_full() {
   return true;
 }
 
-std::size_t OutputWriter::unwritten() {
+std::size_t OutputWriter::Queue::unwritten() {
   const std::lock_guard<std::mutex> turn(turn_);
   wakes_ = unwritten_ > 0;
   wake_at_ = 0;
   return unwritten_;
 }
 
-bool OutputWriter::has_dropped() {
+bool OutputWriter::Queue::has_dropped() {
   const std::lock_guard<std::mutex> turn(turn_);
   return dropped_ > 0;
 }
 
-int OutputWriter::take_error() {
+int OutputWriter::Queue::take_error() {
   const std::lock_guard<std::mutex> turn(turn_);
   const int error = error_;
   if (error > 0) error_ = -1;
   return error > 0 ? error : 0;
 }
 
-std::size_t OutputWriter::stop() {
-  {
-    const std::lock_guard<std::mutex> turn(turn_);
-    stops_ = true;
-  }
-  more_.notify_one();
-  if (thread_.joinable()) {
-    pthread_cancel(thread_.native_handle());
-    thread_.join();
-  }
-  dropped_ += unwritten_;
-  unwritten_ = 0;
-  return dropped_;
+// A cancelled thread leaves by unwinding, so a destructor reports its end.
+void OutputWriter::Queue::run() {
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+  struct End {
+    ~End() {
+      const std::lock_guard<std::mutex> turn(queue.turn_);
+      queue.has_ended_ = true;
+      queue.over_.notify_one();
+    }
+    Queue& queue;
+  } const end{*this};
+  write_batches();
 }
 
-void OutputWriter::run() {
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+void OutputWriter::Queue::write_batches() {
   std::unique_lock<std::mutex> turn(turn_);
   while (true) {
     more_.wait(turn, [this] { return stops_ || !waiting_.empty(); });
@@ -125,17 +206,18 @@ void OutputWriter::run() {
   }
 }
 
-void OutputWriter::write_batch() {
+void OutputWriter::Queue::write_batch() {
   for (offset_ = 0; offset_ < batch_.size();) {
     const std::string_view piece = piece_of(std::string_view(batch_).substr(offset_));
-    const ssize_t result = write_piece(file_, piece);
+    const ssize_t result = write_piece(file_.get(), piece);
     if (!take_result(result, errno, piece.size())) return;
   }
 }
 
 // False where nothing more is to be written of this batch.
-bool OutputWriter::take_result(ssize_t result, int error, std::size_t size) {
+bool OutputWriter::Queue::take_result(ssize_t result, int error, std::size_t size) {
   const std::lock_guard<std::mutex> turn(turn_);
+  if (broken_) return false;  // the caller has stopped waiting
   std::size_t done = result > 0 ? static_cast<std::size_t>(result) : 0;
   if (result < 0 && error != EINTR) {
     if (error != ENOSPC && error != EDQUOT) {
@@ -153,7 +235,7 @@ bool OutputWriter::take_result(ssize_t result, int error, std::size_t size) {
   return !stops_;
 }
 
-void OutputWriter::give_up(int error) {
+void OutputWriter::Queue::give_up(int error) {
   error_ = error;
   broken_ = true;
   waiting_.clear();
@@ -161,7 +243,7 @@ void OutputWriter::give_up(int error) {
   wake_caller();
 }
 
-void OutputWriter::wake_caller() {
+void OutputWriter::Queue::wake_caller() {
   wakes_ = false;
   eventfd_write(event_, 1);
 }

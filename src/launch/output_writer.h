@@ -13,14 +13,16 @@
 // any room. /proc/self/fd/1 cannot be opened where it is a socket, and a regular file that is
 // opened again has an offset of its own.
 //
-// Lines of up to 4096 bytes stay whole where others write to the same pipe. Throws nothing.
-// Thread rule: one thread calls.
+// A write to a file system that hangs cannot be interrupted: such a thread is left to the end of
+// the process. Lines of up to 4096 bytes stay whole where others write to the same pipe.
+//
+// The constructor throws IoError "launch.start" where the system has no thread left, and "io.write"
+// where it has no file number left; nothing else throws. Thread rule: any thread writes, one thread
+// makes the other calls.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
-#include <string>
+#include <memory>
 #include <string_view>
 #include <thread>
 
@@ -28,8 +30,8 @@ namespace hasten {
 
 class OutputWriter {
  public:
-  // `event` is an eventfd; it is written to when is_full() or unwritten() has asked for it, and
-  // when writing fails.
+  // Writes to a duplicate of `file`. `event` is an eventfd; it is written to when is_full() or
+  // unwritten() has asked for it, and when writing fails. It must stay open until stop().
   OutputWriter(int file, int event);
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;
@@ -51,23 +53,9 @@ class OutputWriter {
   std::size_t stop();
 
  private:
-  void run();
-  void write_batch();
-  bool take_result(ssize_t result, int error, std::size_t size);
-  void give_up(int error);
-  void wake_caller();
-
-  const int file_, event_;
-  std::mutex turn_;
-  std::condition_variable more_;
+  class Queue;
+  const std::shared_ptr<Queue> queue_;  // the thread may live longer
   std::thread thread_;
-  std::string waiting_;  // until the thread takes them
-  std::string batch_;    // the thread writes these
-  std::size_t offset_ = 0;
-  std::size_t unwritten_ = 0, dropped_ = 0;
-  std::size_t wake_at_ = 0;  // this many unwritten bytes or fewer
-  bool wakes_ = false, stops_ = false, broken_ = false;
-  int error_ = 0;
 };
 
 }  // namespace hasten

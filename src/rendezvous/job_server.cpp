@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/start_thread.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/connection.h"
@@ -289,8 +290,12 @@ class JobServer::Loop {
 };
 
 JobServer::JobServer(ServerOptions options)
-    : loop_(std::make_unique<Loop>(std::move(options))), thread_([this] { loop_->run(); }) {
-  port_ = loop_->port();
+    : loop_(std::make_unique<Loop>(std::move(options))), port_(loop_->port()) {
+  thread_ = start_thread([this] { loop_->run(); });
+  if (!thread_.joinable())
+    throw IoError("launch.start", {.what = "a thread that serves the job's keys and values",
+                                   .got = std::strerror(EAGAIN),
+                                   .hint = "see ulimit -u and the control group's pids.max"});
 }
 
 JobServer::~JobServer() {

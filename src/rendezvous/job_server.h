@@ -12,7 +12,7 @@
 // If the process has no file left for another connection, those that come wait in the kernel's
 // queue until one is closed, and the owner is told.
 //
-// The constructor throws IoError "rendezvous.port-taken", "rendezvous.socket". Thread rule: has a
+// The constructor throws IoError "rendezvous.port-taken", "rendezvous.socket", "launch.start". Thread rule: has a
 // thread of its own; the calls below may come from any.
 #pragma once
 

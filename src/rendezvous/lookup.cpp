@@ -9,9 +9,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <thread>
 
-#include "base/without_signals.h"
+#include "base/start_thread.h"
 
 namespace hasten::rendezvous {
 namespace {
@@ -62,10 +61,14 @@ Lookup::Lookup(const Endpoint& endpoint) : shared_(std::make_shared<Shared>()) {
     shared_->finish(std::move(numbers));
     return;
   }
-  const WithoutSignals without;
-  std::thread([shared = shared_, endpoint] {
+  std::thread thread = start_thread([shared = shared_, endpoint] {
     shared->finish(system_lookup(endpoint, /*only_numbers=*/false));
-  }).detach();
+  });
+  if (thread.joinable()) {
+    thread.detach();
+  } else {
+    shared_->finish({.why = "no more threads"});  // which may pass
+  }
 }
 
 Lookup::~Lookup() = default;

@@ -7,7 +7,8 @@
 //   if (lookup.done()) for (const SocketAddress& address : lookup.found().addresses) ...
 //
 // An address in numbers is known at once, without a thread. A lookup may be given up at any time:
-// its thread then ends by itself. Thread rule: one thread at a time.
+// its thread then ends by itself. Where the system has no thread left nothing is found, which a
+// later lookup may change. Throws nothing. Thread rule: one thread at a time.
 #pragma once
 
 #include <sys/socket.h>

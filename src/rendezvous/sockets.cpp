@@ -35,7 +35,7 @@ struct FreeInterfaces {
 };
 using Interfaces = std::unique_ptr<ifaddrs, FreeInterfaces>;
 
-// As numbers; an IPv4 address in IPv6's clothes without them.
+// The address in numbers. An IPv4 address that IPv6 maps (::ffff:10.0.0.1) is given as IPv4.
 std::string text_of(const sockaddr* address, socklen_t size) {
   char text[NI_MAXHOST] = "";
   if (getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";

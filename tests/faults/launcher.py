@@ -307,6 +307,29 @@ def guardian_attacked():
     check(gone(mark), "and the new one ends what the killed launcher leaves")
 
 
+def few_threads():
+    """With any number of processes and threads allowed, a job shows its output or fails and says why."""
+    if os.geteuid() != 0:
+        return print("not tried: needs root")
+    user = 65533
+    if subprocess.run([HASTEN, "--version"], user=user, group=user, env=VARIABLES, capture_output=True, check=False).returncode != 0:
+        return print("not tried: the command cannot be run by another user")
+    script = program("echo up\necho down >&2\nexit 0\n")
+    seen = set()
+    for limit in range(1, 12):
+        def limited(limit=limit):
+            os.setgid(user)
+            os.setuid(user)
+            resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+        run = launch("-n", "2", script, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=limited)
+        code = code_within(run, 20)
+        output, errors = run.stdout.read(), run.stderr.read()
+        shown = output.count("up\n") == 2 and errors.count("down\n") == 2
+        check((code == 0 and shown) or (code == 4 and "launch.start" in errors), f"{limit} processes and threads: code {code}", output, errors)
+        seen.add(code)
+    check(seen == {0, 4}, "with few it fails, with more it does not", seen)
+
+
 def in_namespaces():
     """Process 1 of a container, and a /proc that belongs to another PID namespace."""
     if subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode != 0:
@@ -427,7 +450,7 @@ def speed():
 
 
 for case in (output_not_read, output_read_late, reader_goes_away, writes_for_ever, odd_parents, nothing_left, guardian_refused,
-             guardian_attacked, in_namespaces, terminal_and_stops, logs, first_of_two, speed):
+             guardian_attacked, few_threads, in_namespaces, terminal_and_stops, logs, first_of_two, speed):
     if not options.only or options.only in case.__name__:
         began = time.monotonic()
         case()

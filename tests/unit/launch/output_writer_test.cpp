@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <string>
+#include <thread>
 
 using hasten::OutputWriter;
 
@@ -66,6 +67,23 @@ TEST_CASE(
   if (writer.unwritten() > 0) CHECK(event.comes());
   CHECK(writer.unwritten() == 0);
   CHECK(writer.stop() == 0);
+}
+
+TEST_CASE("output writer: lines that two threads write stay whole") {
+  Pipe pipe;
+  const Event event;
+  OutputWriter writer(pipe.ends[1], event.file);
+  constexpr int kLines = 2000;
+  const auto write_lines = [&](char letter) {
+    for (int i = 0; i < kLines; ++i) writer.write(std::string(9, letter) + "\n");
+  };
+  std::thread other(write_lines, 'b');
+  write_lines('a');
+  std::string got;
+  while (got.size() < std::size_t{20} * kLines) got += pipe.read_some();
+  other.join();
+  for (std::size_t at = 0; at < got.size(); at += 10)
+    REQUIRE((got.substr(at, 10) == "aaaaaaaaa\n" || got.substr(at, 10) == "bbbbbbbbb\n"));
 }
 
 TEST_CASE("output writer: what nobody reads blocks neither write nor stop, and is counted") {
