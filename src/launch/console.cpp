@@ -32,6 +32,14 @@ bool same_file(int one, int other) {
          first.st_ino == second.st_ino;
 }
 
+// What is lost after a write that fails.
+const char* after(int error) {
+  const bool may_recover = error == ENOSPC || error == EDQUOT;
+  return may_recover ? "lost until it can be" : "lost from now on";
+}
+
+}  // namespace
+
 void open_closed_streams() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(file, F_GETFD) >= 0) continue;
@@ -39,10 +47,7 @@ void open_closed_streams() {
   }
 }
 
-}  // namespace
-
 Console::Console() {
-  open_closed_streams();
   event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (event_ < 0) throw IoError("io.write", {.what = "an eventfd", .got = std::strerror(errno)});
   writers_[0] = std::make_unique<OutputWriter>(STDOUT_FILENO, event_);
@@ -52,6 +57,7 @@ Console::Console() {
 
 Console::~Console() {
   wait_briefly();  // an exception's way out
+  logs_.clear();
   for (auto& writer : writers_) writer.reset();
   close(event_);
 }
@@ -76,16 +82,41 @@ void Console::look() {
   for (const int stream : {1, 2}) {
     const int error = of(stream).take_error();
     if (error == 0 || is_one_file()) continue;
-    const bool may_recover = error == ENOSPC || error == EDQUOT;
     of(3 - stream)
         .write(str("hasten launch: ", name_of(stream), " cannot be written: ", std::strerror(error),
-                   "; the processes go on, and what they print is ",
-                   may_recover ? "lost until it can\n" : "no longer shown there\n"));
+                   "; the processes go on, and what they print is ", after(error), "\n"));
+  }
+  look_at_logs();
+}
+
+void Console::look_at_logs() {
+  for (const auto& log : logs_) {
+    const int error = log->writer().take_error();
+    if (error == 0) continue;
+    say(str("log_dir: ", log->path().string(), " cannot be written: ", std::strerror(error),
+            "; the processes go on, and what would be kept there is ", after(error)));
+  }
+}
+
+std::shared_ptr<LogFile> Console::open_log(const std::filesystem::path& path, LogFailure failure) {
+  // Those of an earlier attempt, once they are written.
+  std::erase_if(logs_, [](const auto& log) {
+    return log.use_count() == 1 && log->writer().unwritten() == 0;
+  });
+  try {
+    return logs_.emplace_back(std::make_shared<LogFile>(path, event_));
+  } catch (const IoError& error) {
+    if (failure == LogFailure::throws) throw;
+    say(str(error.text().what, ": ", error.text().got,
+            "; the processes go on, and what they print is not kept there"));
+    return nullptr;
   }
 }
 
 std::size_t Console::unwritten() {
-  return writers_[0]->unwritten() + (writers_[1] ? writers_[1]->unwritten() : 0);
+  std::size_t bytes = writers_[0]->unwritten() + (writers_[1] ? writers_[1]->unwritten() : 0);
+  for (const auto& log : logs_) bytes += log->writer().unwritten();
+  return bytes;
 }
 
 std::optional<int> Console::finish(Signals& signals, Patience patience) {
@@ -120,12 +151,25 @@ void Console::wait_briefly() {
   }
 }
 
-// The stream that is still read hears of the other one.
+void Console::drop_logs() {
+  look_at_logs();
+  for (const auto& log : logs_) {
+    const bool lost = log->writer().unwritten() > 0 || log->writer().has_dropped();
+    const std::size_t dropped = log->writer().stop();
+    if (lost)
+      say(str("log_dir: ", dropped, " bytes could not be written to ", log->path().string(),
+              ", and are dropped"));
+  }
+  logs_.clear();
+}
+
+// The stream that is still read hears of the other one, and of the logs.
 void Console::drop() {
   const int streams = is_one_file() ? 1 : 2;
   bool lost[2] = {};
   for (int i = 0; i < streams; ++i)
     lost[i] = writers_[i]->unwritten() > 0 || writers_[i]->has_dropped();
+  drop_logs();
   for (int i = 0; i < streams; ++i) {
     if (!lost[i]) continue;
     const std::size_t dropped = writers_[i]->stop();

@@ -1,23 +1,30 @@
 // File: launch/console.h (internal)
-// The launcher's standard output and standard error: what ranks print and what the launcher says
-// itself. Nothing here waits for a reader but finish().
+// What the launcher writes: its standard output and standard error, with what ranks print and what
+// it says itself, and the files that keep what ranks print. Only finish() waits for a reader.
 //
+//   open_closed_streams();                      // before the first file is opened
 //   Console console;
 //   console.show("[0] loss 0.7\n", 1);
 //   console.say("rank 1 has failed");           // standard error, after "hasten launch: "
-//   if (console.is_full(1)) ...                 // its reader is slow: leave the ranks' output
-//   unread poll(console.file()) and console.look()     // there is room again, or a reader has gone
-//   away console.finish(signals, Patience::none);
+//   // Its reader is slow: leave the ranks' output unread.
+//   if (console.is_full(1)) ...
+//   // There is room again, or a reader has gone away.
+//   poll(console.file()), console.look();
+//   console.finish(signals, Patience::none);
 //
-// Both streams keep their order where they are one file, as with 2>&1. Throws IoError "io.write"
-// where the system has no eventfd left. Thread rule: the launcher's own thread.
+// Both streams keep their order where they are one file, as with 2>&1. The constructor throws
+// IoError "io.write" where the system has no eventfd left, "launch.start" where it has no thread.
+// Thread rule: any thread calls say(), the launcher's own thread everything else.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "launch/log_file.h"
 #include "launch/output_writer.h"
 #include "launch/signals.h"
 
@@ -29,10 +36,15 @@ enum class Patience {
   unlimited,  // as every program in a pipeline, until a signal asks to end
 };
 
+// Opens /dev/null in the place of a standard stream that is closed, so that no other file of this
+// process takes its number.
+void open_closed_streams();
+
+// What happens where a log file cannot be opened.
+enum class LogFailure { throws, is_reported };
+
 class Console {
  public:
-  // Opens /dev/null in the place of a standard stream that is closed, so that no other file of the
-  // launcher takes its number.
   Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -42,25 +54,32 @@ class Console {
   void show(std::string_view lines, int stream);
   void say(std::string_view message);
 
+  // A file that finish() waits for as well. Empty where it cannot be opened and that is only
+  // reported. Throws what LogFile's constructor throws.
+  std::shared_ptr<LogFile> open_log(const std::filesystem::path& path, LogFailure failure);
+
   bool is_full(int stream);
   // Readable when is_full() has changed, or when a stream can no longer be written.
   int file() const { return event_; }
-  // Takes what file() tells, and says once of each stream that it is no longer written.
+  // Takes what file() tells, and says once of each stream and log that it is no longer written.
   void look();
 
-  // Waits for the readers, then drops what nobody has read and says how many bytes. Returns the
-  // signal that has asked to end meanwhile. Nothing is shown afterwards.
+  // Waits for the readers and the logs, then drops what nobody has read and says how many bytes.
+  // Returns the signal that has asked to end meanwhile. Nothing is shown afterwards.
   std::optional<int> finish(Signals& signals, Patience patience);
 
  private:
   OutputWriter& of(int stream);
   bool is_one_file() const { return !writers_[1]; }
   std::size_t unwritten();
+  void look_at_logs();
   void wait_briefly();
+  void drop_logs();
   void drop();
 
   int event_ = -1;
   std::unique_ptr<OutputWriter> writers_[2];  // the second is empty where both are one file
+  std::vector<std::shared_ptr<LogFile>> logs_;
 };
 
 }  // namespace hasten

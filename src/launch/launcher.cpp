@@ -50,11 +50,12 @@ int launch(const LaunchConfiguration& run) {
   check_rank_commands(run);  // refused before anything is started
   raise_file_limit();        // a rank takes two connections
   const std::string job = new_job_below(std::getenv(kJobVariable));
-  Console console;  // before another file takes the number of a closed standard stream
+  open_closed_streams();
   Signals signals;
   const OrphanCollector orphans;  // before there are children
   JobProcesses processes{.job = job, .descendants = orphans.has_only_own_children()};
   Guardian guardian(processes);  // before there are threads
+  Console console;
   const auto membership = membership_of(run, console, signals);
   while (true) {
     const Next next = membership->next();

@@ -2,12 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <string>
+#include <utility>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -24,28 +24,21 @@ std::string beginning() {
   return str("--- hasten launch: another job begins, ", text, " UTC ---\n");
 }
 
-}  // namespace
-
-LogFile::LogFile(const std::filesystem::path& file) {
+int opened(const std::filesystem::path& path) {
   std::error_code ignored;  // opening the file reports it
-  std::filesystem::create_directories(file.parent_path(), ignored);
-  file_ = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (file_ < 0)
-    throw IoError("io.write", {.what = "log_dir: " + file.string(), .got = std::strerror(errno)});
-  struct stat found {};
-  if (fstat(file_, &found) == 0 && found.st_size > 0) write(beginning());
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file < 0)
+    throw IoError("io.write", {.what = "log_dir: " + path.string(), .got = std::strerror(errno)});
+  return file;
 }
 
-LogFile::~LogFile() { close(file_); }
+}  // namespace
 
-int LogFile::write(std::string_view lines) {
-  while (!lines.empty()) {
-    const ssize_t written = ::write(file_, lines.data(), lines.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    lines.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
+LogFile::LogFile(std::filesystem::path path, int event)
+    : path_(std::move(path)), file_(opened(path_)), writer_(file_.get(), event) {
+  struct stat found {};
+  if (fstat(file_.get(), &found) == 0 && found.st_size > 0) writer_.write(beginning());
 }
 
 }  // namespace hasten

@@ -1,9 +1,8 @@
 #include "launch/rank_output.h"
 
-#include <cstring>
+#include <utility>
 
 #include "base/beginning.h"
-#include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
@@ -20,7 +19,7 @@ RankOutput::RankOutput(OutputPlan plan, Console& console)
     const auto& file = plan_.file[stream];
     if (file.empty()) continue;
     const bool both = stream == 1 && file == plan_.file[0];
-    log_[stream] = both ? log_[0] : std::make_shared<LogFile>(file);
+    log_[stream] = both ? log_[0] : console.open_log(file, plan_.log_failure);
   }
 }
 
@@ -31,7 +30,8 @@ std::filesystem::path RankOutput::kept_in() const {
 }
 
 bool RankOutput::must_wait(int stream) const {
-  return plan_.shown[stream - 1] && console_.is_full(stream);
+  const auto& log = log_[stream - 1];
+  return (plan_.shown[stream - 1] && console_.is_full(stream)) || (log && log->writer().is_full());
 }
 
 void RankOutput::take(std::string_view piece, int stream) {
@@ -68,12 +68,7 @@ void RankOutput::add_line(std::string& text, int stream) {
 
 void RankOutput::put_out(int stream) {
   if (!shown_.empty()) console_.show(shown_, stream);
-  const int error = kept_.empty() ? 0 : log_[stream - 1]->write(kept_);
-  if (error != 0 && !log_has_failed_) {
-    log_has_failed_ = true;
-    console_.say(str("log_dir: ", plan_.file[stream - 1].string(), " cannot be written: ",
-                     std::strerror(error), "; what the rank prints meanwhile is not kept"));
-  }
+  if (!kept_.empty()) log_[stream - 1]->writer().write(kept_);
   shown_.clear();
   kept_.clear();
 }

@@ -4,10 +4,11 @@
 //
 //   RankOutput output(output_plan(options, round, local_rank), console);
 //   output.take(bytes, 1);                       // as they come from the rank's pipe
-//   if (output.must_wait(1)) ...                 // the console's reader is slow: leave the pipe
-//   unread
+//   // The console's reader, or the logs' file system, is slow: leave the pipe unread.
+//   if (output.must_wait(1)) ...
 //
-// Throws IoError "io.write" where a file cannot be opened. Thread rule: the launcher's own thread.
+// The constructor throws IoError "io.write" where a file cannot be opened that the first attempt
+// needs; later ones go on without it. Thread rule: the launcher's own thread.
 #pragma once
 
 #include <deque>
@@ -26,6 +27,7 @@ struct OutputPlan {
   std::string prefix;  // before each shown line
   bool shown[2] = {true, true};
   std::filesystem::path file[2];  // empty: none; the same twice: one for both
+  LogFailure log_failure = LogFailure::throws;
 };
 
 class RankOutput {
@@ -37,7 +39,7 @@ class RankOutput {
   void take(std::string_view piece, int stream);
   // Takes the beginning of a line for the whole of it.
   void finish();
-  // Whether the stream is shown on a console that takes nothing at the moment.
+  // Whether the console or the file that the stream goes to takes nothing at the moment.
   bool must_wait(int stream) const;
 
   const std::deque<std::string>& last_lines() const { return last_; }
@@ -52,7 +54,6 @@ class RankOutput {
   Console& console_;
   std::string begun_[2];
   std::shared_ptr<LogFile> log_[2];
-  bool log_has_failed_ = false;
   std::string shown_, kept_;  // whole lines of one piece, put out together
   std::deque<std::string> last_;
 };

@@ -22,6 +22,7 @@ void set(int number, void (*handler)(int), struct sigaction* before) {
 Signals::Signals() {
   set(SIGCHLD, SIG_DFL, &child_before_);
   set(SIGPIPE, SIG_IGN, &pipe_before_);
+  set(SIGXFSZ, SIG_IGN, &size_before_);
   sigset_t taken;
   sigemptyset(&taken);
   sigaddset(&taken, SIGCHLD);
@@ -41,6 +42,7 @@ Signals::~Signals() {
   sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   sigaction(SIGCHLD, &child_before_, nullptr);
   sigaction(SIGPIPE, &pipe_before_, nullptr);
+  sigaction(SIGXFSZ, &size_before_, nullptr);
 }
 
 std::optional<int> Signals::next() {
@@ -51,6 +53,7 @@ std::optional<int> Signals::next() {
 
 void Signals::restore_in_rank() const {
   sigaction(SIGPIPE, &pipe_before_, nullptr);
+  sigaction(SIGXFSZ, &size_before_, nullptr);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -5,9 +5,10 @@
 //   poll(signals.file()); while (const auto number = signals.next()) ...
 //
 // What was ignored when the launcher was started (nohup, `trap '' INT`, a script's `&`) stays
-// ignored, in the launcher and in its ranks, but for two: SIGCHLD, as a process that ignores it
-// never learns how its children end, and SIGPIPE, which the launcher ignores and ranks have as it
-// was. Throws nothing. Thread rule: made on the only thread, before there are others.
+// ignored, in the launcher and in its ranks, but for SIGCHLD, as a process that ignores it never
+// learns how its children end. The launcher ignores SIGPIPE and SIGXFSZ (a file that may not grow,
+// ulimit -f), as its writes report both; ranks have them as they were. Throws nothing. Thread rule:
+// made on the only thread, before there are others.
 #pragma once
 
 #include <signal.h>
@@ -25,14 +26,15 @@ class Signals {
 
   int file() const { return file_; }
   std::optional<int> next();
-  // Between fork and exec of a rank: nothing is blocked there, and SIGPIPE is as it was.
+  // Between fork and exec of a rank: nothing is blocked there, and SIGPIPE and SIGXFSZ are as they
+  // were.
   void restore_in_rank() const;
 
  private:
   int file_ = -1;
   sigset_t mask_before_{};
   struct sigaction child_before_ {
-  }, pipe_before_{};
+  }, pipe_before_{}, size_before_{};
 };
 
 // Whether it asks the job to end.

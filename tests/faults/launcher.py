@@ -330,6 +330,43 @@ def few_threads():
     check(seen == {0, 4}, "with few it fails, with more it does not", seen)
 
 
+def logs_in_trouble():
+    """A log that cannot be written any more ends no job, and one that hangs keeps no launcher."""
+    again = program("echo up $TORCHELASTIC_RESTART_COUNT\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3\n")
+    folder = FOLDER / "refused"
+    folder.mkdir()
+    (folder / "attempt_1").write_text("a file in the place of a folder")
+    run = launch("--max_restarts", "1", "--log_dir", folder, again, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    code = code_within(run, 20)
+    output, errors = run.stdout.read(), run.stderr.read()
+    check(code == 0 and output == "up 0\nup 1\n", "a restart without its log file: the job goes on", code, output, errors)
+    check(errors.count("attempt_1/rank_0.log: ") == 1 and "is not kept there" in errors, "which is said once", errors)
+
+    file = FOLDER / "limited" / "attempt_0" / "rank_0.log"
+    script = program(f"{MANY_LINES}sed -n 's/^SigIgn:\t//p' /proc/self/status\n")
+    run = launch("--log_dir", FOLDER / "limited", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)))
+    output, errors = run.communicate(timeout=30)
+    check(run.returncode == 0 and errors.count("File too large") == 1, "a log that may not grow is reported once", run.returncode, errors)
+    check(file.stat().st_size == 65536 and output.startswith("1\n2\n"), "and has what it may have", file.stat().st_size)
+    check(not int(output.split("\n")[-2], 16) >> (signal.SIGXFSZ - 1) & 1, "ranks do not ignore SIGXFSZ")
+
+    file = FOLDER / "hangs" / "attempt_0" / "rank_0.log"
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file)
+    reader = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    for text, number, code in (("yes\n", signal.SIGTERM, 143), ("seq 1 30000\nexit 7\n", None, 7)):
+        run = launch("--grace_period", "1", "--log_dir", FOLDER / "hangs", program(text), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        time.sleep(1)
+        if number:
+            run.send_signal(number)
+        got = code_within(run, 20)
+        errors = run.stderr.read()
+        check(got == code, f"a log that hangs: the job ends with {code}", got, errors)
+        check("bytes could not be written to " in errors and "rank_0.log" in errors, "and the dropped bytes are counted", errors)
+    os.close(reader)
+
+
 def in_namespaces():
     """Process 1 of a container, and a /proc that belongs to another PID namespace."""
     if subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode != 0:
@@ -450,7 +487,7 @@ def speed():
 
 
 for case in (output_not_read, output_read_late, reader_goes_away, writes_for_ever, odd_parents, nothing_left, guardian_refused,
-             guardian_attacked, few_threads, in_namespaces, terminal_and_stops, logs, first_of_two, speed):
+             guardian_attacked, few_threads, logs_in_trouble, in_namespaces, terminal_and_stops, logs, first_of_two, speed):
     if not options.only or options.only in case.__name__:
         began = time.monotonic()
         case()
