@@ -14,7 +14,7 @@ OneMachine::OneMachine(const LaunchConfiguration& run, Console& console)
       server_({.loopback_only = true,
                .port = 0,
                .token = token_,
-               .on_shortage = run.options.quiet ? nullptr : report_shortage}) {
+               .on_shortage = run.options.quiet ? nullptr : shortage_report(console)}) {
   // Asked now, so that a port in use is told before anything is started.
   if (run.machines.port != 0) port_.emplace(/*loopback_only=*/true, run.machines.port);
 }

@@ -105,12 +105,12 @@ void SeveralMachines::begin() {
   if (!host) return;
   serves_ = *host;
   if (serves_) {
-    server_ = std::make_unique<rendezvous::JobServer>(
-        rendezvous::ServerOptions{.loopback_only = false,
-                                  .port = at_.port,
-                                  .token = run_.token,
-                                  .coordinator = settings_,
-                                  .on_shortage = run_.options.quiet ? nullptr : report_shortage});
+    server_ = std::make_unique<rendezvous::JobServer>(rendezvous::ServerOptions{
+        .loopback_only = false,
+        .port = at_.port,
+        .token = run_.token,
+        .coordinator = settings_,
+        .on_shortage = run_.options.quiet ? nullptr : shortage_report(console_)});
   }
   // Its own server is met by loopback: the name may be one of another interface.
   const Endpoint reached = serves_ ? Endpoint{.host = "127.0.0.1", .port = at_.port} : at_;

@@ -1,24 +1,21 @@
 // File: launch/shortage_report.h (internal)
-// Prints what keeps new ranks from connecting with the job's server, from the server's own thread.
+// Says what keeps new ranks from connecting with the job's server. The server calls it in a thread
+// of its own, and must not wait for a terminal or a pipe that nobody reads: the console does not.
 //
-//   JobServer server({.token = token, .on_shortage = report_shortage});
+//   JobServer server({.token = token, .on_shortage = shortage_report(console)});
 //
-// The server must not wait for a terminal or a pipe that nobody reads: a line that does not fit is
-// not printed. Thread rule: any thread.
+// The console must live longer than the server. Thread rule: any thread calls the result.
 #pragma once
 
-#include <poll.h>
-#include <unistd.h>
-
+#include <functional>
 #include <string>
+
+#include "launch/console.h"
 
 namespace hasten {
 
-inline void report_shortage(const std::string& text) {
-  pollfd errors{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-  if (poll(&errors, 1, 0) != 1 || (errors.revents & POLLOUT) == 0) return;
-  const std::string line = "hasten launch: " + text + "; see ulimit -n\n";
-  [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, line.data(), line.size());
+inline std::function<void(const std::string&)> shortage_report(Console& console) {
+  return [&console](const std::string& text) { console.say(text + "; see ulimit -n"); };
 }
 
 }  // namespace hasten
