@@ -23,12 +23,12 @@
 namespace hasten {
 namespace {
 
-// Whether the process has the job's name, or that of a job below it, in its environment.
-bool has_name(const ProcessEntry& process, const std::string& job) {
+// Whether the environment has the name of the job, or of a job below it.
+bool has_name(const std::string& environment, const std::string& job) {
   const std::string line = str('\0', kJobVariable, "=", job);
-  const std::string environment = str('\0', environment_of(process.shown));
-  for (std::size_t at = 0; (at = environment.find(line, at)) != environment.npos; ++at) {
-    const char next = environment.c_str()[at + line.size()];
+  const std::string lines = str('\0', environment);
+  for (std::size_t at = 0; (at = lines.find(line, at)) != lines.npos; ++at) {
+    const char next = lines.c_str()[at + line.size()];
     if (next == '\0' || next == '.') return true;
   }
   return false;
@@ -46,11 +46,11 @@ std::vector<pid_t> below(pid_t top, const std::vector<ProcessEntry>& table) {
   return found;
 }
 
-bool kill_if_of_job(const ProcessEntry& entry, bool is_descendant, const std::string& job) {
+// The number may be another process's by now.
+bool kill_same(const ProcessEntry& entry) {
   const ProcessHandle handle(entry.process);
   const auto now = entry_of(entry.shown);
-  if (!now || now->start != entry.start) return false;  // the number is another one's by now
-  return (is_descendant || has_name(entry, job)) && handle.send(SIGKILL);
+  return now && now->start == entry.start && handle.send(SIGKILL);
 }
 
 int kill_once(const JobProcesses& processes, const ProcessEntry& self) {
@@ -59,13 +59,23 @@ int kill_once(const JobProcesses& processes, const ProcessEntry& self) {
   if (processes.descendants) descendants = below(self.shown, table);
   const std::uint64_t oldest = processes.since.value_or(self.start);
   int killed = 0;
+  std::vector<ProcessEntry> others;
+  std::vector<pid_t> numbers;
   for (const ProcessEntry& each : table) {
     // A process that is older than the launcher does not belong to the job. A zombie has ended.
     if (each.state == 'Z' || each.state == 'X' || each.start < oldest) continue;
     if (each.process == self.process || each.process == processes.spared) continue;
-    const bool is_descendant =
-        std::find(descendants.begin(), descendants.end(), each.shown) != descendants.end();
-    killed += kill_if_of_job(each, is_descendant, processes.job);
+    if (std::find(descendants.begin(), descendants.end(), each.shown) != descendants.end()) {
+      killed += kill_same(each);
+    } else {
+      others.push_back(each);
+      numbers.push_back(each.shown);
+    }
+  }
+  const auto named = look_at_environments(
+      numbers, [job = processes.job](const std::string& text) { return has_name(text, job); });
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (named[i]) killed += kill_same(others[i]);
   }
   return killed;
 }

@@ -2,17 +2,19 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
-#include <future>
 #include <memory>
+#include <mutex>
 #include <sstream>
-#include <system_error>
-#include <thread>
+#include <utility>
 
-#include "hasten/base/text.h"
+#include "base/start_thread.h"
 
 namespace hasten {
 namespace {
@@ -106,17 +108,70 @@ std::vector<ProcessEntry> process_table() {
   return table;
 }
 
-std::string environment_of(pid_t shown) {
-  const std::string file = folder_of(shown) + "/environ";
-  const auto answer = std::make_shared<std::promise<std::string>>();
-  auto content = answer->get_future();
-  try {
-    std::thread([answer, file] { answer->set_value(content_of(file)); }).detach();
-  } catch (const std::system_error&) {  // no more threads
-    return content_of(file);
+std::string environment_of(pid_t shown) { return content_of(folder_of(shown) + "/environ"); }
+
+namespace {
+
+// One thread reads all environments. One that hangs is left behind, and another one goes on after
+// the process at which it hangs.
+struct EnvironmentReading {
+  EnvironmentReading(std::vector<pid_t> shown, std::function<bool(const std::string&)> function)
+      : processes(std::move(shown)), look(std::move(function)) {}
+
+  void run() {
+    for (std::size_t i = 0; i < processes.size(); ++i) {
+      const bool found = look(environment_of(processes[i]));
+      const std::lock_guard<std::mutex> turn(this->turn);
+      results.push_back(found);
+      one_more.notify_one();
+    }
   }
-  if (content.wait_for(kLongestRead) != std::future_status::ready) return "";
-  return content.get();
+
+  // Those of the processes that were read, until all are, or one takes too long.
+  std::vector<bool> wait() {
+    std::unique_lock<std::mutex> turn(this->turn);
+    for (std::size_t had = 0; results.size() < processes.size(); had = results.size()) {
+      if (!one_more.wait_for(turn, kLongestRead, [&] { return results.size() > had; })) break;
+    }
+    return results;
+  }
+
+  const std::vector<pid_t> processes;
+  const std::function<bool(const std::string&)> look;
+  std::mutex turn;
+  std::condition_variable one_more;
+  std::vector<bool> results;
+};
+
+// An entry in /proc has the owner of its process, or root.
+bool may_be_read(pid_t shown) {
+  if (geteuid() == 0) return true;
+  struct stat folder {};
+  return stat(folder_of(shown).c_str(), &folder) == 0 && folder.st_uid == geteuid();
+}
+
+}  // namespace
+
+std::vector<bool> look_at_environments(const std::vector<pid_t>& shown,
+                                       const std::function<bool(const std::string&)>& look) {
+  std::vector<bool> found(shown.size(), false);
+  std::vector<std::size_t> left;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    if (may_be_read(shown[i])) left.push_back(i);
+  }
+  while (!left.empty()) {
+    std::vector<pid_t> processes;
+    for (const std::size_t i : left) processes.push_back(shown[i]);
+    const auto reading = std::make_shared<EnvironmentReading>(std::move(processes), look);
+    std::thread thread = start_thread([reading] { reading->run(); });
+    if (!thread.joinable()) reading->run();
+    const std::vector<bool> results = reading->wait();
+    for (std::size_t i = 0; i < results.size(); ++i) found[left[i]] = results[i];
+    if (thread.joinable()) results.size() == left.size() ? thread.join() : thread.detach();
+    left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(
+                                                std::min(results.size() + 1, left.size())));
+  }
+  return found;
 }
 
 }  // namespace hasten

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,9 +31,14 @@ std::optional<ProcessEntry> own_entry();
 std::vector<ProcessEntry> process_table();
 // As it is now; nothing where the process is gone.
 std::optional<ProcessEntry> entry_of(pid_t shown);
-// NAME=value after NAME=value, each with a NUL at its end. Empty where it may not be read, or
-// cannot be within a second: the memory of a process that waits for a dead disk or a driver may be
-// locked for ever.
+// NAME=value after NAME=value, each with a NUL at its end. Empty where it may not be read. Does not
+// return while the memory of the process is locked, as that of one that waits for a dead disk or a
+// driver may be for ever.
 std::string environment_of(pid_t shown);
+// For each process, what `look` says of its environment: false where it may not be read, which this
+// user may not for other users' processes, or cannot be within a second. `look` is called in
+// another thread, perhaps after the return.
+std::vector<bool> look_at_environments(const std::vector<pid_t>& shown,
+                                       const std::function<bool(const std::string&)>& look);
 
 }  // namespace hasten

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "hasten/base/text.h"
 #include "launch/end_order.h"
@@ -61,6 +62,48 @@ TEST_CASE("job: what has its name is killed, and what has another one is not") {
   CHECK(signal_that_ended(inner) == SIGKILL);
   CHECK(signal_that_ended(other) == 0);
   CHECK(signal_that_ended(spared) == 0);
+}
+
+TEST_CASE("job: what is older than the process that asks is killed if the job is older, too") {
+  const std::string job = new_job();
+  const pid_t older = waiting_process(str(kJobVariable, "=", job));
+  const auto start = entry_of(older)->start;
+  usleep(50'000);  // some ticks
+  const pid_t guardian = fork();
+  if (guardian == 0) {
+    const int without = kill_job({.job = job});
+    _exit(without == 0 && kill_job({.job = job, .since = start}) == 1 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(guardian, &status, 0);
+  CHECK(status == 0);
+  if (status == 0) waitid(P_PID, static_cast<id_t>(older), nullptr, WEXITED | WNOWAIT);
+  CHECK(signal_that_ended(older) == SIGKILL);
+}
+
+TEST_CASE("process table: environments are read up to one that hangs, and after it") {
+  std::vector<pid_t> processes;
+  for (int i = 0; i < 4; ++i) processes.push_back(waiting_process("A=" + std::to_string(i)));
+  const auto found = look_at_environments(processes, [](const std::string& text) {
+    if (text.find("A=1") != text.npos) usleep(3'000'000);  // as a read of locked memory
+    return text.find("A=0") == text.npos;
+  });
+  CHECK(found == std::vector<bool>{false, false, true, true});
+  for (const pid_t process : processes) CHECK(signal_that_ended(process) == 0);
+}
+
+TEST_CASE("process table: other users' environments are not looked at") {
+  if (geteuid() != 0) return;  // this user's own processes alone
+  const pid_t process = waiting_process("A=b");
+  const pid_t other_user = fork();
+  if (other_user == 0) {
+    if (setuid(65534) != 0) _exit(2);
+    _exit(look_at_environments({process}, [](const std::string&) { return true; })[0] ? 1 : 0);
+  }
+  int status = -1;
+  waitpid(other_user, &status, 0);
+  CHECK(status == 0);
+  CHECK(signal_that_ended(process) == 0);
 }
 
 TEST_CASE("process table: this process, its parent and its children") {
