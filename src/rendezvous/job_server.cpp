@@ -289,8 +289,8 @@ class JobServer::Loop {
   Clock::time_point next_report_{};
 };
 
-JobServer::JobServer(ServerOptions options)
-    : loop_(std::make_unique<Loop>(std::move(options))), port_(loop_->port()) {
+JobServer::JobServer(ServerOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {
+  port_ = loop_->port();
   thread_ = start_thread([this] { loop_->run(); });
   if (!thread_.joinable())
     throw IoError("launch.start", {.what = "a thread that serves the job's keys and values",
