@@ -3,6 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -55,6 +60,20 @@ TEST_CASE("output: tee shows and keeps, redirects keeps only") {
         "output" + out + " errors" + err);
 }
 
+namespace {
+
+// What a log has got. It is written by a thread of its own.
+std::string log_text(const std::filesystem::path& file, std::size_t size) {
+  std::string text;
+  for (int i = 0; i < 2000 && text.size() < size; ++i) {
+    text = read_file(file.string());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return text;
+}
+
+}  // namespace
+
 TEST_CASE("output: files hold what each stream said, and the last lines are of both") {
   const TemporaryDirectory folder;
   OutputPlan plan{.prefix = "", .shown = {false, false}, .file = {}};
@@ -66,8 +85,8 @@ TEST_CASE("output: files hold what each stream said, and the last lines are of b
   output.take("wrong\n", 2);
   output.take("o\nthree", 1);
   output.finish();
-  CHECK(read_file(plan.file[0].string()) == "one\ntwo\nthree\n");
-  CHECK(read_file(plan.file[1].string()) == "wrong\n");
+  CHECK(log_text(plan.file[0], 14) == "one\ntwo\nthree\n");
+  CHECK(log_text(plan.file[1], 6) == "wrong\n");
   CHECK(output.kept_in() == folder.path() / "a/b");
   CHECK(output.last_lines().size() == 4);
 
@@ -76,10 +95,15 @@ TEST_CASE("output: files hold what each stream said, and the last lines are of b
   together.take("one\n", 1);
   together.take("two\n", 2);
   together.finish();
-  CHECK(read_file(plan.file[0].string()) == "one\ntwo\n");
+  CHECK(log_text(plan.file[0], 8) == "one\ntwo\n");
   CHECK(together.kept_in() == plan.file[0]);
   plan.file[0] = plan.file[1] = folder.path() / "a/b/stderr.log/impossible";
   CHECK_THROWS_AS(RankOutput(plan, console), IoError);
+  plan.log_failure = LogFailure::is_reported;
+  RankOutput without(plan, console);
+  without.take("one\n", 1);
+  CHECK(without.last_lines().size() == 1);
+  CHECK_FALSE(without.must_wait(1));
 }
 
 TEST_CASE("output: a log goes on after an earlier job's, and keeps whole lines") {
@@ -91,12 +115,14 @@ TEST_CASE("output: a log goes on after an earlier job's, and keeps whole lines")
   {
     RankOutput output(plan, console);
     output.take(text, 1);
-    CHECK(read_file(plan.file[0].string()) == text);  // before its end
+    CHECK(log_text(plan.file[0], 4) == text);  // before its end
     CHECK(output.last_lines().back() == std::string("a\0b", 3));
   }
   RankOutput output(plan, console);
   output.take("later\n", 1);
-  const std::string all = read_file(plan.file[0].string());
+  const std::size_t line =
+      std::string("--- hasten launch: another job begins, 2026-01-01 00:00:00 UTC ---\n").size();
+  const std::string all = log_text(plan.file[0], text.size() + line + 6);
   CHECK(starts_with(all, text + "--- hasten launch: another job begins, "));
   CHECK(all.ends_with(" UTC ---\nlater\n"));
 }
