@@ -32,6 +32,12 @@ bool same_file(int one, int other) {
          first.st_ino == second.st_ino;
 }
 
+int new_event() {
+  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (event < 0) throw IoError("io.write", {.what = "an eventfd", .got = std::strerror(errno)});
+  return event;
+}
+
 // What is lost after a write that fails.
 const char* after(int error) {
   const bool may_recover = error == ENOSPC || error == EDQUOT;
@@ -47,20 +53,13 @@ void open_closed_streams() {
   }
 }
 
-Console::Console() {
-  event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event_ < 0) throw IoError("io.write", {.what = "an eventfd", .got = std::strerror(errno)});
-  writers_[0] = std::make_unique<OutputWriter>(STDOUT_FILENO, event_);
+Console::Console() : event_(new_event()) {
+  writers_[0] = std::make_unique<OutputWriter>(STDOUT_FILENO, event_.get());
   if (!same_file(STDOUT_FILENO, STDERR_FILENO))
-    writers_[1] = std::make_unique<OutputWriter>(STDERR_FILENO, event_);
+    writers_[1] = std::make_unique<OutputWriter>(STDERR_FILENO, event_.get());
 }
 
-Console::~Console() {
-  wait_briefly();  // an exception's way out
-  logs_.clear();
-  for (auto& writer : writers_) writer.reset();
-  close(event_);
-}
+Console::~Console() { wait_briefly(); }  // an exception's way out
 
 OutputWriter& Console::of(int stream) {
   return stream == 2 && writers_[1] ? *writers_[1] : *writers_[0];
@@ -78,7 +77,7 @@ bool Console::is_full(int stream) { return of(stream).is_full(); }
 
 void Console::look() {
   eventfd_t times = 0;
-  eventfd_read(event_, &times);
+  eventfd_read(event_.get(), &times);
   for (const int stream : {1, 2}) {
     const int error = of(stream).take_error();
     if (error == 0 || is_one_file()) continue;
@@ -104,7 +103,7 @@ std::shared_ptr<LogFile> Console::open_log(const std::filesystem::path& path, Lo
     return log.use_count() == 1 && log->writer().unwritten() == 0;
   });
   try {
-    return logs_.emplace_back(std::make_shared<LogFile>(path, event_));
+    return logs_.emplace_back(std::make_shared<LogFile>(path, event_.get()));
   } catch (const IoError& error) {
     if (failure == LogFailure::throws) throw;
     say(str(error.text().what, ": ", error.text().got,
@@ -131,7 +130,7 @@ std::optional<int> Console::finish(Signals& signals, Patience patience) {
     if (patience == Patience::none && (now - progress > kWithoutProgress || now - began > kInAll))
       break;
     pollfd files[] = {{.fd = signals.file(), .events = POLLIN, .revents = 0},
-                      {.fd = event_, .events = POLLIN, .revents = 0}};
+                      {.fd = event_.get(), .events = POLLIN, .revents = 0}};
     poll(files, 2, patience == Patience::none ? 100 : -1);
     look();
     while (const auto number = signals.next()) {
@@ -145,7 +144,7 @@ std::optional<int> Console::finish(Signals& signals, Patience patience) {
 void Console::wait_briefly() {
   const auto limit = Clock::now() + kForLastMessage;
   while (unwritten() > 0 && Clock::now() < limit) {
-    pollfd file = {.fd = event_, .events = POLLIN, .revents = 0};
+    pollfd file = {.fd = event_.get(), .events = POLLIN, .revents = 0};
     poll(&file, 1, 50);
     look();
   }

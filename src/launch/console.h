@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "launch/log_file.h"
 #include "launch/output_writer.h"
 #include "launch/signals.h"
@@ -60,7 +61,7 @@ class Console {
 
   bool is_full(int stream);
   // Readable when is_full() has changed, or when a stream can no longer be written.
-  int file() const { return event_; }
+  int file() const { return event_.get(); }
   // Takes what file() tells, and says once of each stream and log that it is no longer written.
   void look();
 
@@ -77,7 +78,7 @@ class Console {
   void drop_logs();
   void drop();
 
-  int event_ = -1;
+  const Descriptor event_;
   std::unique_ptr<OutputWriter> writers_[2];  // the second is empty where both are one file
   std::vector<std::shared_ptr<LogFile>> logs_;
 };
