@@ -159,8 +159,7 @@ ForkedRank::ForkedRank(ForkedRank&& other) noexcept
 ForkedRank::~ForkedRank() {
   if (process_ > 0 && !ended()) {
     send_to_group(SIGKILL);
-    has_process_ended(process_, /*options=*/0);
-    collect_end();
+    wait_for_end();
   }
   if (process_file_ >= 0) close(process_file_);
   if (report_ >= 0) close(report_);
@@ -170,6 +169,12 @@ bool ForkedRank::take_end() {
   if (!has_process_ended(process_, WNOHANG)) return false;
   collect_end();
   return true;
+}
+
+void ForkedRank::wait_for_end() {
+  if (ended()) return;
+  has_process_ended(process_, /*options=*/0);
+  collect_end();
 }
 
 void ForkedRank::collect_end() {

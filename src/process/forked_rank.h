@@ -35,6 +35,8 @@ class ForkedRank {
   int file() const { return process_file_; }
   // Whether the process has ended, and what it has reported. Does not wait.
   bool take_end();
+  // Waits until it has.
+  void wait_for_end();
   bool ended() const { return status_.has_value(); }
   bool failed() const { return status_.value_or(0) != 0; }
   bool was_stopped() const;  // by a signal to end

@@ -159,7 +159,7 @@ anatomy::Alternative alternative_for_tpu(const std::string& name, const Estimate
   };
   pause_openmp();
   ForkedRank process(look, {}, at::get_num_threads());
-  process.take_end();
+  process.wait_for_end();
   if (process.failed()) throw process.error(0);
   return {.name = name, .needed = std::stoll(read_file(needed)), .stopped = read_file(stopped)};
 }
