@@ -176,7 +176,7 @@ class JobServer::Loop {
         if (const auto message = guest.connection->next()) take(id, guest, *message);
       } while (guest.connection->has_message() && Clock::now() < end);
     } catch (const std::exception&) {  // it knows the token, and yet not the protocol
-      rude_.insert(id);
+      unreadable_.insert(id);
     }
     if (guest.connection->known()) {
       strangers_.remove(id);
@@ -189,7 +189,7 @@ class JobServer::Loop {
   // What is to be done with a connection that has been read or written.
   void look_after(int id, Guest& guest) {
     const Connection& connection = *guest.connection;
-    if (rude_.contains(id)) return;
+    if (unreadable_.contains(id)) return;
     if (connection.has_message()) {
       unfinished_.insert(id);
     } else if (!connection.open()) {
@@ -224,7 +224,7 @@ class JobServer::Loop {
     }
     guest.connection->send(kStoreGreeting);
     guest.role = message == kStoreGreeting ? Role::store : Role::unknown;
-    if (guest.role == Role::unknown) rude_.insert(id);
+    if (guest.role == Role::unknown) unreadable_.insert(id);
   }
 
   void tick(Clock::time_point now) {
@@ -239,7 +239,7 @@ class JobServer::Loop {
 
   void drop_gone(Clock::time_point now) {
     for (const int id : strangers_.late(now)) drop(id, now);
-    for (const int id : std::exchange(rude_, {})) drop(id, now);
+    for (const int id : std::exchange(unreadable_, {})) drop(id, now);
     for (const int id : std::exchange(closed_, {})) drop(id, now);
     if (coordinator_) all_gone_ = coordinator_->all_gone();
   }
@@ -260,7 +260,8 @@ class JobServer::Loop {
   // A launcher that ends closes its connection in order; a connection that fails may have been the
   // network's fault.
   void tell_coordinator(int id, const Connection& connection, Clock::time_point now) {
-    if (connection.open()) return coordinator_->lost(id, "it said what nobody understands", now);
+    if (connection.open())
+      return coordinator_->lost(id, "it sent a message that this hasten cannot read", now);
     if (connection.ended()) return coordinator_->lost(id, connection.why_closed(), now);
     coordinator_->broken(id);
   }
@@ -281,7 +282,7 @@ class JobServer::Loop {
   std::unordered_map<int, Guest> guests_;
   Strangers strangers_;
   std::set<int> unfinished_;  // they have messages that the last pass had no time for
-  std::set<int> rude_;        // they know the token and not the protocol
+  std::set<int> unreadable_;  // they know the token and not the protocol
   std::set<int> closed_;
   int next_id_ = kFirstGuestId;
   bool is_listening_ = true;
