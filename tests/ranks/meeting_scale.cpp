@@ -89,6 +89,7 @@ class Launchers {
         {"processes", 4},
         {"min_machines", machines},
         {"max_machines", machines},
+        {"port", 29501},
         {"serves", machine == 0}}.dump());
     launcher.heard = Clock::now();
     launchers_.push_back(std::move(launcher));
