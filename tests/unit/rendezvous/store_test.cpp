@@ -191,7 +191,7 @@ struct Agent {
   }
 };
 
-TEST_CASE("job server: who says what nobody understands is lost at once, and the others hear it") {
+TEST_CASE("job server: who sends what cannot be read is lost at once, and the others hear it") {
   for (const char* noise : {"no JSON", R"([1])", R"({"kind": "failed", "code": "seven"})",
                             R"({"kind": "leaving", "signal": 1e300})"}) {
     CAPTURE(noise);
@@ -204,7 +204,8 @@ TEST_CASE("job server: who says what nobody understands is lost at once, and the
     second.hears("round");
     second.connection.send(noise);
     const std::string reason = first.hears("stop").at("reason");
-    CHECK(reason.find("is lost: it said what nobody understands") != std::string::npos);
+    CHECK(reason.find("is lost: it sent a message that this hasten cannot read") !=
+          std::string::npos);
     CHECK(code_of([&] { second.hears("stop"); }) == "rendezvous.lost");
   }
 }
