@@ -11,8 +11,8 @@
 #include "process/ask_all.h"
 #include "process/gloo_transport.h"
 #include "process/shared_collectives.h"
-#include "rendezvous/mesh_sockets.h"
 #include "rendezvous/secure_context.h"
+#include "rendezvous/sockets.h"
 
 #ifndef USE_C10D_GLOO
 #error "c10d's Gloo header is empty without USE_C10D_GLOO"

@@ -1,7 +1,5 @@
 #include "rendezvous/mesh_sockets.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -43,13 +41,12 @@ struct LocalName {
                                       .got = std::strerror(errno)});
 }
 
-struct FreeList {
+struct FreeNumbers {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
-  void operator()(ifaddrs* list) const { freeifaddrs(list); }
 };
 
 // Addresses are numbers here: no name server is asked.
-std::unique_ptr<addrinfo, FreeList> number(const std::string& address, int port) {
+std::unique_ptr<addrinfo, FreeNumbers> number(const std::string& address, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -57,7 +54,7 @@ std::unique_ptr<addrinfo, FreeList> number(const std::string& address, int port)
   addrinfo* found = nullptr;
   if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0)
     found = nullptr;
-  return std::unique_ptr<addrinfo, FreeList>(found);
+  return std::unique_ptr<addrinfo, FreeNumbers>(found);
 }
 
 bool is_of_this_user(int socket) {
@@ -80,25 +77,6 @@ std::string this_machine(const std::string& address) {
   if (stat("/proc/self/ns/user", &users) != 0 || !(overflow >> nobody) || geteuid() == nobody)
     return "";
   return str(boot, " ", network.st_ino, " ", users.st_ino, " ", geteuid(), " ", address);
-}
-
-std::string address_of_interface(const std::string& name) {
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return "";
-  const std::unique_ptr<ifaddrs, FreeList> list(first);
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-      const bool is_up = (each->ifa_flags & IFF_UP) != 0;
-      if (!is_up || name != each->ifa_name || each->ifa_addr == nullptr) continue;
-      if (each->ifa_addr->sa_family != family) continue;
-      char text[NI_MAXHOST] = "";
-      const auto size =
-          static_cast<socklen_t>(family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-      if (getnameinfo(each->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
-        return text;
-    }
-  }
-  return "";
 }
 
 std::unique_ptr<Descriptor> listen_locally(const std::string& name) {

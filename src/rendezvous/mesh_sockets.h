@@ -16,9 +16,6 @@ namespace hasten::rendezvous {
 // the same network and user namespaces, user and address. Empty if the system does not tell.
 std::string this_machine(const std::string& address);
 
-// The first address of an interface that is up, IPv4 before IPv6; empty if it has none.
-std::string address_of_interface(const std::string& name);
-
 // Listens under a name that no file has. Throws IoError "rendezvous.socket".
 std::unique_ptr<Descriptor> listen_locally(const std::string& name);
 // The socket; -1 with errno if nobody listens there, its queue is full, or another user listens.

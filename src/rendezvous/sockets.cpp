@@ -187,6 +187,23 @@ bool is_this_machine(const Found& host) {
   });
 }
 
+std::string address_of_interface(std::string_view name) {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return "";
+  const Interfaces list(first);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+      const bool is_up = (each->ifa_flags & IFF_UP) != 0;
+      if (!is_up || name != each->ifa_name || each->ifa_addr == nullptr) continue;
+      if (each->ifa_addr->sa_family != family) continue;
+      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      if (const std::string address = text_of(each->ifa_addr, size); !address.empty())
+        return address;
+    }
+  }
+  return "";
+}
+
 std::string interface_of(std::string_view address) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return "";

@@ -34,6 +34,8 @@ std::string address_towards(const Endpoint& endpoint);
 bool is_this_machine(const Found& host);
 // The interface that has the address: "eth0"; empty: none.
 std::string interface_of(std::string_view address);
+// The first address of an interface that is up, IPv4 before IPv6; empty if it has none.
+std::string address_of_interface(std::string_view name);
 
 // A free port of this machine that no other program is given while it lives, and that a process
 // which allows reuse (TCPStore does) may listen on.
