@@ -97,7 +97,7 @@ void predict(Trainer& trainer, const TrainerDataset& data) {
   std::cout << "\nPredictions in " << file.string() << '\n';
 }
 
-// What the run leaves in output_dir.
+// Saves the model, the metrics and the state in output_dir.
 void save(Trainer& trainer, const TrainOutput& result) {
   if (trainer.is_world_process_zero()) std::cout << '\n';
   trainer.log_metrics("train", result.metrics, std::cout);

@@ -100,9 +100,9 @@ std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
   return 0;
 }
 
-// What a rank that has ended has left in its pipes, and no more: a process that it leaves behind
-// may write into them for ever. Taken whether or not the console has room, since the last lines are
-// part of a report.
+// Reads the bytes that are in the pipes of a rank that has ended, and no more, because a process
+// that the rank leaves behind may write into them for ever. They are read even if the console is
+// full, since the last lines are part of a report.
 void Attempt::read_what_is_there(std::size_t local_rank) {
   for (const int stream : {1, 2}) {
     const int file = stream == 1 ? ranks_[local_rank].output() : ranks_[local_rank].errors();

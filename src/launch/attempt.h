@@ -24,7 +24,7 @@
 
 namespace hasten {
 
-// What the launcher has and each attempt uses.
+// The parts of the launcher that every attempt uses.
 struct AttemptContext {
   const JobProcesses& processes;
   Guardian& guardian;

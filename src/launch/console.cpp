@@ -38,7 +38,7 @@ int new_event() {
   return event;
 }
 
-// What is lost after a write that fails.
+// The part of the output that is lost after a write has failed.
 const char* after(int error) {
   const bool may_recover = error == ENOSPC || error == EDQUOT;
   return may_recover ? "lost until it can be" : "lost from now on";

@@ -1,6 +1,6 @@
 // File: launch/console.h (internal)
-// What the launcher writes: its standard output and standard error, with what ranks print and what
-// it says itself, and the files that keep what ranks print. Only finish() waits for a reader.
+// All output of the launcher: standard output and standard error, which carry the output of ranks
+// and the launcher's own messages, and the log files of ranks. Only finish() waits for a reader.
 //
 //   open_closed_streams();                      // before the first file is opened
 //   Console console;

@@ -22,7 +22,7 @@ namespace hasten {
 
 class Dialer {
  public:
-  // What an attempt found beyond silence.
+  // Why an attempt failed, if there was an answer.
   enum class Problem { none, unknown_host, nobody_listens, wrong_token };
 
   Dialer(Endpoint endpoint, const rendezvous::SecureContext& context, std::string greeting);
@@ -33,7 +33,7 @@ class Dialer {
   // The connection, once there is one; the greeting has been sent on it.
   std::unique_ptr<rendezvous::Connection> advance();
 
-  // Of the last attempt that has failed.
+  // These two describe the last attempt that has failed.
   const std::string& why() const { return why_; }
   Problem problem() const { return problem_; }
   // This machine's address and interface on the way there, "10.0.0.2 (eth0)"; empty if unknown.

@@ -33,7 +33,7 @@ int code_after_output(const End& end, Console& console, Signals& signals) {
   return asked && end.code == 0 ? 128 + *asked : end.code;
 }
 
-// What keeps ranks from being started here is told to the other machines too.
+// If the ranks cannot be started here, the other machines are told why.
 void run_round(const LaunchConfiguration& run, const Round& round, const AttemptContext& context) {
   try {
     Attempt(run, round, context).run();

@@ -59,7 +59,7 @@ int duplicate_of(int file) {
 
 }  // namespace
 
-// What the caller and the thread share.
+// The state that the caller and the thread share.
 class OutputWriter::Queue {
  public:
   Queue(int file, int event) : file_(duplicate_of(file)), event_(event) {}

@@ -75,10 +75,10 @@ void flush_all() {
 [[noreturn]] void become_rank(const std::function<void()>& function,
                               const ForkedRank::Environment& environment, int threads, int report) {
   setpgid(0, 0);
-  // Handlers of the program it comes from would act for that; what is ignored, as with nohup, stays
-  // so. It must be able to wait for processes of its own, and it is no longer in the foreground of
-  // a terminal, which would stop it when it reads or writes there.
-  // The thread it comes from may block them.
+  // Handlers of the parent would act on behalf of the parent, so they are removed; signals that are
+  // ignored, as with nohup, stay ignored. The parent's thread may block these signals, so they are
+  // unblocked. The rank must be able to wait for processes of its own. It is no longer in the
+  // foreground of a terminal, which would stop it when it reads or writes there.
   sigset_t taken;
   sigemptyset(&taken);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
