@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 
+from processes import marked, until
+
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("hasten")
 parser.add_argument("--trials", type=int, default=200)
@@ -35,28 +37,6 @@ def program(text):
     file.write_text("#!/bin/sh\n" + text)
     file.chmod(0o755)
     return file
-
-
-def marked(mark):
-    """Processes whose command line holds the mark."""
-    found = []
-    for folder in pathlib.Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                if mark in (folder / "cmdline").read_bytes().decode(errors="replace"):
-                    found.append(int(folder.name))
-            except OSError:
-                pass
-    return found
-
-
-def until(condition, seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
 
 
 def restarts():

@@ -23,6 +23,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ranks"))
 from checks import check, exit_code  # noqa: E402
 from clean import CLEAN  # noqa: E402
+from processes import marked, until  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("hasten")
@@ -46,15 +47,6 @@ def launch(*words, command="launch", **how):
     return subprocess.Popen([HASTEN, command, *map(str, words)], **{"env": VARIABLES, "text": True} | how)
 
 
-def until(condition, seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
-
-
 def code_within(process, seconds):
     """The exit code, or None for a process that had to be killed."""
     try:
@@ -67,19 +59,6 @@ def code_within(process, seconds):
 
 def new_mark():
     return f"{random.getrandbits(48):012x}"
-
-
-def marked(mark):
-    """Processes whose command line holds the mark."""
-    found = []
-    for folder in pathlib.Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                if mark in (folder / "cmdline").read_bytes().decode(errors="replace"):
-                    found.append(int(folder.name))
-            except OSError:
-                pass
-    return found
 
 
 def gone(mark, seconds=10):
