@@ -10,7 +10,8 @@
 namespace hasten::tokenizers {
 namespace {
 
-// The longest pattern that starts at `at`: where it ends and its number, or none.
+// Returns where the longest pattern that starts at `at` ends, and its number; Trie::none if there
+// is no such pattern.
 std::pair<std::size_t, std::int32_t> longest_at(const Trie& trie, std::string_view text,
                                                 std::size_t at) noexcept {
   std::pair<std::size_t, std::int32_t> found{at, Trie::none};
@@ -98,7 +99,7 @@ AddedTokens::Patterns AddedTokens::patterns(bool normalized) const {
 void AddedTokens::find(const Patterns& patterns, std::string_view text,
                        std::vector<AddedMatch>& matches) const {
   matches.clear();
-  std::size_t covered = 0;  // the end of the last match, with the white space it took
+  std::size_t covered = 0;  // the end of the last match, including the white space it took
   for (std::size_t at = 0; at < text.size();) {
     if (!patterns.starts[static_cast<unsigned char>(text[at])]) {
       ++at;
@@ -111,7 +112,7 @@ void AddedTokens::find(const Patterns& patterns, std::string_view text,
     }
     const AddedToken& token = tokens_[patterns.owners[static_cast<std::size_t>(number)]];
     AddedMatch match{at, pattern_end, token.id};
-    at = pattern_end;  // a refused match is stepped over as a whole, as the peer does
+    at = pattern_end;  // a rejected match is skipped as a whole, as in Hugging Face tokenizers
     if (token.single_word && touches_word(text, match.begin, match.end)) continue;
     if (token.lstrip) match.begin = std::max(white_before(text, match.begin), covered);
     if (token.rstrip) match.end = white_after(text, match.end);

@@ -1,13 +1,14 @@
 // File: tokenizers/added_tokens.h
-// Finds the added tokens ([MASK] and the like) in a text, as Hugging Face's tokenizers does: first
-// those to be taken as written, in the text as it came; then, in what is left and normalized, those
-// marked `normalized`. Where several fit, the leftmost wins, then the longest.
+// Finds added tokens ([MASK] and the like) in a text, as Hugging Face tokenizers does: first the
+// tokens that are matched as written, in the original text; then the tokens marked `normalized`, in
+// the normalized text between those. If several tokens match, the leftmost wins, then the longest.
 //
 //   AddedTokens added({{.id = 103, .content = "[MASK]", .special = true}}, normalizer);
 //   added.find_raw("a [MASK]", matches);       // one match: bytes 2 to 8, id 103
 //
-// Thread rule: immutable once built; safe from many threads. The constructor throws DataError for
-// tokens that cannot be told apart.
+// Thread rule: immutable once built; safe from many threads. The constructor throws DataError
+// "tokenizers.bad-added-token" if two tokens are matched by the same text, or if normalization
+// leaves nothing of a token.
 #pragma once
 
 #include <array>
@@ -23,6 +24,7 @@
 
 namespace hasten::tokenizers {
 
+// The bytes [begin, end) of a text, and the id of the token there.
 struct AddedMatch {
   std::size_t begin;
   std::size_t end;
@@ -36,8 +38,8 @@ class AddedTokens {
   const std::vector<AddedToken>& tokens() const noexcept { return tokens_; }
   bool any_raw() const noexcept { return !raw_.owners.empty(); }
   bool any_normalized() const noexcept { return !normalized_.owners.empty(); }
-  // Replace `matches`. The text must be valid UTF-8; matches are in order, and disjoint but for
-  // tokens that start with white space.
+  // Both replace `matches`, in order. The text must be valid UTF-8. Matches overlap only if the
+  // later token starts with white space.
   void find_raw(std::string_view text, std::vector<AddedMatch>& matches) const {
     find(raw_, text, matches);
   }
@@ -45,13 +47,15 @@ class AddedTokens {
     find(normalized_, text, matches);
   }
 
+  // Null if there is no such token.
   const AddedToken* with_id(std::int32_t id) const noexcept;
   const AddedToken* with_content(std::string_view content) const noexcept;
-  // What decoding prints for the token: its normalized form where it is matched by that.
+  // The text that decoding prints for the token: the text that it is matched by.
   const std::string& printed(const AddedToken& token) const noexcept;
 
  private:
-  // Patterns of one kind: the trie numbers them, owners says whose they are.
+  // Patterns of one kind. The trie numbers them, owners maps the numbers to indices into tokens_,
+  // and starts marks the first bytes of patterns.
   struct Patterns {
     Trie trie;
     std::vector<std::size_t> owners;
@@ -62,8 +66,8 @@ class AddedTokens {
             std::vector<AddedMatch>& matches) const;
 
   std::vector<AddedToken> tokens_;
-  std::vector<std::string> forms_;  // what each is matched by
-  std::vector<std::size_t> by_id_;  // indices into tokens_, in the order of their ids
+  std::vector<std::string> forms_;  // the text that each token is matched by
+  std::vector<std::size_t> by_id_;  // indices into tokens_, sorted by token id
   Trie contents_;
   Patterns raw_;
   Patterns normalized_;

@@ -17,7 +17,7 @@ using tokenizers::TextEncoder;
 using tokenizers::TextTokens;
 using State = BertTokenizer::State;
 
-// Checks the options and fills in what they leave to the tokenizer.
+// Checks the options and fills in the tokenizer's defaults.
 EncodeOptions resolved(const State& state, EncodeOptions options, bool is_pair) {
   if (options.max_length < 0) {
     throw UsageError("tokenizers.bad-max-length",
@@ -49,7 +49,7 @@ EncodeOptions resolved(const State& state, EncodeOptions options, bool is_pair) 
   return options;
 }
 
-// What encodes one row after another.
+// Encodes one row after another and reuses its buffers.
 class RowEncoder {
  public:
   RowEncoder(const State& state, const EncodeOptions& options, bool is_pair)
@@ -58,7 +58,7 @@ class RowEncoder {
         encoder_(state, options.offsets) {}
 
   Encoding encode(std::string_view text) {
-    // Of a single text that is cut at its end, the tokens behind the cut need not be made.
+    // A single text that is cut at its end needs no tokens beyond the cut.
     const bool cut =
         options_.truncation != Truncation::none && options_.truncation_side != Side::left;
     encoder_.run(text, cut ? static_cast<std::size_t>(options_.max_length) : all, first_);
@@ -80,7 +80,8 @@ class RowEncoder {
   TextTokens second_;
 };
 
-// Calls work(from, to) for parts of 0..count, each on a thread of its own.
+// Calls work(from, to) for parts of [0, count), each on its own thread, and rethrows the first
+// part's exception.
 template <class Work>
 void in_parts(std::size_t count, int threads, Work work) {
   if (threads < 1)

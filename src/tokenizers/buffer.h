@@ -1,10 +1,11 @@
 // File: tokenizers/buffer.h
-// A growing block of bytes or numbers that, unlike std::vector, does not write zeros first: the
-// normalizer fills it through a plain pointer.
+// A growable block of bytes or numbers that, unlike std::vector, does not zero new elements: the
+// normalizer writes them through a plain pointer.
 //
 //   Buffer<char> out;
 //   out.reserve(text.size() + 32);
-//   char* at = out.data();  ...  out.set_size(at - out.data());
+//   const char* end = std::copy(text.begin(), text.end(), out.data());
+//   out.set_size(static_cast<std::size_t>(end - out.data()));
 //
 // Thread rule: one thread at a time. Throws std::bad_alloc.
 #pragma once
@@ -23,7 +24,7 @@ class Buffer {
   std::size_t size() const noexcept { return size_; }
   void set_size(std::size_t size) noexcept { size_ = size; }
 
-  // Room for `capacity` in all; what the first `used` hold stays.
+  // Makes room for `capacity` elements in all and keeps the first `used`.
   void reserve(std::size_t capacity, std::size_t used = 0) {
     if (capacity <= capacity_) return;
     capacity = std::max(capacity, capacity_ + capacity_ / 2);

@@ -1,4 +1,4 @@
-// Ids back to text: BertTokenizer::decode.
+// BertTokenizer::decode: converts ids to text.
 #include <array>
 #include <string>
 #include <utility>
@@ -22,8 +22,8 @@ constexpr std::array punctuation{Replacement{" .", "."},  Replacement{" ?", "?"}
 constexpr std::array contractions{Replacement{" 's", "'s"}, Replacement{" 've", "'ve"},
                                   Replacement{" 're", "'re"}};
 
-// The decoder's own clean-up, which sees one token at a time, knows one contraction more than that
-// of the whole text.
+// The decoder's own clean-up, which sees one token at a time, handles one contraction more than the
+// clean-up of the whole text.
 void clean_up(std::string& text, bool one_token) {
   if (text.find(' ') == std::string::npos) return;
   for (const auto& [from, to] : punctuation) replace_all(text, from, to);
@@ -31,7 +31,7 @@ void clean_up(std::string& text, bool one_token) {
   for (const auto& [from, to] : contractions) replace_all(text, from, to);
 }
 
-// A token as it follows others.
+// The token as it is appended to the previous ones.
 std::string printed(std::string_view token, bool is_first,
                     const std::optional<tokenizers::DecoderOptions>& decoder) {
   if (is_first) return std::string(token);

@@ -1,13 +1,14 @@
 // File: tokenizers/definition.h
-// Reading the files of a tokenizer into a Definition (state.h).
+// Reads the files of a tokenizer into a Definition (state.h).
 //
 //   Definition definition = definition_from_json(folder / "tokenizer.json");
 //   apply_config(read_config(folder), definition.options);
 //
-// Thread rule: reads files only. Throws IoError and DataError; the codes are tokenizers.bad-json,
-// wrong-type, missing-key, unknown-model, unknown-normalizer, unknown-pre-tokenizer,
-// unknown-post-processor, unknown-decoder, unknown-version, bad-vocabulary, bad-added-token,
-// bad-template, missing-token.
+// Thread rule: the functions only read files; any thread. They throw IoError and DataError, with
+// the codes tokenizers.bad-json, wrong-type, missing-key, unknown-model, unknown-normalizer,
+// unknown-pre-tokenizer, unknown-post-processor, unknown-decoder, unknown-version, bad-vocabulary,
+// bad-added-token, bad-template, missing-token; definition_from_vocab also throws UsageError
+// tokenizers.bad-options.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +23,14 @@
 
 namespace hasten::tokenizers {
 
-// Of a vocabulary: one more is its size.
+// The largest id of a vocabulary, whose size is one more.
 inline constexpr std::int64_t kLargestId = std::numeric_limits<std::int32_t>::max() - 1;
 
-// What tokenizer_config.json and special_tokens_map.json say; unset: nothing.
+// The content of tokenizer_config.json and special_tokens_map.json. An unset member means that
+// neither file has a value for it.
 struct Config {
   std::optional<bool> do_lower_case;
-  std::optional<std::optional<bool>> strip_accents;  // null is something to say
+  std::optional<std::optional<bool>> strip_accents;  // the inner one is empty for a null
   std::optional<bool> tokenize_chinese_chars;
   std::optional<std::string> unk_token, sep_token, pad_token, cls_token, mask_token;
   std::optional<std::int64_t> model_max_length;
@@ -36,24 +38,27 @@ struct Config {
   std::vector<AddedToken> added_tokens;
 };
 
-// From whichever of the two files the folder has.
+// Reads these two files in the folder; both may be missing.
 Config read_config(const std::filesystem::path& folder);
-// Goes over what `options` says.
+// Overwrites the options that `config` sets.
 void apply_config(const Config& config, TokenizerOptions& options);
 
 Definition definition_from_json(const std::filesystem::path& file);
 Definition definition_from_vocab(const std::filesystem::path& file,
                                  const TokenizerOptions& options);
 
-// One of the objects that tokenizer.json has in added_tokens, without its id.
+// Reads one object of added_tokens or added_tokens_decoder. The id of the result is -1.
 AddedToken read_added_token(const Fields& fields);
-// Gives each added token the id of its text in the vocabulary, or the next one after it. An id that
-// a token has already must be that one; -1 is none.
+// Gives each added token the id of its text in the vocabulary, or the next free id after the
+// vocabulary. A token that already has an id (not -1) must have the same one. Throws DataError
+// tokenizers.bad-added-token, with `where` in front.
 void number_added_tokens(const std::vector<std::string>& vocabulary, const std::string& where,
                          std::vector<AddedToken>& tokens);
 
-// Parts of tokenizer.json.
+// Reads the post-processor of tokenizer.json.
 Templates read_post_processor(const Fields& root);
+// Reads the truncation and padding of tokenizer.json, which BertTokenizer::stored_settings()
+// returns.
 void read_stored_settings(const Fields& root, Definition& definition);
 
 }  // namespace hasten::tokenizers

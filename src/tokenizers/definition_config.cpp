@@ -1,4 +1,4 @@
-// tokenizer_config.json and special_tokens_map.json.
+// Reads tokenizer_config.json and special_tokens_map.json.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace hasten::tokenizers {
 namespace {
 
-// A token is written as its text or as an object that holds it.
+// Returns the text of a token, which the files write as a string or as an object with "content".
 std::string token_text(const Json& value, const std::string& where) {
   return value.is_object() ? Fields(value, where).text("content") : Fields::text_of(value, where);
 }
@@ -28,7 +28,8 @@ void read_flag(const Fields& fields, const char* key, std::optional<bool>& flag)
   if (fields.find(key)) flag = fields.flag(key);
 }
 
-// Transformers writes 1e30 for "no limit".
+// A limit above the largest int32 becomes 0, which means no limit; Transformers writes 1e30 for
+// that.
 void read_max_length(const Fields& fields, Config& config) {
   const Json* value = fields.find("model_max_length");
   if (!value) return;
@@ -44,7 +45,7 @@ bool has(const std::vector<AddedToken>& tokens, const std::string& content) {
                      [&content](const AddedToken& token) { return token.content == content; });
 }
 
-// {"100": {"content": "[UNK]", "special": true, ...}, ...}
+// Reads added_tokens_decoder: {"100": {"content": "[UNK]", "special": true, ...}, ...}.
 void read_added_tokens(const Fields& fields, Config& config) {
   if (!fields.find("added_tokens_decoder")) return;
   const Fields tokens = fields.object("added_tokens_decoder");
@@ -60,11 +61,11 @@ void read_added_tokens(const Fields& fields, Config& config) {
             [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
 }
 
-// More special tokens: a list of them or an object of named ones.
+// Reads further special tokens: a list of them, or an object with named ones.
 void read_more_tokens(const Fields& fields, const char* key, Config& config) {
   const Json* value = fields.find(key);
   if (!value) return;
-  if (!value->is_array() && !value->is_object()) fields.list(key);  // says what is wrong
+  if (!value->is_array() && !value->is_object()) fields.list(key);  // throws the type error
   for (const Json& item : *value) {
     std::string content = token_text(item, fields.where() + "." + key);
     if (!has(config.added_tokens, content))

@@ -1,4 +1,4 @@
-// tokenizer.json but for its post-processor, truncation and padding.
+// Reads tokenizer.json, except its post-processor, truncation and padding.
 #include <limits>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace hasten::tokenizers {
 namespace {
 
-// The object under `key`, which must be of this type.
+// Returns the object under `key`. Throws DataError `code` if its "type" is not `type`.
 Fields typed(const Fields& root, const char* key, const char* type, const char* code) {
   const Json* value = root.find(key);
   const std::string expected = str("\"type\": \"", type, "\"");
@@ -34,13 +34,14 @@ void read_normalizer(const Fields& root, TokenizerOptions& options) {
   throw DataError("tokenizers.bad-vocabulary", {.what = where + ": " + what, .hint = hint});
 }
 
-// Says what is wrong. The name of each place is only made up here: there are tens of thousands.
+// Throws the error for a value that is not an id. The name of its place is built only here, because
+// a vocabulary has tens of thousands of places.
 std::size_t bad_id(const Json& value, const std::string& token, const std::string& where) {
   return static_cast<std::size_t>(
       Fields::integer_of(value, 0, kLargestId, str(where, ".\"", token, "\"")));
 }
 
-// Tokens in the order of their ids, which must be 0, 1, 2 and so on.
+// Returns the tokens in the order of their ids, which must be 0, 1, 2 and so on without gaps.
 std::vector<std::string> read_vocabulary(const Json& vocabulary, const std::string& where) {
   std::vector<std::string> tokens(vocabulary.size());
   std::vector<bool> taken(vocabulary.size());
@@ -65,7 +66,7 @@ std::vector<std::string> read_vocabulary(const Json& vocabulary, const std::stri
 
 void read_model(const Fields& root, Definition& definition) {
   const Fields fields = root.object("model");
-  // Files of the first versions do not name the type.
+  // The first versions of these files do not name the type.
   const std::string type = fields.find("type")     ? fields.text("type")
                            : fields.find("merges") ? "BPE"
                                                    : "WordPiece";

@@ -1,4 +1,4 @@
-// The post-processor, truncation and padding of tokenizer.json.
+// Reads the post-processor, truncation and padding of tokenizer.json.
 #include <limits>
 
 #include "definition.h"
@@ -15,7 +15,8 @@ constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
   throw DataError("tokenizers.bad-template", {.what = where + ": " + what});
 }
 
-// What one name in the templates stands for: {"id": name, "ids": [...], "tokens": [...]}.
+// Reads the tokens that one name in the templates stands for:
+//   {"id": name, "ids": [...], "tokens": [...]}
 void read_special(const Fields& specials, TemplatePiece& piece, const std::string& where) {
   if (!specials.find(piece.name.c_str()))
     bad_template(where, "\"" + piece.name + "\" is not in special_tokens");
@@ -30,7 +31,7 @@ void read_special(const Fields& specials, TemplatePiece& piece, const std::strin
                  str(piece.ids.size(), " ids for ", piece.tokens.size(), " tokens"));
 }
 
-// {"Sequence": {"id": "A", "type_id": 0}} or {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
+// Reads {"Sequence": {"id": "A", "type_id": 0}} or {"SpecialToken": {"id": "[CLS]", "type_id": 0}}.
 TemplatePiece read_piece(const Json& value, const Fields& specials, const std::string& where,
                          bool is_pair) {
   const Fields outer(value, where);
@@ -62,7 +63,7 @@ std::vector<TemplatePiece> read_template(const Fields& fields, const char* key,
   return pieces;
 }
 
-// ["[SEP]", 102]
+// Reads a token and its id: ["[SEP]", 102].
 std::pair<std::string, std::int32_t> read_token_and_id(const Fields& fields, const char* key) {
   const std::string where = fields.where() + "." + key;
   const Json& value = fields.list(key);

@@ -1,4 +1,4 @@
-// vocab.txt, and the numbering of added tokens.
+// Reads vocab.txt, and numbers added tokens.
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
@@ -23,8 +23,8 @@ std::string_view without_white_end(std::string_view line) {
   return line;
 }
 
-// One token a line. White space at the end of a line is not part of it, as in the peer; a carriage
-// return is that too.
+// Reads one token per line. White space at the end of a line, including a carriage return, is not
+// part of the token, as in Hugging Face tokenizers.
 std::vector<std::string> read_lines(const std::filesystem::path& file) {
   const std::string content = read_file(file);
   std::vector<std::string> tokens;
@@ -68,7 +68,7 @@ std::int32_t find_required(const std::vector<std::string>& tokens, const std::st
   return static_cast<std::int32_t>(found - tokens.begin());
 }
 
-// The five special tokens are found in texts too, where the vocabulary has them.
+// Special tokens that the vocabulary has are found in texts too, so they become added tokens.
 void add_special_tokens(const std::vector<std::string>& vocabulary, TokenizerOptions& options) {
   std::vector<AddedToken> specials;
   for (const std::string* token : {&options.unk_token, &options.sep_token, &options.cls_token,
@@ -86,8 +86,8 @@ void add_special_tokens(const std::vector<std::string>& vocabulary, TokenizerOpt
 
 void number_added_tokens(const std::vector<std::string>& vocabulary, const std::string& where,
                          std::vector<AddedToken>& tokens) {
-  std::unordered_map<std::string_view, std::int32_t>
-      ids;  // of the added tokens, -1 where the vocabulary lacks them
+  // The id of each added token's text in the vocabulary, -1 if the vocabulary lacks it.
+  std::unordered_map<std::string_view, std::int32_t> ids;
   for (const AddedToken& token : tokens) ids.emplace(token.content, -1);
   for (std::size_t i = 0; i < vocabulary.size() && !ids.empty(); ++i) {
     const auto found = ids.find(vocabulary[i]);

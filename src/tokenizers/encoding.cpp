@@ -9,7 +9,7 @@
 namespace hasten {
 namespace {
 
-// One to three of these a row, so at most this many tokens.
+// The upper limit of PadOptions::length and multiple_of, in tokens.
 constexpr std::int64_t longest_row = std::numeric_limits<std::int32_t>::max();
 
 void check(const PadOptions& options) {

@@ -1,4 +1,4 @@
-// BertTokenizer from files and to files.
+// Reads BertTokenizer from files and writes it to files.
 #include <utility>
 
 #include "definition.h"
@@ -15,7 +15,8 @@ using tokenizers::Json;
 using tokenizers::TemplatePiece;
 using Ordered = nlohmann::ordered_json;
 
-// What the parts of a tokenizer have against each other is said with the file that holds them.
+// Builds the tokenizer. If the parts of the definition contradict each other, the error names
+// `file`, which holds them.
 BertTokenizer make(Definition definition, const std::filesystem::path& file) {
   try {
     return BertTokenizer(std::make_shared<const BertTokenizer::State>(std::move(definition)));
@@ -26,7 +27,7 @@ BertTokenizer make(Definition definition, const std::filesystem::path& file) {
   }
 }
 
-// What vocab.txt lacks is in the configuration alone.
+// Reads vocab.txt; every other setting comes from `config`.
 Definition from_vocab_and_config(const std::filesystem::path& folder, const Config& config) {
   TokenizerOptions options;
   apply_config(config, options);
@@ -96,8 +97,8 @@ Ordered padding_json(const std::optional<PadOptions>& padding, const std::string
       {"pad_token", pad_token}};
 }
 
-// The vocabulary goes last and is written by hand: an ordered object would search it for each of
-// its keys.
+// The vocabulary comes last and is written by hand: an ordered object would search all of its keys
+// for each new key.
 std::string model_json(const BertTokenizer::State& state) {
   const TokenizerOptions& options = state.options;
   Ordered head{{"type", "WordPiece"},
@@ -181,7 +182,7 @@ BertTokenizer BertTokenizer::from_pretrained(const std::filesystem::path& folder
   if (std::filesystem::exists(folder / "tokenizer.json")) {
     Definition definition = tokenizers::definition_from_json(folder / "tokenizer.json");
     Config config = tokenizers::read_config(folder);
-    config.unk_token.reset();  // the model in tokenizer.json has the last word on it
+    config.unk_token.reset();  // the model in tokenizer.json decides it
     apply_config(config, definition.options);
     return make(std::move(definition), folder / "tokenizer.json");
   }

@@ -3,11 +3,11 @@
 
     python generate_unicode_tables.py          # in an environment with tokenizers 0.23.3
 
-Hugging Face's tokenizers takes its Unicode facts from four places of four different ages (marks and control characters
-of about Unicode 8, decompositions of Unicode 12, letter case and white space of Unicode 17, word characters of Unicode
-16), so that no single Unicode library agrees with it on every code point, and which ones disagree changes with the
-version installed. This script therefore asks tokenizers itself what it does with each of the 1,112,064 code points, one
-setting at a time, and writes the answers as tables. hasten needs no Unicode library for them.
+Hugging Face tokenizers takes its Unicode data from four sources of different ages (marks and control characters from
+about Unicode 8, decompositions from Unicode 12, letter case and white space from Unicode 17, word characters from
+Unicode 16). No single Unicode library agrees with it on every code point, and the differences depend on the version of
+the library. This script therefore runs tokenizers on each of the 1,112,064 code points, with one setting at a time, and
+writes the results as tables. hasten needs no Unicode library for them.
 """
 import pathlib
 
@@ -30,7 +30,7 @@ def expect(condition, value, what):
 
 
 def ask_classes():
-    """What each switch does with one character between two letters."""
+    """The sets of characters that each setting affects, tested between two letters."""
     clean, ideographs, strip = bert(clean_text=True), bert(handle_chinese_chars=True), bert(strip_accents=True)
     split, decompose = pre_tokenizers.BertPreTokenizer().pre_tokenize_str, normalizers.NFD().normalize_str
     dropped, blank, ideograph, mark, white, punctuation = set(), set(), set(), set(), set(), set()
@@ -58,13 +58,13 @@ def ask_classes():
             punctuation.add(value)
         else:
             expect(words == [text], value, f"split to {words!r}")
-    # Cleaning makes a blank of exactly the white space that it does not drop.
+    # Cleaning turns exactly the white space that it does not drop into a space.
     expect(blank == white - dropped, 0, "blanks are not the white space")
     return dict(dropped=dropped, ideograph=ideograph, mark=mark, white=white, punctuation=punctuation)
 
 
 def ask_word_characters(white):
-    """Characters that join a token marked single_word, and those that lstrip takes."""
+    """Characters that must not touch a token marked single_word. Checks that lstrip takes exactly `white`."""
     tokenizer = Tokenizer(WordPiece({"[UNK]": 0, "~": 1, "^": 2}, unk_token="[UNK]"))
     tokenizer.add_tokens([AddedToken("~", single_word=True, normalized=False), AddedToken("^", lstrip=True, normalized=False)])
     word = {value for value in CODE_POINTS if tokenizer.encode(chr(value) + "~").ids != [0, 1]} - {ord("~"), ord("^")}
@@ -85,16 +85,16 @@ def ask_decompositions():
             continue
         head = text[:-1]
         first = ord(head) if len(head) == 1 else back.get(head)
-        if first is None:                          # a character and not its parts: the alias of a pair, such as U+1F71
+        if first is None:                          # an alias of the character with the same full decomposition
             singles[value] = back[text]
             continue
         pairs[value] = (first, ord(text[-1]))
-    # An alias of a pair has the same full text as the pair: whichever of the two is met last in `back`, both are right.
+    # An alias has the same full decomposition as its character, so `back` may hold either of them; both are right.
     return singles, pairs, full
 
 
 def ask_combining_classes():
-    """Canonical combining classes: only their order is seen, so their order is what is asked for."""
+    """Canonical combining classes. tokenizers shows only their order, so each mark is compared with one probe per class."""
     decompose = normalizers.NFD().normalize_str
     probes = {1: 0x334, 7: 0x93C, 8: 0x3099, 9: 0x94D, 10: 0x5B0, 11: 0x5B1, 12: 0x5B2, 13: 0x5B3, 14: 0x5B4, 15: 0x5B5, 16: 0x5B6, 17: 0x5B7, 18: 0x5B8,
               19: 0x5B9, 20: 0x5BB, 21: 0x5BC, 22: 0x5BD, 23: 0x5BF, 24: 0x5C1, 25: 0x5C2, 26: 0xFB1E, 27: 0x64B, 28: 0x64C, 29: 0x64D, 30: 0x64E, 31: 0x64F,
@@ -121,7 +121,7 @@ def ask_combining_classes():
 
 
 def runs(values):
-    """Sorted code points as [first, last]."""
+    """Groups code points into sorted ranges [first, last]."""
     out = []
     for value in sorted(values):
         if out and out[-1][1] == value - 1:
@@ -142,7 +142,7 @@ def class_runs(classes):
 
 
 def case_runs(lower):
-    """[first, last, step, distance]: neighbours, or every second one, that move by the same distance."""
+    """Returns [first, last, step, distance]: adjacent letters, or every second one, with the same distance to lower case."""
     out = []
     for value, text in sorted(lower.items()):
         if len(text) != 1:
@@ -159,7 +159,7 @@ def case_runs(lower):
 
 
 def single_runs(singles):
-    """(first, targets of first, first + 1, ...)."""
+    """Returns (first, targets of first, first + 1, ...) for each run of code points."""
     return [(first, [singles[value] for value in range(first, last + 1)]) for first, last in runs(singles)]
 
 
@@ -168,7 +168,7 @@ def code(value):
 
 
 def lines(items):
-    """The items, comma separated, wrapped and indented."""
+    """Returns the items separated by commas, wrapped and indented."""
     out, line = [], "   "
     for item in items:
         if len(line) + len(item) + 2 > WIDTH:
@@ -209,19 +209,19 @@ def main():
     body = [(table(kind, name, [braces(code(a), code(b)) for a, b in rows]), (kind, name)) for kind, name, rows in ranges]
     rows = [braces(code(a), code(b), str(c)) for a, b, c in class_runs(combining)]
     body.append((table("CombiningRange", "combining_ranges", rows), ("CombiningRange", "combining_ranges")))
-    write("unicode_classes.cpp", "What each switch of the normalizer takes hold of, and the order of combining marks.", *body)
+    write("unicode_classes.cpp", "The characters that each setting of the normalizer affects, and the combining classes of marks.", *body)
 
     rows = [braces(code(a), code(b), str(step), str(distance)) for a, b, step, distance in case_runs(lower)]
-    write("unicode_case.cpp", "Lower-case letters: first and last code point, step, distance to the lower-case one.",
+    write("unicode_case.cpp", "Letters with a lower-case form: first and last code point, step, distance to the lower-case one.",
           (table("CaseRange", "case_ranges", rows), ("CaseRange", "case_ranges")))
 
     rows = [braces(code(value), code(first), code(second)) for value, (first, second) in sorted(pairs.items())]
     flat = [item for first, targets in single_runs(singles) for item in [code(first), str(len(targets)), *map(code, targets)]]
-    write("unicode_decompositions.cpp", "Canonical decompositions: pairs, and runs of single ones (first, count, targets).",
+    write("unicode_decompositions.cpp", "Canonical decompositions: into two code points, and runs into one (first, count, targets).",
           (table("DecompositionPair", "decomposition_pairs", rows), ("DecompositionPair", "decomposition_pairs")),
           (table("char32_t", "decomposition_singles", flat), ("char32_t", "decomposition_singles")))
 
-    write("unicode_words.cpp", "Characters that are part of a word where an added token must stand alone.",
+    write("unicode_words.cpp", "Word characters, which must not touch an added token marked single_word.",
           (table("CodePointRange", "word_ranges", [braces(code(a), code(b)) for a, b in runs(word)]), ("CodePointRange", "word_ranges")))
     print({name: len(values) for name, values in classes.items()}, "word", len(word), "lower", len(lower), "decompositions", len(full), "combining", len(combining))
 

@@ -9,7 +9,7 @@
 namespace hasten::tokenizers {
 namespace {
 
-// A value short enough for a message.
+// Formats a value for a message; long values are shortened.
 std::string shown(const Json& value) {
   if (value.is_array() || value.is_object()) return str(value.type_name(), " of ", value.size());
   constexpr std::size_t most = 60;
@@ -82,7 +82,7 @@ std::int64_t Fields::integer_of(const Json& value, std::int64_t low, std::int64_
                                 const std::string& where) {
   const std::string expected = str("an integer from ", low, " to ", high);
   if (!value.is_number_integer()) wrong_type(value, where, expected);
-  // What does not fit a signed number is too large in any case.
+  // An unsigned value that does not fit an int64 is also above `high`.
   const bool huge =
       value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high);
   if (huge || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high)

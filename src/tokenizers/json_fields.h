@@ -1,5 +1,5 @@
 // File: tokenizers/json_fields.h
-// Typed access to the JSON files of a tokenizer: a value of another type or out of range is a
+// Typed access to the JSON files of a tokenizer. A value of the wrong type or out of range throws a
 // DataError that names the file and the place in it.
 //
 //   const Json root = parse_json(file);
@@ -7,7 +7,8 @@
 //   const std::string unknown = model.text("unk_token");
 //   const auto most = model.integer("max_input_chars_per_word", 0, 1 << 20);
 //
-// Thread rule: reads only. Throws IoError and DataError.
+// Thread rule: only reads; any thread. Throws IoError, and DataError "tokenizers.bad-json",
+// "tokenizers.wrong-type" or "tokenizers.missing-key".
 #pragma once
 
 #include <cstdint>
@@ -30,27 +31,29 @@ Json parse_json(const std::filesystem::path& file);
 
 class Fields {
  public:
-  // `where` begins every message. The value must be an object and outlive this.
+  // `where` begins every message. `value` must be an object and outlive this Fields.
   Fields(const Json& value, std::string where);
 
   const std::string& where() const noexcept { return where_; }
-  // Null where there is no such key, or null itself.
+  // Null if the key is missing or its value is null.
   const Json* find(const char* key) const;
+  // Throws DataError "tokenizers.missing-key" if find() returns null.
   const Json& at(const char* key) const;
   Fields object(const char* key) const { return {at(key), where_ + "." + key}; }
 
   std::string text(const char* key) const;
   bool flag(const char* key) const;
+  // `low` and `high` are inclusive.
   std::int64_t integer(const char* key, std::int64_t low, std::int64_t high) const;
   const Json& list(const char* key) const;
 
-  // The same of a value that has no key of its own, such as an element of a list.
+  // The same for a value without a key of its own, such as an element of a list.
   static std::string text_of(const Json& value, const std::string& where);
   static bool flag_of(const Json& value, const std::string& where);
   static std::int64_t integer_of(const Json& value, std::int64_t low, std::int64_t high,
                                  const std::string& where);
 
-  // Refuses a "type" other than these, or a value that is none of BERT's.
+  // Throws DataError `code`: BertTokenizer does not support the type or value `what`.
   [[noreturn]] void refuse(const char* code, const std::string& what,
                            const std::string& expected) const;
 
@@ -59,7 +62,8 @@ class Fields {
   std::string where_;
 };
 
-// The value of the word under `key`, which must be one of these.
+// Returns the value for the word under `key`. Throws DataError "tokenizers.wrong-type" if it is
+// none of `choices`.
 template <class Value>
 Value choose(const Fields& fields, const char* key,
              std::initializer_list<std::pair<const char*, Value>> choices) {

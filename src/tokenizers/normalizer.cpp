@@ -7,11 +7,11 @@
 namespace hasten::tokenizers {
 namespace {
 
-// No character becomes more than this many bytes in run_by_plan (three letters of a syllable, or a
-// Mapping).
+// An upper bound of the bytes that run_by_plan writes for one character: the three letters of a
+// syllable take 9, a Mapping 15.
 constexpr std::size_t longest_result = 16;
 
-// The two or three letters of a Korean syllable; all of them are three bytes.
+// Writes the two or three letters of a Korean syllable, each of three bytes, and returns the end.
 char* write_hangul(char32_t c, char* out) {
   const char32_t index = c - 0xAC00;
   out += encode_utf8(0x1100 + index / 588, out);
@@ -33,7 +33,8 @@ Normalizer::Normalizer(const NormalizerOptions& options)
   }
 }
 
-// Fills plan_. The large classes are set as a whole; what is left is tried character by character.
+// Fills plan_. The large classes are set at once; for other characters plan_one tries out the
+// result.
 void Normalizer::plan() {
   const auto each = [](std::span<const CodePointRange> ranges, auto&& use) {
     for (const auto& range : ranges)
@@ -72,7 +73,7 @@ void Normalizer::plan() {
 void Normalizer::plan_one(char32_t c) {
   std::vector<Character> result{{c, 0}};
   apply(result);
-  bool ordered = true;  // no mark in it that could change places with a neighbour
+  bool ordered = true;  // no part is a mark that could change places with a neighbour
   for (const Character& part : result) ordered &= unicode_.combining_class(part.value) == 0;
   if (options_.strip_accents && !ordered)
     plan_[c] = exact;
@@ -102,7 +103,8 @@ void Normalizer::run(std::string_view text, bool origins, Normalized& out) const
   if (!done) run_exactly(text, origins, out);
 }
 
-// Writes what becomes of the character at `at`, which is not ASCII, and returns the end of it.
+// Writes the result for the character at `at`, which is not ASCII, and returns the end of the
+// output.
 char* Normalizer::write_planned(std::uint16_t action, const Decoded& character, const char* at,
                                 char* to) const noexcept {
   switch (action) {
@@ -130,13 +132,13 @@ char* Normalizer::write_planned(std::uint16_t action, const Decoded& character, 
   }
 }
 
-// The text character by character; false where it holds one that depends on its neighbours.
+// Normalizes character by character. Returns false if a character's result depends on its
+// neighbours.
 template <bool with_origins>
 bool Normalizer::run_by_plan(std::string_view text, Normalized& out) const {
   const char* at = text.data();
   const char* const end = at + text.size();
-  // Every byte still to be read has room for itself, and there is always room for one longest
-  // result more.
+  // There is always room for one byte of output per unread byte of input, plus one longest result.
   out.bytes.reserve(text.size() + 2 * longest_result);
   if constexpr (with_origins) out.origins.reserve(out.bytes.capacity());
   char* to = out.bytes.data();

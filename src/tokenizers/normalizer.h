@@ -1,12 +1,13 @@
 // File: tokenizers/normalizer.h
-// BERT's text clean-up, with the answers of Hugging Face's BertNormalizer: drop control characters
-// and make white space blanks, set ideographs apart, decompose and strip accents, lower-case.
+// Cleans up text as Hugging Face's BertNormalizer does: drops control characters, turns white space
+// into spaces, puts spaces around ideographs, decomposes characters and strips accents, and
+// lower-cases.
 //
 //   const Normalizer normalizer({.clean_text = true, .lowercase = true});
 //   Normalized out;
 //   normalizer.run("Caf\u00e9 \u4e2d", false, out);   // out.text() == "cafe  \u4e2d "
 //
-// Thread rule: run() is const and safe from many threads, each with an `out` of its own. Throws
+// Thread rule: run() is const and safe from many threads, each with its own `out`. Throws
 // std::bad_alloc.
 #pragma once
 
@@ -28,8 +29,8 @@ struct NormalizerOptions {
   bool lowercase = true;
 };
 
-// Normalized text, and for each of its bytes the character of the source that it came from (counted
-// from 0), where asked for.
+// Normalized text and, if requested, the source character that each of its bytes came from, counted
+// in code points from 0.
 struct Normalized {
   Buffer<char> bytes;
   Buffer<std::uint32_t> origins;
@@ -42,19 +43,19 @@ class Normalizer {
   explicit Normalizer(const NormalizerOptions& options);
 
   const NormalizerOptions& options() const noexcept { return options_; }
-  // `text` must be valid UTF-8.
+  // Replaces `out`; fills out.origins only if `origins` is true. `text` must be valid UTF-8.
   void run(std::string_view text, bool origins, Normalized& out) const;
 
  private:
-  // What becomes of a character whatever stands beside it: one of these, or first_mapping + an
-  // index in mappings_.
+  // The result for a character: one of these, or first_mapping plus an index into mappings_.
+  // `exact` means that it depends on the neighbours.
   enum Action : std::uint16_t { keep, drop, space, set_apart, hangul, exact, first_mapping };
   struct Mapping {
     std::uint8_t size = 0;
     char bytes[15] = {};
   };
-  // Marks that stay are sorted by their combining class, so they are worked on together with their
-  // neighbours.
+  // A character and the index of its source character. Marks that remain are sorted by combining
+  // class, so they are processed together with their neighbours.
   struct Character {
     char32_t value;
     std::uint32_t origin;
@@ -76,6 +77,7 @@ class Normalizer {
 
   NormalizerOptions options_;
   const Unicode& unicode_;
+  // The Action, or first_mapping plus an index, of each code point.
   std::vector<std::uint16_t> plan_;
   std::vector<Mapping> mappings_;
   std::array<char, 128> ascii_byte_{};

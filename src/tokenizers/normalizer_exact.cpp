@@ -1,5 +1,5 @@
-// The normalizer step by step on whole characters: for the few texts with marks that change places,
-// and to learn what becomes of a single character.
+// Runs the normalizer step by step on whole characters: for the few texts with marks that change
+// places, and to find out the result for a single character.
 #include <algorithm>
 
 #include "normalizer.h"
@@ -7,15 +7,15 @@
 namespace hasten::tokenizers {
 namespace {
 
-// One character of a decomposition: the first of each stands for the source character, the others
-// were added to it.
+// One character of a decomposition. The first stands for the source character; the others are
+// `added`.
 struct Part {
   char32_t value;
   std::uint8_t combining_class;
   bool added;
 };
 
-// Marks that follow one letter, in the order of their classes; marks of one class keep their order.
+// Sorts the marks after each letter by combining class. Marks of the same class keep their order.
 void sort_marks(std::vector<Part>& parts) {
   const auto is_mark = [](const Part& part) { return part.combining_class != 0; };
   for (auto from = parts.begin(); from != parts.end();) {
@@ -49,8 +49,9 @@ void Normalizer::set_ideographs_apart(std::vector<Character>& text) const {
   text = std::move(out);
 }
 
-// Origins follow the peer where marks change places: a part that stands for a source character
-// takes the next one, an added part that of the part before it, wherever the sort has put them.
+// If marks change places, origins are the same as in Hugging Face tokenizers: in sorted order, a
+// part that stands for a source character takes the next source character, and an added part takes
+// that of the part before it.
 void Normalizer::strip_accents(std::vector<Character>& text) const {
   std::vector<Part> parts;
   parts.reserve(text.size());

@@ -25,7 +25,7 @@ tokenizers::WordPieceOptions piece_options(const TokenizerOptions& options) {
           .max_input_chars_per_word = options.max_input_chars_per_word};
 }
 
-// Every id a template writes must be a token, and the one that it says it is.
+// Throws DataError unless every id in a template belongs to the token that the template names.
 void check_templates(const BertTokenizer::State& state, const std::vector<TemplatePiece>& pieces) {
   for (const TemplatePiece& piece : pieces) {
     for (std::size_t i = 0; i < piece.ids.size(); ++i) {

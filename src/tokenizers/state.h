@@ -1,11 +1,12 @@
 // File: tokenizers/state.h
-// What a BertTokenizer is made of, and what its files say before it is made.
+// The parts of a BertTokenizer (State), and the content of its files, from which it is built
+// (Definition).
 //
 //   Definition definition = definition_from_json(file);   // definition.h
 //   auto state = std::make_shared<const BertTokenizer::State>(std::move(definition));
 //
-// Thread rule: State is immutable. Its constructor throws DataError where the parts contradict
-// each other.
+// Thread rule: State is immutable. Its constructor throws DataError if the parts contradict each
+// other.
 #pragma once
 
 #include <memory>
@@ -26,15 +27,15 @@ struct DecoderOptions {
   bool cleanup = true;
 };
 
-// Everything a tokenizer's files say.
+// The content of a tokenizer's files.
 struct Definition {
-  // added_tokens of it have their ids already.
+  // Its added_tokens already have their ids.
   TokenizerOptions options;
-  std::vector<std::string> vocabulary;  // by id, without the added tokens that follow it
+  std::vector<std::string> vocabulary;  // by id; without the added tokens that follow it
   Templates templates;
-  std::optional<DecoderOptions> decoder;  // unset: tokens are joined with blanks
+  std::optional<DecoderOptions> decoder;  // unset: decoding joins tokens with spaces
   StoredSettings stored;
-  std::int64_t stored_stride = 0;  // kept for save_pretrained
+  std::int64_t stored_stride = 0;  // of tokenizer.json's truncation, kept for save_pretrained
 };
 
 }  // namespace hasten::tokenizers
@@ -53,9 +54,10 @@ struct BertTokenizer::State {
   StoredSettings stored;
   std::int64_t stored_stride = 0;
 
+  // The largest id of a token, added tokens included, plus 1.
   std::int64_t size() const noexcept;
   std::optional<std::int32_t> find(std::string_view token) const noexcept;
-  const std::string* token(std::int32_t id) const noexcept;  // null: no such id
+  const std::string* token(std::int32_t id) const noexcept;  // null if there is no such id
 };
 
 }  // namespace hasten

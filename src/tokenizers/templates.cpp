@@ -14,7 +14,7 @@ TemplatePiece special(const std::string& token, std::int32_t id, std::int32_t ty
   return {.kind = Kind::special, .type_id = type_id, .name = token, .ids = {id}, .tokens = {token}};
 }
 
-// A part of one text's tokens.
+// Tokens [begin, end) of one text.
 struct Slice {
   const TextTokens* tokens;
   std::size_t begin;

@@ -1,10 +1,11 @@
 // File: tokenizers/templates.h
-// Where special tokens go around one text or two ([CLS] A [SEP], [CLS] A [SEP] B [SEP]), how much
-// of the texts is kept, and the Encoding made of it all.
+// Places special tokens around one text or two ([CLS] A [SEP], [CLS] A [SEP] B [SEP]), computes how
+// much of each text is kept, and builds the Encoding.
 //
 //   const auto [first, second] = kept_lengths(90, 60, 100, Truncation::longest_first);   // 50, 50
 //
-// Thread rule: plain values and pure functions. kept_lengths throws DataError where no cut can do.
+// Thread rule: plain values and pure functions. kept_lengths and assemble throw DataError
+// "tokenizers.cannot-truncate" if no permitted cut is enough.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,9 @@ namespace hasten::tokenizers {
 // The tokens of one text.
 struct TextTokens {
   std::vector<std::int32_t> ids;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> offsets;  // these two only where asked for
+  // The characters [first, second) of each token; empty unless offsets are requested.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> offsets;
+  // The number of the word of each token, from 0; empty unless offsets are requested.
   std::vector<std::int32_t> words;
 
   void clear() noexcept {
@@ -34,7 +37,7 @@ struct TemplatePiece {
   enum class Kind { first_text, second_text, special };
   Kind kind = Kind::first_text;
   std::int32_t type_id = 0;
-  // Of special pieces only: the name in the file, and the tokens it stands for.
+  // For special pieces only: the name in the file, and the ids and texts of its tokens.
   std::string name;
   std::vector<std::int32_t> ids;
   std::vector<std::string> tokens;
@@ -43,27 +46,28 @@ struct TemplatePiece {
 struct Templates {
   std::vector<TemplatePiece> single;
   std::vector<TemplatePiece> pair;
-  bool from_file = true;  // false: there is no post-processor, texts are just put together
+  bool from_file = true;  // false: no post-processor; texts are only concatenated
 
   const std::vector<TemplatePiece>& of(bool is_pair) const noexcept {
     return is_pair ? pair : single;
   }
 };
 
-// [CLS] A [SEP] and [CLS] A [SEP] B [SEP], as BERT was trained.
+// [CLS] A [SEP] and [CLS] A [SEP] B [SEP], which BERT was trained with.
 Templates bert_templates(const std::string& cls, std::int32_t cls_id, const std::string& sep,
                          std::int32_t sep_id);
-// A, and A B.
+// A and A B, without special tokens.
 Templates bare_templates();
 
 std::size_t special_count(const std::vector<TemplatePiece>& pieces) noexcept;
 
-// How many tokens of each text stay so that both together are at most `room`.
+// Returns how many tokens of each text are kept so that both together are at most `room`.
 std::pair<std::size_t, std::size_t> kept_lengths(std::size_t first, std::size_t second,
                                                  std::size_t room, Truncation truncation);
 
-// Puts the texts (second may be null) into the template, each cut to options.max_length where
-// options.truncation says so. max_length must be filled in already.
+// Puts the texts into the template and, if options.truncation asks for it, cuts them so that the
+// row has at most options.max_length tokens. `second` may be null. max_length must already be
+// resolved.
 Encoding assemble(const Templates& templates, const TextTokens& first, const TextTokens* second,
                   const EncodeOptions& options);
 

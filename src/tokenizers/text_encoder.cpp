@@ -38,8 +38,8 @@ void TextEncoder::run(std::string_view text, std::size_t enough, TextTokens& out
   if (at < text.size() && !has_enough()) between_raw(text.substr(at));
 }
 
-// The number of characters before `to`, known to be first_character_ at `from`. A token may start
-// before the end of the one before it, where both take the white space between them.
+// Returns the number of characters before byte `to`; first_character_ is that before byte `from`. A
+// token may start before the end of the previous one if both take the white space between them.
 std::uint32_t TextEncoder::character_index(std::string_view text, std::size_t from,
                                            std::size_t to) const {
   if (!offsets_) return 0;
@@ -47,7 +47,7 @@ std::uint32_t TextEncoder::character_index(std::string_view text, std::size_t fr
   return first_character_ + code_point_count(text.substr(from, to - from));
 }
 
-// A part of the text that holds no token to be taken as written.
+// Encodes a part of the text that holds no token to be matched as written.
 void TextEncoder::between_raw(std::string_view text) {
   state_.normalizer.run(text, offsets_, normalized_);
   if (!state_.added.any_normalized()) return between_normalized(0, normalized_.bytes.size());
@@ -68,7 +68,7 @@ void TextEncoder::between_raw(std::string_view text) {
     between_normalized(at, normalized_.bytes.size());
 }
 
-// A part of the normalized text that holds no added token at all.
+// Encodes a part of the normalized text that holds no added token.
 void TextEncoder::between_normalized(std::size_t begin, std::size_t end) {
   for_each_word(
       normalized_.text().substr(begin, end - begin),

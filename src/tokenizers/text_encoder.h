@@ -1,12 +1,12 @@
 // File: tokenizers/text_encoder.h
-// One text to its tokens: added tokens are cut out, the rest is normalized, split into words and
-// the words into pieces. Keeps its working memory from text to text.
+// Converts one text to its tokens: finds added tokens, normalizes the rest, splits it into words
+// and the words into pieces. Keeps its buffers from text to text.
 //
 //   TextEncoder encoder(state, /*offsets=*/false);
 //   encoder.run("Hello, world!", /*enough=*/510, tokens);
 //
-// Thread rule: one thread at a time; the state behind it may be shared. Throws DataError for a text
-// of 2 GiB or more.
+// Thread rule: one thread at a time; encoders on several threads may share the state. Throws
+// DataError "tokenizers.text-too-long" for a text of 2 GiB or more.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class TextEncoder {
  public:
   TextEncoder(const BertTokenizer::State& state, bool offsets) : state_(state), offsets_(offsets) {}
 
-  // Replaces `out`. Stops after the word that brings the tokens to `enough`.
+  // Replaces `out`. Stops after the word that brings the number of tokens to `enough`.
   void run(std::string_view text, std::size_t enough, TextTokens& out);
 
  private:
@@ -37,7 +37,8 @@ class TextEncoder {
   const bool offsets_;
   TextTokens* out_ = nullptr;
   std::size_t enough_ = 0;
-  std::uint32_t first_character_ = 0;  // of the part that is being worked on, in the whole text
+  // The index, in the whole text, of the first character of the part being encoded.
+  std::uint32_t first_character_ = 0;
   std::int32_t word_ = 0;
   std::string repaired_;
   std::vector<AddedMatch> raw_;

@@ -17,8 +17,8 @@ Trie::Trie(const std::vector<std::string>& keys) {
     return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
   });
   grow_to_hold(1);
-  units_[root].parent = nobody;  // taken, and a child of no node
-  // A list of what is to do and not recursion: a key may be as long as a file.
+  units_[root].parent = nobody;  // its place is taken, but it is the child of no node
+  // A work list instead of recursion: a key may be as long as a file.
   std::vector<Span> to_do{{0, keys.size(), 0, root}};
   while (!to_do.empty()) {
     const Span span = to_do.back();
@@ -27,7 +27,7 @@ Trie::Trie(const std::vector<std::string>& keys) {
   }
 }
 
-// Gives one node its value and its children.
+// Sets the value and the children of one node, and adds the children to `to_do`.
 void Trie::place(const std::vector<std::string>& keys, const std::vector<std::int32_t>& order,
                  Span span, std::vector<Span>& to_do) {
   const auto key = [&](std::size_t i) -> const std::string& {
@@ -45,7 +45,7 @@ void Trie::place(const std::vector<std::string>& keys, const std::vector<std::in
     starts.push_back(i);
   }
   starts.push_back(span.high);
-  if (bytes.empty()) return;  // its base stays 0; the places from there on name other parents
+  if (bytes.empty()) return;  // its base stays 0: no place from there on has it as parent
   const std::int32_t base = free_base(bytes);
   units_[static_cast<std::size_t>(span.node)].base = base;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -55,8 +55,8 @@ void Trie::place(const std::vector<std::string>& keys, const std::vector<std::in
   }
 }
 
-// A base at which all these bytes meet free places. The search starts where few free places have
-// been left behind.
+// Returns a base at which the places of all these bytes are free. The search starts at first_free_;
+// few of the places before it are free.
 std::int32_t Trie::free_base(const std::string& bytes) {
   const auto is_taken = [this](std::int32_t at) {
     return units_[static_cast<std::size_t>(at)].parent != none;
@@ -72,12 +72,12 @@ std::int32_t Trie::free_base(const std::string& bytes) {
     });
   };
   while (!fits()) ++at;
-  // Where nearly all is taken, later searches need not pass again.
+  // If more than 95% of the places were taken, later searches skip them.
   if (taken > (at - start) / 20 * 19) first_free_ = at;
   return at - lowest;
 }
 
-// Every byte after a node must be a place in the array.
+// Makes room for the place of every byte after `base`.
 void Trie::grow_to_hold(std::int32_t base) {
   const std::size_t needed = static_cast<std::size_t>(base) + 256;
   if (needed <= units_.size()) return;

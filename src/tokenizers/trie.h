@@ -1,11 +1,15 @@
 // File: tokenizers/trie.h
-// A set of byte strings, each with a number, that is walked a byte at a time: the vocabulary, and
-// the added tokens to be found in a text. A double array (Aoe 1989): the child of node n by byte b
-// is base[n] + b if that place says its parent is n, so that a step is two loads and no search.
+// A set of numbered byte strings that is walked one byte at a time: the vocabulary, and the added
+// tokens to find in a text. A double array (Aoe 1989): the child of node n by byte b is place
+// base[n] + b if the parent of that place is n, so a step takes two loads and no search.
 //
 //   Trie trie({"play", "##ing"});            // numbered 0, 1
-//   std::int32_t node = Trie::root;
-//   for (char c : word) { node = trie.step(node, c); if (node < 0) break; ... trie.value(node) }
+//   std::int32_t node = Trie::root, longest = Trie::none;
+//   for (char c : word) {
+//     node = trie.step(node, c);
+//     if (node == Trie::none) break;
+//     if (trie.value(node) != Trie::none) longest = trie.value(node);
+//   }
 //
 // Thread rule: immutable once built; safe to walk from many threads. The constructor throws
 // std::bad_alloc.
@@ -24,20 +28,21 @@ class Trie {
   static constexpr std::int32_t none = -1;
 
   Trie() : Trie(std::vector<std::string>{}) {}
-  // keys[i] gets the value i; of equal keys, one of them.
+  // keys[i] gets the value i; equal keys get the value of one of them.
   explicit Trie(const std::vector<std::string>& keys);
 
+  // The child of `node` by `byte`, or none.
   std::int32_t step(std::int32_t node, char byte) const noexcept {
     const std::int32_t next =
         units_[static_cast<std::size_t>(node)].base + static_cast<unsigned char>(byte);
     return units_[static_cast<std::size_t>(next)].parent == node ? next : none;
   }
-  // The key that ends at this node, or none.
+  // The number of the key that ends at this node, or none.
   std::int32_t value(std::int32_t node) const noexcept {
     return values_[static_cast<std::size_t>(node)];
   }
 
-  // The node after all of `text`, or none.
+  // The node that all bytes of `text` lead to, or none.
   std::int32_t walk(std::string_view text) const noexcept;
   // The value of exactly this key, or none.
   std::int32_t find(std::string_view key) const noexcept;
@@ -47,7 +52,7 @@ class Trie {
     std::int32_t base = 0;
     std::int32_t parent = none;
   };
-  // The keys order[low, high) share their first `depth` bytes, which lead to `node`.
+  // The keys at order[low, high) share their first `depth` bytes, which lead to `node`.
   struct Span {
     std::size_t low, high, depth;
     std::int32_t node;

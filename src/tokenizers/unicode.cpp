@@ -10,7 +10,7 @@ namespace {
 constexpr char32_t hangul_first = 0xAC00;
 constexpr char32_t hangul_last = 0xD7A3;
 
-// The range that holds c, or null; `ranges` is sorted and disjoint.
+// Returns the range that holds c, or null. `ranges` must be sorted and disjoint.
 template <class Range>
 const Range* find_range(std::span<const Range> ranges, char32_t c) {
   auto after =
@@ -21,7 +21,8 @@ const Range* find_range(std::span<const Range> ranges, char32_t c) {
   return c <= range.last ? &range : nullptr;
 }
 
-// Syllables are not in the tables: the standard computes their two or three letters.
+// Appends the two or three letters of a syllable. They are not in the tables, because the Unicode
+// standard defines them by a formula.
 void decompose_hangul(char32_t c, std::u32string& out) {
   const char32_t index = c - hangul_first;
   out += static_cast<char32_t>(0x1100 + index / 588);
@@ -90,7 +91,7 @@ void Unicode::decompose_single(char32_t c, std::u32string& out) const {
 }
 
 void Unicode::lower(char32_t c, std::u32string& out) const {
-  if (c == 0x130) {  // the one letter whose lower-case form is longer: i and a dot above
+  if (c == 0x130) {  // the one letter with a longer lower-case form: i and a dot above
     out += U"i\u0307";
     return;
   }

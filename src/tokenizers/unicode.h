@@ -1,12 +1,12 @@
 // File: tokenizers/unicode.h
-// What the tokenizer has to know of each code point, with the answers of Hugging Face's tokenizers
-// 0.23.3, which mix several versions of Unicode (generate_unicode_tables.py).
+// The properties of code points that the tokenizer needs, equal to those in Hugging Face tokenizers
+// 0.23.3, which mixes several versions of Unicode (see generate_unicode_tables.py).
 //
 //   const Unicode& unicode = Unicode::get();
-//   if (unicode.is(c, Unicode::white | Unicode::punctuation)) ...
+//   const bool ends_word = unicode.is(c, Unicode::white | Unicode::punctuation);
 //
-// Thread rule: immutable once built; the first get() builds it (about a millisecond, 1.1 MB).
-// Throws nothing.
+// Thread rule: immutable once built; any thread. The first get() builds it (about a millisecond,
+// 1.1 MB). Throws only std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,26 @@ namespace hasten::tokenizers {
 class Unicode {
  public:
   enum Flag : std::uint8_t {
-    dropped = 1,      // clean_text removes it
-    ideograph = 2,    // handle_chinese_chars puts spaces around it
-    mark = 4,         // strip_accents removes it
-    punctuation = 8,  // a word of its own
-    white = 16,       // between words
-    word = 32,        // what single_word must not touch
-    combining = 64,   // has a combining class
-    decomposes = 128,
+    dropped = 1,       // removed by clean_text
+    ideograph = 2,     // surrounded by spaces by handle_chinese_chars
+    mark = 4,          // removed by strip_accents
+    punctuation = 8,   // a word of its own
+    white = 16,        // separates words
+    word = 32,         // must not touch a token marked single_word
+    combining = 64,    // has a combining class
+    decomposes = 128,  // has a canonical decomposition
   };
   static constexpr char32_t limit = 0x110000;
 
   static const Unicode& get();
 
-  // Any of the flags? `c` must be below `limit`.
+  // True if c has any of the flags. `c` must be below `limit`.
   bool is(char32_t c, int flags) const noexcept { return (flags_[c] & flags) != 0; }
+  // The canonical combining class; 0 for characters that are not combining marks.
   std::uint8_t combining_class(char32_t c) const noexcept;
-  // Appends the full canonical decomposition (NFD of the one character).
+  // Appends the full canonical decomposition (NFD) of one character.
   void decompose(char32_t c, std::u32string& out) const;
-  // Appends the lower-case form: one character, but two for U+0130.
+  // Appends the lower-case form: one character, or two for U+0130.
   void lower(char32_t c, std::u32string& out) const;
 
  private:
@@ -44,8 +45,8 @@ class Unicode {
   void decompose_single(char32_t c, std::u32string& out) const;
 
   std::vector<std::uint8_t> flags_;
-  std::u32string single_keys_;  // sorted, and what each decomposes to
-  std::u32string single_targets_;
+  std::u32string single_keys_;     // sorted
+  std::u32string single_targets_;  // what each of single_keys_ decomposes to
 };
 
 }  // namespace hasten::tokenizers

@@ -1,4 +1,4 @@
-// Lower-case letters: first and last code point, step, distance to the lower-case one.
+// Letters with a lower-case form: first and last code point, step, distance to the lower-case one.
 // Written by generate_unicode_tables.py from tokenizers 0.23.3; do not edit.
 // clang-format off
 #include "unicode_tables.h"

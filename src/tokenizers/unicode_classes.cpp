@@ -1,4 +1,4 @@
-// What each switch of the normalizer takes hold of, and the order of combining marks.
+// The characters that each setting of the normalizer affects, and the combining classes of marks.
 // Written by generate_unicode_tables.py from tokenizers 0.23.3; do not edit.
 // clang-format off
 #include "unicode_tables.h"

@@ -1,4 +1,4 @@
-// Canonical decompositions: pairs, and runs of single ones (first, count, targets).
+// Canonical decompositions: into two code points, and runs into one (first, count, targets).
 // Written by generate_unicode_tables.py from tokenizers 0.23.3; do not edit.
 // clang-format off
 #include "unicode_tables.h"

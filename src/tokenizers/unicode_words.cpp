@@ -1,4 +1,4 @@
-// Characters that are part of a word where an added token must stand alone.
+// Word characters, which must not touch an added token marked single_word.
 // Written by generate_unicode_tables.py from tokenizers 0.23.3; do not edit.
 // clang-format off
 #include "unicode_tables.h"

@@ -1,12 +1,12 @@
 // File: tokenizers/utf8.h
-// Reading and writing UTF-8 by hand: the tokenizer looks at every byte of every text, so this is
-// all inline.
+// Reads and writes UTF-8. The tokenizer looks at every byte of every text, so all functions are
+// inline.
 //
 //   std::string repaired;
 //   if (!is_utf8(text)) text = repaired = repair_utf8(text);
 //   for (std::size_t at = 0; at < text.size();) at += decode_utf8(text.data() + at).size;
 //
-// Thread rule: pure functions. Nothing here throws but for lack of memory.
+// Thread rule: pure functions. They throw only std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Decoded {
   std::uint32_t size;  // in bytes
 };
 
-// The character that starts at `at`, in text known to be valid.
+// Returns the character that starts at `at`. The text must be valid.
 inline Decoded decode_utf8(const char* at) noexcept {
   const auto byte = [at](int i) {
     return static_cast<char32_t>(static_cast<unsigned char>(at[i]));
@@ -34,14 +34,14 @@ inline Decoded decode_utf8(const char* at) noexcept {
           4};
 }
 
-// The character that ends before `end`, in text known to be valid.
+// Returns the character that ends before `end`. The text must be valid.
 inline Decoded decode_utf8_before(const char* end) noexcept {
   const char* at = end - 1;
   while ((static_cast<unsigned char>(*at) & 0xC0) == 0x80) --at;
   return decode_utf8(at);
 }
 
-// Writes up to four bytes and says how many.
+// Writes up to four bytes and returns their number.
 inline std::uint32_t encode_utf8(char32_t c, char* out) noexcept {
   if (c < 0x80) {
     out[0] = static_cast<char>(c);
@@ -71,7 +71,7 @@ inline void append_utf8(char32_t c, std::string& out) {
   out.append(bytes, encode_utf8(c, bytes));
 }
 
-// How many bytes at the start are ASCII, eight at a time.
+// The number of ASCII bytes at the start of the text, tested eight at a time.
 inline std::size_t ascii_prefix(std::string_view text) noexcept {
   std::size_t at = 0;
   for (std::uint64_t eight; at + 8 <= text.size(); at += 8) {
@@ -83,20 +83,20 @@ inline std::size_t ascii_prefix(std::string_view text) noexcept {
 }
 
 struct Sequence {
-  std::uint32_t size;  // bytes of the character, or of the longest start of one that is here
+  std::uint32_t size;  // bytes of the character, or of its longest valid start if it is incomplete
   bool valid;
 };
 
-// The sequence at the start of `text` (not empty), by the table of well-formed sequences in the
-// Unicode standard.
+// Returns the sequence at the start of `text`, which must not be empty, according to the Unicode
+// standard's table of well-formed sequences.
 inline Sequence next_sequence(std::string_view text) noexcept {
   const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(0);
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   const std::uint32_t size = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // Only the second byte has narrower limits: no overlong forms, no surrogates, nothing above
-  // U+10FFFF.
+  // Only the second byte has narrower limits: they exclude overlong forms, surrogates and code
+  // points above U+10FFFF.
   const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (std::uint32_t i = 1; i < size; ++i) {
@@ -117,8 +117,8 @@ inline bool is_utf8(std::string_view text) noexcept {
   return true;
 }
 
-// The text with one U+FFFD for each longest start of a character that goes no further and each byte
-// that starts none, as Python's errors="replace" and Rust's from_utf8_lossy do.
+// Returns the text with one U+FFFD for each longest valid start of an incomplete character and each
+// byte that starts no character, as Python's errors="replace" and Rust's from_utf8_lossy do.
 inline std::string repair_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size() + 8);
@@ -133,7 +133,7 @@ inline std::string repair_utf8(std::string_view text) {
   return out;
 }
 
-// How many characters valid text has.
+// The number of characters in valid text.
 inline std::uint32_t code_point_count(std::string_view text) noexcept {
   std::uint32_t count = 0;
   for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;

@@ -26,8 +26,8 @@ std::optional<std::int32_t> WordPiece::find(std::string_view token) const noexce
   return id == Trie::none ? std::nullopt : std::optional(id);
 }
 
-// The longest token that starts at `start`. Tokens are whole characters, so one can only end
-// between characters.
+// Returns the longest token that starts at byte `start`. Tokens are whole characters, so a match
+// can only end between characters.
 WordPiece::Match WordPiece::longest(std::string_view word, std::size_t start) const noexcept {
   Match match;
   std::int32_t node = start == 0 ? Trie::root : continuing_;
@@ -42,8 +42,8 @@ WordPiece::Match WordPiece::longest(std::string_view word, std::size_t start) co
 
 bool WordPiece::too_long(std::string_view word) const noexcept {
   const auto limit = static_cast<std::uint64_t>(options_.max_input_chars_per_word);
-  return word.size() > limit &&
-         code_point_count(word) > limit;  // bytes first: they are at least as many
+  // Compares bytes first: a word has at least as many bytes as characters.
+  return word.size() > limit && code_point_count(word) > limit;
 }
 
 void WordPiece::split(std::string_view word, std::vector<std::int32_t>& ids,

@@ -1,13 +1,13 @@
 // File: tokenizers/word_piece.h
-// The vocabulary, and the WordPiece rule: a word becomes the longest token that starts it, then the
-// longest continuation ("##...") that starts the rest, and so on; a word that cannot be covered so,
-// or that is too long, becomes the unknown token.
+// The vocabulary and the WordPiece algorithm: a word becomes the longest token that starts it, then
+// the longest continuation ("##...") that starts the rest, and so on. A word that cannot be covered
+// in this way, or that is too long, becomes the unknown token.
 //
 //   WordPiece pieces({"[UNK]", "play", "##ing"}, {.unk_token = "[UNK]"});
 //   pieces.split("playing", ids, nullptr);     // appends 1, 2
 //
-// Thread rule: immutable once built; safe from many threads. The constructor throws DataError where
-// unk_token is missing.
+// Thread rule: immutable once built; safe from many threads. The constructor throws DataError
+// "tokenizers.missing-token" if the vocabulary lacks unk_token.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ class WordPiece {
   std::int32_t unk_id() const noexcept { return unk_id_; }
   const WordPieceOptions& options() const noexcept { return options_; }
 
-  // Appends the ids of one word (valid UTF-8, not empty), and to `ends` where in the word each of
-  // them ends.
+  // Appends the ids of one word (valid UTF-8, not empty) and, unless `ends` is null, the byte of
+  // the word at which each of them ends.
   void split(std::string_view word, std::vector<std::int32_t>& ids,
              std::vector<std::uint32_t>* ends) const;
 
@@ -55,7 +55,7 @@ class WordPiece {
   WordPieceOptions options_;
   std::vector<std::string> tokens_;
   Trie trie_;
-  std::int32_t continuing_;  // the node after continuing_subword_prefix
+  std::int32_t continuing_;  // the node that continuing_subword_prefix leads to
   std::int32_t unk_id_;
 };
 

@@ -1,9 +1,9 @@
 // File: tokenizers/words.h
-// Splits normalized text into words as Hugging Face's BertPreTokenizer does: white space goes
-// between words, each punctuation character is a word of its own.
+// Splits normalized text into words as Hugging Face's BertPreTokenizer does: white space separates
+// words, and each punctuation character is a word of its own.
 //
-//   for_each_word("it's", [](std::string_view word, std::size_t at) {   // it, ', s
-//     ...
+//   for_each_word("it's", [&](std::string_view word, std::size_t at) {
+//     words.emplace_back(word, at);   // ("it", 0), ("'", 2), ("s", 3)
 //     return true;
 //   });
 //
@@ -17,7 +17,7 @@
 
 namespace hasten::tokenizers {
 
-// Calls use(word, position) for each word of valid UTF-8 until it returns false.
+// Calls use(word, position in bytes) for each word of valid UTF-8 until it returns false.
 template <class Use>
 void for_each_word(std::string_view text, Use&& use) {
   constexpr int apart = Unicode::white | Unicode::punctuation;
