@@ -1,4 +1,4 @@
-// Errors that happened while a batch was made, with the batch named.
+// Adds the name of the batch to errors that occur while it is made.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace hasten::detail {
 
-// To be called in a catch block: throws the error being handled again, its text preceded by the
-// batch and epoch. Errors of hasten keep their kind and code; other std::exceptions become
-// DataError "data.batch" with the original nested in it; running out of memory and what is no
-// std::exception pass as they are.
+// Call it in a catch block: rethrows the current exception with the batch and epoch in front of its
+// text. DataError, IoError, UsageError and ConfigError keep their type and code. Other
+// std::exceptions become DataError "data.batch" with the original nested in it. Other errors of
+// hasten, running out of memory, and what is not a std::exception pass unchanged.
 [[noreturn]] void rethrow_with_batch(const BatchContext& context,
                                      std::span<const std::int64_t> rows);
 

@@ -18,7 +18,7 @@ namespace hasten::detail {
 namespace {
 
 Made attempt(const MakeBatch& make, std::int64_t number) {
-  const c10::NoGradGuard no_grad;  // data has no gradients, in this thread or in a worker's
+  const c10::NoGradGuard no_grad;  // data needs no gradients, on this thread or on a worker
   try {
     return make(number);
   } catch (...) {
@@ -43,12 +43,12 @@ class InlinePipe : public BatchPipe {
   std::int64_t next_, end_;
 };
 
-// Workers get one thread of LibTorch's each, as the processes of Python's loader do: N workers
+// Each worker uses one LibTorch thread, like a worker process of PyTorch's DataLoader: N workers
 // times all cores would slow down the training that they feed. LibTorch's own setter would change
-// MKL for the whole process, so OpenMP's, which is per thread, is called directly; it is in the
-// process because LibTorch is built on it.
+// MKL for the whole process, so this calls OpenMP's, which is per thread; OpenMP is in the process
+// because LibTorch is built on it.
 void use_one_thread() {
-  at::get_num_threads();  // the first call in a thread sets the number; ours has to come after it
+  at::get_num_threads();  // a thread's first call sets the number; ours must come after it
   using SetThreads = void (*)(int);
   if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) {
     set(1);
@@ -61,7 +61,7 @@ void prepare_worker() {
 }
 
 // A ring of `ahead` places. Batch n goes to place n % ahead, which is free once batch n - ahead has
-// been taken: so a thread may begin batch n when n < taken + ahead.
+// been taken, so a thread may begin batch n if n < taken + ahead.
 class WorkerPipe : public BatchPipe {
  public:
   WorkerPipe(MakeBatch make, std::int64_t first, std::int64_t end, std::int64_t threads,
@@ -117,11 +117,11 @@ class WorkerPipe : public BatchPipe {
   MakeBatch make_;
   const bool faithful_;
   std::mutex mutex_;
-  std::condition_variable made_;      // a place was filled, or the end found
-  std::condition_variable_any room_;  // a place was emptied, or the threads shall stop
+  std::condition_variable made_;      // a place was filled, or the end was found
+  std::condition_variable_any room_;  // a place was emptied, or the threads must stop
   std::int64_t taken_, begun_, end_;
   std::vector<std::optional<Made>> ring_;
-  std::vector<std::jthread> threads_;  // last: stopped and joined before what they use goes
+  std::vector<std::jthread> threads_;  // last: joined before the members they use are destroyed
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Batches by number, made when asked for or ahead by threads, and handed out in order.
+// Makes batches by number, on demand or ahead of use on threads, and returns them in order.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@
 
 namespace hasten::detail {
 
-// What this process has of a step, or what was thrown instead of it, or the end.
+// This process's part of a step, or the exception thrown instead, or the end.
 struct Made {
-  AnyBatch batch;  // none: the step's rows are other processes'
+  AnyBatch batch;  // null: all rows of the step are other processes'
   std::exception_ptr error;
-  std::int64_t step_rows = 0;  // of all processes, without those that fill up
-  std::int64_t rows = 0;       // of the batch
-  std::int64_t real_rows = 0;  // of the batch, without those that fill up
+  std::int64_t step_rows = 0;  // of all processes, without repeated rows (even_batches)
+  std::int64_t rows = 0;       // of the batch, with repeated rows
+  std::int64_t real_rows = 0;  // of the batch, without repeated rows
   bool is_end() const { return step_rows == 0 && error == nullptr; }
 };
 
 class BatchPipe {
  public:
-  virtual ~BatchPipe() = default;  // with threads: stops and joins them
+  virtual ~BatchPipe() = default;  // stops and joins its threads, if any
+  // Returns the next batch and blocks until it is made.
   virtual Made next() = 0;
 };
 
@@ -31,14 +32,14 @@ constexpr std::int64_t unknown_end = std::numeric_limits<std::int64_t>::max();
 
 using MakeBatch = std::function<Made(std::int64_t number)>;
 
-// Batches `first` to `end` (not included), or until `make` gives the end. After an error comes the
-// end. With `threads` above 0, `make` is called from them, for up to `ahead` batches before they
-// are asked for.
+// Returns a pipe of the batches from `first` up to but not including `end`, or until `make` returns
+// the end. An error is followed by the end. With `threads` above 0, those threads call `make`, for
+// up to `ahead` batches in advance; otherwise next() calls it.
 std::unique_ptr<BatchPipe> make_pipe(MakeBatch make, std::int64_t first, std::int64_t end,
                                      std::int64_t threads, std::int64_t ahead);
 
-// The same with one thread, which makes all of those `ahead` batches also where the pipe is
-// destroyed before: each of them is something that other processes wait for.
+// The same with one thread, which makes those `ahead` batches even if the pipe is destroyed before,
+// because other processes wait for each of them.
 std::unique_ptr<BatchPipe> make_faithful_pipe(MakeBatch make, std::int64_t first,
                                               std::int64_t ahead);
 

@@ -9,7 +9,8 @@
 namespace hasten::detail {
 namespace {
 
-constexpr std::int64_t kLine = 64;  // tensors begin at multiples of it, for any dtype and kernel
+// Tensors begin at multiples of this many bytes, which suits every dtype and kernel.
+constexpr std::int64_t kLine = 64;
 
 std::int64_t rounded(std::int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 

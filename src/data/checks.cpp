@@ -1,4 +1,5 @@
-// check_labels and check_ids: the values of a dataset against what the model can take.
+// check_labels, check_ids and check_lengths: compare a dataset's values with what the model
+// accepts.
 #include <algorithm>
 #include <cmath>
 
@@ -34,8 +35,8 @@ bool label_fits(std::int64_t label, std::int64_t count) {
                                .hint = "the data was made with the vocabulary of another model"});
 }
 
-// Calls `check(row, value)` for each value of a column, as a Value; some rows at a time, as what is
-// of another type or not on the CPU has to be converted.
+// Calls `check(row, value)` for each value of a column, converted to Value. Takes 4096 rows at a
+// time, because values of another type or on another device are copied.
 template <class Value = std::int64_t, class Check>
 void for_each_value(const at::Tensor& column, Check&& check) {
   constexpr std::int64_t at_a_time = 4096;
@@ -50,7 +51,7 @@ void for_each_value(const at::Tensor& column, Check&& check) {
   }
 }
 
-// Labels that are numbers and not classes: `num_labels` a row.
+// Checks labels that are numbers instead of classes: `num_labels` per row.
 void check_label_numbers(const at::Tensor& labels, std::int64_t num_labels,
                          const std::string& where, const std::string& problem_type) {
   const std::int64_t columns = labels.dim() > 1 ? labels.size(1) : 1;

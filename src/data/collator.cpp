@@ -45,10 +45,10 @@ at::Tensor stacked(const std::vector<at::Tensor>& tensors, const std::string& co
   }
   const at::Tensor all = at::stack(tensors);
   if (column != "label") return all;
-  return all.to(all.is_floating_point() ? at::kFloat : at::kLong);  // what the losses take
+  return all.to(all.is_floating_point() ? at::kFloat : at::kLong);  // the types that losses take
 }
 
-// The column of every row; each row must have the columns of the first and no others.
+// Returns the column of every row. Throws DataError "data.collate" if a row lacks it.
 std::vector<at::Tensor> column_of(std::span<const TensorDict> rows, const std::string& name) {
   std::vector<at::Tensor> column;
   column.reserve(rows.size());
@@ -60,6 +60,7 @@ std::vector<at::Tensor> column_of(std::span<const TensorDict> rows, const std::s
   return column;
 }
 
+// Throws DataError "data.collate" if a row has a column that row 0 lacks.
 void require_same_columns(std::span<const TensorDict> rows) {
   for (std::size_t row = 1; row < rows.size(); ++row) {
     for (const auto& [name, tensor] : rows[row]) {
@@ -93,7 +94,7 @@ at::Tensor whole_numbers(std::size_t rows, std::int64_t length, std::int64_t val
                   at::TensorOptions().dtype(at::kLong));
 }
 
-// int64 [rows, length]: the spans that `of` gives, one a row, and `padding` after them.
+// Returns int64 [rows, length]: in each row the values that `of(row)` returns, then `padding`.
 template <class Of>
 at::Tensor padded(std::size_t rows, std::int64_t length, std::int64_t padding, Of&& of) {
   at::Tensor out = whole_numbers(rows, length, padding);
@@ -115,7 +116,7 @@ at::Tensor mask_of(const std::vector<std::int64_t>& lengths, std::int64_t length
   return mask;
 }
 
-// A column of 1-D tensors, one value a token, padded to `length`.
+// Pads a column of 1-D tensors, with one value per token, to `length`.
 at::Tensor padded_column(const std::string& name, std::vector<at::Tensor> column,
                          std::int64_t length, std::int64_t padding,
                          const std::vector<std::int64_t>& lengths) {
@@ -146,7 +147,7 @@ std::vector<std::int64_t> lengths_of(std::span<const TensorDict> rows) {
   return lengths;
 }
 
-// Labels are the tokens' own if every row has a whole number a token.
+// True if every row has one whole number per token, so that the labels are those of tokens.
 bool are_token_labels(const std::vector<at::Tensor>& labels,
                       const std::vector<std::int64_t>& lengths) {
   for (std::size_t row = 0; row < labels.size(); ++row) {

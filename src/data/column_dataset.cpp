@@ -14,8 +14,8 @@
 namespace hasten {
 namespace {
 
-// Rows of ids and labels are small, so one memcpy a row beats the dispatch, the index tensor and
-// the threads of index_select.
+// Rows of ids and labels are small, so one memcpy per row is faster than the dispatch, the index
+// tensor and the threads of index_select.
 at::Tensor gather_rows(const at::Tensor& column, std::span<const std::int64_t> indices) {
   std::vector<std::int64_t> sizes = column.sizes().vec();
   sizes[0] = static_cast<std::int64_t>(indices.size());

@@ -14,9 +14,9 @@
 namespace hasten::detail {
 namespace {
 
-constexpr int kHead = 0, kBody = 1;  // tags
+constexpr int kHead = 0, kBody = 1;  // message tags
 
-// The first message of a step; the second has `bytes` bytes.
+// The first message of a step. The second has `bytes` bytes; 0 means that there is none.
 struct Head {
   DispatchPlace place;
   std::int64_t step_rows = 0, rows = 0, real_rows = 0;
@@ -32,7 +32,7 @@ at::Tensor bytes_of(const std::string& text) {
   return bytes;
 }
 
-// What was thrown on rank 0.
+// Returns the exception that rank 0 threw.
 std::exception_ptr thrown_by(const at::Tensor& bytes) {
   const std::string letter(static_cast<const char*>(bytes.const_data_ptr()),
                            static_cast<std::size_t>(bytes.numel()));
@@ -69,8 +69,9 @@ at::Tensor Dispatch::body_of(const Made& made) const {
 }
 
 void Dispatch::send(const DispatchPlace& place, const std::vector<Made>& parts) const {
-  // All of them first: a step of which a part cannot be packed is nobody's.
-  std::vector<at::Tensor> bodies(parts.size()), heads;  // until they are sent
+  // Packs all parts before it sends any: if one cannot be packed, every process gets the error
+  // instead of its part.
+  std::vector<at::Tensor> bodies(parts.size()), heads;  // kept until they are sent
   try {
     for (std::size_t to = 1; to < parts.size(); ++to) bodies[to] = body_of(parts[to]);
   } catch (...) {
@@ -112,7 +113,7 @@ Made Dispatch::receive(const DispatchPlace& place) const {
       body = at::empty({head.bytes}, at::kByte);
       receive_into(group_, body, kBody);
     }
-    if (head.place.pass < place.pass) continue;  // of a pass that was left earlier here
+    if (head.place.pass < place.pass) continue;  // of a pass that this process left earlier
     if (head.failed != 0) return {.error = thrown_by(body)};
     if (head.place != place) {
       throw UsageError("data.dispatch-order",

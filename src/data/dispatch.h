@@ -1,7 +1,7 @@
-// Rank 0 reads for all: what goes from it to each other process, a step at a time. Batches, the
-// end, and what was thrown instead of a batch, which is then thrown in every process.
+// Rank 0 reads for all processes: sends each of them its part of every step. A message holds a
+// batch, the end, or the exception thrown instead of a batch, which every process then throws.
 //
-// Thread rule: one thread at a time in each process, over connections of its own.
+// Thread rule: one thread at a time in each process. Uses connections of its own.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hasten::detail {
 
-// Which batch, of which pass: processes that have gone different ways find it out here.
+// Identifies a batch of a pass. It reveals processes that iterate in different ways.
 struct DispatchPlace {
   std::int64_t pass = 0, epoch = 0, number = 0;
   bool operator==(const DispatchPlace&) const = default;
@@ -24,14 +24,16 @@ class Dispatch {
   using Pack = std::function<at::Tensor(const AnyBatch&)>;
   using Unpack = std::function<AnyBatch(const at::Tensor&)>;
 
-  // A collective.
+  // A collective: every process of the group must call it.
   Dispatch(const Group& group, Pack pack, Unpack unpack);
 
-  // From rank 0: each process's part of a step, by rank. The same for all: the end, or an error.
-  // What a part cannot be packed for is sent to all as an error, and thrown.
+  // On rank 0: sends each process its part of a step; `parts` is indexed by rank. If a part cannot
+  // be packed, sends the error to all and throws it.
   void send(const DispatchPlace& place, const std::vector<Made>& parts) const;
+  // On rank 0: sends the same to all: the end, or an error.
   void send_to_all(const DispatchPlace& place, const Made& made) const;
-  // This process's part. Throws UsageError "data.dispatch-order" where rank 0 is at another place.
+  // On other ranks: returns this process's part. Throws UsageError "data.dispatch-order" if rank 0
+  // is at another place.
   Made receive(const DispatchPlace& place) const;
 
  private:

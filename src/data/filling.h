@@ -1,9 +1,9 @@
 // File: data/filling.h (internal)
-// What stands where a batch has nothing, so that its tensors are of one size.
+// Fills tensors of a batch up to a common size.
 //
 //   labels = filled(labels, 1, 128, kIgnoredLabel);
 //
-// Throws what LibTorch does. Thread rule: any thread.
+// Throws what LibTorch throws. Thread rule: any thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,10 +13,10 @@
 
 namespace hasten {
 
-// A label that counts nothing, in losses and in metrics.
+// The label that losses and metrics ignore.
 inline constexpr std::int64_t kIgnoredLabel = -100;
 
-// The tensor with `value` behind it along the dimension, up to `size`.
+// Returns `tensor` with `value` appended along dimension `dim`, up to `size` entries.
 inline at::Tensor filled(const at::Tensor& tensor, std::int64_t dim, std::int64_t size,
                          std::int64_t value) {
   std::vector<std::int64_t> sizes = tensor.sizes().vec();

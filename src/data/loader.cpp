@@ -19,46 +19,47 @@ struct LoaderCore::Impl {
   LoaderOptions options;
   LoaderShare share;
   std::optional<std::int64_t> ordered_rows;  // rows of an epoch under options.order
-  // Where rank 0 reads for all, and the rows that it told.
-  std::optional<Dispatch> dispatch;
-  std::optional<std::int64_t> told_rows;
-  std::int64_t told_ahead = 0;  // how many steps rank 0 reads ahead, and all others receive
+  std::optional<Dispatch> dispatch;          // set if rank 0 reads for all processes
+  std::optional<std::int64_t> told_rows;  // the dataset's, as rank 0 broadcast them; unset: unknown
+  std::int64_t told_ahead = 0;  // steps that rank 0 reads ahead, and all others receive ahead
 
-  std::optional<LoaderState> pending;  // what the next pass starts with, if it was said
-  LoaderState began;                   // of the pass that runs or ran last
-  std::int64_t epoch = 0;              // and its epoch
-  std::int64_t handed_out = 0;         // its batches, with those seek left out and the one at hand
-  std::int64_t rows_done = 0;          // and the rows of all processes in these
+  std::optional<LoaderState> pending;  // start of the next pass, if the user has set it
+  LoaderState began;                   // start of the current or last pass
+  std::int64_t epoch = 0;              // epoch of that pass
+  std::int64_t handed_out = 0;         // its batches, including skipped ones and the current one
+  std::int64_t rows_done = 0;          // rows of all processes in these batches
   bool finished = false;               // its last batch has been handed out
 
-  std::int64_t pass = 0;  // counts passes, so that iterators of earlier ones are told
+  std::int64_t pass = 0;  // number of the pass; detects iterators of earlier ones
   bool running = false;
-  std::int64_t own_end = 0,
-               end = 0;  // of map datasets: the first batch that is not, here, anywhere
+  // For map datasets, one past the last batch number of the pass: in this process, and in any.
+  std::int64_t own_end = 0, end = 0;
   EpochOrder order;
-  std::unique_ptr<BatchPipe> reader;  // in rank 0, where it reads for all: the steps
+  std::unique_ptr<BatchPipe> reader;  // in rank 0, if it reads for all: the steps
   std::unique_ptr<BatchPipe> pipe;    // the batches of this process
   Made current;
-  Made ahead;  // the one after it, where the end is not known otherwise
+  Made ahead;  // the batch after it, if the end cannot be known otherwise
 
   bool stream() const { return source->is_stream(); }
   bool looks_ahead() const { return stream() || dispatch; }
   std::int64_t world() const { return share.group.size(); }
   std::int64_t rank() const { return share.group.rank(); }
-  // Of a batch here, and of the batches of all processes together.
+  // Rows of a batch of this process.
   std::int64_t own_rows() const {
     return share.how.split_batches ? options.batch_size / world() : options.batch_size;
   }
+  // Rows of the batches of all processes together.
   std::int64_t step_rows() const { return own_rows() * world(); }
+  // True if the last step is filled up with repeated rows.
   bool fills_up() const { return world() > 1 && share.how.even_batches; }
   std::int64_t steps_of(std::int64_t rows) const {
     return options.drop_last ? rows / step_rows() : (rows + step_rows() - 1) / step_rows();
   }
-  // The rows before a step of this pass.
+  // Rows of the epoch before a step of this pass.
   std::int64_t step_start(std::int64_t number) const {
     return began.rows + (number - began.batch) * step_rows();
   }
-  // Of a step with so many rows the real ones of a process.
+  // A process's rows in a step of `rows` rows, without repeated ones.
   std::int64_t real_rows(std::int64_t of_rank, std::int64_t rows) const {
     return std::clamp<std::int64_t>(rows - of_rank * own_rows(), 0, own_rows());
   }
@@ -66,7 +67,7 @@ struct LoaderCore::Impl {
   std::optional<std::int64_t> rows_of_epoch() const {
     return ordered_rows && !dispatch ? ordered_rows : dataset_rows();
   }
-  // Of `rows` rows the batches that are this process's.
+  // Batches that this process gets of `rows` rows.
   std::int64_t own_batches_of(std::int64_t rows) const {
     const std::int64_t steps = steps_of(rows);
     const std::int64_t last = std::min(rows - (steps - 1) * step_rows(), step_rows());
@@ -108,7 +109,7 @@ void LoaderCore::Impl::check_not_empty() const {
                      .hint = "set drop_last = false, or a smaller batch_size"});
 }
 
-// With batch and rows that say the same: rows count where they are known.
+// Makes `batch` and `rows` agree; `rows` decides if it is known (not -1).
 LoaderState LoaderCore::Impl::resolved(LoaderState state) const {
   if (state.rows < 0) {
     state.rows = state.batch * step_rows();
@@ -118,13 +119,13 @@ LoaderState LoaderCore::Impl::resolved(LoaderState state) const {
   return state;
 }
 
-// Without a word from the user: on with the next epoch after a finished pass, else the epoch at
-// hand anew.
+// Unless the user has set it: the next epoch after a finished pass, else the current epoch again.
 LoaderState LoaderCore::Impl::next_start() const {
   if (pending) return resolved(*pending);
   return {.seed = options.seed, .epoch = finished ? epoch + 1 : epoch, .batch = 0, .rows = 0};
 }
 
+// Refuses a place outside the dataset; the end of an epoch becomes the start of the next.
 LoaderState LoaderCore::Impl::checked(LoaderState state) const {
   const auto rows = stream() ? std::nullopt : rows_of_epoch();
   const std::int64_t steps = rows ? steps_of(*rows) : 0;
@@ -157,7 +158,7 @@ void LoaderCore::Impl::start_order() {
   }
 }
 
-// The rows of a batch; what the end of the epoch lacks comes from its start.
+// Returns the rows of a batch; those beyond the end of the epoch are repeated from its start.
 std::span<const std::int64_t> LoaderCore::Impl::rows_of(std::int64_t first, std::int64_t real,
                                                         std::int64_t count,
                                                         std::vector<std::int64_t>& scratch) const {
@@ -169,15 +170,15 @@ std::span<const std::int64_t> LoaderCore::Impl::rows_of(std::int64_t first, std:
   return scratch;
 }
 
-// A batch is known by its rows: whatever the number of processes, as long as own_rows() is the
-// same.
+// A batch is identified by its rows: its context does not depend on the number of processes as long
+// as own_rows() is the same.
 BatchContext LoaderCore::Impl::context_of(std::int64_t number, std::int64_t of_rank) const {
   return {.seed = options.seed,
           .epoch = epoch,
           .batch = (step_start(number) + of_rank * own_rows()) / own_rows()};
 }
 
-// Of a stream: reads them. 0: the end.
+// Returns the number of rows of a step, 0 at the end. Reads them if the source is a stream.
 std::int64_t LoaderCore::Impl::rows_of_step(std::int64_t number) {
   if (!stream()) return std::min(order.size() - step_start(number), step_rows());
   try {
@@ -188,8 +189,8 @@ std::int64_t LoaderCore::Impl::rows_of_step(std::int64_t number) {
   }
 }
 
-// A process's part of a step. In a worker thread, for maps from several at once: it reads what a
-// running pass does not change.
+// Makes a process's part of a step, on worker threads, for map datasets on several at once: it
+// reads only members that a running pass does not change.
 Made LoaderCore::Impl::made(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step) {
   Made made{.step_rows = rows_of_step, .real_rows = real_rows(of_rank, rows_of_step)};
   made.rows = fills_up() ? own_rows() : made.real_rows;
@@ -211,8 +212,8 @@ Made LoaderCore::Impl::made(std::int64_t number, std::int64_t of_rank, std::int6
   return made;
 }
 
-// To where the pass begins. Of a dispatched loader in the thread of rank 0 that reads, so that what
-// is thrown here reaches all.
+// Moves the source to the start of the pass. In a dispatched loader rank 0's reading thread calls
+// it, so that exceptions reach all processes.
 void LoaderCore::Impl::open() {
   if (stream()) {
     source->rewind(epoch, fills_up() && !options.drop_last ? step_rows() : 0);
@@ -235,7 +236,7 @@ std::unique_ptr<BatchPipe> LoaderCore::Impl::own_pipe() {
       began.batch, own_end, threads, options.num_workers * options.prefetch_factor);
 }
 
-// The steps of all processes, in rank 0.
+// On rank 0: reads the steps of all processes.
 std::unique_ptr<BatchPipe> LoaderCore::Impl::reading_pipe() {
   open();
   const auto make = [this](std::int64_t number) {
@@ -307,7 +308,7 @@ void LoaderCore::Impl::start(const LoaderState& from) {
   hand_out();
 }
 
-// The next batch becomes the current one; none does at the end of the pass.
+// Makes the next batch the current one; there is none at the end of the pass.
 void LoaderCore::Impl::hand_out() {
   current = {};
   if (finished) return;
@@ -340,7 +341,7 @@ void LoaderCore::Impl::require_running(std::int64_t of_pass) const {
                "same time needs a loader of its own"});
 }
 
-// What all processes have to agree on.
+// Describes the properties that must be equal in all processes.
 std::string LoaderCore::Impl::description() const {
   const auto flag = [](bool is, const char* name) { return is ? str(", ", name) : std::string(); };
   if (dispatch || share.how.dispatch_batches.value_or(stream())) {
@@ -406,8 +407,8 @@ std::optional<std::int64_t> LoaderCore::batches() const {
 std::optional<std::int64_t> LoaderCore::rows() const { return impl_->dataset_rows(); }
 const LoaderOptions& LoaderCore::options() const { return impl_->options; }
 
-// What is the same in every process is checked after they have compared what may differ: they all
-// throw, or none does.
+// The processes compare what may differ between them before they check what is the same in all of
+// them, so either all throw or none does.
 void LoaderCore::share(const LoaderShare& share) {
   const std::int64_t world = share.group.size();
   if (world == 1) return;
@@ -456,7 +457,7 @@ std::int64_t LoaderCore::real_rows_at_hand() const { return impl_->current.real_
 LoaderState LoaderCore::state() const {
   const Impl& own = *impl_;
   if (own.pending) return own.resolved(*own.pending);
-  // Where others have a batch more, the epoch goes on until the pass has ended here.
+  // If other processes have one more batch, the epoch lasts until the pass ends here.
   if (own.finished && (!own.running || own.at_last_step()))
     return {.seed = own.options.seed, .epoch = own.epoch + 1, .batch = 0, .rows = 0};
   return {

@@ -1,5 +1,5 @@
-// What a loader refuses before it reads. Throws ConfigError "data.option", "data.share", UsageError
-// "data.loaders-differ".
+// Checks of a loader before it reads. They throw ConfigError "data.option" or "data.share", and
+// UsageError "data.loaders-differ".
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace hasten::detail {
 void check_options(const LoaderOptions& options, bool stream);
 void check_divides(const LoaderOptions& options, const LoaderShare& share);
 void check_carries(const BatchSource& source);
-// Whether all processes describe it alike. A collective.
+// A collective. Throws unless all processes describe the loader alike.
 void check_same_loader(const std::string& description, const std::string& hint, const Group& group);
 
 }  // namespace hasten::detail

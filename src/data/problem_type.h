@@ -1,6 +1,6 @@
 // File: data/problem_type.h (internal)
-// The kinds of labels that a classifier of texts is trained on. The names are those of
-// transformers, and so is the rule that picks one where config.json does not.
+// The problem types of text classification. Their names are those of Transformers, and so is the
+// rule that picks one if config.json does not.
 //
 //   problem_type_of("", 3, labels.is_floating_point());   // "single_label_classification"
 //

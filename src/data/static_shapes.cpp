@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kShortest = 16;
 
-// 16, 32, 48, 64, 96, 128, 192: a power of two, or the middle between two.
+// Rounds up to 16, 32, 48, 64, 96, 128, 192, ...: a power of two, or the middle between two.
 std::int64_t usual_length(std::int64_t length) {
   std::int64_t power = kShortest;
   while (power < length) power *= 2;
@@ -27,14 +27,14 @@ bool is_labels(const std::string& name, const StaticShapes& shapes) {
   return name == shapes.labels;
 }
 
-// Of the ids; 0 where the batch has none.
+// The length of input_ids; 0 if the batch has none.
 std::int64_t length_of(const TensorDict& batch) {
   const auto ids = batch.find("input_ids");
   return ids != batch.end() && ids->second.dim() == 2 ? ids->second.size(1) : 0;
 }
 
-// How the columns with an entry a token are filled up: by name. None where one is not known, which
-// may be labels, or weights of a loss.
+// Returns by name the value that fills up each column with one entry per token. Returns nothing if
+// one of these columns is unknown: it may hold labels, or weights of a loss.
 std::optional<std::map<std::string, std::int64_t>> fillings(const TensorDict& batch,
                                                             std::int64_t length,
                                                             const StaticShapes& shapes) {
@@ -44,7 +44,7 @@ std::optional<std::map<std::string, std::int64_t>> fillings(const TensorDict& ba
     const bool known =
         std::find(shapes.tokens.begin(), shapes.tokens.end(), name) != shapes.tokens.end();
     if (is_labels(name, shapes)) {
-      if (tensor.is_floating_point()) continue;  // one a class, of which there are as many
+      if (tensor.is_floating_point()) continue;  // one per class, and as many classes as tokens
       fillings[name] = kIgnoredLabel;
     } else if (known && tensor.dim() == 2) {
       fillings[name] = 0;
@@ -71,7 +71,8 @@ TensorDict with_length(TensorDict batch, std::int64_t length, std::int64_t wante
 TensorDict with_rows(TensorDict batch, std::int64_t rows, std::int64_t wanted,
                      const StaticShapes& shapes) {
   const auto labels = batch.find(shapes.labels);
-  // Without labels a loss would count further rows; what is only looked at is cut again.
+  // Without labels that mark them, a loss would count the added rows. Without gradients there is no
+  // loss, and without_padding() removes those rows.
   const bool marks =
       labels == batch.end() ? !at::GradMode::is_enabled() : !labels->second.is_floating_point();
   if (!marks || rows == 0 || rows >= wanted) return batch;

@@ -13,8 +13,8 @@ std::int64_t line_of(std::string_view text, std::size_t position) {
   return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(position), '\n');
 }
 
-// Bytes of the well-formed UTF-8 character in front, 0 if there is none (Unicode, table 3-7: no
-// overlong forms, no surrogates, nothing above U+10FFFF).
+// Returns the number of bytes of the well-formed UTF-8 character at the start of the text, or 0 if
+// there is none (Unicode, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF).
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;

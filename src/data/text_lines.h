@@ -1,4 +1,4 @@
-// The bytes of a text file, checked, and the lines and fields in them.
+// Reads and checks a text file, and splits it into lines and fields.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,24 @@ namespace hasten::detail {
                             std::string what, std::string got = "", std::string expected = "",
                             std::string hint = "");
 
-// The file without its byte order mark and the line ends at its end. DataError "text.empty",
-// "text.nul" or "text.utf8", with the line.
+// Returns the text of the file without its byte order mark and without line ends at its end. Throws
+// DataError "text.empty", "text.nul" or "text.utf8", with the line.
 std::string read_text(const std::filesystem::path& path);
 
 struct Record {
   std::vector<std::string> fields;
-  std::int64_t line = 0;  // on which it begins, from 1
+  std::int64_t line = 0;  // on which the record begins, from 1
 };
 
-// One record after the other.
+// Returns one record after the other, then nothing.
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
   virtual std::optional<Record> next() = 0;
 };
 
-// Lines, without their ends; the fields of a line by a separator, or the line as one field.
+// Reads lines, without their ends. The fields of a line are separated by the separator; without
+// one, the line is one field.
 class LineReader : public RecordReader {
  public:
   LineReader(std::string_view text, std::optional<char> separator)
@@ -43,7 +44,8 @@ class LineReader : public RecordReader {
   std::int64_t line_ = 0;
 };
 
-// RFC 4180, with LF line ends allowed.
+// Reads CSV as in RFC 4180; LF line ends are allowed too. `text` and `file` must outlive the
+// reader.
 class CsvReader : public RecordReader {
  public:
   CsvReader(std::string_view text, const std::string& file) : text_(text), file_(file) {}

@@ -26,7 +26,7 @@ void check_names(const std::vector<std::string>& names, const std::string& file,
   }
 }
 
-// Columns that must be there, and at least one row.
+// Requires the columns in options.columns and at least one row.
 void check_table(const TextTable& table, const TextOptions& options, const std::string& file) {
   for (const std::string& name : options.columns) table.column(name);
   if (table.rows() == 0) fail_text("text.empty", file, 1, "there is a line of names and no row");
@@ -38,7 +38,7 @@ TextTable read_records(const std::string& file, detail::RecordReader& reader,
   std::int64_t names_line = 1;
   if (names.empty()) {
     std::optional<detail::Record> header = reader.next();
-    names_line = header->line;  // the file is not empty
+    names_line = header->line;  // there is one: the file is not empty
     names = std::move(header->fields);
   }
   check_names(names, file, names_line);
@@ -68,7 +68,7 @@ std::string field_text(const ordered_json& value, const std::string& key, const 
   return value.dump();
 }
 
-// nlohmann's parser keeps the last of two equal keys; here they are an error.
+// Reports equal keys as an error; nlohmann's parser keeps the last of them.
 ordered_json parse_line(const std::string& text, const std::string& file, std::int64_t line) {
   std::set<std::string> keys;
   const ordered_json::parser_callback_t watch = [&](int depth, ordered_json::parse_event_t event,

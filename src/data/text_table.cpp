@@ -13,7 +13,7 @@
 namespace hasten {
 namespace {
 
-// The whole field as a number. A sign, no blanks, no other decoration.
+// Parses the whole field as a number. It may have a sign, but no spaces or other decoration.
 template <class Number>
 bool parse_number(const std::string& text, Number& value) {
   const char* end = text.data() + text.size();
@@ -26,11 +26,11 @@ std::string shortened(const std::string& text) {
   return '"' + (text.size() > 60 ? text.substr(0, 60) + "..." : text) + '"';
 }
 
-// A class name that marks a row without a class: kIgnoredLabel as text.
+// The class name of a row without a class: kIgnoredLabel as text.
 constexpr const char* ignored_name = "-100";
 static_assert(kIgnoredLabel == -100);
 
-// Numbers by value; names of the same value ("1" and "01") by their bytes.
+// Sorts by number; names of the same number ("1" and "01") stay sorted by their bytes.
 void sort_numbers(std::vector<std::string>& names) {
   const auto value_of = [](const std::string& name) {
     double value = 0;
@@ -137,7 +137,7 @@ std::vector<std::int64_t> TextTable::class_ids(const std::string& name,
         names.push_back(known);
         different.insert(id);
       }
-      // A number near another one is no misspelling of it.
+      // A number that is close to another one is not a misspelling of it.
       const auto near = kind_of({text}) == TextKind::names ? nearest(text, names) : std::nullopt;
       fail("text.class", name, row, texts[row],
            str("one of the ", different.size(), " known names"),

@@ -12,7 +12,7 @@ namespace {
                   {.what = str("row ", row, ": ", what), .got = got, .expected = expected});
 }
 
-// A column that rows may have: as long as the ids, in every row or in none.
+// An optional column must have one value per token, in every row or in none.
 void check_column(std::int64_t row, const char* name, std::size_t got, std::size_t ids,
                   bool others_have) {
   if (got != ids && got != 0) fail_row(row, name, str(got, " values"), str(ids, ", one a token"));
@@ -35,7 +35,7 @@ void TokenDataset::push_back(Ids input_ids, Ids token_type_ids, Ids token_labels
 }
 
 void TokenDataset::push_back(const Encoding& encoding) {
-  // Padding is on one side and has mask 0; a mask that is not there means that there is none.
+  // Padding is on one side and has mask 0; an absent mask means that there is no padding.
   std::size_t first = 0, last = encoding.input_ids.size();
   if (encoding.attention_mask.size() == last) {
     while (first < last && encoding.attention_mask[first] == 0) ++first;
@@ -84,7 +84,7 @@ TokenRow TokenDataset::get(std::int64_t index) const {
   TokenRow row{
       .input_ids = part(ids_), .token_type_ids = part(types_), .token_labels = part(token_labels_)};
   if (labels_.defined()) {
-    // Rows added after set_labels have none.
+    // Rows added after set_labels have no label.
     if (index >= labels_.size(0)) {
       fail_row(index, "label", "none", "one: call set_labels again after adding rows");
     }
