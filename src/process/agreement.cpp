@@ -15,7 +15,8 @@
 namespace hasten {
 namespace {
 
-// The least and the greatest go round: after round j each rank knows those of 2^(j+1) ranks.
+// In each round a rank passes on the least and the greatest number that it knows. After round j,
+// from 0, each rank knows those of 2^(j+1) ranks.
 class ByMessages : public Comparison {
  public:
   explicit ByMessages(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
@@ -61,7 +62,7 @@ void Agreement::tell_difference(const Call& call) {
       texts_of_all(*store_, str("agreement/", checked_), options_.rank, options_.size, call.text());
   const std::vector<std::optional<std::string>> said(texts.begin(), texts.end());
   Unlike unlike = unlike_most(said);
-  if (unlike.others.empty()) {  // the texts are the same, so the other tensors are not
+  if (unlike.others.empty()) {  // the texts are equal, so tensors that they do not show differ
     unlike.right = "other tensors on some rank";
     unlike.first_other = call.text();
     unlike.most = {};

@@ -1,15 +1,17 @@
 // File: process/agreement.h (internal)
-// Whether all ranks are about to call the same collective, asked before each: what
-// GroupOptions::debug does. c10d's own ProcessGroupWrapper asks with four collectives, which takes
-// longer than a sum of 1 MB; here a number of 64 bits goes round, and only where it differs the
-// words behind it.
+// Checks before each collective that all ranks are about to call the same one, for
+// GroupOptions::debug. c10d's own ProcessGroupWrapper uses four collectives for this, which take
+// longer than a sum of 1 MB. Here the ranks compare a number of 64 bits, and exchange descriptions
+// of their calls only if the numbers differ.
 //
 //   agreement.check(Call::of("all_reduce", tensors));
 //
-// Ranks of one machine compare in memory that they share; others by messages, in log2(n) rounds.
+// Ranks of one machine compare in shared memory; otherwise ranks compare by messages, in log2(n)
+// rounds.
 //
-// Throws, in every rank, UsageError "process.calls-differ"; IoError "process.rank-missing" where a
-// rank has ended or does not come. Thread rule: one thread at a time, as for collectives.
+// Throws, on every rank, UsageError "process.calls-differ" if the calls differ, and IoError
+// "process.rank-missing" if a rank has ended or does not call within the limit of RankOptions.
+// Thread rule: one thread at a time, as for collectives.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +24,17 @@
 
 namespace hasten {
 
-// Whether a number is the same on all ranks. All of them ask, equally often.
+// Tells whether a number is the same on all ranks. All ranks must call same() equally often.
 class Comparison {
  public:
   virtual ~Comparison() = default;
   virtual bool same(std::uint64_t number) = 0;
 };
 
-// By messages of a backend which nobody else uses.
+// Returns a comparison by messages of a backend that must not be used for anything else.
 std::unique_ptr<Comparison> comparison_by_messages(c10::intrusive_ptr<c10d::Backend> backend);
-// In shared memory that rank 0 makes; nothing where some rank cannot open it. All ranks call it.
+// Returns a comparison in shared memory that rank 0 makes, or null on every rank if some rank
+// cannot open it. All ranks must call it.
 std::unique_ptr<Comparison> comparison_in_memory(c10d::Store& store, const RankOptions& options);
 
 class Agreement {

@@ -33,7 +33,8 @@ std::string missing_now(c10d::Store& store, std::int64_t size) {
   return missing.empty() ? kNobody : ranks_text(missing);
 }
 
-// The first rank whose time is over finds it out for all.
+// Returns the missing ranks as text. The first rank whose timeout has passed determines them for
+// all others.
 std::string missing_ranks(c10d::Store& store, std::int64_t size) {
   if (store.add(kExaminers, 1) == 1) store.set(kMissing, missing_now(store, size));
   store.wait({kMissing}, kForTheExaminer);

@@ -1,13 +1,13 @@
 // File: process/arrival.h (internal)
-// The ranks of a group wait until all of them are there, and leave where they run for a report on
-// one that does not answer later.
+// Waits until all ranks of a group have arrived. Each rank also stores where it runs, for a later
+// report on a rank that does not answer.
 //
 //   arrive(*store, rank, size, 10min);
 //   const std::vector<Whereabouts> where = whereabouts_of_all(*store, size);
 //
-// Each rank sends a few messages, however many ranks there are. Throws IoError
-// "process.rank-missing", which names the ranks that have not come in time; what the store throws.
-// Thread rule: that of the store.
+// Each rank sends a few messages to the store, independent of the number of ranks. Throws IoError
+// "process.rank-missing", which names the ranks that have not arrived in time, and what the store
+// throws. Thread rule: that of the store.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@
 
 namespace hasten {
 
-// Called once by each rank, with a store of the group alone.
+// Each rank calls it once, with a store that only this group uses. `timeout` limits the wait.
 void arrive(c10d::Store& store, std::int64_t rank, std::int64_t size,
             std::chrono::milliseconds timeout);
 
-// By rank, after arrive().
+// Returns where each rank runs, by rank. Call it after arrive().
 std::vector<Whereabouts> whereabouts_of_all(c10d::Store& store, std::int64_t size);
 
 }  // namespace hasten

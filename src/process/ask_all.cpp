@@ -7,14 +7,14 @@
 namespace hasten {
 namespace {
 
-// In one counter: how many ranks have answered, and above that how many of them with no.
+// One counter holds the number of answers in its low 32 bits and the number of "no" above them.
 constexpr std::int64_t kNo = std::int64_t{1} << 32;
 
 std::string text_from(const std::vector<std::uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Halves what is asked about until all of it is there or one key is left.
+// Marks the keys that exist. Halves the range until all of its keys exist or one key is left.
 void mark_existing(c10d::Store& store, const std::vector<std::string>& keys, std::size_t begin,
                    std::size_t end, std::vector<bool>& exist) {
   if (begin == end) return;

@@ -1,12 +1,13 @@
 // File: process/bounded_call.h (internal)
-// Waits for a function no longer than a limit, for what may block for ever: a write to a pipe that
-// nobody reads, a lock that a thread which hangs holds.
+// Runs a function and waits for it no longer than a limit, because it may block for ever: on a
+// write to a pipe that nobody reads, or on a lock that a hanging thread holds.
 //
 //   const bool written = completes_within(500ms, [text] { write_all(text); });
 //
-// The function runs in a thread of its own and may go on after the call, so it owns what it uses.
-// It throws nothing. Where the system gives no thread it runs in the calling one, without a limit.
-// Thread rule: any thread.
+// Returns whether the function has completed within the limit. The function runs in its own thread
+// and may continue after the call has returned, so it must own what it uses, and it must not throw.
+// If no thread can be started, it runs in the calling thread without a limit. Thread rule: any
+// thread.
 #pragma once
 
 #include <chrono>

@@ -9,7 +9,7 @@
 namespace hasten {
 namespace {
 
-// FNV-1a, over whole numbers.
+// An FNV-1a hash that takes numbers in units of 16 bits and text in bytes.
 class Digest {
  public:
   explicit Digest(std::uint64_t begin = 0xCBF29CE484222325) : value_(begin) {}

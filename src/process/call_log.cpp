@@ -7,7 +7,8 @@
 namespace hasten {
 namespace {
 
-constexpr std::size_t kKept = 16;  // beside those on their way
+// The log keeps this many calls, and more only while the oldest of them is in progress.
+constexpr std::size_t kKept = 16;
 
 pid_t this_thread() {
   thread_local const pid_t number = gettid();
@@ -31,7 +32,7 @@ std::int64_t CallLog::begin(const Call& call) {
 void CallLog::end(std::int64_t number) {
   const auto now = Clock::now();
   const std::lock_guard lock(turn_);
-  const std::int64_t at = number - entries_.front().number;  // numbers have no gaps
+  const std::int64_t at = number - entries_.front().number;  // entries are numbered without gaps
   Entry& entry = entries_[static_cast<std::size_t>(at)];
   entry.ended = now;
   entry.over = true;

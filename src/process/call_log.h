@@ -1,11 +1,12 @@
 // File: process/call_log.h (internal)
-// The collectives of one rank in one group: which are on their way, and the latest that are over.
+// Records the collectives of one rank in one group: those in progress and the latest ones that have
+// ended.
 //
 //   const std::int64_t number = log.begin(Call::of("all_reduce", tensors));
 //   ...
 //   log.end(number);
 //
-// Thread rule: any thread; a call costs a lock that nobody else holds for long.
+// Thread rule: any thread. Each function takes a lock that is never held for long.
 #pragma once
 
 #include <sys/types.h>
@@ -27,31 +28,33 @@ class CallLog {
 
   struct Entry {
     Call call;
-    std::int64_t number = 0;  // the first is 1
+    std::int64_t number = 0;  // counts from 1
     Clock::time_point began, ended;
     bool over = false;
   };
   struct Snapshot {
-    std::int64_t begun = 0;  // the number of the latest
-    std::int64_t step = 0;   // steps of training that are done
-    pid_t thread = 0;        // that began the latest; 0: none has
+    std::int64_t begun = 0;  // the number of the latest call that has begun
+    std::int64_t step = 0;   // completed optimizer steps
+    pid_t thread = 0;        // the thread of the latest call; 0 before the first
     std::vector<Entry> entries;
   };
 
   std::int64_t begin(const Call& call);
   void end(std::int64_t number);
 
-  // What the calls from here on are for; gives what held before.
+  // The purpose of calls and its index, as in Call.
   struct Purpose {
     const char* text = nullptr;
     std::int64_t index = -1;
   };
+  // Sets the purpose of all later calls and returns the previous one.
   Purpose set_purpose(Purpose purpose);
   void set_step(std::int64_t done);
 
-  // When the oldest call that is on its way began.
+  // The time at which the oldest call in progress began, or nothing if none is in progress.
   std::optional<Clock::time_point> waits_since() const;
-  // When a call last began or ended.
+  // The time at which a call last began or ended; before the first call, the time at which the log
+  // was made.
   Clock::time_point last_sign() const;
   Snapshot snapshot() const;
 

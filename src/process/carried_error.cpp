@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 
 template <class... Types>
 struct TypeList {
-  // From 1; 0: none of them.
+  // The position of the error's type in the list, from 1, or 0 if it is not in the list.
   static std::int64_t number_of(const Error& error) {
     std::int64_t number = 0, at = 0;
     ((++at, number = number == 0 && dynamic_cast<const Types*>(&error) ? at : number), ...);

@@ -1,9 +1,9 @@
 // File: process/carried_error.h (internal)
-// What was thrown in one process, as bytes that another can throw again. An error of hasten keeps
-// its type, code, text and exit code; of anything else its words are left.
+// Serializes an exception so that another process can throw it again. An error of hasten keeps its
+// type, code, text and exit code; any other exception keeps only its message.
 //
 //   const std::string letter = letter_of(std::current_exception());
-//   const CarriedError carried = carried_error(letter);          // elsewhere
+//   const CarriedError carried = carried_error(letter);          // in another process
 #pragma once
 
 #include <exception>
@@ -12,8 +12,8 @@
 namespace hasten {
 
 struct CarriedError {
-  std::exception_ptr error;  // of hasten; else null
-  std::string words;         // of what was no error of hasten's
+  std::exception_ptr error;  // null unless it is an error of hasten
+  std::string words;         // the message of any other exception
 };
 
 std::string letter_of(const std::exception_ptr& thrown);

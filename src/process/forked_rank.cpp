@@ -25,21 +25,22 @@ namespace {
 
 constexpr std::string_view kConsequence = "another process has ended: ";
 
-// Whether an exception says that another process has ended: of two that end at once the other one
-// is the cause. Connections and shared memory say so by process.rank-missing.
+// Whether an exception reports that another process has ended. If two processes end at the same
+// time, the other one is then the cause. Connections and shared memory report this as
+// process.rank-missing.
 bool is_consequence(const std::exception& error) {
   const auto* const own = dynamic_cast<const Error*>(&error);
   return dynamic_cast<const c10::DistError*>(&error) != nullptr ||
          (own != nullptr && own->code() == "process.rank-missing");
 }
 
-// How the function has ended.
+// The result of the function.
 struct Outcome {
-  int code = 0;  // the exception's own exit code where it has one
+  int code = 0;  // the exit code of an Error, 1 for another exception
   std::string text;
 
-  // The process's status tells the code as well, but not where this process ignores SIGCHLD or
-  // waits for all of its children elsewhere.
+  // The text includes the code because the process's status is unknown if the launching process
+  // ignores SIGCHLD or waits for all of its children elsewhere.
   std::string to_text() const { return str(code, "\n", text.substr(0, 32 << 10)); }
 };
 
@@ -64,14 +65,14 @@ Outcome run(const std::function<void()>& function) {
   }
 }
 
-// What this process has buffered would otherwise be written by every fork too.
+// Buffered output would be written again by each fork, and would be lost by _exit().
 void flush_all() {
   std::cout.flush();
   std::cerr.flush();
   std::fflush(nullptr);
 }
 
-// In the new process, which never returns from here.
+// Runs the function in the new process and ends the process.
 [[noreturn]] void become_rank(const std::function<void()>& function,
                               const ForkedRank::Environment& environment, int threads, int report) {
   setpgid(0, 0);
@@ -94,11 +95,12 @@ void flush_all() {
   const std::string text = outcome.to_text();
   [[maybe_unused]] const ssize_t told = write(report, text.data(), text.size());
   flush_all();
-  // Not exit(): what this process would clean up belongs to the one it was forked from.
+  // Not exit(), which would clean up what belongs to the parent.
   _exit(outcome.code);
 }
 
-// What a pipe holds now: its other end may still be open in what the process has left behind.
+// Returns what a non-blocking pipe holds now: processes that the rank has left behind may keep its
+// other end open.
 std::string read_available(int pipe) {
   std::string text;
   char buffer[4096];
@@ -109,8 +111,9 @@ std::string read_available(int pipe) {
   }
 }
 
-// Waits where the options do not say WNOHANG. A process that somebody else has waited for has ended
-// too. Its number stays its own until it is waited for, which this does not do.
+// Returns whether the process has ended; waits for that unless `options` has WNOHANG. A process
+// that other code has waited for has ended too. The process is not reaped, so its number is not
+// reused yet.
 bool has_process_ended(pid_t process, int options) {
   siginfo_t info{};
   int failed = -1;
@@ -142,7 +145,7 @@ ForkedRank::ForkedRank(const std::function<void()>& function, const Environment&
     close(report[0]);
     become_rank(function, environment, threads, report[1]);
   }
-  setpgid(process_, process_);  // here too, so that it has its group whichever runs first
+  setpgid(process_, process_);  // in both processes, so that the group exists whichever runs first
   close(report[1]);
   report_ = report[0];
   fcntl(report_, F_SETFL, O_NONBLOCK);

@@ -1,9 +1,10 @@
 // File: process/forked_rank.h (internal)
-// One process that is a fork of this one and runs a function, in a process group of its own. What
-// is left of the group is killed when the process has ended.
+// A process that is forked from this one and runs a function in its own process group. When the
+// process has ended, all that remains of its group is killed.
 //
 //   ForkedRank rank(function, {{"RANK", "0"}}, /*threads=*/1);
-//   while (!rank.take_end()) poll(...);      // rank.file()
+//   pollfd end{.fd = rank.file(), .events = POLLIN, .revents = 0};
+//   while (!rank.take_end()) poll(&end, 1, 100);
 //   if (rank.failed()) throw rank.error(0);
 //
 // Throws IoError "process.fork". Thread rule: one thread at a time.
@@ -28,22 +29,25 @@ class ForkedRank {
   ForkedRank(const std::function<void()>& function, const Environment& environment, int threads);
   ForkedRank(ForkedRank&& other) noexcept;
   ForkedRank& operator=(ForkedRank&&) = delete;
-  ~ForkedRank();  // kills the process where it has not ended
+  ~ForkedRank();  // kills the process and its group if the process has not ended
 
-  // Readable when the process has ended; -1 where the system has no such file, and take_end() is to
-  // be called now and then.
+  // Readable when the process has ended. It is -1 on Linux before 5.3, where take_end() must be
+  // called from time to time.
   int file() const { return process_file_; }
-  // Whether the process has ended, and what it has reported. Does not wait.
+  // Collects status and report if the process has ended, and returns whether it has. Does not wait.
   bool take_end();
-  // Waits until it has.
+  // Waits until the process has ended, and collects status and report.
   void wait_for_end();
   bool ended() const { return status_.has_value(); }
   bool failed() const { return status_.value_or(0) != 0; }
-  bool was_stopped() const;  // by a signal to end
-  // Because another one was gone, as its exception tells.
+  // Whether SIGTERM or SIGKILL ended the process.
+  bool was_stopped() const;
+  // Whether the process failed because another one had ended, as its exception or SIGPIPE shows.
   bool failed_by_another() const;
-  void send(int signal) const;           // to the process
-  void send_to_group(int signal) const;  // to what it has started as well
+  // Sends a signal to the process alone.
+  void send(int signal) const;
+  // Sends a signal to the process and to those it has started, unless they left its group.
+  void send_to_group(int signal) const;
   RankError error(std::int64_t rank) const;
 
  private:
@@ -52,7 +56,7 @@ class ForkedRank {
   pid_t process_ = -1;
   int process_file_ = -1, report_ = -1;
   std::optional<int> status_;
-  std::string text_;  // of its exception
+  std::string text_;  // the text of its exception
 };
 
 }  // namespace hasten

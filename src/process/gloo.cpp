@@ -26,14 +26,14 @@ using c10d::ProcessGroupGloo;
 using Tensors = std::vector<at::Tensor>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-// In one of Gloo's threads; what it needs lives until then.
+// A collective in shared memory that one of Gloo's threads runs. It keeps alive what it needs.
 class SharedWork : public ProcessGroupGloo::AsyncWork {
  public:
   struct Request {
     c10d::OpType type;
     const char* title;
     at::Tensor in, out;
-    std::chrono::milliseconds timeout;  // unset: the group's
+    std::chrono::milliseconds timeout;  // c10d::kUnsetTimeout means the group's
     std::function<void(SharedCollectives&)> call;
   };
   SharedWork(std::shared_ptr<gloo::Context> context, Request request, std::uint64_t number,
@@ -56,7 +56,7 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
   std::int64_t place_;
 };
 
-// Of a sum: what each rank's tensor is multiplied with before. None for other operations.
+// Returns the factor of each rank's tensor in a sum, or nothing if the operation is not a sum.
 std::optional<double> factor_of(const c10d::ReduceOp& operation) {
   if (operation == c10d::ReduceOp::SUM) return 1.0;
   if (operation != c10d::ReduceOp::PREMUL_SUM) return std::nullopt;
@@ -71,7 +71,8 @@ class Gloo : public ProcessGroupGloo {
        const c10::intrusive_ptr<Options>& options, std::shared_ptr<SharedCollectives> collectives)
       : ProcessGroupGloo(store, rank, size, options), collectives_(std::move(collectives)) {}
 
-  // Where c10d's reducer puts its buckets.
+  // hasten's exchange of gradients allocates its buckets here, and c10d's reducer does if
+  // DDP_DISABLE_COMM_MEM is 0.
   bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return collectives_ != nullptr; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override {
     TORCH_CHECK(collectives_, "allocateTensor: these ranks share no memory");
@@ -130,7 +131,7 @@ class Gloo : public ProcessGroupGloo {
            std::all_of(tensors.begin(), tensors.end(), SharedCollectives::takes);
   }
 
-  // Gloo itself knows no factor.
+  // Gloo itself has no sum with a factor.
   WorkPointer sum_by_messages(Tensors& tensors, c10d::AllreduceOptions options, double factor) {
     if (factor != 1.0) {
       for (at::Tensor& tensor : tensors) tensor.mul_(factor);
@@ -161,7 +162,8 @@ std::string own_address(const std::string& address) {
                                                       "and has an address"});
 }
 
-// Without a token of the job the group has one of its own, as safe as the store that tells it.
+// Returns the job's token. Without one, rank 0 generates a token for the group, which is as safe as
+// the store that passes it on.
 std::string secret_of(c10d::Store& store, const RankOptions& rank, const std::string& token) {
   if (!token.empty()) return token;
   const std::string key = "secret";
@@ -186,8 +188,8 @@ c10::intrusive_ptr<c10d::Backend> gloo_backend(const c10::intrusive_ptr<c10d::St
                          ? SharedCollectives::over(*store, rank, settings.device_type)
                          : nullptr;
   const auto group = c10::make_intrusive<Gloo>(store, own, size, options, std::move(collectives));
-  group->setTimeout(rank.limit);  // here, as making it waits for the other ranks too
-  // A rank that ended now would cut off those that are not connected to each other yet.
+  group->setTimeout(rank.limit);  // now, as the constructor waits for the other ranks
+  // If a rank ended now, ranks that are not connected to each other yet would fail.
   group->barrier()->wait();
   return group;
 }

@@ -24,7 +24,7 @@ using Streams = std::vector<std::unique_ptr<rendezvous::ByteStream>>;
 
 class GroupConnections;
 
-// A range of memory that is sent or received into.
+// A range of memory that messages are sent from or received into.
 class Buffer : public transport::UnboundBuffer, public TransferOwner {
  public:
   Buffer(std::shared_ptr<GroupConnections> messages, void* at, std::size_t bytes)
@@ -50,7 +50,7 @@ class Buffer : public transport::UnboundBuffer, public TransferOwner {
   struct Direction {
     const char* name;
     int completions = 0;
-    int rank = -1;  // of the last one
+    int rank = -1;  // the other rank of the last completed transfer
     bool is_aborted = false;
   };
 
@@ -66,11 +66,11 @@ class Buffer : public transport::UnboundBuffer, public TransferOwner {
   std::mutex mutex_;
   std::condition_variable changed_;
   Direction sending_{"send"}, receiving_{"receive"};
-  int pending_ = 0;           // transfers that will call back
-  std::exception_ptr error_;  // of the first transfer that has failed
+  int pending_ = 0;           // transfers that have not completed or failed yet
+  std::exception_ptr error_;  // the error of the first failed transfer
 };
 
-// Gloo looks whether there is one for each rank, and closes them; it sends through buffers alone.
+// Gloo checks that each rank has a pair, and closes the pairs, but sends only through buffers.
 class Pair : public transport::Pair {
  public:
   explicit Pair(Link& link) : link_(link) {}
@@ -110,7 +110,7 @@ class GroupConnections : public transport::Context,
   GroupConnections(int rank, int size, Streams streams)
       : Context(rank, size), streams_(std::move(streams)) {}
 
-  // They are connected already: the store is not asked.
+  // The ranks are connected already, so the store is not used.
   void createAndConnectAllPairs(std::shared_ptr<gloo::IStore>) override {
     events_ = {
         .interest = [this](int other, bool wants) { loop_.set_interest(link(other), wants); },
@@ -143,7 +143,7 @@ class GroupConnections : public transport::Context,
     return *links_[static_cast<std::size_t>(other)];
   }
 
-  // c10d names this rank, too, among those it receives from.
+  // Receives a message from any of `ranks`. c10d includes this rank among them, so it is removed.
   void receive_from_any(std::vector<int> ranks, const Transfer& transfer, std::uint64_t slot) {
     std::erase(ranks, rank);
     const std::lock_guard lock(any_mutex_);
@@ -177,7 +177,8 @@ class GroupConnections : public transport::Context,
     std::vector<int> ranks;
   };
 
-  // A rank has offered a message: the first that waits for one from any rank has it.
+  // Gives a message that rank `other` offers to the first receiver that waits for the slot and
+  // accepts that rank.
   void match(int other, std::uint64_t slot) {
     const std::lock_guard lock(any_mutex_);
     const auto waiting = std::find_if(from_any_.begin(), from_any_.end(), [&](const FromAny& each) {
@@ -201,7 +202,7 @@ class GroupConnections : public transport::Context,
                  .got = "the connections with all ranks that it may come from have ended"}));
   }
 
-  // Those that wait for ranks which have all ended.
+  // Fails the receivers whose ranks have all ended. The caller holds any_mutex_.
   void fail_hopeless() {
     from_any_.remove_if([&](const FromAny& each) {
       const bool hopes = std::any_of(each.ranks.begin(), each.ranks.end(),
@@ -211,12 +212,12 @@ class GroupConnections : public transport::Context,
     });
   }
 
-  Streams streams_;  // until they are links
+  Streams streams_;  // moved into links_ when the group connects
   Link::Events events_;
   std::vector<std::unique_ptr<Link>> links_;
-  std::mutex any_mutex_;  // taken before a link's own lock
+  std::mutex any_mutex_;  // locked before a link's own lock
   std::list<FromAny> from_any_;
-  LinkLoop loop_;  // ends before the links that it reads
+  LinkLoop loop_;  // last, so that it ends before the links that it reads
 };
 
 Buffer::~Buffer() {
@@ -235,7 +236,7 @@ Transfer Buffer::transfer(std::size_t offset, std::size_t bytes) {
   return {.at = static_cast<std::byte*>(ptr) + offset, .bytes = bytes, .owner = this};
 }
 
-// Counted before it begins, as it may end at once.
+// Counts a transfer before it begins, because it may end at once.
 template <class Begin>
 void Buffer::begin(const Begin& begin) {
   {
@@ -322,8 +323,8 @@ bool Buffer::wait(Direction& direction, int* rank, milliseconds timeout) {
   std::rethrow_exception(error_);
 }
 
-// For one group, whose connections exist already: c10d would turn an error of theirs into one of
-// its own, with another type.
+// Serves one group, whose connections exist already: c10d would turn an error of connecting into
+// one of its own type.
 class Device : public transport::Device {
  public:
   explicit Device(Streams streams) : streams_(std::move(streams)) {}

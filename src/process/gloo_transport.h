@@ -1,16 +1,16 @@
 // File: process/gloo_transport.h (internal)
-// What carries Gloo's messages between the ranks of a group: connections of the job alone
-// (rendezvous/mesh.h) instead of Gloo's own TCP, whose ports take anybody who connects for a rank.
-// Gloo's algorithms, and c10d's backend above them, are LibTorch's.
+// Carries Gloo's messages between the ranks of a group over connections that only the job's ranks
+// have (rendezvous/mesh.h). Gloo's own TCP transport would take anybody who connects to its ports
+// for a rank. Gloo's algorithms, and c10d's backend above them, are those of LibTorch.
 //
 //   auto device = gloo_device({.rank = 0, .size = 2, .secret = token}, *store, 10min);
 //   options->devices.push_back(device);
 //   c10d::ProcessGroupGloo group(store, 0, 2, options);
 //
-// A rank that ends fails the messages that wait for it; one message that waits for too long fails
-// all of the group's, as with Gloo's own transport: IoError "process.rank-missing". Time during
-// which the process is suspended does not count. Thread rule: as c10d's; each group has a thread of
-// its own that reads, and takes no signals.
+// If a rank ends, the messages that wait for it fail with IoError "process.rank-missing". If one
+// message waits for too long, all messages of the group fail with the same code, as with Gloo's own
+// transport. Time in which this process is suspended does not count. Thread rule: as for c10d. Each
+// group has its own thread for reading (process/link_loop.h), which takes no signals.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@ class Device;
 
 namespace hasten {
 
-// Connects the ranks, within the timeout: all of them call it, with a store of the group alone. The
-// device is for one group. Throws as connect_mesh() does.
+// Connects the ranks within the timeout. All ranks must call it, with a store that only this group
+// uses. The device serves one group only. Throws what connect_mesh() throws.
 std::shared_ptr<gloo::transport::Device> gloo_device(const rendezvous::MeshOptions& options,
                                                      c10d::Store& store,
                                                      std::chrono::milliseconds timeout);

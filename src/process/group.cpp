@@ -21,9 +21,9 @@
 namespace hasten {
 namespace {
 
-// With a watchdog, it alone decides that a collective takes too long: its report says which rank is
-// late, and the limit of a message would end the job before it. NCCL keeps its own limit, as the
-// watchdog does not see what hangs on a GPU.
+// Gloo's limit in a group with a watchdog. The watchdog alone decides that a collective takes too
+// long, because its report names the late rank; Gloo's limit would end the job before. NCCL keeps
+// its limit, because the watchdog does not see work that hangs on a GPU.
 constexpr std::chrono::hours kLeftToTheWatchdog{24 * 365};
 
 }  // namespace
@@ -42,10 +42,10 @@ struct Group::Shared {
     group->getBackend(c10::DeviceType::CPU)->setTimeout(kLeftToTheWatchdog);
   }
 
-  Meeting meeting;  // before the group: its last words may need the store
+  Meeting meeting;  // destroyed after the group, which may use the store while it ends
   GroupOptions options;
   std::shared_ptr<CallLog> calls = std::make_shared<CallLog>();
-  // Ends after the group, whose end waits for what is under way.
+  // Destroyed after the group, whose destructor waits for collectives in progress.
   std::unique_ptr<Watchdog> watchdog;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::int64_t duplicates = 0;
@@ -63,16 +63,17 @@ at::Device device_of(std::int64_t local_rank, bool cpu) {
                     static_cast<c10::DeviceIndex>(local_rank % std::max<std::int64_t>(1, gpus)));
 }
 
-// Gloo has no booleans.
+// Returns the tensor contiguous, and as bytes if it is boolean, because Gloo has no booleans.
 at::Tensor as_numbers(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.detach().contiguous();
   return whole.scalar_type() == at::kBool ? whole.view(at::kByte) : whole;
 }
+// Returns the result of as_numbers() as boolean if the original tensor was boolean.
 at::Tensor as_before(const at::Tensor& numbers, const at::Tensor& before) {
   return before.scalar_type() == at::kBool ? numbers.view(at::kBool) : numbers;
 }
 
-// LibTorch 2.15 has another name for it.
+// LibTorch 2.15 renames _allgather_base to all_gather_single.
 template <class Native>
 auto gather_into(Native& group, at::Tensor& all, at::Tensor& own) {
   if constexpr (requires { group.all_gather_single(all, own); }) {
@@ -120,17 +121,17 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   return group;
 }
 
-// Nobody watches it: a thread beside the one that trains may wait for long, and for nothing that is
-// needed yet.
+// The duplicate has no watchdog: a thread next to the one that trains may wait long for something
+// that is not needed yet.
 Group Group::duplicate() const {
   if (size_ == 1) return *this;
   Meeting meeting = shared_->meeting;
   meeting.store = c10::make_intrusive<c10d::PrefixStore>(str("duplicate ", ++shared_->duplicates),
                                                          meeting.store);
   GroupOptions options = shared_->options;
-  options.shared_memory = false;  // it sends and receives
-  // Programs of a TPU that wait for other ranks have to come in one order, and two threads have
-  // none.
+  options.shared_memory = false;  // for sends and receives, which do not use it
+  // TPU programs that wait for other ranks must run in the same order on all ranks, which two
+  // threads cannot ensure.
   if (options.device.is_privateuseone()) options.backend = ProcessGroupBackend::gloo;
   Group group = *this;
   group.shared_ = std::make_shared<Shared>(std::move(meeting), rank_, size_, options);
@@ -167,7 +168,8 @@ at::Tensor Group::broadcast(const at::Tensor& tensor, std::int64_t from) const {
               size_ - 1);
   if (size_ == 1) return tensor;
   std::vector<at::Tensor> both = {as_numbers(tensor)};
-  // What leads to a TPU's tensor is part of the program, which has to be alike on all ranks.
+  // The operations that produce a TPU's tensor are part of its program, which must be the same on
+  // all ranks, so all ranks clone.
   if (both[0].is_privateuseone()) {
     both[0] = both[0].clone();
   } else if (rank_ != from) {
@@ -260,7 +262,7 @@ MainProcessFirst::~MainProcessFirst() noexcept(false) {
   try {
     group_.barrier();
   } catch (...) {
-    if (!unwinds) throw;  // else what is thrown already tells more
+    if (!unwinds) throw;  // the exception in flight is more informative
   }
 }
 

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-// Handlers of the program it comes from would act for that; what is ignored, as with nohup, stays
-// so.
+// Waits in the helper process until a signal ends it. Handlers of the parent would act on behalf of
+// the parent, so they are removed; signals that are ignored, as with nohup, stay ignored.
 [[noreturn]] void wait_for_a_signal(pid_t launcher, sigset_t mask) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_DUMPABLE, 0);
@@ -27,7 +27,7 @@ constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     if (signal(number, SIG_DFL) == SIG_IGN) signal(number, SIG_IGN);
   }
   if (getppid() != launcher) _exit(0);
-  // The thread that launches may block them, as those of a notebook do.
+  // The thread that launches may block these signals, as the threads of a notebook do.
   for (const int number : kSignals) sigdelset(&mask, number);
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   while (true) pause();
@@ -37,7 +37,7 @@ constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 void GroupSignals::start() {
   const pid_t launcher = getpid();
-  // One that comes before the handlers are gone has to wait.
+  // A signal that arrives before the handlers are removed has to wait.
   sigset_t blocked, before;
   sigemptyset(&blocked);
   for (const int number : kSignals) sigaddset(&blocked, number);
@@ -66,12 +66,14 @@ std::optional<int> GroupSignals::take() {
   const int failed = waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT);
   if (failed != 0 && errno == EINTR) return std::nullopt;
   if (failed == 0 && info.si_pid != process_) return std::nullopt;
-  // Where somebody else has waited for it, or SIGCHLD is ignored, nobody knows which signal it was.
+  // If other code has waited for the helper, or SIGCHLD is ignored, the signal is unknown and is
+  // taken to be SIGINT.
   const int number = failed == 0 ? info.si_status : SIGINT;
   if (failed != 0) process_ = -1;
   stop();
   start();
-  // Killed by somebody, as by the system when memory is short: nobody has asked the ranks to end.
+  // Another signal has killed the helper, for example the system's SIGKILL when memory is short.
+  // That is not a request to end the ranks.
   if (std::find(kSignals.begin(), kSignals.end(), number) == kSignals.end()) return std::nullopt;
   return number;
 }

@@ -1,8 +1,8 @@
 // File: process/group_signals.h (internal)
-// The signals that end a process and that come to the whole process group of this one: Ctrl-C at a
-// terminal, or a notebook's "interrupt". Ranks in groups of their own do not get them, and this
-// process has handlers of its program's, so a process that does nothing waits for them in the
-// group. It ends with this one.
+// Receives the signals that are sent to end the whole process group of this process: Ctrl-C at a
+// terminal, or a notebook's "interrupt". Ranks in their own groups do not get them, and this
+// process keeps its program's handlers, so a helper process in the group does nothing but wait for
+// them. It ends with this process.
 //
 //   GroupSignals signals;
 //   poll(signals.file());
@@ -24,10 +24,10 @@ class GroupSignals {
   GroupSignals& operator=(const GroupSignals&) = delete;
   ~GroupSignals() { stop(); }
 
-  // Readable when a signal has come; -1 where the system has no such file, and take() is to be
-  // called now and then.
+  // Readable when a signal has arrived. It is -1 on Linux before 5.3, where take() must be called
+  // from time to time.
   int file() const { return file_; }
-  // The signal that has come since the last call. Does not wait.
+  // Returns the signal that has arrived since the last call, if any. Does not wait.
   std::optional<int> take();
 
  private:

@@ -1,6 +1,7 @@
 // File: process/job_store.h (internal)
-// The job's keys and values as a c10d::Store, for c10d's process groups. Thread rule: calls take
-// turns; a clone has a connection of its own.
+// The job's keys and values as a c10d::Store, for c10d's process groups. Throws what
+// rendezvous/store_client.h throws. Thread rule: any thread; calls run one after the other, and a
+// clone has its own connection.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@ namespace hasten {
 
 class JobStore : public c10d::Store {
  public:
-  // `prefix` is put before each key.
+  // Every key is preceded by `prefix`. `timeout` is the default limit of calls that wait.
   JobStore(Endpoint store, std::string token, std::string prefix,
            std::chrono::milliseconds timeout);
 

@@ -1,6 +1,6 @@
 // File: process/json_text.h (internal)
-// A message of one process to another, on one line. Bytes that are no UTF-8 are replaced: they may
-// come from anywhere, as the text of an error does.
+// Returns a message from one process to another as one line of JSON. Bytes that are not valid UTF-8
+// are replaced, because texts in a message, such as that of an error, may contain any bytes.
 #pragma once
 
 #include <nlohmann/json.hpp>

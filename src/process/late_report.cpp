@@ -22,12 +22,14 @@ std::string plural(std::int64_t count, const char* word) {
   return str(count, " ", word, count == 1 ? "" : "s");
 }
 
-// What keeps the waiting ranks.
+// The ranks that keep the others waiting, and what they have done or not done.
 struct Cause {
   Ranks late;
   std::string what;
 };
 
+// Finds the cause from the records. The collective in question is the one in which `judge` waits,
+// or else the latest one that it has begun.
 class Court {
  public:
   Court(const std::vector<std::optional<RankRecord>>& records, std::int64_t judge)
@@ -79,7 +81,7 @@ class Court {
     return ranks;
   }
 
-  // All ranks still know the calls from here on.
+  // Returns the number of the first call that all records still contain.
   std::int64_t first_known() const {
     std::int64_t first = 1;
     for (const auto& record : records_) {
@@ -88,7 +90,8 @@ class Court {
     return first;
   }
 
-  // Whose call of that number is not what most ranks', at a tie the lowest rank's, is.
+  // Returns the ranks whose call of that number differs from that of most ranks, or at a tie from
+  // that of the lowest rank.
   Cause otherwise(std::int64_t number) const {
     std::vector<std::optional<std::string>> said;
     for (const auto& record : records_) {
@@ -131,7 +134,7 @@ void append_stack(std::string& text, const std::vector<std::string>& stack) {
     text += str("\n    ", i == 0 ? "at " : "by ", stack[i]);
 }
 
-// Those in the same call, with as many steps, in one line.
+// Appends one line for all ranks that wait in the same call after the same number of steps.
 void append_waiting(std::string& text, const std::vector<std::optional<RankRecord>>& records,
                     const Ranks& waiting) {
   std::map<std::string, Ranks> same;

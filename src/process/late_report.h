@@ -1,6 +1,6 @@
 // File: process/late_report.h (internal)
-// Who keeps the others waiting, from what every rank says of itself, and the words for it. Thread
-// rule: values and pure functions.
+// Finds out which rank keeps the others waiting, from what every rank reports about itself, and
+// writes the report. Thread rule: values and pure functions.
 #pragma once
 
 #include <sys/types.h>
@@ -16,10 +16,11 @@
 
 namespace hasten {
 
-// Where a rank runs; known from the beginning, also of one that says nothing any more.
+// The machine and process of a rank. The ranks exchange it when the group is formed, so it is also
+// known for a rank that no longer answers.
 struct Whereabouts {
   std::string host;
-  std::string pids;  // the space in which the process's number counts
+  std::string pids;  // the space of its process number: processes_seen_here()
   ProcessIdentity process;
 
   static Whereabouts own();
@@ -27,21 +28,24 @@ struct Whereabouts {
   static Whereabouts of_text(const std::string& text);
 };
 
-// What one rank is doing.
+// The report of one rank about itself.
 struct RankRecord {
   struct SaidCall {
     std::int64_t number = 0;
-    std::string text, purpose;  // "all_reduce of 4 float", the same with what it is for
+    // Call::text() and Call::text_with_purpose().
+    std::string text, purpose;
     bool over = false;
-    double seconds = 0;  // since it began, or since it was over
+    double seconds = 0;  // since the call ended if it is over, else since it began
   };
-  std::int64_t begun = 0;          // collectives
-  std::int64_t step = 0;           // of training, done
-  std::vector<SaidCall> calls;     // the latest, oldest first
-  std::vector<std::string> stack;  // innermost first; empty: not to be had
+  std::int64_t begun = 0;          // number of collectives that have begun
+  std::int64_t step = 0;           // number of completed optimizer steps
+  std::vector<SaidCall> calls;     // the latest calls, oldest first
+  std::vector<std::string> stack;  // innermost function first; empty if it is not known
 
   static RankRecord of(const CallLog::Snapshot& snapshot, std::vector<std::string> stack);
+  // The oldest call that is not over, or null.
   const SaidCall* waits_in() const;
+  // The call with that number, or null if it is not among the latest.
   const SaidCall* call(std::int64_t number) const;
   std::string to_text() const;
   static RankRecord of_text(const std::string& text);
@@ -49,21 +53,23 @@ struct RankRecord {
 
 struct LateReport {
   std::int64_t told_by = 0;  // the rank that prints it
-  std::string text;          // lines
+  std::string text;          // its lines, each with a newline
 
   std::string to_text() const;
   static LateReport of_text(const std::string& text);
 };
 
-// `judge`: a rank that waits. Ranks without a record have not answered; what is known of them from
-// outside is in `seen`. A place without a host is not known.
+// Makes the report. `records` and `where` are by rank. A rank that has not answered has no record;
+// `seen` holds what is known about it from outside (seen_of). A place that is not known has no
+// host. `judge` is the rank that makes the report; it has a record and usually waits in a call.
+// `limit` is in seconds.
 LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
                        const std::vector<Whereabouts>& where,
                        const std::map<std::int64_t, std::string>& seen, std::int64_t judge,
                        double limit);
 
-// What the system says of a process of this machine: "its process is gone"; empty: nothing special,
-// or not ours to see.
+// Describes the state of a process of this machine, such as "its process is gone". Empty if the
+// state is not special or cannot be seen from here.
 std::string seen_of(const Whereabouts& there, const Whereabouts& here);
 
 }  // namespace hasten

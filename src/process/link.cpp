@@ -13,9 +13,10 @@
 namespace hasten {
 namespace {
 
-// A header and the beginning of its message go together: one call of the system, one TLS record.
+// A header and the beginning of its message are written together: one system call and one TLS
+// record.
 constexpr std::size_t kStaging = std::size_t{16} << 10;
-// Then other threads may add transfers.
+// After so many bytes the lock is released for a moment, so that other threads can add transfers.
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
 
 std::exception_ptr ended(int rank, const std::string& why) {
@@ -112,8 +113,9 @@ void Link::advance() {
   if (has_ended) events_.failed(rank_);
 }
 
-// A connection that is found to have ended stays as it is until advance() finds it, which the
-// interest in writing makes the owner call: so the other events come from its thread alone.
+// If the connection has ended, nothing is done until advance() notices it, which the owner calls
+// because the interest in writing remains. So a write in another thread does not cause the other
+// two events.
 void Link::write(Lock& lock) {
   std::size_t written = 0;
   while (!error_ && !outgoing_.empty()) {
@@ -127,7 +129,7 @@ void Link::write(Lock& lock) {
   }
 }
 
-// The number of bytes written; 0 if the connection takes none for now.
+// Returns the number of bytes written, or 0 if the connection accepts none at the moment.
 std::size_t Link::write_front() {
   Outgoing& front = outgoing_.front();
   const std::size_t all = sizeof(Header) + front.transfer.bytes;
@@ -153,7 +155,7 @@ std::size_t Link::write_front() {
   return static_cast<std::size_t>(now);
 }
 
-// True if there may be more to read at once.
+// Returns true if there may be more to read immediately.
 bool Link::read() {
   std::size_t bytes = 0;
   while (!error_ && bytes < kBytesAtOnce) {
@@ -170,7 +172,7 @@ bool Link::read_some() {
     now = stream_->read(reinterpret_cast<std::byte*>(&header_) + got_, sizeof(Header) - got_);
   } else {
     const std::size_t from = got_ - sizeof(Header), left = header_.bytes - from;
-    // Nobody waits for it any more: it is read and left out.
+    // A message that nobody waits for any more is read and dropped.
     const bool is_wanted = incoming_.owner != nullptr;
     now = is_wanted ? stream_->read(incoming_.at + from, std::min(kBytesAtOnce, left))
                     : stream_->read(staging_.data(), std::min(kStaging, left));
@@ -182,7 +184,7 @@ bool Link::read_some() {
   return true;
 }
 
-// False if the other rank has said what it may not.
+// Returns false, after ending the connection, if the header violates the protocol.
 bool Link::take_header() {
   Slot& slot = slots_[header_.slot];
   incoming_ = {};
@@ -193,7 +195,7 @@ bool Link::take_header() {
       slot.to_receive.pop_front();
       return true;
     }
-    // It is still among those of the slot, which end() tells.
+    // The transfer is still in the slot, so end() notifies its owner.
     const std::size_t room = std::exchange(incoming_, {}).bytes;
     end(std::make_exception_ptr(UsageError(
         "process.calls-differ",
@@ -218,7 +220,7 @@ void Link::finish_message() {
     if (header_.kind == Kind::offered) --slot.offers_answered;
     if (incoming_.owner != nullptr) std::exchange(incoming_.owner, nullptr)->received(rank_);
   } else if (header_.kind == Kind::offer) {
-    // One that was on its way when this rank gave the memory is answered already.
+    // An offer that crossed this rank's `ready` is answered already.
     const bool is_answered = slot.offers_answered < slot.memory_given;
     is_answered ? ++slot.offers_answered : ++slot.offers_of_peer;
     if (!is_answered) new_offers_.push_back(header_.slot);
@@ -240,7 +242,7 @@ void Link::tell_interest() {
 void Link::end(const std::exception_ptr& error) {
   if (error_ || !is_ours()) return;
   error_ = error;
-  shutdown(stream_->file(), SHUT_RDWR);  // the other side hears of it at once
+  shutdown(stream_->file(), SHUT_RDWR);  // so that the other side notices at once
   const auto tell = [&](const Transfer& transfer) {
     if (transfer.owner != nullptr) transfer.owner->failed(error);
   };

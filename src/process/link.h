@@ -1,22 +1,23 @@
 // File: process/link.h (internal)
-// The messages between this rank and one other, over one connection. A message has a slot, and goes
-// from a sender's memory straight into the memory that the receiver has given for that slot: it is
-// not sent before the receiver has given it, so that nothing is ever kept between.
+// Exchanges messages between this rank and one other over one connection. A message belongs to a
+// slot and goes from the sender's memory directly into the memory that the receiver has provided
+// for that slot. It is not sent before that memory is provided, so messages are never buffered.
 //
 //   link.receive({.at = room, .bytes = 4096, .owner = &buffer}, slot);   // in one rank
 //   link.send({.at = bytes, .bytes = 4096, .owner = &buffer}, slot);     // in the other
 //
-// What goes over the connection is a header, behind which only `data` has more bytes:
-//   ready  the receiver has given memory for a message of the slot
-//   offer  the sender has a message for the slot and knows of no memory yet; who receives from any
-//          rank learns by it which rank has something
-//   data   the message; `offered` is the same for one that has been offered before
-// This is the order in which Gloo's own TCP transport speaks (gloo/transport/tcp/pair.cc).
+// A transmission is a header, which only in `data` and `offered` is followed by the message:
+//   ready    the receiver has provided memory for a message of the slot
+//   offer    the sender has a message for the slot but knows of no memory for it; a receiver
+//            that accepts messages from any rank learns from it which rank has one
+//   data     the message, if memory was ready before the sender offered it
+//   offered  the message, if the sender has offered it before
+// Gloo's own TCP transport has the same protocol (gloo/transport/tcp/pair.cc).
 //
-// A message may be shorter than the memory that is given for it, as with Gloo. Throws IoError
-// "process.rank-missing" once the connection has ended, UsageError "process.calls-differ" if it has
-// ended because a message was longer. Thread rule: any thread, but
-// advance() is called by one.
+// A message may be shorter than the memory that is provided for it, as with Gloo. Once the
+// connection has ended, calls throw the error that ended it: IoError "process.rank-missing", or
+// UsageError "process.calls-differ" if a message was longer than its memory. Thread rule: any
+// thread, but advance() is called by one thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -36,7 +37,8 @@
 
 namespace hasten {
 
-// Who waits for a transfer: called in the order in which its transfers end, in any thread.
+// Waits for transfers. Any thread calls it, in the order in which its transfers end and with the
+// link's lock held.
 class TransferOwner {
  public:
   virtual void received(int rank) = 0;
@@ -55,31 +57,33 @@ struct Transfer {
 
 class Link {
  public:
-  // What the owner of the links hears of.
+  // Callbacks to the owner of the links.
   struct Events {
-    // Whether to poll for room to write, too: called with the link's lock held, by any thread. The
-    // other two are called without it, by advance(), fail() and forget() alone.
+    // The owner must start or stop polling for room to write. Called by any thread with the link's
+    // lock held; the other two are called without it, by advance(), fail() and forget() only.
     std::function<void(int rank, bool wants_to_write)> interest;
-    // A message was offered for which no memory is given.
+    // The other rank has offered a message for which this rank has provided no memory.
     std::function<void(int rank, std::uint64_t slot)> offered;
+    // The connection has ended.
     std::function<void(int rank)> failed;
   };
-  // `rank`: the other one. `events` outlives the link.
+  // `rank` is the other rank. `events` must outlive the link.
   Link(int rank, std::unique_ptr<rendezvous::ByteStream> stream, const Events& events);
 
   int file() const { return stream_->file(); }
   void send(const Transfer& transfer, std::uint64_t slot);
   void receive(const Transfer& transfer, std::uint64_t slot);
-  // Gives the memory only if the other rank has offered a message for the slot.
+  // Like receive(), but returns false and does nothing unless the other rank has offered a message
+  // for the slot.
   bool receive_offered(const Transfer& transfer, std::uint64_t slot);
 
-  // Reads and writes what can be without waiting.
+  // Reads and writes as much as is possible without waiting.
   void advance();
   // Ends the connection: all transfers fail with the error.
   void fail(const std::exception_ptr& error);
   bool is_open() const;
-  // Nobody touches the owner's memory any more when it returns. A message that the other rank knows
-  // of cannot be taken back, so the connection then ends.
+  // Cancels the transfers of an owner, whose memory is not used after the call. An offered or
+  // queued message cannot be withdrawn, so the connection ends if there is one.
   void forget(const TransferOwner* owner);
 
  private:
@@ -91,15 +95,19 @@ class Link {
   struct Outgoing {
     Header header;
     Transfer transfer;
-    std::size_t sent = 0;  // of both
+    std::size_t sent = 0;  // bytes of header and message together
   };
-  // What both sides have said of one slot.
+  // The state of one slot. The peer is the other rank.
   struct Slot {
     std::deque<Transfer> to_send, to_receive;
-    std::int64_t memory_of_peer = 0;   // that it has given, not yet used
-    std::int64_t memory_given = 0;     // by this rank, not yet filled
-    std::int64_t offers_of_peer = 0;   // for which this rank has given no memory
-    std::int64_t offers_answered = 0;  // for which it has, and whose message has not come
+    // How often the peer has provided memory that this rank has not used yet.
+    std::int64_t memory_of_peer = 0;
+    // How often this rank has provided memory that is not filled yet.
+    std::int64_t memory_given = 0;
+    // Offers of the peer for which this rank has provided no memory.
+    std::int64_t offers_of_peer = 0;
+    // Offers of the peer for which this rank has provided memory and whose message has not arrived.
+    std::int64_t offers_answered = 0;
     bool is_idle() const {
       return to_send.empty() && to_receive.empty() && memory_of_peer == 0 && memory_given == 0 &&
              offers_of_peer == 0;
@@ -123,7 +131,7 @@ class Link {
   const int rank_;
   const std::unique_ptr<rendezvous::ByteStream> stream_;
   const Events& events_;
-  const pid_t process_;  // a fork of it has no part in the connection
+  const pid_t process_;  // a fork of this process must not use the connection
   mutable std::mutex mutex_;
   std::exception_ptr error_;  // null until the connection has ended
   bool wants_to_write_ = false;
@@ -132,8 +140,8 @@ class Link {
   std::vector<std::byte> staging_;
 
   Header header_{};
-  Transfer incoming_;    // of the message whose header has come
-  std::size_t got_ = 0;  // of its header and its bytes
+  Transfer incoming_;    // the transfer of the message whose header has arrived
+  std::size_t got_ = 0;  // bytes of the header and the message that have arrived
   std::vector<std::uint64_t> new_offers_;
 };
 

@@ -70,7 +70,7 @@ void LinkLoop::drop(Link& link) {
 }
 
 void LinkLoop::run(const std::vector<Link*>& links) {
-  // TLS may have read bytes beyond the handshake, of which the socket tells nothing any more.
+  // TLS may have read bytes beyond the handshake, for which the socket does not become readable.
   for (Link* const link : links) link->advance();
   std::array<epoll_event, 64> events;
   while (true) {

@@ -1,11 +1,12 @@
 // File: process/link_loop.h (internal)
-// A thread that reads from links and writes what their connections had no room for. It takes no
-// signals, and sleeps while there is nothing to do.
+// A thread that reads from links, and writes what their connections had no room for before. It
+// takes no signals, and sleeps while there is nothing to do.
 //
 //   LinkLoop loop;
 //   loop.start({&first, &second});
 //
-// Throws IoError "rendezvous.socket" if the system has no more files. Thread rule: any thread.
+// Throws IoError "rendezvous.socket" if no more file descriptors are available. Thread rule: any
+// thread.
 #pragma once
 
 #include <sys/types.h>
@@ -25,9 +26,10 @@ class LinkLoop {
   LinkLoop& operator=(const LinkLoop&) = delete;
   ~LinkLoop();
 
-  // Once. The links outlive the loop.
+  // Starts the thread; call it once. The links must outlive the loop.
   void start(std::vector<Link*> links);
   void set_interest(Link& link, bool wants_to_write);
+  // Stops polling the link.
   void drop(Link& link);
 
  private:
@@ -35,7 +37,7 @@ class LinkLoop {
 
   bool is_ours() const;
 
-  const pid_t process_;  // a fork of it has neither the thread nor a right to these files
+  const pid_t process_;  // a fork has no such thread and must not use these files
   Descriptor poll_, stop_;
   std::thread thread_;
 };

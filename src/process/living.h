@@ -1,6 +1,6 @@
 // File: process/living.h (internal)
-// What lives in this process and does not survive a fork. Counted for a clear refusal, and for
-// nothing else. Thread rule: any thread.
+// Counts objects of this process that do not survive a fork. The counts only serve to refuse a fork
+// with a clear error. Thread rule: any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ enum class Living { accelerator, group, tpu };
 
 std::int64_t number_of(Living kind);
 
-// One of them, while it lives.
+// Counts as one object of its kind while it exists.
 class LivingMark {
  public:
   explicit LivingMark(Living kind);

@@ -31,13 +31,14 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const Worker& worker, const std::strin
   return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
 }
 
-// Groups of one job are formed in the same order in every process: each has keys of its own.
+// Returns the prefix of the next group's keys. Every process forms the groups of a job in the same
+// order, so their numbers agree.
 std::string next_prefix(const Worker& worker) {
   static std::atomic<std::int64_t> groups = 0;
   return str("attempt ", worker.attempt, "/group ", groups++, "/");
 }
 
-// What the program says, or else HASTEN_ENCRYPT.
+// Returns the program's choice, else that of HASTEN_ENCRYPT, else nothing.
 std::optional<bool> encryption_asked_for(std::optional<bool> by_program,
                                          const config::Environment& environment) {
   const std::string variable = value_of(environment, "HASTEN_ENCRYPT");

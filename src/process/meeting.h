@@ -1,6 +1,6 @@
 // File: process/meeting.h (internal)
-// Where the ranks of a job find each other: whose store, and by which address this process is
-// reached. Throws IoError "rendezvous.*", ConfigError "rendezvous.*".
+// Determines how the ranks of a job find each other: which store they use, and at which address
+// this process is reached. Throws IoError "rendezvous.*" and ConfigError "rendezvous.*".
 #pragma once
 
 #include <chrono>
@@ -18,16 +18,18 @@ class JobServer;
 }
 
 struct Meeting {
-  std::shared_ptr<rendezvous::JobServer> server;  // in rank 0, where no launcher serves the store
-  c10::intrusive_ptr<c10d::Store> store;          // keys of this attempt alone
-  std::string own_address;
-  std::string token;          // the job's; empty: it has none
-  bool encrypt = false;       // what ranks of different machines say to each other
-  bool must_encrypt = false;  // it was asked for, and there are several machines
+  // Serves the store on rank 0 if there is a token and no launcher serves the store; else null.
+  std::shared_ptr<rendezvous::JobServer> server;
+  c10::intrusive_ptr<c10d::Store> store;  // has keys of this attempt and group only
+  std::string own_address;                // other ranks reach this process there
+  std::string token;                      // the job's token; empty if it has none
+  bool encrypt = false;       // messages between ranks of different machines are encrypted
+  bool must_encrypt = false;  // encryption was requested, and there are several machines
 };
 
-// `encrypt`: what the program says; unset: HASTEN_ENCRYPT, or else whether there is a token. Throws
-// ConfigError "process.encryption" where encryption is asked for without a token.
+// `encrypt` is the program's choice. If it is unset, HASTEN_ENCRYPT decides, else whether the job
+// has a token. Throws ConfigError "process.encryption" if encryption is requested without a token,
+// or if HASTEN_ENCRYPT is not a boolean.
 Meeting meeting_of(const Worker& worker, const config::Environment& environment,
                    std::chrono::milliseconds timeout, std::optional<bool> encrypt = {});
 

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The names of one version of control groups.
+// The names of files and of fields in memory.stat in one version of control groups.
 struct GroupFiles {
   const char *limit, *used, *inactive, *active;
 };
@@ -19,7 +19,7 @@ constexpr GroupFiles kVersions[] = {
     {"memory.max", "memory.current", "inactive_file", "active_file"},
     {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"}};
 
-// "max" is none.
+// Returns the number in a file, or nothing if the file says "max" or does not exist.
 std::optional<std::int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t number = 0;

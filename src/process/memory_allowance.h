@@ -1,12 +1,13 @@
 // File: process/memory_allowance.h (internal)
-// How much more memory the control groups of this process let it have, as in a container. The
-// kernel ends a process that takes more, without an error that it could handle.
+// Determines how much more memory the control groups of this process allow, for example in a
+// container. The kernel kills a process that uses more, without an error that it could handle.
 //
 //   const auto left = memory_allowance();
 //   if (left && *left < bytes) ...
 //
-// Pages of files that the system can drop count as free: a container that has read a large data set
-// has no others left. Thread rule: any thread. Nothing throws but for lack of memory.
+// File pages that the system can drop count as free: otherwise a container that has read a large
+// data set would seem to have no memory left. Thread rule: any thread. Throws nothing but
+// std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@
 
 namespace hasten {
 
-// Bytes; none: no limit. Made from files below `root`, so that a test describes other containers.
+// Returns a number of bytes, or nothing if there is no limit. It is read from files below `root`,
+// so that a test can describe other containers.
 std::optional<std::int64_t> memory_allowance(const std::filesystem::path& root = "/");
 
 }  // namespace hasten

@@ -12,7 +12,7 @@ std::string last_error() {
   return text == nullptr ? "unknown" : text;
 }
 
-// Beside the library that this function is in.
+// Returns the path of a library in the folder of the library that contains this function.
 std::string path_of(const char* library) {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&load_symbol), &info) == 0) return {};

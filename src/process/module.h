@@ -1,6 +1,7 @@
 // File: process/module.h (internal)
-// A part of hasten that is a library of its own, loaded where it is asked for: what it links is not
-// on every machine. It lies beside libhasten and is never unloaded, as what it makes lives on.
+// Loads a part of hasten that is a separate library next to libhasten, because not every machine
+// has the libraries that it links. It is never unloaded, because objects that it makes remain in
+// use.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@ namespace hasten {
 template <class Function>
 struct Module {
   Function* function = nullptr;
-  std::string missing;  // why there is none
+  std::string missing;  // why it is not available; else empty
 };
 
 struct LoadedSymbol {

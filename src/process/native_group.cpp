@@ -18,10 +18,11 @@ namespace {
 using namespace std::chrono_literals;
 using c10d::ProcessGroup;
 
-// By then the watchdog has told who is late; Gloo itself only says that something was.
+// Added to the limit of the backends, so that the watchdog reports first which rank is late. Gloo
+// itself only reports that something was late.
 constexpr auto kAfterTheWatchdog = 30s;
 
-// NCCL sends what it sends from machine to machine as it is.
+// Throws if encryption was requested, because NCCL does not encrypt between machines.
 void check_encryption_by_nccl(const Meeting& meeting) {
   if (!meeting.must_encrypt) return;
   throw ConfigError(
@@ -33,7 +34,7 @@ void check_encryption_by_nccl(const Meeting& meeting) {
            "encrypted all the same; or HASTEN_PROCESS_GROUP_BACKEND=gloo, which is slow"});
 }
 
-// All ranks take the same way.
+// Returns whether NCCL carries the tensors of a GPU. All ranks that have a GPU get the same answer.
 bool by_nccl(const Meeting& meeting, int size, const GroupOptions& options) {
   if (!options.device.is_cuda() || options.backend == ProcessGroupBackend::gloo) return false;
   check_encryption_by_nccl(meeting);
@@ -67,7 +68,7 @@ c10::intrusive_ptr<ProcessGroup> native_group(const Meeting& meeting, int rank, 
                          .shared_memory = in_memory,
                          .device_type = options.device.is_cpu() ? "cpu" : "gpu"});
   };
-  // Noted, and with `debug` compared before.
+  // Wraps a backend so that its calls are recorded and, with `debug`, compared before they run.
   const auto watched = [&](c10::intrusive_ptr<c10d::Backend> backend, const std::string& name) {
     std::unique_ptr<Agreement> agreement;
     if (options.debug) {

@@ -1,6 +1,7 @@
 // File: process/nccl.h (internal)
-// c10d's NCCL backend for the tensors of a GPU, from the module libhasten_nccl.so beside libhasten:
-// it is built where CUDA's headers are, and can be loaded where its libraries are.
+// c10d's NCCL backend for the tensors of a GPU, from the module libhasten_nccl.so next to
+// libhasten. The module is built if CUDA's headers are installed and loaded if CUDA's libraries
+// are.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,9 +21,9 @@ struct NcclSettings {
   std::chrono::milliseconds timeout;
 };
 
-// Empty where the module can be loaded; else what the system says.
+// Returns an empty string if the module can be loaded, else the loader's error.
 std::string why_no_nccl();
-// Throws c10::Error where NCCL itself fails.
+// Throws c10::Error if the module cannot be loaded or NCCL fails.
 c10::intrusive_ptr<c10d::Backend> nccl_backend(const NcclSettings& settings);
 
 }  // namespace hasten

@@ -29,9 +29,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// The time from a failure to SIGTERM: none, or enough to notice the rank that caused the failure.
 constexpr std::chrono::milliseconds kNow{0}, kForTheCause{200};
-constexpr int kWithoutFiles = 20;  // milliseconds between two looks, before Linux 5.3
-constexpr auto kGrace = std::chrono::seconds(1);  // those that wait for a dead rank need no more
+// The milliseconds between two checks where process descriptors do not exist (Linux before 5.3).
+constexpr int kWithoutFiles = 20;
+// The time from SIGTERM to SIGKILL. Ranks that wait for a dead rank need no more.
+constexpr auto kGrace = std::chrono::seconds(1);
 
 bool cuda_is_used() {
   if (!at::globalContext().hasCUDA()) return false;
@@ -42,7 +45,7 @@ bool cuda_is_used() {
   return false;
 }
 
-// Whether the processes are for TPUs.
+// Whether the processes use TPUs.
 bool on_tpus(const NotebookLauncherOptions& options) {
   return !options.use_cpu && config::why_no_tpu(config::whole_environment()).empty();
 }
@@ -93,7 +96,7 @@ void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
   }
 }
 
-// Everything of one attempt.
+// The ranks, the store and the signals of one attempt.
 class Forks {
  public:
   Forks(const std::function<void()>& function, const NotebookLauncherOptions& options,
@@ -120,11 +123,12 @@ class Forks {
       if (tpus) append(environment, tpus->of(rank));
       ranks_.emplace_back(function, environment, static_cast<int>(threads));
     }
-    // A thread of its own, so only now; the ranks try until it is there.
+    // The server has its own thread, so it is started after the forks. The ranks retry until it is
+    // there.
     server_.emplace(rendezvous::ServerOptions{.port = store_port_.number(), .token = token_});
   }
 
-  // The first that failed.
+  // Waits until all ranks have ended. Returns the error of the rank that failed first, if any.
   std::optional<RankError> run() {
     for (auto running = ranks_that_run(); !running.empty(); running = ranks_that_run()) {
       for (const std::size_t rank : those_to_look_at(running)) {
@@ -154,7 +158,7 @@ class Forks {
     return running;
   }
 
-  // Waits until something has happened.
+  // Waits for the end of a rank, a signal or a deadline. Returns the ranks that may have ended.
   std::vector<std::size_t> those_to_look_at(const std::vector<std::size_t>& running) const {
     std::vector<pollfd> files;
     for (const std::size_t rank : running)
@@ -182,11 +186,12 @@ class Forks {
   void note_failure(std::size_t rank) {
     if (first_ && !is_cause_of(rank, *first_)) return;
     first_ = rank;
-    // What another one's end has brought down says so before that one does: it has a moment.
+    // A rank that fails because another one has ended may be seen first, so the cause gets a
+    // moment.
     stop_ = Clock::now() + (ranks_[rank].failed_by_another() ? kForTheCause : kNow);
   }
 
-  // Who only misses another ends at the same time as that one, and may be seen first.
+  // Whether `rank` may have caused the failure of `other`, which was seen first.
   bool is_cause_of(std::size_t rank, std::size_t other) const {
     return ranks_[other].failed_by_another() && !ranks_[rank].failed_by_another() &&
            !ranks_[rank].was_stopped();
@@ -200,7 +205,7 @@ class Forks {
                                            const NotebookLauncherOptions& options,
                                            const std::string& job, std::int64_t threads) {
     auto all = rank_variables(round, rank, options.max_restarts, job);
-    all.emplace_back("FORK_LAUNCHED", "1");  // as accelerate says it
+    all.emplace_back("FORK_LAUNCHED", "1");  // as Accelerate sets it
     all.emplace_back("OMP_NUM_THREADS", str(threads));
     all.emplace_back("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) all.emplace_back("ACCELERATE_USE_CPU", "true");
@@ -214,8 +219,8 @@ class Forks {
   GroupSignals signals_;
   std::vector<ForkedRank> ranks_;
   std::optional<rendezvous::JobServer> server_;
-  std::optional<std::size_t> first_;                  // that failed
-  std::optional<Clock::time_point> stop_, deadline_;  // for SIGTERM, for SIGKILL
+  std::optional<std::size_t> first_;                  // the rank that failed first
+  std::optional<Clock::time_point> stop_, deadline_;  // the times of SIGTERM and of SIGKILL
 };
 
 }  // namespace

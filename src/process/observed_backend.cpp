@@ -10,7 +10,7 @@ using WorkPointer = c10::intrusive_ptr<Work>;
 using Tensors = std::vector<at::Tensor>;
 using Lists = std::vector<std::vector<at::Tensor>>;
 
-// Nothing for the sum, with a factor or without.
+// Returns the name of a reduction, which is empty for a sum with or without a factor.
 const char* name_of(const ReduceOp& operation) {
   switch (static_cast<ReduceOp::RedOpType>(operation)) {
     case ReduceOp::SUM:
@@ -127,7 +127,7 @@ class ObservedBackend : public Backend {
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
                             std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
                             const AllToAllOptions& options) override {
-    return note(Call::of("all_to_all", {}), [&] {  // ranks may send unequal parts
+    return note(Call::of("all_to_all", {}), [&] {  // no tensors: their sizes may differ
       return backend_->alltoall_base(output, input, output_sizes, input_sizes, options);
     });
   }
@@ -156,7 +156,8 @@ class ObservedBackend : public Backend {
   }
 
  private:
-  // It is on its way until its future is complete, however that comes.
+  // Records a call, compares it if there is an agreement, and runs it. The call is in progress
+  // until its future completes, with a result or an error.
   template <class Run>
   WorkPointer note(const Call& call, const Run& run) {
     const std::int64_t number = calls_->begin(call);

@@ -1,7 +1,7 @@
 // File: process/observed_backend.h (internal)
-// A c10d backend whose collectives are noted, and compared over the ranks where there is an
-// agreement, whoever calls them: a Group, c10d's reducer, a program. Messages from one rank to
-// another are passed on unseen. Thread rule: as the backend's.
+// Wraps a c10d backend and records its collectives, whoever calls them: a Group, c10d's reducer or
+// the program. With an `agreement`, each is compared over the ranks before it runs. Messages from
+// one rank to another are passed on without a record. Thread rule: that of the backend.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@
 namespace hasten {
 namespace {
 
-constexpr int kOtherError = 1;  // what a command ends with for errors that are not hasten's
+constexpr int kOtherError = 1;  // a command's exit code for errors that are not hasten's
 
 [[noreturn]] void throw_letter(const std::string& letter, std::size_t rank) {
   const CarriedError carried = carried_error(letter);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kPauseHard = 2;  // omp_pause_hard of OpenMP 5.0
 
-// LibTorch brings an OpenMP of its own beside the system's: each is asked by itself.
+// LibTorch brings its own OpenMP library in addition to the system's, so each is paused separately.
 int pause_one(dl_phdr_info* library, std::size_t, void*) {
   const std::string_view name = library->dlpi_name;
   if (name.find("omp") == std::string_view::npos) return 0;

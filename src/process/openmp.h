@@ -3,8 +3,9 @@
 
 namespace hasten {
 
-// Ends the threads of every OpenMP library in the process; they come again when they are needed. A
-// fork made while they wait would wait for them forever, as it has none of them.
+// Ends the threads of every OpenMP library in the process; the libraries start them again when they
+// are needed. Call it before a fork, which would wait for these threads for ever, as it has none of
+// them.
 void pause_openmp();
 
 }  // namespace hasten

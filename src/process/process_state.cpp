@@ -18,7 +18,8 @@ struct Status {
   std::uint64_t started = 0;
 };
 
-// From /proc/PID/stat: what follows the name, which may hold anything, is one letter and numbers.
+// Reads /proc/PID/stat. The name in it may contain any characters; one letter and numbers follow
+// it.
 std::optional<Status> status_of(std::int64_t process) {
   std::ifstream file(str("/proc/", process, "/stat"));
   std::string line;
@@ -53,7 +54,7 @@ ProcessIdentity ProcessIdentity::own() {
 char process_state(const ProcessIdentity& process) {
   const auto status = status_of(process.number);
   if (!status || status->started != process.started) return 0;
-  // The main thread is a zombie until the others have ended too.
+  // The main thread remains a zombie until the other threads have ended too.
   if (status->state == 'Z' && status->threads > 1) return 'S';
   return status->state;
 }

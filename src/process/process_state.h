@@ -1,10 +1,10 @@
 // File: process/process_state.h (internal)
-// Which process one is, and whether it has ended, for ranks that cannot wait for each other as for
-// children.
+// Identifies a process and determines whether it has ended, for ranks that cannot use waitpid()
+// because they are not children of each other.
 //
-//   if (has_ended(identity)) ...         // told by the other process as own_process()
+//   if (has_ended(identity)) stop();     // the other process has sent ProcessIdentity::own()
 //
-// Thread rule: any thread. Nothing throws but for lack of memory.
+// Thread rule: any thread. Throws nothing but std::bad_alloc.
 #pragma once
 
 #include <sys/types.h>
@@ -14,21 +14,22 @@
 
 namespace hasten {
 
-// The same text in processes that see each other, so that the number of one means the same process
-// to the other: of one running kernel, and of one of its containers.
+// Returns a text that is equal in two processes if they see each other, so that a number means the
+// same process to both. It identifies the running kernel and the container.
 std::string processes_seen_here();
 
-// The system gives a number again after its process has ended, so it is not enough.
+// Identifies a process. The number alone is not enough, because the system reuses it after the
+// process has ended.
 struct ProcessIdentity {
   std::int64_t number = 0;
-  std::uint64_t started = 0;  // in clock ticks since the machine's start
+  std::uint64_t started = 0;  // in clock ticks since the machine was started
 
   static ProcessIdentity own();
 };
 
-// What the system says of a process: 'R', 'S', 'T' and so on, as in proc(5); 'Z' where it has
-// ended, though nobody may have waited for it; 0 where there is none, or another one of the same
-// number. A process whose main thread alone has ended goes on.
+// Returns the state of a process as in proc(5): 'R', 'S', 'T' and so on; 'Z' if it has ended but
+// has not been waited for; 0 if there is none, or another one with its number. A process of which
+// only the main thread has ended counts as running ('S').
 char process_state(const ProcessIdentity& process);
 
 inline bool has_ended(char state) { return state == 0 || state == 'Z' || state == 'X'; }

@@ -6,7 +6,7 @@
 
 namespace hasten {
 
-// Which rank of a group this is, and how long it waits for another.
+// The rank of this process in a group of `size` ranks, and how long it waits for another rank.
 struct RankOptions {
   std::int64_t rank = 0, size = 1;
   std::chrono::milliseconds limit{};

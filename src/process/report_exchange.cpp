@@ -29,8 +29,8 @@ double seconds(milliseconds time) { return std::chrono::duration<double>(time).c
 }  // namespace
 
 ReportTimes ReportTimes::of(std::int64_t size) {
-  // A rank that is busy looks at the store once in max(250 ms, size ms), and all ranks together
-  // ask a store that answers some ten thousand questions a second.
+  // A busy rank checks the store only every max(250 ms, size ms), and all ranks together poll a
+  // store that answers about ten thousand requests per second.
   ReportTimes times;
   times.pause = std::max(milliseconds(15), milliseconds(size / 10));
   times.answers = milliseconds(550 + 2 * size);

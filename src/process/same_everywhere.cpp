@@ -9,7 +9,7 @@
 
 namespace hasten {
 
-// Four lanes, so that it reads as fast as memory gives.
+// Four independent lanes make it as fast as reading the memory.
 std::int64_t fingerprint(const void* data, std::size_t size) {
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
   std::uint64_t lanes[4] = {kOdd, kOdd * 3, kOdd * 5, kOdd * 7};

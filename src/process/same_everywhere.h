@@ -1,6 +1,7 @@
 // File: process/same_everywhere.h (internal)
-// Whether the processes of a group are about to do the same: a text each, compared by a number that
-// travels in its place. What compares in this way tells even calls that differ in kind.
+// Checks whether the processes of a group are about to do the same thing, which each describes by a
+// text. A fingerprint of the text is exchanged first. If all kinds of calls are checked by this
+// function, it also detects calls of different kinds.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,17 @@
 
 namespace hasten {
 
-// Tells contents apart, against accident and not against intent.
+// Returns a hash of the bytes that detects accidental differences but not deliberate collisions.
 std::int64_t fingerprint(const void* data, std::size_t size);
 
 struct Difference {
-  std::int64_t rank = 0;         // the first that differs from rank 0
-  std::string there, on_rank_0;  // the first line that differs; "nothing more" where one has ended
+  // The first rank whose text differs from that of rank 0.
+  std::int64_t rank = 0;
+  // The first line that differs, in each of the two texts; "nothing more" if a text has ended.
+  std::string there, on_rank_0;
 };
 
-// Nothing where the text is the same in every process. A collective.
+// Returns nothing if the text is the same in every process. This is a collective.
 std::optional<Difference> difference_of(const std::string& text, const Group& group);
 
 }  // namespace hasten

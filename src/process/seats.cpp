@@ -16,9 +16,10 @@
 namespace hasten {
 namespace {
 
-constexpr std::chrono::milliseconds kDoubtAfter{100};  // that the other is alive
+// After this time of waiting a rank checks that the other process is alive.
+constexpr std::chrono::milliseconds kDoubtAfter{100};
 
-// Until the word is another one; false where that takes long.
+// Sleeps while the word has the value. Returns false after kDoubtAfter.
 bool sleep_while(std::atomic<std::uint32_t>& word, std::uint32_t value) {
   const timespec longest{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kDoubtAfter).count()};
   const long woken = syscall(SYS_futex, &word, FUTEX_WAIT, value, &longest, nullptr, 0);
@@ -28,22 +29,22 @@ void wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 20, nullptr, nullptr, 0);
 }
 
-// Numbers of steps go round: a difference tells which is first.
+// The numbers of steps wrap around, so the sign of their difference tells which comes first.
 bool reached(std::uint32_t now, std::uint32_t step) {
   return static_cast<std::int32_t>(now - step) >= 0;
 }
 
 }  // namespace
 
-// In lines of the cache of its own.
+// The state of one rank, in its own cache lines.
 struct alignas(128) Seats::Seat {
   std::atomic<std::uint32_t> step;
-  std::atomic<std::uint32_t> sleepers;  // who wait for it
-  std::atomic<std::int64_t> process;    // set after its start
+  std::atomic<std::uint32_t> sleepers;  // the number of ranks that wait for this one
+  std::atomic<std::int64_t> process;    // set after `started`; 0 until the rank has come
   std::atomic<std::uint64_t> started;
   std::atomic<bool> gone;
 
-  // A process of 0 has not come yet.
+  // False as long as the rank has not come.
   bool process_has_ended() const {
     return process != 0 && has_ended(ProcessIdentity{.number = process, .started = started});
   }
@@ -70,7 +71,7 @@ void Seats::set_limit(std::chrono::milliseconds limit) {
 
 void Seats::leave() {
   Seat& own = seat(rank_);
-  if (own.process != getpid()) return;  // a fork of that rank
+  if (own.process != getpid()) return;  // this process is a fork of the rank
   own.gone = true;
   wake_all(own.step);
 }
@@ -86,14 +87,14 @@ void Seats::reach(std::uint32_t step) {
 void Seats::await(std::int64_t rank, std::uint32_t step) {
   Seat& other = seat(rank);
   if (reached(other.step, step)) return;
-  // Asleep at once: one that looks again and again takes the core from what it waits for.
+  // Sleeps at once: a rank that spins takes the core from the rank it waits for.
   ++other.sleepers;
   bool in_doubt = false;
   while (true) {
     const std::uint32_t now = other.step;
     if (reached(now, step)) break;
     const bool ended = other.gone || (in_doubt && other.process_has_ended());
-    if (reached(other.step, step)) break;  // its last one
+    if (reached(other.step, step)) break;  // the step was its last one
     if (ended || clock_.now() >= deadline_) {
       --other.sleepers;
       miss(rank, ended);

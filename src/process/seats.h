@@ -1,11 +1,11 @@
 // File: process/seats.h (internal)
-// How far each rank of one machine is with what they all do, in memory that all of them have: no
-// message, and no call of the system where all come at the same time.
+// Shows in shared memory which step of a common task each rank of one machine has reached. It needs
+// no messages, and no system calls if all ranks arrive at the same time.
 //
 //   seats.reach(++step);
-//   for (each other rank) seats.await(rank, step);
+//   seats.await_all(step);      // or await(rank, step) for a single rank
 //
-// A rank is at most 2^31 steps ahead of another. Thread rule: one thread at a time.
+// A rank must be less than 2^31 steps ahead of another. Thread rule: one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -21,22 +21,24 @@ class Seats {
  public:
   static std::size_t bytes_for(std::int64_t ranks);
 
-  // `memory`: bytes_for(size) zeros of a SharedMemory, which outlives this. `task`: what the ranks
-  // do, for the text of an error.
+  // `memory` points to bytes_for(size) zero bytes of a SharedMemory, which must outlive this
+  // object. `task` names the common task in the text of an error. `size` is the number of ranks.
   Seats(std::byte* memory, std::string task, std::int64_t rank, std::int64_t size);
   Seats(const Seats&) = delete;
   Seats& operator=(const Seats&) = delete;
   ~Seats() { leave(); }
 
-  // The limit of all waiting until the next call of this. Time in which this process is suspended
-  // does not count.
+  // Sets the limit, counted from now, for all waits until the next call of set_limit(). Time in
+  // which this process is suspended does not count.
   void set_limit(std::chrono::milliseconds limit);
+  // Announces that this rank has reached the step.
   void reach(std::uint32_t step);
-  // This rank comes no more.
+  // Announces that this rank reaches no more steps.
   void leave();
-  // Asleep until that rank has reached the step. Throws IoError "process.rank-missing" where it has
-  // left or ended, or the limit is over.
+  // Sleeps until `rank` has reached the step. Throws IoError "process.rank-missing" if that rank
+  // has left or ended, or if the limit is over.
   void await(std::int64_t rank, std::uint32_t step);
+  // Waits for all other ranks in this way.
   void await_all(std::uint32_t step);
 
  private:

@@ -15,24 +15,24 @@
 namespace hasten {
 namespace {
 
-// A slot has two halves, used in turn: a rank may write its next piece while another still reads
-// this one.
+// The bytes of half a slot. The halves are used in turn, so that a rank can write its next piece
+// while another still reads the current one.
 constexpr std::int64_t kHalf = std::int64_t{1} << 19;
-// Up to this every rank adds up whole: one meeting instead of two.
+// Up to this size every rank adds up the whole piece, so ranks wait for each other only once.
 constexpr std::int64_t kWhole = std::int64_t{1} << 14;
 static_assert(kWhole <= kHalf);
 
 constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
                                at::kByte,  at::kChar,   at::kInt,  at::kLong};
 
-// What a rank adds to a sum, and what it is multiplied with before.
+// The data that a rank adds to a sum, and the factor by which it is multiplied before.
 struct Term {
   const std::byte* data;
   double factor = 1.0;
 };
 
-// The sum of all terms, to each of `outs`, which may be terms. Products are rounded, as they are
-// where another rank reads them.
+// Writes the sum of all terms to each of `outs`, which may be the data of terms. Products are
+// rounded to T, as they are when a rank writes them for another one to read.
 template <class T>
 void add_up(const std::vector<std::byte*>& outs, const std::vector<Term>& terms,
             std::int64_t count) {
@@ -77,7 +77,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-// Times the factor.
+// Copies `bytes` bytes of elements and multiplies them by the factor.
 void copy_scaled(at::ScalarType type, std::byte* to, const std::byte* from, double factor,
                  std::int64_t bytes) {
   if (factor == 1.0) return copy_bytes(to, from, bytes);
@@ -88,13 +88,13 @@ void copy_scaled(at::ScalarType type, std::byte* to, const std::byte* from, doub
   });
 }
 
-// In bytes, where the share of a rank begins; of the rank behind the last one: the end.
+// Returns the byte at which the share of a rank begins; for `ranks`, the end of the last share.
 std::int64_t begin_of_share(std::int64_t rank, std::int64_t ranks, std::int64_t elements,
                             std::int64_t element_bytes) {
   return elements * rank / ranks * element_bytes;
 }
 
-// One that has gaps, or lazy signs, is another tensor then.
+// Returns the tensor contiguous and without a lazy negative sign, as a copy if necessary.
 at::Tensor without_gaps(const at::Tensor& tensor) { return tensor.contiguous().resolve_neg(); }
 
 std::byte* bytes_in(const at::Tensor& tensor) {
@@ -103,25 +103,26 @@ std::byte* bytes_in(const at::Tensor& tensor) {
 
 }  // namespace
 
-// What of a tensor fits into half a slot.
+// A part of a tensor that fits into half a slot. `at` is the number of its first element.
 struct SharedCollectives::Piece {
   std::byte* data;
-  std::int64_t at, count, element_bytes;  // at: of its first element
+  std::int64_t at, count, element_bytes;
   const Ticket& ticket;
 
   std::int64_t bytes() const { return count * element_bytes; }
 };
 
-// What a rank calls, in lines of the cache of its own.
+// Describes the call of a rank to the other ranks, in its own cache lines.
 struct alignas(128) SharedCollectives::Ticket {
   enum class Call { sum, gather, broadcast };
   Call call;
   at::ScalarType type;
   std::int64_t elements;
   std::int64_t root = 0;
-  // What a rank may have of its own: where its tensor can be read, and its factor.
+  // The place at which other ranks can read this rank's tensor, or none. It may differ between
+  // ranks.
   SharedHeap::Place place;
-  double factor = 1.0;
+  double factor = 1.0;  // may differ between ranks
 
   bool is_same_call(const Ticket& other) const {
     return call == other.call && type == other.type && elements == other.elements &&
@@ -165,7 +166,7 @@ void SharedCollectives::run(std::int64_t place, std::chrono::milliseconds limit,
   std::unique_lock lock(mutex_);
   next_.wait(lock, [&] { return turn_ == place; });
   std::exception_ptr failure = failure_;
-  lock.unlock();  // nobody else runs: it is this one's turn
+  lock.unlock();  // no other call runs now
   try {
     const torch::NoGradGuard no_grad;
     seats_.set_limit(limit);
@@ -186,7 +187,7 @@ void SharedCollectives::by_pieces(const Ticket& ticket, const at::Tensor& tensor
                                   c10::function_ref<void(const Piece&)> call) {
   const std::int64_t element_bytes = tensor.element_size(), at_once = kHalf / element_bytes;
   std::int64_t at = 0;
-  do {  // once for nothing too, as the others may have something
+  do {  // also once for an empty tensor: other ranks may have elements
     const Piece piece{.data = bytes_in(tensor) + at * element_bytes,
                       .at = at,
                       .count = std::min(at_once, tensor.numel() - at),
@@ -266,7 +267,7 @@ void SharedCollectives::sum_divided(const Piece& piece, double factor) {
   add_up(piece.ticket.type, {result, given}, terms,
          (begin(own + 1) - begin(own)) / piece.element_bytes);
   seats_.reach(++step_);
-  for (std::int64_t next = 1; next < ranks_; ++next) {  // not all of the same rank at once
+  for (std::int64_t next = 1; next < ranks_; ++next) {  // each rank starts with a different one
     const std::int64_t rank = (own + next) % ranks_;
     seats_.await(rank, step_);
     copy_bytes(piece.data + begin(rank), slot(rank) + begin(rank), begin(rank + 1) - begin(rank));

@@ -1,4 +1,4 @@
-// Ranks of one machine compare a number in memory that all of them have.
+// Compares a number between the ranks of one machine in shared memory.
 #include <atomic>
 #include <utility>
 
@@ -9,8 +9,8 @@
 namespace hasten {
 namespace {
 
-// One a rank, in lines of the cache of its own. A rank is at most one question ahead of another:
-// two numbers are enough.
+// The numbers of one rank, in its own cache lines. A rank is at most one question ahead of another,
+// so two numbers are enough.
 struct alignas(128) Answer {
   std::atomic<std::uint64_t> numbers[2];
 };

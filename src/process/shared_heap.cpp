@@ -12,11 +12,11 @@
 namespace hasten {
 namespace {
 
-// Of the common memory's addresses, not of the machine's memory: each rank's range, behind what all
-// have from the beginning.
+// The size of each rank's range, after the memory that all ranks have from the beginning. It counts
+// offsets in the shared memory, which take no memory until they are used.
 constexpr std::int64_t kRange = std::int64_t{1} << 42;
 
-// The start of the next huge page. The gap before it takes addresses and no memory.
+// Returns `used` rounded up to a whole huge page. The gap takes offsets but no memory.
 std::int64_t behind_huge_page(std::int64_t used) {
   constexpr auto kHuge = static_cast<std::int64_t>(SharedMemory::kHugePage);
   return (used + kHuge - 1) / kHuge * kHuge;
@@ -24,7 +24,7 @@ std::int64_t behind_huge_page(std::int64_t used) {
 
 }  // namespace
 
-// What a tensor holds.
+// The memory that a tensor of empty() holds until it is freed.
 struct SharedHeap::Lease {
   std::shared_ptr<SharedHeap> heap;
   std::unique_ptr<SharedMemory::View> view;
@@ -36,7 +36,7 @@ struct SharedHeap::Lease {
     const std::lock_guard lock(heap->mutex_);
     heap->leases_.erase(view->data());
     ++heap->given_back_;
-    // A fork of the rank, which ends, has the same pages.
+    // A fork of the rank that ends must not free the pages, which the rank still uses.
     if (process == getpid()) heap->memory_->give_back(offset, view->size());
   }
 };
@@ -73,7 +73,7 @@ SharedHeap::Place SharedHeap::place_of(const at::Tensor& tensor) const {
 std::byte* SharedHeap::at(std::int64_t rank, const Place& place) {
   Views& views = others_[static_cast<std::size_t>(rank)];
   if (std::exchange(views.given_back, place.given_back) != place.given_back)
-    views.by_offset.clear();  // those of what was freed are among them
+    views.by_offset.clear();  // they include views of freed tensors
   auto& view = views.by_offset[place.offset];
   if (!view) view = memory_->view(place.offset, static_cast<std::size_t>(place.bytes));
   if (view) return view->data();

@@ -28,7 +28,7 @@ using View = SharedMemory::View;
 
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 
-// At an address that the system may map in huge pages: a multiple of their size, as the offset is.
+// Maps a range at an address that allows huge pages: a multiple of their size, like the offset.
 void* map_aligned(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
   constexpr std::size_t kHuge = SharedMemory::kHugePage;
   auto* const room = static_cast<std::byte*>(
@@ -55,18 +55,19 @@ std::unique_ptr<View> view_of(const Descriptor& file, std::int64_t offset, std::
   return at == MAP_FAILED ? nullptr : std::make_unique<View>(at, bytes);
 }
 
-// In huge pages, as far as whole ones fit: most systems give shared memory none unasked, and then a
-// large sum spends its time on looking up addresses. Where the system cannot (Linux before 6.1),
-// the pages stay as they are.
+// Moves the view into huge pages as far as whole ones fit. Most systems do not use them for shared
+// memory by default, and then a large sum spends its time on translating addresses. If the system
+// cannot do it (Linux before 6.1), the pages stay as they are.
 void use_huge_pages(const View& view) {
 #ifndef MADV_COLLAPSE
-  constexpr int MADV_COLLAPSE = 25;  // of <linux/mman.h> since Linux 6.1
+  constexpr int MADV_COLLAPSE = 25;  // in <linux/mman.h> since Linux 6.1
 #endif
   const std::size_t whole = view.size() / SharedMemory::kHugePage * SharedMemory::kHugePage;
   if (whole > 0) madvise(view.data(), whole, MADV_COLLAPSE);
 }
 
-// Where a process may not make large files, one byte behind the limit would end it by a signal.
+// Whether the process's limit of file sizes allows the range: a byte beyond it would end the
+// process by a signal.
 bool may_have(std::int64_t offset, std::size_t bytes) {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
@@ -74,8 +75,8 @@ bool may_have(std::int64_t offset, std::size_t bytes) {
           static_cast<rlim_t>(offset) + static_cast<rlim_t>(bytes) <= limit.rlim_cur);
 }
 
-// Where the control groups leave no room the first page beyond it would end the process. Several
-// ranks may look at the same time and take a piece each, so room for some pieces must be left.
+// If the control groups leave no room, the first page beyond it ends the process. Several ranks may
+// check this at the same time and then take a piece each, so room for several pieces must be left.
 constexpr std::size_t kPiece = std::size_t{4} << 20, kLeftFree = std::size_t{64} << 20;
 
 bool is_allowed(std::size_t bytes) {
@@ -95,7 +96,8 @@ void free_pages(const Descriptor& file, std::int64_t offset, std::size_t bytes) 
             static_cast<off_t>(bytes));
 }
 
-// With all of its pages: where there is no memory for one its first touch would end the process.
+// Allocates all pages of a range: if there were no memory for a page, its first use would end the
+// process. Returns false, with nothing allocated, if there is no room.
 bool takes_room(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
   if (!may_have(offset, bytes)) return false;
   for (std::size_t taken = 0; taken < bytes; taken += kPiece) {
@@ -113,9 +115,9 @@ std::unique_ptr<SharedMemory> opened(std::unique_ptr<Descriptor> file, std::size
   return std::make_unique<SharedMemory>(std::move(file), std::move(beginning));
 }
 
-// A number that no other file holds, behind what the ranks use. A process that opens another file
-// by mistake (a clone of a virtual machine has the same boot id, another /proc other numbers) sees
-// that it is not this one.
+// A random number, after the bytes that the ranks use, that no other file contains. It detects that
+// a process has opened another file by mistake: a clone of a virtual machine has the same boot id,
+// and another /proc has other process numbers.
 using Mark = std::array<unsigned char, 16>;
 
 std::optional<Mark> write_mark(const Descriptor& file, std::size_t at) {
@@ -136,7 +138,7 @@ std::string hexadecimal_of(const Mark& mark) {
   return text;
 }
 
-// A regular file without a name, as memfd_create makes them.
+// Whether this is a regular file without a name, such as memfd_create makes.
 bool is_nameless_memory(const struct stat& state) {
   return S_ISREG(state.st_mode) && state.st_nlink == 0;
 }
@@ -152,8 +154,8 @@ bool is_marked(const Descriptor& file, std::size_t at, const std::string& expect
          hexadecimal_of(mark) == expected;
 }
 
-// It holds data and no program; a system may refuse files that could hold one. Linux before 6.3
-// does not know the flag.
+// Makes a file that cannot be executed, because a system may refuse files that can. Linux before
+// 6.3 does not know the flag.
 std::unique_ptr<Descriptor> new_file() {
 #ifndef MFD_NOEXEC_SEAL
   constexpr unsigned MFD_NOEXEC_SEAL = 8;
@@ -163,7 +165,7 @@ std::unique_ptr<Descriptor> new_file() {
   return std::make_unique<Descriptor>(file);
 }
 
-// In rank 0: tells the others "MARK PATH", or "none" where there is no memory.
+// Makes the memory on rank 0 and stores "MARK PATH" for the others, or "none" without memory.
 std::unique_ptr<SharedMemory> made(c10d::Store& store, const std::string& key, std::size_t bytes) {
   auto file = new_file();
   const bool has_room = file->get() >= 0 && takes_room(*file, 0, bytes + sizeof(Mark));
@@ -173,8 +175,8 @@ std::unique_ptr<SharedMemory> made(c10d::Store& store, const std::string& key, s
   return mark ? opened(std::move(file), bytes) : nullptr;
 }
 
-// In another rank. What is not such a file is not even opened, as to open a device may do
-// something.
+// Opens the memory on another rank. Anything but such a file is not even opened, because opening a
+// device may have effects.
 std::unique_ptr<SharedMemory> found(const std::string& told, std::size_t bytes) {
   const auto words = split(told, ' ');
   if (words.size() != 2) return nullptr;

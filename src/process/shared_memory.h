@@ -1,11 +1,11 @@
 // File: process/shared_memory.h (internal)
-// Memory that all ranks of a group have, where they are processes of one machine.
+// Memory that all ranks of a group share if they are processes of one machine.
 //
 //   const auto memory = shared_memory(*store, "sum", {.rank = 0, .size = 2}, bytes);
 //   if (memory) ...
 //
-// It has no name in a file system: nothing is left of it when its processes end, however they do.
-// Thread rule: any thread.
+// It has no name in a file system, so nothing remains of it when its processes have ended, in
+// whatever way. Thread rule: any thread.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@ namespace hasten {
 
 class SharedMemory {
  public:
-  // A view of at least this size that begins at a multiple of it uses huge pages if the system has
-  // them.
+  // The bytes of a huge page. A view of at least this size whose offset is a multiple of it uses
+  // huge pages if the system has them.
   static constexpr std::size_t kHugePage = std::size_t{1} << 21;
-  // The bytes rounded up to the system's pages.
+  // Returns the bytes rounded up to whole pages of the system.
   static std::size_t whole_pages(std::size_t bytes);
 
-  // A range of it among the addresses of this process.
+  // A range of the memory that is mapped into this process, until the view is destroyed.
   class View {
    public:
     View(void* at, std::size_t bytes) : at_(at), bytes_(bytes) {}
@@ -47,16 +47,18 @@ class SharedMemory {
   SharedMemory(std::unique_ptr<Descriptor> file, std::unique_ptr<View> beginning)
       : file_(std::move(file)), beginning_(std::move(beginning)) {}
 
-  // What all have had from the beginning.
+  // The memory that all ranks have from the beginning.
   std::byte* data() const { return beginning_->data(); }
+  // The bytes of that memory.
   std::size_t size() const { return beginning_->size(); }
 
-  // More of it, anywhere behind: in whole pages, by one rank, which tells the others. Null where
-  // there is no room.
+  // Allocates more memory, in whole pages, at any offset after the beginning. One rank does so and
+  // sends the offset to the others. Returns null if there is no room.
   std::unique_ptr<View> take(std::int64_t offset, std::size_t bytes) const;
-  // Of what a rank has taken; null where this process has no room for the addresses.
+  // Returns a view of memory that a rank has taken, or null if this process has no room for the
+  // addresses.
   std::unique_ptr<View> view(std::int64_t offset, std::size_t bytes) const;
-  // Its pages are free at once, whoever has views of them, which nobody may use then.
+  // Frees the pages at once, even if processes have views of them, which must not be used any more.
   void give_back(std::int64_t offset, std::size_t bytes) const;
 
  private:
@@ -64,9 +66,10 @@ class SharedMemory {
   std::unique_ptr<View> beginning_;
 };
 
-// `bytes` zeros, the same for all; null in every rank where one of them cannot open it (another
-// machine, another container, another user) or is not `like` rank 0. All ranks call it; `name` once
-// a store. Waits for the others within the store's timeout; throws what the store does.
+// Returns `bytes` zero bytes that all ranks share. Returns null on every rank if one of them cannot
+// open the memory (it is on another machine, in another container or of another user) or if its
+// `like` differs from that of rank 0. All ranks must call it; a `name` may be used once per store.
+// Waits for the others within the store's timeout. Throws what the store throws.
 std::unique_ptr<SharedMemory> shared_memory(c10d::Store& store, const std::string& name,
                                             const RankOptions& options, std::size_t bytes,
                                             const std::string& like = "");

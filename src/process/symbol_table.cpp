@@ -17,7 +17,7 @@ using Section = ElfW(Shdr);
 using Segment = ElfW(Phdr);
 using Symbol = ElfW(Sym);
 
-// An empty vector where the file ends before.
+// Reads entries at a position of the file. Returns an empty vector if the file ends before.
 template <class Entry>
 std::vector<Entry> entries(std::ifstream& file, std::uint64_t at, std::uint64_t bytes) {
   file.clear();
@@ -40,7 +40,7 @@ std::optional<Header> header_of(std::ifstream& file) {
   return ours && sized ? std::optional(first[0]) : std::nullopt;
 }
 
-// Addresses in the file begin where its first loaded segment says.
+// Returns the address of the page in which the first loaded segment begins; offsets count from it.
 std::uint64_t first_address(std::ifstream& file, const Header& header) {
   for (const Segment& segment :
        entries<Segment>(file, header.e_phoff, header.e_phnum * sizeof(Segment))) {

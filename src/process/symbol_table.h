@@ -1,6 +1,6 @@
 // File: process/symbol_table.h (internal)
-// Names of a program's own functions, from the symbol table that its file carries unless it was
-// stripped: the dynamic linker knows only those that are exported. Thread rule: a pure function.
+// Finds the names of a program's own functions in the symbol table of its file, which a stripped
+// file does not have. The dynamic linker only knows exported functions. Thread rule: any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace hasten {
 
-// The mangled name of the function at `offset` from where the file is loaded; empty: not known, or
-// no ELF file of this kind of machine.
+// Returns the mangled name of the function at `offset` bytes from where the file is loaded. Empty
+// if it is unknown, or if this is not an ELF file of this word size.
 std::string name_in(const std::filesystem::path& file, std::uint64_t offset);
 
 }  // namespace hasten

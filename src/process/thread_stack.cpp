@@ -29,12 +29,13 @@ namespace hasten {
 namespace {
 
 constexpr int kFrames = 64;
-constexpr int kHold = -1;                  // in place of a request's number
-constexpr std::size_t kLongestName = 160;  // templates have no end
+constexpr int kHold = -1;                  // sent instead of a request's number by hold()
+constexpr std::size_t kLongestName = 160;  // names of templates can be of any length
 
-// A handler has no argument of ours but a number: what it writes to must be found without one.
+// The memory that the signal handler writes to. It is global because the handler is only passed a
+// number.
 struct Capture {
-  std::atomic<int> wanted = 0;  // the number of the request that may be answered
+  std::atomic<int> wanted = 0;  // the number of the request that may be answered, or 0
   void* frames[kFrames];
   int count = 0;
   std::atomic<int> answered = 0;
@@ -48,7 +49,7 @@ void note_frames(int, siginfo_t* info, void*) {
   Capture& capture = the_capture();
   int request = info->si_value.sival_int;
   while (request == kHold) pause();
-  // The request is taken, so that one that comes too late writes nowhere.
+  // The handler claims the request, so that a signal that comes too late writes nothing.
   if (request == 0 || !capture.wanted.compare_exchange_strong(request, 0)) return;
   const int error = errno;
   capture.count = backtrace(capture.frames, kFrames);
@@ -56,7 +57,8 @@ void note_frames(int, siginfo_t* info, void*) {
   capture.answered.store(info->si_value.sival_int);
 }
 
-// A real-time signal without a handler, from the last on; 0: none is left.
+// Returns a real-time signal for which the handler is installed: the last one that had none.
+// Returns 0 if there is no such signal.
 int installed_signal() {
   static const int number = [] {
     for (int each = SIGRTMAX; each >= SIGRTMIN; --each) {
@@ -100,8 +102,8 @@ std::string hexadecimal(const void* address, const void* base) {
   return text;
 }
 
-// `module`: the file's path, or what the program was started as. `exported`: the function's name
-// where the loader knows it.
+// `module` is the path of the file, or the name by which the program was started. `exported` is the
+// name of the function if the loader knows it, else null.
 std::string line_in(const void* address, const void* base, const char* module,
                     const char* exported) {
   const auto offset = static_cast<std::uint64_t>(static_cast<const char*>(address) -
@@ -118,8 +120,8 @@ std::string line_of(const void* address) {
   return line_in(address, info.dli_fbase, info.dli_fname, info.dli_sname);
 }
 
-// For a thread that hangs in the loader and holds its lock, for which dladdr would wait. This takes
-// none, and knows no exported functions.
+// Takes no lock: a thread that hangs in the loader may hold its lock, for which dladdr would wait.
+// Does not know exported functions of stripped files.
 std::string line_without_lock([[maybe_unused]] const void* address) {
 #if __GLIBC_PREREQ(2, 35)
   dl_find_object found{};
@@ -135,8 +137,8 @@ std::string line_without_lock([[maybe_unused]] const void* address) {
 using Lines = std::vector<std::string>;
 using Frames = std::vector<const void*>;
 
-// Nothing where it takes too long: what is asked for a name may wait for a lock, or for a file
-// system that does not answer.
+// Returns a line for each frame up to main(), or nothing if that takes too long: the lookup of a
+// name may wait for a lock, or for a file system that does not answer.
 std::optional<Lines> named(const Frames& frames, std::string (*line)(const void*),
                            std::chrono::milliseconds longest) {
   const auto found = std::make_shared<std::promise<Lines>>();
@@ -145,7 +147,7 @@ std::optional<Lines> named(const Frames& frames, std::string (*line)(const void*
     Lines all;
     for (const void* const frame : frames) {
       all.push_back(line(frame));
-      if (starts_with(all.back(), "main in ")) break;  // what starts a program says nothing
+      if (starts_with(all.back(), "main in ")) break;  // the callers of main are of no interest
     }
     found->set_value(std::move(all));
   });
@@ -162,7 +164,7 @@ Lines lines_of(const Frames& frames, std::chrono::milliseconds longest) {
   return addresses;
 }
 
-// The innermost first; none where the thread does not answer.
+// Returns the frames of a thread, innermost first, or none if the thread does not answer.
 Frames frames_of(pid_t thread, std::chrono::milliseconds longest) {
   static std::mutex turn;
   static int requests = 0;
@@ -181,14 +183,14 @@ Frames frames_of(pid_t thread, std::chrono::milliseconds longest) {
     }
     int expected = request;
     if (capture.wanted.compare_exchange_strong(expected, 0)) return {};
-    // It has begun to answer, and gets as long again.
+    // The thread has begun to answer and gets the same time again.
     const auto last = deadline + longest;
     while (capture.answered.load() != request && std::chrono::steady_clock::now() < last)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (capture.answered.load() != request) return {};
   }
-  // The first two are the handler and the kernel's way into it. What follows the third are return
-  // addresses: the call is before them.
+  // The first two frames are the handler and the kernel's call of it. Those after the third are
+  // return addresses, so one is subtracted to get into the call.
   Frames frames;
   for (int i = 2; i < capture.count; ++i)
     frames.push_back(static_cast<const char*>(capture.frames[i]) - (i > 2 ? 1 : 0));

@@ -25,7 +25,7 @@ Lists on_host(const Lists& lists) {
   return copies;
 }
 
-// What is only written to need not be read first.
+// Returns an uninitialized tensor on the host: an output need not be copied there first.
 at::Tensor room_for(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
 }
@@ -57,7 +57,7 @@ Tensors all_of(const Lists& lists) {
 }
 Tensors all_of(const Tensors& tensors) { return tensors; }
 
-// Over already.
+// Returns work that is complete already.
 WorkPointer done(const Tensors& outputs) {
   auto future =
       c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));

@@ -1,8 +1,8 @@
 // File: process/through_host.h (internal)
-// Carries the tensors of a device that another backend does not know (`tpu`) through the host's
-// memory: each call copies them there, waits for the other backend's call of the copies, and copies
-// the result back. Slow, as nothing goes on beside it. Messages from one rank to another are copied
-// too. Thread rule: as the backend's.
+// Wraps a backend so that it carries the tensors of a device that it does not know (`tpu`). Each
+// call copies the tensors to the host's memory, waits for the backend's call with the copies, and
+// copies the result back. It is slow, because nothing else runs meanwhile. Messages from one rank
+// to another are copied too. Thread rule: that of the backend.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

@@ -1,9 +1,9 @@
 // File: process/tpu_module.h (internal)
-// hasten's module for TPUs: a library of its own, as it needs Python.
+// Finds functions in hasten's module for TPUs, which is a separate library because it needs Python.
 //
 //   tpu_function<Open>("hasten_tpu_open")(chips);
 //
-// Throws IoError "device.tpu-module" where it is missing.
+// Throws IoError "device.tpu-module" if the module or the function is missing.
 #pragma once
 
 #include <string>
@@ -12,6 +12,7 @@
 
 namespace hasten {
 
+// Returns the function, or why it is missing. Does not throw that error.
 template <class Function>
 Module<Function> find_tpu_function(const char* name) {
   return load_module<Function>("libhasten_tpu.so", name);

@@ -1,5 +1,5 @@
 // File: process/unlike.h (internal)
-// Which ranks say something else than most. Thread rule: pure functions.
+// Finds the ranks whose text differs from that of most ranks. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,20 @@ namespace hasten {
 using Ranks = std::vector<std::int64_t>;
 
 struct Unlike {
-  Ranks others;  // empty: all say the same
+  // The ranks whose text differs; empty if all texts are equal.
+  Ranks others;
+  // The text of the first of them.
   std::string first_other;
-  Ranks most;  // at a tie those with the lowest rank
+  // The ranks with the most frequent text; at a tie, those among which is the lowest rank.
+  Ranks most;
+  // The most frequent text.
   std::string right;
 };
 
-// `said` by rank 0, 1, ...; nothing: the rank is left out.
+// `said` holds the text of each rank; a rank without a text is left out.
 Unlike unlike_most(const std::vector<std::optional<std::string>>& said);
 
-// "rank 1", "ranks 0, 2, 3"; of many the first 16.
+// Returns "rank 1" or "ranks 0, 2, 3". Names the first 16 ranks and the number of the others.
 std::string ranks_text(const Ranks& ranks);
 
 }  // namespace hasten

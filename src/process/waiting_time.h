@@ -1,13 +1,13 @@
 // File: process/waiting_time.h (internal)
-// How long the oldest collective has been on its way. Time in which this process was suspended does
-// not count, so that a job which a scheduler stops for an hour and wakes is not taken for one that
-// hangs; a job that hangs is found however often it is suspended, as what it ran between adds up.
+// Measures how long the oldest collective has been in progress. Time in which this process was
+// suspended does not count, so a job that a scheduler stops for an hour is not taken for one that
+// hangs. A job that hangs is found however often it is suspended, because its running time adds up.
 //
 //   WaitingTime waiting;
 //   while (waiting.of(calls->waits_since()) < limit) std::this_thread::sleep_for(100ms);
 //
-// The owner asks as often as RunningClock wants to be asked. Nothing is thrown. Thread rule: one
-// thread at a time.
+// The owner must call of() at least once per RunningClock::kLongestStep. Throws nothing. Thread
+// rule: one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,12 @@ class WaitingTime {
 
   explicit WaitingTime(Clock::time_point start = Clock::now()) : clock_(start), now_(start) {}
 
-  // `since`: when the oldest call on its way began; none: no call is. `at`: the steady clock's
-  // time, which tests make up.
+  // `since` is when the oldest call in progress began, or nothing if there is none. `at` is the
+  // time of the steady clock, which tests can choose.
   Clock::duration of(std::optional<Clock::time_point> since, Clock::time_point at = Clock::now()) {
     const Clock::time_point before = std::exchange(now_, clock_.now(at));
     if (since && *since != since_) {
-      // The call began after the last question, and what ran since then is known.
+      // The call began after the last call of of(), and the running time since then is known.
       began_ = now_ - std::clamp(at - *since, Clock::duration::zero(), now_ - before);
     }
     since_ = since.value_or(Clock::time_point{});
@@ -38,8 +38,8 @@ class WaitingTime {
 
  private:
   RunningClock clock_;
-  Clock::time_point now_, began_;  // the running clock's
-  Clock::time_point since_;        // the steady clock's; the clock's epoch: no call
+  Clock::time_point now_, began_;  // in time of clock_
+  Clock::time_point since_;        // in time of the steady clock; its epoch if there is no call
 };
 
 }  // namespace hasten

@@ -31,15 +31,23 @@ using std::chrono::milliseconds;
 using Clock = CallLog::Clock;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kLook{100};    // at the clock
-constexpr milliseconds kListen{250};  // to the others
+// The time between two checks of the clock.
+constexpr milliseconds kLook{100};
+// The time between two checks of the store for an exchange of reports.
+constexpr milliseconds kListen{250};
+// The time until a lost store is tried again.
 constexpr milliseconds kConnectAgain{10000};
+// The limit for a thread to answer with its stack.
 constexpr milliseconds kStack{100};
+// The limits for printing the report and for flushing the program's output.
 constexpr milliseconds kToPrint{500}, kToFlush{150};
+// Before its end, the rank that prints waits for the other ranks to stop their threads, and the
+// others wait for that rank to end first.
 constexpr milliseconds kForTheOthers{100}, kAfterTheCause{400};
-constexpr milliseconds kLastAnswer{1000};  // of the store, when a group ends
+// The limit for the last answer of the store when a group ends.
+constexpr milliseconds kLastAnswer{1000};
 
-// That of a thread which only waits for work of autograd says nothing.
+// False for an empty stack, and for that of a thread that only waits for work of autograd.
 bool says_something(const std::vector<std::string>& stack) {
   for (const std::string& line : stack) {
     if (line.find("ReadyQueue::pop") != line.npos) return false;
@@ -61,7 +69,6 @@ void write_all(std::string_view left) {
   }
 }
 
-// What the program has printed so far.
 void flush_streams() {
   std::cout.flush();
   std::fflush(nullptr);
@@ -79,13 +86,13 @@ class Watchdog::Post {
     stopped_ = true;
     changed_.notify_all();
   }
-  // Whether the thread that talks has ended, or does so soon.
+  // Whether the thread of talk() has ended, or ends within kLastAnswer.
   bool has_fallen_silent() {
     std::unique_lock lock(turn_);
     return changed_.wait_for(lock, kLastAnswer, [&] { return silent_; });
   }
 
-  // Until the group ends, or the process.
+  // Watches the clock until the group ends or this function ends the process.
   void watch() {
     WaitingTime waiting;
     std::unique_lock lock(turn_);
@@ -102,15 +109,15 @@ class Watchdog::Post {
     end(report);
   }
 
-  // With the other ranks, through a store of its own. A store that is lost may come back, as its
-  // process may have been stopped for a while.
+  // Exchanges reports with the other ranks through its own clone of the store. A lost store is
+  // tried again, because its process may only have been stopped for a while.
   void talk(const StorePointer& of_group) {
     do {
       try {
         const StorePointer store = of_group->clone();
         if (listen(*store)) deliver(agreed_report(*store));
       } catch (const std::exception&) {
-        // Without a store nobody can be asked; the clock goes on.
+        // Without a store the other ranks cannot be asked; watch() continues without them.
       }
     } while (is_to_listen_again(*of_group));
     const std::lock_guard lock(turn_);
@@ -119,7 +126,7 @@ class Watchdog::Post {
   }
 
  private:
-  // Whether it may be asked when its server may have ended: c10d::TCPStore prints complaints then.
+  // Whether the store prints nothing when its server has ended: c10d::TCPStore prints errors then.
   static bool fails_quietly(const c10d::Store& store) {
     return dynamic_cast<const JobStore*>(&store) != nullptr;
   }
@@ -130,8 +137,8 @@ class Watchdog::Post {
     return !changed_.wait_for(lock, kConnectAgain, [&] { return stopped_ || asked_; });
   }
 
-  // Until there is a question; false where the group ends before. With many ranks, those that are
-  // busy ask the store less often.
+  // Waits until an exchange of reports is to begin. Returns false if the group ends before. If
+  // there are many ranks, those that are busy check the store less often.
   bool listen(c10d::Store& store) {
     const bool always = fails_quietly(store);
     const milliseconds while_busy = std::max(kListen, milliseconds(options_.size));
@@ -161,7 +168,8 @@ class Watchdog::Post {
   RankRecord own_record() const {
     const CallLog::Snapshot snapshot = calls_->snapshot();
     std::vector<std::string> stack;
-    // Who has called last is who should call next; a thread of autograd does so in between only.
+    // The thread of the latest call should make the next one, unless it is one of autograd, which
+    // only makes calls in between.
     for (const pid_t thread : {snapshot.thread, formed_by_, getpid()}) {
       stack = stack_of(thread, kStack);
       if (says_something(stack)) break;
@@ -175,13 +183,13 @@ class Watchdog::Post {
     changed_.notify_all();
   }
 
-  // The one that prints ends first. Its end must not reach the others' programs as an error of
-  // their own, so those keep still: it gives them the time to. The rest of a process goes on, as it
-  // may serve the store.
+  // The rank that prints ends first. Its end must not become an error in the other ranks' programs,
+  // so these hold their threads, for which it gives them time. The rest of a process continues,
+  // because it may serve the store.
   [[noreturn]] void end(const LateReport& report) const {
     const bool prints = report.told_by == options_.rank;
     if (prints) completes_within(kToPrint, [text = report.text] { write_all(text); });
-    completes_within(kToFlush, flush_streams);  // the thread that hangs may hold a stream for ever
+    completes_within(kToFlush, flush_streams);  // the hanging thread may hold a stream's lock
     const auto threads = {calls_->snapshot().thread, formed_by_, getpid()};
     for (const pid_t thread : threads) {
       if (!prints) hold(thread);
@@ -198,9 +206,9 @@ class Watchdog::Post {
   std::mutex turn_;
   std::condition_variable changed_;
   bool stopped_ = false;
-  bool late_ = false;    // a collective of this rank has waited for too long
-  bool asked_ = false;   // one of any rank has
-  bool silent_ = false;  // nothing more is said to the store
+  bool late_ = false;    // a collective of this rank has taken too long
+  bool asked_ = false;   // a collective of any rank has
+  bool silent_ = false;  // the thread of talk() no longer uses the store
   std::optional<LateReport> report_;
 };
 

@@ -1,20 +1,20 @@
 // File: process/watchdog.h (internal)
-// Ends a job that hangs, and tells why. Each rank has one for each group of several: where a
-// collective of this rank has not ended within the limit, all watchdogs tell each other by the
-// job's store what their ranks do, one of them prints who is late, and every process ends with
-// kLateRankCode. Time in which this process is suspended does not count.
+// Ends a job that hangs, and reports why. Each rank has one for each group of several ranks. If a
+// collective has not ended within the limit, all watchdogs exchange through the job's store what
+// their ranks are doing, one of them prints who is late, and every process ends with kLateRankCode.
+// Time in which this process is suspended does not count.
 //
-// The late rank prints, as its launcher then shows its lines as those of the first that failed; a
-// rank that waits prints where the late one does not answer. The others end a moment later.
+// The late rank prints, because its launcher then shows the report as that of the first rank that
+// failed. If it does not answer, a rank that waits prints. The others end a moment later.
 //
-// It looks at the clock ten times a second, and at the store four times; a c10d::TCPStore is asked
-// only where no collective has begun or ended for half of the limit, as it complains on standard
-// error when its server has ended. Nothing holds up the end for longer than a bound: not a store
-// that does not answer, not a lock of the thread that hangs, not a standard error that nobody
-// reads.
+// The watchdog checks the clock ten times a second and the store four times, the store less often
+// if there are more than 250 ranks. A c10d::TCPStore is only asked if no collective has begun or
+// ended for half of the limit, because it prints errors when its server has ended. Nothing delays
+// the end for longer than a bound: neither a store that does not answer, nor a lock of the thread
+// that hangs, nor a standard error that nobody reads.
 //
-// This is the one place in the library that prints and ends a process: the thread that hangs
-// cannot throw. Thread rule: has two threads of its own, which take no signals.
+// This is the only place in the library that prints and ends a process, because the thread that
+// hangs cannot throw. Thread rule: the watchdog has two threads of its own, which take no signals.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ namespace hasten {
 
 class Watchdog {
  public:
-  // `store`: of the group alone; it is cloned.
+  // `store` is one that only this group uses; it is cloned.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<CallLog> calls,
            const WatchdogOptions& options);
   Watchdog(const Watchdog&) = delete;
@@ -37,7 +37,7 @@ class Watchdog {
 
  private:
   class Post;
-  std::shared_ptr<Post> post_;  // also of a thread that a store holds up
+  std::shared_ptr<Post> post_;  // shared with a thread that a store may block
   std::thread watching_, talking_;
 };
 

@@ -1,5 +1,5 @@
-// What needs CUDA's headers to compile and its libraries to run: c10d's NCCL backend. A shared
-// module that process/nccl.cpp loads where there is a GPU, so that one binary of hasten serves
+// c10d's NCCL backend, which needs CUDA's headers to compile and its libraries to run. It is a
+// module that process/nccl.cpp loads on a machine with a GPU, so that one build of hasten serves
 // machines with and without CUDA.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -15,7 +15,7 @@ extern "C" c10d::Backend* hasten_nccl_backend(const hasten::NcclSettings& settin
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
       settings.store, static_cast<int>(settings.rank), static_cast<int>(settings.size),
       std::move(options));
-  // The communicator is made now, so that what is wrong with it is told before training starts.
+  // The communicator is made now, so that its errors are reported before training starts.
   backend->setBoundDeviceId(settings.device);
   backend->eagerConnectSingleDevice(settings.device);
   return backend.release();

@@ -1,4 +1,4 @@
-// See the README beside this folder: a name, never made here.
+// A class that c10d's header names. hasten never makes one. See gloo_types/README.md.
 #pragma once
 
 #include <chrono>

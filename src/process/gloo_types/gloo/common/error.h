@@ -1,2 +1,2 @@
-// Included by c10d/ProcessGroupGloo.hpp, which uses nothing of it. See the README two folders up.
+// c10d/ProcessGroupGloo.hpp includes this header but uses nothing of it. See gloo_types/README.md.
 #pragma once

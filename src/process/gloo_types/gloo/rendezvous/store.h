@@ -1,4 +1,4 @@
-// See the README beside this folder: what c10d's adapter overrides, never made here.
+// The class that c10d's adapter derives from. hasten never makes one. See gloo_types/README.md.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// Gloo's transport types, as LibTorch's libtorch_cpu.so has them: hasten derives from four of them
-// (process/gloo_transport.cpp), so the order of their virtual functions and their data members is
-// that of Gloo's own headers. See the README beside this folder.
+// Gloo's transport types as they are in LibTorch's libtorch_cpu.so. hasten derives from four of
+// them (process/gloo_transport.cpp), so their data members and the order of their virtual functions
+// must be those of Gloo's own headers. See gloo_types/README.md.
 #pragma once
 
 #include <chrono>
@@ -102,7 +102,7 @@ class Context {
   std::mutex mutex_;
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::chrono::milliseconds timeout_;
-  // Gloo counts transfers of its own transports in these two, which are empty vectors here.
+  // Gloo's own transports count their transfers in these two vectors, which stay empty here.
   std::vector<char> pendingOperations_, expectedNotifications_;
 };
 
