@@ -7,7 +7,8 @@
 namespace hasten::config {
 namespace {
 
-// Names that were written once, by Accelerate's own `config` too, for those that its launch reads.
+// Replaces a former name, which Accelerate's own `config` once wrote too, by the name that its
+// launch reads.
 std::string present_name(const std::string& section, const std::string& name) {
   if (section == "fp8_config") {
     if (name == "amax_history_length") return "amax_history_len";
@@ -101,7 +102,7 @@ std::string Section::full_name(const std::string& key) const {
   if (!prefix_may_be_missing) return "";
   const std::string longer = present_name(this->name, prefix + key);
   if (has(names, longer)) return longer;
-  // fp8_config has one name with the prefix, and the others may have it.
+  // One name of fp8_config has the prefix; the others may be written with it.
   if (!starts_with(key, prefix)) return "";
   const std::string shorter = present_name(this->name, key.substr(prefix.size()));
   return has(names, shorter) ? shorter : "";

@@ -1,6 +1,6 @@
 // File: config/accelerate_names.h (internal)
-// The keys of Accelerate's configuration files (1.15) beside those that are options of `hasten
-// launch`. Thread rule: constants.
+// The keys of Accelerate's configuration files (1.15) that are not options of `hasten launch`.
+// Thread rule: constants.
 #pragma once
 
 #include <string>
@@ -8,39 +8,42 @@
 
 namespace hasten::config {
 
-// A key that holds a map.
+// A key whose value is a map.
 struct Section {
   std::string name;
-  std::string prefix;          // of the names inside it: "fsdp_"
-  bool prefix_may_be_missing;  // as where people wrote it by hand: fsdp_config: {version: 2}
+  std::string prefix;          // of the names in the map: "fsdp_"
+  bool prefix_may_be_missing;  // in files written by hand: fsdp_config: {version: 2}
   std::vector<std::string> names;
-  std::string engine;  // the distributed_type that reads it; empty: judged by what it holds
-  std::string reason;  // why it is ignored
+  // The distributed_type that uses the section. If it is empty, other values decide.
+  std::string engine;
+  std::string reason;  // why `hasten launch` ignores it
 
-  // The name as it is to be written; empty where it is none of this section.
+  // The full name of `key` in this section; empty if the section has no such key.
   std::string full_name(const std::string& key) const;
 };
 
-// Keys of the file itself that mean something elsewhere.
+// Top-level keys of a file that matter only elsewhere.
 struct KeyGroup {
   std::string reason;
   std::vector<std::string> names;
 };
 
 const std::vector<Section>& sections();
+// Null if there is no such section.
 const Section* find_section(const std::string& name);
-// The section that a key belongs into; nullptr: none.
+// The section that has `key` among its names; null if there is none.
 const Section* section_of(const std::string& key);
 
-// The reason of the keys that `hasten tpu-config` reads, or that need more than one machine.
+// The reason for keys that `hasten tpu-config` reads or that need more than one machine.
 inline constexpr const char* kForTpus = "for TPUs";
-// As files say distributed_type, the first ones TPU.
+// True for the values of distributed_type that mean TPUs: XLA, and TPU in Accelerate's first files.
 bool means_tpus(const std::string& distributed_type);
 
 const std::vector<KeyGroup>& key_groups();
+// Null if the key is in no group.
 const KeyGroup* group_of(const std::string& key);
 
-// All names that a file may hold beside options.
+// All names that a file may hold besides options.
 std::vector<std::string> accelerate_names();
 
 }  // namespace hasten::config

@@ -36,7 +36,7 @@ std::string hint_for(const Section& section, const std::string& key) {
   if (!section.prefix_may_be_missing && !section.full_name(section.prefix + word).empty())
     return "did you mean " + section.prefix + word + "?";
   if (const auto near = nearest(word, section.names)) return "did you mean " + *near + "?";
-  // A name without its prefix that is almost right.
+  // The name may lack its prefix and be misspelt too.
   if (const auto near = nearest(section.prefix + word, section.names))
     return "did you mean " + *near + "?";
   if (const Section* other = section_of(word)) return "it belongs into " + other->name;
@@ -76,7 +76,8 @@ void check_names(const Section& section, const Assignment& assignment) {
                      .hint = "did you mean " + *near + "?"});
 }
 
-// Takes the keys of one file after the other, the later over the earlier.
+// Takes from one file after the other the keys that are not options; later files override earlier
+// ones.
 class Taker {
  public:
   Taker(const OptionTable& table, std::vector<std::string>& notices)
@@ -114,7 +115,8 @@ class Taker {
     return true;
   }
 
-  // The key of Accelerate's first files.
+  // Returns the assignment for fp16, a key of Accelerate's first files, or nothing if it changes
+  // nothing.
   std::optional<Assignment> precision_of(const Assignment& fp16,
                                          const std::vector<Assignment>& file) {
     const std::string text = to_text(fp16.value);
@@ -194,7 +196,7 @@ class Taker {
                            names.size() == 1 ? "it" : "them"));
   }
 
-  // What a file for TPUs says beside options is for hasten tpu-config, but for these.
+  // In a file for TPUs, these keys are for hasten tpu-config, except the following.
   void judge_pod() {
     for (const char* name : {"tpu_use_cluster", "tpu_vm"}) {
       const Assignment* const said = taken(name);
@@ -226,14 +228,14 @@ class Taker {
   std::vector<std::string>& notices_;
   std::map<std::string, Assignment> taken_;
   std::vector<const Assignment*> empty_;
-  bool tpus_ = false;  // distributed_type says so
+  bool tpus_ = false;  // true if distributed_type means TPUs
 };
 
 }  // namespace
 
 bool says_something(const Value& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
-  // accelerate config writes a list of one empty text for none.
+  // accelerate config writes an empty list as a list of one empty text.
   if (const auto* list = std::get_if<std::vector<std::string>>(&value))
     return std::any_of(list->begin(), list->end(), [](const auto& item) { return !item.empty(); });
   if (const auto* kwargs = std::get_if<Kwargs>(&value)) return !kwargs->empty();

@@ -1,10 +1,10 @@
 // File: config/accelerate_sections.h (internal)
-// What Accelerate's files hold beside options: maps for engines, keys for TPUs and SageMaker. A
-// misspelt name is an error as it is at the top of the file; what would change the run is refused;
-// the rest is told, one line a section, and ignored.
+// Handles what Accelerate's files hold besides options: maps for engines, keys for TPUs and
+// SageMaker. Misspelt names are errors, as at the top level of the file. A value that would change
+// the run is refused. The rest is ignored, with one notice per section.
 //
 //   take_accelerate_keys(table, files, notices);      // files: read_file() of each, weakest first
-//   resolve(table, files, notices);                   // what is left are options
+//   resolve(table, files, notices);                   // only options are left
 //
 // Thread rule: pure functions. Throws ConfigError.
 #pragma once
@@ -16,14 +16,15 @@
 
 namespace hasten::config {
 
+// Removes the keys that are not options from `files`, which are ordered from weakest to strongest.
 void take_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assignment>>& files,
                           std::vector<std::string>& notices);
 
-// Only that every name of a file is known.
+// Throws ConfigError unless every name of the file is known.
 void check_accelerate_names(const OptionTable& table, const std::vector<Assignment>& file);
 
-// Whether a value says anything: not null, false, no, an empty text, list or map, or a list
-// of empty texts.
+// True unless the value is null, false, no, none, an empty text, list or map, or a list of empty
+// texts.
 bool says_something(const Value& value);
 
 }  // namespace hasten::config

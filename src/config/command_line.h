@@ -1,4 +1,4 @@
-// What every command does with the sources of its options.
+// Functions for the sources of options that all commands share.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace hasten::config {
 
-// Variables HASTEN_* that are no options of any command: of the build, the tests, the anatomy and
-// the launcher.
+// Variables HASTEN_* that are not options of any command: those of the build, the tests, the
+// anatomy and the launcher.
 const std::vector<std::string>& other_variables();
 
-// The files that --config_file names, else HASTEN_CONFIG_FILE's.
+// The files that --config_file names; without the flag, those that HASTEN_CONFIG_FILE names.
 std::vector<std::string> named_files(const std::vector<Assignment>& flags,
                                      const std::vector<Assignment>& variables);
 

@@ -18,7 +18,8 @@ bool is_word_of_yaml(const std::string& text) {
   return std::find(words.begin(), words.end(), lower(text)) != words.end();
 }
 
-// What reads as itself without quotes: letters first, and nothing that YAML has a use for.
+// True for text that needs no quotes: it begins with a letter, / or _, and nothing in it has a
+// meaning in YAML.
 bool is_plain(const std::string& text) {
   static constexpr std::string_view safe =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
@@ -71,7 +72,7 @@ std::string yaml_lines(const Document& map, const std::string& indent) {
   return out;
 }
 
-// YAML 1.1's reading of a plain word.
+// Returns the value that YAML 1.1 reads from a plain word.
 Document typed(const std::string& word) {
   const std::string plain = lower(word);
   if (plain.empty() || plain == "~" || plain == "null") return nullptr;
@@ -82,7 +83,8 @@ Document typed(const std::string& word) {
   return word;
 }
 
-// Values of a file as a document. Aliases may make few lines endless, so values are counted.
+// Converts the values of a file to a document. Counts them, because aliases can make a short file
+// expand without end.
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
@@ -123,7 +125,7 @@ std::string json_text(const Document& document) {
 
 Document read_document(const std::string& text, const std::string& path,
                        const std::vector<std::string>& texts) {
-  // Whatever is no flat map, twice there or no YAML at all is told as it is to launch.
+  // Reports a file that is not a flat map, repeats a key or has a syntax error just as launch does.
   const bool json = ends_with(path, ".json");
   const auto keys = json ? read_json(text, path) : read_yaml(text, path);
   if (json) return Document::parse(text);

@@ -27,7 +27,7 @@ void describe(config::OptionTable& table, O& options,
   if (has("json")) d("json", &O::json, "JSON.");
 }
 
-// Reads the flags, and HASTEN_CONFIG_FILE where they name no file.
+// Reads the flags, and HASTEN_CONFIG_FILE if they name no file.
 void read(ConfigCommand& run, const std::vector<std::string>& words,
           std::initializer_list<std::string_view> names, const config::Environment& environment) {
   config::OptionTable table;

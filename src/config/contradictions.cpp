@@ -1,4 +1,4 @@
-// Values that are each in range and yet do not go together, or cannot mean what was wanted.
+// Checks values that are each in range but contradict each other or cannot mean what was intended.
 #include <algorithm>
 #include <cmath>
 
@@ -21,8 +21,7 @@ using A = TrainingArguments;
   throw ConfigError("config.out-of-range", {.what = what, .got = got, .expected = expected});
 }
 
-// Steps are whole from 1 on; below that they are a share of all steps, and none at all would never
-// come due.
+// From 1 on, steps are whole; below 1 they are a share of all steps. 0 steps would never be due.
 void check_steps(const char* name, double steps) {
   if (steps > 0 && (steps < 1 || steps == std::floor(steps))) return;
   out_of_range(name, str(steps), "a whole number of at least 1, or a share of all steps in (0, 1)");
@@ -60,7 +59,7 @@ void check_precision(const A& a) {
   }
 }
 
-// A checkpoint can only be called the best if it was evaluated, so every save has to meet an
+// A checkpoint can be the best one only if it was evaluated, so every save must coincide with an
 // evaluation.
 void check_saves_meet_evaluations(const A& a) {
   if (a.save_strategy == SaveStrategy::best) return;
@@ -80,7 +79,7 @@ void check_saves_meet_evaluations(const A& a) {
             str(a.save_steps) + " and " + str(every),
         "--save_steps " + str(every));
   }
-  // Shares are decimal fractions, so their quotient is whole but for rounding.
+  // Shares are decimal fractions, so their quotient is whole only up to rounding.
   if (multiple >= 1 && std::fabs(multiple - std::round(multiple)) < 1e-9) return;
   contradiction(
       "load_best_model_at_end needs save_steps to be a multiple of eval_steps: they are " +

@@ -1,4 +1,5 @@
-// A flag's word as a whole number of at least 1, for commands that read a few flags themselves.
+// Parses a flag's value as a whole number of at least 1, for commands that read their few flags
+// themselves. Throws ConfigError "config.out-of-range".
 #pragma once
 
 #include <charconv>

@@ -14,14 +14,15 @@ std::string variable(const Environment& environment, const char* name) {
   return found == environment.end() ? "" : found->second;
 }
 
-// A leading ~ as Accelerate reads it.
+// Replaces a leading ~ by the home folder, as Accelerate does.
 std::string expanded(const Environment& environment, const std::string& path) {
   const std::string home = variable(environment, "HOME");
   if (home.empty() || (path != "~" && !starts_with(path, "~/"))) return path;
   return home + path.substr(1);
 }
 
-// $variable, else `folder` in the user's cache; empty where nobody says where that is.
+// Returns $name if it is set, otherwise `folder` in the user's cache, or an empty text if neither
+// XDG_CACHE_HOME nor HOME is set.
 std::string home_of(const Environment& environment, const char* name, const std::string& folder) {
   const std::string own = variable(environment, name);
   if (!own.empty()) return expanded(environment, own);

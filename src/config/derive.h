@@ -1,6 +1,6 @@
 // File: config/derive.h (internal)
-// Values that follow from other values, with the name of the one they follow: for the list of
-// origins.
+// Computes values that follow from other values, and names the options they follow from, for the
+// list of origins.
 #pragma once
 
 #include <string>
@@ -15,11 +15,11 @@ struct Derived {
   std::string from;
 };
 
-// Fills them in; expects arguments that check_contradictions() let pass.
+// Fills in the values. The arguments must have passed check_contradictions().
 std::vector<Derived> derive(TrainingArguments& arguments);
 
-// Throws ConfigError for values that do not go together. The limits of single values are the
-// description's.
+// Throws ConfigError for values that contradict each other. The limits of single values are in
+// their description.
 void check_contradictions(const TrainingArguments& arguments);
 
 }  // namespace hasten::config

@@ -11,7 +11,7 @@
 namespace hasten {
 namespace {
 
-// The words of `hasten train` for those of `hasten estimate`.
+// Translates the words of `hasten estimate` to those of `hasten train`.
 class Translation {
  public:
   explicit Translation(EstimateConfiguration& estimate) : estimate_(estimate) {}
@@ -26,7 +26,7 @@ class Translation {
         throw ConfigError("config.missing-value", {.what = name + " has no value"});
       };
       if (!starts_with(name, "-")) {
-        // A word that is no option's value is the model.
+        // A word that is not the value of an option is the model.
         positional(words[i]);
       } else if (name == "--help" || name == "-h") {
         estimate_.help = true;

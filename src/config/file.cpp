@@ -54,15 +54,15 @@ std::string line_of(const YAML::Node& node, const std::string& name) {
   return str(name, ':', node.Mark().line + 1);
 }
 
-// Scalars stay the texts they are, so that `no` is a word and 1e-5 a number for whoever wants one.
-// No option holds more than a list or a map of scalars; what lies deeper is shown, not walked: with
-// aliases it can be endless.
+// Scalars keep their text, so that `no` stays a word and 1e-5 becomes a number only if an option
+// wants one. No option holds more than a list or a map of scalars. Anything deeper is shown as
+// {...} or [...] and not walked: with aliases it can be endless.
 std::string scalar(const YAML::Node& node) {
   if (node.IsScalar()) return node.Scalar();
   return node.IsMap() ? "{...}" : node.IsSequence() ? "[...]" : "null";
 }
 
-// `places` gets the lines of a map's keys.
+// `places` receives the lines of a map's keys.
 Value value_in(const YAML::Node& node, const std::string& name, const std::string& where,
                std::map<std::string, std::string>& places) {
   if (node.IsNull()) return std::monostate{};
@@ -102,8 +102,8 @@ class IgnoreEvents : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// Whether anything follows the first document. YAML::LoadAll would tell, but never ends on a text
-// that begins with a comma.
+// True if anything follows the first document. YAML::LoadAll would report it, but never ends on a
+// text that begins with a comma.
 bool has_second_document(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -123,8 +123,8 @@ YAML::Node load_yaml(const std::string& text, const std::string& name) {
 
 // --- JSON
 
-// Where `"key":` stands: JSON's parser tells no lines, and the first place is right for all that a
-// person writes.
+// Returns the position of `"key":`, because the JSON parser reports no lines; 0 if there is none.
+// The first position is right for everything that people write.
 std::size_t json_place(const std::string& text, const std::string& key, std::size_t from = 0) {
   const std::string quoted = '"' + key + '"';
   for (std::size_t at = text.find(quoted, from); at != std::string::npos;
@@ -159,7 +159,7 @@ Value value_in(const nlohmann::ordered_json& value) {
 
 nlohmann::ordered_json load_json(const std::string& text, const std::string& name) {
   using Event = nlohmann::ordered_json::parse_event_t;
-  // Of the file's own map and of the map that is being read inside it.
+  // The keys read so far: [1] of the file's own map, [2] of the map inside it that is being read.
   std::vector<std::string> seen[3];
   const auto watch = [&](int depth, Event event, nlohmann::ordered_json& key) {
     if (event == Event::object_start && depth == 1) seen[2].clear();
@@ -176,8 +176,7 @@ nlohmann::ordered_json load_json(const std::string& text, const std::string& nam
     return nlohmann::ordered_json::parse(text, watch);
   } catch (const nlohmann::json::parse_error& error) {
     const auto end = text.begin() + static_cast<long>(std::min(error.byte, text.size()));
-    // The parser's own prefix tells its error number; what follows the second colon tells the
-    // problem.
+    // The parser's message begins with its error number and position, which end at the first ": ".
     std::string problem = error.what();
     if (const auto at = problem.find(": "); at != std::string::npos) problem.erase(0, at + 2);
     throw_syntax(str(name, ':', 1 + std::count(text.begin(), end, '\n')),

@@ -12,7 +12,7 @@ namespace {
 
 bool is_flag(std::string_view word) { return starts_with(word, "--") && word.size() > 2; }
 
-// One `--name[=value]`, taken apart.
+// The parts of `--name` or `--name=value`.
 struct Flag {
   std::string name;
   std::optional<std::string> value;
@@ -64,7 +64,7 @@ class Reader {
     }
   }
 
-  // `--no_bf16`, where there is a flag bf16.
+  // Reads `--no_bf16` if there is a flag bf16.
   void read_negated(const Flag& flag) {
     const Option* option =
         starts_with(flag.name, "no_") ? table_.find(flag.name.substr(3)) : nullptr;

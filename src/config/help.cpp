@@ -10,9 +10,9 @@
 namespace hasten::config {
 namespace {
 
-constexpr int indent = 34;  // where the explanations start; longer names have a line of their own
+constexpr int indent = 34;  // column of the explanations; longer names have their own line
 
-// What stands for the value after a flag's name.
+// The placeholder for a flag's value.
 std::string placeholder(const Option& option) {
   switch (option.kind) {
     case Kind::boolean:
@@ -39,8 +39,8 @@ std::string explanation(const Option& option) {
   return text + " [" + to_text(option.default_value) + "]";
 }
 
-// Breaks at spaces; `used` columns of the first line are taken already, and later lines start at
-// `margin`.
+// Breaks the text at spaces into lines of at most `width` columns. `used` columns of the first line
+// are already taken; later lines start at column `margin`.
 std::string wrapped(const std::string& text, int used, int margin, int width) {
   std::string out;
   int column = used;

@@ -26,7 +26,7 @@ std::vector<std::string> installed_gpus() {
   std::vector<fs::path> folders;
   for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error))
     folders.push_back(entry.path());
-  std::sort(folders.begin(), folders.end());  // by their place on the bus, as the driver counts
+  std::sort(folders.begin(), folders.end());  // by bus address, as the driver counts
   std::vector<std::string> models;
   for (const fs::path& folder : folders) models.push_back(model_in(folder));
   return models;

@@ -15,11 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The number of processes if the number of chips is unknown.
 constexpr std::int64_t kUnknown = 8;
 
-// The vendor of a PCI device, and of its devices those that torch_tpu 0.2 knows. Google's machines
-// without a TPU have network cards and disks of the same vendor.
+// Google's PCI vendor id, which network cards and disks of its machines without a TPU have too.
 constexpr std::string_view kGoogle = "0x1ae0";
+// The PCI device ids that torch_tpu 0.2 knows, with their TPU generation.
 constexpr std::array<std::pair<std::string_view, const char*>, 5> kTpus = {
     {{"0x005e", "v4"}, {"0x0062", "v5p"}, {"0x0063", "v5e"}, {"0x006f", "v6e"}, {"0x0076", "7x"}}};
 
@@ -30,7 +31,7 @@ std::string word_in(const fs::path& path) {
   return word;
 }
 
-// Empty: none.
+// Returns the TPU generation of a PCI device, empty if it is not a TPU.
 std::string generation_of(const fs::path& device) {
   if (word_in(device / "vendor") != kGoogle) return "";
   const std::string number = word_in(device / "device");

@@ -1,6 +1,6 @@
-// Names that a configuration of the peer may carry and that have no field here: refused as not
-// supported yet where leaving them out would change the run, ignored with a notice where nothing is
-// lost.
+// Arguments of Hugging Face Trainer that a configuration may hold but that have no field here. They
+// are refused as not supported yet if ignoring them would change the run, otherwise ignored with a
+// notice.
 #include "config/known_names.h"
 
 namespace hasten::config {

@@ -1,5 +1,5 @@
 // File: config/known_names.h (internal)
-// The peer's arguments, optimizers and trackers that hasten knows by name only.
+// Arguments, optimizers and trackers of Hugging Face Trainer that hasten knows by name only.
 #pragma once
 
 #include <string>

@@ -12,14 +12,14 @@
 namespace hasten::config {
 namespace {
 
-// As Accelerate calls what follows from the rest.
+// The distributed_type that follows from the other values, in Accelerate's words.
 DistributedType kind_of(const LaunchFile& file) {
   if (file.tpu) return DistributedType::XLA;
   if (file.num_processes == 1) return DistributedType::NO;
   return file.use_cpu ? DistributedType::MULTI_CPU : DistributedType::MULTI_GPU;
 }
 
-// accelerate launch wants the first three; the others where they say something.
+// Accelerate's launch requires the first three keys; the others are written if they are set.
 void add_tpu_keys(Document& out, const LaunchFile& file) {
   out["main_training_function"] = "main";
   out["tpu_use_cluster"] = false;

@@ -21,7 +21,7 @@ namespace {
 using O = LaunchOptions;
 using config::AnyText;
 
-// Names of Accelerate's files and flags that need an engine that is not here.
+// Names in Accelerate's files and flags that need an engine which hasten does not have.
 void later(config::Describer<O>& d) {
   for (const char* name : {"mpirun_config", "mpirun_hostfile"})
     d.not_yet<AnyText>(name,
@@ -51,7 +51,7 @@ void without_meaning(config::Describer<O>& d) {
   d.no_meaning<bool>("tpu_use_sudo", config::kOwnUser);
 }
 
-// Numbers with commas, each once.
+// Requires numbers with commas, each once.
 void check_numbers(const std::string& option, const std::string& text) {
   std::vector<std::string> seen;
   std::string word;
@@ -95,7 +95,7 @@ void check_rendezvous(const Kwargs& conf) {
   }
 }
 
-// The token never comes by the command line, where other users would see it.
+// The token never comes from the command line, where other users would see it.
 std::string token_of(const O& options, const Machines& machines,
                      const config::Environment& environment) {
   const auto variable = environment.find(kTokenVariable);
@@ -112,7 +112,7 @@ std::string token_of(const O& options, const Machines& machines,
   return token;
 }
 
-// What is to be kept in files needs a place for them.
+// Output that is kept in files needs log_dir.
 void check_streams(const O& options) {
   for (const auto& [name, text] : {std::pair<const char*, std::string>{"tee", options.tee},
                                    {"redirects", options.redirects}}) {
@@ -136,7 +136,7 @@ void validate(const O& options) {
   }
 }
 
-// Where the program begins: the first word that is no option and no option's value.
+// Returns the position of the program: the first word that is no option and no option's value.
 std::size_t program_at(const config::OptionTable& table, const std::vector<std::string>& words) {
   std::size_t i = 0;
   while (i < words.size()) {
@@ -158,7 +158,7 @@ std::size_t program_at(const config::OptionTable& table, const std::vector<std::
   return std::min(i, words.size());
 }
 
-// Accelerate's flags whose keys in its files have other names.
+// Renames those of Accelerate's flags that have another name in its files.
 std::string with_name_of_files(const std::string& word) {
   static const std::map<std::string, std::string> names = {
       {"--env", "--tpu_env"},
@@ -172,7 +172,7 @@ std::string with_name_of_files(const std::string& word) {
   return found == names.end() ? word : found->second + word.substr(end);
 }
 
-// Short names, as other launchers have them, and torchrun's.
+// Replaces torchrun's names, and short names that other launchers use, by the full names.
 std::vector<std::string> with_long_names(std::vector<std::string> words) {
   for (std::string& word : words) {
     word = with_name_of_files(config::without_torchrun_name(word));
@@ -186,7 +186,7 @@ std::vector<std::string> with_long_names(std::vector<std::string> words) {
   return words;
 }
 
-// Slurm's machines may have other numbers of GPUs and cores than the one that writes the script.
+// Slurm's machines may differ in GPUs and cores from the machine that writes the script.
 void check_counted(bool counted, const O& options) {
   if (!counted || !options.slurm) return;
   throw ConfigError(
@@ -197,7 +197,7 @@ void check_counted(bool counted, const O& options) {
 
 struct LaunchFiles {
   std::vector<std::string> names;
-  bool found = false;  // by itself: nobody named it
+  bool found = false;  // the file was found; the user named none
 };
 
 LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
@@ -222,7 +222,8 @@ LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
   return files;
 }
 
-// An error that may come from a file nobody named says how to do without it.
+// Rethrows the error. If the cause may be a file that the user did not name, the hint says how to
+// leave it out.
 [[noreturn]] void rethrow(const ConfigError& error, const LaunchFiles& files) {
   const std::string& what = error.text().what;
   for (const char* named : {"--", "HASTEN_", "PET_"}) {
@@ -343,7 +344,8 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   for (const std::string& word : own) pointers.push_back(word.c_str());
   const auto flags = config::read_flags(table, pointers);
   std::vector<std::string> others = config::other_variables();
-  for (const char* const option : {"HASTEN_NO_CONFIG_FILE", "HASTEN_ENCRYPT"})  // here
+  // These are options of launch.
+  for (const char* const option : {"HASTEN_NO_CONFIG_FILE", "HASTEN_ENCRYPT"})
     std::erase(others, option);
   const auto variables = config::read_environment(table, environment, others, run.notices);
   const LaunchFiles files = launch_files(flags, variables, environment);

@@ -70,7 +70,8 @@ void set_place(Machines& machines, const LaunchOptions& options) {
   machines.port = endpoint.port;
 }
 
-// Slurm's script says on each machine which it is, and where they meet.
+// Throws ConfigError for options that contradict --slurm, whose script has a fixed number of
+// machines and sets their ranks and where they meet.
 void check_script(const Machines& machines, const LaunchOptions& options) {
   if (machines.least != machines.most)
     contradiction("slurm with nnodes " + options.nnodes,

@@ -17,7 +17,8 @@ std::string upper(std::string text) {
   return text;
 }
 
-// Names that people bring along from other programs and that no edit distance leads to ours.
+// Names that people know from other programs and that are too far from hasten's names for an edit
+// distance to find.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> habits = {{
     {"lr", "learning_rate"},
     {"wd", "weight_decay"},

@@ -1,6 +1,6 @@
 // File: config/messages.h (internal)
-// The errors that every source of options shares, so that a flag, a file and a variable are told
-// the same.
+// Errors that all sources of options share, so that a flag, a file and a variable report the same
+// problem in the same words.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace hasten::config {
 
-// How a key is written where it stands: "--seed", "HASTEN_SEED", "seed".
+// The key as its source writes it: "--seed", "HASTEN_SEED", "seed".
 std::string spelled(const Origin& origin, const std::string& key);
-// "--seed", "HASTEN_SEED", "train.yaml:3: seed".
+// The key with its place: "--seed", "HASTEN_SEED", "train.yaml:3: seed".
 std::string located(const Origin& origin, const std::string& key);
 
-// The closest name there is to a key, among the names and the habits of other programs ("lr",
-// "epochs").
+// Returns the known name that is closest to a key, or the one meant by a name from another program
+// ("lr", "epochs"). Returns nothing if no name is close.
 std::optional<std::string> suggestion(const OptionTable& table, const std::string& key);
 
 [[noreturn]] void throw_unknown(const OptionTable& table, const std::string& key,

@@ -1,4 +1,4 @@
-// From the words of a command line, the environment and files to a checked configuration.
+// Turns the command line, the environment and files into a checked configuration.
 #include <algorithm>
 
 #include "config/command_line.h"
@@ -9,7 +9,7 @@
 namespace hasten {
 namespace {
 
-// What to do, where nothing says so: train, and evaluate if there are rows for it.
+// Chooses what to do if no source says so: train, and evaluate if there are rows for it.
 std::vector<config::Derived> derive_actions(const config::OptionTable& table,
                                             const TrainOptions& options,
                                             TrainingArguments& arguments) {
@@ -34,13 +34,14 @@ bool asks(std::span<const char* const> words, std::string_view what) {
                      [&](std::string_view word) { return word == what; });
 }
 
-// --help wins over everything else on the line, right or wrong.
+// --help takes precedence over everything else on the line, even over errors.
 std::optional<TrainAnswer> asked_for_help(std::span<const char* const> words) {
   if (!asks(words, "--help") && !asks(words, "-h")) return std::nullopt;
   return asks(words, "markdown") ? TrainAnswer::help_markdown : TrainAnswer::help;
 }
 
-// A file says what a run is, not how the command is called.
+// A file describes a run, not a call of the command, so it must not hold config_file or
+// print_config.
 void refuse_in_file(const std::vector<config::Assignment>& assignments) {
   for (const config::Assignment& assignment : assignments) {
     if (assignment.key != "config_file" && assignment.key != "print_config") continue;

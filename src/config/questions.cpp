@@ -9,10 +9,11 @@
 namespace hasten::config {
 namespace {
 
-constexpr std::int64_t most_processes = 4096;  // as launch takes them
+constexpr std::int64_t most_processes = 4096;  // launch's limit
 constexpr std::int64_t highest_port = 65535;
 
-// One question. `read` takes an answer, or tells what it expected.
+// One question. `read` returns the value of an answer, or nothing if the answer is invalid;
+// `expected` describes a valid one.
 template <class T>
 struct Question {
   std::string text;
@@ -22,6 +23,7 @@ struct Question {
   std::string expected;
 };
 
+// Asks until the answer is valid.
 template <class T>
 T ask(const Question<T>& question, const Dialogue& dialogue) {
   while (true) {
@@ -61,7 +63,7 @@ bool ask_flag(const std::string& text, bool by_default, const Dialogue& dialogue
                    dialogue);
 }
 
-// By its word, or its number in the list.
+// Asks for one of the choices, by its word or its number in the list.
 std::string ask_choice(const std::string& text, const std::vector<std::string>& choices,
                        const std::string& by_default, const Dialogue& dialogue) {
   const auto read = [&](const std::string& answer) -> std::optional<std::string> {
@@ -96,7 +98,7 @@ bool is_host(const std::string& answer) {
   });
 }
 
-// "all", or the numbers of GPUs, each once.
+// True for "all", and for numbers of GPUs, each once.
 bool are_gpus(const std::string& answer) {
   if (answer == "all") return true;
   std::vector<std::int64_t> seen;
@@ -128,7 +130,7 @@ void ask_machines(LaunchFile& file, const Dialogue& dialogue) {
                file.same_network, dialogue);
 }
 
-// An answer of none is no text.
+// The answer "none" becomes an empty text.
 std::string ask_optional(const std::string& text, const std::string& by_default,
                          const std::string& expected, const Dialogue& dialogue) {
   const auto anything = [](const std::string&) { return true; };
@@ -153,7 +155,7 @@ void ask_variables(LaunchFile& file, const Dialogue& dialogue) {
   file.tpu_env = answer == "none" ? std::vector<std::string>{} : split(answer, ',');
 }
 
-// What hasten tpu-config runs on all machines of a pod.
+// Asks for what hasten tpu-config runs on all machines of a pod.
 void ask_pod(LaunchFile& file, const Dialogue& dialogue) {
   if (!ask_flag("Is it a pod, on whose machines hasten tpu-config is to run commands?",
                 !file.tpu_name.empty(), dialogue)) {
@@ -176,7 +178,7 @@ void ask_pod(LaunchFile& file, const Dialogue& dialogue) {
 }
 
 void ask_processes_on_tpus(LaunchFile& file, std::size_t tpus, const Dialogue& dialogue) {
-  constexpr std::int64_t unknown = 8;  // as Accelerate has it
+  constexpr std::int64_t unknown = 8;  // Accelerate's default
   const std::int64_t each = tpus == 0 ? unknown : static_cast<std::int64_t>(tpus);
   file.num_processes = ask_number("How many processes, one for each TPU chip?",
                                   each * file.num_machines, file.num_machines,
@@ -189,7 +191,7 @@ void ask_processes(LaunchFile& file, std::size_t gpus, const Dialogue& dialogue)
   if (!file.use_cpu)
     file.gpu_ids = ask_text("Which GPUs (all, or numbers with commas)?", file.gpu_ids,
                             "all, or numbers with commas, such as 0,1", are_gpus, dialogue);
-  std::int64_t each = 1;  // processes of a machine
+  std::int64_t each = 1;  // processes per machine
   if (!file.use_cpu) {
     each = file.gpu_ids == "all" ? static_cast<std::int64_t>(gpus)
                                  : static_cast<std::int64_t>(split(file.gpu_ids, ',').size());

@@ -9,7 +9,7 @@ namespace {
 
 std::string code(const std::string& text) { return "`" + text + "`"; }
 
-// A bar would end the cell.
+// Escapes bars, which would end the cell.
 std::string cell(const std::string& text) { return join(split(text, '|'), "\\|"); }
 
 std::string row(const std::vector<std::string>& cells) {

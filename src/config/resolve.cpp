@@ -19,7 +19,7 @@ const FormerName* former_name(const Option& option, const std::string& key) {
 
 std::string quoted(const Value& value) { return "'" + to_text(value) + "'"; }
 
-// Within one source an option may have one name only: two would leave open which of them was meant.
+// One source may use only one name of an option: with two, it is unclear which is meant.
 void check_one_name(const Option& option, const Assignment& first, const Assignment& second) {
   if (first.key == second.key) return;
   throw ConfigError("config.contradiction",
@@ -54,7 +54,7 @@ Winners find_winners(OptionTable& table, const std::vector<std::vector<Assignmen
                            .hint = near ? "did you mean " + *near + "?" : ""});
 }
 
-// Words that are known but wait for a later release.
+// Throws ConfigError for words that are known but not supported yet.
 void check_choice(const Option& option, const Assignment& assignment) {
   std::vector<std::string> words;
   if (const auto* text = std::get_if<std::string>(&assignment.value)) words = {*text};
@@ -105,7 +105,7 @@ void apply(Option& option, const Assignment& assignment, std::vector<std::string
   check_former(option, assignment, notices);
 }
 
-// How an option is called in a message: as it was written, or by its name where C++ set it.
+// The name of an option in messages: as it was written, or the option's own name if C++ set it.
 std::string called(const Option& option) {
   const auto source = option.origin.source;
   const bool written = source != Origin::Source::default_value && source != Origin::Source::derived;
@@ -134,7 +134,7 @@ void check_status(const OptionTable& table, std::vector<std::string>& notices) {
 void resolve(OptionTable& table, const std::vector<std::vector<Assignment>>& sources,
              std::vector<std::string>& notices) {
   const Winners winners = find_winners(table, sources);
-  // In the order of the table, so that the same input always meets the same error first.
+  // Follows the order of the table, so that the same input always reports the same error first.
   for (Option& option : table.options()) {
     if (const auto won = winners.find(&option); won != winners.end())
       apply(option, *won->second, notices);

@@ -15,8 +15,8 @@ bool is_plain(std::string_view text) {
          text[0] != '-' && text[0] != '.' && word != "null";
 }
 
-// A YAML scalar; what could be taken for something else stands in quotes, which JSON writes as YAML
-// reads them.
+// Writes a YAML scalar. Text that could be read as something else is quoted as in JSON, which YAML
+// reads as the same text.
 std::string scalar(const std::string& text) {
   if (is_plain(text)) return text;
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

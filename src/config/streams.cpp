@@ -10,7 +10,7 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kMostProcesses = 4096;  // of one machine
+constexpr std::int64_t kMostProcesses = 4096;  // on one machine
 
 std::optional<std::int64_t> number(const std::string& word, std::int64_t limit) {
   std::int64_t value = 0;

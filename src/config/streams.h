@@ -1,9 +1,9 @@
 // File: config/streams.h (internal)
-// Which of its two outputs each process is meant by, in torchrun's words: one digit for all
-// processes, or one for each local rank, "0:3,1:1". 0 is none, 1 output, 2 errors, 3 both;
-// processes that a map leaves out have none.
+// Selects output streams of processes, in torchrun's form: one digit for all processes, or one for
+// each local rank, "0:3,1:1". 0 is none, 1 output, 2 errors, 3 both; processes that are not in the
+// map have none.
 //
-//   streams_of("tee", "0:3,1:1").has(1, 2)      // local rank 1, errors: no
+//   streams_of("tee", "0:3,1:1").has(1, 2);      // local rank 1, errors: false
 //
 // Throws ConfigError "config.bad-value". Thread rule: values and pure functions.
 #pragma once
@@ -16,8 +16,9 @@ namespace hasten {
 
 class Streams {
  public:
-  // Of all processes; or of those in the map.
+  // The same for all processes.
   explicit Streams(int all) : all_(all) {}
+  // By local rank.
   explicit Streams(std::map<std::int64_t, int> by_rank) : by_rank_(std::move(by_rank)) {}
 
   bool any() const;
@@ -28,7 +29,7 @@ class Streams {
   std::map<std::int64_t, int> by_rank_;
 };
 
-// `option` is named in messages; an empty text means none.
+// Parses a text; an empty text means none. `option` is for messages.
 Streams streams_of(const std::string& option, const std::string& text);
 
 }  // namespace hasten

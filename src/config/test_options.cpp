@@ -21,7 +21,7 @@ std::string name_in(const std::string& word) {
   return starts_with(word, "--") ? word.substr(2, word.find('=') - 2) : "";
 }
 
-// Takes the words of this command out of those of launch.
+// Removes this command's words from `words`, which then holds those of launch, and returns them.
 std::vector<std::string> taken_out(const config::OptionTable& table,
                                    std::vector<std::string>& words) {
   std::vector<std::string> own, others;
@@ -38,7 +38,7 @@ std::vector<std::string> taken_out(const config::OptionTable& table,
   return own;
 }
 
-// Launch, which reads what is left, knows nothing of the names here.
+// Reports misspelt names of this command; launch, which reads the other words, does not know them.
 void check_spelling(const config::OptionTable& table, const std::vector<std::string>& words) {
   LaunchOptions options;
   config::OptionTable launch;
@@ -95,7 +95,7 @@ TestCommand parse_test(int argc, const char* const* argv, const config::Environm
   TestCommand run;
   std::vector<std::string> words(argv, argv + argc);
   read(run.options, words);
-  // A rank that ends too early is a result, and not to be tried again.
+  // A rank that ends too early is a result and must not be restarted.
   for (const char* const word : {"--max_restarts", "0"}) words.emplace_back(word);
   run.launch = parsed(words, environment, program);
   run.help = run.launch.help;

@@ -31,7 +31,7 @@ std::string octal(mode_t mode) {
 
 void check_only_own(const std::filesystem::path& file) {
   struct stat status {};
-  if (stat(file.c_str(), &status) != 0) return;  // reading it says why
+  if (stat(file.c_str(), &status) != 0) return;  // reading the file reports why
   const bool is_open_to_others = (status.st_mode & (S_IRWXG | S_IRWXO)) != 0;
   if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || !is_open_to_others) return;
   throw ConfigError("config.token",

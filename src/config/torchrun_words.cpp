@@ -15,7 +15,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Only names that differ; nnodes and the others are options here too.
+// torchrun's names that differ from hasten's; nnodes and the others are the same.
 const std::map<std::string, std::string>& own_names() {
   static const std::map<std::string, std::string> names = {{"node_rank", "machine_rank"},
                                                            {"master_addr", "main_process_ip"},

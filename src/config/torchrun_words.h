@@ -1,7 +1,8 @@
 // File: config/torchrun_words.h (internal)
-// What torchrun calls its options, and what Kubeflow sets for it: the same in hasten's words.
+// Translates torchrun's options, and the variables that Kubeflow sets for it, to those of hasten.
 //
-// Thread rule: pure functions; processes_of_word asks the system. Throws ConfigError.
+// Thread rule: pure functions, except that count_processes inspects this machine. Throws
+// ConfigError.
 #pragma once
 
 #include <string>
@@ -11,18 +12,18 @@
 
 namespace hasten::config {
 
-// "--node-rank=2" is "--machine_rank=2"; another word stays as it is.
+// Turns "--node-rank=2" into "--machine_rank=2"; returns other words unchanged.
 std::string without_torchrun_name(const std::string& word);
 
-// The variables PET_NNODES and its fellows, in which torchrun's options come.
+// Returns the options of torchrun that variables set: PET_NNODES and so on.
 std::vector<Assignment> torchrun_variables(const Environment& environment);
 
-// Several names stand for one thing (nnodes, num_machines): who says it in a weaker source under
-// another name than the stronger one is not asked. Takes such assignments out of `weaker`.
+// Several names can set the same thing, such as nnodes and num_machines. If `stronger` has one of
+// these names, removes all of them from `weaker`.
 void yield_to(std::vector<Assignment>& weaker, const std::vector<Assignment>& stronger);
 
-// nproc_per_node may be a word, gpu, cpu or auto: this machine is counted, and the number put in
-// its place. Gives whether there was such a word.
+// Replaces gpu, cpu or auto as the value of nproc_per_node by the number of processes that fits
+// this machine. Returns whether there was such a word.
 bool count_processes(std::vector<Assignment>& assignments);
 
 }  // namespace hasten::config

@@ -16,7 +16,7 @@ namespace {
 
 using O = TpuConfigOptions;
 
-// Where Accelerate runs them; every user may look there.
+// Accelerate runs the commands in this folder, which every user may read.
 constexpr const char* kFolder = "cd /usr/share";
 
 void describe(config::OptionTable& table, O& options) {
@@ -36,7 +36,8 @@ void describe(config::OptionTable& table, O& options) {
   d.not_yet<config::AnyText>("accelerate_version", copied, {"latest"});
 }
 
-// Texts of commands, which may hold commas and begin with anything but two dashes.
+// Takes the texts of --command out of `words`. They may hold commas, and begin with anything but
+// two dashes.
 std::vector<std::string> take_commands(std::vector<std::string>& words) {
   const std::string flag = "--command", with_value = flag + "=";
   std::vector<std::string> commands, others;
@@ -67,13 +68,12 @@ std::string file_of(const O& options, const config::Environment& environment) {
   return config::found_file(environment);
 }
 
-// A list as it is written, or one text.
 std::vector<std::string> texts_in(const config::Value& value) {
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return *list;
   return {config::to_text(value)};
 }
 
-// Where a flag says something the file does not.
+// Takes from the file what no flag sets.
 void take_file(O& options, const std::string& file) {
   LaunchOptions launch;
   config::OptionTable table;
@@ -125,8 +125,8 @@ void check(const O& options) {
   }
 }
 
-// A script stays as it is: its lines joined to one would be another script, as comments and blocks
-// end with their lines.
+// A script stays as it is. Joining its lines would change it, because comments and blocks end with
+// their lines.
 std::string command_of(const O& options) {
   if (options.command_file.empty()) return str(kFolder, "; ", join(options.commands, "; "));
   const std::string script = read_file(options.command_file);

@@ -20,7 +20,7 @@ using O = LaunchOptions;
 
 bool was_said(const Option& option) { return option.origin.source > Origin::Source::derived; }
 
-// Something that says whether processes run on TPUs.
+// A source that says whether processes run on TPUs.
 struct Said {
   bool tpu = false;
   Origin::Source source = Origin::Source::default_value;
@@ -28,8 +28,8 @@ struct Said {
   std::string text;  // for messages
 };
 
-// The strongest. ACCELERATE_USE_TPU in the launcher's own environment is as strong as a variable of
-// ours.
+// Returns the strongest such source. ACCELERATE_USE_TPU in the launcher's own environment is as
+// strong as a HASTEN_ variable.
 Said said_by(const OptionTable& table, const O& options, const Environment& environment) {
   const Option& tpu = *table.find("tpu");
   const Option& type = *table.find("distributed_type");
@@ -47,7 +47,7 @@ Said said_by(const OptionTable& table, const O& options, const Environment& envi
   });
 }
 
-// Of TPUs and the CPU, both asked for, the one that was said more strongly.
+// If both TPUs and the CPU are requested, keeps the one from the stronger source.
 void settle_cpu(const OptionTable& table, O& options, Said& said) {
   const Option& cpu = *table.find("use_cpu");
   if (!said.tpu || !options.use_cpu) return;
@@ -68,7 +68,8 @@ void refuse_gpus(const OptionTable& table, const O& options, const Said& said) {
                "TPU_VISIBLE_DEVICES says which chips there are to share");
 }
 
-// Who says nothing of any device gets what the machine has, as an Accelerator does.
+// True if no option names a device and the machine has TPUs but no GPUs: launch then uses the TPUs,
+// as an Accelerator does.
 bool machine_says_so(const OptionTable& table, const O& options) {
   const auto asks_for_gpus = [&] {
     return options.gpu_ids != "all" || !table.find("multi_gpu")->is_default() ||
@@ -112,7 +113,7 @@ void describe_tpus(Describer<O>& d) {
 
 void settle_tpus(OptionTable& table, O& options, const Environment& environment,
                  std::vector<std::string>& notices) {
-  std::erase(options.tpu_env, "");  // as accelerate config writes none
+  std::erase(options.tpu_env, "");  // accelerate config writes an empty list this way
   Said said = said_by(table, options, environment);
   settle_cpu(table, options, said);
   Option& tpu = *table.find("tpu");

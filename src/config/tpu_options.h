@@ -1,6 +1,6 @@
 // File: config/tpu_options.h (internal)
-// Of the options of `hasten launch` those for TPUs: described, and settled with what else says on
-// which devices processes run. Thread rule: confined to the table's thread.
+// The options of `hasten launch` for TPUs: their description, and how they combine with other
+// options that select devices. Thread rule: confined to the table's thread.
 #pragma once
 
 #include <string>
@@ -10,17 +10,19 @@
 
 namespace hasten::config {
 
-// Why what Accelerate does over ssh, for all machines of a pod at once, is refused.
+// The reason for refusing what Accelerate does over ssh for all machines of a pod at once.
 inline constexpr const char* kEachMachine =
     "hasten launch is started on each machine, and hasten tpu-config may start it there";
 
+// The reason for ignoring tpu_use_sudo.
 inline constexpr const char* kOwnUser = "processes run as the user who starts them";
 
 void describe_tpus(Describer<LaunchOptions>& d);
 
-// Once all sources are resolved: distributed_type XLA in a file is `tpu`, a flag is stronger than a
-// file, and who says nothing gets the TPUs of a TPU machine. Throws ConfigError
-// "config.contradiction", "config.bad-value"; what is for TPUs and has none is told.
+// Call it once all sources are resolved. distributed_type XLA in a file sets `tpu`, a flag is
+// stronger than a file, and a machine with TPUs uses them if no option names a device. Throws
+// ConfigError "config.contradiction" or "config.bad-value". Adds a notice for TPU options that
+// are set without TPUs.
 void settle_tpus(OptionTable& table, LaunchOptions& options, const Environment& environment,
                  std::vector<std::string>& notices);
 

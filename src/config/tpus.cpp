@@ -27,12 +27,12 @@ constexpr Chip kChips[] = {{"v4", 3, "v4:2x2x1"},
 std::optional<std::int64_t> size_of(const std::string& text) {
   std::int64_t size = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), size);
-  constexpr std::int64_t kMost = 64;  // no network of theirs is wider
+  constexpr std::int64_t kMost = 64;  // no TPU network is wider
   const bool whole = problem == std::errc() && end == text.data() + text.size();
   return whole && size > 0 && size <= kMost ? std::optional(size) : std::nullopt;
 }
 
-// Of all chips, or 0 where they are no grid of that many dimensions.
+// Returns the number of chips in the grid, or 0 if it does not have that many dimensions.
 std::int64_t chips_in(const std::string& grid, std::size_t dimensions) {
   const std::vector<std::string> parts = split(grid, 'x');
   if (parts.size() != dimensions) return 0;
@@ -47,7 +47,7 @@ std::string examples() {
   return join(all, ", ");
 }
 
-// Folders of Python packages in the environment at `root`.
+// Adds the folders of Python packages in the environment at `root`.
 void add_packages_of(const fs::path& root, std::vector<std::string>& folders) {
   std::error_code none;
   for (const auto& each : fs::directory_iterator(root / "lib", none))

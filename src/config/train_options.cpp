@@ -36,8 +36,9 @@ void check_data_name(const std::string& option, const std::string& path) {
 
 void check_evaluation_has_data(const O& options, const TrainingArguments& arguments) {
   if (!options.eval_data.empty()) return;
-  // eval_strategy alone is no mistake: the documentation's own example sets it without data. The
-  // Trainer says so and trains. do_eval follows from it, so it counts only where it stands alone.
+  // eval_strategy without data is not an error: an example in the documentation has it, and the
+  // Trainer reports it and trains. do_eval follows from eval_strategy, so it counts only if it is
+  // set alone.
   const bool follows = arguments.eval_strategy != IntervalStrategy::no;
   const char* asks = arguments.load_best_model_at_end ? "load_best_model_at_end"
                      : arguments.do_eval && !follows  ? "do_eval"

@@ -17,7 +17,8 @@ std::string home_expanded(const std::string& path) {
   return ours && home && *home ? home + path.substr(1) : path;
 }
 
-// What a word for "no checkpoint" or "the newest" is in Python and in C++ files alike.
+// Turns the words for no checkpoint, as Python or C++ writes them, into an empty text, and those
+// for the newest one into "true".
 std::string checkpoint(const std::string& text) {
   const std::string word = lower(text);
   if (word == "false" || word == "none") return "";
@@ -56,7 +57,7 @@ void validate(const TrainingArguments& arguments) {
   config::OptionTable table;
   describe(table, copy);
   config::check_limits(table);
-  // Before the status, so that fp16 beside bf16 reads as the contradiction it is.
+  // Checked before the status, so that fp16 together with bf16 is reported as a contradiction.
   config::check_contradictions(arguments);
   std::vector<std::string> notices;
   config::check_status(table, notices);

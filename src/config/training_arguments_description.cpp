@@ -1,6 +1,6 @@
-// The one description of every training argument that hasten does. Flags, file keys, HASTEN_ names,
-// help and the reference page come from here; the order is the struct's. The names that have no
-// field yet are in known_names.cpp.
+// Describes every training argument that hasten supports. Flags, file keys, HASTEN_ names, help and
+// the reference page come from here, in the order of the struct. Names without a field are in
+// known_names.cpp.
 #include "config/known_names.h"
 #include "hasten/config/describe.h"
 #include "hasten/config/training_arguments.h"

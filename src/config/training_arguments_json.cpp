@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Whole numbers without a fraction, as a person would write them.
+// Writes whole numbers without a fraction, as a person would.
 Json number(double value) {
   const bool whole = value == std::floor(value) && std::fabs(value) < 1e15;
   return whole ? Json(static_cast<std::int64_t>(value)) : Json(value);

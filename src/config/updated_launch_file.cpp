@@ -1,5 +1,5 @@
-// `hasten config update`: what launch would refuse or read stays, under the name it is read by;
-// what launch would ignore goes, and is told.
+// `hasten config update`: keeps what launch would read or refuse, under the name that launch reads;
+// drops what launch would ignore, and reports it.
 #include <algorithm>
 
 #include "config/accelerate_names.h"
@@ -15,7 +15,7 @@
 namespace hasten::config {
 namespace {
 
-// Keys of launch's own whose words YAML 1.1 would take for something else.
+// Keys of launch whose words YAML 1.1 would read as something else.
 std::vector<std::string> text_keys(const OptionTable& table) {
   std::vector<std::string> keys = {"compute_environment"};
   for (const Option& option : table.options()) {
@@ -29,7 +29,7 @@ std::string text_of(const Document& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Nothing of such a file is for this machine.
+// Throws ConfigError for a file for SageMaker: nothing in it is for this machine.
 void refuse_sagemaker(const std::vector<Assignment>& keys) {
   for (const Assignment& key : keys) {
     if (key.key == "compute_environment" && to_text(key.value) == "AMAZON_SAGEMAKER")
@@ -96,7 +96,7 @@ class Update {
       changes_.push_back(str("distributed_type: ", text_of(value), " is now XLA"));
   }
 
-  // `use_cpu: 'no'` is false to launch, and true to Accelerate.
+  // `use_cpu: 'no'` is false for launch but true for Accelerate, so it becomes a boolean.
   static Document typed(const std::string& key, const Document& value) {
     LaunchOptions options;
     OptionTable table;
@@ -146,7 +146,7 @@ class Update {
     });
   }
 
-  // What Accelerate wants in every file.
+  // Adds the keys that Accelerate requires in every file.
   void complete() {
     add("compute_environment", "LOCAL_MACHINE");
     const bool cpu = after_.contains("use_cpu") && after_["use_cpu"] == Document(true);
@@ -176,7 +176,7 @@ UpdatedFile updated_launch_file(const std::string& text, const std::string& path
   OptionTable table;
   describe(table, options);
   const bool json = ends_with(path, ".json");
-  // Nothing misspelt is carried along.
+  // Misspelt names are errors, so none reaches the new file.
   const auto keys = json ? read_json(text, path) : read_yaml(text, path);
   check_accelerate_names(table, keys);
   refuse_sagemaker(keys);

@@ -19,10 +19,10 @@ std::optional<Number> parse_all(std::string_view text) {
   return value;
 }
 
-// A scalar of a file or flag, where the value is one.
+// Returns the text of a scalar from a file or flag, null for other values.
 const std::string* text_in(const Value& value) { return std::get_if<std::string>(&value); }
 
-// Takes the alternative T itself, or the text that `parse` reads as one.
+// Takes a value of type T, or a text that `parse` reads as one. Returns whether it could.
 template <class T, class Parse>
 bool take(T& to, const Value& from, Parse parse) {
   if (const T* same = std::get_if<T>(&from)) {

@@ -1,5 +1,5 @@
 // File: config/value.h (internal)
-// Texts to values, the same way for flags, files and the environment, in any locale.
+// Parses texts into values, in the same way for flags, files and the environment, in any locale.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace hasten::config {
 
-// true false yes no on off 1 0, in any case of letters.
+// Accepts true, false, yes, no, on, off, 1 and 0, in any letter case.
 std::optional<bool> parse_bool(std::string_view text);
-// Decimal digits with an optional sign.
+// Accepts decimal digits with an optional sign.
 std::optional<std::int64_t> parse_integer(std::string_view text);
-// A finite decimal number; inf, nan and what overflows are none.
+// Accepts finite decimal numbers; returns nothing for inf, nan and numbers that overflow.
 std::optional<double> parse_number(std::string_view text);
 
 }  // namespace hasten::config
