@@ -1,17 +1,32 @@
 // File: hasten/anatomy/anatomy.h
-// Where every byte and every operation of a training step goes, for any LibTorch model.
+// Records where the memory and the operations of a training step go, for any LibTorch model.
 //
-//   auto anatomy = accelerator.anatomy();         // or Anatomy anatomy; anatomy.watch(*net,
-//   &adamw); for (auto& batch : train_loader) { ... } std::cout << to_text(anatomy.report());
+//   auto anatomy = accelerator.anatomy();       // knows what the Accelerator has prepared
+//   for (auto& batch : train_loader) train_on(batch);
+//   std::cout << to_text(anatomy.report());
 //
-// Listens to LibTorch's allocator, to its operators and to what autograd saves for the backward
-// pass, from its construction until `steps` optimizer steps have been made or it is destroyed. What
-// was prepared by the Accelerator is known; else watch() names it. Without an Accelerator the
-// phases are told by AnatomyPhase scopes around forward, backward and step.
+// Without an Accelerator, name the model and the optimizer, and mark the phases of a step:
 //
-// Off (no Anatomy alive) it costs nothing; on, some microseconds an operator. One at a time in a
-// process: a second is UsageError "anatomy.nested". Thread rule: made, used and destroyed on the
-// thread that trains; autograd's threads are heard, other threads' allocations are not.
+//   Anatomy own;
+//   own.watch(*net);
+//   own.watch(adamw);
+//   at::Tensor loss;
+//   for (auto& batch : batches) {
+//     adamw.zero_grad();
+//     { auto phase = own.forward(); loss = loss_of(net->forward(batch.data), batch.target); }
+//     { auto phase = own.backward(); loss.backward(); }
+//     { auto phase = own.optimizer(); adamw.step(); }
+//     own.step();
+//   }
+//
+// An Anatomy observes LibTorch's allocator, its operators, and the tensors that autograd saves for
+// the backward pass. It starts when it is constructed and ends after `steps` optimizer steps, at
+// report(), or when it is destroyed.
+//
+// Cost: nothing while no Anatomy exists, and a few microseconds per operator while one does. A
+// process can have one at a time; a second throws UsageError "anatomy.nested". Thread rule:
+// construct, use and destroy it on the training thread. Autograd's threads are observed too;
+// allocations of other threads are not.
 #pragma once
 
 #include <memory>
@@ -24,8 +39,8 @@
 namespace hasten {
 
 struct AnatomyOptions {
-  std::int64_t steps = 3;  // optimizer steps to look at; 0: until the end of the scope
-  bool operations = true;  // count operations too; false: memory alone
+  std::int64_t steps = 3;  // Optimizer steps to record; 0 records until the Anatomy ends.
+  bool operations = true;  // False records memory only.
 };
 
 class Anatomy {
@@ -35,35 +50,37 @@ class Anatomy {
   Anatomy& operator=(Anatomy&&) = delete;
   ~Anatomy();
 
-  // A model whose layers are to be told apart, and the optimizer that trains it; both outlive the
-  // Anatomy.
+  // Names a model whose layers are reported separately, and the optimizer that trains it. Both must
+  // outlive the Anatomy. Objects that an Accelerator has prepared are known already.
   void watch(torch::nn::Module& model);
   void watch(torch::optim::Optimizer& optimizer);
-  // A batch: its memory is functionality-specific, its rows are samples.
+  // Names the tensors of a batch. Their memory counts as Component::functionality, and the first
+  // dimension of the first one that has dimensions counts as samples.
   void watch_batch(const std::vector<at::Tensor>& tensors);
 
-  // Tensors with a function of their own, caches of keys and values or the beams of a search: to be
-  // told whenever they are made anew.
+  // Assigns tensors to Component::functionality, such as caches of keys and values or the beams of
+  // a search. Call it again whenever they are reallocated.
   void watch_functionality(const std::vector<at::Tensor>& tensors);
 
-  // The rest of the block belongs to this phase of the step.
+  // Each returns a scope: what runs until the end of the block belongs to this phase of the step.
   PhaseScope forward() const { return {*observers_, StepPhase::forward}; }
   PhaseScope backward() const { return {*observers_, StepPhase::backward}; }
   PhaseScope optimizer() const { return {*observers_, StepPhase::optimizer}; }
-  // An optimizer step is over.
+  // Reports that an optimizer step has ended.
   void step();
 
+  // True once the recording has ended.
   bool finished() const;
-  // The layer in which the program stands now, for messages; empty outside of layers, and where no
-  // Anatomy listens.
+  // The layer that runs now, for messages. Empty outside of layers and when no Anatomy is
+  // recording.
   static std::string current_module();
-  // What was found so far; ends the listening.
+  // Ends the recording and returns what was recorded.
   anatomy::Report report();
 
  private:
   class Recorder;
   std::shared_ptr<Recorder> recorder_;
-  std::shared_ptr<StepObservers> observers_;  // an Accelerator's, or its own
+  std::shared_ptr<StepObservers> observers_;  // The Accelerator's, or its own.
 };
 
 }  // namespace hasten

@@ -1,9 +1,14 @@
 // File: hasten/anatomy/component.h
-// What memory is for, and what an operation is: the words of Hugging Face's "model training
-// anatomy", which the whole of hasten/anatomy speaks in.
+// The vocabulary of hasten/anatomy, from Hugging Face's "model training anatomy": what memory is
+// for, what kind of operation an operator is, and the phases of a step.
 //
-// Every allocation belongs to exactly one component for as long as it lives, the one it turns out
-// to serve: a tensor made in the forward pass and saved for the backward pass is an activation from
+//   anatomy::ComponentBytes bytes{};
+//   anatomy::of(bytes, anatomy::Component::gradients) = 4096;
+//   anatomy::total(bytes);                                     // 4096
+//   name_of(anatomy::Component::gradients);                    // "gradients"
+//
+// Every allocation belongs to exactly one component for its whole life, the one it turns out to
+// serve: a tensor made in the forward pass and saved for the backward pass is an activation from
 // its first byte on. Sources: the Transformers documentation; the groups of operations are those of
 // Ivanov et al. 2020 (arXiv 2007.00072). Thread rule: constants.
 #pragma once
@@ -17,16 +22,17 @@
 namespace hasten::anatomy {
 
 enum class Component {
-  model_weights,      // parameters, buffers, and their copies in another type
-  optimizer_states,   // moments, step counts: what an optimizer keeps from step to step
-  gradients,          // what .grad holds
-  activations,        // saved by the forward pass for the backward pass
-  temporary_buffers,  // come and go within a phase
-  functionality,      // the batch, caches of keys and values, beams
-  unknown,            // none of these could be told
+  model_weights,      // Parameters, buffers, and copies of them in another type.
+  optimizer_states,   // Moments, step counts: what an optimizer keeps between steps.
+  gradients,          // Contents of .grad.
+  activations,        // Tensors that the forward pass saves for the backward pass.
+  temporary_buffers,  // Allocated and freed within a phase.
+  functionality,      // The batch, caches of keys and values, beams.
+  unknown,            // Allocated outside of the phases, for no known purpose.
 };
 inline constexpr std::size_t kComponents = 7;
 
+// Bytes by Component.
 using ComponentBytes = std::array<std::int64_t, kComponents>;
 inline std::int64_t total(const ComponentBytes& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
@@ -39,13 +45,14 @@ inline std::int64_t of(const ComponentBytes& bytes, Component component) {
 }
 
 enum class OperationGroup {
-  tensor_contraction,         // matrix products, convolutions, attention
-  statistical_normalization,  // a reduction, and perhaps a map: softmax, layer norm, sums, losses
-  element_wise,               // everything else that reads or writes elements
-  none,                       // views, allocations: nothing is computed
+  tensor_contraction,         // Matrix products, convolutions, attention.
+  statistical_normalization,  // A reduction, and perhaps a map: softmax, layer norm, sums, losses.
+  element_wise,               // All other operators that read or write elements.
+  none,                       // Views and allocations, which compute nothing.
 };
 inline constexpr std::size_t kGroups = 4;
 
+// The phases of a step. `other` is everything outside of the first three.
 enum class Phase { forward, backward, optimizer, other };
 inline constexpr std::size_t kPhases = 4;
 

@@ -1,25 +1,33 @@
 // File: hasten/anatomy/dry_run.h
-// The real program without its memory and arithmetic: within a DryRun autograd, modules, optimizers
-// and loops are LibTorch's own, but tensors have no pages behind them and operators compute shapes
-// alone. An Anatomy listens to it as to a real run, so a step that would take 300 GB is measured on
-// a laptop in a second.
+// Runs a real program without its memory and its arithmetic. Within a DryRun, autograd, modules,
+// optimizers and loops are LibTorch's own, but tensors have no memory pages and operators compute
+// only shapes. An Anatomy observes a dry run as it observes a real one, so a step that would take
+// 300 GB is measured on a laptop in a second.
 //
-//   DryRun dry;                                  // before the model is made
+//   DryRun dry;                                               // before the model is made
 //   auto model = std::make_shared<BertForSequenceClassification>(config);
-//   ...                                          // the loop as it is, with an Anatomy
+//   Anatomy anatomy;
+//   anatomy.watch(*model);
+//   // ... the unchanged training loop ...
+//   std::cout << to_text(anatomy.report());
 //
 // DryRun dry(find_gpu("cuda:v100-16gb")) runs the program as on that GPU, on a machine that has
-// none: torch::cuda::is_available() is true, tensors on device cuda:0 have their bytes counted by
-// LibTorch's caching allocator's rules, and operators are those LibTorch takes there.
+// none: torch::cuda::is_available() is true, the bytes of tensors on device cuda:0 are counted by
+// the rules of LibTorch's caching allocator, and LibTorch selects the operators it would select on
+// that GPU.
 //
-// Numbers read back (item(), a norm, a comparison) are stand-ins: 1, or true; an Anatomy's report
-// tells how often and where. Memory written by pointer is kept, so that batches made by host code
-// are real.
-// Operators whose result depends on values (nonzero, masked_select, unique) throw UsageError
-// "anatomy.data-dependent"; one without a shape rule UsageError "anatomy.no-shape-rule".
+// A number that the program reads back (item(), a norm, a comparison) is a placeholder: 1, or true.
+// The Report's notes say how often and where that happened. Memory that the program writes through
+// a pointer is real, and so are batches made by host code.
 //
-// Thread rule: acts on the thread it was made on, and on autograd's. Source: a fallback at a
-// dispatch key of LibTorch's that lies below autograd; docs/design/005.
+// Throws UsageError: "anatomy.data-dependent" for an operator whose result's shape depends on
+// values (nonzero, masked_select, unique); "anatomy.no-shape-rule" for an operator without a shape
+// rule; "anatomy.two-gpus" for a second dry run for a GPU; "anatomy.cuda-without-gpu" if LibTorch's
+// CUDA library is loaded on a machine without a GPU.
+//
+// Thread rule: applies to the thread that constructs it and to autograd's threads; construct and
+// destroy it on the training thread. Implementation: a fallback kernel at a dispatch key below
+// autograd (docs/design/005-dry-run.md).
 #pragma once
 
 #include <memory>
@@ -30,15 +38,17 @@ namespace hasten {
 
 class DryRun {
  public:
-  DryRun();                         // on the CPU
-  explicit DryRun(const Gpu& gpu);  // on a GPU, which outlives it; one at a time
+  // Predicts for the CPU.
+  DryRun();
+  // Predicts for a GPU. `gpu` must outlive the DryRun. A process can have one at a time.
+  explicit DryRun(const Gpu& gpu);
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
   ~DryRun();
 
-  // Whether this thread is inside one.
+  // True if this thread is inside a DryRun.
   static bool active();
-  // The GPU of the dry run that is on, or null.
+  // The GPU that the current dry run predicts for, or null.
   static const Gpu* gpu();
 
  private:

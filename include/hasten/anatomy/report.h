@@ -1,12 +1,13 @@
 // File: hasten/anatomy/report.h
-// What an anatomy found, as plain data, and the forms it is shown in.
+// The results of an Anatomy as plain data, and the forms in which they are shown.
 //
-//   Report report = anatomy.report();
+//   const anatomy::Report report = anatomy.report();
 //   std::cout << to_text(report);
 //   write_file_atomically("anatomy.json", to_json(report));
 //
-// Units: bytes, seconds, FLOP (a multiplication with an addition counts as two). Thread rule:
-// values and pure functions.
+// Units: bytes, seconds, FLOP (a multiplication with an addition counts as two). The peak is the
+// largest number of live bytes since the first phase of the first step began. Throws IoError "io.*"
+// from write_report only. Thread rule: values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -20,62 +21,76 @@
 
 namespace hasten::anatomy {
 
+// Live bytes at one moment.
 struct TimelinePoint {
-  double seconds = 0;  // since the anatomy began
+  double seconds = 0;  // Since the anatomy began.
   ComponentBytes bytes{};
 };
 
+// Bytes that one layer held at the peak.
 struct ModuleMemory {
-  std::string module;  // path in the model; empty: outside of any module
+  std::string module;  // Path in the model; empty: outside of any module.
   ComponentBytes at_peak{};
 };
 
+// A block of memory that was live at the peak.
 struct LargeBlock {
   std::int64_t bytes = 0;
   Component component = Component::unknown;
-  Phase phase = Phase::other;  // in which it was allocated
+  Phase phase = Phase::other;  // The phase that allocated it.
+  // The layer and the operator that allocated it; empty if unknown.
   std::string module, operation;
 };
 
-// What a GPU holds beside the tensors' bytes.
+// The memory of a GPU beyond the bytes of tensors.
 struct GpuMemory {
-  std::string title;                  // NVIDIA's name
-  std::int64_t capacity = 0;          // of the GPU, as CUDA tells; 0: not known
-  std::int64_t context = 0;           // taken outside of LibTorch's allocator: context, kernels
-  std::int64_t reserved = 0;          // the most that allocator held of the GPU at once
-  std::int64_t reserved_at_peak = 0;  // when the tensors' bytes were most; less the peak: unused
-  std::int64_t missing = 0;           // bytes that the GPU does not have; predictions alone
+  std::string title;          // NVIDIA's name of the GPU; empty unless predicted.
+  std::int64_t capacity = 0;  // All memory of the GPU; 0: unknown.
+  // In use outside of LibTorch's allocator: the CUDA context, loaded kernels and libraries.
+  // Measured, that includes other processes on the GPU; 0 without NVML.
+  std::int64_t context = 0;
+  std::int64_t reserved = 0;          // The most that LibTorch's allocator held at once.
+  std::int64_t reserved_at_peak = 0;  // What it held at the peak; all beyond `peak` was unused.
+  std::int64_t missing = 0;           // In a prediction: bytes that the GPU lacks.
 };
 
-// The bytes that an optimizer keeps for each float parameter, according to the textbook.
+// The bytes that an optimizer keeps per float parameter, according to the textbook.
 struct TextbookStates {
-  std::string optimizer;  // AdamW, SGD with momentum, ...
-  double bytes = 0;       // a parameter that it trains
+  std::string optimizer;  // "AdamW", "SGD with momentum", ...
+  double bytes = 0;       // Per parameter that it trains.
   friend bool operator==(const TextbookStates&, const TextbookStates&) = default;
 };
 
-// Of one device: the model's.
+// The memory of one device, the model's.
 struct Memory {
-  bool known = true;  // false: nothing is heard of a TPU's; but the parameters all is zero then
+  // False on a TPU, whose memory use LibTorch does not report. All bytes are 0 then; the numbers of
+  // parameters are known nevertheless.
+  bool known = true;
   std::int64_t peak = 0;
   ComponentBytes at_peak{};
-  ComponentBytes most{};  // of each by itself, whenever that was
+  // The most of each component at any time, each on its own.
+  ComponentBytes most{};
   Phase peak_phase = Phase::other;
   std::string peak_operation, peak_module;
-  bool peak_inside_kernel = false;          // of memory that the operator gave back itself
-  std::int64_t before = 0;                  // live when the anatomy began
-  std::int64_t after = 0;                   // live when it ended
-  std::vector<std::int64_t> peak_in_phase;  // by Phase
-  std::int64_t parameters = 0;              // numbers, not bytes
+  // True if the peak was reached by memory that the operator freed itself, such as a workspace.
+  bool peak_inside_kernel = false;
+  std::int64_t before = 0;                  // Live bytes when the first phase began.
+  std::int64_t after = 0;                   // Live bytes when the recording ended.
+  std::vector<std::int64_t> peak_in_phase;  // The most live bytes in each phase, by Phase.
+  // Elements of the parameters; tied ones count once.
+  std::int64_t parameters = 0;
+  // How many of them require gradients.
   std::int64_t trained_parameters = 0;
-  std::vector<TextbookStates> textbook_states;  // by optimizer
-  std::int64_t unknown_optimizers = 0;          // of which no textbook tells the states
-  std::vector<ModuleMemory> modules;            // by descending total
-  std::vector<LargeBlock> largest;              // at the peak, by descending size
+  std::vector<TextbookStates> textbook_states;  // One for each optimizer that the textbook covers.
+  std::int64_t unknown_optimizers = 0;          // How many optimizers it does not cover.
+  std::vector<ModuleMemory> modules;            // By descending total.
+  std::vector<LargeBlock> largest;              // At the peak, by descending size; at most 20.
+  // At most about 2,000 slices of time, each with its moment of most memory.
   std::vector<TimelinePoint> timeline;
-  std::optional<GpuMemory> gpu;  // where the model is on one
+  std::optional<GpuMemory> gpu;  // If the model is on a GPU.
 };
 
+// All calls of one operator in one layer and phase.
 struct Operation {
   std::string name;  // aten::addmm, hasten::adamw, ...
   std::string module;
@@ -83,10 +98,10 @@ struct Operation {
   Phase phase = Phase::other;
   std::int64_t count = 0;
   double flops = 0;
-  double half_flops = 0;  // of them in 16-bit numbers
+  double half_flops = 0;  // The part of `flops` that was computed in 16-bit numbers.
   std::int64_t bytes_read = 0, bytes_written = 0;
-  double seconds = 0;  // what it calls is not counted again
-  // What of it came before the first forward pass or after the last step, as in Report::seconds.
+  double seconds = 0;  // Excludes the time of nested operators.
+  // The part that lies outside of Report::seconds: before the first phase, or after the last step.
   struct Outside {
     double flops = 0, half_flops = 0;
     std::int64_t bytes = 0;
@@ -95,40 +110,43 @@ struct Operation {
 
 // One call of an operator.
 struct Span {
-  std::int32_t operation = 0;     // place in Report::operations
-  double began = 0, seconds = 0;  // since the anatomy began; what it calls lies inside
+  std::int32_t operation = 0;  // Index in Report::operations.
+  // `began` counts from the start of the anatomy. `seconds` includes nested calls.
+  double began = 0, seconds = 0;
 };
 
-// The same step with one thing changed.
+// A prediction of the same step with one thing changed.
 struct Alternative {
   std::string name;
-  std::int64_t needed = 0;  // needed_bytes of it
-  std::string stopped;      // why that is not known; empty: it is
+  std::int64_t needed = 0;  // needed_bytes() of the changed step.
+  std::string stopped;      // The reason if `needed` is unknown; empty: it is known.
 };
 
 struct Report {
   std::string device;
-  bool dry = false;          // predicted: no memory was taken and nothing computed
-  std::int64_t steps = 0;    // optimizer steps inside
-  double seconds = 0;        // from the first batch's forward to the end of the last step
-  std::int64_t samples = 0;  // rows of the batches, where there are steps: of those in them
-  std::int64_t tokens = 0;   // numbers in their input_ids, or 0
+  bool dry = false;        // A prediction: no memory was allocated and nothing computed.
+  std::int64_t steps = 0;  // Optimizer steps recorded.
+  double seconds = 0;      // From the first phase to the end of the last step; 0 without steps.
+  // Rows of the batches up to the last step, or of all batches if there was no step.
+  std::int64_t samples = 0;
+  // Elements of the first 2-D integer tensor (input_ids) of each of these batches, or 0.
+  std::int64_t tokens = 0;
   Memory memory;
-  std::vector<Operation> operations;         // by descending time
-  std::vector<Span> spans;                   // in the order they ended; the first million
-  std::vector<std::string> without_formula;  // operators whose FLOP are not counted
-  Roofs roofs;                               // of this machine or GPU; zeros: not measured
+  std::vector<Operation> operations;  // By descending time.
+  std::vector<Span> spans;            // In the order in which the calls ended; at most a million.
+  std::vector<std::string> without_formula;  // Operators with calls whose FLOP are unknown.
+  Roofs roofs;                               // Of this machine or GPU; zeros: not measured.
   std::vector<Alternative> alternatives;
-  std::vector<std::string> notes;  // what a reader should know
+  std::vector<std::string> notes;  // What a reader should know; one sentence each.
 };
 
-// One line of the sums over operations.
+// The sum of several operations.
 struct OperationTotal {
   std::int64_t count = 0;
   double flops = 0, seconds = 0;
   std::int64_t bytes_read = 0, bytes_written = 0;
 
-  // Of an Operation or another total.
+  // Adds an Operation or another total.
   template <class Counted>
   OperationTotal& operator+=(const Counted& each) {
     count += each.count;
@@ -142,39 +160,45 @@ struct OperationTotal {
 OperationTotal total_of(const Report& report, OperationGroup group);
 OperationTotal total_of(const Report& report, Phase phase);
 
-// What the textbook gives a parameter of a float model: 4 bytes of weights and of gradients, and
-// the states of the optimizer that ran. Where several ran and their figures differ, the text names
-// each and there is no single figure.
+// The textbook's bytes per parameter of a float model: 4 for weights, 4 for gradients, and the
+// states of the optimizers that ran. If these differ or one is unknown, `text` lists each and
+// `bytes` is unset. A model that was not trained has no figures but for its weights.
 struct Textbook {
   std::optional<double> bytes;
-  std::string text;  // "8 B (AdamW)"; empty: it depends, or is not known
+  std::string text;  // "8 B (AdamW)"; empty: it depends, or is unknown.
 };
 Textbook textbook(const Memory& memory, Component component);
 
-// What the device has to have: the peak, and on a GPU what the allocator and the context hold too.
+// The memory that the device must have: the peak; on a GPU what the allocator held, plus the
+// context.
 std::int64_t needed_bytes(const Memory& memory);
 
-// The roofs of what made the steps, measured; of the CPU alone. A prediction has its GPU's.
+// Measures this machine and sets Report::roofs, if the steps ran on its CPU; otherwise does
+// nothing. A prediction for a GPU has that GPU's roofs already.
 void add_roofs(Report& report);
 
-// Seconds of a step in which every operator runs at its roof: no step is faster. 0: no roofs.
+// The seconds of a step in which every operator runs at its roof, a lower bound for any program. 0
+// if the roofs or steps are unknown.
 double least_step_seconds(const Report& report);
-// How many times what the forward passes computed the backward passes did; 0: there was none.
+// The FLOP of the backward passes divided by those of the forward passes, or 0 without a forward
+// pass.
 double backward_to_forward(const Report& report);
-// What of the roof of its types the forward and backward passes reached, 0 to 1 (MFU); 0: unknown.
+// The share of the roof of their types that the forward and backward passes reached, 0 to 1 (MFU).
+// 0 for a prediction or without roofs.
 double model_flops_utilization(const Report& report);
 
-// The table people read in a terminal.
+// Tables for a terminal.
 std::string to_text(const Report& report);
-// Beside what is needed as it is.
+// A table of the alternatives; `now` is needed_bytes() of the unchanged step.
 std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t now);
-// Everything, for programs; the keys are the fields' names.
+// JSON for programs; the keys are the names of the fields.
 std::string to_json(const Report& report);
-// One page that needs nothing else: memory over time, a roofline, the layers as a tree.
+// A self-contained HTML page: memory over time, a roofline, and the layers as a tree.
 std::string to_html(const Report& report);
-// For Perfetto or chrome://tracing: each operator's call, and a lane of memory for each component.
+// A trace for Perfetto or chrome://tracing: a lane of operator calls for each phase, and the memory
+// by component as a counter.
 std::string to_trace(const Report& report);
-// By the file's ending: .trace.json, .json, .html, anything else as text.
+// Writes the form that the file's name asks for: .trace.json, .json, .html, or text for all others.
 void write_report(const std::filesystem::path& file, const Report& report);
 
 }  // namespace hasten::anatomy

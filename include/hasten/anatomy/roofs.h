@@ -1,20 +1,20 @@
 // File: hasten/anatomy/roofs.h
-// What this machine reaches at most, measured in a third of a second: the roofs of a roofline.
+// Measures the highest rates of this machine, the roofs of a roofline model.
 //
-//   Roofs roofs = measure_roofs();
-//   roofs.flops_per_second / roofs.bytes_per_second;   // FLOP a byte where the two meet
+//   const anatomy::Roofs roofs = anatomy::measure_roofs();
+//   roofs.flops_per_second / roofs.bytes_per_second;   // FLOP per byte at which the roofs meet
 //
-// With as many threads as LibTorch uses now. FLOP: a product of float matrices of 1024 rows and
-// columns, by the library hasten's own products go to. Bytes: a copy of memory far larger than the
-// caches, read and written both counted. The better half of the runs counts. Thread rule: one at a
-// time, on an idle machine.
+// Takes a third of a second and 256 MiB, with as many threads as LibTorch uses now. FLOP: products
+// of 1024 x 1024 matrices, in float by ops::linear, in bfloat16 by LibTorch. Bytes: a copy of 128
+// MiB, counted as read and as written. Each rate is the median of the faster half of its runs.
+// Thread rule: one call at a time, on an idle machine.
 #pragma once
 
 namespace hasten::anatomy {
 
 struct Roofs {
-  double flops_per_second = 0;       // float; 0: not measured
-  double bf16_flops_per_second = 0;  // 0: not measured, or emulated on this CPU
+  double flops_per_second = 0;       // In float; 0: not measured.
+  double bf16_flops_per_second = 0;  // In bfloat16; 0: not measured, or emulated on this CPU.
   double bytes_per_second = 0;
 };
 
