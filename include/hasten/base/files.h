@@ -1,22 +1,22 @@
 // File: hasten/base/files.h
-// Reading files whole, and writing them so that a crash at any moment leaves either the old content
-// or the new one, never half of it.
+// Reads whole files, and writes files and folders so that a crash at any moment leaves either the
+// old content or the new content, never a part of it.
 //
 //   write_file_atomically("run/state.json", text);   // temporary file, fsync, rename
 //
-//   StagedDirectory staged("run/checkpoint-10");     // for now run/.checkpoint-10.partial-<writer>
+//   StagedDirectory staged("run/checkpoint-10");     // in run/.checkpoint-10.partial-<writer>
 //   write_file_atomically(staged.path() / "a.json", text);
-//   staged.commit();                                 // fsync of every file, and one rename
+//   staged.commit();                                 // fsync of every file, then one rename
 //
 // Sizes are bytes. A name that starts with a dot and ends in ".partial-<writer>" (a folder) or
-// ".tmp-<n>-<writer>" (a file) is not finished: readers ignore it (is_partial). <writer> is the
-// process's number, its start time, and the name of its host with digits for the machine and PID
-// namespace, so that processes of several machines or containers do not meet in one folder. What a
-// killed process leaves is found by is_abandoned and deleted by remove_abandoned.
-// Thread rule: the functions may be called from any thread; an object belongs to one thread at a
-// time.
-// Throws IoError with a code "io.*", the path and the operating system's own words. POSIX;
-// rename(2) is the promise that all of it rests on.
+// ".tmp-<n>-<writer>" (a file) is unfinished, and readers ignore it (is_partial). <writer> is the
+// process ID, the start time of the process, and the host's name with a digest of the machine and
+// of the PID namespace, so that processes of different machines or containers never use the same
+// name. is_abandoned finds what a killed process has left, and remove_abandoned deletes it.
+//
+// Thread rule: the functions are safe on any thread; an object belongs to one thread at a time.
+// Throws IoError "io.*" with the path and the operating system's message. Requires POSIX; the
+// guarantees rest on rename(2).
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,12 @@
 
 namespace hasten {
 
-// The whole file as bytes. "io.open" if it cannot be opened, "io.read" if reading fails (a folder,
-// for example).
+// Returns the whole file as bytes. Throws "io.open" if it cannot be opened, and "io.read" if it
+// cannot be read (a folder, for example).
 std::string read_file(const std::filesystem::path& path);
 
-// A file that appears under its name at commit() and not before. Destroyed without commit() it
-// leaves nothing.
+// A file that appears under its name at commit() and not before. Without commit() the destructor
+// deletes it.
 class AtomicFile {
  public:
   // Opens a new temporary file in the folder of `path`, which must exist.
@@ -45,8 +45,8 @@ class AtomicFile {
 
   void write(const void* bytes, std::size_t size);
   void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
-  // fsync, rename over `path`, fsync of its folder. A symbolic link at `path` is replaced, not
-  // followed.
+  // Syncs the file, renames it to `path` and syncs the folder. Replaces a symbolic link at `path`
+  // rather than following it.
   void commit();
 
  private:
@@ -55,33 +55,33 @@ class AtomicFile {
   int file_;
 };
 
-// AtomicFile with all the bytes at hand.
+// Writes all bytes through an AtomicFile.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
-// What commit() does where the folder is already there.
+// The action of commit() if the folder exists already.
 enum class Existing {
-  refuse,   // IoError "io.exists"
-  replace,  // the old folder is swapped for the new one in one step, then deleted
+  refuse,   // Throws IoError "io.exists".
+  replace,  // Swaps the old folder for the new one in one step, then deletes it.
 };
 
 // A folder that appears complete or not at all.
 class StagedDirectory {
  public:
-  // Makes `.<name>.partial-<writer>` beside `target`, and the folders above it where missing.
-  // A leftover of the same name is deleted first.
+  // Creates `.<name>.partial-<writer>` next to `target`, and the missing folders above it. Deletes
+  // a leftover of the same name first.
   explicit StagedDirectory(std::filesystem::path target);
   StagedDirectory(const StagedDirectory&) = delete;
   StagedDirectory& operator=(const StagedDirectory&) = delete;
-  // Deletes what was staged unless it was committed.
+  // Deletes the staged folder unless it was committed.
   ~StagedDirectory();
 
-  // Where to write until commit().
+  // The folder to write to until commit().
   const std::filesystem::path& path() const noexcept { return staged_; }
   const std::filesystem::path& target() const noexcept { return target_; }
   bool committed() const noexcept { return committed_; }
 
-  // fsync of every file and folder staged, rename to target(), fsync of the folder above. On an
-  // error the staged folder stays until the destructor, and the target is what it was.
+  // Syncs every staged file and folder, renames the folder to target(), and syncs the folder above.
+  // If it throws, the target is unchanged, and the staged folder stays until the destructor runs.
   void commit(Existing existing = Existing::refuse);
 
  private:
@@ -90,39 +90,40 @@ class StagedDirectory {
   bool committed_ = false;
 };
 
-// Whether a file or folder name is that of an unfinished AtomicFile or StagedDirectory, of
-// whichever process.
+// True if the name is that of an unfinished AtomicFile or StagedDirectory, of any process.
 bool is_partial(const std::filesystem::path& path);
 
-// Whether `path` is one (is_partial) that nobody will finish: its writer ran in this machine's
-// process numbers and is gone; or it ran elsewhere, and nothing has changed in it for an hour.
+// True if `path` is unfinished (is_partial) and nobody will finish it: its writer ran on this
+// machine in this PID namespace and no longer exists; or it ran elsewhere, and nothing in `path`
+// has changed for an hour.
 bool is_abandoned(const std::filesystem::path& path);
 
-// Deletes from `folder` what is_abandoned finds and was to get a name that `concerns` accepts. An
-// old folder that was moved aside for a new one, which then never came, gets its name back.
-// What cannot be deleted stays.
+// Deletes the abandoned entries of `folder` (is_abandoned) whose final name `concerns` accepts. An
+// old folder that was moved aside for a new one that never came gets its name back. Entries that
+// cannot be deleted stay. Does not throw, except what `concerns` throws.
 void remove_abandoned(const std::filesystem::path& folder,
                       const std::function<bool(const std::string& target)>& concerns);
 
-// Renames the files `names` of the folder `from` into the folder `to`, in that order, over files of
-// these names, and syncs the folder. Both are on one file system. "io.rename".
+// Moves the files `names` from the folder `from` to the folder `to`, in this order, replacing files
+// of the same names, and syncs `to`. Both folders must be on one file system. Throws "io.rename".
 void move_files(const std::filesystem::path& from, const std::filesystem::path& to,
                 const std::vector<std::string>& names);
 
-// The folder and those above it, where they are missing. "io.mkdir".
+// Creates the folder and the missing ones above it. Throws "io.mkdir".
 void make_directories(const std::filesystem::path& path);
 
-// Makes sure that files can be written in the folder `path`, creating it where it is missing, by
-// writing a small one and removing it again. "io.not-a-directory" or "io.not-writable" otherwise.
+// Checks that files can be written in the folder `path`, which it creates if it is missing, by
+// writing a small file and removing it. Throws "io.not-a-directory" or "io.not-writable".
 void check_writable_directory(const std::filesystem::path& path);
 
-// Throws IoError "io.no-space" where the file system of the folder has less free space; `purpose`
-// says in the message what the space is for.
+// Throws "io.no-space" if the file system of the folder has less than `bytes` free. `purpose` names
+// the use of the space in the message. Does nothing if the file system does not report its free
+// space.
 void check_free_space(const std::filesystem::path& path, std::uintmax_t bytes,
                       const std::string& purpose);
 
-// A new empty folder under $TMPDIR (or /tmp), deleted with all it holds at the end. For tests and
-// scratch data.
+// A new empty folder under $TMPDIR (or /tmp), which the destructor deletes with its content. For
+// tests and temporary data.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(std::string_view prefix = "hasten");

@@ -1,6 +1,10 @@
 // File: hasten/base/log.h
-// How much to tell, and where lines go. The logger itself knows which process speaks:
-// hasten/process/logger.h.
+// The levels of log lines, and the function that receives them. The logger itself, which knows
+// which process logs, is hasten/process/logger.h.
+//
+//   const LogSink sink = [](std::string_view line) { std::cerr << line << '\n'; };
+//
+// Thread rule: constants. A LogSink is called on the thread that logs.
 #pragma once
 
 #include <functional>
@@ -8,10 +12,11 @@
 
 namespace hasten {
 
-// In ascending order; passive is the default, warning.
+// In ascending order. `passive`, the default, leaves the level to the environment
+// (ACCELERATE_LOG_LEVEL) or else means `warning`; a Trainer takes it as `info`.
 enum class LogLevel { passive, debug, info, warning, error, critical };
 
-// Takes one line without its end.
+// Receives one line without its line end.
 using LogSink = std::function<void(std::string_view line)>;
 
 }  // namespace hasten
