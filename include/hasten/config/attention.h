@@ -1,6 +1,9 @@
 // File: hasten/config/attention.h
-// How attention is computed; the peer's attn_implementation. Needs no torch. Thread rule:
-// constants.
+// The ways to compute attention: attn_implementation of Transformers.
+//
+//   ModelOptions options{.attn_implementation = AttentionImplementation::eager};
+//
+// Needs no torch. Thread rule: constants.
 #pragma once
 
 #include "hasten/config/names.h"
@@ -8,8 +11,9 @@
 namespace hasten {
 
 enum class AttentionImplementation {
-  sdpa,   // one operator that never keeps the probabilities: the fastest there is for the device
-  eager,  // product, softmax, dropout, product, each kept for the backward pass: easy to look into
+  sdpa,  // One fused operator that never stores the probabilities; the fastest.
+  // Product, softmax, dropout and product, each stored for the backward pass; easy to inspect.
+  eager,
 };
 
 template <>

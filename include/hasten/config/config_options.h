@@ -1,12 +1,13 @@
 // File: hasten/config/config_options.h
-// The options of `hasten config`, `hasten config default` and `hasten config update`, with
-// Accelerate's names, and of `hasten env`.
+// The options of `hasten config`, `hasten config default` and `hasten config update`, with the
+// names of Accelerate, and of `hasten env`.
 //
-//   const auto run = parse_config(argc - 2, argv + 2, config::whole_environment());
-//   run.action, run.path      // what to do, and with which file
+//   const ConfigCommand run = parse_config(argc - 2, argv + 2, config::whole_environment());
+//   run.action;      // ConfigAction::ask
+//   run.path;        // the file to write
 //
-// Needs no torch. Throws ConfigError "config.*". Thread rule: values and functions that look for
-// files only.
+// Needs no torch. Throws ConfigError "config.*". Thread rule: values, and functions that only look
+// for files.
 #pragma once
 
 #include <string>
@@ -19,27 +20,27 @@ namespace hasten {
 enum class ConfigAction { ask, write_default, update };
 
 struct ConfigOptions {
-  std::string config_file;  // empty: see path
+  std::string config_file;  // As given; empty: see ConfigCommand::path.
   LaunchPrecision mixed_precision = LaunchPrecision::no;
-  bool overwrite = false;  // a file that is there already
-  bool json = false;       // env alone: JSON instead of lines
+  bool overwrite = false;  // Replace a file that exists already.
+  bool json = false;       // For `hasten env`: print JSON instead of lines.
 };
 
 struct ConfigCommand {
   bool help = false;
   ConfigAction action = ConfigAction::ask;
   ConfigOptions options;
-  // config_file, else HASTEN_CONFIG_FILE, else the default one; for update the one that launch
-  // would find.
+  // config_file, else HASTEN_CONFIG_FILE, else config::default_file(); for `update` and `env` the
+  // last is the file that `hasten launch` would find.
   std::string path;
 };
 
-// `argv` are the words after the subcommand.
+// Parses the words after `config` (`argv` without the first two words of the command).
 ConfigCommand parse_config(int argc, const char* const* argv,
                            const config::Environment& environment);
 std::string config_help();
 
-// The same for `hasten env`: `path` is the file that launch would read, and may be empty.
+// The same for `hasten env`. `path` is empty if there is no file.
 ConfigCommand parse_env(int argc, const char* const* argv, const config::Environment& environment);
 std::string env_help();
 

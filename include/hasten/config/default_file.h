@@ -1,12 +1,12 @@
 // File: hasten/config/default_file.h
-// Where the configuration file lies that nobody named: hasten's own, else Accelerate's.
+// Finds the configuration file that applies if none is named: hasten's own, or else Accelerate's.
 //
 //   const config::Environment environment = config::whole_environment();
-//   config::default_file(environment);   // where `hasten config` writes
-//   config::found_file(environment);     // what `hasten launch` reads; empty: there is none
+//   config::default_file(environment);   // the file that `hasten config` writes
+//   config::found_file(environment);     // the file that `hasten launch` reads, or ""
 //
-// Needs no torch. Thread rule: pure functions, but found_file asks the file system. Nothing throws
-// but for lack of memory.
+// Needs no torch. Thread rule: pure functions, except that found_file looks at the file system.
+// Only lack of memory makes them throw.
 #pragma once
 
 #include <string>
@@ -16,15 +16,15 @@
 
 namespace hasten::config {
 
-// $HASTEN_HOME, $XDG_CACHE_HOME/hasten or ~/.cache/hasten, and in it default_config.yaml. Empty
-// where not even HOME is set.
+// default_config.yaml in $HASTEN_HOME, else in $XDG_CACHE_HOME/hasten, else in ~/.cache/hasten.
+// Empty if HOME is not set either.
 std::string default_file(const Environment& environment);
 
-// Accelerate's: $HF_HOME/accelerate, $XDG_CACHE_HOME/huggingface/accelerate or
-// ~/.cache/huggingface/accelerate, with default_config.yaml and default_config.json.
+// Accelerate's default_config.yaml and default_config.json in $HF_HOME/accelerate, else in
+// $XDG_CACHE_HOME/huggingface/accelerate, else in ~/.cache/huggingface/accelerate.
 std::vector<std::string> accelerate_files(const Environment& environment);
 
-// The first of all these that exists.
+// The first of these files that exists, hasten's before Accelerate's; empty if none does.
 std::string found_file(const Environment& environment);
 
 }  // namespace hasten::config

@@ -1,23 +1,30 @@
 // File: hasten/config/describe.h
-// Describes an options struct once; flags, file keys, environment names, help, the reference page
-// and the list of resolved values all follow from that description.
+// Describes an options struct once. Flags, file keys, environment names, help, the reference page
+// and the list of resolved values all follow from the description.
 //
-//   struct Run { double rate = 0.1; std::int64_t steps = 100; bool fast = false; };
+//   struct Run {
+//     double rate = 0.1;
+//     std::int64_t steps = 100;
+//     bool fast = false;
+//   };
 //   void describe(config::OptionTable& table, Run& run) {
 //     config::Describer d(table, run);
 //     d.group("Speed");
 //     d("rate", &Run::rate, "Step size.").above(0);
 //     d("steps", &Run::steps, "How many steps.").at_least(1).former_name("iterations");
 //     d("fast", &Run::fast, "Skip the checks.");
-//     d.not_yet<bool>("warp", "needs an engine");           // known by name, refused when set
+//     d.not_yet<bool>("warp", "needs an engine");           // a known name; setting it is an error
 //   }
-//   Run run;  config::OptionTable table;  describe(table, run);
+//
+//   Run run;
+//   config::OptionTable table;
+//   describe(table, run);
 //   table.find("rate")->set(std::string("0.5"));            // run.rate == 0.5
 //
 // Field types: bool, std::int64_t, double, std::string, an enumeration with Names<>,
-// std::vector<std::string>, Kwargs, and std::optional of these. Unset is an empty optional, an
-// empty text, list or map. A table points into the struct it describes, so the struct has to
-// outlive it. Several structs may share a table. Thread rule: confine a table to one thread.
+// std::vector<std::string>, Kwargs, and std::optional of these. An empty optional, text, list or
+// map counts as unset. A table points into the struct that it describes; the struct must outlive
+// it. Several structs may share a table. Thread rule: confine a table to one thread.
 #pragma once
 
 #include <cstdint>
@@ -37,13 +44,13 @@
 
 namespace hasten::config {
 
-// What an option holds, and what a source offers it. Sources offer texts, lists and maps; monostate
-// means unset.
+// The value of an option, or the value that a source gives it. Sources give texts, lists and maps;
+// monostate means unset.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string,
                            std::vector<std::string>, Kwargs>;
 
-// Where a value came from. `where` is "--seed", "HASTEN_SEED", "train.yaml:3", or for derived the
-// option it follows.
+// The source of a value. `where` is "--seed", "HASTEN_SEED" or "train.yaml:3"; for `derived` it is
+// the option that the value follows.
 struct Origin {
   enum class Source { default_value, derived, file, environment, flag };
   Source source = Source::default_value;
@@ -53,63 +60,70 @@ std::string to_text(const Origin& origin);
 
 enum class Status {
   supported,
-  not_yet,     // setting it is an error that says so
-  no_meaning,  // setting it has no effect here: ignored with a notice
+  not_yet,     // Setting it is the error "config.not-supported".
+  no_meaning,  // Setting it has no effect and gives a notice.
 };
 
 enum class Kind { boolean, integer, number, text, choice, list, kwargs };
 
+// The range of a number.
 struct Limits {
-  std::optional<double> least;  // inclusive unless `above`
+  std::optional<double> least;  // Inclusive unless `above` is set.
   bool above = false;
-  std::optional<double> most;  // inclusive unless `below`
+  std::optional<double> most;  // Inclusive unless `below` is set.
   bool below = false;
 };
 
-// A name that an option had once and that is still read, with a notice. `below` bounds what it
-// could hold then.
+// An earlier name of an option, which is still read, with a notice. A value of `below` or more
+// under that name is an error.
 struct FormerName {
   std::string name;
   std::optional<double> below;
 };
 
+// One option: its name, its type, its limits, and access to its field.
 struct Option {
   std::string name;
   std::string group;
   std::string help;
   Kind kind = Kind::text;
-  std::vector<std::string> choices;          // for kind choice, and for a list of choices
-  std::vector<std::string> choices_not_yet;  // known words that are refused as not supported yet
-  // Other words for a choice: {"true", "all"}.
+  std::vector<std::string> choices;          // For a choice, and for a list of choices.
+  std::vector<std::string> choices_not_yet;  // Known words that are not supported yet.
+  // Other words for a choice, as {word, choice}: {"true", "all"}.
   std::vector<std::pair<std::string, std::string>> spellings;
   std::vector<FormerName> former_names;
   Limits limits;
   Status status = Status::supported;
-  std::string reason;     // why it is not supported, or what to do instead
-  bool has_field = true;  // false for names that are known without a member behind them
-  bool optional = false;  // may be unset although its type is a number, a flag or a choice
+  std::string reason;     // Why it is not supported, or what to use instead.
+  bool has_field = true;  // False for known names without a member.
+  bool optional = false;  // True if the field is a std::optional.
   Value default_value;
   Origin origin;
 
-  // Gives the field a value; false, with the field unchanged, where the value is of another type or
-  // no choice.
+  // Sets the field. Returns false and leaves the field unchanged if the value has another type or
+  // is none of the choices.
   std::function<bool(const Value&)> set;
   std::function<Value()> get;
 
   bool is_default() const { return get() == default_value; }
+  // True if a number is finite and within the limits, and if every word of a list is one of the
+  // choices.
   bool in_limits() const;
-  // "a number above 0", "true or false", "one of no, steps, epoch".
+  // The allowed values, for messages: "a number above 0", "true or false", "one of no, steps,
+  // epoch".
   std::string expected() const;
 
-  // For chaining in a description.
+  // Setters that can be chained in a description.
   Option& at_least(double value);
   Option& above(double value);
   Option& at_most(double value);
   Option& below(double value);
   Option& one_of(std::vector<std::string> words);
+  // Adds to choices_not_yet.
   Option& later(std::vector<std::string> words);
   Option& spelling(std::string word, std::string means);
   Option& former_name(std::string former, std::optional<double> below = std::nullopt);
+  // Sets Status::not_yet with this reason.
   Option& refuse(std::string why);
 };
 
@@ -117,21 +131,22 @@ class OptionTable {
  public:
   std::vector<Option>& options() { return options_; }
   const std::vector<Option>& options() const { return options_; }
-  // By name or former name, with '-' read as '_'; nullptr where there is none.
+  // Finds an option by its name or a former name, where '-' is read as '_'. Returns nullptr if
+  // there is none.
   Option* find(std::string_view name);
   const Option* find(std::string_view name) const;
-  // Every name that find() knows.
+  // All names that find() knows.
   std::vector<std::string> names() const;
 
  private:
   std::vector<Option> options_;
 };
 
-// A value as a command line takes it: "3e-05", "true", "a,b", "k=v,k2=v2"; "unset" for what is
+// Formats a value as a command line takes it: "3e-05", "true", "a,b", "k=v,k2=v2"; "unset" if it is
 // empty.
 std::string to_text(const Value& value);
 
-// A value of any shape, kept as text: for known names that have no field.
+// A value of any type, kept as text, for known names without a field.
 struct AnyText {
   std::string text;
 };
@@ -153,7 +168,7 @@ bool assign(Enum& to, const Value& from) {
   if (found) to = *found;
   return found.has_value();
 }
-// An optional number, flag or choice takes the words none and null as unset.
+// An optional number, flag or choice takes the words "none" and "null" as unset.
 bool means_unset(const Value& from);
 template <class T>
 bool assign(std::optional<T>& to, const Value& from) {
@@ -217,7 +232,7 @@ Option option_for(std::string name, std::string group, std::string help) {
 
 }  // namespace detail
 
-// Adds the fields of one struct to a table. A returned Option may be changed until the next field
+// Adds the fields of one struct to a table. A returned Option may be modified until the next field
 // is added.
 template <class Struct>
 class Describer {
@@ -237,8 +252,8 @@ class Describer {
     return table_.options().emplace_back(std::move(option));
   }
 
-  // Names that are known but have no field. T gives the type (AnyText where any shape will do); a
-  // value equal to the default may be said without effect.
+  // Adds a known name without a field. T is its type (AnyText for any type). A value equal to the
+  // default has no effect.
   template <class T>
   Option& not_yet(std::string name, std::string reason, T default_value = T{}) {
     return nameless(std::move(name), std::move(default_value), Status::not_yet, std::move(reason));

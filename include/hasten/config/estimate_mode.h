@@ -1,5 +1,9 @@
 // File: hasten/config/estimate_mode.h
-// What is estimated. Needs no torch. Thread rule: constants.
+// The part of a step that an estimate covers.
+//
+//   EstimateOptions options{.model = "bert-large", .mode = EstimateMode::inference};
+//
+// Needs no torch. Thread rule: constants.
 #pragma once
 
 #include "hasten/config/names.h"
@@ -7,8 +11,8 @@
 namespace hasten {
 
 enum class EstimateMode {
-  training,   // forward, backward and optimizer
-  inference,  // the forward pass alone: nothing is kept for a backward pass
+  training,   // Forward, backward and optimizer.
+  inference,  // The forward pass only, without storing anything for a backward pass.
 };
 
 template <>

@@ -1,13 +1,15 @@
 // File: hasten/config/estimate_options.h
-// The options of `hasten estimate`: a model, and what of `hasten train` changes a step.
+// The options of `hasten estimate`: a model, and those options of `hasten train` that change a
+// step.
 //
-//   hasten estimate bert-large --batch 4 --seq 512 --optim adamw --precision bf16 --json
+//   $ hasten estimate bert-large --batch 4 --seq 512 --optim adamw --precision bf16 --json
 //
-// Short names stand for the peer's: --batch for --per_device_train_batch_size, --seq for the length
-// of a row, --device for the GPU to predict for, --tpu for a TPU's topology (device tpu:v5e:2x2),
-// --precision fp32|bf16 for --bf16, --optim adamw for adamw_torch_fused. Every other word is one of
-// `hasten train`. Needs no torch. Throws ConfigError, IoError as parse_train does. Thread rule:
-// pure functions.
+// Short names: --batch is --per_device_train_batch_size, --seq the length of a row in tokens,
+// --device the GPU to predict for, --tpu a TPU topology (device tpu:v5e:2x2), --precision bf16 is
+// --bf16, and --optim adamw is adamw_torch_fused. All other options are those of `hasten train`.
+// Needs no torch.
+// Throws ConfigError and IoError like parse_train. Thread rule: pure functions, except that
+// configuration files are read.
 #pragma once
 
 #include <string>
@@ -19,18 +21,19 @@ namespace hasten {
 
 struct EstimateConfiguration {
   TrainConfiguration train;
-  bool json = false;     // JSON instead of tables
-  std::string html;      // a page beside the tables
-  bool what_if = false;  // predict changes too; so does a page
-  bool measure = false;  // make the steps for real
+  bool json = false;     // Print JSON instead of tables.
+  std::string html;      // File for an HTML page; empty: none.
+  bool what_if = false;  // Also predict steps with one thing changed; an HTML page implies it.
+  bool measure = false;  // Run and measure real steps.
+  // Optimizer steps to estimate.
   std::int64_t steps = 2;
   EstimateMode mode = EstimateMode::training;
-  std::string device = "cpu";  // or cuda:NAME (hasten/config/gpus.h), tpu:TOPOLOGY (tpus.h)
-  bool devices = false;        // list the GPUs there are figures of
+  std::string device = "cpu";  // Or cuda:NAME (hasten/config/gpus.h), tpu:TOPOLOGY (tpus.h).
+  bool devices = false;        // List the known GPUs.
   bool help = false;
 };
 
-// `argv` are the words after the subcommand.
+// Parses the words after `estimate`.
 EstimateConfiguration parse_estimate(int argc, const char* const* argv,
                                      const config::Environment& environment);
 std::string estimate_help();

@@ -1,10 +1,9 @@
 // File: hasten/config/installed_gpus.h
-// The GPUs of this machine as its driver lists them, without asking any library.
+// Lists the GPUs of this machine as the NVIDIA driver reports them, without loading a library.
 //
-//   config::installed_gpus().size()      // how many the NVIDIA driver has found
+//   config::installed_gpus().size();      // how many GPUs the driver has found
 //
-// Needs no torch, and loads nothing. Thread rule: any thread. Nothing throws but for lack of
-// memory.
+// Needs no torch. Thread rule: any thread. Only lack of memory makes it throw.
 #pragma once
 
 #include <string>
@@ -12,8 +11,8 @@
 
 namespace hasten::config {
 
-// The model of each GPU, "NVIDIA H200", from the driver's own list in /proc; "" where it does not
-// say.
+// The model of each GPU, such as "NVIDIA H200", from the driver's list in /proc, in the driver's
+// order; "" if the driver does not name it.
 std::vector<std::string> installed_gpus();
 
 }  // namespace hasten::config

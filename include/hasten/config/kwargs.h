@@ -1,16 +1,17 @@
 // File: hasten/config/kwargs.h
-// A small map from a name to a number or a text: the arguments of a schedule or an optimizer, which
-// differ from one kind to the next and so are no fields of their own.
+// A small map from names to numbers and texts: the arguments of a schedule or an optimizer, which
+// differ between kinds and therefore have no fields of their own.
 //
 //   Kwargs kwargs = {{"num_cycles", 3}, {"decay_type", "linear"}};
-//   kwargs.number("num_cycles", 0.5)              // 3
-//   kwargs.text("warmup_type", "linear")          // "linear", the fallback
-//   parse_kwargs("num_cycles=3,decay_type=linear")      // the same map
-//   parse_kwargs(R"({"num_cycles": 3})")                // or as a JSON object
+//   kwargs.number("num_cycles", 0.5);                   // 3
+//   kwargs.text("warmup_type", "linear");               // "linear", the fallback
+//   parse_kwargs("num_cycles=3,decay_type=linear");     // the same map
+//   parse_kwargs(R"({"num_cycles": 3})");               // or a JSON object
 //
-// A text that reads as a number is a number, so that files, flags and C++ mean the same; true and
-// false are texts. Thread rule: a value; reading it from several threads is safe. Asking for the
-// wrong kind throws ConfigError.
+// A text that reads as a number becomes a number, so that files, flags and C++ agree; true and
+// false are texts. number() and flag() throw ConfigError "config.bad-value" for a value of another
+// kind.
+// Thread rule: a value; reading it from several threads is safe.
 #pragma once
 
 #include <concepts>
@@ -37,7 +38,7 @@ class KwargValue {
 
   bool is_number() const { return held_.index() == 0; }
   double number() const { return std::get<double>(held_); }
-  // The text, or the number written so that it reads back equal.
+  // The text, or the number in a form that reads back equal.
   std::string text() const;
   bool operator==(const KwargValue&) const = default;
 
@@ -52,7 +53,7 @@ class Kwargs {
 
   bool empty() const { return items_.empty(); }
   bool has(const std::string& name) const { return items_.count(name) > 0; }
-  // The value under a name, or the fallback where there is none.
+  // Each returns the value of a name, or `fallback` if there is none.
   double number(const std::string& name, double fallback) const;
   std::string text(const std::string& name, const std::string& fallback) const;
   bool flag(const std::string& name, bool fallback) const;
@@ -65,10 +66,10 @@ class Kwargs {
   std::map<std::string, KwargValue> items_;
 };
 
-// Reads `name=value,name=value` or a flat JSON object; nullopt where the text is neither, or names
-// a key twice.
+// Parses `name=value,name=value` or a flat JSON object. Returns nullopt if the text is neither, or
+// if one of the pairs repeats a name.
 std::optional<Kwargs> parse_kwargs(std::string_view text);
-// The form `name=value,name=value`, in the order of the names.
+// Formats `name=value,name=value`, sorted by name.
 std::string to_text(const Kwargs& kwargs);
 
 }  // namespace hasten

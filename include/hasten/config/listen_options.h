@@ -1,9 +1,9 @@
 // File: hasten/config/listen_options.h
-// The options of `hasten anatomy PROGRAM` and `hasten estimate -- PROGRAM`: any program that makes
-// a hasten::Accelerator, unchanged. They reach it through its environment.
+// The options of `hasten anatomy PROGRAM` and `hasten estimate -- PROGRAM`, which run any unchanged
+// program that uses a hasten::Accelerator. The options reach the program through its environment.
 //
-//   hasten anatomy --steps 5 --html page.html ./train --epochs 3
-//   hasten estimate -- ./train --epochs 3                        // the same, dry
+//   $ hasten anatomy --steps 5 --html page.html ./train --epochs 3
+//   $ hasten estimate -- ./train --epochs 3                          # the same, as a dry run
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: pure functions.
 #pragma once
@@ -15,23 +15,26 @@
 namespace hasten {
 
 struct ListenOptions {
-  std::int64_t steps = 3;       // optimizer steps, after which the program ends
-  std::string output = "text";  // text, json, or a file (.json, .html, text)
-  // estimate alone: or cuda:NAME (hasten/config/gpus.h), tpu:TOPOLOGY (hasten/config/tpus.h)
+  std::int64_t steps = 3;       // Optimizer steps, after which the program ends.
+  std::string output = "text";  // "text", "json", or a file (.json, .html, others: text).
+  // For `estimate` only: cpu, cuda:NAME (hasten/config/gpus.h) or tpu:TOPOLOGY
+  // (hasten/config/tpus.h).
   std::string device = "cpu";
   bool help = false;
-  std::vector<std::string> program;  // with its arguments
+  std::vector<std::string> program;  // With its arguments.
 };
 
-// Names of the variables that tell the program.
+// The environment variables that pass the options to the program.
 inline constexpr const char* kListenVariable = "HASTEN_LISTEN";  // ListenOptions::output
+// ListenOptions::steps
 inline constexpr const char* kListenStepsVariable = "HASTEN_LISTEN_STEPS";
-inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // the device; unset: not dry
+inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // The device; unset: a real run.
 
-// For a TPU: the JSON of the anatomy that the same program had on the CPU, dry, to stand beside.
+// With a TPU: the JSON file of the anatomy that the same program had in a dry run on the CPU, which
+// the account shows next to its own figures.
 inline constexpr const char* kListenBesideVariable = "HASTEN_LISTEN_BESIDE";
 
-// `argv` are the words after the subcommand; `command` names it in messages.
+// Parses the words after the subcommand; `command` is its name, for messages.
 ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command);
 std::string anatomy_help();
 

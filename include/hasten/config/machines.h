@@ -1,12 +1,15 @@
 // File: hasten/config/machines.h
-// The machines of a launch, as its options say: how many, where they meet, and which one this is.
+// The machines of a launch according to its options: how many, where they meet, and which one this
+// is.
 //
-//   machines_of({.num_machines = 4, .machine_rank = 1, .main_process_ip = "10.0.0.1"})
+//   const LaunchOptions options{
+//       .num_machines = 4, .machine_rank = 1, .main_process_ip = "10.0.0.1"};
+//   machines_of(options).port;      // 29500
 //
-// Two ways, as Accelerate and torchrun have them. Static: a fixed number, each is told its rank,
-// and machine 0 is where all meet. By endpoint (rdzv_endpoint, or rdzv_backend c10d): all are told
-// the same, and the one whose address it is serves the others; their number may then lie between
-// two (nnodes 2:4).
+// There are two ways to meet, as in Accelerate and torchrun. Static: the number of machines is
+// fixed, each is given its rank, and all meet at machine 0. By endpoint (rdzv_endpoint, or
+// rdzv_backend c10d): all have the same options, and the machine with that address serves the
+// others; their number may then be a range (nnodes 2:4).
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: pure functions.
 #pragma once
@@ -19,16 +22,18 @@ namespace hasten {
 struct LaunchOptions;
 
 struct Machines {
+  // The smallest and the largest number of machines.
   std::int64_t least = 1;
   std::int64_t most = 1;
-  std::int64_t rank = -1;  // -1: given when they meet
-  std::string host;        // where they meet; empty: there is one machine
-  int port = 0;            // there; 0 with one machine: any
+  std::int64_t rank = -1;  // From 0; -1: assigned when the machines meet.
+  std::string host;        // Where the machines meet; empty with one machine.
+  int port = 0;            // The port there. With one machine: MASTER_PORT; 0: a free port.
   bool several() const { return most > 1; }
 };
 
-inline constexpr int kRendezvousPort = 29500;  // the peers' default
+inline constexpr int kRendezvousPort = 29500;  // The default of Accelerate and torchrun.
 
+// Combines the options, and throws if they contradict each other or if one is missing.
 Machines machines_of(const LaunchOptions& options);
 
 }  // namespace hasten

@@ -1,14 +1,14 @@
 // File: hasten/config/names.h
-// Enumerations with text names: an option's choices are a real `enum class` in C++ and a word in
-// flags and files.
+// Enumerations with text names: an `enum class` in C++, and a word in flags and files.
 //
 //   enum class Colour { red, dark_green };
-//   template <> struct hasten::Names<Colour> {
-//     static constexpr std::string_view text[] = {"red", "dark-green"};   // in the order of the
-//     enumerators
+//   template <>
+//   struct hasten::Names<Colour> {
+//     static constexpr std::string_view text[] = {"red", "dark-green"};   // in the enum's order
 //   };
-//   name_of(Colour::dark_green)        // "dark-green"
-//   from_name<Colour>("red")           // Colour::red; nullopt for any other word
+//
+//   name_of(Colour::dark_green);        // "dark-green"
+//   from_name<Colour>("red");           // Colour::red; nullopt for any other word
 //
 // Enumerators count from 0 without gaps. Thread rule: constants and pure functions; nothing throws.
 #pragma once

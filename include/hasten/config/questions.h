@@ -1,15 +1,20 @@
 // File: hasten/config/questions.h
-// The questions of `hasten config`, one at a time: each with its default in brackets, a wrong
-// answer told and asked again.
+// Asks the questions of `hasten config`, one at a time. Each shows its default in brackets; an
+// answer that does not fit is reported, and the question is asked again.
 //
-//   const config::Dialogue dialogue{.say = [](const std::string& text) { std::cout << text; },
-//                                   .answer = [] { ... a line, or nothing at the end ... }};
-//   const config::LaunchFile file =
-//       config::asked_launch_file(config::launch_file_here(), installed_gpus().size(),
-//                                 installed_tpus().size(), dialogue);
+//   const config::Dialogue dialogue{
+//       .say = [](const std::string& text) { std::cout << text; },
+//       .answer = []() -> std::optional<std::string> {
+//         std::string line;
+//         if (!std::getline(std::cin, line)) return std::nullopt;
+//         return line;
+//       }};
+//   const config::LaunchFile file = config::asked_launch_file(
+//       config::launch_file_here(), config::installed_gpus().size(),
+//       config::installed_tpus().size(), dialogue);
 //
-// Needs no torch. Thread rule: one thread. Throws ConfigError "config.no-answer" where the answers
-// end before the questions do.
+// Needs no torch. Thread rule: one thread. Throws ConfigError "config.no-answer" if the answers end
+// before the questions do.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +26,18 @@
 
 namespace hasten::config {
 
+// The two directions of a dialogue.
 struct Dialogue {
   std::function<void(const std::string&)> say;
-  std::function<std::optional<std::string>()> answer;  // one line; nullopt: there are no more
+  std::function<std::optional<std::string>()> answer;  // Reads one line; nullopt at the end.
 };
 
-// `gpus`, `tpus`: those of this machine.
+// Asks for every value of the file; `start` has the defaults, `gpus` and `tpus` count this
+// machine's devices.
 LaunchFile asked_launch_file(LaunchFile start, std::size_t gpus, std::size_t tpus,
                              const Dialogue& dialogue);
 
+// Asks a question with the answers yes and no.
 bool asked_yes(const std::string& question, bool by_default, const Dialogue& dialogue);
 
 }  // namespace hasten::config

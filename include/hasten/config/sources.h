@@ -1,18 +1,22 @@
 // File: hasten/config/sources.h
-// Reads option values from the places they come from, and settles who wins: default < file <
-// environment < flag.
+// Reads option values from their sources and resolves them, from weakest to strongest: default,
+// file, environment, flag.
 //
-//   config::OptionTable table;  describe(table, run);
+//   config::OptionTable table;
+//   describe(table, run);
 //   std::vector<std::string> notices;
-//   config::resolve(table, {config::read_file("run.yaml"), config::read_environment(table,
-//   environment, {}, notices),
-//                           config::read_flags(table, words)}, notices);
-//   for (const auto& option : table.options()) ... option.get(), option.origin ...
+//   config::resolve(table,
+//                   {config::read_file("run.yaml"),
+//                    config::read_environment(table, environment, {}, notices),
+//                    config::read_flags(table, words)},
+//                   notices);
+//   for (const config::Option& option : table.options())
+//     std::cout << option.name << ": " << config::to_text(option.get()) << '\n';
 //
-// Unknown keys are errors that name the nearest known one, wherever they stand. Only the winning
-// value of an option is looked at, so a flag can mend a file. Thread rule: pure functions but for
-// the file they read and the table they fill. Throws ConfigError for what is written wrong, IoError
-// for a file that cannot be read.
+// An unknown key is an error in every source, and names the nearest known key. Of several values
+// only the strongest is checked, so a flag can correct a file. Throws ConfigError "config.*" for
+// wrong keys, values and syntax, IoError "io.cannot-read" for a file. Thread rule: pure functions,
+// except for the files that they read and the table that they fill.
 #pragma once
 
 #include <map>
@@ -26,41 +30,44 @@ namespace hasten::config {
 
 using Environment = std::map<std::string, std::string>;
 
+// One value of one source.
 struct Assignment {
-  std::string key;  // as written, without "--"
+  std::string key;  // As written, without "--".
   Value value;
   Origin origin;
-  std::map<std::string, std::string> places;  // of a map's keys in a file: "train.yaml:4"
+  // For a map in a file: the place of each key, such as "train.yaml:4".
+  std::map<std::string, std::string> places;
 };
 
-// Flags: `--name value`, `--name=value`, `--name a b c` for lists, `--flag`, `--flag false`,
-// `--no_flag`; '-' and '_' are one. A flag given twice counts once, the last time.
+// Parses flags: `--name value`, `--name=value`, `--name a b c` for lists, `--flag`, `--flag false`,
+// `--no_flag`. '-' and '_' are equal in names. If a flag is repeated, the last one counts.
 std::vector<Assignment> read_flags(const OptionTable& table, std::span<const char* const> words);
 
-// A YAML file, or JSON where the name ends in .json: one flat map from names to values; null leaves
-// the default. Files beyond 1 MiB are refused.
+// Reads a file of at most 1 MiB, JSON if its name ends in .json, otherwise YAML: one map from names
+// to values. null leaves the default.
 std::vector<Assignment> read_file(const std::string& path);
-// The same from a text; `name` stands in messages.
+// The same for a text; `name` stands for it in messages.
 std::vector<Assignment> read_yaml(const std::string& text, const std::string& name);
 std::vector<Assignment> read_json(const std::string& text, const std::string& name);
 
-// Variables HASTEN_<NAME>; empty ones count as unset. `others` are variables with another purpose.
-// One that is near a known name is an error, any other a notice.
+// Reads the variables HASTEN_<NAME>; an empty one counts as unset. `others` are variables with
+// another purpose. An unknown variable is an error if its name is near a known one, otherwise a
+// notice.
 std::vector<Assignment> read_environment(const OptionTable& table, const Environment& environment,
                                          const std::vector<std::string>& others,
                                          std::vector<std::string>& notices);
-// The HASTEN_* part of this process's environment.
+// The HASTEN_* variables of this process.
 Environment process_environment();
-// All of it, for variables of launchers and schedulers.
+// All variables of this process, including those of launchers and schedulers.
 Environment whole_environment();
 
-// Applies the sources, weakest first, to the fields behind the table, and checks types, choices and
-// limits.
+// Applies the sources, weakest first, to the fields behind the table. Checks types, choices and
+// limits, and sets each Option::origin.
 void resolve(OptionTable& table, const std::vector<std::vector<Assignment>>& sources,
              std::vector<std::string>& notices);
 
-// The limits of values that C++ set, and what is set though it is not supported: call both once all
-// values stand.
+// Check values that C++ code has set: the limits, and options that are set though they are not
+// supported. Call both once all values are final.
 void check_limits(const OptionTable& table);
 void check_status(const OptionTable& table, std::vector<std::string>& notices);
 

@@ -1,13 +1,13 @@
 // File: hasten/config/test_options.h
-// The options of `hasten test`: its own few, and all of `hasten launch`, which are the thing to be
+// The options of `hasten test`: its own, and all of `hasten launch`, which configure what is
 // tested.
 //
 //   const TestCommand run = parse_test(argc - 2, argv + 2, environment, {"hasten-torch"});
-//   run.words      // of the `hasten launch` that starts the ranks, the program behind them
+//   run.words;      // options for `hasten launch`, "--", and the program
 //
-// Where nothing says how many processes, and there is one GPU or none, two are started: one proves
-// nothing. Needs no torch. Throws ConfigError "config.*", IoError. Thread rule: values and pure
-// functions but for the files they read.
+// If the options do not set the number of processes and the machine has at most one GPU, two are
+// started, since one would test nothing. Needs no torch. Throws ConfigError "config.*", IoError.
+// Thread rule: values, and functions that only read files.
 #pragma once
 
 #include <string>
@@ -19,17 +19,18 @@ namespace hasten {
 
 struct TestOptions {
   bool json = false;
-  double timeout = 60;  // seconds for each check
+  double timeout = 60;  // Seconds for each check.
 };
 
 struct TestCommand {
   bool help = false;
   TestOptions options;
-  LaunchConfiguration launch;  // what the words come to
+  LaunchConfiguration launch;  // The result of these words.
+  // The words for `hasten launch` that starts the ranks.
   std::vector<std::string> words;
 };
 
-// `argv` are the words after the subcommand; `program` is what the ranks run.
+// Parses the words after `test`; `program` is what the ranks run.
 TestCommand parse_test(int argc, const char* const* argv, const config::Environment& environment,
                        const std::vector<std::string>& program);
 std::string test_help();
