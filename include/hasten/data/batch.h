@@ -1,22 +1,29 @@
 // File: hasten/data/batch.h
-// Reaching the tensors of a batch, whatever its type: to pin them, to move them to a device, to
-// count their bytes.
+// Visits the tensors of a batch of any type: to pin them, to move them to a device, or to count
+// their bytes.
 //
 //   for_each_tensor(batch, [&](at::Tensor& tensor) { tensor = tensor.to(device); });
 //
-// Reaches into pairs, tuples, arrays, vectors, maps, unordered maps and optionals,
+// Looks into pairs, tuples, arrays, vectors, maps, unordered maps and optionals,
 // torch::data::Example with and without a target, and plain structs (aggregates of up to 12 members
-// without a base class), nested as you like, and passes over numbers, strings and whatever else
-// lies between the tensors. Classes with private members or constructors are not looked into. For
-// those, and to choose among the members of a struct, put a function beside the type:
+// without a base class), at any depth. Skips numbers, strings and other types. Does not look into
+// classes with private members or constructors. For those, or to select members of a struct, define
+// a function in the namespace of the type:
 //
-//   class Game { at::Tensor board, move; ... };
-//   template <class F> void visit_tensors(Game& game, F&& f) { f(game.board); f(game.move); }
+//   struct Game {
+//     explicit Game(int size) : board(at::zeros({size, size})) {}
+//     at::Tensor board, move;
+//   };
+//   template <class F>
+//   void visit_tensors(Game& game, F&& f) {
+//     f(game.board);
+//     f(game.move);
+//   }
 //
-// visit_tensors(batch, f) does the same, and only compiles where the batch consists of tensors
-// alone (or of types with a visit_tensors beside them).
+// visit_tensors(batch, f) does the same as for_each_tensor, but compiles only for a TensorBatch: a
+// batch of tensors and nothing else, or a type with a visit_tensors of its own.
 //
-// Thread rule: as the batch's own.
+// Thread rule: that of the batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,8 +44,8 @@ namespace hasten {
 
 namespace detail {
 
-// The functions that users put beside their types, found by argument-dependent lookup alone: the
-// deleted functions hide hasten's own names.
+// Users' visit_tensors and visit_parts, found only by argument-dependent lookup. The deleted
+// functions hide hasten's own functions of these names.
 namespace beside {
 
 void visit_tensors() = delete;
@@ -76,7 +83,7 @@ concept LikeExample = requires(T& example) {
   example.target;
 };
 
-// torch::data::Example, and a class like it that has no further members.
+// torch::data::Example, or a class with the same two members and no others.
 template <class T>
 concept ExactlyExample = LikeExample<T> && !std::is_aggregate_v<T> &&
                          sizeof(T) == sizeof(std::pair<decltype(T::data), decltype(T::target)>);
@@ -87,7 +94,7 @@ concept ExampleWithoutTarget = !std::is_aggregate_v<T> && requires(T & example) 
   requires sizeof(T) == sizeof(example.data);
 };
 
-// A type with any number of elements, all of one type.
+// A type with any number of elements of one type.
 template <class T>
 struct Elements;
 template <class Element, std::size_t size>
@@ -127,7 +134,7 @@ concept OptionalElement = HasElements<T> && requires(T& value) {
   value.has_value();
 };
 
-// A type with a fixed number of parts: all(value) gives a tuple of references to them.
+// A type with a fixed number of parts. all(value) returns a tuple of references to them.
 template <class T>
 struct Parts;
 template <class First, class Second>
@@ -173,10 +180,10 @@ void for_each_part(T& value, F&& f) {
   }
 }
 
-// A type that contains itself is looked into this far by the questions below.
+// The depth to which the predicates below look into a type, since a type may contain itself.
 inline constexpr int kDepth = 8;
 
-// Whether a T consists of tensors alone.
+// True if a T consists of tensors and nothing else.
 template <class T, int depth = kDepth>
 constexpr bool has_tensors() {
   if constexpr (std::is_same_v<T, at::Tensor> || VisitsTensors<T>) {
@@ -194,8 +201,8 @@ constexpr bool has_tensors() {
   }
 }
 
-// Whether a struct has members that for_each_tensor cannot reach: it looks like one that it takes
-// apart, and is none. Other types are meant to be left alone.
+// True if a type looks like a struct that for_each_tensor visits, but has members that it cannot
+// reach. False for types that it skips on purpose.
 template <class T, int depth = kDepth>
 constexpr bool hides_members() {
   if constexpr (depth == 0 || !std::is_class_v<T> || VisitsTensors<T> || VisitsParts<T> ||
@@ -214,7 +221,7 @@ constexpr bool hides_members() {
 
 }  // namespace detail
 
-// Calls f with each tensor of the batch, whatever else is in it.
+// Calls f with each tensor of the batch, whatever else the batch contains.
 template <class Batch, class F>
 void for_each_tensor(Batch& batch, F&& f) {
   const auto into_part = [&f](auto& part) { for_each_tensor(part, f); };
@@ -232,7 +239,7 @@ void for_each_tensor(Batch& batch, F&& f) {
   }
 }
 
-// A batch that consists of tensors alone.
+// A batch that consists of tensors and nothing else.
 template <class Batch>
 concept TensorBatch = detail::has_tensors<Batch>();
 
@@ -247,7 +254,7 @@ struct VisitTensors {
 
 }  // namespace detail
 
-// An object and not a function, so that argument-dependent lookup finds users' functions alone.
+// An object rather than a function, so that argument-dependent lookup finds only users' functions.
 inline constexpr detail::VisitTensors visit_tensors;
 
 }  // namespace hasten

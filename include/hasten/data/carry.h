@@ -1,18 +1,27 @@
 // File: hasten/data/carry.h
-// Batches as bytes, to travel from one process to another: tensors, strings, numbers, and the
-// containers and plain structs of them that hasten/data/batch.h knows, of any size.
+// Converts batches to bytes and back, to send them to another process. A batch may consist of
+// tensors, strings and numbers, and of the containers and plain structs that hasten/data/batch.h
+// visits.
 //
 //   at::Tensor bytes = pack(batch);
-//   auto again = unpack<TensorDict>(bytes);      // its tensors lie in `bytes`: nothing is copied
+//   auto again = unpack<TensorDict>(bytes);      // its tensors are views of `bytes`, not copies
 //
-// For a class of your own, put a function beside it that names all that it has:
+// For another class, define a function in its namespace that visits all members:
 //
-//   class Game { at::Tensor board; std::vector<std::string> names; ... };
-//   template <class F> void visit_parts(Game& game, F&& f) { f(game.board); f(game.names); }
+//   struct Game {
+//     Game() = default;
+//     at::Tensor board;
+//     std::vector<std::string> names;
+//   };
+//   template <class F>
+//   void visit_parts(Game& game, F&& f) {
+//     f(game.board);
+//     f(game.names);
+//   }
 //
-// Tensors arrive on the CPU, dense, without gradients. Throws UsageError "data.carry" for tensors
-// that are not dense. Thread rule: pure functions. Both sides are of one program: the bytes are no
-// file format.
+// Received tensors are dense, on the CPU, without gradients. pack throws UsageError "data.carry"
+// for sparse and quantized tensors. Both processes must run the same program: the bytes are no file
+// format. Thread rule: pure functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,7 +52,7 @@ class BatchWriter {
  private:
   std::string head_;
   std::vector<at::Tensor> tensors_;
-  std::int64_t at_ = 0;  // where the next tensor begins, from the first
+  std::int64_t at_ = 0;  // The next tensor's offset from the first one.
 };
 
 class BatchReader {
@@ -56,14 +65,14 @@ class BatchReader {
  private:
   at::Tensor bytes_;
   std::size_t at_ = 0;
-  std::int64_t tensors_ = 0;  // where the first begins
+  std::int64_t tensors_ = 0;  // The first tensor's offset.
 };
 
 template <class T>
 concept CarriedNumber = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
-// Whether all of a T can travel. A struct with a visit_tensors beside it and no visit_parts names
-// its tensors alone: what else it has would stay behind.
+// True if a T can be sent as a whole. A type with a visit_tensors but no visit_parts cannot, since
+// visit_tensors may omit members.
 template <class T, int depth = kDepth>
 constexpr bool carried() {
   if constexpr (CarriedNumber<T> || std::is_same_v<T, at::Tensor> ||
@@ -109,14 +118,14 @@ void put(BatchWriter& out, const T& value) {
   } else if constexpr (HasElements<T>) {
     if constexpr (requires(T & vector) { vector.clear(); })
       out.number(static_cast<std::int64_t>(value.size()));
-    // A std::vector<bool> has no elements to refer to.
+    // A copy of the element, since std::vector<bool> has no references to elements.
     for (const typename Elements<T>::Type& element : value) put(out, element);
   } else {
     for_each_part(const_cast<T&>(value), put_part);
   }
 }
 
-// Into a value that is new.
+// Reads into a newly constructed value.
 template <class T>
 void get(BatchReader& in, T& value) {
   const auto get_part = [&in](auto& part) { get(in, part); };
@@ -141,7 +150,7 @@ void get(BatchReader& in, T& value) {
     }
   } else if constexpr (OptionalElement<T>) {
     if (in.number() != 0) value.emplace(next(std::type_identity<typename T::value_type>()));
-  } else if constexpr (requires { value.clear(); }) {  // a vector
+  } else if constexpr (requires { value.clear(); }) {  // A vector.
     for (std::int64_t left = in.number(); left > 0; --left)
       value.push_back(next(std::type_identity<typename T::value_type>()));
   } else {
@@ -155,12 +164,14 @@ void get(BatchReader& in, T& value) {
 template <class Batch>
 concept CarriedBatch = detail::carried<Batch>();
 
+// Serializes a batch into a tensor of bytes [size].
 template <CarriedBatch Batch>
 at::Tensor pack(const Batch& batch) {
   detail::BatchWriter out;
   detail::put(out, batch);
   return out.written();
 }
+// Reads a batch that pack has written. Its tensors share the memory of `bytes`.
 template <CarriedBatch Batch>
 Batch unpack(const at::Tensor& bytes) {
   detail::BatchReader in(bytes);

@@ -1,17 +1,16 @@
 // File: hasten/data/collator.h
-// Collators: rows in, a batch out.
+// Collators combine rows to a batch.
 //
-//   DefaultCollator()(rows);                                  // same shapes: stacked
-//   DataCollatorWithPadding{.pad_to_multiple_of = 8}(rows);   // padded to the longest of the batch
+//   TensorDict stacked = DefaultCollator()(rows);                                // equal shapes
+//   TensorDict padded = DataCollatorWithPadding{.pad_to_multiple_of = 8}(rows);  // to the longest
 //
-// Any callable `Batch operator()(std::span<const Row>) const` is a collator; with a `const
-// BatchContext&` as second argument it also gets the keys of the batch's randomness
-// (hasten/data/context.h). Rows count from 0 in messages, as they stand in the batch. Lengths are
-// tokens.
-// Thread rule: values; a call changes nothing and may be made from several threads.
-// Throws DataError "data.collate".
-// Source: transformers 5.23 default_data_collator and DataCollatorWithPadding (padding on the
-// right).
+// Any callable `Batch operator()(std::span<const Row>) const` is a collator. With a `const
+// BatchContext&` as second parameter it also receives the batch's random key
+// (hasten/data/context.h). Lengths are tokens. Throws DataError "data.collate"; messages number the
+// rows from 0 within the batch. Thread rule: values; calls change nothing and may run on several
+// threads.
+// Source: default_data_collator and DataCollatorWithPadding (padding on the right) of transformers
+// 5.23.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +22,30 @@
 
 namespace hasten {
 
-// Stacks each column: [rows, ...]. Every row must have the columns, shapes and dtypes of the first.
-// A column "label" or "label_ids" is named "labels" in the batch; "label" becomes int64 or float32
-// there.
+// Stacks each column to [rows, ...]. All rows must have the columns, shapes and dtypes of the first
+// one. The columns "label" and "label_ids" are named "labels" in the batch; "label" becomes int64
+// or float32.
 struct DefaultCollator {
   TensorDict operator()(std::span<const TensorDict> rows) const;
   at::Tensor operator()(std::span<const at::Tensor> rows) const;
 };
 
-// Pads `input_ids`, `attention_mask`, `token_type_ids` and token-level labels to one length;
-// everything else is stacked as in DefaultCollator. The batch has int64 `input_ids` [rows, length],
-// `attention_mask` (made, with 0 on padding, where the rows have none), and what else the rows
-// have.
+// Pads `input_ids`, `attention_mask`, `token_type_ids` and token-level labels to one length, and
+// stacks the other columns like DefaultCollator. The batch has int64 `input_ids` [rows, length],
+// `attention_mask` [rows, length] (created if the rows have none, with 0 for padding), and the
+// other columns of the rows.
 struct DataCollatorWithPadding {
   std::int64_t pad_token_id = 0;
-  // The length is rounded up to a multiple of this. Nothing or 1: not rounded.
+  // Rounds the length up to a multiple of this number. Unset or 1: no rounding.
   std::optional<std::int64_t> pad_to_multiple_of = std::nullopt;
-  // Every batch is padded to this length, and a longer row is an error. Nothing: to the longest row
-  // of the batch.
+  // Pads every batch to this length; a longer row is an error. Unset: to the longest row of the
+  // batch.
   std::optional<std::int64_t> max_length = std::nullopt;
   std::int64_t pad_token_type_id = 0;
-  std::int64_t label_pad_token_id = -100;  // ignored by the losses
+  std::int64_t label_pad_token_id = -100;  // Ignored by the losses.
 
   TensorDict operator()(std::span<const TokenRow> rows) const;
-  // Rows with 1-D `input_ids`; `labels` are token-level where they are 1-D and as long as the ids.
+  // Rows with `input_ids` [tokens]. `labels` are token-level if they are [tokens] too.
   TensorDict operator()(std::span<const TensorDict> rows) const;
 };
 

@@ -1,10 +1,12 @@
 // File: hasten/data/collectives.h
-// Collectives on whole batches: a TensorDict, and every type that consists of tensors alone
-// (TensorBatch in hasten/data/batch.h); every tensor by itself.
+// Collectives on whole batches: on a TensorDict, or on any type that consists of tensors only
+// (TensorBatch in hasten/data/batch.h). Each tensor is exchanged on its own, like by the method of
+// Group with the same name.
 //
 //   TensorDict all = gather(group, outputs);
 //
-// The structure is the same on every rank. Throws and thread rule: as hasten/process/group.h.
+// All ranks must pass the same structure. Shapes, errors and thread rule: as in
+// hasten/process/group.h.
 #pragma once
 
 #include <utility>

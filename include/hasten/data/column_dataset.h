@@ -1,15 +1,16 @@
 // File: hasten/data/column_dataset.h
-// A dataset of tensors that are all in memory: one tensor a column, one row of each a row.
+// A dataset of tensors in memory, one tensor per column.
 //
 //   ColumnDataset dataset({{"input_ids", ids}, {"labels", labels}});   // [rows, length], [rows]
 //   ColumnDataset train = load_columns("train.safetensors");
 //   auto loader = make_loader(train, {.batch_size = 8, .shuffle = true});
-//   for (TensorDict& batch : loader) ...                           // "input_ids" is [8, length]
+//   for (TensorDict& batch : loader) train_on(batch);                  // input_ids: [8, length]
 //
-// Batches of rows that follow one another are views of the columns, without a copy: writing to such
-// a batch writes to the dataset. Batches of other rows are copies.
-// Thread rule: reading is safe from many threads; copies share the columns.
-// Throws DataError "data.columns", "data.labels", "data.ids" and what load_safetensors throws.
+// A batch of consecutive rows consists of views of the columns: writing to it writes to the
+// dataset. A batch of other rows is a copy.
+// Thread rule: reading is safe on many threads; copies share the columns.
+// Throws DataError "data.columns", "data.labels", "data.ids", "data.lengths", UsageError "data.row"
+// for a row that does not exist, and what load_safetensors throws.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +25,15 @@ namespace hasten {
 
 class ColumnDataset {
  public:
-  // Every column has at least one dimension, and all have as many rows. Non-contiguous ones are
-  // copied.
+  // All columns must have at least one dimension and equally many rows. Columns that are not
+  // contiguous are copied.
   explicit ColumnDataset(TensorDict columns);
 
   std::int64_t size() const noexcept { return rows_; }
   const TensorDict& columns() const noexcept { return columns_; }
   // One row of each column, as views.
   TensorDict get(std::int64_t index) const;
+  // The given rows of each column, [number of indices, ...].
   TensorDict get_batch(std::span<const std::int64_t> indices) const;
 
  private:
@@ -39,35 +41,37 @@ class ColumnDataset {
   std::int64_t rows_ = 0;
 };
 
-// The columns of a safetensors file, mapped, not read: `input_ids` [rows, length], `attention_mask`
-// and `token_type_ids` of the same shape, all int64 or int32, `labels` [rows, ...] (int32 becomes
-// int64, which the losses want), and any others. Only `input_ids` must be there.
+// Opens the columns of a safetensors file without copying them: `input_ids` [rows, length];
+// `attention_mask` and `token_type_ids` of the same shape; all three int64 or int32; `labels`
+// [rows, ...], where int32 becomes int64 as the losses require; and any other columns. Only
+// `input_ids` is required.
 ColumnDataset load_columns(const std::filesystem::path& path);
 
-// Random `input_ids` [rows, length] from [low, high) and `labels` [rows] of 0 and 1: a stand-in for
-// measuring, with the sizes of Hugging Face's "model training anatomy". dummy_rows takes the ids
-// that a vocabulary has of these.
+// Random `input_ids` [rows, length] in [low, high) and `labels` [rows] of 0 and 1, for
+// measurements. The defaults are those of Hugging Face's "model training anatomy". dummy_rows
+// limits the ids to a vocabulary.
 ColumnDataset dummy_classification(std::int64_t rows = 512, std::int64_t length = 512,
                                    std::int64_t low = 100, std::int64_t high = 30000,
                                    std::uint64_t seed = 42);
 ColumnDataset dummy_rows(std::int64_t rows, std::int64_t length, std::int64_t vocab_size);
 
-// Refuses what would otherwise be an index error deep inside a model (on a GPU an abort), or wrong
-// numbers. `problem_type` is that of config.json; empty: what transformers infers from the labels.
-// - single_label_classification: every label is one of 0 ... num_labels - 1 or -100 (ignored).
-// - regression (inferred for one label): num_labels finite numbers a row, [rows] where it is one.
-// - multi_label_classification (inferred for floating labels): num_labels a row, each 0 to 1.
-// The error names the source, if one is given, the row and the value.
+// Checks labels that would otherwise cause an index error deep inside a model (on a GPU an abort)
+// or wrong numbers. The error names `source`, the row and the value. `problem_type` is that of
+// config.json; empty: inferred from the labels as in transformers.
+// - single_label_classification: each label is 0 to num_labels - 1, or -100 (ignored).
+// - regression (inferred if num_labels is 1): num_labels finite numbers per row; [rows] if it is 1.
+// - multi_label_classification (inferred for floating labels): num_labels numbers per row, each in
+//   [0, 1].
 void check_labels(const ColumnDataset& dataset, std::int64_t num_labels,
                   const std::string& source = "", const std::string& problem_type = "");
 void check_labels(const TokenDataset& dataset, std::int64_t num_labels,
                   const std::string& source = "", const std::string& problem_type = "");
-// Every id is one of 0 ... vocab_size - 1.
+// Checks that each id is 0 to vocab_size - 1.
 void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size,
                const std::string& source = "");
 void check_ids(const TokenDataset& dataset, std::int64_t vocab_size,
                const std::string& source = "");
-// Rows are no longer than the model takes.
+// Checks that no row is longer than the model allows.
 void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
                    const std::string& source = "");
 

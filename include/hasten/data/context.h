@@ -1,17 +1,23 @@
 // File: hasten/data/context.h
-// What a row or a batch may want to know about where it stands: the keys of its randomness.
+// The position of a row or a batch, and a random key that follows from it.
 //
-//   Row get(std::int64_t index, const RowContext& context) {
-//     std::mt19937_64 random(context.key());
-//     ...
+//   struct Noisy {
+//     std::int64_t size() const { return 1000; }
+//     at::Tensor get(std::int64_t index, const RowContext& context) const {
+//       std::mt19937_64 random(context.key());
+//       std::normal_distribution<double> noise;
+//       return at::full({1}, static_cast<double>(index) + noise(random));
+//     }
+//   };
 //
-// A row draws the same numbers in the same epoch, whatever the batch size, the workers, the number
-// of processes and which of them reads it; a batch, whatever the workers and, as long as batch_size
-// is that of a process (no split_batches), the number of processes. No two rows, batches, epochs or
-// seeds share a stream, so processes and workers differ without being named in the key. A stream of
-// rows draws in the process that reads it; rank 0 where it dispatches.
-// A dataset's get() and a collator's call take a context as their last argument or not, as they
-// like.
+// A dataset's get() and a collator take a context as their last parameter if they want one.
+//
+// The key of a row depends only on the seed, the epoch and the row: not on the batch size, the
+// workers, the number of processes, or the process that reads it. The key of a batch does not
+// depend on the workers, nor on the number of processes if batch_size counts the rows of one
+// process (no split_batches). Different rows, batches, epochs and seeds have different keys, so
+// processes and workers need no part in them. A stream gets no key; it draws its numbers in the
+// process that reads it, which is rank 0 if that dispatches.
 // Thread rule: values.
 #pragma once
 
@@ -20,8 +26,8 @@
 namespace hasten {
 
 namespace detail {
-// Mixes the numbers so that neighbours have nothing in common (the finalizer of SplitMix64, applied
-// in turn).
+// Mixes the numbers so that neighbours are unrelated (the finalizer of SplitMix64, applied in
+// turn).
 constexpr std::uint64_t mix_key(std::uint64_t seed, std::uint64_t epoch, std::uint64_t number) {
   std::uint64_t key = 0;
   for (const std::uint64_t part : {seed, epoch, number}) {
@@ -37,7 +43,7 @@ constexpr std::uint64_t mix_key(std::uint64_t seed, std::uint64_t epoch, std::ui
 struct BatchContext {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
-  std::int64_t batch = 0;  // of all processes' in its epoch, from 0
+  std::int64_t batch = 0;  // From 0 in its epoch, over all processes.
   constexpr std::uint64_t key() const {
     return detail::mix_key(seed, static_cast<std::uint64_t>(epoch),
                            static_cast<std::uint64_t>(batch));
@@ -47,7 +53,7 @@ struct BatchContext {
 struct RowContext {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
-  std::int64_t row = 0;  // in its dataset, from 0
+  std::int64_t row = 0;  // Index in the dataset.
   constexpr std::uint64_t key() const {
     return detail::mix_key(~seed, static_cast<std::uint64_t>(epoch),
                            static_cast<std::uint64_t>(row));

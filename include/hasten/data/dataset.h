@@ -1,21 +1,28 @@
 // File: hasten/data/dataset.h
-// What make_loader (hasten/data/loader.h) takes for a dataset. There is nothing to inherit from:
+// The requirements of make_loader (hasten/data/loader.h) on a dataset. There is no base class.
 //
-//   struct Squares {                                       // a map dataset: rows by number
+//   struct Squares {                                     // a map dataset: rows by number
 //     std::int64_t size() const { return 1000; }
-//     TensorDict get(std::int64_t index) const { ... }     // or get(index, const RowContext&)
-//   };
-//   struct Lines {                                         // a stream: rows one after the other
-//     std::optional<TensorDict> next() { ... }             // nothing at the end
-//     void rewind(std::int64_t epoch) { ... }              // to the start, before every pass
+//     TensorDict get(std::int64_t index) const {         // or get(index, const RowContext&)
+//       return {{"x", at::full({1}, index)}, {"labels", at::full({1}, index * index)}};
+//     }
 //   };
 //
-// Optional members that are used where they are there:
-//   Batch get_batch(std::span<const std::int64_t> indices) // map: whole batches at once
-//   std::int64_t size() const                              // stream: its rows, if known
-//   void skip(std::int64_t rows)                           // stream: without making the rows
-// Thread rule: with workers, get and get_batch of one dataset are called from several threads at
-// once; a stream is called from one thread at a time.
+//   struct Countdown {                                   // a stream: one row after the other
+//     std::optional<at::Tensor> next() {                 // nothing at the end
+//       return left > 0 ? std::optional(at::full({1}, left--)) : std::nullopt;
+//     }
+//     void rewind(std::int64_t) { left = 10; }           // before every pass, with the epoch
+//     std::int64_t left = 10;
+//   };
+//
+// Optional members:
+// - `Batch get_batch(std::span<const std::int64_t> indices)` of a map dataset makes whole batches.
+// - `std::int64_t size() const` of a stream is the number of its rows, if known.
+// - `void skip(std::int64_t rows)` of a stream skips rows without making them.
+//
+// Thread rule: with workers, get and get_batch of one dataset are called on several threads at
+// once; a stream is called on one thread at a time.
 #pragma once
 
 #include <concepts>
@@ -93,7 +100,7 @@ requires(!MapDataset<D>) struct RowType<D> {
 
 }  // namespace detail
 
-// What a row of the dataset is.
+// The type of a dataset's rows.
 template <class D>
 using RowOf = typename detail::RowType<D>::type;
 

@@ -1,6 +1,6 @@
 // File: hasten/data/loader.h
-// Batches of a dataset, in order or shuffled, made ahead by threads where asked to, and resumable
-// at any batch.
+// Loads the batches of a dataset, in order or shuffled, ahead of their use on worker threads if
+// asked to, and resumable at any batch.
 //
 //   auto loader = make_loader(dataset, {.batch_size = 8, .shuffle = true, .seed = 42},
 //                             DataCollatorWithPadding{});       // a Loader<TensorDict>
@@ -8,24 +8,25 @@
 //     for (TensorDict& batch : loader) train_on(batch);         // each pass is a new epoch
 //   }
 //   LoaderState state = loader.state();                         // later, in another process:
-//   loader.load_state(state);                                   // goes on with the batch after it
+//   loader.load_state(state);                                   // resumes after that batch
 //
-// A pass goes from begin() to the last batch and is one epoch; it is finished once its last batch
-// has been handed out. What begin() starts: after a finished pass the next epoch; after a pass that
-// was broken off, or at first, the epoch at hand from its first batch; after load_state, seek or
-// set_epoch what they said. A loader has one pass at a time: an iterator of an earlier one throws.
+// A pass runs from begin() to the last batch of an epoch, and is finished once it has returned its
+// last batch. begin() starts the next epoch after a finished pass; the current epoch from its first
+// batch, at first and after a pass that was left early; or the position set by load_state, seek or
+// set_epoch. A loader has one pass at a time: an iterator of an earlier pass throws.
 //
-// A batch is valid until the iterator moves on. One with an error in it throws when its turn comes,
-// and the text says which batch of which epoch it was.
-// With several processes each has its share of every step (hasten/data/share.h): the same rows in
-// the same order, and with the same randomness (hasten/data/context.h), as one process has.
+// A batch is valid until the iterator advances. An error in a batch is thrown when its turn comes,
+// and the message names the batch and the epoch. With several processes each reads its share of
+// every step (hasten/data/share.h): together they read the rows that one process reads, in the same
+// order and with the same random keys (hasten/data/context.h).
 //
-// Thread rule: a loader belongs to one thread; its workers are its own. Loaders know nothing of one
-// another. Where rank 0 reads for all, a thread in each process sends and receives ahead, whatever
-// num_workers says, and ending a pass early waits for the batches under way.
-// Throws ConfigError "data.option", DataError "data.empty" when made; UsageError "data.*" for calls
-// that make no sense; while iterating, in every process where rank 0 reads for all, what dataset
-// and collator throw (other exceptions than hasten's as DataError "data.batch").
+// Thread rule: a loader belongs to one thread, and its workers belong to it; loaders are
+// independent of each other. If rank 0 reads for all processes, a thread in each process sends and
+// receives ahead, whatever num_workers is, and leaving a pass early waits for the batches in
+// transit. make_loader throws ConfigError "data.option" and DataError "data.empty"; invalid calls
+// throw UsageError "data.*". Iterating throws what the dataset and the collator throw, with other
+// exceptions than hasten's wrapped in DataError "data.batch"; if rank 0 reads for all, in every
+// process.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ class Loader {
       std::swap(pass_, other.pass_);
       return *this;
     }
-    // Leaving the loop early ends the pass here: its workers stop.
+    // Leaving the loop early ends the pass and stops its workers.
     ~Iterator() {
       if (core_) core_->end_pass(pass_);
     }
@@ -77,11 +78,11 @@ class Loader {
     friend class Loader;
     Iterator(std::shared_ptr<detail::LoaderCore> core, std::int64_t pass)
         : core_(std::move(core)), pass_(pass) {}
-    std::shared_ptr<detail::LoaderCore> core_;  // an iterator may outlive its loader
+    std::shared_ptr<detail::LoaderCore> core_;  // An iterator may outlive its loader.
     std::int64_t pass_;
   };
 
-  Loader(Loader&&) noexcept = default;  // a copy would be a second name for the same pass
+  Loader(Loader&&) noexcept = default;  // A copy would refer to the same pass.
   Loader& operator=(Loader&&) noexcept = default;
   // For make_loader.
   explicit Loader(std::shared_ptr<detail::LoaderCore> core) : core_(std::move(core)) {}
@@ -89,8 +90,9 @@ class Loader {
   Iterator begin() { return Iterator(core_, core_->start_pass()); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  // Batches that this process has of a whole epoch, and rows of the dataset. A stream that does not
-  // know throws UsageError "data.unknown-size"; has_size() asks.
+  // The number of batches that this process gets per epoch, and the number of rows of the dataset.
+  // They throw UsageError "data.unknown-size" for a stream of unknown size, for which has_size() is
+  // false.
   std::int64_t size() const {
     return core_->batches() ? *core_->batches() : (detail::throw_unknown_size("size()"), 0);
   }
@@ -101,46 +103,47 @@ class Loader {
   std::int64_t batch_size() const { return core_->options().batch_size; }
   const LoaderOptions& options() const { return core_->options(); }
 
-  // Of the batch at hand: whether it is the last of its epoch (streams are read one batch ahead to
-  // know), its epoch, and its number in the epoch, from 0. Between passes, epoch() is that of the
-  // next pass, and batch() its first.
+  // The current batch: whether it is the last of its epoch (streams are read one batch ahead to
+  // find out), its epoch, and its number in the epoch, from 0. Between passes epoch() and batch()
+  // are the start of the next pass.
   bool is_last() const { return core_->is_last(); }
   std::int64_t epoch() const { return core_->epoch(); }
   std::int64_t batch() const { return core_->batch(); }
 
-  // From the next pass on only this process's share (hasten/data/share.h). Accelerator::prepare
-  // does this. A collective. Throws in every process: UsageError "data.loaders-differ", ConfigError
-  // "data.share" where it cannot be divided.
+  // Reads only this process's share from the next pass on (hasten/data/share.h).
+  // Accelerator::prepare calls it. A collective. Throws in every process: UsageError
+  // "data.loaders-differ", or ConfigError "data.share" if the batches cannot be divided.
   void share(const LoaderShare& share) { core_->share(share); }
-  void set_even_batches(bool even) { core_->set_even_batches(even); }  // from the next pass on
-  // Whether no process has a batch after the one at hand.
+  // From the next pass on; see DataLoaderConfiguration::even_batches.
+  void set_even_batches(bool even) { core_->set_even_batches(even); }
+  // True if no process has a batch after the current one.
   bool at_last_step() const { return core_->at_last_step(); }
-  // Rows of the batch at hand, and those of them that no other process has and no earlier batch
-  // had.
+  // Rows of the current batch, and those of them that no other process and no earlier batch has had
+  // (without the rows that fill up a last step).
   std::int64_t rows_at_hand() const { return core_->rows_at_hand(); }
   std::int64_t real_rows_at_hand() const { return core_->real_rows_at_hand(); }
 
-  // Where to go on from: after the batch at hand, and after the last batch the start of the next
-  // epoch.
+  // The position to resume from: after the current batch; after the last batch, the start of the
+  // next epoch.
   LoaderState state() const { return core_->state(); }
-  // The next begin() starts there. DataError "data.state" for a batch past the end.
+  // Makes the next begin() start there. Throws DataError "data.state" for a position past the end.
   void load_state(const LoaderState& state) { core_->load_state(state); }
-  // The next begin() starts that epoch, from its first batch, or from the batch that load_state or
-  // seek set for it.
+  // Makes the next begin() start this epoch: at its first batch, or at the batch that load_state or
+  // seek has set for it.
   void set_epoch(std::int64_t epoch) { core_->set_epoch(epoch); }
-  // The next begin() starts at that batch of its epoch. At once for map datasets; a stream reads
-  // and drops the rows before it, unless it has skip(). The number of batches (size()) means the
-  // start of the epoch after.
+  // Makes the next begin() start at this batch of its epoch. Immediate for map datasets; a stream
+  // reads and drops the rows before it, unless it has skip(). size() means the start of the next
+  // epoch.
   void seek(std::int64_t batch) { core_->seek(batch); }
 
  private:
   std::shared_ptr<detail::LoaderCore> core_;
 };
 
-// A loader of the dataset's rows put together by the collator. The dataset is moved or copied in;
-// pass a std::shared_ptr to it to share it. torch::data's map datasets are taken as they are
-// (hasten/data/torch_dataset.h). Without a collator, datasets that make whole batches
-// make them, and rows that are tensors or TensorDicts are stacked.
+// Creates a loader that collates the dataset's rows. The dataset is moved or copied; pass a
+// std::shared_ptr to share it. torch::data's map datasets are accepted
+// (hasten/data/torch_dataset.h). Without a collator, a dataset with get_batch makes its own
+// batches, and rows that are tensors or TensorDicts are stacked.
 template <class D, class Collator = DefaultCollator>
 auto make_loader(D dataset, LoaderOptions options = {}, Collator collator = {}) {
   using Source = detail::TypedSource<detail::DatasetOf<D>, Collator>;

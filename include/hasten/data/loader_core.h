@@ -1,7 +1,6 @@
 // File: hasten/data/loader_core.h
-// Everything about a loader that does not depend on the type of its batches: its options, its
-// position, and the machine that makes batches ahead. Part of hasten/data/loader.h, where the rules
-// of use are.
+// The part of a loader that does not depend on the type of its batches: options, position, and the
+// threads that make batches ahead. Part of hasten/data/loader.h, which documents its use.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +14,28 @@
 
 namespace hasten {
 
+// The options of make_loader.
 struct LoaderOptions {
-  std::int64_t batch_size = 8;       // rows
-  bool shuffle = false;              // a new order each epoch; not for streams
-  bool drop_last = false;            // leave out a last batch that is not full
-  std::int64_t num_workers = 0;      // threads; 0: the calling thread makes each batch in its turn
-  std::int64_t prefetch_factor = 2;  // batches made ahead a worker
-  // Batches in page-locked memory. Does nothing without CUDA, and for tensors that for_each_tensor
-  // (hasten/data/batch.h) does not reach.
+  std::int64_t batch_size = 8;       // Rows.
+  bool shuffle = false;              // A new order each epoch; not for streams.
+  bool drop_last = false;            // Omit a last batch that is not full.
+  std::int64_t num_workers = 0;      // Threads; 0: make each batch on the calling thread.
+  std::int64_t prefetch_factor = 2;  // Batches that each worker makes ahead.
+  // Copies batches to page-locked memory. No effect without CUDA, and on tensors that
+  // for_each_tensor (hasten/data/batch.h) does not reach.
   bool pin_memory = false;
-  std::uint64_t seed = 42;   // of the order, and of BatchContext and RowContext
-  OrderFunction order = {};  // the rows of each epoch, instead of shuffle
+  std::uint64_t seed = 42;   // For the order, BatchContext and RowContext.
+  OrderFunction order = {};  // The rows of each epoch, instead of shuffle.
 };
 
-// Where the next pass starts. Saved with a checkpoint; with the same dataset the rows that follow
-// are the same, also with another number of processes or another batch_size.
+// The position where the next pass starts, saved with a checkpoint. With the same dataset the same
+// rows follow, even with another number of processes or another batch_size.
 struct LoaderState {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
-  std::int64_t batch = 0;  // of each process
-  // Of the epoch, that all processes together have had; it counts where it is known (not -1).
+  std::int64_t batch = 0;  // Number of the batch in each process.
+  // Rows of the epoch that all processes together have read. Overrides `batch` unless it is -1
+  // (unknown).
   std::int64_t rows = -1;
   bool operator==(const LoaderState&) const = default;
 };
@@ -47,33 +48,35 @@ using AnyBatch = std::shared_ptr<void>;
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  // Rows of an epoch; nothing for a stream that does not know.
+  // Rows per epoch; nothing for a stream that does not know.
   virtual std::optional<std::int64_t> rows() const = 0;
   virtual bool is_stream() const = 0;
-  // Of a map dataset; from several threads at once.
+  // Makes a batch of a map dataset. Called on several threads at once.
   virtual AnyBatch make(std::span<const std::int64_t> indices, const BatchContext& context) = 0;
-  // Of a stream: to the start of an epoch, whose first `keep` rows are kept.
+  // Moves a stream to the start of an epoch, and keeps copies of the first `keep` rows it reads
+  // then.
   virtual void rewind(std::int64_t epoch, std::int64_t keep) = 0;
   virtual void skip(std::int64_t rows) = 0;
-  // The rows of a step, `rows` of them or what is left: their number.
+  // Reads the rows of the next step, `rows` or as many as are left, and returns their number.
   virtual std::int64_t read(std::int64_t rows) = 0;
-  // A batch of the rows that were read last, from `first` on, each in one batch; where they end,
-  // the kept ones follow.
+  // Makes a batch of `rows` rows of that step, beginning with row `first`. Past its last row the
+  // kept rows follow. Each row is moved out, so only one batch may use it.
   virtual AnyBatch make_of_read(std::int64_t first, std::int64_t rows,
                                 const BatchContext& context) = 0;
-  // As bytes, to travel (hasten/data/carry.h), if its type can.
+  // Converts a batch to bytes and back (hasten/data/carry.h); carries() returns whether its type
+  // allows that.
   virtual bool carries() const = 0;
   virtual at::Tensor packed(const AnyBatch& batch) const = 0;
   virtual AnyBatch unpacked(const at::Tensor& bytes) const = 0;
 };
 
-// Everything about a loader that does not depend on the type of its batches.
+// The implementation of Loader<Batch>, without the type of the batches.
 class LoaderCore {
  public:
   LoaderCore(std::unique_ptr<BatchSource> source, LoaderOptions options);
   ~LoaderCore();
 
-  std::int64_t start_pass();  // the pass's number
+  std::int64_t start_pass();  // Returns the number of the pass.
   void end_pass(std::int64_t pass);
   void advance(std::int64_t pass);
   void* current(std::int64_t pass) const;
@@ -102,7 +105,8 @@ class LoaderCore {
 
 [[noreturn]] void throw_unknown_size(const char* call);
 [[noreturn]] void throw_no_copies();
-// Page-locked, if there is CUDA and the tensor is in ordinary memory.
+// Returns a page-locked copy if CUDA is available and the tensor is in ordinary memory, otherwise
+// the tensor itself.
 at::Tensor pinned(const at::Tensor& tensor);
 
 }  // namespace detail

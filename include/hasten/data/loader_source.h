@@ -1,5 +1,5 @@
 // File: hasten/data/loader_source.h
-// The typed inside of a loader: a dataset and a collator as a detail::BatchSource. Part of
+// The typed part of a loader: a dataset and a collator as a detail::BatchSource. Part of
 // hasten/data/loader.h.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace hasten::detail {
 
-// The dataset a loader shares: given by value, by shared_ptr, or torch::data's behind an adapter.
+// Returns the dataset as a shared_ptr: moved, shared, or behind the adapter for torch::data.
 template <class D>
 auto shared_dataset(D dataset) {
   if constexpr (TorchMapDataset<D>) {
@@ -48,7 +48,7 @@ concept CollatesWithContext = requires(const Collator& collator, std::span<const
   collator(rows, context);
 };
 
-// Whether the dataset's own whole batches are what is wanted.
+// True if the batches are those of the dataset's get_batch.
 template <class D, class Collator>
 constexpr bool makes_batches = BatchDataset<D>&& std::same_as<Collator, DefaultCollator>;
 
@@ -189,7 +189,7 @@ class TypedSource : public BatchSource {
   }
 
  private:
-  // Of what makes whole batches, nothing is known of a row.
+  // A dataset that makes whole batches has no known type of rows.
   struct NoRow {};
   template <class T>
   struct RowOfStream {
@@ -215,8 +215,8 @@ class TypedSource : public BatchSource {
   }
 
   std::shared_ptr<D> dataset_;
-  std::vector<Row> read_;  // of a stream: the rows of the step at hand
-  std::vector<Row> kept_;  // and the first of the epoch, up to keep_
+  std::vector<Row> read_;  // For a stream: the rows of the current step.
+  std::vector<Row> kept_;  // For a stream: the first rows of the epoch, at most keep_.
   std::size_t keep_ = 0;
   CollatorType collator_;
   bool pin_;

@@ -1,11 +1,11 @@
 // File: hasten/data/members.h
-// The members of a plain struct, without a line of code beside it: an aggregate of up to 12 members
-// that has no base class. Internal; part of hasten/data/batch.h.
+// Finds the members of a plain struct, an aggregate of up to 12 members without a base class,
+// without any code for the struct. Internal; part of hasten/data/batch.h.
 //
-// C++20 has no reflection. How many members there are follows from how many initializers the struct
-// takes, and structured bindings then name them. Trivially copyable structs are left alone: they
-// cannot hold a tensor. Bit-fields and anonymous unions cannot be bound and are compile errors; a
-// visit_tensors beside the struct (hasten/data/batch.h) avoids them.
+// C++20 has no reflection. The number of members follows from the number of initializers that the
+// struct accepts, and structured bindings then name them. Trivially copyable structs are skipped,
+// since they cannot hold a tensor. Bit-fields and anonymous unions cannot be bound and cause a
+// compile error; a visit_tensors for the struct (hasten/data/batch.h) avoids it.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct AnyBaseOf {
   requires(std::is_base_of_v<Base, T> && !std::is_same_v<Base, T>) operator Base() const;
 };
 
-// 0: not known.
+// Returns 0 if the number is unknown.
 template <class T>
 constexpr std::size_t number_of_members() {
   using Any = AnyMemberOf<T>;
@@ -33,8 +33,8 @@ constexpr std::size_t number_of_members() {
                 requires { T{AnyBaseOf<T>{}}; }) {
     return 0;
   } else {
-    // Where a member has no value without an initializer, its place takes Any alone: the struct
-    // then has more members than initializers {} say, and is not known.
+    // A member that {} cannot initialize accepts only Any. The struct then has more members than
+    // the number of {} that it accepts, which the test with one more Any detects.
     // clang-format off
     if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; })
       return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, Any{}}; } ? 0 : 12;
@@ -70,7 +70,7 @@ template <class T>
 concept PlainStruct = number_of_members<T>()
 > 0;
 
-// References to the members, in their order.
+// Returns references to the members, in their order.
 template <PlainStruct T>
 auto members_of(T& value) {
   constexpr std::size_t count = number_of_members<T>();

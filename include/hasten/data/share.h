@@ -1,11 +1,11 @@
 // File: hasten/data/share.h
-// How several processes share the rows of a loader.
+// Divides the rows of a loader between processes.
 //
 //   Accelerator accelerator({.dataloader_config = {.even_batches = false}});
 //
-// A step of all processes together takes the next world * batch_size rows (with split_batches the
-// next batch_size), rank 0 the first of them. Thread rule: values.
-// Source: the names and defaults of accelerate's DataLoaderConfiguration.
+// A step of all processes takes the next world size * batch_size rows (with split_batches the next
+// batch_size rows); rank 0 gets the first ones. Thread rule: values.
+// Source: names and defaults of Accelerate's DataLoaderConfiguration.
 #pragma once
 
 #include <optional>
@@ -16,20 +16,21 @@
 namespace hasten {
 
 struct DataLoaderConfiguration {
-  bool split_batches = false;  // batch_size is that of all processes together
-  // Rank 0 alone reads, and sends each process its batches, ahead of their use. false: each process
-  // reads what it needs, of a stream everything. Unset: true for streams.
+  bool split_batches = false;  // batch_size counts the rows of all processes.
+  // Rank 0 reads for all processes, and sends each process its batches ahead of their use. False:
+  // each process reads what it needs, which for a stream is everything. Unset: true for streams.
   std::optional<bool> dispatch_batches;
-  // The last step is filled up with rows from the epoch's beginning, so that every process has as
-  // many batches, all of one size. false: a process may have a smaller last batch, or one batch
-  // less; loops that exchange anything then stand inside Accelerator::join_uneven_inputs.
+  // Fills up the last step with rows from the start of the epoch, so that all processes have
+  // equally many batches of one size. False: a process may have a smaller last batch, or one batch
+  // less; a loop with collectives then needs Accelerator::join_uneven_inputs.
   bool even_batches = true;
-  // Batches with names (TensorDict) are padded to a few shapes before they go to the device. Unset:
-  // on a TPU.
+  // Pads batches with names (TensorDict) to a few shapes before they are moved to the device.
+  // Unset: on a TPU.
   std::optional<bool> pad_to_static_shapes;
   StaticShapes static_shapes;
 };
 
+// A process's share: its group, and how the rows are divided.
 struct LoaderShare {
   Group group = Group::single();
   DataLoaderConfiguration how;

@@ -1,6 +1,6 @@
 // File: hasten/data/token_dataset.h
-// Tokenized texts of different lengths, kept one after the other as int32: 4 bytes a token and 8 a
-// row.
+// A dataset of tokenized texts of different lengths, stored one after the other as int32: 4 bytes
+// per token and 8 per row.
 //
 //   TokenDataset dataset;
 //   for (const std::string& text : texts) dataset.push_back(tokenizer.encode(text));
@@ -8,8 +8,8 @@
 //   auto loader = make_loader(std::move(dataset), {.batch_size = 8, .shuffle = true},
 //                             DataCollatorWithPadding{});
 //
-// Thread rule: reading is safe from many threads; push_back and set_labels are not.
-// Throws DataError "data.token-row" and "data.labels".
+// Throws DataError "data.token-row" and "data.labels", UsageError "data.row" for a row that does
+// not exist. Thread rule: reading is safe on many threads; push_back and set_labels are not.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,36 +22,38 @@
 
 namespace hasten {
 
-// A row, valid as long as its dataset is and is not added to. Empty spans: the dataset has no such
-// column.
+// A row. It is valid while its dataset exists and no rows are added. A span is empty if the dataset
+// has no such column.
 struct TokenRow {
   std::span<const std::int32_t> input_ids;
   std::span<const std::int32_t> token_type_ids;
-  std::span<const std::int32_t> token_labels;  // one a token
-  at::Tensor label;                            // undefined: none
+  std::span<const std::int32_t> token_labels;  // One per token.
+  at::Tensor label;                            // Undefined: none.
 };
 
 class TokenDataset {
  public:
   using Ids = std::span<const std::int32_t>;
 
-  // Adds a row of at least one token. Types and labels are one a token; rows have all of them or
-  // none has.
+  // Adds a row of at least one token. Types and labels have one entry per token; either all rows
+  // have them or none.
   void push_back(Ids input_ids, Ids token_type_ids = {}, Ids token_labels = {});
-  // The ids and types of an encoding, without its padding.
+  // Adds the ids and types of an encoding without its padding.
   void push_back(const Encoding& encoding);
-  // Labels of the rows: [rows] or [rows, ...], of any dtype; int32 becomes int64.
+  // Sets the labels of all rows, [rows] or [rows, ...] of any dtype; int32 becomes int64. Call it
+  // after the last push_back.
   void set_labels(at::Tensor labels);
   const at::Tensor& labels() const noexcept { return labels_; }
 
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(ends_.size()); }
   TokenRow get(std::int64_t index) const;
-  std::int64_t length(std::int64_t index) const;  // tokens
+  std::int64_t length(std::int64_t index) const;  // In tokens.
+  // The number of tokens in all rows.
   std::int64_t tokens() const noexcept { return static_cast<std::int64_t>(ids_.size()); }
 
  private:
   std::vector<std::int32_t> ids_, types_, token_labels_;
-  std::vector<std::int64_t> ends_;  // where each row ends in ids_
+  std::vector<std::int64_t> ends_;  // The end of each row in ids_.
   at::Tensor labels_;
 };
 

@@ -1,15 +1,15 @@
 // File: hasten/data/torch_dataset.h
-// torch::data's map datasets (TensorDataset, MNIST, one of your own, with .map(...) or without) as
-// make_loader takes datasets:
+// Adapts torch::data's map datasets (TensorDataset, MNIST, a user's own, with or without .map(...))
+// for make_loader, which calls it automatically.
 //
-//   auto loader = make_loader(MNIST(folder).map(torch::data::transforms::Stack<>()),
-//                             {.batch_size = 32, .shuffle = true});
+//   auto dataset = torch::data::datasets::MNIST(folder).map(torch::data::transforms::Stack<>());
+//   auto loader = make_loader(std::move(dataset), {.batch_size = 32, .shuffle = true});
 //
-// Batches are what the dataset's get_batch gives, as under torch::data::make_data_loader; order,
-// length, workers and position are hasten's. Throws UsageError "data.unknown-size" when a loader is
-// made of a dataset without a size. Thread rule: with workers one dataset's get_batch is called
-// from several threads at once, where torch::data copies the dataset a worker; a dataset that keeps
-// state between calls wants num_workers = 0.
+// Batches are those of the dataset's get_batch, as with torch::data::make_data_loader; order,
+// length, workers and position are hasten's. Throws UsageError "data.unknown-size" if a loader is
+// made of a dataset without a size. Thread rule: with workers, get_batch of one dataset is called
+// on several threads at once, whereas torch::data copies the dataset for each worker. A dataset
+// with state between calls needs num_workers = 0.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -27,7 +27,7 @@
 
 namespace hasten {
 
-// torch::data::datasets::BatchDataset with rows by number.
+// A torch::data::datasets::BatchDataset whose rows have numbers.
 template <class D>
 concept TorchMapDataset = requires(D& dataset, c10::ArrayRef<std::size_t> rows) {
   dataset.get_batch(rows);
