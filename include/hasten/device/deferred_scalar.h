@@ -1,12 +1,12 @@
 // File: hasten/device/deferred_scalar.h
-// A number that may still be on a device, and is read when it is asked for.
+// A number that may still be on a device, and is read from it when its value is first used.
 //
 //   const DeferredScalar norm = accelerator.clip_grad_norm_(model->parameters(), 1.0);
-//   if (step % 100 == 0) std::printf("%f\n", norm.value());     // waits for the device here alone
+//   if (step % 100 == 0) std::printf("%f\n", norm.value());     // only this waits for the device
 //
-// On a TPU reading a number waits for all that was asked of the device before. Where the number is
-// known already (CPU, GPU) it is held as it is. Converts to double, so what it is assigned to reads
-// it. Thread rule: a value; the first reading is not to be shared by threads.
+// On a TPU, reading a number waits for all operations that were submitted before. On the CPU and on
+// a GPU the number is stored at once. Converts implicitly to double, which reads it. Thread rule: a
+// value; threads must not share it before its first reading.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,14 +16,14 @@ namespace hasten {
 class DeferredScalar {
  public:
   DeferredScalar(double value = 0) : value_(value) {}
-  // A tensor of one element.
+  // `on_device` has one element.
   explicit DeferredScalar(at::Tensor on_device) : on_device_(std::move(on_device)) {}
 
   double value() const;
   operator double() const { return value(); }
 
  private:
-  mutable at::Tensor on_device_;  // undefined: read already
+  mutable at::Tensor on_device_;  // Undefined once it has been read.
   mutable double value_ = 0;
 };
 
