@@ -1,24 +1,24 @@
 // File: hasten/formats/safetensors.h
-// The safetensors format: reading without copying, writing byte for byte as the reference
-// implementation does.
+// Reads safetensors files without copying, and writes the same bytes as the reference
+// implementation.
 //
 //   TensorDict weights = load_safetensors("model.safetensors");
 //   save_safetensors("copy.safetensors", weights);
 //
-//   SafetensorsFile file("model.safetensors");            // header only; no tensor is touched yet
-//   for (const std::string& name : file.names()) std::cout << name << file.info(name).bytes;
+//   SafetensorsFile file("model.safetensors");            // reads the header, no tensor yet
+//   for (const std::string& name : file.names())
+//     std::cout << name << ' ' << file.info(name).bytes << '\n';
 //   at::Tensor embeddings = file.tensor("bert.embeddings.word_embeddings.weight");
 //
 // A file is 8 bytes of header length (little endian), a JSON header, and the tensors one after the
-// other. The whole header is checked before any tensor can be had: no lie in it can make a read
-// fall outside the file (the rules are the reference's, and a little stricter: a key that appears
-// twice, a key the format does not have, padding other than spaces, and a boolean that is neither 0
-// nor 1 are refused).
-// Dtypes: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL C64 F8_E4M3 F8_E5M2 F8_E4M3FNUZ
-// F8_E5M2FNUZ F8_E8M0 F4.
-// Thread rule: a SafetensorsFile may be read by many threads.
-// Throws DataError "safetensors.*" for what is wrong in the content, IoError "io.*" where the
-// system refuses.
+// other. The whole header is checked before any tensor is available, so a wrong header cannot cause
+// a read outside of the file. The rules are those of the reference and slightly stricter: repeated
+// keys, keys unknown to the format, padding other than spaces, and a BOOL that is neither 0 nor 1
+// are refused. Dtypes: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL C64 F8_E4M3 F8_E5M2
+// F8_E4M3FNUZ F8_E5M2FNUZ F8_E8M0 F4.
+// Throws DataError "safetensors.*" for wrong content, UsageError "safetensors.*" for tensors that
+// cannot be written, IoError "io.*" from the system.
+// Thread rule: many threads may read a SafetensorsFile.
 // Source: the format description of huggingface/safetensors; compared with version 0.8.0.
 #pragma once
 
@@ -35,29 +35,29 @@
 
 namespace hasten {
 
+// The header's entry of one tensor.
 struct SafetensorsInfo {
   at::ScalarType dtype;
   std::vector<std::int64_t> shape;
-  std::int64_t bytes;  // in the file
+  std::int64_t bytes;  // Size in the file.
 };
 
-// An open file. The tensors it gives lie in the mapped file and keep it mapped; writing to one
-// changes memory only, never the file. The file must not be shortened in place while they are in
-// use (replacing it by rename, as hasten and most tools do, is safe). A copy of a SafetensorsFile
-// is the same open file.
+// An open file. Its tensors are views of the mapped file and keep it mapped; writing to one changes
+// memory only, never the file. The file must not be truncated while they are in use; replacing it
+// by rename, as hasten and most tools do, is safe. Copies refer to the same open file.
 class SafetensorsFile {
  public:
-  // Opens and checks.
+  // Opens the file and checks its header.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  // Sorted.
+  // All names, sorted.
   const std::vector<std::string>& names() const;
   bool contains(const std::string& name) const;
   SafetensorsInfo info(const std::string& name) const;
-  // On the CPU. Without a copy, unless the file places the tensor at an address its dtype cannot
-  // have.
+  // A tensor on the CPU: a view, or a copy if the file places it at an address that its dtype does
+  // not allow.
   at::Tensor tensor(const std::string& name) const;
-  // The strings under "__metadata__".
+  // The entries of "__metadata__".
   const std::map<std::string, std::string>& metadata() const;
 
  private:
@@ -65,23 +65,23 @@ class SafetensorsFile {
   std::shared_ptr<const State> state_;
 };
 
-// Every tensor of the file, over the mapped file as above.
+// All tensors of the file, as views of the mapped file.
 TensorDict load_safetensors(const std::filesystem::path& path);
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-// Writes the file atomically (hasten/base/files.h), one tensor after the other: the memory needed
-// is that of the largest tensor that is not contiguous or not on the CPU. With at most one metadata
-// entry the bytes equal those of Python's safetensors.torch.save_file; with more, the order of the
-// entries is ours (theirs is random). Tensors that share memory are refused ("safetensors.shared"),
-// as there: the file would hold them twice and the reader would not know that they are one. Drop
-// one of the names first (drop_shared).
+// Writes the file atomically (hasten/base/files.h), one tensor at a time. A tensor that is not
+// contiguous or not on the CPU is copied while it is written; no other memory is needed. With at
+// most one metadata entry the bytes equal those of Python's safetensors.torch.save_file; with more,
+// the entries are sorted, whereas Python's order is random. Refuses tensors that share memory
+// ("safetensors.shared"), like Python: the file would hold them twice, and a reader could not tell
+// that they are one. For tied weights call drop_shared first.
 void save_safetensors(const std::filesystem::path& path, const TensorDict& tensors,
                       const SafetensorsMetadata& metadata = {{"format", "pt"}});
 
-// Removes names whose tensor is the very same memory as that of an earlier name (tied weights): of
-// each such group the first name in sorted order stays. Gives what was dropped and what stands for
-// it. Tensors that overlap in part stay.
+// Removes each tensor that is the same memory, with the same shape and strides, as a tensor of an
+// earlier name (tied weights). Returns a map from each removed name to the name that stays, the
+// first in sorted order. Tensors that overlap partially stay.
 std::map<std::string, std::string> drop_shared(TensorDict& tensors);
 
 }  // namespace hasten

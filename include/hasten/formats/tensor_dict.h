@@ -1,12 +1,12 @@
 // File: hasten/formats/tensor_dict.h
-// Tensors by name, sorted by name: what weight files hold, and what batches are by default.
+// Tensors sorted by name: the content of weight files, and the default type of batches.
 //
 //   TensorDict batch = {{"input_ids", ids}, {"labels", labels}};
-//   at::Tensor ids = take(batch, "input_ids");   // an error that says what is there
+//   at::Tensor input_ids = take(batch, "input_ids");
 //
-// Copying a TensorDict copies references; the tensors themselves are shared, as everywhere in
+// Copying a TensorDict copies references: the tensors share their memory, as everywhere in
 // LibTorch.
-// Thread rule: a value, as std::map. Throws DataError "data.missing-tensor" (take).
+// Thread rule: that of std::map.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,8 @@ namespace hasten {
 
 using TensorDict = std::map<std::string, at::Tensor>;
 
-// The tensor of that name.
+// Returns the tensor of that name. Throws DataError "data.missing-tensor", which lists the names
+// that exist.
 const at::Tensor& take(const TensorDict& tensors, const std::string& name);
 
 }  // namespace hasten
