@@ -1,26 +1,28 @@
 // File: hasten/launch/launcher.h
-// Starts a program several times, on this machine or as its part of several, and looks after the
+// Starts a program several times, on this machine or as one of several machines, and supervises the
 // processes.
 //
 //   LaunchConfiguration run = parse_launch(argc - 2, argv + 2, config::process_environment());
 //   return launch(run);                                     // the exit code of the job
 //
 // Each process (rank) has torchrun's environment: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR,
-// MASTER_PORT, TORCHELASTIC_RESTART_COUNT and the others; the port is free, held for rank 0, and
-// another one at each attempt, so that no attempt meets what an earlier one left. HASTEN_STORE and
-// HASTEN_JOB_TOKEN lead to keys and values that the launcher serves, behind TLS. Each rank is the
-// leader of a process group.
+// MASTER_PORT, TORCHELASTIC_RESTART_COUNT and the others. The port is free, reserved for rank 0,
+// and a new one in each attempt, so that an attempt cannot connect to remains of an earlier one.
+// HASTEN_STORE and HASTEN_JOB_TOKEN give access to a key-value store that the launcher serves over
+// TLS. Each rank leads a process group of its own.
 //
-// Of several machines each has its launcher; they meet at one of them (rendezvous/coordinator.h).
+// With several machines there is one launcher on each; they meet at one of them
+// (rendezvous/coordinator.h).
 //
-// What is promised: when a rank fails the others are stopped, and the first failure is told, with
-// its last lines; its code is the launcher's (128 + n for signal n). SIGINT, SIGTERM, SIGHUP,
-// SIGUSR1 and SIGUSR2 reach every rank; a second SIGINT kills. Whoever dies, the launcher by kill
-// -9 too, no rank and no process that a rank has started lives on.
+// When a rank fails, the launcher stops the others, reports the first failure with its last lines,
+// and returns its exit code (128 + n for signal n). SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2
+// are forwarded to every rank; a second SIGINT kills them. When the launcher dies, even by SIGKILL,
+// no rank and no process that a rank has started survives.
 //
-// Needs no torch. Throws IoError where the program cannot be started or there is no TPU,
-// ConfigError where TPU chips and processes do not match. Thread rule: once a process, on its only
-// thread; it takes the signals above.
+// Needs no torch. Throws IoError "launch.program" if the program cannot be started, IoError
+// "device.tpu-missing" without a TPU, ConfigError "launch.tpu-processes" if TPU chips and processes
+// do not match, ConfigError "launch.one-of-many" inside another launcher. Thread rule: once per
+// process, on its only thread; it handles the signals above.
 #pragma once
 
 #include <cstdint>
@@ -31,39 +33,44 @@
 
 namespace hasten {
 
-// One coming together of all machines: what this one's ranks are told.
+// One attempt of the job, as all machines agreed on it, from the view of this machine.
 struct Round {
+  // From 0; counts restarts.
   int attempt = 0;
   std::int64_t machine_rank = 0;
   std::int64_t num_machines = 1;
-  std::int64_t first_rank = 0;  // of this machine's
+  std::int64_t first_rank = 0;  // The lowest rank of this machine.
   std::int64_t world_size = 1;
-  std::int64_t processes = 1;  // on this machine
+  std::int64_t processes = 1;  // Processes on this machine.
   std::string master_addr;
   int master_port = 0;
-  std::string store;  // HOST:PORT of the job's keys and values
+  std::string store;  // HOST:PORT of the job's key-value store.
   std::string token;
-  std::string run_id;  // the job's name, the same on all machines; empty: this launcher's own
+  // The job's name, the same on all machines; empty: this launcher's own.
+  std::string run_id;
 };
 
-// One process to be started.
+// How to start one process.
 struct RankCommand {
   std::vector<std::string> program;
-  std::vector<std::string> environment;  // NAME=value, beside the launcher's own
-  std::vector<int> cores;  // the only ones it may use, of those the launcher may; empty: all
+  std::vector<std::string> environment;  // NAME=value, in addition to the launcher's own.
+  // The only CPUs that it may use, a subset of the launcher's; empty: all of those.
+  std::vector<int> cores;
 };
 
-// How many of the processes are this machine's.
+// The number of processes on this machine.
 std::int64_t processes_here(const LaunchConfiguration& run);
-// What is started; `job` is this launcher's mark on its processes.
+// The commands that start this machine's ranks. `job` is the mark by which this launcher recognizes
+// its processes.
 std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Round& round,
                                        const std::string& job);
-// Throws what rank_commands would, before anything is started: a program that is not there, more
+// Throws what rank_commands would throw, before anything is started: for a missing program, or more
 // processes than TPU chips.
 void check_rank_commands(const LaunchConfiguration& run);
-// The settings with their origins, and the commands, for people.
+// Formats the settings with their origins, and the commands.
 std::string launch_text(const LaunchConfiguration& run);
 
+// Runs the job until it ends, and returns its exit code.
 int launch(const LaunchConfiguration& run);
 
 }  // namespace hasten

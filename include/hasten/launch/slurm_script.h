@@ -1,11 +1,16 @@
 // File: hasten/launch/slurm_script.h
-// The script that gives `hasten launch` to Slurm: one launcher on each machine, all of one job.
+// Writes the script that runs `hasten launch` under Slurm: one launcher on each machine, all for
+// one job.
 //
 //   std::fputs(to_text(slurm_script(run, "hasten")).c_str(), stdout);
-//   // hasten launch --slurm ... > train.sbatch;  sbatch train.sbatch
 //
-// Nothing is submitted, and nothing of Slurm's is called. Thread rule: values and pure functions.
-// Throws ConfigError "config.bad-value" for a value that no line of the script could hold.
+// The same on the command line:
+//
+//   $ hasten launch --slurm --num_machines 4 ./train > train.sbatch
+//   $ sbatch train.sbatch
+//
+// Submits nothing and calls no command of Slurm. Throws ConfigError "config.bad-value" for a value
+// that cannot stand in a line of the script. Thread rule: values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +24,26 @@
 namespace hasten {
 
 struct SlurmScript {
-  std::string hasten = "hasten";  // the command, as the machines of the cluster find it
+  std::string hasten = "hasten";  // The command, as the cluster's machines find it.
   std::string job_name = "hasten";
   std::int64_t num_machines = 1;
-  std::string time;  // "1-12:00:00"; empty: the partition's own limit
+  std::string time;  // "1-12:00:00"; empty: the partition's limit.
   std::string partition;
   std::string account;
-  std::string signal;  // "USR1@120": before the time is up; empty: none
+  std::string signal;  // "USR1@120", sent before the time is up; empty: none.
   std::optional<std::int64_t> gpus_per_node;
-  std::optional<std::int64_t> cpus_per_task;  // of each machine; unset: whole machines
-  std::vector<std::string> options;           // further ones of each launcher
-  std::vector<std::string> program;           // with its arguments
+  std::optional<std::int64_t> cpus_per_task;  // Cores per machine; unset: whole machines.
+  std::vector<std::string> options;           // Further options of each launcher.
+  std::vector<std::string> program;           // With its arguments.
 };
 
-// What the command line, its files and variables say; only what differs from the defaults is passed
-// on to the launchers.
+// The script for this configuration. Only options that differ from their defaults are passed on to
+// the launchers.
 SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hasten);
 
 std::string to_text(const SlurmScript& script);
 
-// One word for a shell, whatever is in it.
+// Quotes any text as one word for a shell.
 std::string shell_word(std::string_view text);
 
 }  // namespace hasten
