@@ -1,6 +1,6 @@
 // File: hasten/tokenizers/bert_tokenizer.h
-// BERT's WordPiece tokenizer: text to ids and back, equal to Hugging Face's tokenizers to the last
-// id and offset.
+// BERT's WordPiece tokenizer, from text to ids and back. Ids and offsets equal those of Hugging
+// Face's tokenizers.
 //
 //   auto tokenizer = BertTokenizer::from_pretrained("bert-base-uncased");   // a folder
 //   Encoding row = tokenizer.encode("Hello, world!");   // [CLS] hello , world ! [SEP]
@@ -10,19 +10,19 @@
 //   tokenizer.pad(rows, {.multiple_of = 8});
 //   std::string text = tokenizer.decode(row.input_ids, {.skip_special_tokens = true});
 //
-// Texts are UTF-8. Each longest start of a character that goes no further, and each byte that
-// starts none, counts as one U+FFFD, which BERT drops.
+// Texts are UTF-8. In invalid text, each truncated character and each byte that cannot start one
+// counts as one U+FFFD, which BERT removes.
 //
-// What tokenizer.json says of truncation and padding is kept (stored_settings, save_pretrained)
-// but not used unless passed on: so does Transformers, while the bare tokenizers library applies
-// both to every call. Overflowing parts (stride) are not made.
+// The truncation and padding of tokenizer.json are kept (stored_settings, save_pretrained) but
+// apply only if they are passed to encode and pad, as in Transformers; the plain tokenizers library
+// applies them to every call. Overflowing parts (stride) are not returned.
 //
-// Thread rule: immutable; a copy shares all with its original, and every method is safe from many
-// threads at once.
+// Throws IoError for files that cannot be read or written; DataError "tokenizers.*" for files that
+// are no BERT tokenizer or contradict themselves, and for texts that cannot be truncated as asked;
+// UsageError "tokenizers.*" for invalid options.
 //
-// Throws IoError for files that cannot be read or written; DataError for files that are no BERT
-// tokenizer or contradict themselves, and for texts that cannot be cut as asked; UsageError for
-// options that make no sense.
+// Thread rule: immutable. A copy shares its data with the original, and every method is safe on
+// many threads at once.
 //
 // Source: Hugging Face tokenizers 0.23.3 (BertNormalizer, BertPreTokenizer, WordPiece,
 // TemplateProcessing) and Transformers 5 (BertTokenizer).
@@ -42,7 +42,7 @@
 
 namespace hasten {
 
-// The truncation and padding that tokenizer.json asks for.
+// The truncation and padding of tokenizer.json.
 struct StoredSettings {
   EncodeOptions encode;
   std::optional<PadOptions> padding;
@@ -50,37 +50,40 @@ struct StoredSettings {
 
 class BertTokenizer {
  public:
-  // tokenizer.json of the folder or, where there is none, vocab.txt. tokenizer_config.json and
-  // special_tokens_map.json add what the first does not say; what tokenizer_config.json says of
-  // lower case, accents and ideographs goes before tokenizer.json, as in Transformers.
+  // Reads tokenizer.json of the folder, or else vocab.txt. Reads tokenizer_config.json and
+  // special_tokens_map.json too; their settings have precedence over tokenizer.json, as in
+  // Transformers, except for unk_token.
   static BertTokenizer from_pretrained(const std::filesystem::path& folder);
-  // A vocab.txt: one token a line, its id the line's number from 0.
+  // Reads a vocab.txt: one token per line, whose id is the number of its line, from 0.
   static BertTokenizer from_vocab(const std::filesystem::path& file,
                                   const TokenizerOptions& options = {});
-  // A tokenizer.json alone.
+  // Reads a tokenizer.json only.
   static BertTokenizer from_json(const std::filesystem::path& file);
 
+  // Encode one text, or a pair of texts, without padding.
   Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
   Encoding encode(std::string_view text, std::string_view pair,
                   const EncodeOptions& options = {}) const;
-  // One row a text, in order, not padded. Exceptions of a thread reach the caller.
+  // Return one row per text, in order, without padding. An exception on a worker thread is rethrown
+  // to the caller.
   std::vector<Encoding> encode_batch(std::span<const std::string> texts,
                                      const EncodeOptions& options = {}, int threads = 1) const;
   std::vector<Encoding> encode_batch(std::span<const std::string> texts,
                                      std::span<const std::string> pairs,
                                      const EncodeOptions& options = {}, int threads = 1) const;
-  // Pads with this tokenizer's padding token.
+  // Pads the rows to one length, by default with this tokenizer's padding token and side.
   void pad(std::span<Encoding> rows, PadOptions options = {}) const;
 
-  // The text of these ids. Ids that no token has are left out.
+  // Returns the text of these ids. Ids of no token are skipped.
   std::string decode(std::span<const std::int32_t> ids, const DecodeOptions& options = {}) const;
 
   std::optional<std::int32_t> token_to_id(std::string_view token) const;
   std::optional<std::string_view> id_to_token(std::int32_t id) const;
-  // With the added tokens.
+  // Including the added tokens.
   std::int64_t vocab_size() const noexcept;
 
-  // The ids of the special tokens; UsageError where the vocabulary lacks one.
+  // The ids of the special tokens. They throw UsageError "tokenizers.missing-token" if the
+  // vocabulary lacks one.
   std::int32_t pad_id() const;
   std::int32_t unk_id() const;
   std::int32_t cls_id() const;
@@ -90,8 +93,8 @@ class BertTokenizer {
   const TokenizerOptions& options() const noexcept;
   const StoredSettings& stored_settings() const noexcept;
 
-  // Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and vocab.txt into the
-  // folder (made where needed), for from_pretrained here and in Transformers.
+  // Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and vocab.txt to the
+  // folder, which is created if it is missing, for from_pretrained here and in Transformers.
   void save_pretrained(const std::filesystem::path& folder) const;
 
   struct State;

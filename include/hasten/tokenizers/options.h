@@ -1,6 +1,6 @@
 // File: hasten/tokenizers/options.h
-// How a tokenizer reads text, and what may be asked of one encoding, padding or decoding. The names
-// are those of tokenizer_config.json and of Transformers.
+// Options of a tokenizer, and of one encoding, padding or decoding. The names are those of
+// tokenizer_config.json and of Transformers.
 //
 //   EncodeOptions options{.truncation = Truncation::longest_first, .max_length = 128};
 //
@@ -18,21 +18,21 @@ namespace hasten {
 
 enum class Side { left, right };
 
-// A token that is looked for in the text itself, before words are made of it.
+// A token that is matched in the text before it is split into words.
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
-  bool single_word = false;  // only where no letter, digit or mark touches it
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space after it
-  bool normalized = false;   // found in the normalized text, by its own normalized form
-  bool special = false;      // left out by DecodeOptions::skip_special_tokens
+  bool single_word = false;  // Only if no letter, digit or mark is next to it.
+  bool lstrip = false;       // Includes white space before it.
+  bool rstrip = false;       // Includes white space after it.
+  bool normalized = false;   // Matched by its normalized form in normalized text.
+  bool special = false;      // Skipped by DecodeOptions::skip_special_tokens.
 };
 
-// What a folder of a tokenizer says in all its files.
+// The settings of a tokenizer, from all files of its folder.
 struct TokenizerOptions {
   bool do_lower_case = true;
-  std::optional<bool> strip_accents;  // unset: as do_lower_case
+  std::optional<bool> strip_accents;  // Unset: as do_lower_case.
   bool tokenize_chinese_chars = true;
   bool clean_text = true;
   std::string unk_token = "[UNK]";
@@ -41,44 +41,47 @@ struct TokenizerOptions {
   std::string cls_token = "[CLS]";
   std::string mask_token = "[MASK]";
   std::string continuing_subword_prefix = "##";
-  std::int64_t max_input_chars_per_word = 100;  // a longer word is unknown
-  std::int64_t model_max_length = 0;            // 0: not said
-  Side truncation_side = Side::right;           // the end that is cut off
+  std::int64_t max_input_chars_per_word = 100;  // A longer word becomes unk_token.
+  std::int64_t model_max_length = 0;            // In tokens; 0: unknown.
+  Side truncation_side = Side::right;           // The side from which tokens are removed.
   Side padding_side = Side::right;
-  // Tokens to be found in the text besides the five above. Those not in the vocabulary take the ids
+  // Further tokens to be matched in the text. Those that are not in the vocabulary get the ids
   // after it, in order.
   std::vector<AddedToken> added_tokens;
 };
 
+// How rows that are longer than max_length are shortened.
 enum class Truncation {
   none,
-  longest_first,  // the longer of two texts is cut, or both to halves of the room
+  longest_first,  // The longer of two texts, or both to half of the room.
   only_first,
   only_second,
 };
 
 struct EncodeOptions {
-  bool add_special_tokens = true;  // [CLS] and [SEP], as the post-processor says
+  bool add_special_tokens = true;  // [CLS] and [SEP], by the post-processor.
   Truncation truncation = Truncation::none;
-  std::int64_t max_length =
-      0;  // of the whole, special tokens included; 0: model_max_length. Unused without truncation
-  std::optional<Side> truncation_side;  // unset: the tokenizer's
-  bool offsets = false;                 // fill Encoding::offsets and word_ids too
+  // The most tokens of a row, special tokens included; 0: model_max_length. Used only with
+  // truncation.
+  std::int64_t max_length = 0;
+  std::optional<Side> truncation_side;  // Unset: the tokenizer's.
+  bool offsets = false;                 // Fill Encoding::offsets and Encoding::word_ids.
 };
 
 struct PadOptions {
-  std::int64_t length = 0;       // 0: the longest row
-  std::int64_t multiple_of = 0;  // rounds that length up; 0: no
-  std::optional<Side>
-      side;  // where the padding goes; unset: the tokenizer's (pad() without one: right)
-  std::optional<std::int32_t> pad_id;  // unset: the tokenizer's (pad() without one: 0)
+  std::int64_t length = 0;       // In tokens; 0: the longest row.
+  std::int64_t multiple_of = 0;  // Rounds the length up; 0: no rounding.
+  // The side to pad. Unset: the tokenizer's, or right for the function pad().
+  std::optional<Side> side;
+  // Unset: the tokenizer's, or 0 for the function pad().
+  std::optional<std::int32_t> pad_id;
   std::int32_t pad_type_id = 0;
 };
 
 struct DecodeOptions {
   bool skip_special_tokens = false;
-  // Remove blanks before punctuation and contractions in the whole text; the decoder in
-  // tokenizer.json may say to do so in each token already.
+  // Removes blanks before punctuation and contractions in the whole text. The decoder of
+  // tokenizer.json may do so in each token already.
   bool clean_up_tokenization_spaces = false;
 };
 
