@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-// The field, or null if the message has none.
+// Returns the field, or null if the message has none.
 const json* field_in(const json& message, const char* name, bool (json::*is_right)() const noexcept,
                      const char* expected) {
   if (!message.is_object())
@@ -25,9 +25,9 @@ const json* field_in(const json& message, const char* name, bool (json::*is_righ
   return &*found;
 }
 
-// No launcher sends a longer one: a failure's last lines are cut.
+// Bytes. Launchers send less, because they truncate the output of a failed rank.
 constexpr std::size_t kLongest = std::size_t{1} << 20;
-constexpr int kDeepest = 4;  // objects and arrays in each other
+constexpr int kDeepest = 4;  // Levels of nested objects and arrays.
 
 }  // namespace
 
@@ -50,7 +50,7 @@ std::string text_in(const json& message, const char* name, const std::string& ot
   return field ? field->get<std::string>() : other;
 }
 
-// Only integers are taken: what a fraction or a number beyond 64 bits is converted to is undefined.
+// Accepts only integers: converting a fraction or a number beyond 64 bits would be undefined.
 std::int64_t number_in(const json& message, const char* name, std::int64_t other) {
   const json* const field = field_in(message, name, &json::is_number_integer, "a whole number");
   if (field == nullptr) return other;

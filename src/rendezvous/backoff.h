@@ -1,6 +1,6 @@
 // File: rendezvous/backoff.h (internal)
-// Pauses between attempts that fail: each about twice as long as the one before, and of random
-// length, so that a thousand machines which lost the same server do not all return at once.
+// Pauses between failed attempts. Each is about twice as long as the last and partly random, so
+// that a thousand machines that lost the same server do not all reconnect at once.
 //
 //   Backoff backoff(100ms, 5s);
 //   while (!attempt()) sleep_for(backoff.next());
@@ -19,7 +19,7 @@ class Backoff {
   using Pause = std::chrono::milliseconds;
   Backoff(Pause first, Pause longest) : next_(first), longest_(longest) {}
 
-  // Half of the pause is certain, the other half random.
+  // Returns half of the current pause plus a random part of the other half.
   Pause next() {
     const Pause pause = next_;
     next_ = std::min(next_ * 2, longest_);

@@ -15,12 +15,12 @@
 namespace hasten::rendezvous {
 namespace {
 
-// Whether a socket takes bytes later that it does not take now: it is full, or the system is short
-// of memory for it.
+// Returns whether a failed write may succeed later: the socket is full, or the system lacks memory
+// for it.
 bool must_wait(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
 
-// OpenSSL's own BIO for sockets writes by write(2), which ends the process by SIGPIPE if the other
-// side has closed the connection. These three functions make one that does not.
+// OpenSSL's own socket BIO uses write(2), which ends the process with SIGPIPE if the other side has
+// closed the connection. These three functions implement a BIO that does not.
 int read_socket(BIO* bio, char* room, int size) {
   BIO_clear_retry_flags(bio);
   const auto file = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
@@ -93,15 +93,15 @@ TlsStream::TlsStream(std::unique_ptr<Descriptor> socket,
       context_(std::move(context)),
       tls_(SSL_new(context_->get())),
       bytes_of_a_key_(bytes_of_a_key) {
-  // A write that is repeated may begin in a copy of the bytes, and may end earlier.
+  // A repeated write may pass a copy of the bytes, and a write may stop early.
   SSL_set_mode(tls_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   BIO* const bio = bio_over(file());
-  SSL_set_bio(tls_.get(), bio, bio);  // takes it
+  SSL_set_bio(tls_.get(), bio, bio);  // Takes ownership.
   context_->side() == Side::server ? SSL_set_accept_state(tls_.get())
                                    : SSL_set_connect_state(tls_.get());
 }
 
-// `moved`: what an OpenSSL call has returned.
+// `moved` is the result of an OpenSSL call.
 std::ptrdiff_t TlsStream::result(int moved) {
   if (moved > 0) return moved;
   const int system_error = errno;
@@ -115,14 +115,14 @@ std::ptrdiff_t TlsStream::result(int moved) {
   return end(closed ? "the other side has closed the connection" : std::strerror(system_error));
 }
 
-// OpenSSL looks at the errors that are left in this thread by anybody before it looks at its own,
-// hence each call begins without any.
+// Each call first clears the thread's error queue, because OpenSSL would report errors that other
+// code has left there.
 Handshake TlsStream::handshake() {
   ERR_clear_error();
   errno = 0;
   const int done = SSL_do_handshake(tls_.get());
   if (done != 1) return result(done) == 0 ? Handshake::running : Handshake::failed;
-  // Only the pre-shared key makes a session "reused".
+  // Only a handshake with the pre-shared key makes a session "reused".
   if (SSL_session_reused(tls_.get()) == 1) return Handshake::done;
   end("the other side does not know the job's token");
   return Handshake::failed;
@@ -143,7 +143,7 @@ std::ptrdiff_t TlsStream::write(const std::byte* bytes, std::size_t size) {
   if (written > 0) bytes_ += static_cast<std::uint64_t>(written);
   if (written <= 0 || bytes_ < bytes_of_a_key_) return written;
   bytes_ = 0;
-  SSL_key_update(tls_.get(), SSL_KEY_UPDATE_NOT_REQUESTED);  // goes before the next record
+  SSL_key_update(tls_.get(), SSL_KEY_UPDATE_NOT_REQUESTED);  // Applies to the next record.
   return written;
 }
 

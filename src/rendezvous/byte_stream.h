@@ -1,12 +1,14 @@
 // File: rendezvous/byte_stream.h (internal)
-// A connected, non-blocking socket that carries bytes: as they are, or encrypted and authenticated
-// by TLS with the job's token (secure_context.h). The owner polls file().
+// Transfers bytes over a connected, non-blocking socket: as they are, or encrypted and
+// authenticated by TLS with the job's token (secure_context.h). The owner polls file().
 //
-//   auto stream = std::make_unique<TlsStream>(std::move(socket), context);
-//   while (stream->handshake() == Handshake::running) poll stream->file() for stream->events();
-//   stream->write(bytes, size); stream->read(room, size);
+//   TlsStream stream(std::move(socket), context);
+//   while (stream.handshake() == Handshake::running) wait(stream.file(), stream.events());
+//   stream.write(bytes, size);
+//   stream.read(room, size);
 //
-// Nothing is thrown: a stream that has ended says why. Thread rule: one thread at a time.
+// Throws nothing: why_ended() has the reason after the stream has ended. Thread rule: one thread at
+// a time.
 #pragma once
 
 #include <poll.h>
@@ -28,25 +30,25 @@ enum class Handshake { running, done, failed };
 
 class ByteStream {
  public:
-  // The socket is connected; it becomes non-blocking.
+  // Makes the connected socket non-blocking.
   explicit ByteStream(std::unique_ptr<Descriptor> socket);
   ByteStream(const ByteStream&) = delete;
   ByteStream& operator=(const ByteStream&) = delete;
   virtual ~ByteStream() = default;
 
   int file() const { return socket_->get(); }
-  // What the handshake waits for, of poll(2).
+  // The poll(2) events that the handshake waits for.
   virtual short events() const { return POLLIN; }
   virtual Handshake handshake() { return Handshake::done; }
 
-  // The number of bytes read or written, which is 0 if the call would have to wait, and -1 after
-  // the stream has ended. A write of 0 bytes is repeated with the same beginning.
+  // Returns the number of bytes read: 0 if the call would block, -1 after the stream has ended.
   virtual std::ptrdiff_t read(std::byte* room, std::size_t size) = 0;
+  // Returns the same for bytes written. After a 0, the next write must begin with the same bytes.
   virtual std::ptrdiff_t write(const std::byte* bytes, std::size_t size) = 0;
 
-  // Why the stream has ended; empty while it has not.
+  // Empty while the stream is open.
   const std::string& why_ended() const { return why_ended_; }
-  // Takes the socket out of the stream, which is then of no more use.
+  // Returns the socket; the stream cannot be used afterwards.
   std::unique_ptr<Descriptor> release() { return std::move(socket_); }
 
  protected:
@@ -66,8 +68,8 @@ class PlainStream : public ByteStream {
 
 class TlsStream : public ByteStream {
  public:
-  // After so many bytes a key is replaced: AES-GCM's is good for 2^24.5 records of 16 KiB (RFC
-  // 8446, section 5.5), which is 390 GB.
+  // The key is replaced after this many bytes. An AES-GCM key is safe for 2^24.5 records of 16 KiB
+  // (RFC 8446, section 5.5), which is 390 GB.
   static constexpr std::uint64_t kBytesOfAKey = std::uint64_t{1} << 37;
 
   TlsStream(std::unique_ptr<Descriptor> socket, std::shared_ptr<const SecureContext> context,
@@ -87,7 +89,7 @@ class TlsStream : public ByteStream {
   std::shared_ptr<const SecureContext> context_;
   std::unique_ptr<ssl_st, Free> tls_;
   const std::uint64_t bytes_of_a_key_;
-  std::uint64_t bytes_ = 0;  // written with the key
+  std::uint64_t bytes_ = 0;  // Written with the current key.
   short events_ = POLLIN;
 };
 

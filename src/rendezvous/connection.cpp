@@ -17,17 +17,17 @@
 namespace hasten::rendezvous {
 namespace {
 
-constexpr std::size_t kLength = 8;  // bytes of a message's length, before it
+constexpr std::size_t kLength = 8;  // Bytes of the length before each message.
 constexpr std::size_t kMostRead = std::size_t{1} << 20;
-constexpr std::size_t kRecord = std::size_t{16} << 10;    // the most that TLS encrypts at once
-constexpr std::size_t kMostKept = std::size_t{64} << 10;  // of memory, in a buffer that is empty
+constexpr std::size_t kRecord = std::size_t{16} << 10;    // The longest TLS record.
+constexpr std::size_t kMostKept = std::size_t{64} << 10;  // Bytes that an empty buffer may keep.
 
-// A server has thousands of connections, each of which has sent a long message once.
+// A server has thousands of connections, and each may have carried one long message.
 void release_if_empty(std::string& buffer) {
   if (buffer.empty() && buffer.capacity() > kMostKept) std::string().swap(buffer);
 }
 
-// Whether the last error is an alert that the other side has sent.
+// Returns whether the last error is an alert from the other side.
 bool is_alert() { return ERR_GET_REASON(ERR_peek_last_error()) >= SSL_AD_REASON_OFFSET; }
 
 std::string tls_error() {
@@ -36,7 +36,7 @@ std::string tls_error() {
   return reason == nullptr ? "the connection was closed" : reason;
 }
 
-// At least 1, so that a wait for the last half millisecond is one.
+// Rounds up, so that waiting for less than a millisecond is not a busy loop.
 int milliseconds_until(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
@@ -78,8 +78,8 @@ void Connection::take_from_tls() {
     outgoing_.append(buffer, static_cast<std::size_t>(got));
 }
 
-// OpenSSL looks at the errors that anybody has left in this thread before it looks at its own,
-// hence each call begins without any.
+// Each call first clears the thread's error queue, because OpenSSL would report errors that other
+// code has left there.
 void Connection::shake_hands() {
   ERR_clear_error();
   const int done = SSL_do_handshake(tls_.get());
@@ -89,7 +89,7 @@ void Connection::shake_hands() {
     refused_ = is_alert();
     return close_because(tls_error());
   }
-  // Only the pre-shared key makes a session "reused".
+  // Only a handshake with the pre-shared key makes a session "reused".
   const bool has_key = SSL_session_reused(tls_.get()) == 1;
   has_answered_ = side_ == Side::server && has_key;
   if (done != 1) return;
@@ -103,7 +103,7 @@ void Connection::shake_hands() {
 
 void Connection::encrypt(std::string_view bytes) {
   ERR_clear_error();
-  // Record by record, as the memory between TLS and the socket keeps the size that it has once had.
+  // One record at a time, because the BIO between TLS and the socket never shrinks.
   while (!bytes.empty() && open()) {
     const std::string_view record = bytes.substr(0, kRecord);
     std::size_t written = 0;

@@ -1,11 +1,12 @@
 // File: rendezvous/connection.h (internal)
-// Messages over one TLS connection, without waiting: the owner polls the file and says when it is
-// ready.
+// Sends and receives messages over one TLS connection without blocking. The owner polls the socket
+// and calls advance() when it is ready.
 //
-//   Connection connection(connect_to("10.0.0.1", 29500), context);
+//   Connection connection(connect_to({.host = "10.0.0.1", .port = 29500}, 5).socket, context);
 //   connection.send(message);
-//   poll connection.file() for connection.events(), then connection.advance()
-//   while (auto message = connection.next()) ...
+//   wait(connection.file(), connection.events());
+//   connection.advance();
+//   while (auto message = connection.next()) handle(*message);
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -28,39 +29,41 @@ using Clock = std::chrono::steady_clock;
 
 class Connection {
  public:
-  // Takes the connected socket.
+  // Takes ownership of the connected socket.
   Connection(int socket, const SecureContext& context);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   ~Connection();
 
   int file() const { return socket_; }
-  short events() const;  // of poll(2)
-  // Reads and writes without waiting; reads at most 1 MiB, so that no other side can keep the
-  // thread for itself.
+  short events() const;  // The poll(2) events to wait for.
+  // Reads and writes without blocking. Reads at most 1 MiB, so that no peer can occupy the thread.
   void advance();
   bool open() const { return why_closed_.empty(); }
-  // Both sides know the token.
+  // True once both sides have proved that they know the token.
   bool known() const { return known_; }
-  // This side, a server, has answered the other side's first message, which can be made only with
-  // the token. Until known() it may be a copy of what another client has sent.
+  // True on a server that has answered the client's first message. Only a client that knows the
+  // token can create that message, but until known() it may be a replay of another client's.
   bool has_answered() const { return has_answered_; }
   const std::string& why_closed() const { return why_closed_; }
-  // It was closed because the other side has another token: it said so by a TLS alert.
+  // True if the connection was closed because the other side has another token, which it reports by
+  // a TLS alert.
   bool refused() const { return refused_; }
-  // The other side has closed it in order, as the kernel does for a process that has ended.
+  // True if the other side has closed the connection in order, as the kernel does when a process
+  // ends.
   bool ended() const { return ended_; }
 
   // Throws DataError "rendezvous.message" if the message is longer than kLongestMessage; the
-  // connection stays as it was.
+  // connection stays usable.
   void send(std::string_view message);
   bool has_unsent() const { return !outgoing_.empty(); }
   bool has_message() const { return !messages_.empty(); }
   std::optional<std::string> next();
 
-  // Waits for the next message. Throws IoError "rendezvous.lost", "rendezvous.time".
+  // Blocks until the next message. Throws IoError "rendezvous.lost" and "rendezvous.time"; `what`
+  // names the message in errors.
   std::string receive(Clock::time_point deadline, std::string_view what);
-  // Waits until everything is sent, or the other side is gone, or it is too late.
+  // Blocks until everything is sent, the connection has closed, or the deadline has passed.
   void flush(Clock::time_point deadline);
 
  private:
@@ -78,13 +81,13 @@ class Connection {
   int socket_;
   Side side_;
   std::unique_ptr<ssl_st, Free> tls_;
-  bio_st* from_socket_;  // both belong to tls_
+  bio_st* from_socket_;  // tls_ owns both.
   bio_st* to_socket_;
   bool known_ = false, has_answered_ = false, refused_ = false, ended_ = false;
   std::string why_closed_;
-  std::string outgoing_;      // encrypted, for the socket
-  std::string incoming_;      // decrypted, not yet a whole message
-  std::string before_known_;  // sent when the handshake is over
+  std::string outgoing_;      // Encrypted bytes for the socket.
+  std::string incoming_;      // Decrypted bytes of an incomplete message.
+  std::string before_known_;  // Messages to send after the handshake.
   std::deque<std::string> messages_;
 };
 

@@ -14,11 +14,10 @@ namespace {
 
 using nlohmann::json;
 
-// A launcher says each second that it lives. One that has missed several may be gone, so another
-// launcher may take the machine_rank.
+// Launchers send `alive` each second. If one has missed several, another may take its machine_rank.
 constexpr auto kQuiet = std::chrono::seconds(3);
 constexpr std::size_t kLongestReason = 64 << 10;
-constexpr std::size_t kMostNames = 16;  // in a line for people
+constexpr std::size_t kMostNames = 16;  // Names in one line of output.
 
 Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
@@ -54,7 +53,7 @@ std::optional<Coordinator::Number> Coordinator::number_of(const std::string& ide
                                                          : std::optional(found->second);
 }
 
-// An agent has one connection: what its former one still brings is ignored.
+// Makes this the agent's only connection; messages from its former one are ignored.
 void Coordinator::bind(Number number, int connection) {
   Agent& agent = agents_.at(number);
   if (agent.connection) by_connection_.erase(*agent.connection);
@@ -78,11 +77,11 @@ std::array<std::size_t, 4> Coordinator::counts() const {
   return counts;
 }
 
-// Nobody of the last round runs, or has still to stop.
+// True if no agent of the last round runs or has yet to stop.
 bool Coordinator::is_gathering() const { return count(State::waiting) == agents_.size(); }
 
-// Everything that a message says is read before anything is changed, so that a wrong one leaves
-// the state as it was.
+// Reads all fields before it changes anything, so that an invalid message leaves the state
+// unchanged.
 void Coordinator::receive(int connection, const json& message, const std::string& address,
                           const std::string& reached_at, Clock::time_point at) {
   const std::string kind = text_in(message, "kind", "");
@@ -92,7 +91,7 @@ void Coordinator::receive(int connection, const json& message, const std::string
   const auto number = number_at(connection);
   if (!number) return;
   Agent& agent = agents_.at(*number);
-  // What a launcher says of an earlier round has come too late.
+  // Messages about an earlier round have come too late.
   const bool is_current = number_in(message, "attempt", attempt_) == attempt_;
   if (kind == "leaving") return leave(*number, message, now);
   if (kind == "gone") return give_up(*number, "its launcher has ended", now);
@@ -108,11 +107,12 @@ void Coordinator::receive(int connection, const json& message, const std::string
 }
 
 void Coordinator::failed(Agent& agent, const json& message, Clock::time_point now) {
-  // What has failed has no code of success.
+  // A failure never has exit code 0.
   const auto code =
       static_cast<int>(std::clamp<std::int64_t>(number_in(message, "code", 1), 1, 255));
   const std::string told = text_in(message, "reason", agent.request.host + " failed");
-  const std::string reason(beginning_of(told, kLongestReason));  // every launcher is sent it
+  // Every launcher receives it.
+  const std::string reason(beginning_of(told, kLongestReason));
   agent.heard = now;
   agent.state = State::stopping;
   restart_or_finish({code, reason, /*after_failure=*/true}, /*counts=*/true, now);
@@ -129,8 +129,8 @@ void Coordinator::leave(Number number, const json& message, Clock::time_point no
   restart_or_finish(finish, /*counts=*/!settings_.is_elastic(), now);
 }
 
-// The newcomer is compared with one machine of the job, as all agree with each other, and with the
-// ranks of all. A machine that is silent loses its rank to it.
+// Compares the newcomer with one machine of the job, since all of them agree, and its machine_rank
+// with those of all. A silent machine loses its machine_rank to the newcomer.
 std::optional<json> Coordinator::refusal(const JoinRequest& request, std::optional<Number> own,
                                          Clock::time_point now) {
   if (auto no = refusal_of(request, settings_)) return no;
@@ -183,8 +183,8 @@ void Coordinator::enter(Number number, Clock::time_point now) {
   try_to_start(now);
 }
 
-// The launcher's ranks have gone on meanwhile. Whether they count is this process's decision: one
-// that has been given up, or that another coordinator knew, stops them and joins again.
+// The launcher's ranks have continued without a connection. A launcher that has been given up, or
+// that belongs to another coordinator, must stop them and join again.
 void Coordinator::rejoin(int connection, const json& message, Clock::time_point now) {
   const std::string identity = text_in(message, "agent", "");
   const std::int64_t attempt = number_in(message, "attempt", -1);
@@ -197,13 +197,14 @@ void Coordinator::rejoin(int connection, const json& message, Clock::time_point 
   bind(*number, connection);
   Agent& agent = agents_.at(*number);
   agent.heard = now;
-  if (attempt != attempt_ || agent.state == State::waiting) return;  // it joins next
+  // The launcher sends `join` next.
+  if (attempt != attempt_ || agent.state == State::waiting) return;
   if (finish_) return tell_end(agent);
   if (agent.state == State::stopping) send(agent, stop_);
 }
 
-// Machines that have been here for long enough start again with the others, if there is room. Once
-// the first machine's ranks have ended well the job is about to end, and is not begun again.
+// Restarts the job with the machines that have waited long enough, if there is room. Once the ranks
+// of a machine have succeeded, the job is about to end and is not restarted.
 void Coordinator::take_in_newcomers(Clock::time_point now) {
   const auto [waiting, running, ended, stopping] = counts();
   const auto most = static_cast<std::size_t>(settings_.max_machines);
@@ -213,7 +214,7 @@ void Coordinator::take_in_newcomers(Clock::time_point now) {
   std::vector<std::string> come;
   for (const Number number : in_order()) {
     const Agent& agent = agents_.at(number);
-    if (come.size() == most - running) break;  // the rest waits for a place
+    if (come.size() == most - running) break;  // The others wait for a place.
     if (now - agent.came >= newcomers_.wait_of(agent.request.host, now))
       come.push_back(agent.request.host);
   }
@@ -229,8 +230,8 @@ std::vector<Coordinator::Number> Coordinator::in_order() const {
   for (const auto& [number, agent] : agents_) {
     if (is_here(agent)) numbers.push_back(number);
   }
-  // Those who say their rank by it; else the machine they meet at, then as in the last round, then
-  // as they came.
+  // The order is by requested machine_rank; else the coordinator's machine first, then as in the
+  // last round, then by arrival.
   const auto place = [&](Number number) {
     const Agent& agent = agents_.at(number);
     const std::int64_t before =
@@ -258,12 +259,12 @@ void Coordinator::try_to_start(Clock::time_point now) {
   if (full || had_a_round || now >= *enough_since_ + seconds(settings_.last_call)) start_round();
 }
 
-// This machine's own agent comes over loopback, which is no address for the others.
+// The agent on this machine connects over loopback, which other machines cannot use.
 std::string Coordinator::address_of(const Agent& agent) const {
   return is_loopback(agent.address) ? own_address() : agent.address;
 }
 
-// Ranks find this machine by the address at which others have reached it.
+// Ranks use the address at which other agents have reached this machine.
 std::string Coordinator::own_address() const {
   for (const auto& [number, agent] : agents_) {
     if (!is_loopback(agent.reached_at)) return agent.reached_at;
@@ -271,7 +272,7 @@ std::string Coordinator::own_address() const {
   return "127.0.0.1";
 }
 
-// The job's name: as the machine they meet at has it.
+// The job's name, from the launcher on the coordinator's machine.
 std::string Coordinator::run_id() const {
   for (const auto& [number, agent] : agents_) {
     if (agent.request.serves) return agent.request.run_id;
@@ -337,7 +338,7 @@ void Coordinator::end(Finish finish) {
   for (const auto& [number, agent] : agents_) tell_end(agent);
 }
 
-// Launchers whose ranks run stop them, and hear the end when they join again.
+// Launchers whose ranks run are told to stop them, and receive `finish` when they join again.
 void Coordinator::tell_end(const Agent& agent) {
   if (agent.state == State::waiting || agent.state == State::ended) {
     send(agent, {{"kind", "finish"}, {"code", finish_->code}, {"reason", finish_->reason}});
@@ -388,7 +389,7 @@ std::string Coordinator::count_text() const {
   return str(agents_.size(), " of ", wanted, " machines are here");
 }
 
-// Who is here, and whose rank is missing, as far as that is readable.
+// Lists the machines that are present and the ranks that are missing, at readable length.
 std::string Coordinator::names_text() const {
   std::string text;
   std::set<std::int64_t> ranks;
@@ -413,8 +414,8 @@ std::string Coordinator::names_text() const {
   return more == 0 ? text : text + str(" and ", more, " more");
 }
 
-// The texts are made once, whatever the number of machines; only the machine they meet at is told
-// names, so that what is sent grows with the machines and not with their square.
+// Each text is built once for all machines. Only the launcher on the coordinator's machine receives
+// names, so the bytes sent do not grow with the square of the number of machines.
 void Coordinator::tell_waiting(Clock::time_point now) {
   const auto until = *gathering_since_ + seconds(settings_.join_timeout);
   const std::string left = str(
@@ -430,7 +431,7 @@ void Coordinator::tell_waiting(Clock::time_point now) {
   }
 }
 
-// After a pause of this process, what the machines have said meanwhile is still to be read.
+// After a pause of this process, messages sent meanwhile have not been read.
 void Coordinator::give_up_silent(Clock::time_point now, bool after_pause) {
   std::vector<Number> silent;
   for (auto& [number, agent] : agents_) {

@@ -1,35 +1,35 @@
 // File: rendezvous/coordinator.h (internal)
-// Decides which machines make up a job, in rounds: who is there, who has which rank, and when all
-// stop, start again or end. One of the machines has it; the launchers of all (agents) talk to it.
+// Decides in rounds which machines form a job, which rank each one has, and when all of them stop,
+// restart or finish. It runs on one machine; the launchers (agents) of all machines talk to it.
 //
-//   agent -> join {...}             coordinator -> waiting {...} | refused {...} | round {...}
+//   agent -> join {...}                coordinator -> waiting {...} | refused {...} | round {...}
 //   agent -> failed {...} | ended | leaving {signal} | alive
-//                                   coordinator -> stop {reason} | alive
-//   agent -> join {...} again       coordinator -> round {...} | finish {code, reason}
-//   agent -> reconnecting           the last message of a connection that it gives up as silent
-//   agent -> gone                  the last message of a launcher that ends, as the end of a
-//                                  connection may look like a failure of the network
+//                                      coordinator -> stop {reason} | alive
+//   agent -> join {...} again          coordinator -> round {...} | finish {code, reason}
+//   agent -> reconnecting              the last message of a connection that it gives up as silent
+//   agent -> gone                      the last message of a launcher that ends, since the end of a
+//                                      connection may also be a network failure
 //   agent -> rejoin {agent, attempt}   on a new connection, after the old one was lost
-//                                   coordinator -> nothing, or the stop or finish that it missed
+//                                      coordinator -> nothing, or the stop or finish that it missed
 //
-// Rounds: with min_machines there, an elastic job waits `last_call` more for others the first time;
-// with max_machines it starts at once. Machines that come later are taken in by a new round if
-// there is room and they have lived for `last_call` (newcomers.h), and wait for a place otherwise.
-// The failure of a rank, or the loss of a machine whose ranks run, takes one of max_restarts. A
-// machine that leaves by a signal does as little harm as possible: an elastic job goes on without
-// it at no restart's cost, a fixed job takes one of max_restarts, and both gather again. Only the
-// machine of the coordinator ends the job by leaving. A machine whose ranks have all ended well has
-// done its part: its loss changes nothing unless all start again.
+// Rounds: a job starts at once when max_machines are present; with min_machines, an elastic job
+// waits `last_call` longer for others in its first round. A machine that comes later is included by
+// a new round if there is room and it has stayed for `last_call` (newcomers.h), and waits for a
+// place otherwise. The failure of a rank, or the loss of a machine whose ranks run, uses one of
+// max_restarts. If a machine leaves because of a signal, an elastic job goes on without it and uses
+// no restart, a fixed job uses one, and the others gather again. If the coordinator's own machine
+// leaves, the job ends. The loss of a machine whose ranks have all succeeded matters only if all
+// ranks restart.
 //
-// A connection is not a machine: an agent has a random identity, by which it is known on its
-// next connection. As long as it is not silent for keep_alive_timeout it keeps its place.
+// An agent is identified by a random identity, not by its connection. It keeps its place unless it
+// is silent for keep_alive_timeout.
 //
-// Time counts only while this process runs (base/running_clock.h), and after a pause every machine
-// has keep_alive_timeout again, since nothing that it said meanwhile has been read.
+// Time counts only while this process runs (base/running_clock.h). After a pause every machine has
+// keep_alive_timeout again, because messages sent meanwhile have not been read.
 //
-// It has no network, no thread and no clock: it is a state that messages and times go into. Throws
-// DataError "rendezvous.message" for a message whose fields are of the wrong types; the state is
-// then as before. Thread rule: one thread, which calls tick() about once a second.
+// The class has no network, thread or clock: it is a state machine for messages and times. Throws
+// DataError "rendezvous.message" for fields of the wrong types, and then keeps its state. Thread
+// rule: one thread, which calls tick() about once a second.
 #pragma once
 
 #include <array>
@@ -52,38 +52,39 @@ namespace hasten::rendezvous {
 class Coordinator {
  public:
   using Send = std::function<void(int connection, const nlohmann::json& message)>;
-  using NewRound = std::function<void()>;  // called before the machines of a round are told
+  using NewRound = std::function<void()>;  // Called before a round is announced.
   Coordinator(const Settings& settings, Send send, NewRound new_round = {});
 
-  // `address`: the agent's; `reached_at`: this machine's, as that agent sees it. Times are the
+  // `address` is the agent's; `reached_at` is this machine's as the agent sees it. Times are the
   // steady clock's.
   void receive(int connection, const nlohmann::json& message, const std::string& address,
                const std::string& reached_at, Clock::time_point at);
-  // The launcher at the other end of the connection has ended.
+  // The launcher at the other end has ended.
   void lost(int connection, const std::string& why, Clock::time_point at);
-  // The connection failed; the launcher may live and come back by another one.
+  // The connection has failed; the launcher may still run and reconnect.
   void broken(int connection);
-  // Does what is due by time alone.
+  // Does what is due at this time.
   void tick(Clock::time_point at);
   bool finished() const { return finish_.has_value(); }
-  // Everyone who has been told the end has gone.
+  // True if the job has finished and every launcher has disconnected.
   bool all_gone() const { return finished() && agents_.empty(); }
 
  private:
   enum class State { waiting, running, ended, stopping };
-  using Number = std::int64_t;  // of an agent, in the order in which they came
+  using Number = std::int64_t;  // The order in which agents arrived.
   struct Agent {
-    JoinRequest request;  // the last one
+    JoinRequest request;  // Its latest request.
     std::string address, reached_at;
     State state = State::waiting;
     std::optional<int> connection;
-    std::int64_t machine_rank = -1, first_rank = 0;  // in the last round it was in
+    std::int64_t machine_rank = -1, first_rank = 0;  // Its ranks in its last round.
     Clock::time_point came, heard;
   };
   struct Finish {
     int code = 0;
     std::string reason;
-    bool after_failure = false;  // ranks that wait for a dead one need no long grace
+    // Ranks that wait for a dead one get a short grace period.
+    bool after_failure = false;
   };
 
   Clock::time_point running_time(Clock::time_point at);
@@ -112,10 +113,10 @@ class Coordinator {
   Agent take_out(Number number);
   std::optional<Number> number_at(int connection) const;
   std::optional<Number> number_of(const std::string& identity) const;
-  std::vector<Number> in_order() const;  // of those that wait, as ranks are given
+  std::vector<Number> in_order() const;  // Agents of the next round, by rank.
   std::array<std::size_t, 4> counts() const;
   std::size_t count(State state) const { return counts()[static_cast<std::size_t>(state)]; }
-  // It waits, and could be told a round.
+  // True if the agent waits and can receive a round.
   static bool is_here(const Agent& agent) {
     return agent.state == State::waiting && agent.connection;
   }
@@ -134,11 +135,11 @@ class Coordinator {
   std::map<std::string, Number> by_identity_;
   Number arrivals_ = 0;
   std::int64_t attempt_ = -1, restarts_ = 0;
-  bool some_have_ended_ = false;  // well, in this round
-  nlohmann::json round_, stop_;   // as told last
+  bool some_have_ended_ = false;  // Some ranks have succeeded in this round.
+  nlohmann::json round_, stop_;   // The last ones sent.
   Newcomers newcomers_;
   std::optional<RunningClock> clock_;
-  bool has_paused_ = false;  // since the last tick
+  bool has_paused_ = false;  // The process has paused since the last tick.
   std::optional<Clock::time_point> gathering_since_, enough_since_;
   std::optional<Finish> finish_;
 };

@@ -70,7 +70,7 @@ void Dial::begin() {
   try_next();
 }
 
-// Each address has its share of the time that is left.
+// Gives each address an equal share of the remaining time.
 void Dial::try_next() {
   const std::vector<SocketAddress>& addresses = lookup_.found().addresses;
   while (next_ < addresses.size() && Clock::now() < deadline_) {

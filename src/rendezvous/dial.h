@@ -1,10 +1,13 @@
 // File: rendezvous/dial.h (internal)
-// One attempt to connect to an endpoint, without waiting: looks the name up, and tries its
-// addresses one after the other until the deadline, which holds for all of them together.
+// One attempt to connect to an endpoint without blocking. It looks up the name and tries its
+// addresses in turn until the deadline, which covers all of them.
 //
-//   Dial dial(endpoint, Clock::now() + 5s);
-//   while (!dial.done()) { poll dial.file() for dial.events(), dial.longest_wait(); dial.advance();
-//   } Attempted attempted = dial.take();           // the socket, or why there is none
+//   Dial dial(endpoint, Dial::Clock::now() + 5s);
+//   while (!dial.done()) {
+//     wait(dial.file(), dial.events(), dial.longest_wait());
+//     dial.advance();
+//   }
+//   const Attempted attempted = dial.take();  // the socket, or why there is none
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -17,18 +20,18 @@
 
 namespace hasten::rendezvous {
 
-// The socket, or -1 and why not.
+// The connected socket, or -1 and the reason.
 struct Attempted {
   int socket = -1;
   std::string why;
   bool unknown_host = false;
-  bool refused = false;  // the machine is there, and nobody listens
+  bool refused = false;  // The machine answers, but nothing listens.
 };
 
 class Dial {
  public:
   using Clock = std::chrono::steady_clock;
-  // `for_addresses`: how long all addresses may take once the name is known, if that is sooner.
+  // `for_addresses` limits the time for all addresses once the name is known, if that is sooner.
   Dial(const Endpoint& endpoint, Clock::time_point deadline,
        Clock::duration for_addresses = std::chrono::hours(1));
   Dial(const Dial&) = delete;
@@ -37,7 +40,7 @@ class Dial {
 
   int file() const { return socket_ >= 0 ? socket_ : lookup_.file(); }
   short events() const;
-  int longest_wait() const;  // milliseconds
+  int longest_wait() const;  // Milliseconds.
   void advance();
   bool done() const { return done_; }
   Attempted take();
@@ -50,9 +53,10 @@ class Dial {
   void finish(Attempted result);
 
   Lookup lookup_;
-  Clock::time_point deadline_, until_;  // for all, and for the address that is being tried
+  // The deadlines of the whole attempt and of the current address.
+  Clock::time_point deadline_, until_;
   Clock::duration for_addresses_;
-  std::size_t next_ = 0;  // address
+  std::size_t next_ = 0;  // The index of the next address.
   int socket_ = -1;
   bool done_ = false;
   Attempted result_;

@@ -6,7 +6,7 @@
 
 namespace hasten {
 
-// Two digits a byte.
+// Returns two lower-case digits a byte.
 inline std::string hexadecimal(std::span<const unsigned char> bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;

@@ -29,9 +29,10 @@ namespace hasten::rendezvous {
 namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
-// The coordinator's messages may be late by this and by one request, however many are waiting.
+// Limits one pass: the coordinator's messages are late by at most this and one request, however
+// many wait.
 constexpr auto kLongestPass = std::chrono::milliseconds(100);
-constexpr int kMostAccepted = 64;  // in a pass
+constexpr int kMostAccepted = 64;  // Connections accepted in one pass.
 constexpr auto kForLastMessages = std::chrono::milliseconds(200);
 constexpr auto kBetweenReports = std::chrono::minutes(1);
 constexpr std::uint64_t kWakeId = 0, kListenerId = 1;
@@ -106,7 +107,7 @@ class JobServer::Loop {
     return static_cast<int>(std::max<std::int64_t>(left, 0));
   }
 
-  // What the time does not allow is served in the next pass: the poller reports it again.
+  // Requests beyond the time limit are handled in the next pass: the poller reports them again.
   void serve_ready(const std::vector<std::uint64_t>& ready) {
     const auto end = Clock::now() + kLongestPass;
     for (const int id : std::exchange(unfinished_, {})) serve(id, end);
@@ -124,7 +125,8 @@ class JobServer::Loop {
   }
 
   void accept_some(Clock::time_point end) {
-    for (int i = 0; i < kMostAccepted; ++i) {  // then those that are here already go on
+    // Limited, so that existing connections are served too.
+    for (int i = 0; i < kMostAccepted; ++i) {
       const int socket = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (socket >= 0) {
         admit(socket, end);
@@ -175,7 +177,7 @@ class JobServer::Loop {
       do {
         if (const auto message = guest.connection->next()) take(id, guest, *message);
       } while (guest.connection->has_message() && Clock::now() < end);
-    } catch (const std::exception&) {  // it knows the token, and yet not the protocol
+    } catch (const std::exception&) {  // The client knows the token but breaks the protocol.
       unreadable_.insert(id);
     }
     if (guest.connection->known()) {
@@ -186,7 +188,7 @@ class JobServer::Loop {
     look_after(id, guest);
   }
 
-  // What is to be done with a connection that has been read or written.
+  // Decides what to do next with a connection that was read or written.
   void look_after(int id, Guest& guest) {
     const Connection& connection = *guest.connection;
     if (unreadable_.contains(id)) return;
@@ -216,7 +218,7 @@ class JobServer::Loop {
     all_gone_ = coordinator_->all_gone();
   }
 
-  // A rank of another version is told this one's before it is dropped.
+  // A rank with another protocol version receives this server's before it is dropped.
   void greet(int id, Guest& guest, const std::string& message) {
     if (message == kAgentGreeting && coordinator_) {
       guest.role = Role::agent;
@@ -257,8 +259,7 @@ class JobServer::Loop {
     listen_again();
   }
 
-  // A launcher that ends closes its connection in order; a connection that fails may have been the
-  // network's fault.
+  // A launcher that ends closes its connection in order; any other failure may be the network's.
   void tell_coordinator(int id, const Connection& connection, Clock::time_point now) {
     if (connection.open())
       return coordinator_->lost(id, "it sent a message that this hasten cannot read", now);
@@ -281,8 +282,8 @@ class JobServer::Loop {
   std::function<void(const std::string&)> on_shortage_;
   std::unordered_map<int, Guest> guests_;
   Strangers strangers_;
-  std::set<int> unfinished_;  // they have messages that the last pass had no time for
-  std::set<int> unreadable_;  // they know the token and not the protocol
+  std::set<int> unfinished_;  // Connections with messages left over from the last pass.
+  std::set<int> unreadable_;  // Connections that know the token but break the protocol.
   std::set<int> closed_;
   int next_id_ = kFirstGuestId;
   bool is_listening_ = true;

@@ -1,19 +1,17 @@
 // File: rendezvous/job_server.h (internal)
-// What one process of a job serves to all others, on one port: the keys and values of its ranks,
-// and the messages of the coordinator to the machines' launchers. A connection that does not show
-// the token is dropped (strangers.h).
+// Serves one job on one port: its keys and values to the ranks, and the coordinator to the
+// launchers. A connection that does not prove that it knows the token is dropped (strangers.h).
 //
 //   JobServer server({.port = 29500, .token = token, .coordinator = settings});
-//   server.port();
+//   const int port = server.port();
 //
-// The first message of a connection is kStoreGreeting, which is answered by the same, or
-// kAgentGreeting.
+// The first message of a connection is kAgentGreeting, or kStoreGreeting, which the server echoes.
 //
-// If the process has no file left for another connection, those that come wait in the kernel's
-// queue until one is closed, and the owner is told.
+// If the process runs out of file descriptors, new connections wait in the kernel's queue until one
+// is closed, and `on_shortage` is called.
 //
-// The constructor throws IoError "rendezvous.port-taken", "rendezvous.socket", "launch.start". Thread rule: has a
-// thread of its own; the calls below may come from any.
+// The constructor throws IoError "rendezvous.port-taken", "rendezvous.socket", "rendezvous.tls" and
+// "launch.start". Thread rule: it runs a thread of its own; any thread may call it.
 #pragma once
 
 #include <atomic>
@@ -28,16 +26,16 @@
 
 namespace hasten::rendezvous {
 
-inline constexpr std::string_view kStoreGreeting = "store 2";  // with the protocol's version
+inline constexpr std::string_view kStoreGreeting = "store 2";  // Includes the protocol's version.
 inline constexpr std::string_view kAgentGreeting = "agent";
 
 struct ServerOptions {
   bool loopback_only = true;
-  int port = 0;  // 0: any
+  int port = 0;  // 0: any free port.
   std::string token;
-  std::optional<Settings> coordinator{};  // none: keys and values alone
-  // What keeps new connections waiting, in a sentence, at most once a minute. It is called by the
-  // server's thread.
+  std::optional<Settings> coordinator{};  // If empty, serves keys and values only.
+  // Receives a sentence that says why new connections wait, at most once a minute, in the server's
+  // thread.
   std::function<void(const std::string&)> on_shortage{};
 };
 
@@ -49,9 +47,9 @@ class JobServer {
   ~JobServer();
 
   int port() const { return port_; }
-  // The next attempt must not meet the keys and values of one that is over.
+  // Deletes all keys and values, so that the next attempt sees none of the last.
   void clear();
-  // Whether the job has ended, and every machine's launcher has been told and is gone.
+  // True if the job has ended and every launcher has been notified and has disconnected.
   bool all_have_gone() const;
 
  private:

@@ -15,7 +15,7 @@
 namespace hasten::rendezvous {
 namespace {
 
-// `only_numbers`: no name server is asked.
+// With `only_numbers` no name server is asked.
 Found system_lookup(const Endpoint& endpoint, bool only_numbers) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -67,7 +67,7 @@ Lookup::Lookup(const Endpoint& endpoint) : shared_(std::make_shared<Shared>()) {
   if (thread.joinable()) {
     thread.detach();
   } else {
-    shared_->finish({.why = "no more threads"});  // which may pass
+    shared_->finish({.why = "no more threads"});  // A later lookup may succeed.
   }
 }
 

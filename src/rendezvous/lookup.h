@@ -1,14 +1,14 @@
 // File: rendezvous/lookup.h (internal)
-// Looks up a host's addresses in a thread of its own, because the system's call cannot be
-// interrupted and takes half a minute with a name server that does not answer.
+// Looks up a host's addresses in a thread, because the system's call cannot be interrupted and
+// takes half a minute if the name server does not answer.
 //
 //   Lookup lookup({.host = "node1", .port = 29500});
-//   poll lookup.file() for POLLIN, beside other files
-//   if (lookup.done()) for (const SocketAddress& address : lookup.found().addresses) ...
+//   wait(lookup.file(), POLLIN);
+//   if (lookup.done()) connect_to_one_of(lookup.found().addresses);
 //
-// An address in numbers is known at once, without a thread. A lookup may be given up at any time:
-// its thread then ends by itself. Where the system has no thread left nothing is found, which a
-// later lookup may change. Throws nothing. Thread rule: one thread at a time.
+// A numeric address needs no thread. A lookup may be destroyed at any time; its thread ends by
+// itself. If the system cannot start a thread nothing is found, and a later lookup may succeed.
+// Throws nothing. Thread rule: one thread at a time.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,8 +29,8 @@ struct SocketAddress {
 
 struct Found {
   std::vector<SocketAddress> addresses;
-  std::string why;            // there are none
-  bool unknown_host = false;  // a name server has said that there is no such name
+  std::string why;            // The reason, if there are no addresses.
+  bool unknown_host = false;  // A name server reports that the name does not exist.
 };
 
 class Lookup {
@@ -42,15 +42,15 @@ class Lookup {
 
   int file() const;
   bool done() const;
-  // Of a lookup that is done.
+  // Requires done().
   const Found& found() const;
 
  private:
   struct Shared;
-  std::shared_ptr<Shared> shared_;  // also of the thread, which may live longer
+  std::shared_ptr<Shared> shared_;  // Shared with the thread, which may live longer.
 };
 
-// Waits for it. After `seconds` nothing is found.
+// Blocks until the lookup is done; after `seconds` it finds nothing.
 Found look_up(const Endpoint& endpoint, double seconds);
 
 }  // namespace hasten::rendezvous

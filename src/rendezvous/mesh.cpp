@@ -18,21 +18,22 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr auto kShortestPause = 2ms, kLongestPause = 500ms;  // before the next attempt to connect
-constexpr auto kLongestLocalPause = 10ms;                    // which costs nothing but the attempt
-constexpr auto kPauseWithoutFiles = 50ms;                    // before the next attempt to accept
+constexpr auto kShortestPause = 2ms, kLongestPause = 500ms;  // Between attempts to connect.
+// The longest pause for a local socket, where an attempt costs little.
+constexpr auto kLongestLocalPause = 10ms;
+constexpr auto kPauseWithoutFiles = 50ms;  // Between attempts to accept.
 
-// What each side says of itself once the other is known to be of the job.
+// Each side sends this after the handshake.
 struct Greeting {
-  char nonce[32];  // the group's
+  char nonce[32];  // The group's random number.
   std::int64_t rank;
 };
 
-// What each rank tells before any of them listens.
+// Each rank sends this before any of them listens.
 struct RankStart {
-  std::string nonce;  // rank 0's is the group's
+  std::string nonce;  // The group uses rank 0's.
   bool encrypt = true;
-  std::string machine;  // equal for two ranks that a local socket connects
+  std::string machine;  // Equal if a local socket can connect two ranks.
 
   std::string text() const {
     return json{{"nonce", nonce}, {"encrypt", encrypt}, {"machine", machine}}.dump();
@@ -45,11 +46,11 @@ struct RankStart {
   }
 };
 
-// Where a rank listens.
+// The addresses on which a rank listens.
 struct Place {
   std::string local_name;
   std::string address;
-  int port = 0;  // 0: no other machine takes part
+  int port = 0;  // 0: all ranks are on one machine.
 
   std::string text() const {
     return json{{"local", local_name}, {"address", address}, {"port", port}}.dump();
@@ -62,13 +63,13 @@ struct Place {
   }
 };
 
-// One connection on its way to be known.
+// A connection that has not yet proved that it belongs to the group.
 class Candidate {
  public:
   enum class State { running, known, failed };
 
-  // `expected`: the rank that this side has connected to; -1 if the other side has connected, which
-  // is then the stranger of the number `id`.
+  // `expected` is the rank that this side has connected to; -1 if the other side has connected, and
+  // then `id` is its number among the strangers.
   Candidate(std::unique_ptr<ByteStream> stream, const Greeting& own, std::int64_t expected,
             int id = -1)
       : expected(expected), id(id), stream_(std::move(stream)), own_(own) {}
@@ -81,13 +82,13 @@ class Candidate {
     if (!handshake_is_done_) return stream_->events();
     return static_cast<short>(wants_to_write() ? POLLOUT : POLLIN);
   }
-  // The other side knows the secret, or is a process of this user on this machine.
+  // True if the other side knows the secret, or is a local process of this user.
   bool is_proved() const { return handshake_is_done_; }
   const Greeting& other() const { return other_; }
   std::unique_ptr<ByteStream> take_stream() { return std::move(stream_); }
   const std::string& why_failed() const { return stream_->why_ended(); }
 
-  // As far as it goes without waiting.
+  // Continues without blocking.
   State advance() {
     if (!handshake_is_done_) {
       const Handshake shaken = stream_->handshake();
@@ -95,7 +96,7 @@ class Candidate {
       if (shaken == Handshake::running) return State::running;
       handshake_is_done_ = true;
     }
-    // The side that has accepted the connection answers only after it has seen the group's nonce.
+    // The accepting side answers only after it has received the group's nonce.
     if (speaks_first() && !write()) return State::failed;
     if (!read()) return State::failed;
     if (got_ < sizeof other_) return State::running;
@@ -134,7 +135,7 @@ class Candidate {
   std::size_t sent_ = 0, got_ = 0;
 };
 
-// Each rank connects to those before it and accepts those behind it.
+// Each rank connects to the ranks below it and accepts those above it.
 class Mesh {
  public:
   Mesh(const MeshOptions& options, Clock::duration limit)
@@ -170,7 +171,7 @@ class Mesh {
          exchange("start", RankStart{new_token(), options_.encrypt, machine}.text()))
       starts.push_back(RankStart::of(text));
     check_encryption(starts);
-    starts.front().nonce.copy(own_.nonce, sizeof own_.nonce);  // rank 0's, for all
+    starts.front().nonce.copy(own_.nonce, sizeof own_.nonce);  // All ranks use rank 0's.
     own_.rank = options_.rank;
     for (const RankStart& each : starts)
       is_local_.push_back(!machine.empty() && each.machine == machine);
@@ -185,7 +186,7 @@ class Mesh {
       places_.push_back(Place::of(text));
   }
 
-  // One that encrypts and one that does not would each take the other for a stranger.
+  // Ranks that differ in `encrypt` would reject each other as strangers.
   void check_encryption(const std::vector<RankStart>& starts) const {
     const auto other = std::find_if(starts.begin(), starts.end(), [&](const RankStart& each) {
       return each.encrypt != options_.encrypt;
@@ -201,7 +202,7 @@ class Mesh {
   }
 
   std::int64_t missing() const {
-    return std::count(peers_.begin(), peers_.end(), nullptr) - 1;  // this rank itself
+    return std::count(peers_.begin(), peers_.end(), nullptr) - 1;  // Excludes this rank.
   }
 
   [[noreturn]] void refuse_late() const {
@@ -225,7 +226,7 @@ class Mesh {
     for (std::size_t rank = 0; rank < attempts_.size(); ++rank) {
       Attempt& attempt = attempts_[rank];
       if (peers_[rank] || attempt.runs || now < attempt.next) continue;
-      // Not all at the same moment: half to one and a half of the pause.
+      // The pause is random, from half to one and a half, so that ranks do not all try at once.
       attempt.next = now + attempt.pause / 2 + attempt.pause * (random_() % 1024) / 1024;
       attempt.pause = std::min<Clock::duration>(
           attempt.pause * 2, is_local_[rank] ? Clock::duration(kLongestLocalPause) : kLongestPause);
@@ -289,8 +290,8 @@ class Mesh {
     drop(candidate);
   }
 
-  // A rank that has connected twice, as its first connection was dropped on its side, has the
-  // second one.
+  // If a rank connects twice, because its first connection was dropped on its side, the second one
+  // counts.
   void admit(std::unique_ptr<Candidate>& candidate) {
     const std::int64_t rank = candidate->other().rank;
     const bool is_due = candidate->expected >= 0 ? rank == candidate->expected
@@ -315,7 +316,8 @@ class Mesh {
   }
 
   void accept_from(const Descriptor& listener, bool is_local) {
-    for (int i = 0; i < 64; ++i) {  // then those that are here already go on
+    // Limited, so that existing connections proceed too.
+    for (int i = 0; i < 64; ++i) {
       const Accepted accepted = accept_from_listener(listener.get(), is_local);
       if (accepted.socket < 0) {
         if (!may_accept_more(accepted.error)) return;
@@ -330,11 +332,12 @@ class Mesh {
     }
   }
 
-  // `error`: why the last connection was not taken.
+  // Handles the errno of a failed accept.
   bool may_accept_more(int error) {
     if (error == EINTR || error == ECONNABORTED || error == EPERM) return true;
     if (error == EAGAIN) return false;
-    // No file is left, or no memory: a stranger gives its own back, and the listeners rest.
+    // No file descriptor or memory is left: dropping one stranger frees some, and the listeners
+    // pause.
     last_problem_ = std::strerror(error);
     if (const auto id = strangers_.oldest()) drop_stranger(*id);
     listen_again_ = Clock::now() + kPauseWithoutFiles;
@@ -353,8 +356,9 @@ class Mesh {
   }
 
   const MeshOptions& options_;
-  RunningClock clock_;  // a job that is suspended while its ranks meet goes on when it is woken
-  const Clock::time_point deadline_;  // of that clock
+  // A job that is suspended while its ranks connect continues when it wakes.
+  RunningClock clock_;
+  const Clock::time_point deadline_;  // Measured by clock_.
   const std::shared_ptr<const SecureContext> server_, client_;
   Greeting own_{};
   std::vector<bool> is_local_;
@@ -363,7 +367,7 @@ class Mesh {
   std::vector<Attempt> attempts_;
   std::vector<std::unique_ptr<Candidate>> candidates_;
   Clock::time_point listen_again_{};
-  Strangers strangers_;  // of the candidates, those that have connected to this rank
+  Strangers strangers_;  // The candidates that have connected to this rank.
   int next_id_ = 0;
   std::vector<std::unique_ptr<ByteStream>> peers_;
   std::string last_problem_;

@@ -1,23 +1,24 @@
 // File: rendezvous/mesh.h (internal)
-// Connects each rank of a group with each other one, and with nobody else.
+// Connects each rank of a group with every other rank, and with nobody else.
 //
 //   const MeshOptions options{.rank = 0, .size = 4, .secret = token, .address = "10.0.0.1"};
-//   std::vector<std::unique_ptr<ByteStream>> peers = connect_mesh(options, exchange, limit);
+//   std::vector<std::unique_ptr<ByteStream>> peers = connect_mesh(options, exchange, 60s);
 //   peers[3]->write(bytes, size);  // peers[0], this rank's own, is null
 //
-// Two ranks of one machine are connected by a socket of the kernel's local namespace, over which no
-// network carries anything, and each accepts only processes of its own user (SO_PEERCRED). Two
-// ranks of different machines are connected by TCP and prove to each other by TLS that they know
-// the secret; their bytes are encrypted unless `encrypt` is false. Every connection then says which
-// rank it comes from and the group's own random number. The sockets that listen exist only until
-// all ranks are connected: nothing can connect to a rank afterwards.
+// Ranks on one machine are connected by Unix sockets in the abstract namespace, so their bytes pass
+// no network; each accepts only processes of its own user (SO_PEERCRED). Ranks on different
+// machines are connected by TCP and prove by TLS that they know the secret; their bytes are
+// encrypted unless `encrypt` is false. Both sides then send their rank and the group's random
+// number. The listening sockets are closed once all ranks are connected, so nothing can connect to
+// a rank afterwards.
 //
-// A stranger's connections are dropped after their handshake has failed, has taken too long, or to
-// make room for others (strangers.h). Ranks whose connection was dropped meanwhile try again.
+// An unproved connection is dropped when its handshake fails or takes too long, or to make room for
+// others (strangers.h). A rank whose connection is dropped tries again.
 //
 // Throws IoError "process.rank-missing" with the ranks that are not connected within `limit`,
-// ConfigError "process.encryption" if ranks differ in `encrypt`, IoError "rendezvous.socket", and
-// what `exchange` throws. Thread rule: any thread; a call for each rank, at the same time.
+// ConfigError "process.encryption" if `encrypt` differs between ranks, IoError "rendezvous.socket"
+// and "rendezvous.tls", and what `exchange` throws. Thread rule: any thread; all ranks call it at
+// the same time.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +34,14 @@ namespace hasten::rendezvous {
 
 struct MeshOptions {
   std::int64_t rank = 0, size = 1;
-  std::string secret;  // that all ranks know and no stranger does
-  // The one at which other machines reach this rank.
+  std::string secret;  // Only the ranks of the job know it.
+  // The address at which other machines reach this rank.
   std::string address = "127.0.0.1";
   bool encrypt = true;
 };
 
-// Tells all ranks `own` and returns what each of them has told, by rank.
+// Sends `own` to all ranks and returns what each of them sent, by rank. `question` names the
+// exchange.
 using Exchange =
     std::function<std::vector<std::string>(const std::string& question, const std::string& own)>;
 

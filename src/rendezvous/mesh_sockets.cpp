@@ -20,8 +20,8 @@
 namespace hasten::rendezvous {
 namespace {
 
-constexpr int kQueue =
-    4096;  // connections that wait to be accepted; the kernel has a limit of its own
+// The maximum number of connections that wait to be accepted; the kernel has a limit too.
+constexpr int kQueue = 4096;
 
 struct LocalName {
   sockaddr_un address{};
@@ -30,7 +30,7 @@ struct LocalName {
   explicit LocalName(const std::string& name) {
     address.sun_family = AF_UNIX;
     const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-    std::memcpy(address.sun_path + 1, name.data(), length);  // behind a zero: no file
+    std::memcpy(address.sun_path + 1, name.data(), length);  // A leading zero: no file.
     size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
@@ -45,7 +45,7 @@ struct FreeNumbers {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
 
-// Addresses are numbers here: no name server is asked.
+// The address is numeric, so no name server is asked.
 std::unique_ptr<addrinfo, FreeNumbers> number(const std::string& address, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -71,7 +71,7 @@ std::string this_machine(const std::string& address) {
   struct stat network {
   }, users{};
   if (!std::getline(file, boot) || stat("/proc/self/ns/net", &network) != 0) return "";
-  // In a user namespace all users that it does not know look like this one.
+  // A user namespace shows all users that it does not know as one.
   std::ifstream overflow("/proc/sys/kernel/overflowuid");
   uid_t nobody = 0;
   if (stat("/proc/self/ns/user", &users) != 0 || !(overflow >> nobody) || geteuid() == nobody)
@@ -93,7 +93,7 @@ int connect_locally(const std::string& name) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return -1;
   const LocalName local(name);
-  // The name of a rank that has ended is free for everybody.
+  // Anybody may take the name of a rank that has ended.
   const bool connected = connect(socket, local.get(), local.size) == 0;
   if (connected && is_of_this_user(socket)) return socket;
   const int error = connected ? EPERM : errno;

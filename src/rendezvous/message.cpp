@@ -52,7 +52,7 @@ std::string_view Unpacker::view() { return take(static_cast<std::uint64_t>(numbe
 std::vector<std::string> Unpacker::texts() {
   const auto count = static_cast<std::uint64_t>(number());
   std::vector<std::string> values;
-  // Each takes at least eight bytes, so that a wrong count ends with the message.
+  // Each text takes at least eight bytes, so a wrong count throws at the end of the message.
   for (std::uint64_t i = 0; i < count; ++i) values.push_back(text());
   return values;
 }

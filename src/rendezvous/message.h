@@ -1,13 +1,14 @@
 // File: rendezvous/message.h (internal)
-// The bytes of one message: numbers in eight bytes, the lowest first, and texts with their length
-// before them.
+// Encodes a message as bytes: a number has eight bytes, the lowest first, and a text follows its
+// length.
 //
 //   const std::string bytes = Packer().number(3).text("key").bytes();
 //   Unpacker fields(bytes);
-//   fields.number(); fields.text();
+//   const std::int64_t number = fields.number();
+//   const std::string text = fields.text();
 //
-// Throws DataError "rendezvous.message" if a message ends too early or is longer than its fields:
-// it came over the network. Thread rule: values.
+// Throws DataError "rendezvous.message" if a message ends too early or is longer than its fields,
+// since it comes over the network. Thread rule: values.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace hasten::rendezvous {
 
-// No key and no value of a training job is nearly as long; a longer length is not believed.
+// Bytes. No key or value of a training job is nearly as long, so a longer message is an error.
 inline constexpr std::size_t kLongestMessage = std::size_t{64} << 20;
 
 class Packer {
@@ -25,7 +26,7 @@ class Packer {
   Packer& number(std::int64_t value);
   Packer& text(std::string_view value);
   Packer& texts(const std::vector<std::string>& values);
-  Packer& packed(std::string_view fields);  // the bytes of another Packer
+  Packer& packed(std::string_view fields);  // The bytes of another Packer.
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -37,11 +38,11 @@ class Unpacker {
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
   std::int64_t number();
   std::string text() { return std::string(view()); }
-  std::string_view view();  // a text that stays where it is
+  std::string_view view();  // Refers to the message's bytes.
   std::vector<std::string> texts();
   bool is_at_end() const { return rest_.empty(); }
   std::string_view rest() const { return rest_; }
-  void end() const;  // nothing may be left
+  void end() const;  // Throws if bytes are left.
 
  private:
   std::string_view take(std::uint64_t size);

@@ -1,9 +1,9 @@
 // File: rendezvous/newcomers.h (internal)
-// How long a machine that comes while others run must have been there before they restart for it.
-// A launcher that ends soon after each start would otherwise restart the others again and again, so
-// the wait of a host doubles each time the others have restarted for it.
+// Decides how long a machine that comes during a round must stay before the others restart to
+// include it. A launcher that always ends soon after its start would otherwise restart them again
+// and again, so a host's wait doubles with each restart for it.
 //
-//   if (now - came >= newcomers.wait_of(host, now)) { newcomers.taken_in(host, now); restart(); }
+//   if (now - came >= newcomers.wait_of(host, now)) newcomers.taken_in(host, now);
 //
 // Thread rule: one thread.
 #pragma once
@@ -22,7 +22,8 @@ class Newcomers {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The wait of a host begins at `last_call` and grows up to `join_timeout`.
+  // A host's wait grows from `last_call` to `join_timeout`. It starts over if the last restart for
+  // the host is more than twice the longest wait ago.
   explicit Newcomers(const Settings& settings)
       : shortest_(settings.last_call),
         longest_(settings.join_timeout > settings.last_call ? settings.join_timeout

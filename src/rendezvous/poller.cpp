@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = 256;
 
-// These have the same values, which epoll_ctl(2) does not promise.
+// poll and epoll have the same values, which epoll_ctl(2) does not guarantee.
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT);
 
 }  // namespace
@@ -47,7 +47,8 @@ std::vector<std::uint64_t> Poller::wait(int milliseconds) {
       epoll_wait(file_.get(), events.data(), static_cast<int>(events.size()), milliseconds);
   std::vector<std::uint64_t> ids;
   for (int i = 0; i < std::max(count, 0); ++i) {
-    const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;  // not aligned there
+    // A copy, because the member is not aligned.
+    const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
     ids.push_back(id);
   }
   return ids;

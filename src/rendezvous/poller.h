@@ -1,15 +1,15 @@
 // File: rendezvous/poller.h (internal)
-// The kernel's list of the files that a server waits for (epoll), so that a pass of its loop costs
-// what the ready files need, however many others are open.
+// Waits for files with epoll, so that one pass of a server's loop costs time for the ready files
+// only, however many others are open.
 //
 //   Poller poller;
 //   poller.watch(file, id, POLLIN);
-//   for (const std::uint64_t id : poller.wait(1000)) ...
+//   for (const std::uint64_t ready : poller.wait(1000)) serve(ready);
 //   poller.change(file, id, POLLIN | POLLOUT);
-//   poller.forget(file);                     // before it is closed
+//   poller.forget(file);  // before it is closed
 //
-// A file that is ready and not served is reported again, behind the others. The constructor
-// throws IoError "rendezvous.socket". Thread rule: one thread.
+// A ready file that is not served is reported again, after the others. The constructor throws
+// IoError "rendezvous.socket". Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ namespace hasten::rendezvous {
 class Poller {
  public:
   Poller();
-  // `events` are those of poll(2). False: the kernel has no memory for it.
+  // `events` are those of poll(2). Returns false if the kernel has no memory for it.
   bool watch(int file, std::uint64_t id, short events);
   void change(int file, std::uint64_t id, short events);
   void forget(int file);
-  // The ids of files that are ready, some at a time; none if the time is over.
+  // Returns the ids of at most 256 ready files; none if the time is over.
   std::vector<std::uint64_t> wait(int milliseconds);
 
  private:

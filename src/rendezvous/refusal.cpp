@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLongestText = 256;  // bytes; a host's name has at most 253
+constexpr std::size_t kLongestText = 256;  // Bytes; a host name has at most 253.
 
 json refused(const char* code, std::string what, std::string got, std::string expected,
              std::string hint) {
@@ -23,10 +23,10 @@ json refused(const char* code, std::string what, std::string got, std::string ex
           {"hint", std::move(hint)}};
 }
 
-// The first letters of a digest.
 std::string beginning(const std::string& digest) { return std::string(beginning_of(digest, 12)); }
 
-// A terminal obeys these characters: those of ASCII, and those of Latin-1 as UTF-8 has them.
+// Returns whether a terminal would interpret part of the text: control characters of ASCII, and of
+// Latin-1 in UTF-8.
 bool has_control_characters(const std::string& text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -37,7 +37,7 @@ bool has_control_characters(const std::string& text) {
   return false;
 }
 
-// The machines' launchers show these texts, so what is wrong with one is told without it.
+// Launchers print these texts on their machines, so a refusal does not repeat an unusable one.
 std::optional<json> unusable_text(const JoinRequest& newcomer) {
   for (const auto& [name, text] : {std::pair{"host name", &newcomer.host},
                                    {"address", &newcomer.address},
@@ -54,7 +54,7 @@ std::optional<json> unusable_text(const JoinRequest& newcomer) {
   return std::nullopt;
 }
 
-// Numbers that every launcher of this protocol sends in these ranges.
+// Every launcher of this protocol sends these numbers in these ranges.
 std::optional<json> unusable_number(const JoinRequest& newcomer, const Settings& settings) {
   if (newcomer.processes < 1 || newcomer.processes > 4096)
     return refused("rendezvous.machines", "processes of " + newcomer.host, str(newcomer.processes),

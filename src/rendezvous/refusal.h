@@ -1,9 +1,9 @@
 // File: rendezvous/refusal.h (internal)
-// Why a launcher that asks to join cannot be part of the job: what it says about the job differs
-// from what this process or another machine of the job says.
+// Explains why a launcher cannot join the job: its description of the job differs from this
+// process's or another machine's. The functions return the message to send, or null.
 //
-//   if (const auto no = refusal_of(request, settings)) send(id, *no);          // {"kind":
-//   "refused", ...} if (const auto no = contradiction(request, other, settings)) send(id, *no);
+//   if (const auto no = refusal_of(request, settings)) send(id, *no);  // {"kind": "refused", ...}
+//   if (const auto no = contradiction(request, other, settings)) send(id, *no);
 //
 // Thread rule: pure functions.
 #pragma once
@@ -19,11 +19,11 @@ namespace hasten::rendezvous {
 // Compares the launcher with this process's own settings.
 std::optional<nlohmann::json> refusal_of(const JoinRequest& newcomer, const Settings& settings);
 
-// Compares it with any one machine that has joined: all of those agree with each other.
+// Compares the launcher with any machine that has joined, since all of those agree.
 std::optional<nlohmann::json> contradiction(const JoinRequest& newcomer, const JoinRequest& other,
                                             const Settings& settings);
 
-// Another machine has the machine_rank that the launcher was started with.
+// `holder` already has the launcher's machine_rank.
 nlohmann::json rank_taken(const JoinRequest& newcomer, const JoinRequest& holder);
 
 }  // namespace hasten::rendezvous

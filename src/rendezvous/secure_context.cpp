@@ -35,7 +35,7 @@ std::string digest_of(std::string_view token) {
   return key;
 }
 
-// The key as TLS wants it: in the shape of an earlier session.
+// TLS expects the key in the form of an earlier session.
 SSL_SESSION* session_of(SSL* connection) {
   const auto& key =
       *static_cast<const std::string*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(connection)));
@@ -63,7 +63,8 @@ int find_key(SSL* connection, const unsigned char* identity, std::size_t size,
              SSL_SESSION** session) {
   const bool ours = size == kIdentity.size() && std::memcmp(identity, kIdentity.data(), size) == 0;
   *session = ours ? session_of(connection) : nullptr;
-  return 1;  // without a session there is no handshake: this side has no certificate
+  // Without a session the handshake fails, because this side has no certificate.
+  return 1;
 }
 
 }  // namespace
@@ -90,7 +91,7 @@ SecureContext::SecureContext(Side side, std::string_view token)
     SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_psk_find_session_callback(context, find_key);
   } else {
-    // A certificate would not do, whoever signed it.
+    // No certificate may replace the key, whoever signed it.
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_psk_use_session_callback(context, offer_key);
   }

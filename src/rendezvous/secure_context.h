@@ -1,10 +1,9 @@
 // File: rendezvous/secure_context.h (internal)
-// What makes a connection one of this job: TLS 1.3 with the job's token as pre-shared key (RFC
-// 8446, section 2.2) and a fresh key exchange, so that who does not know the token neither joins,
-// nor reads, nor replays. There are no certificates.
+// Admits only processes of this job to a connection: TLS 1.3 with the job's token as pre-shared key
+// (RFC 8446, section 2.2) and a fresh key exchange. Without the token nobody can join, read or
+// replay. There are no certificates.
 //
-// Throws IoError "rendezvous.tls". Thread rule: made once, then
-// read by any thread.
+// Throws IoError "rendezvous.tls". Thread rule: once constructed, any thread may read it.
 #pragma once
 
 #include <memory>
@@ -17,13 +16,13 @@ namespace hasten::rendezvous {
 
 enum class Side { server, client };
 
-// Of 32 random bytes, in hexadecimal digits.
+// Returns 32 random bytes as hexadecimal digits.
 std::string new_token();
 
 class SecureContext {
  public:
   SecureContext(Side side, std::string_view token);
-  SecureContext(const SecureContext&) = delete;  // TLS keeps the key's address
+  SecureContext(const SecureContext&) = delete;  // TLS keeps the key's address.
   SecureContext& operator=(const SecureContext&) = delete;
   Side side() const { return side_; }
   ssl_ctx_st* get() const { return context_.get(); }

@@ -1,6 +1,5 @@
 // File: rendezvous/settings.h (internal)
-// How machines come together: how many they are, and how long they wait for each other.
-// Thread rule: a value.
+// The number of machines in a job, and how long they wait for each other. Thread rule: a value.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +10,10 @@ struct Settings {
   std::int64_t min_machines = 1;
   std::int64_t max_machines = 1;
   std::int64_t max_restarts = 0;
-  double join_timeout = 600;       // seconds for a round to come together
-  double last_call = 30;           // seconds for others to come, once min_machines are there
-  double keep_alive_timeout = 30;  // seconds after which a machine that says nothing is lost
-  bool same_program = true;        // the program's bytes are the same on all machines
+  double join_timeout = 600;       // Seconds for a round to gather.
+  double last_call = 30;           // Seconds to wait for others once min_machines are present.
+  double keep_alive_timeout = 30;  // Seconds until a silent machine counts as lost.
+  bool same_program = true;        // All machines must have the same program file.
   bool is_elastic() const { return min_machines != max_machines; }
 };
 

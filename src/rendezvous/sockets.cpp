@@ -28,14 +28,14 @@ namespace hasten::rendezvous {
 namespace {
 
 constexpr double kLongestLookup = 10;  // seconds
-constexpr int kLongestQueue = 65535;   // the system has a limit of its own, net.core.somaxconn
+constexpr int kLongestQueue = 65535;   // The system has its own, net.core.somaxconn.
 
 struct FreeInterfaces {
   void operator()(ifaddrs* list) const { freeifaddrs(list); }
 };
 using Interfaces = std::unique_ptr<ifaddrs, FreeInterfaces>;
 
-// The address in numbers. An IPv4 address that IPv6 maps (::ffff:10.0.0.1) is given as IPv4.
+// Returns the numeric address; an IPv4-mapped IPv6 address (::ffff:10.0.0.1) as IPv4.
 std::string text_of(const sockaddr* address, socklen_t size) {
   char text[NI_MAXHOST] = "";
   if (getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
@@ -51,13 +51,14 @@ std::string address_by(int socket, Name name) {
   return text_of(reinterpret_cast<sockaddr*>(&address), size);
 }
 
-// A socket of IPv6 that takes IPv4 too, or of IPv4 where there is no other.
+// Returns an IPv6 socket that accepts IPv4 too, or an IPv4 socket if IPv6 is unavailable or only
+// loopback is wanted; -1 with errno on failure.
 int bound_socket(bool loopback_only, int port) {
   const auto try_family = [&](int family) {
     const int socket = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (socket < 0) return -1;
     const int on = 1, off = 0;
-    // A port of the system's choice is one that nobody has: only then may others share it.
+    // With port 0 the system must choose a port that nobody has; others may share it only then.
     if (port != 0) setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in6 six{};
     six.sin6_family = AF_INET6;
@@ -94,7 +95,7 @@ int bound_socket(bool loopback_only, int port) {
                              : ""});
 }
 
-// A name in the kernel's own list of local sockets, which ends with the process.
+// Takes a name in the kernel's list of local sockets, which frees it when the process ends.
 int marked_port(int port) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un name{};
@@ -109,7 +110,7 @@ int marked_port(int port) {
   return -1;
 }
 
-// Of an interface that is up and not loopback.
+// The IPv4 address of an interface that is up and not loopback.
 std::optional<std::string> first_outside_address() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return std::nullopt;
@@ -221,7 +222,7 @@ std::string interface_of(std::string_view address) {
 ReservedPort::ReservedPort(bool loopback_only, int port)
     : socket_(bound_socket(loopback_only, port)) {
   if (socket_ < 0) refuse_port(port);
-  // Sockets that allow reuse do not see each other: the name beside it is had once.
+  // Two sockets that allow reuse can bind one port, but only one process can take the name.
   if (port != 0 && (mark_ = marked_port(port)) < 0) {
     const int error = errno;
     close(socket_);

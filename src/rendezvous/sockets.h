@@ -1,6 +1,6 @@
 // File: rendezvous/sockets.h (internal)
-// Listening and connecting by name, IPv4 and IPv6. Throws IoError "rendezvous.port-taken",
-// "rendezvous.host", "rendezvous.socket". Thread rule: any thread.
+// Listens and connects by name, over IPv4 and IPv6. Throws IoError "rendezvous.port-taken" and
+// "rendezvous.socket". Thread rule: any thread.
 #pragma once
 
 #include <optional>
@@ -13,35 +13,37 @@
 
 namespace hasten::rendezvous {
 
-// Every address of the machine, or loopback's alone; port 0: any. Gives the socket.
+// Returns a socket that listens on every address of the machine, or on loopback only. Port 0 means
+// any.
 int listen_on(bool loopback_only, int port);
 int port_of(int socket);
-// One of the addresses that a connected socket joins, as numbers.
+// Returns this side's numeric address of a connected socket; empty if unknown.
 std::string local_address(int socket);
+// Returns the other side's numeric address; empty if unknown.
 std::string peer_address(int socket);
 bool is_loopback(std::string_view address);
 
-// Waits for a connection, at most `seconds` for the name and all of its addresses together.
+// Blocks for at most `seconds`, for the name and all of its addresses together.
 Attempted connect_to(const Endpoint& endpoint, double seconds);
 
-// This machine's address on the way to another, by the system's routes; nothing is sent. If the
-// way is loopback, it is the address of an interface that is up, since others come from outside.
+// Returns this machine's address on the route to another; sends nothing. If that is loopback,
+// returns the IPv4 address of an interface that is up, because other machines cannot use loopback.
 std::string address_towards(const SocketAddress& address);
-// The same by name; empty if the name is unknown, or is not found within some seconds.
+// The same by name; empty if the name is unknown, or not found within 10 seconds.
 std::string address_towards(const Endpoint& endpoint);
 
-// Whether one of this machine's interfaces has one of the addresses.
+// Returns whether one of the addresses is loopback or of an interface of this machine.
 bool is_this_machine(const Found& host);
-// The interface that has the address: "eth0"; empty: none.
+// Returns the interface that has the address, such as "eth0"; empty if none.
 std::string interface_of(std::string_view address);
-// The first address of an interface that is up, IPv4 before IPv6; empty if it has none.
+// Returns the first address of an interface that is up, IPv4 before IPv6; empty if none.
 std::string address_of_interface(std::string_view name);
 
-// A free port of this machine that no other program is given while it lives, and that a process
-// which allows reuse (TCPStore does) may listen on.
+// A free port that no other program is given during its lifetime. A process that sets SO_REUSEADDR
+// (as TCPStore does) may listen on it.
 class ReservedPort {
  public:
-  explicit ReservedPort(bool loopback_only, int port = 0);  // 0: any
+  explicit ReservedPort(bool loopback_only, int port = 0);  // 0: any free port.
   ReservedPort(ReservedPort&& other) noexcept;
   ReservedPort& operator=(ReservedPort&& other) noexcept;
   ~ReservedPort();

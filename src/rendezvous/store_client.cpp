@@ -11,8 +11,8 @@
 namespace hasten::rendezvous {
 namespace {
 
-constexpr auto kForTheHandshake = std::chrono::seconds(30);  // a suspended server answers late
-constexpr double kForTheConnection = 5;                      // seconds
+constexpr auto kForTheHandshake = std::chrono::seconds(30);  // A suspended server answers late.
+constexpr double kForTheConnection = 5;                      // Seconds.
 constexpr auto kShortestPause = std::chrono::milliseconds(5);
 constexpr auto kLongestPause = std::chrono::milliseconds(500);
 
@@ -91,7 +91,7 @@ Unpacker StoreClient::ask(const Packer& request, std::string_view what,
   do {
     answer_ = connection_->receive(deadline, what);
     fields = Unpacker(answer_);
-  } while (fields.number() != number_);  // the answer to a request that was given up
+  } while (fields.number() != number_);  // Skips answers to requests that have timed out.
   const auto kind = static_cast<StoreAnswer>(fields.number());
   if (kind == StoreAnswer::missing) {
     const bool more = fields.number() != 0;

@@ -1,18 +1,18 @@
 // File: rendezvous/store_client.h (internal)
-// One connection to the keys and values of a job, waiting for each answer.
+// A connection to the keys and values of a job. Calls block until the server answers.
 //
 //   StoreClient store({.host = "10.0.0.1", .port = 29500}, token, 10min);
 //   store.set("rank 0", "here");
 //   store.wait({"rank 1"}, 1min);
 //
-// A server that closes the connection before it has answered is busy, and is asked again until the
-// time is over; only its TLS alert says that the token is wrong. Requests are numbered: after a
-// call that has thrown for lack of time the late answer is passed over, and the store may have done
-// what it was asked all the same.
+// A server that closes the connection before it has answered is busy, and the constructor tries
+// again until the timeout; only a TLS alert means that the token is wrong. Requests are numbered:
+// the late answer to a call that has timed out is skipped, but the server may have executed the
+// call.
 //
 // Throws IoError "rendezvous.connect", "rendezvous.refused", "rendezvous.version",
-// "rendezvous.lost", "rendezvous.time" (with the keys that did not come), UsageError
-// "rendezvous.store", DataError "rendezvous.message". Thread rule: calls take turns.
+// "rendezvous.lost", "rendezvous.time" (with the missing keys), UsageError "rendezvous.store" and
+// DataError "rendezvous.message". Thread rule: any thread; calls take turns.
 #pragma once
 
 #include <chrono>
@@ -32,8 +32,8 @@ namespace hasten::rendezvous {
 
 class StoreClient {
  public:
-  // Returns when the store has answered. `for_an_answer`: how long an answer may take, beside the
-  // time that the store itself is asked to wait.
+  // Returns when the server has answered. An answer may take `for_an_answer`, in addition to the
+  // time that the server is asked to wait.
   StoreClient(Endpoint store, std::string token, std::chrono::milliseconds timeout,
               std::chrono::milliseconds for_an_answer = std::chrono::seconds(30));
 
@@ -52,17 +52,17 @@ class StoreClient {
 
   const Endpoint& store() const { return store_; }
   const std::string& token() const { return token_; }
-  // This machine's address on the way to the store.
+  // This machine's address on the route to the server.
   std::string own_address() const { return local_address(connection_->file()); }
 
  private:
   void connect(Clock::time_point deadline, std::chrono::milliseconds timeout);
-  // Whether the store has answered; if not, `why_`.
+  // Returns whether the server has answered; if not, `why_` says why.
   bool try_to_connect(Clock::time_point deadline);
   bool hear_greeting(Clock::time_point deadline);
 
   Packer request(StoreRequest kind);
-  // The answer's fields; `longest` is what the store itself may wait.
+  // Returns the answer's fields. The server may wait for `longest`.
   Unpacker ask(const Packer& request, std::string_view what,
                std::chrono::milliseconds longest = {});
 
@@ -71,9 +71,9 @@ class StoreClient {
   std::chrono::milliseconds for_an_answer_;
   SecureContext context_;
   std::unique_ptr<Connection> connection_;
-  std::string why_;  // the last attempt to connect has failed
+  std::string why_;  // Why the last attempt to connect failed.
   std::mutex turn_;
-  std::int64_t number_ = 0;  // of the last request
+  std::int64_t number_ = 0;  // The number of the last request.
   std::string answer_;
 };
 

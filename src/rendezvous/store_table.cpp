@@ -7,9 +7,9 @@
 namespace hasten::rendezvous {
 namespace {
 
-// With room for its key in the message that has brought it or will bring it away.
+// Leaves room for the key in the message that carries the value.
 constexpr std::size_t kLongestValue = kLongestMessage - (std::size_t{1} << 10);
-constexpr std::size_t kMostNamed = 16;  // keys in the answer to who has waited too long
+constexpr std::size_t kMostNamed = 16;  // Keys in the answer to a request that timed out.
 
 Packer answer_to(std::int64_t number, StoreAnswer kind = StoreAnswer::done) {
   Packer packer;
@@ -17,7 +17,7 @@ Packer answer_to(std::int64_t number, StoreAnswer kind = StoreAnswer::done) {
   return packer;
 }
 
-// c10d keeps numbers as decimal text; a missing one is zero.
+// c10d stores numbers as decimal text; a missing one is zero.
 std::optional<std::int64_t> number_in(std::string_view text) {
   if (text.empty()) return 0;
   std::int64_t value = 0;
@@ -26,7 +26,7 @@ std::optional<std::int64_t> number_in(std::string_view text) {
   return value;
 }
 
-// The texts that follow their count: checked, and without the count.
+// Reads texts and checks their lengths. Returns them packed, without their count.
 std::string_view packed_texts(Unpacker& fields) {
   const auto count = static_cast<std::uint64_t>(fields.number());
   const std::string_view begin = fields.rest();
@@ -65,7 +65,7 @@ void StoreTable::answer_request(const Question& question, StoreRequest request, 
     case StoreRequest::check:
       return check(question, fields);
     case StoreRequest::erase:
-      // Who waited for a key that was there has had it, also if the answer is not sent yet.
+      // A key that existed completes the requests for it, even if they are not answered yet.
       while (has_woken()) answer_woken();
       return tell(question, answer_to(question.number)
                                 .number(static_cast<std::int64_t>(values_.erase(fields.text()))));
@@ -133,8 +133,8 @@ void StoreTable::add(const Question& question, Unpacker& fields) {
 void StoreTable::compare_set(const Question& question, Unpacker& fields) {
   const std::string key = fields.text(), expected = fields.text(), desired = fields.text();
   const bool is_missing = !values_.contains(key);
-  // As in TCPStore, a missing key is set if nothing was expected; otherwise the answer is what was
-  // expected.
+  // As in TCPStore, a missing key is set if nothing was expected; otherwise the answer is the
+  // expected value.
   if (is_missing && !expected.empty())
     return tell(question, answer_to(question.number).text(expected));
   std::string& value = values_[key];
@@ -169,8 +169,8 @@ void StoreTable::list(const Question& question) {
   tell(question, answer_to(question.number).texts(names));
 }
 
-// Whether no key is missing. A key that was there may have been erased since,
-// hence a second look at those before.
+// Returns whether all keys exist. Keys before `next` may have been erased since, so they are
+// checked again.
 bool StoreTable::is_complete(KeyList& list) const {
   if (list.complete_at == changes_) return true;
   const bool from_the_first = list.next == 0;
@@ -196,14 +196,14 @@ bool StoreTable::reaches_end(KeyList& list) const {
 
 void StoreTable::pack_values(KeyList& list) const {
   std::vector<std::string_view> values;
-  std::size_t size = 3 * sizeof(std::int64_t);  // before them
+  std::size_t size = 3 * sizeof(std::int64_t);  // The fields before the values.
   for (Unpacker keys(list.keys); !keys.is_at_end();) {
     values.push_back(values_.find(keys.view())->second);
     size += values.back().size() + sizeof(std::int64_t);
   }
   list.packed_at = changes_;
   list.values.clear();
-  // A few bytes may ask for a key many times.
+  // A short request can name one key many times.
   list.are_too_long = size > kLongestMessage;
   if (list.are_too_long) return;
   Packer packer;
@@ -245,7 +245,7 @@ void StoreTable::answer_woken() {
   stop_waiting(waiting.question.connection);
 }
 
-// The last one takes the list along.
+// A list is removed with its last request.
 void StoreTable::stop_waiting(int connection) {
   const auto found = waiting_.find(connection);
   if (found == waiting_.end()) return;

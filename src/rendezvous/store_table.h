@@ -1,21 +1,20 @@
 // File: rendezvous/store_table.h (internal)
-// The keys and values through which ranks find each other, with c10d::Store's operations. Requests
-// come as messages; one that waits for a key is answered when the key is there or its time is over,
-// then with the names of the keys that are missing.
+// The keys and values through which ranks find each other, with c10d::Store's operations. A request
+// for missing keys is answered when they exist, or after its timeout with the names of the missing
+// ones.
 //
 //   request: its number, its kind, its fields       answer: the request's number, its kind, fields
 //
-// A connection asks one question at a time: its next request ends a wait that has no answer yet.
+// A connection has one request at a time: its next request cancels a wait without an answer.
 //
-// What a request costs grows with its own length alone: waiters are found by the first key that
-// they miss, and those of the same keys look at each of them together. One key may wake thousands
-// of waiters, hence they are answered one at a time when the owner has time for it:
+// The cost of a request depends only on its own length: waiting requests are found by the first key
+// that they miss, and requests for the same keys are checked together. One key can complete
+// thousands of requests, so they are answered one at a time when the owner has time:
 //
 //   table.handle(connection, message, now);
 //   while (table.has_woken()) table.answer_woken();
 //
-// No network and no clock of its own. Throws DataError "rendezvous.message". Thread rule: one
-// thread.
+// It has no network or clock. Throws DataError "rendezvous.message". Thread rule: one thread.
 #pragma once
 
 #include <chrono>
@@ -35,18 +34,19 @@
 namespace hasten::rendezvous {
 
 enum class StoreRequest : std::int64_t {
-  set,          // key, value
-  get,          // milliseconds, keys: waits, then their values
-  wait,         // milliseconds, keys
-  add,          // key, number: the sum
-  compare_set,  // key, expected, desired: the value afterwards
-  append,       // key, value
-  check,        // keys: 1 if all exist
-  erase,        // key: 1 if it existed
-  count,        // how many keys
-  list,         // their names
+  set,          // Fields: key, value.
+  get,          // Fields: milliseconds, keys. Waits, then returns the values.
+  wait,         // Fields: milliseconds, keys.
+  add,          // Fields: key, number. Returns the sum.
+  compare_set,  // Fields: key, expected, desired. Returns the value afterwards.
+  append,       // Fields: key, value.
+  check,        // Fields: keys. Returns 1 if all exist.
+  erase,        // Fields: key. Returns 1 if it existed.
+  count,        // Returns the number of keys.
+  list,         // Returns their names.
 };
-// missing: whether there are more than those named, names; refused: why.
+// Fields of `missing`: 1 if more keys are missing than it names, and the names; of `refused`: the
+// reason.
 enum class StoreAnswer : std::int64_t { done, missing, refused };
 
 class StoreTable {
@@ -55,28 +55,29 @@ class StoreTable {
   explicit StoreTable(Reply reply) : reply_(std::move(reply)) {}
 
   void handle(int connection, std::string_view message, Clock::time_point now);
-  // Waiters whose key has come, in that order.
+  // True if a key has arrived for which requests wait. They are answered in that order.
   bool has_woken() const { return !woken_.empty(); }
-  void answer_woken();               // one of them, or none if their keys have gone
-  void forget(int connection);       // it is closed
-  void tick(Clock::time_point now);  // answers those that have waited too long
+  // Answers one of them, or none if their keys have been erased.
+  void answer_woken();
+  void forget(int connection);       // Call it when the connection is closed.
+  void tick(Clock::time_point now);  // Answers requests that have waited too long.
   std::optional<Clock::time_point> next_deadline() const;
-  void clear();  // for an attempt that must meet nothing of an earlier one
+  // A new attempt must see nothing of an earlier one.
+  void clear();
 
  private:
   struct Question {
     int connection;
     std::int64_t number;
   };
-  // Keys that somebody waits for. The ranks of a group wait for the same ones, and are looked after
-  // together.
+  // Keys that requests wait for. The ranks of a group wait for the same keys and share one list.
   struct KeyList {
-    std::string_view keys;    // as they came: each with its length before it
-    std::set<int> waiting{};  // connections
-    std::size_t next = 0;     // where in `keys` the first one is that is missing
-    std::string missing{};    // that key
-    bool is_woken = false;    // it has come
-    // At these changes of the table all keys were there, and `values` was made of theirs.
+    std::string_view keys;    // As received: each follows its length.
+    std::set<int> waiting{};  // The connections that wait.
+    std::size_t next = 0;     // The offset in `keys` of the first missing key.
+    std::string missing{};    // The first missing key.
+    bool is_woken = false;    // True if `missing` has arrived.
+    // The `changes_` at which all keys existed, and of which `values` was built.
     std::int64_t complete_at = -1, packed_at = -1;
     std::string values{};
     bool are_too_long = false;
@@ -120,10 +121,10 @@ class StoreTable {
 
   Reply reply_;
   ByKey<std::string> values_;
-  std::int64_t changes_ = 0;                  // of the values
-  std::unordered_map<int, Waiting> waiting_;  // by connection
-  ByKey<KeyList> lists_;                      // that somebody waits for, by `keys`
-  ByKey<std::set<KeyList*>> lists_of_;        // by the first key that is missing
+  std::int64_t changes_ = 0;                  // Counts changes of the values.
+  std::unordered_map<int, Waiting> waiting_;  // Keyed by connection.
+  ByKey<KeyList> lists_;                      // Keyed by `keys`.
+  ByKey<std::set<KeyList*>> lists_of_;        // Keyed by the first missing key.
   std::deque<KeyList*> woken_;
   std::set<std::pair<Clock::time_point, int>> deadlines_;
 };

@@ -1,15 +1,15 @@
 // File: rendezvous/strangers.h (internal)
-// The connections of a server that have not yet proved that they know the token: which of them is
-// dropped to make room for another one, and which have taken too long.
+// The connections of a server that have not yet proved that they know the token: which one is
+// dropped to make room for another, and which have taken too long.
 //
 //   if (const auto id = strangers.one_too_many()) drop(*id);
 //   strangers.add(id, "10.0.0.7", now);
-//   strangers.has_answered(id);   // its first message could be made only with the token
-//   strangers.remove(id);         // it is known, or closed
+//   strangers.has_answered(id);  // its first message can be created only with the token
+//   strangers.remove(id);        // it is known, or closed
 //
-// The oldest of the address that has most is dropped: a machine of the job has few at a time, and
-// its own are answered within milliseconds. One whose first message was right is dropped only if
-// there is no other. An honest client that is dropped all the same tries again.
+// The oldest connection of the address that has most is dropped: a machine of the job has few at a
+// time and completes them within milliseconds. One whose first message was right is dropped only if
+// there is no other. An honest client that is dropped tries again.
 //
 // Thread rule: one thread.
 #pragma once
@@ -25,8 +25,8 @@ namespace hasten::rendezvous {
 class Strangers {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::size_t kMost = 256;                // at once
-  static constexpr auto kLimit = std::chrono::seconds(5);  // for the handshake
+  static constexpr std::size_t kMost = 256;                // The maximum at once.
+  static constexpr auto kLimit = std::chrono::seconds(5);  // The time limit of the handshake.
 
   // Each id is greater than those before it.
   void add(int id, std::string address, Clock::time_point now) {
@@ -42,13 +42,13 @@ class Strangers {
     if (all_.size() < kMost) return std::nullopt;
     return oldest();
   }
-  // The one to drop if there is no room for any other reason.
+  // The one to drop if room is needed for another reason.
   std::optional<int> oldest() const {
     const auto silent = oldest_of_most(/*was_right=*/false);
     return silent ? silent : oldest_of_most(/*was_right=*/true);
   }
 
-  // In the order in which they have come, hence the first ones.
+  // Ids are in order of arrival, so the late ones come first.
   std::vector<int> late(Clock::time_point now) const {
     std::vector<int> ids;
     for (auto each = all_.begin(); each != all_.end() && now > each->second.came + kLimit; ++each)
@@ -84,7 +84,7 @@ class Strangers {
     return most->oldest;
   }
 
-  std::map<int, Stranger> all_;  // by id, so the oldest is the first
+  std::map<int, Stranger> all_;  // By id, so the oldest is first.
 };
 
 }  // namespace hasten::rendezvous
