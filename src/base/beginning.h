@@ -1,7 +1,8 @@
 // File: base/beginning.h (internal)
-// The first bytes of a text, without half of a letter at the end: JSON cannot hold half of one.
+// Returns the first bytes of a UTF-8 text without a partial character at the end, which JSON could
+// not hold. Other texts are cut anywhere.
 //
-//   beginning_of("caf\xC3\xA9", 4)                    // "caf"
+//   const std::string_view beginning = beginning_of("caf\xC3\xA9", 4);  // "caf"
 //
 // Throws nothing. Thread rule: a pure function.
 #pragma once
@@ -16,8 +17,7 @@ inline std::string_view beginning_of(std::string_view text, std::size_t bytes) {
   const auto continues = [&](std::size_t at) { return (text[at] & 0xC0) == 0x80; };
   std::size_t size = bytes;
   while (size > 0 && bytes - size < 3 && continues(size)) --size;
-  return text.substr(0,
-                     continues(size) ? bytes : size);  // bytes that are not UTF-8 are cut anywhere
+  return text.substr(0, continues(size) ? bytes : size);
 }
 
 }  // namespace hasten

@@ -27,7 +27,7 @@ std::vector<fs::path> control_groups(const fs::path& root, std::string_view cont
   std::string unified = "/";
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
-    // "0::/pods/train" of version 2, "4:memory,cpu:/pods/train" of version 1
+    // Version 2: "0::/pods/train". Version 1: "4:memory,cpu:/pods/train".
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == line.npos) continue;
     const std::string path = line.substr(second + 1);

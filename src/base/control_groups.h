@@ -1,13 +1,13 @@
 // File: base/control_groups.h (internal)
-// The folders of the control groups that limit this process, whatever the version: for "memory",
-// those of version 2 in sys/fs/cgroup, and those of version 1 in sys/fs/cgroup/memory.
+// Returns the folders of the control groups that limit this process: for "memory", those of version
+// 2 in sys/fs/cgroup and those of version 1 in sys/fs/cgroup/memory.
 //
 //   for (const fs::path& folder : control_groups("/", "cpu")) read(folder / "cpu.max");
 //
-// The innermost first, up to the root of each version. In a container a group may have a path that
-// does not exist there; the folders above it are among the result all the same, and a file may be
-// missing in any of them. Made from files below `root`, so that a test describes machines that are
-// not there. Thread rule: any thread. Nothing throws but for lack of memory.
+// Each version's folders go from the innermost group up to the root. In a container the path of a
+// group may not exist; the folders above it are included all the same, and any of them may lack a
+// file. All paths are below `root`, so that a test can describe other machines. Throws only for
+// lack of memory. Thread rule: any thread.
 #pragma once
 
 #include <filesystem>

@@ -5,7 +5,7 @@
 
 namespace hasten {
 
-// Owns a file descriptor, so that a throw on the way closes it.
+// Owns a file descriptor, so that exceptions close it. A negative one is ignored.
 class Descriptor {
  public:
   explicit Descriptor(int file) : file_(file) {}

@@ -1,22 +1,25 @@
 // File: base/file_limit.h (internal)
-// The number of files that this process may open at once. Most systems allow 1024 unless a process
-// asks for more, as programs that call select(2) cannot handle higher numbers. A launcher does not
-// call it, and needs a file for each connection of a rank.
+// Raises the number of files that this process may open at once. Most systems allow 1024 unless a
+// process asks for more, because select(2) cannot handle higher numbers. A launcher does not call
+// select(2) and needs a file for each connection of a rank.
 //
 //   raise_file_limit();
-//   if (fork() == 0) { restore_file_limit(); execve(...); }
+//   if (fork() == 0) {
+//     restore_file_limit();
+//     execve(program, arguments, environment);
+//   }
 //
-// Thread rule: raise_file_limit() before there are threads; restore_file_limit() is safe between
-// fork and exec.
+// Thread rule: call raise_file_limit() before there are threads; restore_file_limit() is safe
+// between fork and exec.
 #pragma once
 
 #include <sys/resource.h>
 
 namespace hasten {
 
-inline rlimit file_limit_at_start{};  // all zeros: not raised
+inline rlimit file_limit_at_start{};  // All zeros if it has not been raised.
 
-// To the most that the system allows without asking its administrator.
+// Raises the limit to the hard limit, the most that needs no privileges.
 inline void raise_file_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;

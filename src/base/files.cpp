@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// strerror is not safe between threads; the category's message is.
+// strerror is not thread-safe; the category's message is.
 std::string error_text(int error) { return std::generic_category().message(error); }
 
 std::string hint_for(int error) {
@@ -71,8 +71,8 @@ fs::path folder_of(const fs::path& path) {
   return parent.empty() ? fs::path(".") : parent;
 }
 
-// Some file systems (of networks, mostly) cannot sync a folder and say EINVAL: there is nothing
-// more to do then.
+// Some file systems, mostly network ones, cannot sync a folder and report EINVAL; that is not an
+// error.
 void sync_path(const fs::path& path, int flags) {
   const Descriptor file(open_retrying(path, flags));
   if (file.get() < 0) fail("io.open", "cannot open", path, errno);
@@ -88,8 +88,8 @@ void remove_all_quietly(const fs::path& path) noexcept {
   fs::remove_all(path, ignored);
 }
 
-// Every file first, then the folders from the deepest up, so that a folder's entries are on disk
-// before its name is.
+// Syncs the files first, then the folders from the innermost out, so that a folder's entries are on
+// disk before its name.
 void sync_tree(const fs::path& root) {
   std::error_code error;
   std::vector<fs::path> folders = {root};
@@ -108,9 +108,9 @@ bool all_digits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
 }
 
-// What the name of an unfinished file or folder says of the process that writes it.
+// The process that writes an unfinished file or folder, as encoded in the name.
 struct Writer {
-  std::string pid, start, place;  // the last two are empty in names of an earlier version
+  std::string pid, start, place;  // Names of an earlier version have only a PID.
 };
 
 std::string text_of(const char* path) {
@@ -126,8 +126,8 @@ std::string link_of(const char* path) {
   return fs::read_symlink(path, error).string();
 }
 
-// Where process numbers mean the same process: the machine since it was started, and the PID
-// namespace (a container has its own). Empty where that cannot be known.
+// Identifies where a PID means one process: the boot of the machine and the PID namespace (a
+// container has its own). Empty if it cannot be determined.
 std::string identity_of_place() {
   const std::string boot = text_of("/proc/sys/kernel/random/boot_id"),
                     numbers = link_of("/proc/self/ns/pid");
@@ -135,7 +135,7 @@ std::string identity_of_place() {
   return known ? boot + numbers : "";
 }
 
-// The host's name, for people, and digits that tell places apart.
+// Returns the host name, for people, and a digest that distinguishes places.
 std::string this_place() {
   char name[HOST_NAME_MAX + 1] = {};
   ::gethostname(name, HOST_NAME_MAX);
@@ -148,18 +148,18 @@ std::string this_place() {
   return host + '.' + short_digest(identity + name).substr(0, 8);
 }
 
-// When a process of this place was started, in the kernel's clock ticks; empty where there is no
-// such process, or where it has ended and is waited for by nobody yet.
+// Returns when a process of this place was started, in the kernel's clock ticks; empty if there is
+// none or it is a zombie.
 std::string start_of(const std::string& pid) {
   const std::string text = text_of(str("/proc/", pid, "/stat").c_str());
-  const std::size_t name_end = text.rfind(')');  // a program's name may hold anything
+  const std::size_t name_end = text.rfind(')');  // The program's name may contain anything.
   if (name_end == std::string::npos) return "";
   const std::vector<std::string> fields = split(trim(text.substr(name_end + 1)), ' ');
   const bool ended = fields.size() < 20 || fields[0] == "Z" || fields[0] == "X";
   return ended ? "" : fields[19];
 }
 
-// PID-START-PLACE of this process. Read each time: a fork is another process.
+// Returns PID-START-PLACE of this process, read on each call, because a fork is another process.
 std::string mark_of_this_process() {
   const std::string pid = str(::getpid()), start = start_of(pid);
   return str(pid, '-', start.empty() ? "0" : start, '-', this_place());
@@ -177,16 +177,16 @@ std::optional<Writer> writer_of_mark(const std::string& mark) {
   return writer;
 }
 
-// An unfinished file or folder: what it is to become, and who writes it.
+// An unfinished file or folder: its final name and its writer.
 struct Partial {
   std::string target;
   Writer writer;
-  bool replaced = false;  // the old folder of that name, which the new one takes the place of
+  bool replaced = false;  // True for the old folder, which a new one replaces.
 };
 
-constexpr const char* kPartial = ".partial-";    // folders
-constexpr const char* kReplaced = ".replaced-";  // folders
-constexpr const char* kTemporary = ".tmp-";      // files, with a number in front of the mark
+constexpr const char* kPartial = ".partial-";    // Folders.
+constexpr const char* kReplaced = ".replaced-";  // Folders.
+constexpr const char* kTemporary = ".tmp-";      // Files; a number precedes the mark.
 
 std::optional<Partial> partial_of(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -208,9 +208,9 @@ std::optional<Partial> partial_of(const fs::path& path) {
   return std::nullopt;
 }
 
-// Swaps the two folders in one step; afterwards `staged` names the old one. Where the file system
-// cannot swap, the old folder moves aside first: a crash between the two renames leaves it there,
-// whole, and remove_abandoned puts it back.
+// Swaps the two folders in one step; `staged` then names the old one. If the file system cannot
+// swap, the old folder is moved aside first: a crash between the two renames leaves it there,
+// complete, and remove_abandoned restores it.
 void replace_directory(const fs::path& staged, const fs::path& target) {
   if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
@@ -230,7 +230,7 @@ void replace_directory(const fs::path& staged, const fs::path& target) {
   ::rename(aside.c_str(), staged.c_str());
 }
 
-// Of a file, or of a folder and all that lies in it, the time of the last change.
+// Returns the last change of a file, or of a folder and everything in it.
 fs::file_time_type last_change(const fs::path& path) {
   std::error_code error;
   fs::file_time_type latest = fs::last_write_time(path, error);
@@ -259,7 +259,7 @@ std::string read_file(const fs::path& path) {
   if (file.get() < 0) fail("io.open", "cannot open", path, errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("io.read", "cannot read", path, errno);
-  // The size is only a first guess: files under /proc say 0, and a file may grow meanwhile.
+  // The size is only a first guess: files under /proc report 0, and a file may grow.
   std::string bytes(status.st_size > 0 ? static_cast<std::size_t>(status.st_size) + 1 : 4096, '\0');
   std::size_t filled = 0;
   for (;;) {
@@ -291,7 +291,8 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(const void* bytes, std::size_t size) {
   const char* from = static_cast<const char*>(bytes);
   while (size > 0) {
-    // Linux writes at most 2 GiB a call; a smaller piece also keeps a signal's answer prompt.
+    // Linux writes at most 2 GiB a call; smaller pieces also keep the process responsive to
+    // signals.
     const ssize_t done = ::write(file_, from, std::min<std::size_t>(size, 1 << 30));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) fail("io.write", "cannot write", path_, errno);
@@ -318,7 +319,7 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
 }
 
 StagedDirectory::StagedDirectory(fs::path target) : target_(std::move(target)) {
-  if (!target_.has_filename()) target_ = target_.parent_path();  // a path that ends in a slash
+  if (!target_.has_filename()) target_ = target_.parent_path();  // The path ends in a slash.
   staged_ =
       folder_of(target_) / str('.', target_.filename().string(), kPartial, mark_of_this_process());
   remove_all_quietly(staged_);
@@ -399,8 +400,8 @@ void check_writable_directory(const fs::path& path) {
   }
   fs::create_directories(path, error);
   if (error) fail("io.not-writable", "cannot make the folder", path, error.value());
-  // Permissions alone do not tell: the file system may be read-only, and root may do what others
-  // may not. A full one still makes empty files, so the probe holds something.
+  // Permissions are not enough: the file system may be read-only, and root may do what others may
+  // not. A full file system still creates empty files, so the probe has content.
   const fs::path probe = path / str(".hasten", kTemporary, "0-", mark_of_this_process());
   const Descriptor file(open_retrying(probe, O_WRONLY | O_CREAT, 0600));
   if (file.get() < 0) fail("io.not-writable", "cannot make files in", path, errno);
@@ -415,7 +416,7 @@ void check_writable_directory(const fs::path& path) {
 void check_free_space(const fs::path& path, std::uintmax_t bytes, const std::string& purpose) {
   std::error_code error;
   const fs::space_info space = fs::space(path, error);
-  const bool known = !error && space.capacity > 0;  // some network file systems do not tell
+  const bool known = !error && space.capacity > 0;  // Some network file systems do not report it.
   if (!known || space.available >= bytes) return;
   throw IoError("io.no-space",
                 {.what = "the disk of " + path.string(),

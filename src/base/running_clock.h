@@ -1,15 +1,14 @@
 // File: base/running_clock.h (internal)
 // A clock that stands still while this process is suspended: by SIGSTOP, the cgroup freezer, a
-// scheduler that takes turns between jobs, or a paused virtual machine. The system's steady clock
-// goes on meanwhile, so that a limit measured with it is over at the moment the process wakes.
+// scheduler that alternates between jobs, or a paused virtual machine. The system's steady clock
+// keeps running, so a limit measured with it would be over when the process wakes.
 //
 //   RunningClock clock;
 //   const auto began = clock.now();
 //   while (clock.now() - began < limit) poll(files, count, 500);
 //
-// The owner asks for the time at least once each kLongestStep. Of a longer gap between two
-// questions only kLongestStep counts, so a suspended process loses at most that much of its limit.
-// Thread rule: one thread at a time.
+// The owner calls now() at least once every kLongestStep. A longer gap counts as kLongestStep, so a
+// suspended process loses at most that much of its limit. Thread rule: one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,7 @@ class RunningClock {
 
   explicit RunningClock(Clock::time_point start = Clock::now()) : time_(start), looked_(start) {}
 
-  // `at`: the steady clock's time, which tests make up.
+  // `at` is the steady clock's time, which tests choose.
   Clock::time_point now(Clock::time_point at = Clock::now()) {
     has_paused_ = at - looked_ > kLongestStep;
     time_ += std::clamp(at - looked_, Clock::duration::zero(), kLongestStep);
@@ -32,8 +31,8 @@ class RunningClock {
     return time_;
   }
 
-  // Whether the process was suspended, or did not ask, before the last question. What came
-  // meanwhile is then still to be read.
+  // True if the last gap was longer than kLongestStep. Messages that arrived meanwhile are still
+  // unread.
   bool has_paused() const { return has_paused_; }
 
  private:

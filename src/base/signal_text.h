@@ -1,7 +1,7 @@
 // File: base/signal_text.h (internal)
-// How messages name a signal.
+// Names a signal for messages.
 //
-//   signal_text(SIGTERM)   // "signal 15 (SIGTERM)"
+//   const std::string text = signal_text(SIGTERM);  // "signal 15 (SIGTERM)"
 //
 // Thread rule: a pure function.
 #pragma once
@@ -14,7 +14,7 @@
 namespace hasten {
 
 inline std::string signal_text(int number) {
-  const char* const name = sigabbrev_np(number);  // a real-time signal has none
+  const char* const name = sigabbrev_np(number);  // Null for a real-time signal.
   return str("signal ", number, name ? str(" (SIG", name, ")") : "");
 }
 

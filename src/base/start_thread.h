@@ -1,9 +1,9 @@
 // File: base/start_thread.h (internal)
-// Starts a thread that takes no signals. The result is not joinable where the system has no thread
-// left, which may pass: the caller decides whether it tries again, goes on without it or throws.
+// Starts a thread in which all signals are blocked. The result is not joinable if the system lacks
+// threads, which may be temporary: the caller tries again, continues without it or throws.
 //
 //   std::thread thread = start_thread([this] { run(); });
-//   if (!thread.joinable()) ...
+//   if (!thread.joinable()) try_again_later();
 //
 // Throws nothing of its own. Thread rule: any thread.
 #pragma once

@@ -36,7 +36,8 @@ std::size_t edits(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-// Columns a terminal gives the text: one a code point, which holds for what hasten prints.
+// Returns the text's terminal columns: one for each code point, which is right for what hasten
+// prints.
 std::size_t width(std::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](unsigned char c) { return (c & 0xC0) != 0x80; });

@@ -1,6 +1,6 @@
 // File: base/without_signals.h (internal)
-// While it lives, this thread takes no signals, and neither do threads that it starts, for as long
-// as they run: signals are for the program's own threads.
+// Blocks all signals in this thread during its lifetime, and in threads started meanwhile for as
+// long as they run: signals are for the program's own threads.
 //
 //   const WithoutSignals without;
 //   std::thread thread(work);
