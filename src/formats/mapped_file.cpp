@@ -24,7 +24,7 @@ namespace {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  // Without O_NONBLOCK a pipe would make open wait for a writer.
+  // Without O_NONBLOCK, opening a pipe would wait for a writer.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) fail("io.open", "cannot open", path, errno);
   struct stat status {};
@@ -39,7 +39,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
     mapped = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
   }
   const int error = errno;
-  ::close(file);  // the mapping lives on without it
+  ::close(file);  // The mapping stays valid.
   if (mapped == MAP_FAILED) fail("io.map", "cannot map", path, error);
   data_ = static_cast<char*>(mapped);
 }

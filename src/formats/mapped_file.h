@@ -1,4 +1,4 @@
-// A whole regular file in memory, copied on write: what is written to it stays in this process.
+// A regular file mapped into memory as a whole, copy-on-write: changes stay in this process.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace hasten::detail {
 
 class MappedFile {
  public:
-  // IoError "io.open" or "io.map"; a folder, pipe or device is "io.not-a-file". An empty file maps
-  // to no bytes.
+  // Throws IoError "io.open" or "io.map", and "io.not-a-file" for a folder, pipe or device. An
+  // empty file maps to no bytes.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

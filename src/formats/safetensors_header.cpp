@@ -63,8 +63,8 @@ std::string quoted(const std::string& name) {
 
 namespace {
 
-// A JSON string. The names and metadata of files we write must be UTF-8, or nothing else could read
-// them.
+// Returns a JSON string. Throws if a name or metadata is not UTF-8, because other readers could not
+// read it.
 std::string json_string(const std::string& text, const std::string& file) {
   try {
     return nlohmann::json(text).dump();

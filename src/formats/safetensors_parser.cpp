@@ -1,6 +1,5 @@
-// Parsing of the header. The JSON is read event by event (SAX) into a state machine that knows the
-// format's whole grammar, so that depth, types and repeated keys are checked as they come, and
-// nothing is built that is not needed.
+// Parses the header. A state machine that knows the whole grammar reads the JSON event by event
+// (SAX), so that depth, types and repeated keys are checked at once and no JSON tree is built.
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -97,7 +96,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     offsets_.push_back(value);
     return true;
   }
-  // The parser calls these for what has a sign, a fraction or too many digits.
+  // The parser calls these for a sign, a fraction or too many digits.
   bool number_integer(number_integer_t value) override {
     wrong(str("the negative number ", value));
   }
@@ -228,8 +227,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::unordered_set<std::string> names_;
 };
 
-// The bytes of a tensor, or nothing where they cannot be counted: more than 2^63, also with its
-// empty dimensions taken as 1, because LibTorch multiplies those into its strides.
+// Returns a tensor's bytes, or nothing from 2^57 elements on. Empty dimensions count as 1 there,
+// because LibTorch multiplies them into its strides.
 std::optional<std::uint64_t> bytes_of(const Entry& entry) {
   std::uint64_t elements = 1;
   bool empty = false;
@@ -247,8 +246,8 @@ std::optional<std::uint64_t> bytes_of(const Entry& entry) {
   return elements * static_cast<std::uint64_t>(entry.dtype->bits) / 8;
 }
 
-// The entries, sorted by offset, must lie one after the other without holes and overlaps, each of
-// the size that its dtype and shape ask for. Gives the end of the last.
+// Checks that the entries, sorted by offset, follow each other without gaps or overlaps, and that
+// each has the size of its dtype and shape. Returns the end of the last.
 std::uint64_t check_layout(const Header& header, const std::string& file) {
   std::uint64_t end = 0;
   for (const Entry& entry : header.entries) {
@@ -286,7 +285,7 @@ std::uint64_t check_layout(const Header& header, const std::string& file) {
   return end;
 }
 
-// The length that the first 8 bytes give, checked against the size of the file.
+// Returns the length in the first 8 bytes, checked against the size of the file.
 std::uint64_t header_length(std::string_view bytes, const std::string& file) {
   if (bytes.size() < 8) {
     throw DataError("safetensors.truncated", {.what = file,
@@ -314,9 +313,8 @@ std::uint64_t header_length(std::string_view bytes, const std::string& file) {
   return length;
 }
 
-// What the JSON parser would let through: something other than an object in front (a byte order
-// mark, blanks), padding other than spaces, and a NUL, at which it stops as if the text ended
-// there.
+// Rejects what the JSON parser accepts: anything but an object in front (a byte order mark,
+// blanks), padding other than spaces, and a NUL, at which it stops as if the text ended there.
 void check_frame(std::string_view json, const std::string& file) {
   const bool begins = !json.empty() && json.front() == '{';
   const std::size_t last = json.find_last_not_of(' ');

@@ -48,7 +48,7 @@ Entry entry_of(const std::string& name, const at::Tensor& tensor, const std::str
   return entry;
 }
 
-// First the dtypes of the strictest alignment, then by name; the offsets follow from that order.
+// Sorts by the dtype's alignment, strictest first, then by name; the offsets follow that order.
 std::vector<Entry> layout(const TensorDict& tensors, const std::string& file) {
   std::vector<Entry> entries;
   for (const auto& [name, tensor] : tensors) entries.push_back(entry_of(name, tensor, file));
@@ -73,7 +73,7 @@ void save_safetensors(const std::filesystem::path& path, const TensorDict& tenso
   AtomicFile out(path);
   out.write(safetensors::compose_header(entries, metadata, file));
   for (const Entry& entry : entries) {
-    // One at a time: what had to be copied for writing is freed before the next.
+    // One at a time, so that a copy made for writing is freed before the next.
     const at::Tensor plain =
         tensors.at(entry.name).detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
     if (plain.numel() > 0) out.write(plain.const_data_ptr(), plain.nbytes());

@@ -15,10 +15,10 @@ namespace {
 
 using safetensors::quoted;
 
-// Where a tensor's memory begins. A device outside of LibTorch (`tpu`) has no addresses of its own:
-// there a storage is a memory.
+// The start of a tensor's memory. A device outside of LibTorch (`tpu`) has no addresses, so storage
+// and offset stand in for them.
 struct Begin {
-  const void* memory;  // null where addresses tell
+  const void* memory;  // The storage, or null if `at` is an address.
   const char* at;
 };
 
@@ -29,7 +29,7 @@ Begin begin_of(const at::Tensor& tensor) {
   return {tensor.storage().unsafeGetStorageImpl(), reinterpret_cast<const char*>(offset)};
 }
 
-// The memory a tensor covers. Nothing for one that has none.
+// The memory that a tensor covers.
 struct Extent {
   int device_type, device_index;
   const void* memory;
@@ -55,8 +55,8 @@ Extent extent_of(const std::string& name, const at::Tensor& tensor) {
 
 }  // namespace
 
-// Two extents that overlap are shared memory, save two views that take turns (columns of one
-// matrix, say): those are told from others by starting elsewhere and being both non-contiguous.
+// Overlapping extents count as shared memory, unless two views interleave (columns of one matrix,
+// say): those begin at different addresses and are both non-contiguous.
 void detail::refuse_shared(const TensorDict& tensors, const std::string& file) {
   std::vector<Extent> extents;
   for (const auto& [name, tensor] : tensors) {
@@ -66,7 +66,7 @@ void detail::refuse_shared(const TensorDict& tensors, const std::string& file) {
     return std::tie(a.device_type, a.device_index, a.memory, a.begin) <
            std::tie(b.device_type, b.device_index, b.memory, b.begin);
   });
-  const Extent* widest = nullptr;  // of those before, the one that reaches furthest
+  const Extent* widest = nullptr;  // The earlier one that reaches furthest.
   for (const Extent& extent : extents) {
     const bool same_memory = widest != nullptr && widest->device_type == extent.device_type &&
                              widest->device_index == extent.device_index &&

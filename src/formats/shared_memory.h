@@ -1,4 +1,4 @@
-// Tensors of one file must not share memory: the file would hold them twice.
+// Tensors in one file must not share memory, because the file would contain it twice.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace hasten::detail {
 
-// UsageError "safetensors.shared" that names two tensors which overlap. `file` is for the message.
+// Throws UsageError "safetensors.shared" that names two overlapping tensors. `file` is for the
+// message.
 void refuse_shared(const TensorDict& tensors, const std::string& file);
 
 }  // namespace hasten::detail

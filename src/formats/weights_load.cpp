@@ -41,7 +41,7 @@ json parse_without_duplicates(const fs::path& path) {
   }
 }
 
-// File name -> the tensors that the index says it holds.
+// Returns the tensors that the index lists for each file name.
 std::map<std::string, std::set<std::string>> read_index(const fs::path& path) {
   const json index = parse_without_duplicates(path);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
@@ -53,7 +53,7 @@ std::map<std::string, std::set<std::string>> read_index(const fs::path& path) {
       fail_index(path, "the entry of " + quoted(tensor) + " is not a file name");
     }
     const std::string name = file.get<std::string>();
-    // An index from elsewhere must not lead out of its folder.
+    // An index from elsewhere must not name files outside its folder.
     if (name.empty() || name.find_first_of("/\\") != std::string::npos ||
         name.find('\0') != std::string::npos || name == "." || name == "..") {
       fail_index(path, "the entry of " + quoted(tensor) + " is " + quoted(name) +
@@ -104,7 +104,7 @@ TensorDict load_index(const fs::path& index) {
   return weights;
 }
 
-// Why a folder has no weights that can be read: most often they are in the older pickle format.
+// Suggests why a folder has no readable weights: most often they are in the older pickle format.
 std::string hint_for_folder(const fs::path& folder) {
   std::error_code ignored;
   for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {

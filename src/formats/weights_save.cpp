@@ -35,8 +35,8 @@ std::vector<std::string> filling_order(const TensorDict& weights,
   return names;
 }
 
-// One pass in order: a tensor that does not fit any more begins the next shard; one that is larger
-// than a shard gets its own, which is numbered before the one being filled.
+// Fills shards in order: a tensor that no longer fits begins the next. One that is larger than a
+// shard gets its own, numbered before the one being filled.
 std::vector<TensorDict> split(const TensorDict& weights, const std::vector<std::string>& order,
                               std::int64_t most) {
   std::vector<TensorDict> shards;
@@ -79,8 +79,8 @@ bool is_shard(const std::string& name) {
   return true;
 }
 
-// Files of an earlier save that are not part of this one. A stale model.safetensors would be
-// preferred to the index, and a stale index would list files that are gone.
+// Deletes files of an earlier save that are not part of this one. A stale model.safetensors would
+// take precedence over the index, and a stale index would list missing files.
 void remove_others(const fs::path& folder, const std::set<std::string>& written) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
@@ -92,7 +92,7 @@ void remove_others(const fs::path& folder, const std::set<std::string>& written)
   }
 }
 
-// As Python's json.dumps(index, indent=2, sort_keys=True) + "\n".
+// Formats the index like Python's json.dumps(index, indent=2, sort_keys=True) + "\n".
 std::string index_text(const std::map<std::string, std::string>& weight_map,
                        std::int64_t parameters, std::int64_t bytes) {
   const nlohmann::json index = {
@@ -105,8 +105,8 @@ std::string index_text(const std::map<std::string, std::string>& weight_map,
 
 namespace {
 
-// Whether readers of the folder's present model would meet another file under this name. Weights
-// are large and differ after each step: they are not compared.
+// Returns whether readers of the folder's current model would find another file under this name.
+// Shards are large and differ after each step, so they are not compared.
 bool changes(const fs::path& staged, const fs::path& folder, const std::string& name) {
   if (!fs::exists(folder / name)) return false;
   return is_shard(name) || read_file(folder / name) != read_file(staged / name);
@@ -122,7 +122,7 @@ void move_model_files(const fs::path& staged, const fs::path& folder) {
   std::set<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(staged))
     names.insert(entry.path().filename().string());
-  // Readers begin at this one: it goes last.
+  // Readers open this one first, so it is moved last.
   const std::string first_read = names.contains(single_name) ? single_name : index_name;
   std::vector<std::string> moved;
   bool mixes = false;
@@ -152,7 +152,7 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
       throw UsageError("safetensors.unsupported", {.what = "tensor \"" + name + "\" is undefined"});
     }
   }
-  detail::refuse_shared(weights, folder.string());  // also between files
+  detail::refuse_shared(weights, folder.string());  // Also between shards.
   const auto shards = split(weights, filling_order(weights, options.order), options.max_shard_size);
   check_writable_directory(folder);
   if (shards.size() == 1) {
