@@ -22,10 +22,10 @@ AdamW kernel_options(const AdamWStep& how, std::int64_t step) {
           .gradient_scale = static_cast<float>(how.gradient_scale)};
 }
 
-// A stretch of one parameter for one call of the kernel.
+// A range of one parameter for one call of the kernel.
 struct Stretch {
-  float *parameter, *exp_avg, *exp_avg_sq;  // without moments: decay alone
-  const float* gradient;                    // null where it is all zeros
+  float *parameter, *exp_avg, *exp_avg_sq;  // Without moments only weight decay applies.
+  const float* gradient;                    // Null if all zeros.
   std::int64_t count;
   const AdamW* options;
 
@@ -82,7 +82,7 @@ void adamw_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorLi
                double gradient_scale) {
   constexpr std::int64_t kStretch = 1 << 16;
   const AdamWStep how{learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale};
-  std::map<std::int64_t, AdamW> at_step;  // parameters that joined later are behind in steps
+  std::map<std::int64_t, AdamW> at_step;  // Parameters added later have taken fewer steps.
   std::vector<Stretch> work;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const AdamW& options =
@@ -95,7 +95,7 @@ void adamw_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorLi
   run(work);
 }
 
-// LibTorch's in-place operators count the writes to a tensor, so that a backward pass that saved it
+// LibTorch's in-place operators count writes to a tensor, so that a backward pass that has saved it
 // throws. The kernels run below the code that counts.
 void count_write(const Tensor& x) {
   if (!x.is_inference()) x.unsafeGetTensorImpl()->bump_version();

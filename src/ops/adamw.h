@@ -1,6 +1,5 @@
-// AdamW's pass over memory (hasten/optim/adamw.h) as operators: `hasten::adamw` for dense
-// gradients, many tensors at once, and `hasten::adamw_rows` for a table whose gradient reaches some
-// of its rows.
+// AdamW's step (hasten/optim/adamw.h) as operators: `hasten::adamw` for dense gradients, many
+// tensors at once, and `hasten::adamw_rows` for a table whose gradient has only some of its rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,21 +10,23 @@ namespace hasten::ops {
 
 struct AdamWStep {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
-  double gradient_scale;  // gradients are multiplied by this as they are read (clipping)
+  // Multiplies gradients as they are read, for clipping.
+  double gradient_scale;
 };
 
 // Float CPU tensors; steps[i] counts from 1. The four tensors of a parameter have the same strides,
-// without gaps or overlaps. Like LibTorch's in-place operators, both functions raise the version
-// counters of what they write to.
+// without gaps or overlaps. Like LibTorch's in-place operators, both functions increment the
+// version counters of what they write.
 void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
            at::TensorList exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& how);
 
-// A table is worked on in blocks of rows, some 16 KiB each; touched[block] is 0 where no gradient
-// has ever been, so that its moments are zero and only decay is to be done. Bytes [blocks] for
-// moments [rows, ...]: of a checkpoint's moments a block counts if it holds any number but 0.
+// A table is processed in blocks of rows of about 16 KiB. The result, bytes [blocks] for moments
+// [rows, ...], is 0 for blocks that have never had a gradient: their moments are zero, and only
+// weight decay applies. Without `fresh`, a block is 1 if its moments contain any number but 0.
 at::Tensor touched_blocks(const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, bool fresh);
 
-// The table and its moments are contiguous; the gradient is `values` [used, ...] in the rows `rows` [used] int64, ascending and distinct.
+// The table and its moments are contiguous. The gradient is `values` [used, ...] for the rows
+// `rows` [used] int64, ascending and distinct; their blocks become touched.
 void adamw_rows(const at::Tensor& parameter, const at::Tensor& rows, const at::Tensor& values,
                 const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const at::Tensor& touched,
                 std::int64_t step, const AdamWStep& how);

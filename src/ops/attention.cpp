@@ -16,7 +16,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The keys of each row up to the last one that may be attended to: padding behind it costs nothing.
+// Returns the number of each row's keys up to the last that may be attended to, at least 1: padding
+// after it costs nothing.
 std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t batch,
                                            std::int64_t length) {
   std::vector<std::int64_t> lengths(batch, length);
@@ -28,9 +29,9 @@ std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t 
   return lengths;
 }
 
-// The rows of a batch, whose tokens lie behind each other in x [..., tokens, heads * size], and
-// what counts of their keys: those up to the last one that may be attended to, of which mask [rows
-// or 1, longest] leaves out some by -infinity.
+// The rows of a batch, whose tokens follow each other in x [..., tokens, heads * size], and their
+// keys up to the last that may be attended to. Of these, mask [rows or 1, longest] excludes some by
+// -infinity.
 class Rows {
  public:
   Rows(at::IntArrayRef lengths, at::IntArrayRef keys, const Tensor& mask, std::int64_t heads)
@@ -59,7 +60,7 @@ class Rows {
   std::vector<std::int64_t> starts_;
 };
 
-// One head of one row.
+// One head of one row; `item` is row * heads + head.
 template <class T>
 struct Head {
   Head(const Rows& rows, std::int64_t item, std::int64_t of_all_heads) {
@@ -74,32 +75,32 @@ struct Head {
   }
 
   T* start_of(const Tensor& x) const { return rows_of<T>(x) + offset; }
-  // Its first tokens in x, without a copy.
+  // Returns the head's part of the first tokens of x as a view [tokens, size].
   Tensor matrix_of(const Tensor& x, std::int64_t tokens) const {
     return at::from_blob(start_of(x), {tokens, size}, {width, 1}, x.options());
   }
 
   std::int64_t length, keys;
   const float* mask;
-  std::int64_t first_line;  // the place of its lines among those of [rows, heads, longest]
+  std::int64_t first_line;  // The index of its first query in [rows, heads, longest].
   std::int64_t size, width, offset;
 };
 
-// The matrix in the other order, without the dispatcher.
+// Returns a transposed view without the dispatcher.
 Tensor transposed(const Tensor& x) {
   return at::from_blob(x.data_ptr(), {x.size(1), x.size(0)}, {x.stride(1), x.stride(0)},
                        x.options());
 }
 
-// LibTorch's product, without its dispatcher: inside of a parallel region each thread forms its
-// own, which takes less time than all of them forming one.
+// Computes LibTorch's product without its dispatcher. In a parallel region each thread computes its
+// own product, which takes less time than all of them computing one.
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
   Tensor written = out;
   at::cpu::mm_out(written, a, b);
 }
 
-// Room for the scores of one head for each of the threads that share the heads of all rows:
-// [parts, matrices, the longest row * the most keys of a row].
+// Allocates the scores of one head for each thread: [parts, matrices, longest row * most keys of a
+// row].
 Tensor room_for_scores(const Tensor& q, at::IntArrayRef lengths, at::IntArrayRef keys,
                        std::int64_t heads, std::int64_t matrices) {
   const auto most = [](at::IntArrayRef all) {
@@ -110,7 +111,7 @@ Tensor room_for_scores(const Tensor& q, at::IntArrayRef lengths, at::IntArrayRef
   return at::empty({parts, matrices, most(lengths) * most(keys)}, q.options());
 }
 
-// The scores of part `part` and matrix `matrix`, as [length, keys].
+// Returns the scores of one part and matrix as a view [length, keys].
 template <class T>
 Tensor scores_in(const Tensor& room, std::int64_t part, std::int64_t matrix, std::int64_t length,
                  std::int64_t keys) {
@@ -118,8 +119,8 @@ Tensor scores_in(const Tensor& room, std::int64_t part, std::int64_t matrix, std
   return at::from_blob(first, {length, keys}, room.options());
 }
 
-// body(part, item) for every head of every row. A part takes every n-th item, because rows with few
-// keys lie beside each other where the data is sorted by length.
+// Calls body(part, item) for every head of every row. Each of n parts takes every n-th item,
+// because rows with few keys are adjacent in data sorted by length.
 template <class Body>
 void for_heads(const Tensor& room, std::int64_t items, Body body) {
   const std::int64_t parts = room.size(0);
@@ -150,7 +151,7 @@ void attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
   });
 }
 
-// delta [parts, longest] is room for the sums of dout * out.
+// delta [parts, longest] is working memory for the sums of dout * out.
 void attention_backward_cpu(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                             const Tensor& out, const Tensor& mask, const Tensor& log_sum,
                             at::IntArrayRef lengths, at::IntArrayRef key_counts, std::int64_t heads,
@@ -200,44 +201,46 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
       attention_backward_cpu);
 }
 
-// [batch, length, heads * size] as [batch, heads, length, size], and back.
+// Returns x [batch, length, heads * size] as [batch, heads, length, size].
 Tensor heads_first(const Tensor& x, std::int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }
+// The inverse of heads_first.
 Tensor heads_last(const Tensor& x) {
   return x.transpose(1, 2).reshape({x.size(0), x.size(2), x.size(1) * x.size(3)});
 }
-// For scores [batch, heads, length, keys].
+// Returns the mask in a shape that broadcasts to scores [batch, heads, length, keys].
 Tensor bias_of(const Tensor& mask, at::ScalarType type) {
   return mask.to(type).view({mask.size(0), 1, 1, mask.size(1)});
 }
 
-// The softmax over the keys that the mask leaves. A row with nothing to attend to gives zeros, as
-// in the kernels, where the softmax of the sum would give NaN. (at::_safe_softmax would do too, but
-// has no kernel for the Meta device, which a dry run needs.)
+// Returns the softmax over the keys that the mask admits. A row without any gives zeros, as in the
+// kernels, where the softmax of the sum would give NaN. at::_safe_softmax has no kernel for the
+// Meta device, which a dry run needs.
 Tensor masked_softmax(const Tensor& scores, const Tensor& mask) {
   const Tensor has_keys = mask.eq(0).any(1, /*keepdim=*/true);
   const Tensor bias = bias_of(mask.masked_fill(has_keys.logical_not(), 0), scores.scalar_type());
   return at::softmax(scores + bias, -1) * bias_of(has_keys, scores.scalar_type());
 }
 
-// Packed rows [1, tokens, n] as [rows, longest, n], filled up with zeros, and back.
+// Returns packed rows [1, tokens, n] as [rows, longest, n], padded with zeros.
 Tensor padded(const Tensor& x, at::IntArrayRef lengths) {
   return at::pad_sequence(x.squeeze(0).split_with_sizes(lengths), /*batch_first=*/true);
 }
+// The inverse of padded.
 Tensor without_padding(const Tensor& x, at::IntArrayRef lengths) {
   std::vector<Tensor> rows;
   for (std::size_t row = 0; row < lengths.size(); ++row)
     rows.push_back(x.select(0, static_cast<std::int64_t>(row)).narrow(0, 0, lengths[row]));
   return at::cat(rows).unsqueeze(0);
 }
-// 1 for the tokens of packed rows that are filled up, 0 for what they are filled up with.
+// Returns the mask of padded rows [rows, longest]: 1 for tokens, 0 for padding.
 Tensor mask_of(at::IntArrayRef lengths) {
   const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   return at::arange(longest).unsqueeze(0).lt(at::tensor(lengths).unsqueeze(1)).to(at::kLong);
 }
 
-// The gradients in LibTorch's operators, of all rows of the batch at once and in float.
+// Computes the gradients of the whole batch at once with LibTorch's operators, in float.
 variable_list differentiable_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
                                       const Tensor& v, const Tensor& mask, std::int64_t heads,
                                       const DropoutState& dropout) {
@@ -274,10 +277,10 @@ double scale_of(const Tensor& q, std::int64_t heads) {
   return 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
 }
 
-// The length of each row of a batch, the number of its keys, and the mask of these keys.
+// The length of each row, the number of its keys, and the mask of the keys.
 struct Layout {
   std::vector<std::int64_t> lengths, keys;
-  Tensor additive;  // [rows or 1, longest]
+  Tensor additive;  // Shape [rows or 1, longest].
 };
 
 Layout layout_of(const Tensor& q, const Tensor& mask, const std::vector<std::int64_t>& packed) {
@@ -290,7 +293,7 @@ Layout layout_of(const Tensor& q, const Tensor& mask, const std::vector<std::int
           mask.defined() ? mask : at::zeros({1, length}, at::kFloat)};
 }
 
-// `packed`: the lengths of packed rows; empty where each row of the batch is one.
+// `packed` has the lengths of packed rows, and is empty if each row of the batch is one.
 struct Attention : torch::autograd::Function<Attention> {
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         const std::optional<Tensor>& masked,
@@ -339,8 +342,8 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 };
 
-// LibTorch's own. Its fused kernel has no second derivative; double is the type in which such are
-// checked, so double takes the form that has one.
+// LibTorch's attention. Its fused kernel has no second derivative. Second derivatives are checked
+// in double, so double takes the form that has one.
 Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                            std::int64_t heads, double p) {
   const auto bias =
@@ -354,7 +357,7 @@ Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, co
   return heads_last(at::scaled_dot_product_attention(queries, keys, values, bias, p));
 }
 
-// Reading from a GPU would stall it; there the mask is always applied.
+// Reading a mask would stall a GPU, so there the mask is always applied.
 bool attends_everywhere(const Tensor& attention_mask) {
   if (!attention_mask.device().is_cpu()) return false;
   const Tensor mask = attention_mask.to(at::kLong).contiguous();
@@ -383,7 +386,7 @@ bool fits_kernels(const Tensor& q, const Tensor& k, const Tensor& v, const Tenso
          v.scalar_type() == q.scalar_type() && (!mask.defined() || is_fused_parameter(mask));
 }
 
-// Known without waiting on the CPU only, where the mask can be read.
+// Returns false unless the mask is on the CPU, because reading it elsewhere would have to wait.
 bool has_row_without_keys(const Tensor& mask) {
   if (!mask.defined() || !mask.device().is_cpu()) return false;
   const float* first = mask.const_data_ptr<float>();
@@ -415,7 +418,7 @@ KeyMask KeyMask::packed(std::vector<std::int64_t> lengths) {
 
 namespace {
 
-// Packed rows where only rows of one length can be computed.
+// Pads packed rows for a function that needs rows of one length.
 template <class Attend>
 Tensor with_padding(Attend attend, const Tensor& q, const Tensor& k, const Tensor& v,
                     const KeyMask& mask, std::int64_t heads, double p, bool training) {

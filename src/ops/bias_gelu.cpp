@@ -37,7 +37,7 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                bias_gelu_backward_cpu);
 }
 
-// The gradients in LibTorch's operators.
+// Computes the gradients with LibTorch's operators.
 variable_list differentiable_backward(const Tensor& dy, const Tensor& x, const Tensor& bias) {
   const Tensor d = at::gelu_backward(dy.to(at::kFloat), x.to(at::kFloat) + bias);
   return {d.to(x.scalar_type()), as_rows(d).sum(0)};

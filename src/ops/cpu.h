@@ -1,4 +1,4 @@
-// What the operators' CPU paths share: typed access to contiguous rows and splitting rows among
+// Helpers for the operators on the CPU: typed access to contiguous rows, and splitting rows among
 // LibTorch's threads.
 #pragma once
 
@@ -16,40 +16,40 @@ namespace hasten::ops {
 
 inline bool has_kernels(at::ScalarType type) { return type == at::kFloat || type == at::kBFloat16; }
 
-// Whether the CPU kernels can read and write x. Where they cannot, an operator computes the same
-// with LibTorch's operators, which also decide which combinations of types and devices are errors.
+// Returns whether the CPU kernels can process x. If not, an operator uses LibTorch's operators,
+// which also decide which combinations of types and devices are errors.
 inline bool is_fused(const at::Tensor& x) {
   return x.device().is_cpu() && x.layout() == at::kStrided && has_kernels(x.scalar_type());
 }
 
-// The same for a parameter, which the kernels take in float only.
+// Returns the same for a parameter, which must be float.
 inline bool is_fused_parameter(const at::Tensor& x) {
   return is_fused(x) && x.scalar_type() == at::kFloat;
 }
 
-// The type in which autocast computes a product of the CPU tensor x.
+// Returns the type in which autocast computes a product of the CPU tensor x.
 inline at::ScalarType product_type(const at::Tensor& x) {
   const bool casts = at::autocast::is_autocast_enabled(at::kCPU) && x.is_floating_point() &&
                      x.scalar_type() != at::kDouble;
   return casts ? at::autocast::get_autocast_dtype(at::kCPU) : x.scalar_type();
 }
 
-// An autograd function computes in the types of the tensors it was given, in the backward pass also
-// where the caller has autocast on by then: the kernels rely on it.
+// Disables autocast: the kernels rely on an autograd function computing in the types of its inputs,
+// also if autocast is on during the backward pass.
 class WithoutAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
 };
 
-// Whether the gradients that a backward pass computes now have to be differentiable themselves
-// (create_graph). The kernels' results are not, so the pass uses LibTorch's operators instead.
+// Returns whether the gradients of this backward pass must be differentiable themselves
+// (create_graph). Those of the kernels are not, so the pass uses LibTorch's operators instead.
 inline bool needs_second_derivative() { return at::GradMode::is_enabled(); }
 
-// An autograd function takes a tensor that may be missing as an optional, not as an undefined one.
+// Autograd functions take a missing tensor as an empty optional, not as an undefined tensor.
 inline std::optional<at::Tensor> defined(const at::Tensor& x) {
   return x.defined() ? std::make_optional(x) : std::nullopt;
 }
 
-// body(kernels for the tensor's type, a null pointer of that type)
+// Calls body(kernels for the tensor's type, a null pointer of that type).
 template <class Body>
 auto with_type(const at::Tensor& x, Body body) {
   if (x.scalar_type() == at::kBFloat16) return body(kernels().b16, static_cast<bf16*>(nullptr));
@@ -58,7 +58,7 @@ auto with_type(const at::Tensor& x, Body body) {
   return body(kernels().f32, static_cast<float*>(nullptr));
 }
 
-// Checks the type, because a kernel that reads a tensor of 16 bits as float reads behind its end.
+// Checks the type, because a kernel that reads 16-bit numbers as float would read past the end.
 template <class T>
 T* rows_of(const at::Tensor& x) {
   constexpr at::ScalarType expected = std::is_same_v<T, float> ? at::kFloat : at::kBFloat16;
@@ -67,23 +67,22 @@ T* rows_of(const at::Tensor& x) {
   return static_cast<T*>(x.data_ptr());
 }
 
-// x [..., columns] as [rows, columns], also where x has no elements.
+// Returns x [..., columns] as [rows, columns], even without elements.
 inline at::Tensor as_rows(const at::Tensor& x) {
   return x.reshape({c10::size_to_dim_(static_cast<int>(x.dim()) - 1, x.sizes()), x.size(-1)});
 }
 
-// x [..., columns] seen as rows.
+// The number of rows of x [..., columns].
 inline std::int64_t row_count(const at::Tensor& x) {
   return x.numel() / std::max<std::int64_t>(x.size(-1), 1);
 }
 
-// Rows worth a thread of their own: about 16 Ki elements.
+// The rows that justify a thread: about 16 Ki elements.
 inline std::int64_t row_grain(std::int64_t columns) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1));
 }
 
-// body(first, last, offset of row `first`) for ranges of the rows of x, shared out among the
-// threads.
+// Calls body(first, last, offset of row `first`) for ranges of the rows of x in LibTorch's threads.
 template <class Body>
 void for_rows(const at::Tensor& x, Body body) {
   const std::int64_t columns = x.size(-1);
@@ -92,9 +91,9 @@ void for_rows(const at::Tensor& x, Body body) {
   });
 }
 
-// Sums over rows are formed in parts, one a thread at most: zeros [parts, sums] for the parts of
-// rows [rows, columns], filled by for_parts and added up by total. The split depends on the number
-// of threads alone, so a result is the same each time for that number.
+// Sums over rows are computed in parts, at most one for each thread: returns zeros [parts, sums],
+// which for_parts fills and total adds up. The split depends only on the number of threads, so
+// results are reproducible for that number.
 inline at::Tensor partial_sums(const at::Tensor& x, std::int64_t sums) {
   const std::int64_t grain = row_grain(x.size(-1));
   return at::zeros(
@@ -107,7 +106,7 @@ inline at::Tensor total(const at::Tensor& partial) {
   return partial.size(0) == 1 ? partial.select(0, 0) : partial.sum(0);
 }
 
-// body(first, last, offset of row `first`, float* sums of this part)
+// Calls body(first, last, offset of row `first`, float* sums of this part).
 template <class Body>
 void for_parts(const at::Tensor& x, const at::Tensor& partial, Body body) {
   const std::int64_t rows = row_count(x), columns = x.size(-1), parts = partial.size(0);

@@ -26,7 +26,7 @@ void dropout_add_norm_forward_cpu(const Tensor& x, const Tensor& bias, const Ten
   });
 }
 
-// sums [parts, 3 columns]: the gradients of bias, gamma and beta side by side.
+// sums [parts, 3 columns]: the gradients of bias, gamma and beta, side by side.
 void dropout_add_norm_backward_cpu(const Tensor& dy, const Tensor& z, const Tensor& moments,
                                    const Tensor& gamma, std::int64_t seed, double p,
                                    const Tensor& dz, const Tensor& dx, const Tensor& sums) {
@@ -55,8 +55,8 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                dropout_add_norm_backward_cpu);
 }
 
-// The gradients of the normalization with respect to z, gamma and beta in LibTorch's operators, in
-// float.
+// The gradients of the normalization with respect to z, gamma and beta, with LibTorch's operators
+// in float.
 variable_list differentiable_norm_backward(const Tensor& gradient, const Tensor& stored,
                                            const Tensor& gamma, double epsilon) {
   const Tensor dy = gradient.to(at::kFloat), z = stored.to(at::kFloat);
@@ -67,9 +67,8 @@ variable_list differentiable_norm_backward(const Tensor& gradient, const Tensor&
           as_rows(dy).sum(0)};
 }
 
-// The function has two results, y and z = dropout(x + bias) + residual. Callers get y only; z is
-// one so that what the backward pass computes from the stored z can be differentiated with respect
-// to it.
+// The results are y and z = dropout(x + bias) + residual. Callers get only y; z is a result so that
+// what the backward pass computes from the stored z can be differentiated with respect to it.
 struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
   static variable_list forward(AutogradContext* context, const Tensor& input, const Tensor& bias,
                                const Tensor& residual_input, const Tensor& gamma,
@@ -80,7 +79,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     call<dropout_add_norm_forward_cpu>("hasten::dropout_add_norm", x, bias, residual, gamma, beta,
                                        epsilon, dropout.seed, dropout.p, z, y, moments);
     context->save_for_backward({z, moments, gamma});
-    context->set_materialize_grads(false);  // z has a gradient in a second derivative only
+    context->set_materialize_grads(false);  // Only a second derivative gives z a gradient.
     context->saved_data["residual_type"] = residual_input.scalar_type();
     context->saved_data["epsilon"] = epsilon;
     save(context, dropout);

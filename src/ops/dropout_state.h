@@ -1,4 +1,4 @@
-// What a call with dropout keeps for its backward pass: the decisions' seed and rate instead of a
+// What a call with dropout saves for its backward pass: the seed and the probability instead of a
 // mask.
 #pragma once
 
@@ -11,12 +11,12 @@ namespace hasten::ops {
 
 struct DropoutState {
   std::int64_t seed = 0;
-  double p = 0;  // 0: nothing is dropped
+  double p = 0;  // 0: nothing is dropped.
 
   Dropout decisions() const { return Dropout::make(p, static_cast<std::uint64_t>(seed)); }
 };
 
-// Draws a seed only where something is dropped.
+// Draws a seed only if something can be dropped.
 inline DropoutState draw_dropout(double p, bool training) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout: got probability ", p, ", expected [0, 1]");
   if (!training || p == 0) return {};
@@ -28,14 +28,14 @@ inline void save(torch::autograd::AutogradContext* context, const DropoutState& 
   context->saved_data["p"] = dropout.p;
 }
 
-// Throws, as LibTorch does, where the graph was freed by an earlier backward pass.
+// Throws, like LibTorch, if an earlier backward pass has freed the graph.
 inline DropoutState saved_dropout(torch::autograd::AutogradContext* context) {
   context->get_saved_variables();
   return {.seed = context->saved_data["seed"].toInt(), .p = context->saved_data["p"].toDouble()};
 }
 
-// x with these decisions applied to its rows; can be differentiated any number of times. x is of a
-// type that has kernels (ops/cpu.h) and has a dimension.
+// Returns x with these decisions applied to its rows, differentiable any number of times. x has at
+// least one dimension and a type with kernels (ops/cpu.h).
 at::Tensor dropped(const at::Tensor& x, const DropoutState& dropout);
 
 }  // namespace hasten::ops

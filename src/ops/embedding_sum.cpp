@@ -49,7 +49,7 @@ void embedding_sum_forward_cpu(const Tensor& word, const Tensor& position, const
   });
 }
 
-// Adds row i of `values` to row ids[i] of the table, but for ids equal to `skipped`.
+// Adds row i of `values` to row ids[i] of the table, except for ids equal to `skipped`.
 void scatter_cpu(const Tensor& values, const Tensor& ids, std::int64_t skipped,
                  const Tensor& table) {
   const std::int64_t columns = values.size(1);
@@ -63,7 +63,7 @@ void scatter_cpu(const Tensor& values, const Tensor& ids, std::int64_t skipped,
   }
 }
 
-// The same for a table that holds the rows `used` alone, in ascending order.
+// Does the same for a table of only the rows `used`, in ascending order.
 void gather_cpu(const Tensor& values, const Tensor& ids, const Tensor& used, const Tensor& table) {
   const std::int64_t columns = values.size(1);
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
@@ -72,7 +72,7 @@ void gather_cpu(const Tensor& values, const Tensor& ids, const Tensor& used, con
   float* to = table.mutable_data_ptr<float>();
   for (std::int64_t i = 0; i < values.size(0); ++i) {
     const std::int64_t* place = std::lower_bound(begin, end, id[i]);
-    if (place == end || *place != id[i]) continue;  // the skipped one
+    if (place == end || *place != id[i]) continue;  // The skipped id.
     float* row = to + (place - begin) * columns;
     for (std::int64_t c = 0; c < columns; ++c) row[c] += from[i * columns + c];
   }
@@ -113,7 +113,7 @@ Tensor indices_of(const std::vector<std::int64_t>& rows) {
   return indices;
 }
 
-// A coalesced sparse tensor of the rows that occur.
+// Returns a coalesced sparse tensor of the rows that occur.
 Tensor gathered(const Tensor& values, const Tensor& ids, std::int64_t rows, std::int64_t skipped) {
   const Tensor indices = indices_of(distinct(ids, skipped));
   const Tensor sums = at::zeros({indices.size(1), values.size(1)}, values.options());
@@ -122,7 +122,7 @@ Tensor gathered(const Tensor& values, const Tensor& ids, std::int64_t rows, std:
                                        values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
 
-// The gradients of the tables in LibTorch's operators: the same values and the same layouts.
+// Computes the tables' gradients with LibTorch's operators, with the same values and layouts.
 Tensor differentiable_scattered(const Tensor& values, const Tensor& ids, std::int64_t rows,
                                 std::int64_t skipped = -1) {
   return at::embedding_dense_backward(values, ids.reshape(-1), rows, skipped,
@@ -133,7 +133,7 @@ Tensor differentiable_gathered(const Tensor& values, const Tensor& ids, std::int
                                std::int64_t skipped) {
   const Tensor indices = indices_of(distinct(ids, skipped));
   const std::int64_t count = indices.size(1);
-  // What is skipped goes to a row behind the last one, which is cut off.
+  // Skipped ids go to an extra last row, which is cut off.
   const Tensor place = at::searchsorted(indices[0], ids).masked_fill(ids.eq(skipped), count);
   const Tensor sums = differentiable_scattered(values, place, count + 1).narrow(0, 0, count);
   return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, values.size(1)},
@@ -239,11 +239,11 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
     TORCH_CHECK(!each.defined() || each.device().is_cpu(), "embedding_sum: got ids on ",
                 each.device(), " and tables on the CPU");
   }
-  // Before they are expanded: in a dry run the copy would have no content to check.
+  // The ids are checked before they are expanded: in a dry run the copy has no content.
   check_ids(rows, word.size(0), "input_ids");
   if (positions.defined()) check_ids(positions, position.size(0), "position_ids");
   if (types.defined()) check_ids(types, type.size(0), "token_type_ids");
-  // One row of positions may stand for all rows of the batch.
+  // One row of positions may serve all rows of the batch.
   const auto like_ids = [&](const Tensor& x) {
     return x.defined() ? std::make_optional(x.expand_as(ids).contiguous()) : std::nullopt;
   };

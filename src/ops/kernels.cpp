@@ -7,7 +7,7 @@
 
 namespace hasten::ops {
 
-// Each is defined by table.cpp, compiled for that instruction set.
+// table.cpp defines each of these, compiled for that instruction set.
 namespace baseline {
 const Kernels& table();
 }

@@ -9,9 +9,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// MKL, LibTorch's usual BLAS, uses AVX-512 on Intel's CPUs only; oneDNN inside LibTorch uses it
-// wherever it is there (measured on a Zen 5 core: 98 against 226 GFLOP/s). On other machines BLAS
-// stays, as LibTorch has it.
+// MKL, LibTorch's usual BLAS, uses AVX-512 only on Intel's CPUs; oneDNN inside LibTorch uses it on
+// every CPU that has it (measured on a Zen 5 core: 98 against 226 GFLOP/s). Other machines use
+// BLAS, like LibTorch.
 bool choose_onednn() {
 #ifdef __x86_64__
   if (!at::globalContext().userEnabledMkldnn() || !at::hasMKL()) return false;
@@ -27,7 +27,7 @@ bool onednn() {
   return chosen;
 }
 
-// x weight^T + bias through oneDNN, for any strides a transposed view can have.
+// Computes x weight^T + bias with oneDNN, for any strides of a transposed view.
 Tensor onednn_linear(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
   using Signature =
       Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::string_view,
@@ -38,11 +38,11 @@ Tensor onednn_linear(const Tensor& x, const Tensor& weight, const std::optional<
   return op.call(x, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
-// oneDNN looks its kernel up anew each call, some 10 microseconds: below this many multiplications
-// BLAS is done sooner.
+// oneDNN looks up its kernel on each call, which takes some 10 microseconds; below this many
+// multiplications BLAS is faster.
 constexpr std::int64_t kSmallProduct = 3'000'000;
 
-// An expanded tensor has strides of 0, which oneDNN's descriptions of memory do not have.
+// oneDNN cannot describe the strides of 0 of an expanded tensor.
 bool is_expanded(const Tensor& x) { return x.stride(0) == 0 || x.stride(1) == 0; }
 
 bool use_onednn(const Tensor& a, const Tensor& b) {
@@ -50,15 +50,15 @@ bool use_onednn(const Tensor& a, const Tensor& b) {
          a.size(0) * a.size(1) * b.size(0) >= kSmallProduct && !is_expanded(b);
 }
 
-// Rows or columns that lie further apart than they are long, as those of one token of each row of a
-// batch: oneDNN has a reference implementation for them alone, a hundred times slower.
+// Copies matrices with gaps between rows or columns, such as one token of each row of a batch:
+// oneDNN has only a reference implementation for them, a hundred times slower.
 Tensor without_gaps(const Tensor& x) {
   const bool is_dense = (x.stride(1) == 1 && x.stride(0) == x.size(1)) ||
                         (x.stride(0) == 1 && x.stride(1) == x.size(0));
   return is_dense ? x : x.contiguous();
 }
 
-// a [m, k] times b^T, b [n, k].
+// Returns a b^T + bias, for a [m, k] and b [n, k].
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias = std::nullopt) {
   if (use_onednn(a, b)) return onednn_linear(without_gaps(a), without_gaps(b), bias);
   return bias ? at::addmm(*bias, a, b.t()) : at::mm(a, b.t());
@@ -76,14 +76,14 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_operator(library, "column_sum(Tensor x, Tensor(a!) sums) -> ()", column_sum_cpu);
 }
 
-// x [rows, columns] contiguous -> [columns]
+// Returns the column sums of a contiguous x [rows, columns].
 Tensor column_sum(const Tensor& x) {
   const Tensor sums = partial_sums(x, x.size(1));
   call<column_sum_cpu>("hasten::column_sum", x, sums);
   return total(sums);
 }
 
-// x and weight are of one type, in which the product is formed; the bias is float.
+// x and weight have one type, that of the product; the bias is float.
 struct Linear : torch::autograd::Function<Linear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias) {

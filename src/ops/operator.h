@@ -1,9 +1,9 @@
-// How a CPU kernel becomes an operator of LibTorch's dispatcher, `hasten::name`: profilers count it
-// and a run without memory or arithmetic can leave it out.
+// Registers CPU kernels as operators of LibTorch's dispatcher, `hasten::name`, so that profilers
+// count them and a dry run can leave them out.
 //
-// The operators of this namespace write into tensors they are given and allocate nothing, so every
-// byte of a training step comes from LibTorch's own allocating operators, where the ledger sees it;
-// and on the Meta device, where tensors have shapes only, there is nothing for them to do.
+// The operators write into tensors that they are given and allocate nothing, so every byte of a
+// training step comes from LibTorch's own operators, where the ledger records it. On the Meta
+// device, where tensors have only shapes, they do nothing.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -15,12 +15,13 @@
 
 namespace hasten::ops {
 
-// The Meta kernel of an operator without results: its arguments leave the stack.
+// The Meta kernel of an operator without results: removes the arguments from the stack.
 inline void nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
 }
 
-// add_operator(library, "bias_gelu(Tensor x, Tensor bias, Tensor(a!) y) -> ()", kernel)
+// Registers a kernel, for example:
+//   add_operator(library, "bias_gelu(Tensor x, Tensor bias, Tensor(a!) y) -> ()", kernel);
 template <class Kernel>
 void add_operator(torch::Library& library, std::string_view schema, Kernel* kernel) {
   const std::string name(schema.substr(0, schema.find('(')));
@@ -30,7 +31,7 @@ void add_operator(torch::Library& library, std::string_view schema, Kernel* kern
                                torch::CppFunction::makeFromBoxedFunction<&nothing>()));
 }
 
-// Calls the operator below autograd: whoever calls is an autograd function itself, or an optimizer.
+// Runs below autograd, because the caller is an autograd function or an optimizer.
 template <auto kernel, class... Args>
 auto call(const char* name, Args&&... args) {
   using Signature = std::remove_pointer_t<decltype(kernel)>;

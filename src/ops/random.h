@@ -1,4 +1,4 @@
-// One seed a call of an operator with dropout, drawn from LibTorch's default CPU generator.
+// Draws a seed for a call with dropout from LibTorch's default CPU generator.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -8,7 +8,7 @@
 namespace hasten::ops {
 
 inline std::uint64_t next_seed() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();  // a handle; the state is shared
+  at::Generator generator = at::detail::getDefaultCPUGenerator();  // A handle to shared state.
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }

@@ -1,4 +1,4 @@
-// The squared 2-norm of many tensors at once, in double and in fixed pieces, so that it does not
+// The squared 2-norm of many tensors, summed in double in pieces of fixed size, so that it does not
 // depend on the number of threads. Operator `hasten::sum_of_squares`.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Bias and GELU in one pass, and its backward with the bias' gradient in the same pass.
+// Bias and GELU in one pass, and their backward pass, which also sums the gradient of the bias.
 #pragma once
 
 #include "ops/kernels/math.h"

@@ -1,6 +1,6 @@
-// Elementary functions in a form the compiler vectorizes: no branches, no library calls.
-// Coefficients are our own least-squares fits at Chebyshev nodes; errors stated are the largest
-// over a dense grid against 40-digit values.
+// Elementary functions in a form that the compiler vectorizes: no branches, no library calls. The
+// coefficients are our own least-squares fits at Chebyshev nodes. The stated errors are the largest
+// over a dense grid, against 40-digit values.
 #pragma once
 
 #include <bit>
@@ -18,23 +18,23 @@ HASTEN_INLINE float load(bf16 x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 HASTEN_INLINE void store(float& to, float value) { to = value; }
-// Round to nearest even, as LibTorch does; a NaN stays one.
+// Rounds to nearest even, as LibTorch does; a NaN stays a NaN.
 HASTEN_INLINE void store(bf16& to, float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   to.bits = static_cast<std::uint16_t>(value != value ? 0x7FC0u : rounded);
 }
 
-// e^x within 2 units in the last place; 0 below -87.3 (where a float's exponent ends), so also at
+// e^x within 2 units in the last place; 0 below -87.3 (the end of a float's exponent), so also at
 // -infinity.
 HASTEN_INLINE float exp(float x) {
   const float clamped = x < -87.3f ? -87.3f : (x > 88.3f ? 88.3f : x);
   const float turns = clamped * 1.44269504f;
-  // Adding and subtracting 1.5 * 2^23 rounds to an integer, whose bits are then the low bits of the
-  // sum.
+  // Adding and subtracting 1.5 * 2^23 rounds to an integer, whose bits are the low bits of the sum.
   const float shifted = turns + 12582912.0f;
   const float whole = shifted - 12582912.0f;
-  const float f = (clamped - whole * 0.693359375f) + whole * 2.12194440e-4f;  // ln 2 in two parts
+  // ln 2 is split into two numbers for precision.
+  const float f = (clamped - whole * 0.693359375f) + whole * 2.12194440e-4f;
   const float t = f * 1.44269504f;
   float p = 1.54697322e-4f;
   p = p * t + 1.34004327e-3f;
@@ -48,7 +48,7 @@ HASTEN_INLINE float exp(float x) {
   return x < -87.3f ? 0.0f : power;
 }
 
-// erf(x) within 1.3e-7: an odd polynomial up to 1, beyond it 1 - exp(polynomial).
+// erf(x) within 1.3e-7: an odd polynomial up to 1, and 1 - exp(polynomial) beyond.
 HASTEN_INLINE float erf(float x) {
   const float a = std::fabs(x);
   const float s = a * a;

@@ -1,5 +1,5 @@
-// Bias, dropout, residual and layer normalization in one pass over the rows, and the backward of
-// all four.
+// Bias, dropout, residual and layer normalization in one pass over the rows, and the backward pass
+// of all four.
 #pragma once
 
 #include "ops/kernels/philox.h"
@@ -39,10 +39,10 @@ void dropout_add_norm(const T* __restrict x, const float* __restrict bias,
                     sum += part;
                   });
     residual += columns;
-    // A second pass for the variance: the row is in cache, and the one-pass form cancels. It also
-    // corrects the mean by the mean of the differences from it. The sum has rounding errors, and
-    // with bfloat16 it is of values before they were rounded to z; where a row is nearly constant,
-    // the division by its deviation would turn either error into a large result.
+    // The variance takes a second pass: the row is in cache, and the one-pass form suffers from
+    // cancellation. The pass also corrects the mean by the mean of the differences from it: the
+    // first sum has rounding errors, and in bfloat16 adds values before their rounding to z. In a
+    // nearly constant row, the division by its deviation would amplify either error.
     const float guess = sum / static_cast<float>(columns);
     float rest = 0, square = 0;
 #pragma omp simd reduction(+ : rest, square)
@@ -72,7 +72,7 @@ void dropout_add_norm_backward(const T* __restrict dy, const T* __restrict z,
   const float share = 1.0f / static_cast<float>(columns);
   for (Index r = 0; r < rows; ++r, dy += columns, z += columns, dz += columns, dx += columns) {
     const float m = mean[r], inverse = rstd[r];
-    float along = 0, total = 0;  // sums of gamma dy xhat and of gamma dy
+    float along = 0, total = 0;  // Sums of gamma dy xhat and of gamma dy.
 #pragma omp simd reduction(+ : along, total)
     for (Index c = 0; c < columns; ++c) {
       const float d = load(dy[c]);

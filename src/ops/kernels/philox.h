@@ -1,6 +1,6 @@
 // Philox 4x32-10 for a row of dropout decisions: 8 decisions of 16 bits a counter, 16 counters a
-// batch. Which counter serves which column does not depend on the instruction set, so a seed drops
-// the same elements on every CPU.
+// batch. The counter of a column does not depend on the instruction set, so a seed drops the same
+// elements on every CPU.
 #pragma once
 
 #if defined(__x86_64__)
@@ -16,8 +16,8 @@
 
 namespace hasten::ops::HASTEN_ISA {
 
-// A vector of 64-bit lanes as wide as the registers. A lane carries one 32-bit word; what the
-// rounds leave in its upper half is ignored by the next multiplication and cut off at the end.
+// A vector of 64-bit lanes as wide as the registers. A lane holds one 32-bit word; the next
+// multiplication ignores what the rounds leave in its upper half, which is cut off at the end.
 #if defined(__AVX512F__)
 typedef std::uint64_t Lanes __attribute__((vector_size(64)));
 HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) {
@@ -47,7 +47,7 @@ inline constexpr Index kLanes = sizeof(Lanes) / sizeof(std::uint64_t);
 
 HASTEN_INLINE Lanes lanes(std::uint64_t value) { return Lanes{} + value; }
 
-// 128 random 16-bit words for columns [batch * 128, batch * 128 + 128) of a row.
+// Writes 128 random 16-bit words for columns [batch * 128, batch * 128 + 128) of a row.
 HASTEN_INLINE void philox_batch(std::uint64_t seed, std::uint64_t row, std::uint32_t batch,
                                 std::uint16_t* out) {
   alignas(64) std::uint64_t first_counter[kCounters];
@@ -74,13 +74,12 @@ HASTEN_INLINE void philox_batch(std::uint64_t seed, std::uint64_t row, std::uint
   }
 }
 
-// Calls body(first, count, factor) for stretches of at most 128 columns, where factor[i] is what
-// column first + i is multiplied by: 0 or the scale; ones where nothing is dropped, so that there
-// is one loop and not two.
+// Calls body(first, count, factor) for ranges of at most 128 columns. factor[i] belongs to the
+// column at first + i and is 0 or the scale, or 1 if nothing is dropped, so that one loop serves
+// both cases.
 template <class Body>
 HASTEN_INLINE void for_decisions(const Dropout& options, Index row, Index columns, Body body) {
-  // By value: a store to float memory could otherwise change the options, as far as the compiler
-  // knows.
+  // Copied, because for the compiler a store to float memory could change the options.
   const Dropout dropout = options;
   const int threshold = static_cast<int>(dropout.threshold);
   alignas(64) std::uint16_t random[kDecisionsPerBatch];

@@ -1,4 +1,4 @@
-// Fills the table of one instruction set, and the two kernels of the optimizer.
+// The table of one instruction set, and the two kernels of the optimizer.
 #include "ops/kernels/gelu.h"
 #include "ops/kernels/norm.h"
 #include "ops/kernels/softmax.h"
@@ -10,8 +10,8 @@ namespace {
 #define HASTEN_TEXT(x) HASTEN_TEXT_(x)
 
 double sum_of_squares(const float* x, Index count) {
-  // Float lanes over short stretches, doubles between them: as fast as memory, and exact enough for
-  // 1e9 elements.
+  // Sums short ranges in float and adds them in double: as fast as memory, and exact enough for 1e9
+  // elements.
   constexpr Index stretch = 4096;
   double total = 0;
   for (Index first = 0; first < count; first += stretch) {
