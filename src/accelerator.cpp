@@ -42,13 +42,14 @@ SynchronizationScope::~SynchronizationScope() { step_->set_synchronization(model
 
 namespace {
 
-// What hasten launch says to a program that leaves it open.
+// Returns the precision of the options or, if they leave it unset, the one that hasten launch
+// passes in the environment. Throws ConfigError "prepare.precision".
 Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment,
                        at::Device device) {
   if (options.mixed_precision) return *options.mixed_precision;
   const auto said = environment.find("ACCELERATE_MIXED_PRECISION");
   if (said == environment.end() || said->second.empty()) return Precision::no;
-  // TPUs have no fp16: the peer takes the word for their 16-bit type.
+  // TPUs have no fp16. Accelerate reads this value as the TPU's 16-bit type, which is bfloat16.
   if (said->second == "fp16" && device.is_privateuseone()) return Precision::bf16;
   const auto precision = from_name<Precision>(said->second);
   if (precision) return *precision;
@@ -57,7 +58,8 @@ Precision precision_of(const AcceleratorOptions& options, const config::Environm
       {.what = "ACCELERATE_MIXED_PRECISION", .got = said->second, .expected = "no or bf16"});
 }
 
-// Where they meet, if nobody has said it: one line, as it explains a firewall or a port in use.
+// Rank 0 prints where the processes meet unless MASTER_ADDR and MASTER_PORT were both given,
+// because the line explains a firewall or a port in use.
 void tell_derived_place(const Worker& worker) {
   const bool was_said = worker.address_from == "MASTER_ADDR" && worker.port_from == "MASTER_PORT";
   if (worker.world_size == 1 || worker.rank != 0 || was_said) return;
@@ -67,7 +69,8 @@ void tell_derived_place(const Worker& worker) {
                    ")\n");
 }
 
-// What the options or hasten launch's environment say of the carrier of a device's tensors.
+// Returns the backend for tensors of the device that the options name or, if they leave it
+// automatic, the one that the environment of hasten launch names.
 ProcessGroupBackend backend_of(const AcceleratorOptions& options,
                                const config::Environment& environment) {
   constexpr const char* kVariable = "HASTEN_PROCESS_GROUP_BACKEND";
@@ -82,13 +85,15 @@ ProcessGroupBackend backend_of(const AcceleratorOptions& options,
       {.what = kVariable, .got = said->second, .expected = "automatic, nccl, gloo or tpu_dist"});
 }
 
-// Of several processes: tpu_dist between TPUs, or what the user has said; else Gloo, which is told.
+// Returns the backend for tensors on TPUs: the one asked for if it is gloo or tpu_dist or there
+// is one process; otherwise tpu_dist if the TPUs can run programs together, and else Gloo,
+// which rank 0 reports.
 ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend said) {
   if (worker.world_size == 1 || said == ProcessGroupBackend::gloo ||
       said == ProcessGroupBackend::tpu_dist)
     return said;
   if (tpus_go_together()) return ProcessGroupBackend::tpu_dist;
-  static const bool told = [&] {  // once a process
+  static const bool told = [&] {  // once per process
     if (worker.rank == 0) {
       std::cerr
           << "hasten: PCI shows no TPU here, so what processes exchange of device tpu goes by "
@@ -138,8 +143,8 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
       .device = process.device,
       .shared_memory = options.process_group.shared_memory && !denies("HASTEN_SHARED_MEMORY"),
       .encrypt = options.process_group.encrypt};
-  const Precision precision =
-      precision_of(options, environment, process.device);  // refused before others are met
+  // Throws before the processes meet.
+  const Precision precision = precision_of(options, environment, process.device);
   tell_derived_place(worker);
   auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision, process,
                                      Group::form(worker, of_group), options.ddp);
