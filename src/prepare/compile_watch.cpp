@@ -5,8 +5,11 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kWarmUp = 2;  // batches that compile: the first, and what exists from it on
-constexpr std::int64_t kTold = 4;    // at most
+// Batches that always compile: the first, and the second, which uses tensors made in the first.
+constexpr std::int64_t kWarmUp = 2;
+// The number of warnings about new shapes, at most.
+constexpr std::int64_t kTold = 4;
+// The number of consecutive batches of known shapes that compile before a warning.
 constexpr std::int64_t kPatience = 5;
 
 std::string shape_of(const std::vector<at::Tensor>& tensors) {
@@ -48,7 +51,7 @@ void CompileWatch::tell_new_shape(std::int64_t programs) {
                                      : ""));
 }
 
-// The first evaluation, the first log and the like compile once too: that is nothing to tell.
+// Does not warn of single batches: the first evaluation, the first log and the like compile too.
 void CompileWatch::tell_known_shape(std::int64_t programs) {
   if (in_a_row_ != kPatience) return;
   logger_.warning(str(programs, " programs were compiled in batch ", batches_,

@@ -1,6 +1,6 @@
 // File: prepare/compile_watch.h (internal)
-// Says which batch made a device compile after the first ones, where each new shape is a program:
-// the shape, or that it is no shape. Told by the main process of each machine.
+// Warns if a batch after the first ones makes the device compile, which every new shape does: names
+// the shape, or says that the shape is not the reason. The main process of each machine logs it.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace hasten {
 
 class CompileWatch : public StepObserver {
  public:
-  // `programs`: how many have been compiled so far. `wait`: until the device has done what it was
-  // asked for. A program runs ahead of the device and its compiler, so a batch that compiles is
-  // waited for; others are not.
+  // `programs` returns how many programs have been compiled so far. `wait` blocks until the device
+  // has finished its work. Training runs ahead of the device and its compiler, so a batch that may
+  // have compiled is waited for; others are not.
   CompileWatch(std::function<std::int64_t()> programs, std::function<void()> wait, Logger logger)
       : programs_(std::move(programs)), wait_(std::move(wait)), logger_(std::move(logger)) {}
 
@@ -31,11 +31,13 @@ class CompileWatch : public StepObserver {
   std::function<std::int64_t()> programs_;
   std::function<void()> wait_;
   Logger logger_;
+  // Programs compiled before the latest batch, and the number of batches.
   std::int64_t before_ = 0, batches_ = 0;
   std::set<std::string> seen_;
   std::string shape_;
   bool is_new_ = false;
-  std::int64_t told_ = 0, in_a_row_ = 0;  // of known shapes
+  // Batches of new shapes that compiled, and consecutive batches of known shapes that did.
+  std::int64_t told_ = 0, in_a_row_ = 0;
 };
 
 }  // namespace hasten

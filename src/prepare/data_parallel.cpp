@@ -28,7 +28,8 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 NativeGroup native_of(const Group& group) { return NativeGroup::reclaim_copy(group.native()); }
 
-// The parameters of this module itself whose gradients are sparse; none for most modules.
+// Returns the parameters with sparse gradients that this module itself declares. Most
+// modules have none.
 std::vector<at::Tensor> sparse_parameters_of(const torch::nn::Module& module) {
   if (const auto* table = module.as<torch::nn::EmbeddingImpl>(); table && table->options.sparse())
     return {table->weight};
@@ -69,7 +70,8 @@ void at_end_of_pass(const at::Tensor& loss, std::function<void()> call) {
   });
 }
 
-// Adds a bucket up over the processes, after the factor: the one division that a gradient sees.
+// Sums a bucket over the processes after multiplying it by the factor, which is the only division
+// that a gradient undergoes.
 class DataParallel::Hook : public c10d::CommHookInterface {
  public:
   Hook(const Group& group, std::shared_ptr<GradientExchange> exchange,
@@ -79,7 +81,8 @@ class DataParallel::Hook : public c10d::CommHookInterface {
         factor_(std::move(factor)),
         sent_(std::move(sent)) {}
 
-  // The next pass is one of several models.
+  // Sets the order in which the models of the next pass exchange, or null if the pass
+  // has this model only.
   void go_in(std::shared_ptr<PassOrder> order) {
     order_ = std::move(order);
     if (order_) place_ = order_->take_place();
@@ -87,7 +90,7 @@ class DataParallel::Hook : public c10d::CommHookInterface {
 
   Exchanged runHook(c10d::GradBucket& bucket) override {
     if (!order_) return exchange(bucket);
-    // The reducer's bucket ends with this call.
+    // The reducer destroys its bucket after this call.
     const auto kept = std::make_shared<c10d::GradBucket>(bucket);
     return order_->send(place_, bucket.isLast(), [this, kept] { return exchange(*kept); });
   }
@@ -116,11 +119,11 @@ class DataParallel::Hook : public c10d::CommHookInterface {
   std::shared_ptr<GradientExchange> exchange_;
   std::shared_ptr<double> factor_;
   std::shared_ptr<std::int64_t> sent_;
-  std::shared_ptr<PassOrder> order_;  // none: of this model alone
+  std::shared_ptr<PassOrder> order_;  // null: the pass has this model only
   std::size_t place_ = 0;
 };
 
-// Marks parameters that a backward pass which nobody has announced gave a gradient to.
+// Marks parameters that got a gradient from a backward pass that was not announced.
 class DataParallel::RawPasses {
  public:
   explicit RawPasses(const DataParallel& model) : parameters_(model.parameters_) {
@@ -215,7 +218,7 @@ void DataParallel::follow_changes() {
     if (const auto module = module_.lock()) check_same_model(*module, group_);
     choose_parameters();
   }
-  if (!same || sparse_ones() != sparse_) divide_parameters();  // set_sparse_gradients since then
+  if (!same || sparse_ones() != sparse_) divide_parameters();  // set_sparse_gradients was called
 }
 
 std::vector<bool> DataParallel::sparse_ones() const {
@@ -258,11 +261,11 @@ void DataParallel::make_reducer() {
   for (std::size_t i = 0; i < dense_names_.size(); ++i) name_of[i] = dense_names_[i];
   const std::size_t cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB,
                     first = std::min(kMiB, cap);
-  // The last parameters have their gradients first.
+  // The last parameters get their gradients first.
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(dense_, {first, cap});
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(limits.begin(), limits.end());
-  // The arguments of LibTorch 2.11; later ones have more, with defaults.
+  // These are the arguments of LibTorch 2.11. Later versions have more, with defaults.
   reducer_ = std::make_unique<c10d::Reducer>(
       dense_, buckets, native_of(group_), std::vector<bool>(dense_.size(), false),
       static_cast<std::int64_t>(cap), options_.find_unused_parameters,
@@ -326,7 +329,8 @@ void DataParallel::expect(const at::Tensor& graph, const at::Tensor& loss, doubl
   hook_->go_in(order);
   reducer_->rebuild_buckets();
   reducer_->prepare_for_backward({graph});
-  // Of a static graph the reducer only counts in the first pass, and reduces when that is over.
+  // With a static graph the reducer only counts during the first pass and reduces when
+  // that pass is over.
   if (options_.static_graph && !std::exchange(knows_graph_, true))
     at_end_of_pass(loss, [reducer = reducer_.get()] { reducer->delay_all_reduce(); });
 }
@@ -340,7 +344,7 @@ void DataParallel::finish(const at::Tensor& loss) {
     rows->sum(*factor_);
     if (end_of_span) end_of_span();
   }
-  raw_->clear();  // what was here before went out as well
+  raw_->clear();  // earlier gradients were exchanged as well
 }
 
 void DataParallel::check_same_graph() const {
@@ -427,7 +431,7 @@ at::Tensor DataParallel::zero(const Leaves* some) const {
   return zero;
 }
 
-// In pieces, so that a large model is not in memory twice.
+// Works in pieces of bucket_cap_mb MiB, so that a large model is not in memory twice.
 void DataParallel::average() {
   const torch::NoGradGuard no_grad;
   follow_changes();

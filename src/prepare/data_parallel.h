@@ -1,6 +1,6 @@
 // File: prepare/data_parallel.h (internal)
-// One model whose gradients are reduced over a group. Throws UsageError "prepare.models-differ",
-// "prepare.unused-parameters".
+// Reduces the gradients of one model over a group. Throws UsageError "prepare.models-differ",
+// "prepare.unused-parameters", "prepare.static-graph", "prepare.raw-backward".
 #pragma once
 
 #include <torch/csrc/autograd/variable.h>
@@ -26,59 +26,68 @@ namespace hasten {
 class GradientExchange;
 class RowExchange;
 
-// The leaves that a backward pass of the loss reaches.
+// Leaf tensors, by their TensorImpl.
 using Leaves = std::unordered_map<const c10::TensorImpl*, at::Tensor>;
+// Returns the leaves that a backward pass of the loss reaches.
 Leaves reached_by(const at::Tensor& loss);
 
-// When the backward pass of this loss is over, before what is asked for later in it.
+// Calls `call` when the backward pass of this loss is over, before callbacks that are queued
+// later in the pass.
 void at_end_of_pass(const at::Tensor& loss, std::function<void()> call);
 
 class PassOrder;
 
 class DataParallel {
  public:
-  // Makes sure that all processes have the same model, with the same weights. A collective.
+  // Checks that all processes have the same model and gives them rank 0's weights. A collective.
   DataParallel(std::shared_ptr<torch::nn::Module> module, const Group& group,
                const DistributedDataParallelKwargs& options);
   ~DataParallel();
 
   // Null once the module has been destroyed.
   const torch::nn::Module* module() const { return module_.lock().get(); }
-  // The same module, kept alive by another pointer from now on.
+  // Refers to the same module through another owner from now on.
   void set_owner(const std::shared_ptr<torch::nn::Module>& module) { module_ = module; }
 
-  // Whether a forward pass of the module, as it is now, begins with the buffers of one rank.
+  // True if a forward pass of the module, in its current state, begins with a broadcast of
+  // one rank's buffers.
   bool sends_buffers() const;
+  // Broadcasts the buffers of rank `from`. A collective.
   void send_buffers(std::int64_t from);
-  // Those that have gradients.
+  // The parameters that require gradients.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   bool has_one_of(const Leaves& leaves) const;
   bool has_one_of(const std::vector<at::Tensor>& tensors) const;
-  // Whether any parameter has a gradient already.
+  // True if any parameter has a gradient already.
   bool has_gradients() const;
 
-  // Before a pass that reduces: parameters that have been frozen or unfrozen since, or whose
-  // gradients are sparse now, are exchanged accordingly. A collective where some have been frozen
-  // or unfrozen; throws "prepare.models-differ" where these are others in another process.
+  // Adapts the exchange to parameters that have been frozen or unfrozen since the last call, or
+  // whose gradients have become sparse or dense. Call it before a pass that reduces. A
+  // collective if any were frozen or unfrozen; throws "prepare.models-differ" if they are others
+  // in another process.
   void follow_changes();
-  // Throws where a pass of these leaves would leave parameters out and must not.
+  // Throws "prepare.unused-parameters" if a pass that reaches only these leaves would leave
+  // parameters out and the options do not allow it.
   void check_takes_part(const Leaves& leaves) const;
-  // The backward pass of this loss reduces: each gradient becomes the sum over the processes, times
-  // `factor`. `graph` has the parameters that the pass gives gradients to; mostly it is the loss.
-  // Of a pass of several models, each expects it in the same order, with an order that they share.
+  // Prepares for a backward pass of this loss that reduces: each gradient becomes the sum over the
+  // processes of their gradients times their `factor`. `graph` contains the parameters that the
+  // pass gives gradients to; usually it is the loss. If a pass has several models, this is called
+  // for each of them in the same order in every process, with one PassOrder that they share.
   void expect(const at::Tensor& graph, const at::Tensor& loss, double factor,
               const std::shared_ptr<PassOrder>& order = nullptr);
-  // That pass is over. Throws where it left parameters out.
+  // Ends that pass and sums sparse gradients. Throws if the pass left parameters out.
   void finish(const at::Tensor& loss);
-  // Zero, with a gradient of zeros for every parameter, and of no rows for a sparse one. With
-  // `some`: for those of them alone.
+  // Returns a zero that gives every parameter a gradient of zeros, and a sparse one a gradient
+  // without rows. With `some`, only parameters among them get one.
   at::Tensor zero(const Leaves* some) const;
 
-  // Backward passes that are announced come from Accelerator::backward. Throws UsageError
-  // "prepare.raw-backward" where another one has given a gradient to one of these parameters, and
-  // nobody has exchanged or cleared it since. Passes while nothing is exchanged do not count.
+  // Throws UsageError "prepare.raw-backward" if a backward pass that was not announced gave a
+  // gradient to one of these parameters and it has not been exchanged or cleared since. Passes
+  // while the model exchanges nothing (no_sync, LocalSGD) do not count.
   void refuse_raw(const std::vector<at::Tensor>& parameters) const;
+  // Call it when the gradients of these parameters have been cleared.
   void cleared(const std::vector<at::Tensor>& parameters);
+  // True while Accelerator::backward runs a pass.
   std::atomic<bool> announced = false;
 
   // Averages the parameters over the processes. A collective.
@@ -92,13 +101,13 @@ class DataParallel {
   struct Named {
     std::string name;
     at::Tensor tensor;
-    bool trained;  // when it was last looked at
+    bool trained;  // requires_grad() at the last check
   };
-  // Those that have gradients now.
+  // Sets parameters_ and names_ to those that require gradients now.
   void choose_parameters();
-  // Parameters whose gradients are sparse now, by their place in parameters_.
+  // Returns whether the gradient of each parameter is sparse now, by its place in parameters_.
   std::vector<bool> sparse_ones() const;
-  // The reducer takes those that are dense, and each sparse one has an exchange of its own.
+  // Gives the dense parameters to the reducer and each sparse one an exchange of its own.
   void divide_parameters();
   void make_reducer();
   void check_all_reached(const at::Tensor& loss) const;
@@ -109,23 +118,23 @@ class DataParallel {
   std::weak_ptr<torch::nn::Module> module_;
   Group group_;
   DistributedDataParallelKwargs options_;
-  std::vector<Named> all_;  // each tensor once
+  std::vector<Named> all_;  // every parameter, each tensor once
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
-  std::vector<std::weak_ptr<torch::nn::Module>> with_tables_;  // modules that may give rows
-  std::vector<bool> sparse_;                                   // what holds now
+  std::vector<std::weak_ptr<torch::nn::Module>> with_tables_;  // may have sparse gradients
+  std::vector<bool> sparse_;                                   // sparse_ones() when last divided
   std::shared_ptr<GradientExchange> exchange_;
   std::vector<at::Tensor> dense_;
   std::vector<std::string> dense_names_;
-  // None where nothing is dense; of a static graph from the first pass on that exchanges: c10d
-  // would count the passes before it as part of the graph.
+  // Null if no parameter is dense. With a static graph it is made in the first pass that exchanges,
+  // because c10d would count the passes before it as part of the graph.
   std::unique_ptr<c10d::Reducer> reducer_;
-  Hook* hook_ = nullptr;  // the reducer's
+  Hook* hook_ = nullptr;  // owned by the reducer
   std::vector<std::unique_ptr<RowExchange>> rows_;
   std::unique_ptr<RawPasses> raw_;
   std::shared_ptr<double> factor_;
   std::shared_ptr<std::int64_t> buckets_sent_;  // in the latest pass
-  bool knows_graph_ = false;                    // of a static one
+  bool knows_graph_ = false;                    // a pass of the static graph has begun
 };
 
 }  // namespace hasten

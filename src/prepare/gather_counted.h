@@ -1,5 +1,5 @@
 // File: prepare/gather_counted.h (internal)
-// Rows of all processes, where they have unequal numbers of them and not all may count.
+// Gathers the rows of all processes if their numbers differ and not all rows may count.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,8 +11,8 @@
 
 namespace hasten {
 
-// Of each process the first `real` rows, one rank's after the other's; nothing in all of them where
-// one says -1, that it does not know. A collective.
+// Returns the first `real` rows of each process, in the order of the ranks, or nullopt in every
+// process if one passes -1 because it does not know its number. A collective.
 std::optional<at::Tensor> gather_counted(const at::Tensor& rows, std::int64_t real,
                                          const Group& group);
 

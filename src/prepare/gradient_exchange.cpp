@@ -11,15 +11,15 @@
 namespace hasten {
 namespace {
 
-// Puts buckets where the backend would have them: Gloo's, which ranks of one machine then add up
-// where they are. c10d's reducer does so itself where DDP_DISABLE_COMM_MEM is 0; without that
-// variable LibTorch 2.11 does not.
+// Moves buckets into memory that the backend allocates. Gloo's is shared by the ranks of a machine,
+// which then add up in place. c10d's reducer does this itself if DDP_DISABLE_COMM_MEM is 0; without
+// that variable LibTorch 2.11 does not.
 class BucketMover {
  public:
   explicit BucketMover(const NativeGroup& group) : backend_(group->getDefaultBackend()) {}
 
-  // Of the bucket and of all that are views of it. Only of one that has come before: those of the
-  // first pass are made anew.
+  // Replaces the storage of the bucket and of every view of it. Does so only for a storage that it
+  // has seen before, because the reducer replaces the buckets of the first pass.
   void move(const c10d::GradBucket& bucket) {
     const at::Tensor& buffer = bucket.getBuffer();
     if (!buffer.is_cpu() || !backend_->supportsTensorAlloc(buffer.device().index())) return;
@@ -37,15 +37,16 @@ class BucketMover {
  private:
   struct Seen {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage{
-        c10::intrusive_ptr<c10::StorageImpl>()};  // of nothing
+        c10::intrusive_ptr<c10::StorageImpl>()};  // empty
     bool moved = false;
   };
 
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::unordered_map<std::size_t, Seen> seen_;  // by index
+  std::unordered_map<std::size_t, Seen> seen_;  // by bucket index
 };
 
-// Each rank's tensor times the factor. c10d's function for it has other names in other LibTorchs.
+// Returns the operation that multiplies each rank's tensor by the factor and then sums. c10d's
+// function for it has different names in different versions of LibTorch.
 c10d::ReduceOp sum_of_products(double factor) {
   c10d::ReduceOp operation;
   operation.op_ = c10d::ReduceOp::PREMUL_SUM;
@@ -61,7 +62,8 @@ class AllReduce : public GradientExchange {
     mover_.move(bucket);
     std::vector<at::Tensor> both = {bucket.getBuffer()};
     c10d::AllreduceOptions options;
-    if (both[0].is_cpu()) {  // our Gloo multiplies where it reads
+    // hasten's Gloo multiplies while it reads, so the bucket is not scaled first.
+    if (both[0].is_cpu()) {
       options.reduceOp = sum_of_products(factor);
     } else if (factor != 1.0) {
       both[0].mul_(factor);
@@ -74,7 +76,7 @@ class AllReduce : public GradientExchange {
   BucketMover mover_;
 };
 
-// Another exchange, in another type.
+// Converts buckets to another type and hands them to another exchange.
 class InType : public GradientExchange {
  public:
   InType(at::ScalarType type, std::shared_ptr<GradientExchange> inner)

@@ -1,5 +1,5 @@
 // File: prepare/gradient_exchange.h (internal)
-// How a bucket of gradients becomes the sum over the processes.
+// Sums buckets of gradients over the processes.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -16,21 +16,21 @@ namespace hasten {
 using NativeGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Exchanged = c10::intrusive_ptr<c10::ivalue::Future>;
 
-// Buckets come in the order of their index, one pass after the other, and all that an exchange asks
-// of the group it asks within sum(): collectives then run in the same order in every process.
+// Buckets arrive in the order of their index, one pass after the other. An exchange issues
+// collectives only within sum(), so that they run in the same order in every process.
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
-  // The future's value is the sum of every process's bucket times its factor, in the bucket's type;
-  // it may be the bucket's own memory.
+  // Returns a future of the sum over the processes of each one's bucket times its factor, in the
+  // bucket's type. The value may be the bucket's own memory.
   virtual Exchanged sum(c10d::GradBucket& bucket, double factor) = 0;
 };
 
-// What the options ask for. Throws UsageError "prepare.power-sgd".
+// Returns the exchange that the options ask for. Throws UsageError "prepare.power-sgd".
 std::shared_ptr<GradientExchange> exchange_of(const DistributedDataParallelKwargs& options,
                                               const NativeGroup& group);
 
-// What sparse rows travel as; none: as they are.
+// Returns the type that sparse rows are sent in, or nullopt if they keep their own.
 std::optional<at::ScalarType> wire_type(const DistributedDataParallelKwargs& options);
 
 }  // namespace hasten

@@ -122,7 +122,7 @@ JoinUnevenInputs::~JoinUnevenInputs() noexcept(false) {
   std::uncaught_exceptions() > thrown_before_ ? step_->abandon_join() : step_->end_join();
 }
 
-// The part of Step that is about processes without data.
+// The part of Step for processes without data.
 
 void Step::begin_join(const std::vector<torch::nn::Module*>& models,
                       std::optional<bool> even_batches) {
@@ -130,7 +130,7 @@ void Step::begin_join(const std::vector<torch::nn::Module*>& models,
     throw UsageError("prepare.nested-join", {.what = "join_uneven_inputs inside of another",
                                              .hint = "hand all models to one call"});
   }
-  // A group of one has a scope too, in which nobody else is heard.
+  // A group of one process has a scope too, but exchanges no words.
   join_ = std::make_unique<Join>(group, models);
   even_batches_here_ = even_batches;
 }
@@ -183,7 +183,7 @@ void Step::say_backward(const std::vector<DataParallel*>& models, JoinPass pass,
       {.call = JoinCall::backward, .models = bits_of(models), .pass = pass, .weighs = weighs});
 }
 
-// The models as processes tell each other of them, and back.
+// Converts models to the bits that processes exchange: bit i is the i-th prepared model.
 std::int64_t Step::bits_of(const std::vector<DataParallel*>& models) const {
   std::int64_t bits = 0;
   for (std::size_t i = 0; i < parallel_.size(); ++i) {
@@ -214,6 +214,7 @@ std::vector<DataParallel*> Step::models_of_bits(std::int64_t bits) const {
   return models;
 }
 
+// Takes part, without data, in what the others are about to do.
 void Step::shadow(const JoinWord& word) {
   switch (word.call) {
     case JoinCall::backward:
@@ -234,7 +235,7 @@ void Step::shadow(const JoinWord& word) {
   }
 }
 
-// With zeros, or with what an open window holds.
+// Takes part with zeros, or with the gradients that an open window of this process holds.
 void Step::shadow_backward(const JoinWord& word) {
   const std::int64_t bits = join_->models_of_word();
   const std::vector<DataParallel*> models = models_of_bits(bits);
@@ -262,8 +263,8 @@ void Step::shadow_backward(const JoinWord& word) {
   exchange_window(window, models, nullptr);
 }
 
-// The others exchange gradients before the end of a window that began after this process had run
-// out of data.
+// Takes part when the others exchange gradients before the end of their window. If this process has
+// no open window of these models, theirs began after its data ended, and its gradients are cleared.
 void Step::shadow_early(const std::vector<DataParallel*>& models, std::int64_t bits) {
   if (!open_window_of(models) && (join_->kept & bits) == 0) clear_gradients(models);
   join_->kept |= bits;

@@ -1,7 +1,7 @@
 // File: prepare/join.h (internal)
-// What processes tell each other before something that they do together and that each of them may
-// reach in another way: inside of join_uneven_inputs, where one without data has to know what to
-// take part in, and at the end of an accumulation window of several models.
+// Messages that processes exchange before a collective operation that each may reach in a different
+// way: inside join_uneven_inputs, where a process without data has to know what to take part in,
+// and at the end of an accumulation window of several models.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -18,36 +18,45 @@ namespace hasten {
 
 class Window;
 
+// The operation that a process is about to run. `through`: none, it has no more data. `rows`:
+// gather_for_metrics. `other`: another collective.
 enum class JoinCall : std::int64_t { through, backward, buffers, rows, other };
 
-// A backward pass outside of accumulate(); one that is exchanged before its window's end; one of a
-// micro-batch that closes a window; what takes the place of that one in a process which left it
-// out, and takes part in the passes of the others.
+// The kind of a backward pass:
+// - alone: outside of accumulate().
+// - early: exchanged before the end of its window.
+// - closing: of a micro-batch that closes a window.
+// - remaining: replaces the closing pass in a process that left it out and takes part in the passes
+//   of the others.
 enum class JoinPass : std::int64_t { alone, early, closing, remaining };
 
+// What a process is about to do.
 struct JoinWord {
   JoinCall call = JoinCall::through;
-  std::int64_t models = 0;  // bits, in the order in which they were prepared
+  std::int64_t models = 0;  // a bit for each, in the order in which they were prepared
   JoinPass pass = JoinPass::alone;
-  std::int64_t weighs = 0;  // 1: the weights of all processes are added up next
-  std::int64_t calls = 0;   // with data, so far
+  std::int64_t weighs = 0;  // 1: the weights of all processes are summed next
+  std::int64_t calls = 0;   // this process's words so far, without `through`
 
   bool is_remaining() const { return call == JoinCall::backward && pass == JoinPass::remaining; }
 };
 
-// Exchanges a word of each process, which describes what that process is about to do.
+// Exchanges the words of all processes.
 class Words {
  public:
   explicit Words(const Group& group) : group_(group) {}
   virtual ~Words() = default;
 
-  // Tells and hears. Throws UsageError "prepare.pass-order", in a join "prepare.join-order", in
-  // every process where those with data are about to do different things.
+  // Sends this process's word and receives the others'. Throws UsageError "prepare.pass-order",
+  // or "prepare.join-order" in a join, in every process if those with data are about to do
+  // different things.
   void say(JoinWord word);
-  // The first rank with data whose word is its own doing, and that word. Where all that have data
-  // say `remaining`, the first of them, and the models of them all.
+  // The first rank with data that acts on its own or, if all with data say `remaining`, the first
+  // of those. Negative if no process has data.
   std::int64_t leader() const { return leader_; }
+  // The leader's word.
   const JoinWord& word() const { return words_[static_cast<std::size_t>(leader_)]; }
+  // The models of that word or, if it is `remaining`, of all such words.
   std::int64_t models_of_word() const;
 
  protected:
@@ -60,7 +69,7 @@ class Words {
   std::int64_t ended_ = 0, leader_ = 0;
 };
 
-// The words of processes that may run out of data.
+// Exchanges the words of processes that may run out of data.
 class Join : public Words {
  public:
   Join(const Group& group, std::vector<torch::nn::Module*> models)
@@ -68,17 +77,19 @@ class Join : public Words {
 
   bool all_have_data() const { return ended_ == 0; }
   bool nobody_has_data() const { return ended_ == group_.size(); }
-  // When all are through: a rank that was to the last, and whether others were not.
+  // A rank that made the most calls. Valid when all processes are through, as are the next two.
   std::int64_t last_rank() const;
+  // True if ranks made different numbers of calls.
   bool was_uneven() const;
+  // True if this rank made fewer calls than last_rank().
   bool missed_some(std::int64_t rank) const;
 
-  // What of the models was exchanged by this process without data: gradients that are not its own.
+  // Bits of the models that this process exchanged without data. Their gradients are not its own.
   std::int64_t shadowed = 0;
-  // Of these, those whose share of an early exchange is kept for the window's end.
+  // Bits of those of them that keep a share of an early exchange until the window's end.
   std::int64_t kept = 0;
-  // In a process without data, the window that the others are closing: its own that was open, or an
-  // empty one.
+  // In a process without data, the window that the others are closing: this process's own if it was
+  // open, or an empty one.
   std::shared_ptr<Window> closing;
   const std::vector<torch::nn::Module*> models;
 
@@ -87,7 +98,7 @@ class Join : public Words {
   const char* place() const override { return "inside of join_uneven_inputs"; }
 };
 
-// Rank `from`'s bytes, of any length. A collective.
+// Returns the bytes of rank `from`, of any length. A collective.
 std::string broadcast_bytes(const std::string& bytes, const Group& group, std::int64_t from);
 
 }  // namespace hasten

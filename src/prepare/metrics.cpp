@@ -13,9 +13,9 @@
 namespace hasten {
 namespace {
 
-// How many of the tensor's entries are real; -1: it cannot be said.
+// Returns the number of the tensor's entries that belong to real rows, or -1 if it is not known.
 std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch) {
-  if (batch.real_rows == 0) return 0;  // nothing of it counts, whatever it is made of
+  if (batch.real_rows == 0) return 0;  // none count, whatever the entries are
   if (batch.real_rows < 0 || batch.real_rows == batch.rows) return entries.size(0);
   return entries.size(0) == batch.rows ? batch.real_rows : -1;
 }
@@ -32,22 +32,23 @@ std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch
                "rows first"});
 }
 
-// The rows that count, of a batch that was filled up for a device of static shapes. By way of the
-// CPU: each other number of rows would be a program.
+// Returns the entries of the real rows of a batch that was padded for a device of static shapes.
+// Slices on the CPU, because each different number of rows would be another program on the device.
 at::Tensor without_filling(const at::Tensor& entries, const LoaderProgress* batch) {
   const std::int64_t real = batch == nullptr ? -1 : real_entries(entries, *batch);
   if (real < 0 || real >= entries.size(0)) return entries;
   return entries.to(at::kCPU).narrow(0, 0, real).to(entries.device());
 }
 
-// What a process without data has to know of a tensor: whether it is on the CPU, its type and its
-// sizes, without that of the rows.
+// Describes the tensor for a process without data: whether it is on the CPU, its type, and its
+// sizes but for the number of rows.
 std::string description_of(const at::Tensor& entries) {
   std::string text = str(entries.is_cpu() ? 1 : 0, " ", static_cast<int>(entries.scalar_type()));
   for (const std::int64_t size : entries.sizes().slice(1)) text += str(" ", size);
   return text;
 }
 
+// Returns a tensor of this description without rows.
 at::Tensor without_rows(const std::string& description, at::Device device) {
   std::istringstream in(description);
   int on_cpu = 0, type = 0;
@@ -63,13 +64,14 @@ at::Tensor without_rows(const std::string& description, at::Device device) {
 at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
   const Group& group = step.group;
   at::Tensor entries = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
-  // Eight bits are too few for a metric: a TPU's tensors come in float.
+  // bfloat16 has too few bits (8 of mantissa) for a metric, so a TPU's tensors are
+  // gathered in float.
   if (step.process.device.is_privateuseone() && entries.scalar_type() == at::kBFloat16)
     entries = entries.to(at::kFloat);
   const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();
   if (group.size() == 1) return without_filling(entries, batch);
   const std::int64_t teller = step.announce_rows();
-  // Steps before the last are full in every process that has data.
+  // Steps before the last one are full in every process that has data.
   if (teller < 0 && (batch == nullptr || !batch->at_last_batch)) return group.gather(entries);
   if (teller >= 0) group.broadcast_object(description_of(entries), teller);
   const std::int64_t real =

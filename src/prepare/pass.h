@@ -25,13 +25,13 @@ inline std::vector<at::Tensor> tensors_of(const Leaves& leaves) {
 struct Step::Pass {
   at::Tensor loss;
   double weight = 1;               // of this micro-batch
-  bool by_items = false;           // that weight is a number of items
+  bool by_items = false;           // the weight is a number of items
   std::vector<at::Tensor> inputs;  // empty: all leaves that the loss reaches
-  bool inputs_of_user = false;     // and they may be some of a model's parameters
+  bool inputs_of_user = false;     // the user gave them; they may be some of a model's parameters
   std::optional<bool> retain_graph;
   bool create_graph = false;
 
-  // The leaves that get gradients. Walks the graph if the caller gave no inputs.
+  // Returns the leaves that get gradients. Walks the graph if `inputs` is empty.
   Leaves leaves() const {
     if (inputs.empty()) return reached_by(loss);
     Leaves all;

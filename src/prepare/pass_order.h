@@ -1,7 +1,7 @@
 // File: prepare/pass_order.h (internal)
-// The order in which the models of one backward pass exchange their buckets: the same in all
-// processes. Each c10d::Reducer keeps its own buckets in order, but which of several comes first
-// depends on a process's graph, and that of one without an item is another.
+// The order in which the models of one backward pass exchange their buckets, which is the same in
+// all processes. Each c10d::Reducer keeps its own buckets in order, but which of several reducers
+// comes first depends on a process's graph, and a process without items has a different graph.
 //
 //   PassOrder order;
 //   const std::size_t first = order.take_place(), second = order.take_place();
@@ -21,11 +21,12 @@ namespace hasten {
 
 class PassOrder {
  public:
-  // Models send in the order of their places.
+  // Returns the place of the next model. Models send in the order of their places.
   std::size_t take_place();
-  // Begins the exchange now, or when it is this model's turn; `last` ends that.
+  // Begins the exchange now, or when it is the turn of the model at `place`. `last`: this is the
+  // model's last bucket, which ends its turn.
   Exchanged send(std::size_t place, bool last, const std::function<Exchanged()>& exchange);
-  // The pass is over: what still waits for a model that left parameters out begins.
+  // Ends the pass: begins the exchanges that still wait for a model that left parameters out.
   void release();
 
  private:
@@ -35,7 +36,7 @@ class PassOrder {
     bool last;
   };
   void send_waiting();
-  bool send_waiting_of(std::size_t place);  // whether its last one was among them
+  bool send_waiting_of(std::size_t place);  // true: its last one was among them
 
   std::mutex mutex_;
   std::vector<std::vector<Waiting>> waiting_;  // by place

@@ -14,7 +14,8 @@ namespace {
 using torch::optim::OptimizerParamState;
 using Tensors = std::vector<at::Tensor>;
 
-// A node made for the tensor as it was would ask for gradients of its old device.
+// Drops the gradient accumulator of a tensor. One that was made before the move would expect
+// gradients on the old device.
 void forget_accumulator(const at::Tensor& tensor) {
   auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
   if (meta == nullptr) return;
@@ -22,8 +23,8 @@ void forget_accumulator(const at::Tensor& tensor) {
   meta->grad_accumulator_.reset();
 }
 
-// What Tensor::set_data does, which refuses tensors of backends outside of LibTorch, as `tpu` is,
-// though they are made alike.
+// Does what Tensor::set_data does. That function refuses tensors of backends outside of LibTorch,
+// such as `tpu`, although they are implemented by the same class.
 void become(const at::Tensor& tensor, const at::Tensor& moved) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const c10::TensorImpl& other = *moved.unsafeGetTensorImpl();
@@ -40,7 +41,7 @@ class Mover {
   void move(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.device() == device_) return;
     if (!tensor.has_storage()) return become(tensor, moved(tensor));
-    // The weak pointer keeps the address from being taken again, and no data.
+    // The weak pointer keeps the address from being reused and does not keep the data alive.
     c10::weak_intrusive_ptr<c10::StorageImpl> before(tensor.storage().getWeakStorageImpl());
     const Place place = {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
                          tensor.sizes().vec(), tensor.strides().vec()};
@@ -57,7 +58,7 @@ class Mover {
     return tensor.detach().to(device_, changes ? *double_there_ : tensor.scalar_type());
   }
 
-  // What tensors that share their memory have in common.
+  // Identifies the memory of a tensor: storage, offset, sizes and strides.
   using Place =
       std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>>;
   struct Moved {
@@ -111,11 +112,12 @@ void place(torch::nn::Module& module, at::Device device,
            std::optional<at::ScalarType> double_there) {
   const auto is_there = [&](const at::Tensor& tensor) { return tensor.device() == device; };
   const std::vector<at::Tensor> parameters = module.parameters();
-  if (device.is_cpu()) {  // a module lies on one device
+  // All of a module is on one device, so its first parameter tells which.
+  if (device.is_cpu()) {
     if (!parameters.empty() && !is_there(parameters.front())) module.to(device);
     return;
   }
-  // LibTorch moves modules to its own kinds of devices only.
+  // LibTorch's to() moves modules only to LibTorch's own kinds of devices.
   device.is_privateuseone() ? move_module(module, device, double_there) : module.to(device);
 }
 

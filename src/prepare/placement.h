@@ -1,7 +1,7 @@
 // File: prepare/placement.h (internal)
-// What prepare() moves to the device of its process, where it lies: tensors keep their identity, so
-// whoever holds a parameter (the module, an optimizer, the program) holds it on the device. Of host
-// memory one tensor at a time has two copies.
+// Moves what prepare() is given to the device of its process, in place: tensors keep their
+// identity, so whoever holds a parameter (the module, an optimizer, the program) then holds it on
+// the device. Host memory holds two copies of at most one tensor at a time.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -12,20 +12,21 @@
 
 namespace hasten {
 
-// The tensors in the state of a parameter, of LibTorch's optimizers and hasten's; some may be
-// undefined.
+// Returns the tensors in an optimizer's state of one parameter, for the optimizers of LibTorch and
+// of hasten. Some may be undefined.
 std::vector<at::Tensor> parts_of(const torch::optim::OptimizerParamState& state);
 
-// Parameters, buffers and gradients, to any device; nothing is done where they are there.
-// On a TPU in the type that `double_there` names where they are double.
+// Moves parameters, buffers and gradients to any device. Does nothing if they are there already. On
+// a TPU, tensors in double become `double_there` if it is set.
 void place(torch::nn::Module& module, at::Device device,
            std::optional<at::ScalarType> double_there = std::nullopt);
 
-// What place() does for a device outside of LibTorch's own, as `tpu` is. Two parameters that are
-// one stay one, and so do two that share their memory.
+// Does the work of place() for a device that is not LibTorch's own, such as `tpu`. Two parameters
+// that are one tensor stay one, and so do two that are the same view of one memory.
 void move_module(torch::nn::Module& module, at::Device device,
                  std::optional<at::ScalarType> double_there = std::nullopt);
-// What LibTorch's optimizers and hasten's keep of each parameter, in the type that it has there.
+// Moves the state that the optimizers of LibTorch and of hasten keep of each parameter, in the type
+// that the parameter has on the device.
 void move_state(torch::optim::Optimizer& optimizer, at::Device device,
                 std::optional<at::ScalarType> double_there = std::nullopt);
 

@@ -18,8 +18,8 @@ namespace {
 
 using Future = c10::ivalue::Future;
 
-// The seeds of the first Qs: those that numpy's RandomState(seed).randint(10^9) gives, as they are
-// torch's.
+// Draws the seeds of the first Qs. They are the numbers of numpy's RandomState(seed).randint(10^9),
+// which torch uses.
 class Seeds {
  public:
   explicit Seeds(std::uint32_t seed) : bits_(seed) {}
@@ -35,24 +35,24 @@ class Seeds {
   std::mt19937 bits_;
 };
 
-// One gradient M, or a whole bucket, and its P and Q, which are parts of the bucket's.
+// A gradient M, or a whole bucket, with its P and Q, which are slices of the bucket's.
 struct Factors {
   at::Tensor matrix, p, q;  // [n, m], [n, rank], [m, rank]
 };
 
-// What is kept of a bucket from one step to the next.
+// The state of a bucket that is kept between steps.
 struct Memory {
-  at::Tensor error;         // what was lost
-  at::Tensor all_p, all_q;  // those of its matrices, one after the other
+  at::Tensor error;         // what compression lost
+  at::Tensor all_p, all_q;  // of all its matrices, concatenated
 };
 
-// One bucket on its way.
+// A bucket that is being exchanged.
 struct Job {
   at::Tensor buffer;              // the bucket
-  at::Tensor padded;              // its square; the bucket itself where it is not batched
-  at::Tensor before;              // as it was to be sent
+  at::Tensor padded;              // if batched, its elements as a square and zeros; else the bucket
+  at::Tensor before;              // what was to be sent, including the error of the last step
   std::vector<at::Tensor> as_is;  // gradients that are not compressed
-  at::Tensor together;            // and these in one
+  at::Tensor together;            // the same, concatenated
   std::vector<Factors> compressed;
   std::shared_ptr<Memory> memory;
   c10::intrusive_ptr<c10d::Work> sends_as_is, sends_p;
@@ -65,7 +65,8 @@ void divide_by_length(const at::Tensor& column, double epsilon) {
   column.copy_(at::where(length == 0, column, column / length));
 }
 
-// The columns of a [n, rank] matrix become orthonormal. As torch: QR where it is the faster one.
+// Makes the columns of an [n, rank] matrix orthonormal, in place. Like torch, uses QR
+// where that is faster.
 void orthogonalize(const at::Tensor& matrix, double epsilon) {
   const std::int64_t rank = matrix.size(1);
   const bool is_half = matrix.scalar_type() == at::kHalf || matrix.scalar_type() == at::kBFloat16;
@@ -82,9 +83,9 @@ void orthogonalize(const at::Tensor& matrix, double epsilon) {
   }
 }
 
-// Collectives are asked for in sum() alone, which one thread calls bucket by bucket: the P of a
-// bucket travels while backward goes on, and what needs it follows when the next bucket comes. The
-// callbacks of futures, which run in any order, only compute.
+// Issues collectives only in sum(), which one thread calls bucket by bucket: the P of a bucket
+// travels while backward goes on, and its Q is sent when the next bucket arrives. The callbacks of
+// futures run in any order, so they only compute.
 class PowerSGD : public GradientExchange {
  public:
   PowerSGD(PowerSGDState options, bool batched, NativeGroup group,
@@ -97,7 +98,7 @@ class PowerSGD : public GradientExchange {
 
   Exchanged sum(c10d::GradBucket& bucket, double factor) override {
     const torch::NoGradGuard no_grad;
-    if (bucket.getIndex() == 0) waiting_.reset();  // of a pass that broke off
+    if (bucket.getIndex() == 0) waiting_.reset();  // left by a pass that threw
     const bool last = bucket.isLast();
     if (step_ < options_.start_powerSGD_iter) {
       if (last) ++step_;
@@ -144,7 +145,8 @@ class PowerSGD : public GradientExchange {
     factorize(job, {job.padded.view({side, side})});
   }
 
-  // A bucket that has another size now (the reducer has made new ones) begins anew.
+  // Returns what is kept of the bucket. Starts again if its size has changed, because the reducer
+  // has made new buckets.
   std::shared_ptr<Memory> memory_of(std::size_t bucket, const at::Tensor& padded) {
     std::shared_ptr<Memory>& memory = memories_[bucket];
     const bool fits = memory && memory->error.defined() && memory->error.sizes() == padded.sizes();
@@ -171,7 +173,7 @@ class PowerSGD : public GradientExchange {
     return sent * options_.min_compression_rate < static_cast<double>(matrix.numel());
   }
 
-  // Gives the matrices their P and Q, and makes P = M Q.
+  // Assigns each matrix its P and Q, and computes P = M Q.
   void factorize(Job& job, const std::vector<at::Tensor>& matrices) {
     std::int64_t rows = 0, columns = 0;
     for (const at::Tensor& matrix : matrices) {
@@ -195,14 +197,14 @@ class PowerSGD : public GradientExchange {
     }
     if (anew) randomize(job.compressed);
     for (Factors& each : job.compressed) {
-      // A Q of zeros, from a gradient of zeros, would stay one for ever.
+      // A gradient of zeros leaves a Q of zeros, which would stay zero for ever.
       if (!anew && (each.q == 0).all().item<bool>()) randomize({each});
       orthogonalize(each.q, options_.orthogonalization_epsilon);
       at::mm_out(each.p, each.matrix, each.q);
     }
   }
 
-  // From the same seed in every process.
+  // Draws every Q, from the same seed in every process.
   void randomize(const std::vector<Factors>& all) {
     const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seeds_.next());
     for (const Factors& each : all) {
@@ -221,7 +223,7 @@ class PowerSGD : public GradientExchange {
     return group_->allreduce(both);
   }
 
-  // P has come: Q = M^T P, and when that has come too, M = P Q^T.
+  // Waits for P, sends Q = M^T P and, once that has been summed, sets M = P Q^T.
   void send_q(const std::shared_ptr<Job>& job) {
     if (job->sends_as_is) {
       job->sends_as_is->wait();
@@ -234,7 +236,8 @@ class PowerSGD : public GradientExchange {
     if (job->compressed.empty()) return job->done->markCompleted(job->buffer);
     job->sends_p->wait();
     for (const Factors& each : job->compressed) {
-      // torch's P is the sum of gradients that nobody has divided yet.
+      // torch orthogonalizes a P that has not been divided by the number of processes, so its
+      // epsilon weighs less.
       orthogonalize(each.p, options_.orthogonalization_epsilon / group_->getSize());
       at::mm_out(const_cast<at::Tensor&>(each.q), each.matrix.t(), each.p);
     }
@@ -250,7 +253,7 @@ class PowerSGD : public GradientExchange {
       const torch::NoGradGuard no_grad;
       for (const Factors& each : job.compressed)
         at::mm_out(const_cast<at::Tensor&>(each.matrix), each.p, each.q.t());
-      // Each process has its share of what is missing from the sum.
+      // Each process keeps an equal share of what the sum lacks.
       if (feedback) job.memory->error = at::sub(job.before, job.padded, 1.0 / world);
       if (!job.padded.is_same(job.buffer))
         job.buffer.copy_(job.padded.narrow(0, 0, job.buffer.numel()));
@@ -266,7 +269,7 @@ class PowerSGD : public GradientExchange {
   std::shared_ptr<GradientExchange> whole_;
   Seeds seeds_;
   std::map<std::size_t, std::shared_ptr<Memory>> memories_;  // by bucket
-  std::shared_ptr<Job> waiting_;                             // for its P
+  std::shared_ptr<Job> waiting_;                             // its P is being summed
   std::int64_t step_ = 0;
 };
 

@@ -12,7 +12,8 @@ namespace hasten::detail {
 
 namespace {
 
-// Weights are kept in float whatever products are formed in.
+// Returns the type that weights in double get on the device. It is float, even if
+// batches become bfloat16.
 std::optional<at::ScalarType> double_weights_there(const Step& step) {
   return step.double_there ? std::make_optional(at::kFloat) : std::nullopt;
 }

@@ -39,7 +39,8 @@ void PreparedOptimizer::step() {
 }
 
 at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
-  // The phases of an evaluation are those of a step: between them nothing is the optimizer's.
+  // Leaves the optimizer phase while the closure runs, because an evaluation reports phases of its
+  // own, as a step does.
   std::optional<PhaseScope> phase;
   const auto evaluation = [&] {
     phase.reset();
@@ -110,8 +111,8 @@ PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> 
   follow_first();
 }
 
-// A scheduler that catches up sets learning rates, which are then replaced by the right ones with
-// all of the optimizer's state: so before every optimizer.
+// Inserts the scheduler before every optimizer. A scheduler that catches up sets learning rates,
+// and the optimizer state that is loaded after it replaces them by the right ones.
 void PreparedScheduler::follow_first() { step_->followed.insert(step_->followed.begin(), calls_); }
 
 void PreparedScheduler::step() {

@@ -19,10 +19,11 @@ bool is_rows(const at::Tensor& gradient) {
   return gradient.is_sparse() && gradient.sparse_dim() == 1;
 }
 
-// Numbers of rows, and those rows, as one row of bytes: a single collective carries both.
+// Row numbers and the rows themselves in one tensor of bytes, so that a single
+// collective carries both.
 struct Parcel {
-  std::int64_t rows;                // of the process that has most
-  std::vector<std::int64_t> shape;  // of a row
+  std::int64_t rows;                // the largest number of any process
+  std::vector<std::int64_t> shape;  // of one row
   at::ScalarType type;
 
   std::int64_t number_bytes() const {
@@ -72,7 +73,8 @@ void RowExchange::sum(double factor) {
   const at::Tensor own = gradient.defined() && is_rows(gradient) ? coalesced(gradient) : gradient;
   const std::vector<std::int64_t> counts = counts_of(own);
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
-  if (*most == 0 && *least == 0) {  // nobody has any: the same for the optimizers of all
+  // No process has rows. All clear the gradient, so that their optimizers see the same.
+  if (*most == 0 && *least == 0) {
     gradient.reset();
     return;
   }

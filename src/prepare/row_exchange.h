@@ -1,14 +1,15 @@
 // File: prepare/row_exchange.h (internal)
-// The gradient of a table of which a pass touches few rows: only those travel.
+// Sums the gradient of an embedding table over the processes by sending only the rows
+// that a pass touches.
 //
 //   RowExchange rows(table, group, wire_type);
 //   rows.expect();  loss.backward();  rows.sum(factor);
 //
-// The rows are those of all processes, added up in the order of the ranks, so that all have the
-// same to the last bit. A process has few rows, many, none, or a dense gradient: each tells the
-// others the number first. Where the rows of all together, each with as many as the one that has
-// most, would be more than half of the table, or one gradient is dense, the whole table is summed,
-// and the gradient is dense: what it costs to put rows together grows faster than what they save.
+// The rows of all processes are added in the order of the ranks, so that all get the same result to
+// the last bit. A process may have few rows, many, none, or a dense gradient; the processes
+// exchange these counts first. If one gradient is dense, or if the largest count times the number
+// of processes is more than half of the table, the whole table is summed and the gradient becomes
+// dense: the cost of merging rows grows faster than what sending few of them saves.
 #pragma once
 
 #include <torch/csrc/autograd/variable.h>
@@ -23,19 +24,21 @@ namespace hasten {
 
 class RowExchange {
  public:
-  // Rows travel in `type`, where there is one, and are added up in the table's.
+  // Rows are sent as `type`, if it is set, and added in the table's type. A whole table is
+  // also added in `type`.
   RowExchange(at::Tensor table, Group group, std::optional<at::ScalarType> type);
   RowExchange(const RowExchange&) = delete;
   RowExchange& operator=(const RowExchange&) = delete;
   ~RowExchange();
 
-  // A pass begins.
+  // Begins a pass.
   void expect() { reached_ = false; }
-  // Whether it gave the table a gradient, if only one of no rows.
+  // True if the pass gave the table a gradient, even one without rows.
   bool reached() const { return reached_; }
   const at::Tensor& table() const { return table_; }
 
-  // The gradient becomes the sum over the processes, times `factor`. After the pass; a collective.
+  // Replaces the gradient by the sum over the processes of their gradients times their `factor`,
+  // and clears it if no process has rows. Call it after the pass. A collective.
   void sum(double factor);
 
  private:
@@ -47,7 +50,8 @@ class RowExchange {
   at::Tensor table_;
   Group group_;
   std::optional<at::ScalarType> type_;
-  // It carries the hook. A shared_ptr in LibTorch 2.11, an intrusive_ptr in 2.15.
+  // The gradient accumulator that carries the hook. A shared_ptr in LibTorch 2.11, an
+  // intrusive_ptr in 2.15.
   decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator_;
   std::uintptr_t hook_ = 0;
   bool reached_ = false;

@@ -1,5 +1,6 @@
 // File: prepare/same_models.h (internal)
-// Whether the processes of a group have the same model, and weights made the same. Collectives.
+// Checks that the processes of a group have the same model, and makes its weights
+// equal. Collectives.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -8,12 +9,13 @@
 
 namespace hasten {
 
-// Throws UsageError "prepare.models-differ" in every process, with the first parameter or buffer
-// that differs in name, type or shape, and whose it is.
+// Throws UsageError "prepare.models-differ" in every process if the models differ. It names the
+// first parameter or buffer that differs in name, type, shape or requires_grad, and its rank.
 void check_same_model(const torch::nn::Module& module, const Group& group);
 
-// Parameters and buffers as rank `from` has them. Only what differs is sent and written; pages that
-// processes share stay shared. Gives the number of tensors that were sent.
+// Gives parameters and buffers the values of rank `from`. Sends and writes only tensors that
+// differ, so that memory pages which processes share stay shared. Returns the number of
+// tensors that were sent.
 std::int64_t equalize_weights(torch::nn::Module& module, const Group& group, std::int64_t from = 0);
 
 }  // namespace hasten

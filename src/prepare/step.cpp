@@ -20,7 +20,7 @@
 namespace hasten {
 namespace {
 
-// While it lives, backward passes are those of Accelerator::backward.
+// Marks the backward passes that run during its lifetime as those of Accelerator::backward.
 class Announcement {
  public:
   explicit Announcement(const std::vector<std::unique_ptr<DataParallel>>& models)
@@ -64,7 +64,8 @@ void Step::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   drop_dead();
   for (auto& model : models_) {
     if (model.lock() != module) continue;
-    // Prepared before. The owner may be another one: each handle of a module on the stack has one.
+    // The module was prepared before. Its owner may differ: each handle of a module on the
+    // stack has its own.
     model = module;
     for (const auto& each : parallel_) {
       if (each->module() == module.get()) each->set_owner(module);
@@ -81,7 +82,7 @@ TensorDict Step::arriving(TensorDict batch, std::int64_t rows) const {
     batch = with_static_shape(batch, rows, shapes);
   for (auto& [name, tensor] : batch) {
     const auto type = type_there(tensor);
-    // What a loss is measured against is not rounded.
+    // Labels become float, so that the loss does not compare with rounded values.
     if (type) tensor = tensor.to(name == shapes.labels ? at::kFloat : *type);
   }
   return to_device(std::move(batch), process.device);
@@ -144,7 +145,8 @@ void Step::enter(const Models& models) {
   window_->begin_micro_batch(accumulation_steps, !loaders.empty() && loaders.back()->at_last_batch);
 }
 
-// Gradients of parameters that two windows share would be divided by both.
+// Drops windows that share parameters with these models, because the gradients would be divided by
+// both windows. Throws if one of them holds gradients.
 void Step::replace_windows_that_share(const Models& models) {
   if (windows_.empty()) return;
   const std::vector<at::Tensor> parameters = Window(models).parameters();
@@ -163,7 +165,8 @@ void Step::replace_windows_that_share(const Models& models) {
   std::erase_if(windows_, [&](const auto& window) { return window->has_one_of(parameters); });
 }
 
-// Other processes may have closed the window in that micro-batch, and this one has not.
+// Throws if the window's last micro-batch was left with neither backward() nor step(): other
+// processes may have closed the window in it, and this one has not.
 void Step::check_left_window(const Window& window) const {
   if (!window.is_due() || !window.holds_gradients()) return;
   const bool is_shared = std::any_of(parallel_.begin(), parallel_.end(), [&](const auto& model) {
@@ -178,8 +181,9 @@ void Step::check_left_window(const Window& window) const {
        .hint = "call optimizer.step() also where a micro-batch is left out"});
 }
 
-// A loop that ended before the first backward pass of a window has left nothing that could wait.
-// Its models go on outside of accumulate(), so their optimizers are to step.
+// Drops windows that wait without gradients and whose parameters this pass reaches. A loop that
+// ended before the first backward pass of a window leaves them; their models train on outside of
+// accumulate(), so their optimizers have to step.
 void Step::drop_left_windows(const Pass& pass) {
   const auto is_left = [](const auto& window) {
     return window->waits() && !window->holds_gradients();
@@ -253,8 +257,9 @@ void Step::check_options(const Pass& pass) const {
                "the gradients for a penalty, and accelerator.backward() takes the whole loss"});
 }
 
-// A pass of one model of several that train in turn (a GAN) would otherwise leave gradients in the
-// others, which their next step would use.
+// Returns the leaves that get gradients, or none for all that the loss reaches. With models that
+// train in turn (a GAN), a pass of one would otherwise leave gradients in the others, which their
+// next step would use.
 std::vector<at::Tensor> Step::inputs_of(const at::Tensor& loss, const BackwardOptions& options) {
   if (!options.inputs.empty()) return options.inputs;
   const std::vector<at::Tensor> others = parameters_left_alone();
@@ -297,7 +302,7 @@ std::vector<at::Tensor> Step::parameters_left_alone() const {
       (is_left_alone(model.get()) ? others : trained).push_back(std::move(model));
   }
   if (others.empty()) return {};
-  // A module that belongs to both is trained.
+  // Parameters that belong to both are trained.
   TensorSet seen;
   for (const auto& model : trained) distinct(model->parameters(), seen);
   std::vector<at::Tensor> all;
@@ -332,7 +337,9 @@ void Step::run(const Pass& pass, const at::Tensor& loss) {
 void Step::add_gradients(const Pass& pass, double share) {
   if (share == 1.0) return run(pass, pass.loss);
   if (!has_16_bits(pass.loss)) return run(pass, pass.loss * share);
-  // The gradient of such a loss has 16 bits too and would round the share.
+  // The gradient of a loss in 16 bits has 16 bits too and would round the share. Instead
+  // the present gradients are divided by the share before the pass, and all are multiplied
+  // by it afterwards.
   const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
   scale_gradients_(leaves, 1.0 / share);
   run(pass, pass.loss);
@@ -348,7 +355,7 @@ void Step::backward_alone(const Pass& pass) {
   const bool was_closed = window_->is_closed();
   const bool first = window_->count_pass(weight);
   const bool closes = window_->is_due() && first;
-  // A micro-batch without an item has no loss to speak of (its mean is 0 / 0) and adds nothing.
+  // A micro-batch without items has no loss (its mean is 0 / 0) and adds nothing.
   if (weight > 0) {
     if (closes && window_->batches() == 1) {
       run(pass, pass.loss);  // the only micro-batch: its weight cancels
@@ -370,7 +377,7 @@ bool Step::waits(const std::vector<at::Tensor>& parameters) const {
     if (window->waits()) return true;
     has_window = true;
   }
-  // Parameters of no window, those of a loss for example, follow the scope that they stand in.
+  // Parameters of no window, such as those of a loss, follow the active accumulate() scope.
   return !has_window && inside_ && window_->waits();
 }
 
@@ -443,7 +450,7 @@ at::Tensor Step::loss_of_all(const at::Tensor& loss) {
   if (!share_of_all_ || !loss.defined()) return loss;
   require_all("optimizer.step(closure)");
   const torch::NoGradGuard no_grad;
-  // A process without an item has a loss of 0 / 0.
+  // A process without items has a loss of 0 / 0.
   const at::Tensor own = *share_of_all_ > 0 ? loss.detach().to(at::kDouble) * *share_of_all_
                                             : at::zeros({}, at::kDouble);
   return group.reduce(own.reshape({})).to(loss.options());

@@ -5,7 +5,7 @@
 namespace hasten {
 namespace {
 
-// Adds the object unless it is there already, and forgets those that are gone.
+// Adds the object and returns true unless it is known already. Drops objects that were destroyed.
 template <class T>
 bool add_new(std::vector<std::weak_ptr<T>>& known, const std::shared_ptr<T>& object) {
   std::erase_if(known, [](const std::weak_ptr<T>& each) { return each.expired(); });

@@ -16,13 +16,14 @@
 
 namespace hasten {
 
-// As backward_alone, over all processes: gradients are sums of loss gradients times their weights,
-// and are divided once, by the sum of all weights, on their way through the buckets.
+// Does what backward_alone does, over all processes: gradients are sums of loss gradients times
+// their weights, and the buckets divide them once, by the sum of all weights.
 void Step::backward_together(const Pass& pass) {
   if (!window_) return exchange_pass(pass);
   const bool first = window_->count_pass(pass.weight);
   if (window_->is_due()) return exchange_at_end(pass, first);
-  // Exchanged early, all have the same share of the sum; the window's end divides it.
+  // After an early exchange all processes have the same share of the sum, which the
+  // window's end divides.
   const bool early = std::any_of(parallel_.begin(), parallel_.end(), [](const auto& model) {
     return model->synchronization == Synchronization::now;
   });
@@ -35,8 +36,8 @@ void Step::backward_together(const Pass& pass) {
   if (pass.weight > 0) add_gradients(pass, pass.weight);
 }
 
-// A pass of no window. Where processes may run out of data they have to be asked for its weight,
-// else only where weights may differ.
+// Exchanges a pass that belongs to no window. Its weights are summed over the processes only if
+// some may have run out of data or if weights may differ.
 void Step::exchange_pass(const Pass& pass) {
   const std::vector<DataParallel*> models = exchanging(pass);
   const bool asks = join_ && !models.empty();
@@ -47,14 +48,14 @@ void Step::exchange_pass(const Pass& pass) {
   reduce(models, &pass, pass.weight, 1.0, *share_of_all_);
 }
 
-// A pass of a window's last micro-batch.
+// Exchanges a pass of a window's last micro-batch.
 void Step::exchange_at_end(const Pass& pass, bool first) {
   const std::vector<DataParallel*> models = exchanging(pass);
-  // Those without data would not know of a collective that no exchange needs.
+  // Processes without data do not take part in a collective that no exchange needs.
   const bool asks = join_ ? !models.empty() : tells_models(*window_);
   if (asks) say_backward(models, JoinPass::closing, /*weighs=*/first);
   if (first) {
-    // Which micro-batches had a backward pass may differ between processes.
+    // Processes may differ in which micro-batches had a backward pass.
     const bool differs = join_ ? asks : pass.by_items || accumulation_steps > 1;
     window_->close(weight_of_all(window_->weight(), differs));
   }
@@ -68,8 +69,8 @@ double Step::weight_of_all(double own, bool differs) {
   return group.reduce(at::scalar_tensor(own, at::kDouble)).item<double>();
 }
 
-// The window is closed. Gradients that are here are sums over this process's micro-batches, and
-// where they have been exchanged before, what all processes have in common.
+// Exchanges models of a closed window. Their gradients are sums over this process's micro-batches
+// or, if they have been exchanged before, what all processes have in common.
 void Step::exchange_window(Window& window, const std::vector<DataParallel*>& models,
                            const Pass* pass) {
   const double all = window.weight_of_all(), weight = pass ? pass->weight : 0;
@@ -83,20 +84,21 @@ void Step::exchange_window(Window& window, const std::vector<DataParallel*>& mod
     if (all > 0) scale_gradients_(model->parameters(), all / static_cast<double>(group.size()));
   }
   if (all <= 0) return reduce(models, pass, 0, 1.0, 0);
-  // The only micro-batch: the loss is multiplied by nothing.
+  // With a single micro-batch the loss is not scaled.
   if (pass && window.batches() == 1 && !again)
     return reduce(models, pass, weight, 1.0, weight / all);
   reduce(models, pass, weight, weight, 1.0 / all);
 }
 
-// Whether the processes tell each other which models they are about to exchange at the window's
-// end: one of several losses may reach a part of its models, and a process may have left it out.
+// True if the processes tell each other, at the window's end, which models they are about to
+// exchange: one of several losses may reach only some of the models, and a process may have left
+// the micro-batch out.
 bool Step::tells_models(const Window& window) const {
   return accumulation_steps > 1 && models_at_end(window).size() > 1;
 }
 
-// A step uses these parameters, and the last micro-batch of their window had no backward pass, or
-// none that reached all of them.
+// Call it before a step uses these parameters if the last micro-batch of their window had no
+// backward pass, or none that reached all of them.
 void Step::close(Window& window, const std::vector<at::Tensor>& parameters) {
   if (!window.is_closed()) divide_alone(window, parameters);
   std::vector<DataParallel*> missing = models_at_end(window);
@@ -106,7 +108,7 @@ void Step::close(Window& window, const std::vector<at::Tensor>& parameters) {
   });
   if (missing.empty()) return;
   if (accumulation_steps == 1) {
-    if (window.is_closed()) return;  // its only losses did not reach them
+    if (window.is_closed()) return;  // its losses did not reach them
     throw UsageError(
         "prepare.open-window",
         {.what = str("a step on rank ", group.rank(),
@@ -120,8 +122,8 @@ void Step::close(Window& window, const std::vector<at::Tensor>& parameters) {
   exchange_window(window, missing, nullptr);
 }
 
-// Takes part in the passes of the other processes until these models have been exchanged. What no
-// process has a pass for any more, all exchange at once.
+// Takes part in the passes of the other processes until these models have been exchanged. When no
+// process has a pass left, all exchange the rest at once.
 void Step::exchange_remaining(Window& window, std::vector<DataParallel*> missing) {
   while (!missing.empty()) {
     std::vector<DataParallel*> held = missing;
@@ -132,7 +134,7 @@ void Step::exchange_remaining(Window& window, std::vector<DataParallel*> missing
     const auto models = models_of_bits(words().models_of_word());
     if (weighs) window.close(weight_of_all(window.weight(), /*differs=*/true));
     exchange_window(window, models, nullptr);
-    if (is_last) {  // no process has gradients of the others
+    if (is_last) {  // no process has gradients of the rest
       for (const DataParallel* const model : missing) window.note_exchange(model->module());
       return;
     }
@@ -141,7 +143,7 @@ void Step::exchange_remaining(Window& window, std::vector<DataParallel*> missing
   }
 }
 
-// Divides the gradients that no other process shares.
+// Divides the gradients that are not shared with other processes.
 void Step::divide_alone(Window& window, const std::vector<at::Tensor>& parameters) const {
   const double factor = window.weight() > 0 ? 1.0 / window.weight() : 1.0;
   if (parallel_.empty()) return scale_gradients_(window.parameters(), factor);
@@ -191,7 +193,7 @@ void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, do
                   double share, double factor) {
   const bool adds = pass != nullptr && weight > 0;
   for (DataParallel* const model : models) model->follow_changes();
-  // The leaves of a pass that the user has restricted to them, or of this process's zeros.
+  // The leaves that the user restricted the pass to, or that get this process's zeros.
   std::optional<Leaves> some;
   if (pass != nullptr && (pass->inputs_of_user || (!adds && ddp_.find_unused_parameters)))
     some = pass->leaves();
@@ -199,14 +201,14 @@ void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, do
     for (const DataParallel* const model : models) model->check_takes_part(*some);
   }
   const bool rounds = adds && has_16_bits(pass->loss);
-  // If no parameter has a gradient yet, the loss can take the factor, which saves a pass over the
-  // buckets.
+  // If no parameter has a gradient yet, the loss is multiplied by the factor, which saves a pass
+  // over the buckets.
   const bool fresh = !models.empty() && !rounds &&
                      std::none_of(models.begin(), models.end(),
                                   [](const auto* model) { return model->has_gradients(); });
   if (fresh) share *= std::exchange(factor, 1.0);
   std::vector<at::Tensor> beside;  // leaves of the pass that no bucket holds
-  if (rounds && share != 1.0) {    // as in add_gradients, and the buckets take the share
+  if (rounds && share != 1.0) {    // as in add_gradients; the buckets apply the share
     Leaves leaves = pass->leaves();
     for (const DataParallel* const model : models) {
       scale_gradients_(model->parameters(), 1.0 / share);
@@ -220,19 +222,19 @@ void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, do
   if (adds) {
     own = rounds || share == 1.0 ? pass->loss : pass->loss * share;
   } else {
-    // A process without an item takes part with zeros: its own loss is a mean over nothing, 0 / 0.
+    // A process without items takes part with zeros: its own loss is a mean over nothing, 0 / 0.
     for (const DataParallel* const model : models) {
       const at::Tensor one = model->zero(ddp_.find_unused_parameters && some ? &*some : nullptr);
       if (one.defined()) own = own.defined() ? own + one.to(own.device()) : one;
     }
   }
-  // The last one is mostly nearest to the loss, and has its gradients first.
+  // The last model is usually nearest to the loss and gets its gradients first.
   const auto order = models.size() > 1 ? std::make_shared<PassOrder>() : nullptr;
   for (auto model = models.rbegin(); model != models.rend(); ++model) {
     const bool restricted = adds && some.has_value();
     (*model)->expect(restricted ? (*model)->zero(&*some) : own, own, factor, order);
   }
-  // Before the reducers wait for what they have sent.
+  // Runs before the reducers wait for the buckets that they have sent.
   if (order && own.defined()) at_end_of_pass(own, [order] { order->release(); });
   if (own.defined()) run(adds ? *pass : Pass{}, own);
   for (DataParallel* const model : models) model->finish(own);

@@ -3,9 +3,9 @@
 // (docs/design/003).
 //
 // A window is open from its first micro-batch until it is closed, which settles the weight that its
-// gradients are divided by. It is due from the beginning of its last micro-batch on. With several
-// processes each of its models is exchanged, and divided, by the first pass after that which
-// reaches it. A window refers to its models weakly: a window whose model has been destroyed is
+// gradients are divided by. It is due from the start of its last micro-batch. With several
+// processes, each of its models is exchanged and divided by the first pass after that which reaches
+// the model. A window refers to its models weakly: a window whose model has been destroyed is
 // dropped, and a new model at the same address begins a window of its own.
 #pragma once
 
@@ -27,7 +27,7 @@ class Window {
  public:
   explicit Window(const Models& models) : models_(models.begin(), models.end()) {}
 
-  // Whether one of its models has been destroyed.
+  // True if one of its models has been destroyed.
   bool is_dead() const {
     return std::any_of(models_.begin(), models_.end(),
                        [](const auto& each) { return !each.lock(); });
@@ -63,7 +63,8 @@ class Window {
     });
   }
 
-  // A micro-batch begins, the first of a new window where the last one was closed.
+  // Begins a micro-batch, in a new window if the last one was closed. `most` is the number of
+  // micro-batches of a full window.
   void begin_micro_batch(std::int64_t most, bool last_of_data) {
     if (counts_.closed) {
       counts_ = {};
@@ -73,10 +74,11 @@ class Window {
     counts_.passes = 0;
     counts_.due = last_of_data || counts_.begun >= most;
   }
-  // Its gradients are computed anew: the pass before was another one of the same micro-batch.
+  // Call it before the gradients of the current micro-batch are computed again. Forgets
+  // its earlier pass.
   void restart() { counts_ = {.begun = counts_.begun, .due = counts_.due}; }
-  // A backward pass of this micro-batch; true for its first one, which adds its weight. Several
-  // losses of a micro-batch share that weight.
+  // Counts a backward pass of this micro-batch. True for the first one, which adds the
+  // micro-batch's weight; several losses of a micro-batch share that weight.
   bool count_pass(double of_micro_batch) {
     const bool first = counts_.passes++ == 0 && !counts_.closed;
     if (first) {
@@ -85,14 +87,15 @@ class Window {
     }
     return first;
   }
-  // The weight of all processes; this process's where it trains alone.
+  // Closes the window with the sum of its weights over all processes.
   void close(double weight_of_all) {
     close();
     counts_.weight_of_all = weight_of_all;
   }
+  // Closes the window without that sum, if its gradients are not exchanged.
   void close() { counts_.closed = counts_.due = true; }
 
-  // Whether this model's gradients are those of all processes already.
+  // True if this model's gradients in this window have been exchanged already.
   bool has_exchanged(const torch::nn::Module* module) const {
     return std::find(counts_.exchanged.begin(), counts_.exchanged.end(), module) !=
            counts_.exchanged.end();
@@ -101,24 +104,25 @@ class Window {
     if (!has_exchanged(module)) counts_.exchanged.push_back(module);
   }
 
-  // Micro-batches that have begun.
+  // The number of micro-batches that have begun.
   std::int64_t begun() const { return counts_.begun; }
-  // Micro-batches that had a backward pass, and the sum of their weights in this process.
+  // The number of micro-batches that had a backward pass.
   std::int64_t batches() const { return counts_.batches; }
+  // The sum of their weights in this process.
   double weight() const { return counts_.weight; }
-  // That sum over all processes, once the window is closed.
+  // That sum over all processes, once the window is closed with it.
   double weight_of_all() const { return counts_.weight_of_all; }
-  // The micro-batch at hand is the last one.
+  // True if the current micro-batch is the last one, or the window is closed.
   bool is_due() const { return counts_.due; }
   bool is_closed() const { return counts_.closed; }
-  // An optimizer that stepped now would use a part of the window.
+  // True if an optimizer that stepped now would use only a part of the window.
   bool waits() const { return counts_.begun > 0 && !counts_.due && !counts_.closed; }
-  // It has gradients that are not yet what a step uses.
+  // True if it has gradients that are not yet what a step uses.
   bool holds_gradients() const { return counts_.batches > 0 && !counts_.closed; }
 
-  // The state that a backward pass changes. Restoring it undoes a pass that throws.
+  // The state that a backward pass changes. Restoring it undoes a pass that threw.
   struct Counts {
-    std::int64_t begun = 0, batches = 0, passes = 0;  // passes: of the micro-batch at hand
+    std::int64_t begun = 0, batches = 0, passes = 0;  // passes: of the current micro-batch
     double weight = 0, weight_of_all = 0;
     bool due = false, closed = false;
     std::vector<const torch::nn::Module*> exchanged;
