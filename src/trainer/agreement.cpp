@@ -10,7 +10,8 @@ namespace hasten {
 namespace {
 
 constexpr double kBetweenExchanges = 0.5;  // seconds
-constexpr std::int64_t kFasterAtMost = 4;  // a first batch may be quick by chance
+// The interval grows by this factor at most, because a first batch may be quick by chance.
+constexpr std::int64_t kFasterAtMost = 4;
 
 at::Tensor tensor_of(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
 

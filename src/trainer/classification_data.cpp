@@ -28,14 +28,14 @@ bool has_column(const TextTable& table, const std::string& name) {
   return std::find(table.names().begin(), table.names().end(), name) != table.names().end();
 }
 
-// One of the two files: a table, ready-made columns, dummy rows, or none.
+// One of the two data files: a table, columns of tensors, dummy rows, or none.
 struct DataFile {
   std::string name;
   bool needs_labels = true;
   std::optional<TextTable> table;
   std::optional<ColumnDataset> columns;
 
-  // Without labels in a table that has no column for them, or only empty fields in it.
+  // False if labels are optional and the file has no column for them, or only empty fields in it.
   bool has_labels(const std::string& column) const {
     if (needs_labels) return true;
     if (!table) return columns->columns().count("labels") > 0;
@@ -46,7 +46,8 @@ struct DataFile {
   }
 };
 
-// Floats [rows, ...] for a regression and for several labels a row, int64 [rows] for classes.
+// Converts labels to what the model takes: float [rows, ...] for a regression and for several
+// labels a row, int64 [rows] for classes.
 at::Tensor as_the_model_takes(const at::Tensor& labels, const PreTrainedModel& model,
                               const std::string& source) {
   const std::string problem_type =
@@ -66,8 +67,8 @@ struct ClassificationFiles::Impl {
   TrainOptions options;
   std::optional<BertTokenizer> tokenizer;
   DataFile train, eval;
-  std::optional<TextLabels> labels;       // of the training data, where it is a table
-  std::optional<TextLabels> eval_labels;  // of the evaluation's, where it is a table with labels
+  std::optional<TextLabels> labels;       // of the training data, if it is a table
+  std::optional<TextLabels> eval_labels;  // of the evaluation data, if it is a table with labels
 
   void read(DataFile& file, const std::string& name) const {
     file.name = name;
@@ -80,7 +81,7 @@ struct ClassificationFiles::Impl {
     }
   }
 
-  // A second text counts in both files or in neither.
+  // Checks that a second text is in both files or in neither.
   void check_pairs() const {
     if (!train.table || !eval.table) return;
     for (const auto& [has, lacks] : {std::pair{&train, &eval}, std::pair{&eval, &train}}) {

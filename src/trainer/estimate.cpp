@@ -40,7 +40,7 @@ TrainingArguments arguments_of(const EstimateOptions& options,
   return args;
 }
 
-// The rows are made for real: an embedding's gradient depends on how many ids differ.
+// Makes real rows: the size of an embedding's gradient depends on how many ids differ.
 ColumnDataset rows_for(const EstimateOptions& options) {
   const TrainingArguments& args = options.arguments;
   const std::int64_t rows =
@@ -60,7 +60,8 @@ anatomy::Report training(const EstimateOptions& options, const LoadedModel& load
   return found;
 }
 
-// What `begin` gives is called after each batch, and says whether it was the last.
+// Runs the model on the batches. `begin` returns a function that is called after each batch and
+// returns true after the last one that is wanted.
 template <class Begin>
 void infer(Accelerator& accelerator, const EstimateOptions& options, const LoadedModel& loaded,
            const ColumnDataset& rows, Begin begin) {
@@ -148,7 +149,7 @@ const char* why_stopped(const anatomy::TpuAccount& account) {
   return fits(account) ? "does not compile" : "does not fit";
 }
 
-// In a process of its own, as there is one account in a process.
+// Runs in a forked process, because a process has only one account.
 anatomy::Alternative alternative_for_tpu(const std::string& name, const EstimateOptions& options) {
   const TemporaryDirectory scratch("hasten-estimate");
   const auto needed = scratch.path() / "needed", stopped = scratch.path() / "stopped";
@@ -180,7 +181,7 @@ anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
     options.mode == EstimateMode::inference ? infer_on(dry, options, loaded, rows)
                                             : train_on(options, loaded, rows);
   } catch (const c10::Error& error) {
-    // What the compiler says is kept; a program's other errors are the caller's.
+    // Keeps what the compiler reports. Other errors of the program go to the caller.
     if (dry.account().failed.empty()) throw;
     stopped = error.what_without_backtrace();
   }

@@ -39,7 +39,7 @@ void LossRecord::close(const StepTotals& of_all, std::int64_t step) {
     return count(latest_, step);
   }
   const torch::NoGradGuard no_grad;
-  // The same operations each step, so that nothing is compiled for one of them.
+  // Runs the same operations in each step, so that no step needs a program of its own.
   const at::Tensor share = open_ * (of_all.items > 0 ? 1.0 / of_all.items : 0.0);
   const at::Tensor is_finite = share.abs().lt(std::numeric_limits<float>::infinity()),
                    is_bad = is_finite.logical_not().to(at::kFloat);
@@ -67,7 +67,7 @@ void LossRecord::count(double loss, std::int64_t step) {
   listener_({.step = step, .count = 1, .loss = loss});
 }
 
-// One by one: a program that puts them together would be compiled for a run's first log.
+// Reads one value at a time: a program that puts them together would be compiled for the first log.
 LossRecord::Unread LossRecord::own_unread() const {
   const double bad = DeferredScalar(bad_), first = DeferredScalar(first_bad_);
   return {.finite = DeferredScalar(finite_sum_),
@@ -76,7 +76,7 @@ LossRecord::Unread LossRecord::own_unread() const {
           .first_nonfinite = static_cast<std::int64_t>(first)};
 }
 
-// Each process has its share of every step's loss.
+// Sums the shares that the processes have of every step's loss, step by step if one is not finite.
 LossRecord::Unread LossRecord::unread_of_all() const {
   Unread sums = own_unread();
   if (group_.size() == 1) return sums;

@@ -1,7 +1,6 @@
 // File: trainer/loss_record.h (internal)
-// The losses of a run: of the micro-batches of a step, of the steps since the last log, of all
-// steps. On a device that defers reading they are added up there, and are known when they are
-// logged.
+// The losses of a run: of the micro-batches of a step, of the steps since the last log, and of all
+// steps. On a device that defers reading they are summed there and read when they are logged.
 //
 //   losses.add(loss, items);                        // each micro-batch
 //   losses.close(totals, step);                     // each step; totals: of all processes
@@ -23,41 +22,45 @@ namespace hasten {
 
 class LossRecord {
  public:
-  // `on_nonfinite` is told of a step whose loss is not finite, and of how many more there are until
-  // the next log; it may throw.
+  // Steps whose loss is not finite: one or, if reading is deferred, all since the last log.
   struct Nonfinite {
+    // The first such step, and their number.
     std::int64_t step, count;
-    double loss;  // the first one's
+    double loss;  // not finite; if reading is deferred, the sum of all steps
   };
+  // May throw.
   using Listener = std::function<void(const Nonfinite&)>;
-  // `deferred`: losses are not read before they are logged.
+  // `deferred`: losses are read only when they are logged.
   LossRecord(const TrainingArguments& args, Group group, at::Device device, bool deferred,
              Listener listener);
 
-  // The mean loss over this many labels or rows of this process.
+  // Adds a loss that is the mean over this many labels or rows of this process.
   void add(const at::Tensor& loss, double items);
-  // What this process has of the step, where it is known: for the sum over all of them.
+  // This process's sum of the step's losses, to be summed over all processes; 0 if
+  // reading is deferred.
   double of_step() const { return step_sum_; }
-  // The step is over.
+  // Ends the step.
   void close(const StepTotals& of_all, std::int64_t step);
-  // The mean of the latest step, or of those before the last log where reading is deferred.
+  // The mean loss of the latest step or, if reading is deferred, of the steps before the last log.
   double latest() const { return latest_; }
 
   struct Logged {
-    double loss;  // the mean over the steps since the last one
+    double loss;  // the mean over the steps since the last log
     std::int64_t nonfinite;
   };
-  // Of as many steps. All processes call it.
+  // Returns the losses of the `steps` steps since the last call. All processes call it.
   Logged take(std::int64_t steps);
 
-  // Of all steps of the run that were finite; and how many were not. All processes call it.
+  // The mean over all finite steps of the run. All processes call it.
   double mean();
+  // The number of steps of the run that were not finite.
   std::int64_t nonfinite() const { return run_.nonfinite; }
 
-  // What a checkpoint keeps, and a resumed run goes on from. All processes call sums().
+  // The sums that a checkpoint keeps and a resumed run continues.
   struct Sums {
     LossSum of_run, since_log;
   };
+  // All processes call it.
   Sums sums();
   void restore(const Sums& sums) {
     run_ = sums.of_run;
@@ -66,12 +69,12 @@ class LossRecord {
 
  private:
   void count(double loss, std::int64_t step);
-  // What the steps since the last reading come to, over all processes.
+  // Sums over the steps since the last reading, over all processes.
   struct Unread {
     double finite = 0, all = 0;
     std::int64_t nonfinite = 0, first_nonfinite = 0;  // the first such step
   };
-  // Reads what is on the device.
+  // Reads the sums on the device and adds them to log_ and run_.
   void settle();
   Unread own_unread() const;
   Unread unread_of_all() const;
@@ -84,12 +87,12 @@ class LossRecord {
   double step_sum_ = 0, latest_ = 0;
   LossSum log_, run_;  // of the steps since the last log, and of all
 
-  // On the device: the open step's sum; since the last reading the sum of finite losses, of all,
-  // the number of those that are not finite, and the first step of them.
+  // On the device: the sum of the open step; since the last reading the sum of the finite losses,
+  // the sum of all, the number of those that are not finite, and the first step of these.
   at::Tensor open_, finite_sum_, sum_, bad_, first_bad_;
-  std::int64_t unread_ = 0;  // steps
-  // This process's share of each of them, where there are others: the loss of a step is finite
-  // where all of its shares are.
+  std::int64_t unread_ = 0;  // steps since the last reading
+  // This process's share of each of these steps, if there are several processes: the loss of a step
+  // is finite if all of its shares are.
   struct Share {
     std::int64_t step;
     at::Tensor loss;

@@ -1,5 +1,5 @@
 // File: trainer/plan.h (internal)
-// The numbers a run follows, in optimizer steps: how many there are, and when something is due.
+// The numbers of a run in optimizer steps: how many there are, and when something is due.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@ namespace hasten {
 
 struct Plan {
   std::int64_t batches_per_epoch, steps_per_epoch, max_steps, epochs;
-  double samples;  // rows of the whole run, of all processes, as the peer counts them
+  // Rows of the whole run in all processes, counted as the Hugging Face Trainer counts them.
+  double samples;
   std::int64_t logging_steps, eval_steps, save_steps;
 };
 
-// `batches`: of an epoch, in each of `processes` processes.
+// `batches` is the number of batches of an epoch in each of the `processes` processes.
 Plan plan_of(const TrainingArguments& args, std::int64_t rows, std::int64_t batches,
              std::int64_t processes);
 

@@ -1,6 +1,6 @@
 // File: trainer/prediction_buffer.h (internal)
-// Predictions of many batches, kept on their device and moved to memory a number of batches at a
-// time: TrainingArguments::eval_accumulation_steps.
+// Collects the predictions of many batches on their device and moves them to memory some batches at
+// a time: TrainingArguments::eval_accumulation_steps.
 //
 //   PredictionBuffer logits(args.eval_accumulation_steps);
 //   logits.add(of_batch);                                   // each batch
@@ -17,7 +17,7 @@ namespace hasten {
 
 class PredictionBuffer {
  public:
-  // `batches`: so many are held on the device; nothing: all of them until take().
+  // `batches`: the number that is held on the device, at most; unset: all until take().
   explicit PredictionBuffer(std::optional<std::int64_t> batches, at::Device memory = at::kCPU)
       : batches_(batches), memory_(memory) {}
 
@@ -27,6 +27,7 @@ class PredictionBuffer {
     if (batches_ && held_ >= *batches_) move();
   }
   const std::vector<at::Tensor>& held() const { return all_; }
+  // Moves the rest to memory and returns one tensor for each batch.
   std::vector<at::Tensor> take() {
     move();
     return std::move(all_);
@@ -41,7 +42,7 @@ class PredictionBuffer {
   std::optional<std::int64_t> batches_;
   at::Device memory_;
   std::vector<at::Tensor> all_;
-  std::int64_t held_ = 0;  // of them, at the end, are on the device
+  std::int64_t held_ = 0;  // the last ones of all_, still on the device
 };
 
 }  // namespace hasten

@@ -9,14 +9,14 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kCompiling = 2;  // steps that do
+constexpr std::int64_t kCompiling = 2;  // the first steps, which compile
 
 at::Device device_of(const PreTrainedModel& model) {
   const auto parameters = model.parameters();
   return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
 }
 
-// The peer's line: the metrics with four digits, without the FLOP.
+// Returns the line of the Hugging Face Trainer: the metrics with four digits, without the FLOP.
 std::string log_line(const Metrics& logs) {
   std::vector<std::string> parts;
   for (const auto& [key, value] : logs) {
@@ -84,7 +84,7 @@ void ProgressCallback::on_predict(const TrainerEvent&, TrainerControl&, const Me
 }
 
 void ProgressCallback::on_train_end(const TrainerEvent&, TrainerControl&) {
-  evaluation_.reset();  // a signal may have stopped it
+  evaluation_.reset();  // a signal may have stopped the evaluation
   training_.reset();
 }
 

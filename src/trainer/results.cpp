@@ -1,4 +1,4 @@
-// Files and tables of what a run came to.
+// Files and tables of a run's results.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,8 @@
 namespace hasten {
 namespace {
 
-// As the peer prints them: runtimes as h:mm:ss, memory in MB, FLOP in GF.
+// Formats a metric as the Hugging Face Trainer prints it: runtimes as h:mm:ss, memory
+// in MB, FLOP in GF.
 std::string shown(const std::string& key, double value) {
   if (ends_with(key, "_runtime")) return human_duration(value, true);
   if (key.find("_mem_") != std::string::npos)

@@ -1,6 +1,6 @@
 // File: trainer/resume_checks.h (internal)
-// Whether a run can go on from a checkpoint: a step has to mean the same rows as before. What else
-// has changed is allowed, and is reported.
+// Checks whether a run can continue from a checkpoint: a step has to mean the same rows as before.
+// Other changes are allowed and reported.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@
 
 namespace hasten {
 
-// A checkpoint as its files describe it.
+// A checkpoint, as its files describe it.
 struct CheckpointToResume {
   explicit CheckpointToResume(const std::filesystem::path& folder);
 
   std::filesystem::path folder;
   TrainerState state;
   TrainingPosition position;
-  std::optional<std::string> arguments;  // training_args.json; nothing: there is none
+  std::optional<std::string> arguments;  // training_args.json, if there is one
 };
 
-// Throws ConfigError "trainer.batch-size-changed", "trainer.accumulation-changed" and
-// "trainer.data-changed", unless ignore_data_skip begins an epoch anew.
+// Throws ConfigError "trainer.batch-size-changed", "trainer.accumulation-changed" or
+// "trainer.data-changed" if a step would mean other rows. Does nothing with ignore_data_skip, which
+// starts an epoch again.
 void check_steps_mean_the_same(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                                std::int64_t processes, std::int64_t rows);
 
-// A sentence for each argument that has another value than in the checkpoint and has a part in the
-// numbers.
+// Returns a sentence for each argument that differs from the checkpoint's and affects the numbers.
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);
 
-// Reads some rows, twice; the generators are left as they were.
+// Identifies the data by reading some rows, twice. Leaves the generators as they were.
 DataIdentity identity_of(const TrainerDataset& data);
 
 }  // namespace hasten

@@ -1,6 +1,6 @@
 // File: trainer/rows.h (internal)
-// Rows of batches that several processes share: a last step is filled up with rows that count
-// nothing, and processes have rows of unequal length.
+// Rows of batches that several processes share: a last step is padded with rows that do not count,
+// and processes may have rows of different lengths.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,19 +13,19 @@
 
 namespace hasten {
 
-// The rows of the loader's batch at hand that count, or one that does not where none does: a model
-// needs a row.
+// The rows of the loader's current batch that count. If none does, it has one that does not,
+// because a model needs a row.
 struct RealRows {
   TensorDict batch;
-  std::int64_t count;  // of them that count
+  std::int64_t count;  // the number of rows that count
 };
 RealRows real_rows(const Loader<TensorDict>& loader, const TensorDict& batch);
 
-// Of a tensor with a row for each row of the batch, those that count.
+// Returns those rows that count of a tensor with a row for each row of the batch.
 at::Tensor counted(const at::Tensor& rows, std::int64_t count);
 
-// The rows of all processes, one rank's after the other's; where their second dimension differs
-// they are filled with -100 behind. A collective.
+// Returns the rows of all processes, in the order of the ranks. If their second dimension differs,
+// it is padded at the end with -100. A collective.
 at::Tensor gather_rows(const Group& group, const at::Tensor& rows);
 
 }  // namespace hasten

@@ -14,13 +14,14 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kSameSignal = 1000;  // milliseconds
+// Within so many milliseconds a signal that arrives again counts as the same one.
+constexpr std::int64_t kSameSignal = 1000;
 
-// What the handler touches has to outlive every object: the handler may run on another thread
-// while the actions are restored.
+// The handler may run on another thread while the actions are restored, so what it uses has to
+// outlive every object.
 struct HandledSignal {
   struct sigaction before {};
-  std::atomic<std::int64_t> first_at{0};  // in milliseconds; 0: it has not arrived
+  std::atomic<std::int64_t> first_at{0};  // in milliseconds; 0: not received yet
 };
 std::array<HandledSignal, NSIG> handled_signals;
 std::atomic<int> first_signal{0};
@@ -35,7 +36,7 @@ std::int64_t milliseconds_now() {
 
 bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
 
-// Makes calls that are safe in a handler only.
+// The signal handler. Only makes calls that are safe in one.
 void note_signal(int number) {
   const int error = errno;
   HandledSignal& signal = handled_signals[static_cast<std::size_t>(number)];
@@ -46,7 +47,7 @@ void note_signal(int number) {
     first_signal.compare_exchange_strong(none, number);
   } else if (!is_warning(number) && now - first_at > kSameSignal) {
     sigaction(number, &signal.before, nullptr);
-    raise(number);  // it is delivered when this handler returns
+    raise(number);  // delivered when this handler returns
   }
   errno = error;
 }
@@ -88,7 +89,7 @@ void StopOnSignal::install(int signal) {
   handled.first_at = 0;
   action = {};
   action.sa_handler = note_signal;
-  action.sa_flags = SA_RESTART;  // reading and writing elsewhere goes on
+  action.sa_flags = SA_RESTART;  // interrupted reads and writes are restarted
   sigemptyset(&action.sa_mask);
   sigaction(signal, &action, nullptr);
   installed_.push_back(signal);

@@ -24,7 +24,7 @@ std::string shown_names(ClassNames names) {
   return str(count, count == 1 ? " name (" : " names (", join(names, ", "), ")");
 }
 
-// A file's labels, and what option and configuration say of them.
+// A file's labels, and what the option and the configuration say of them.
 struct LabelQuestion {
   const TextTable& table;
   const std::string& column;
@@ -33,7 +33,7 @@ struct LabelQuestion {
 
   std::int64_t count() const { return num_labels.value_or(configured.count); }
   bool is_regression() const {
-    // Another number of labels than the model's is another task.
+    // With another number of labels than the model's, this is another task.
     return count() == 1 || (configured.problem_type == kRegression && count() == configured.count);
   }
   [[noreturn]] void fail(std::string got, std::string expected, std::string hint) const {
@@ -46,7 +46,7 @@ struct LabelQuestion {
 
 std::string label_name(std::int64_t id) { return str("LABEL_", id); }
 
-// The names of `count` classes that are numbered and not named: "0" or "LABEL_0", and so on.
+// Returns the names of `count` classes that have numbers only: "0" or "LABEL_0", and so on.
 ClassNames numbered(std::int64_t count, std::string (*name_of)(std::int64_t)) {
   ClassNames names;
   for (std::int64_t id = 0; id < count; ++id) names.push_back(name_of(id));
@@ -59,8 +59,8 @@ ClassNames whole_numbers_below(std::int64_t count) {
 
 using ClassIds = std::map<std::string, std::int64_t>;
 
-// The texts that stand for each class: its name; the number k also for LABEL_k, and the other way
-// round. A name that two classes have stands for none of them.
+// Returns the texts that stand for each class: its name; for the number k also LABEL_k, and vice
+// versa. A name that two classes share stands for neither.
 ClassIds ids_of(const ClassNames& classes) {
   ClassIds ids, twice;
   for (std::size_t i = 0; i < classes.size(); ++i) {
@@ -89,7 +89,8 @@ bool has_all(const ClassIds& ids, const ClassNames& names) {
                      [&](const std::string& name) { return ids.count(name) > 0; });
 }
 
-// The classes 0 to count - 1, if every label is the number of one of them; some need not occur.
+// Returns the classes 0 to count - 1 if every label is the number of one of them.
+// Some need not occur.
 std::optional<ClassNames> numbered_classes(const ClassNames& found, std::int64_t count) {
   const bool named = std::all_of(found.begin(), found.end(), [](const std::string& name) {
     return starts_with(name, "LABEL_");
@@ -130,7 +131,7 @@ ClassNames names_in(const LabelQuestion& question) {
   return names;
 }
 
-// The data decides the classes, and the option says how many there are.
+// Returns the classes that the data has. The option says how many there are.
 ClassNames classes_of(const LabelQuestion& question, const ClassNames& found) {
   const std::int64_t count = *question.num_labels;
   if (const auto classes = numbered_classes(found, count)) return *classes;
@@ -193,7 +194,7 @@ TextLabels labels_of_evaluation(const TextTable& table, const std::string& colum
   const ClassNames found = names_in(question), unnamed = label_names(question.count());
   const bool as_many = configured.names.size() == unnamed.size();
   TextLabels known = classes_called(as_many ? configured.names : unnamed);
-  // Where no class is called by a number, numbers can only be ids.
+  // If no class is named by a number, numbers can only be ids.
   if (std::none_of(known.classes.begin(), known.classes.end(), is_whole_number)) {
     for (std::int64_t id = 0; id < question.count(); ++id)
       known.ids.emplace(std::to_string(id), id);

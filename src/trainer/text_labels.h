@@ -1,19 +1,19 @@
 // File: trainer/text_labels.h (internal)
-// This decides how a model reads the labels of a text file: as the numbers of a regression, or as
-// classes.
+// Decides how a model reads the labels of a text file: as the numbers of a
+// regression, or as classes.
 //
 //   const TextLabels labels = labels_of_training(table, "label", options.num_labels,
 //                                                configured_labels(options.model));
 //   at::Tensor train = labels.of(table, "label"), eval = labels.of(eval_table, "label");
 //
-// One label (num_labels 1), and problem_type regression, is a regression. The classes are those of
-// the model's configuration where it has all names that occur; LABEL_k also stands for the text
-// "k", and in an evaluation whole numbers are ids. Else they are those that occur in the training
-// data: whole numbers below num_labels are their own ids, and other names are numbered as
-// TextTable::class_names sorts them. Without num_labels, labels that are numbers with fractions are
-// a regression, as in transformers' examples. Throws DataError "train.labels" where file, option
-// and model do not fit together or leave it open what is meant; "text.class" and "text.number" with
-// the line of a label that does not fit. Thread rule: values and pure functions.
+// One label (num_labels 1) or problem_type regression means a regression. The classes are those of
+// the model's configuration if it has all names that occur; LABEL_k also stands for the text "k",
+// and in an evaluation whole numbers are ids. Otherwise the classes are those of the training data:
+// whole numbers below num_labels are their own ids, and other names are numbered in the order of
+// TextTable::class_names. Without num_labels, labels that are numbers with fractions are a
+// regression, as in transformers' examples. Throws DataError "train.labels" if file, option and
+// model contradict each other or do not settle the meaning; "text.class" and "text.number" with the
+// line of a label that does not fit. Thread rule: values and pure functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,17 +32,17 @@ namespace hasten {
 struct TextLabels {
   bool regression = false;
   std::vector<std::string> classes;         // by id; empty for a regression
-  std::map<std::string, std::int64_t> ids;  // of all texts that stand for a class
+  std::map<std::string, std::int64_t> ids;  // of every text that stands for a class
 
-  // float [rows] for a regression, else int64 [rows].
+  // Returns the column's labels: float [rows] for a regression, else int64 [rows].
   at::Tensor of(const TextTable& table, const std::string& column) const;
 };
 
 TextLabels labels_of_training(const TextTable& table, const std::string& column,
                               std::optional<std::int64_t> num_labels,
                               const ConfiguredLabels& configured);
-// For a model that was trained before. Where it has no names for its labels, those of the file
-// count, if there are as many.
+// For a model that was trained before. If it has no names for its labels, the names of the file are
+// used, provided there are as many.
 TextLabels labels_of_evaluation(const TextTable& table, const std::string& column,
                                 std::optional<std::int64_t> num_labels,
                                 const ConfiguredLabels& configured);

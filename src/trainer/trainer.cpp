@@ -40,7 +40,7 @@ std::string label_column(const TrainingArguments& args) {
 AcceleratorOptions accelerator_options(const TrainingArguments& args,
                                        const std::shared_ptr<PreTrainedModel>& model) {
   const std::int64_t max_length = model ? model->max_length() : 0;
-  // Without --bf16, hasten launch may say it.
+  // If --bf16 is not given, the environment of hasten launch decides.
   return {.mixed_precision = args.bf16 ? std::optional(Precision::bf16) : std::nullopt,
           .gradient_accumulation_steps = args.gradient_accumulation_steps,
           .cpu = args.use_cpu,
@@ -51,7 +51,7 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args,
           .process_group = {.timeout = std::chrono::seconds(args.ddp_timeout)}};
 }
 
-// The Trainer's own lines are few: they are told unless the level says otherwise.
+// The Trainer logs few lines of its own, so they are shown unless log_level says otherwise.
 LogLevel level_of(const TrainingArguments& args) {
   return args.log_level == LogLevel::passive ? LogLevel::info : args.log_level;
 }
@@ -126,18 +126,18 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
   if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
   if (args.full_determinism)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  // Dropout falls on other places in each process, as it does in each row of a larger batch.
+  // Each process draws its own dropout masks, as the rows of a larger batch have their own.
   set_seed(args.seed + accelerator.process().process_index);
   if (!args.run_name.empty()) {
     logger.warning("run_name " + args.run_name +
                    " is kept in training_args.json alone: this release has no tracker to show it");
   }
-  // Once: the folder they are in may be gone at a later save.
+  // Reads them now, because their folder may be gone at a later save.
   once(group(), writes(), [&] {
     for (const auto& file : parts.extra_files) extra_files[file.filename()] = read_file(file);
   });
   note_process(state);
-  place(*model, accelerator.device());  // also for an evaluation that no training went before
+  place(*model, accelerator.device());  // an evaluation may come without a training
 }
 
 bool Trainer::Impl::writes() const {
@@ -185,7 +185,8 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
   if (args.label_smoothing_factor == 0 || !labels.defined() || labels.is_floating_point())
     return out.loss;
   const std::int64_t classes = out.logits.size(-1);
-  // (1 - e) * cross entropy + e * its mean over all classes, over the labels that count.
+  // (1 - e) * cross entropy + e * its mean over all classes, averaged over the labels
+  // that are not -100.
   const at::Tensor log_p = at::log_softmax(out.logits.to(at::kFloat).reshape({-1, classes}), -1),
                    flat = labels.reshape({-1});
   const at::Tensor counted = flat.ne(kIgnoredLabel);
@@ -226,7 +227,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
       const ModelOutput out = model->forward(batch);
       const at::Tensor labels =
           labels_of(defers_reading(accelerator.device()) ? real.batch : batch);
-      const at::Tensor mean = loss_of(out, batch);  // some models need no labels for it
+      const at::Tensor mean = loss_of(out, batch);  // some models compute it without labels
       if (mean.defined() && real.count > 0) {
         const auto count = static_cast<double>(labels.defined() ? labels.size(0) : real.count);
         loss += mean.item<double>() * count;
@@ -245,7 +246,8 @@ std::optional<double> Trainer::Impl::evaluation_loop(
   return all.items > 0 ? std::make_optional(all.loss / all.items) : std::nullopt;
 }
 
-// A metric whose counts add up sees this process's rows alone; any other sees all of them.
+// A metric whose counts are summed over the processes gets this process's rows; any other
+// gets those of all.
 void Trainer::Impl::add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const {
   EvalMetric& metric = *parts.compute_metrics;
   if (group().size() > 1 && metric.counts().empty())

@@ -1,5 +1,4 @@
-// What the Trainer's parts share: its arguments, state and helpers. The loop itself is
-// training_run.cpp.
+// State and helpers that the files of the Trainer share. The loop itself is in training_run.cpp.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,38 +12,41 @@ namespace hasten {
 struct Trainer::Impl {
   Impl(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts);
 
-  // Asked in all processes after each batch of an evaluation: whether it ends there.
+  // Called in all processes after each batch of an evaluation. True ends it.
   using Stops = std::function<bool()>;
   static bool never() { return false; }
 
-  // Nothing where `stops` ended it.
+  // Returns nullopt if `stops` ended it.
   std::optional<Metrics> evaluate(const TrainerDataset& dataset, const std::string& prefix,
                                   const Stops& stops);
-  // Runs the model over this process's part of the data; `each` gets every batch's logits and
-  // labels (undefined: none). Gives the mean loss over the rows of all processes that have labels,
-  // nothing without.
+  // Runs the model over this process's share of the data. `each` gets the logits and labels of
+  // every batch (undefined if there are no labels). Returns the mean loss over the rows of all
+  // processes that have one, or nullopt if none has.
   std::optional<double> evaluation_loop(
       const TrainerDataset& dataset,
       const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops);
-  // What compute_metrics finds in logits and labels.
+  // Adds logits and labels to compute_metrics.
   void add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const;
+  // Returns the metrics over all processes. A collective.
   Metrics computed_metrics() const;
-  // The column of label_names; undefined where the batch has none.
+  // Returns the column that label_names names, or an undefined tensor if the batch has none.
   at::Tensor labels_of(const TensorDict& batch) const;
-  // The logits of the batch as it was before it went to the device; from a device that defers
-  // reading on the CPU, as each other number of rows would be a program there.
+  // Returns the logits of the batch as it was before it was padded for the device. If the
+  // device defers reading, they come on the CPU, because each different number of rows would be
+  // another program there.
   at::Tensor logits_of(const ModelOutput& out, const TensorDict& given) const;
-  // What a loss is a mean over: labels that are not -100, or rows.
+  // Returns the number that a loss is a mean over: labels that are not -100, or rows.
   double count_items(const TensorDict& batch) const;
-  // The model's loss, or label smoothing in its place.
+  // Returns the model's loss, or the loss with label smoothing.
   at::Tensor loss_of(const ModelOutput& out, const TensorDict& batch) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
 
   const Group& group() const { return accelerator.group(); }
-  // Whether this process writes what all share.
+  // True if this process writes the files that all share.
   bool writes() const;
-  // Of a run that begins; and whose it is.
+  // Returns the state of a run that begins.
   TrainerState new_state() const;
+  // Sets the fields that say which process this is.
   void note_process(TrainerState& state) const;
 
   void log(Metrics logs);
@@ -63,14 +65,14 @@ struct Trainer::Impl {
   TrainerParts parts;
   Accelerator accelerator;
   Logger logger;
-  std::map<std::string, std::string> extra_files;  // name and bytes; in the process that writes
+  std::map<std::string, std::string> extra_files;  // bytes by name, in the process that writes
   TrainerState state;
   TrainerControl control;
 };
 
-// Runtime and rates, rounded as the peer does: 4 and 3 decimals.
+// Returns runtime and rates, rounded to 4 and 3 decimals as by the Hugging Face Trainer.
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps);
-// Throws again what LibTorch says of memory that ran out, with what to try.
+// Throws MemoryError "trainer.out-of-memory" with LibTorch's text and what to try.
 [[noreturn]] void explain_out_of_memory(const std::string& text, const TrainingArguments& args,
                                         const std::string& during);
 bool is_out_of_memory(const c10::Error& error);

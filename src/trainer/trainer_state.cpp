@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Counts are integers in the peer's files, all else is a float. JSON has no NaN and no infinity:
-// null stands for them.
+// Writes counts as integers and everything else as a float, as transformers does. JSON has neither
+// NaN nor infinity, so null stands for them.
 Json number(const std::string& key, double value) {
   if (!std::isfinite(value)) return nullptr;
   const bool count = key == "step" || key == "nonfinite_losses" || key == "num_input_tokens_seen" ||
@@ -26,7 +26,7 @@ Json object_of(const Metrics& metrics) {
   return out;
 }
 
-// Whole steps are written without a point, shares with it.
+// Writes a whole number of steps without a decimal point, and a ratio with one.
 Json steps(double value) {
   return value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value);
 }

@@ -31,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
-// A tensor that is registered twice has its first name.
+// Returns the parameters by name. A tensor that is registered twice has its first name.
 ParameterNames names_of(const PreTrainedModel& model) {
   ParameterNames out;
   std::set<const at::TensorImpl*> seen;
@@ -41,7 +41,7 @@ ParameterNames names_of(const PreTrainedModel& model) {
   return out;
 }
 
-// Nothing where the batch has no tokens.
+// Returns nullopt if the batch has no tokens.
 std::optional<std::int64_t> tokens_of(const TensorDict& batch, CountTokens how) {
   const auto mask = batch.find("attention_mask"), ids = batch.find("input_ids");
   if (how == CountTokens::non_padding && mask != batch.end())
@@ -81,7 +81,7 @@ class Trainer::Run {
     for (const auto& [name, parameter] : parameters_) {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
-    // The sparse form is exact for our AdamW; over an accumulation window the dense form adds up
+    // hasten::AdamW treats sparse gradients exactly. Over an accumulation window dense ones add up
     // faster. A TPU has no sparse tensors.
     t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
                                    args_.gradient_accumulation_steps == 1 &&
@@ -107,7 +107,7 @@ class Trainer::Run {
     state.train_batch_size = args_.per_device_train_batch_size;
 
     zero_grad(*optimizer_);
-    t_.accelerator.free_memory();  // no window of a run that broke off
+    t_.accelerator.free_memory();  // drops windows of a run that threw
     start_ = Clock::now();
     started_at_step_ = state.global_step;
     t_.model->train();
@@ -124,7 +124,7 @@ class Trainer::Run {
     while (state.global_step < plan_.max_steps && !stops_training() &&
            loader_.epoch() < plan_.epochs)
       epoch();
-    if (anatomy_) tell_anatomy();  // the run was shorter
+    if (anatomy_) tell_anatomy();  // the run had fewer steps
     return finish();
   }
 
@@ -162,7 +162,7 @@ class Trainer::Run {
     }
   }
 
-  // Weights, and what the optimizer keeps for each of them.
+  // The bytes of the weights and of what the optimizer keeps for each of them.
   std::uintmax_t checkpoint_bytes() const {
     std::uintmax_t weights = 0, trained = 0;
     for (const auto& [name, parameter] : parameters_) weights += parameter.nbytes();
@@ -173,7 +173,7 @@ class Trainer::Run {
     return weights + (args_.save_only_model ? 0 : kept * trained);
   }
 
-  // All resume from the same folder, whatever another process may just be writing.
+  // Returns the same folder in all processes, whatever another process may be writing.
   fs::path folder_to_resume() const {
     if (args_.resume_from_checkpoint != "true") return args_.resume_from_checkpoint;
     return main_says(t_.group(), [&] { return last_checkpoint(args_.output_dir).string(); });
@@ -232,7 +232,7 @@ class Trainer::Run {
     report_changes(checkpoint);
   }
 
-  // It may have been moved together with the other checkpoints.
+  // The best checkpoint may have been moved together with the others.
   void find_best_checkpoint(TrainerState& state, const fs::path& resumed) const {
     const fs::path best = state.best_model_checkpoint;
     if (best.empty() || fs::is_directory(best)) return;
@@ -281,7 +281,7 @@ class Trainer::Run {
     return *data_identity_;
   }
 
-  // From where the loader stands to the end of its epoch.
+  // Runs from the position of the loader to the end of its epoch.
   void epoch() {
     t_.control.should_epoch_stop = agreed_.stops_epoch = false;
     const std::int64_t number = loader_.epoch();
@@ -289,12 +289,13 @@ class Trainer::Run {
     auto [model] = t_.accelerator.prepare(t_.model);
     for (TensorDict& batch : batches_) {
       micro_batch(model, batch);
-      // A stop waits for the step at hand: a checkpoint inside of its window would lose gradients.
+      // A stop waits for the end of the step: a checkpoint inside its window would lose gradients.
       if (window_batches_ == 0 && (stops_training() || stops_epoch())) break;
     }
     if (stops_epoch()) loader_.set_epoch(number + 1);
     t_.tell(&TrainerCallback::on_epoch_end);
-    // Also where max_steps ended the epoch early: what was learnt is logged, scored and saved.
+    // Applies also if max_steps ended the epoch early, so that what was learnt is logged,
+    // evaluated and saved.
     if (args_.logging_strategy == IntervalStrategy::epoch) t_.control.should_log = true;
     if (args_.eval_strategy == IntervalStrategy::epoch && args_.eval_delay <= t_.state.epoch)
       t_.control.should_evaluate = true;
@@ -332,7 +333,8 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
-  // What is not known of these batches is not counted, and that is reported once.
+  // Counts FLOP and tokens. Batches for which they are unknown are not counted, which
+  // is reported once.
   void count(const RealRows& real) {
     const std::optional<double> flos = t_.model->floating_point_ops(real.batch);
     if (!flos && std::exchange(counts_flos_, false)) {
@@ -387,7 +389,7 @@ class Trainer::Run {
     t_.logger.info("the anatomy of the first steps is in " + args_.anatomy);
   }
 
-  // Memory that runs out inside is explained.
+  // Runs the body, and explains the error if memory runs out in it.
   template <class Body>
   void within_memory(const std::string& during, Body body) const {
     try {
@@ -401,8 +403,8 @@ class Trainer::Run {
     }
   }
 
-  // Where nobody looks at the gradients after it, clipping is left to the optimizer, if it can:
-  // that saves a pass over memory.
+  // If no callback reads the gradients, leaves the scaling to the optimizer if it can do it, which
+  // saves a pass over memory.
   template <class Factor>
   void scale_gradients(const Factor& factor) {
     const bool are_read =
@@ -441,7 +443,7 @@ class Trainer::Run {
          .hint = "a smaller learning_rate, warm-up, or max_grad_norm usually helps"});
   }
 
-  // What the step count asks for (the peer's DefaultFlowCallback).
+  // Requests what is due at this step, as the Hugging Face Trainer's DefaultFlowCallback does.
   void flow() {
     const std::int64_t step = t_.state.global_step;
     TrainerControl& control = t_.control;
@@ -464,7 +466,7 @@ class Trainer::Run {
     }
   }
 
-  // Whatever callbacks ask for on the way is agreed on before it counts.
+  // Agrees on what callbacks have asked for, before it takes effect.
   void agree_all() {
     agree(t_.group(), t_.control);
     agreed_ = {.stops_training = t_.control.should_training_stop,
@@ -477,7 +479,7 @@ class Trainer::Run {
     }
   }
 
-  // Asked for between two agreements it has to wait for the next one, where there are others.
+  // With several processes, a request between two agreements waits for the next one.
   bool stops_training() const {
     return t_.group().size() == 1 ? t_.control.should_training_stop : agreed_.stops_training;
   }
@@ -487,7 +489,7 @@ class Trainer::Run {
 
   bool stops_on_signal() const { return agreed_.stop_signal != 0; }
 
-  // Nothing where a signal stops it: scores of a part of the rows would be misleading.
+  // Returns nullopt if a signal stops it, because metrics of only some rows would be misleading.
   std::optional<Metrics> evaluate() {
     EvaluationStop stop(t_.group());
     return t_.evaluate(t_.parts.eval_dataset, "eval",
@@ -559,9 +561,9 @@ class Trainer::Run {
     for (const auto& callback : t_.parts.callbacks) {
       if (!callback->name().empty()) t_.state.callbacks[callback->name()] = callback->attributes();
     }
-    // The best model's folder is known once it is saved, which may be at no step at all.
+    // The folder of the best model is set once that step has been saved, which may never happen.
     const auto best = t_.state.best_global_step;
-    // A run that was resumed from another folder may have its best checkpoint there.
+    // If the run was resumed from another folder, its best checkpoint may be there.
     if (best) {
       const fs::path folder = fs::path(args_.output_dir) / str("checkpoint-", *best);
       if (*best == t_.state.global_step || (*best == last_saved_ && fs::is_directory(folder)))
@@ -575,7 +577,7 @@ class Trainer::Run {
     t_.tell(&TrainerCallback::on_save);
   }
 
-  // A collective.
+  // Returns what a checkpoint keeps of the position. A collective.
   TrainingPosition position_now() {
     const LossRecord::Sums losses = losses_.sums();
     return {.scheduler_step = scheduler_->last_step(),
@@ -596,7 +598,8 @@ class Trainer::Run {
       save_training_state(staged.path(), *optimizer_, parameters_, position, random);
     }
     write_file_atomically(staged.path() / "trainer_state.json", t_.state.to_json());
-    // Before the new one gets its name, so that the highest step is never one that was given up.
+    // Renames later checkpoints before the new one gets its name, so that the highest step is never
+    // an abandoned one.
     abandon_checkpoints_after(args_.output_dir, last_saved_);
     staged.commit(Existing::replace);
     if (args_.save_total_limit)
@@ -607,7 +610,7 @@ class Trainer::Run {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     TrainerState& state = t_.state;
     const auto steps =
-        static_cast<double>(state.global_step - started_at_step_);  // of this run, as the rows
+        static_cast<double>(state.global_step - started_at_step_);  // of this run only
     Metrics metrics = speed_metrics(
         "train", seconds, plan_.samples * steps / static_cast<double>(plan_.max_steps), steps);
     const double loss = losses_.mean();
@@ -637,13 +640,13 @@ class Trainer::Run {
   Impl& t_;
   const TrainingArguments& args_;
   Loader<TensorDict> loader_;
-  PreparedLoader<Loader<TensorDict>> batches_;  // the same, as the Accelerator knows it
+  PreparedLoader<Loader<TensorDict>> batches_;  // loader_, prepared
   LossRecord losses_;
   Plan plan_;
   ParameterNames parameters_;
   std::vector<at::Tensor> trained_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  PreparedOptimizer stepper_;  // the same, as the Accelerator knows it
+  PreparedOptimizer stepper_;  // optimizer_, prepared
   std::unique_ptr<LambdaLR> scheduler_;
   std::optional<Anatomy> anatomy_;  // of the first steps
 
@@ -654,13 +657,13 @@ class Trainer::Run {
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0, last_logged_ = 0;
-  std::int64_t last_saved_ = 0;      // or the step of the checkpoint that was resumed from
+  std::int64_t last_saved_ = 0;      // or the step that was resumed from
   std::int64_t window_batches_ = 0;  // of the open accumulation window
-  StepTotals window_;                // and what this process adds to it
+  StepTotals window_;                // what this process contributes to it
   DeferredScalar grad_norm_;         // of the last step
   double learning_rate_ = 0;
   bool counts_flos_ = true;
-  mutable std::optional<DataIdentity> data_identity_;  // once it is asked for
+  mutable std::optional<DataIdentity> data_identity_;  // computed when first needed
 };
 
 TrainOutput Trainer::train() { return Run(*impl_).train(); }
