@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr const char* kCheckpoint = "checkpoint-";
 constexpr const char* kAbandoned = "abandoned-checkpoint-";
 
-// The number behind the prefix, up to `end`; -1 where the name is another.
+// Returns the number after the prefix, up to `end`, or -1 for a name of another form.
 std::int64_t number_behind(const std::string& name, const std::string& prefix, char end = '\0') {
   if (!starts_with(name, prefix)) return -1;
   const std::string rest = name.substr(prefix.size());
@@ -80,7 +80,7 @@ void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step) {
   for (auto it = found.rbegin(); it != found.rend() && step_of_checkpoint(*it) > step; ++it) {
     std::error_code error;
     fs::rename(*it, free_abandoned_name(output_dir, step_of_checkpoint(*it)), error);
-    // The main process of another machine may have been quicker.
+    // The main process of another machine may have renamed it already.
     if (error && error != std::errc::no_such_file_or_directory) {
       throw IoError("io.rename",
                     {.what = "cannot rename " + it->string(),
@@ -100,7 +100,7 @@ void rotate_checkpoints(const fs::path& output_dir, std::int64_t limit, const fs
     if (excess <= 0) return;
     std::error_code error;
     if (folder == newest || folder == keep || fs::equivalent(folder, keep, error)) continue;
-    fs::remove_all(folder, error);  // one that cannot be deleted is no reason to end a run
+    fs::remove_all(folder, error);  // a folder that cannot be deleted does not end the run
     --excess;
   }
 }

@@ -21,8 +21,8 @@ namespace optim = torch::optim;
 template <class State, class... Kinds>
 concept OneOf = (std::same_as<std::remove_const_t<State>, Kinds> || ...);
 
-// The members of each state by name, as (visitor, state); a tensor that may be undefined is
-// optional. One list serves for saving (a const state) and for loading.
+// visit_members() passes the members of a state to the visitor, by name. A tensor that may be
+// undefined is optional. One list serves for saving (a const state) and for loading.
 template <class Visitor, class State>
 requires OneOf<State, optim::AdamParamState, optim::AdamWParamState>
 void visit_members(Visitor& visit, State& state) {
@@ -77,7 +77,7 @@ class Saving {
   void optional_tensor(const char* member, const at::Tensor& value) {
     if (value.defined()) out_[key(member)] = value;
   }
-  // LBFGS's tensors may share memory with one another, which a file cannot express.
+  // LBFGS's tensors may share memory, which a file cannot express.
   void free_tensor(const char* member, const at::Tensor& value) {
     if (value.defined()) out_[key(member)] = value.clone();
   }
@@ -103,7 +103,7 @@ class Loading {
   Loading(const TensorDict& from, std::string name, const at::Tensor& parameter,
           const fs::path& file, std::set<std::string>& used)
       : from_(from), name_(std::move(name)), parameter_(parameter), file_(file), used_(used) {}
-  // Whether the file has any of these members of the parameter's state.
+  // True if the file has any of these members of the parameter's state.
   bool has_any(const std::set<std::string>& members) const {
     return std::any_of(members.begin(), members.end(), [&](const std::string& member) {
       return from_.contains(key(member.c_str()));
@@ -153,7 +153,7 @@ class Loading {
   std::set<std::string>& used_;
 };
 
-// Collects the names of a state's members; of a list the name of its first entry.
+// Collects the names of a state's members; for a list, the name of its first entry.
 struct MemberNames {
   std::set<std::string> names;
   template <class T>
@@ -178,13 +178,13 @@ struct MemberNames {
   }
 };
 
-// One entry for each kind of optimizer; hasten::AdamW has AdamW's options and state.
+// A kind of optimizer. hasten::AdamW has AdamW's options and state.
 struct OptimizerKind {
   const char* name;
   bool (*is_of)(const optim::OptimizerOptions& options);
-  // False where the state is of another class.
+  // Returns false if the state is of another class.
   bool (*save)(const optim::OptimizerParamState& state, Saving& saving);
-  // Null where the file has nothing of the parameter: it had no gradient.
+  // Returns null if the file has nothing of the parameter, because it had no gradient.
   std::unique_ptr<optim::OptimizerParamState> (*load)(Loading& loading);
 };
 
@@ -244,7 +244,7 @@ TensorDict optimizer_tensors(const optim::Optimizer& optimizer, const ParameterN
   TensorDict out;
   for (const auto& [name, parameter] : parameters) {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-    if (found == optimizer.state().end()) continue;  // has had no gradient yet
+    if (found == optimizer.state().end()) continue;  // it has had no gradient yet
     Saving saving(out, name);
     if (!kind.save(*found->second, saving)) throw_unknown_optimizer();
   }

@@ -1,6 +1,6 @@
 // File: checkpoint/optimizer_state.h (internal)
-// The state of an optimizer as named tensors, and back: for hasten::AdamW and all optimizers of
-// LibTorch (Adagrad, Adam, AdamW, LBFGS, RMSprop, SGD).
+// Converts the state of an optimizer to named tensors and back, for hasten::AdamW and all
+// optimizers of LibTorch (Adagrad, Adam, AdamW, LBFGS, RMSprop, SGD).
 //
 //   TensorDict saved = optimizer_tensors(optimizer, parameters);     // "weight.exp_avg", ...
 //   restore_optimizer(optimizer, parameters, saved, "optimizer.safetensors");
@@ -17,15 +17,15 @@
 
 namespace hasten {
 
-// "AdamW", "SGD" and so on, by which a checkpoint says what its tensors mean; UsageError for an
-// optimizer that is none of these.
+// Returns "AdamW", "SGD" and so on, by which a checkpoint says what its tensors mean. Throws
+// UsageError for an optimizer of another kind.
 std::string name_of_optimizer(const torch::optim::Optimizer& optimizer);
 
 TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer,
                              const ParameterNames& parameters);
 
-// All tensors must belong to a parameter and have its shape, but for LBFGS's, whose state is of all
-// parameters together.
+// Restores the state. Each tensor must belong to a parameter and have its shape and type, except
+// LBFGS's, whose state is of all parameters together.
 void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
                        const TensorDict& tensors, const std::filesystem::path& file);
 

@@ -22,13 +22,14 @@ at::Generator generator_of(std::size_t gpu) {
       at::Device(at::kCUDA, static_cast<at::DeviceIndex>(gpu)));
 }
 
-// A process has one TPU, and its generator once it is open.
+// A process has one TPU, which has a generator once it is open.
 std::optional<at::Generator> generator_of_tpu() {
   if (!tpu_is_open()) return std::nullopt;
   return at::globalContext().defaultGenerator(tpu_device());
 }
 
-// Machines differ in how many GPUs they have, so states travel as bytes and not as tensors.
+// Serializes a state. Machines differ in how many GPUs they have, so states are sent as
+// bytes, not as tensors.
 std::string letter_of(const TensorDict& state) {
   Json json = Json::object();
   for (const auto& [name, tensor] : state) {
@@ -69,7 +70,8 @@ void restore_random_state(const TensorDict& state) {
   generator.set_state(take(state, "cpu").clone());
   for (std::size_t i = 0; i < gpus(); ++i)
     generator_of(i).set_state(take(state, str("cuda.", i)).clone());
-  // A run may go on on a TPU that began elsewhere: with other randomness, as there was none there.
+  // A run that began without a TPU may continue on one. The TPU's generator then
+  // keeps its own state.
   auto tpu = generator_of_tpu();
   if (tpu && state.contains("tpu")) tpu->set_state(state.at("tpu").clone());
 }

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// JSON has no NaN: null stands for a sum of losses that is not finite.
+// JSON has no NaN, so null stands for a sum of losses that is not finite.
 double sum_from(const Json& json) {
   const Json& sum = json.at("sum");
   return sum.is_null() ? std::nan("") : sum.get<double>();
@@ -72,7 +72,7 @@ TrainingPosition load_training_position(const fs::path& folder) {
                                             .epoch = loader.at("epoch").get<std::int64_t>(),
                                             .batch = loader.at("batch").get<std::int64_t>(),
                                             .rows = loader.value("rows", std::int64_t{-1})}};
-    // Earlier versions did not write these.
+    // Earlier versions did not write the losses and the data.
     if (json.contains("losses")) {
       const Json& losses = json.at("losses");
       position.losses = {.of_run = loss_sum_from(losses.at("of_the_run")),

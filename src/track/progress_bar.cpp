@@ -83,7 +83,7 @@ std::string ProgressBar::line(int columns) const {
 void ProgressBar::draw(bool force) {
   if (!options_.enabled || closed_) return;
   if (!terminal_) {
-    if (!options_.leave) return;  // a bar that is to vanish has no place in a log
+    if (!options_.leave) return;  // a bar that is removed at its end does not belong in a log
     const int tenth = total_ > 0 ? static_cast<int>(done_ * 10 / total_) : 10;
     if (tenth == tenth_ || done_ == before_) return;
     tenth_ = tenth;
