@@ -18,8 +18,8 @@ namespace {
 using State = torch::optim::AdamWParamState;
 using Options = torch::optim::AdamWOptions;
 
-// Zeros from the system: memory that nobody writes to is never given a page. Of the shape and
-// strides of `like`, which has no gaps or overlaps.
+// Returns zeros that are mapped from the system: a page that nobody writes to takes no memory. They
+// have the shape and strides of `like`, which has no gaps or overlaps.
 at::Tensor untouched_zeros(const at::Tensor& like) {
   const std::size_t bytes = static_cast<std::size_t>(like.numel()) * sizeof(float);
   if (!like.device().is_cpu() || bytes < (1 << 20))
@@ -44,8 +44,8 @@ at::Tensor untouched_zeros(const at::Tensor& like) {
       like.options().requires_grad(false));
 }
 
-// Whether element i of a's memory is element i of b's, for tensors of one shape without gaps or
-// overlaps. Dimensions of size 1 may have any stride.
+// True if element i of a's memory corresponds to element i of b's, for tensors of one shape without
+// gaps or overlaps. Dimensions of size 1 may have any stride.
 bool laid_out_alike(const at::Tensor& a, const at::Tensor& b) {
   for (std::int64_t d = 0; d < a.dim(); ++d) {
     if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
@@ -83,15 +83,15 @@ void check_group(const torch::optim::OptimizerParamGroup& group) {
   }
 }
 
-// Whether a sparse gradient is one of whole rows, as the kernel for tables takes it.
+// True if a sparse gradient consists of whole rows, which the kernel for tables requires.
 bool is_of_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
   return gradient.is_sparse() && gradient.sparse_dim() == 1 &&
          gradient.scalar_type() == at::kFloat && parameter.device().is_cpu() &&
          parameter.is_contiguous();
 }
 
-// The step counts of all parameters, which the kernel only reads: one tensor for each number there
-// is, mostly one.
+// Returns the step counts of all parameters, which the kernel only reads: one tensor for each
+// different count, usually one in all.
 std::vector<at::Tensor> counts_on(at::Device device, const std::vector<float>& steps) {
   std::map<float, at::Tensor> of;
   std::vector<at::Tensor> counts;
@@ -115,11 +115,11 @@ ops::AdamWStep step_of(const Options& options, double gradient_scale) {
 
 }  // namespace
 
-// The four tensors of a parameter. But for the rows of a sparse gradient they have the same
+// The four tensors of a parameter in one step. All but the rows of a sparse gradient have the same
 // strides, without gaps or overlaps.
 struct AdamW::Entry {
   at::Tensor parameter;
-  at::Tensor values;  // the parameter, or a copy of it where its elements do not lie side by side
+  at::Tensor values;  // the parameter, or a contiguous copy if it has gaps or overlaps
   at::Tensor gradient;
   State* state;
   bool fresh;  // the moments are new: zero everywhere
@@ -129,21 +129,22 @@ struct AdamW::Entry {
   }
 };
 
-// Valid as long as nobody else has written to the moments, from a checkpoint for example.
+// The rows of a table that have had a gradient. Valid as long as nothing else has written to the
+// moments, such as the loading of a checkpoint.
 struct AdamW::TouchedRows {
-  // A tensor as it was after a write: recognizes whether it is still that one, with that content.
+  // Recognizes whether a tensor is still the one it was made from, with the same content.
   class Unchanged {
    public:
     explicit Unchanged(const at::Tensor& x)
         : tensor_(x.getIntrusivePtr()), data_(x.const_data_ptr()), version_(version_of(x)) {}
     bool describes(const at::Tensor& x) const {
-      // The weak pointer keeps the address from being used again.
+      // The weak pointer keeps the address from being reused.
       return version_ >= 0 && tensor_._unsafe_get_target() == x.unsafeGetTensorImpl() &&
              data_ == x.const_data_ptr() && version_ == version_of(x);
     }
 
    private:
-    // Inference tensors count no versions.
+    // Inference tensors have no version counter.
     static std::int64_t version_of(const at::Tensor& x) {
       return x.is_inference() ? -1 : static_cast<std::int64_t>(x._version());
     }
@@ -220,7 +221,7 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter) {
   check_shape("optim.state-shape", "exp_avg", state.exp_avg(), parameter);
   check_shape("optim.state-shape", "exp_avg_sq", state.exp_avg_sq(), parameter);
   if (!laid_out_alike(values, state.exp_avg()) || !laid_out_alike(values, state.exp_avg_sq())) {
-    state.exp_avg(in_layout_of(values, state.exp_avg()));  // as a checkpoint has them
+    state.exp_avg(in_layout_of(values, state.exp_avg()));  // a checkpoint's may differ
     state.exp_avg_sq(in_layout_of(values, state.exp_avg_sq()));
   }
   at::Tensor gradient = given;
@@ -280,7 +281,8 @@ void AdamW::step_elsewhere(const std::vector<Entry>& entries, const Options& opt
     exp_avg_sqs.push_back(entry.state->exp_avg_sq());
     steps.push_back(static_cast<float>(entry.state->step()));
   }
-  // torch_tpu keeps what its kernel divides until the next step: as much memory as the gradients.
+  // torch_tpu keeps the gradients that its kernel has divided until the next step, which takes as
+  // much memory as the gradients. So they are scaled before.
   const bool apart = parameters[0].device().is_privateuseone();
   if (apart) scale(gradients);
   at::_fused_adamw_(

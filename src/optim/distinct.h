@@ -1,7 +1,7 @@
 // File: optim/distinct.h (internal)
-// Each tensor of a list once. A module or a tensor that is registered under two names is listed
-// under both by LibTorch's parameters(), where Python's lists it once; what is multiplied, counted
-// or stepped by such a list would be so twice.
+// Lists of tensors without repetitions. LibTorch's parameters() lists a module or a tensor that is
+// registered under two names twice, where Python's lists it once. With such a list it would be
+// multiplied, counted or stepped twice.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@ namespace hasten {
 
 using TensorSet = std::unordered_set<const c10::TensorImpl*>;
 
-// Without the tensors that the set has already, in their order; the set grows by those that are
-// returned. One set for several lists keeps each tensor in the first list that has it.
+// Returns the tensors that are not in `seen`, in their order, and adds them to it. With one set for
+// several lists, each tensor stays in the first list that has it.
 inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors, TensorSet& seen) {
   std::vector<at::Tensor> once;
   once.reserve(tensors.size());

@@ -13,7 +13,7 @@
 namespace hasten {
 namespace {
 
-// The numbers of a gradient: of a sparse one the sums of its repeated rows.
+// Returns the numbers of a gradient; for a sparse one, after summing its repeated rows.
 at::Tensor values_of(const at::Tensor& gradient) {
   return gradient.is_sparse() ? coalesced(gradient).values() : gradient;
 }
@@ -22,7 +22,7 @@ bool is_plain(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.is_non_overlapping_and_dense();
 }
 
-// No copies of the gradients' size, and one number for all of them.
+// Returns the norm of all gradients as one tensor, without copies of the gradients' size.
 at::Tensor norm_of_norms(const std::vector<at::Tensor>& gradients, double norm_type,
                          at::ScalarType type) {
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
@@ -35,7 +35,7 @@ at::Tensor norm_of_norms(const std::vector<at::Tensor>& gradients, double norm_t
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
-// One reading of a GPU.
+// Reads a single number from the device.
 double two_norm_elsewhere(const std::vector<at::Tensor>& gradients) {
   return gradients.empty() ? 0 : norm_of_norms(gradients, 2, at::kDouble).item<double>();
 }
@@ -52,7 +52,7 @@ double largest(const std::vector<at::Tensor>& gradients) {
   double out = 0;
   for (const at::Tensor& values : gradients) {
     const double here = values.abs().max().item<double>();
-    if (!(out >= here)) out = here;  // a NaN stays
+    if (!(out >= here)) out = here;  // true for a NaN as well
   }
   return out;
 }
@@ -78,7 +78,7 @@ bool lie_where_reading_is_deferred(const std::vector<at::Tensor>& parameters) {
   return !parameters.empty() && defers_reading(parameters.front().device());
 }
 
-// Sparse gradients one by one, and the dense ones at once.
+// Multiplies sparse gradients one by one, and all dense ones in one call.
 template <class Factor>
 void multiply_gradients(const std::vector<at::Tensor>& parameters, const Factor& factor) {
   const torch::NoGradGuard no_grad;
