@@ -52,7 +52,8 @@ class BertEmbeddings : public torch::nn::Module {
   std::int64_t padding_id_;
 };
 
-// One layer, with transformers' names: attention.self, attention.output, intermediate, output.
+// One layer, with the names of transformers: attention.self, attention.output,
+// intermediate, output.
 class BertLayer : public torch::nn::Module {
  public:
   explicit BertLayer(const BertConfig& config)
@@ -243,8 +244,8 @@ ModelOutput BertForTokenClassification::forward(const TensorDict& batch) {
   return out;
 }
 
-// cls.predictions of transformers' names: a transformation, then the output matrix with a bias of
-// its own.
+// The head that transformers names cls.predictions: a transformation, then the output matrix with
+// a bias of its own.
 class BertForMaskedLM::Head : public torch::nn::Module {
  public:
   explicit Head(const BertConfig& config) : activation_(config.hidden_act) {
@@ -289,7 +290,7 @@ ModelOutput BertForMaskedLM::forward(const TensorDict& batch) {
 }
 
 void BertForMaskedLM::set_sparse_gradients(bool sparse) {
-  // The tied table also gets the output matrix' gradient, which is dense.
+  // A tied table also gets the gradient of the output matrix, which is dense.
   bert_->set_sparse_gradients(sparse && head_->decoder != nullptr);
 }
 

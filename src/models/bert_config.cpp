@@ -21,8 +21,8 @@ using Json = nlohmann::json;
                                           .hint = std::move(hint)});
 }
 
-// One key of the object: taken out of it, so that what is left at the end is what hasten does not
-// know.
+// Reads keys of the object and removes them, so that those left at the end are the ones that
+// hasten does not know.
 class Reader {
  public:
   Reader(Json& object, const std::string& where) : object_(object), where_(where) {}
@@ -175,8 +175,8 @@ std::string BertConfig::label_name(std::int64_t id) const {
 std::string BertConfig::to_json() const {
   Json object = Json::parse(other_keys);
   object["model_type"] = "bert";
-  // What is written are float weights, whatever the source file held; transformers loads by this
-  // key.
+  // The weights are written in float, whatever the source file held, and transformers
+  // loads by this key.
   object.erase("torch_dtype");
   object["dtype"] = "float32";
   object["vocab_size"] = vocab_size;
@@ -211,7 +211,7 @@ std::string BertConfig::to_json() const {
 
 void BertConfig::check(const std::string& where) const {
   const auto positive = [&](const char* key, std::int64_t value) {
-    // Sizes beyond 2^31 cannot be meant, and their products must not overflow.
+    // Sizes above 2^31 cannot be meant, and their products must not overflow.
     if (value < 1 || value > (std::int64_t{1} << 31))
       refuse(where, key, std::to_string(value), "a positive size");
   };

@@ -1,5 +1,5 @@
-// The parts every transformer here is made of. Parameters only, uninitialized until loaded or
-// initialize()d: no random numbers are drawn for weights that a file will overwrite.
+// The building blocks of the transformers here. They have parameters only, uninitialized until they
+// are loaded or initialize()d: no random numbers are drawn for weights that a file overwrites.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,20 +8,20 @@
 
 namespace hasten {
 
-// weight [out, in], bias [out].
+// A linear layer with weight [out, in] and bias [out].
 class Projection : public torch::nn::Module {
  public:
   Projection(std::int64_t in, std::int64_t out)
       : weight(register_parameter("weight", at::empty({out, in}))),
         bias(register_parameter("bias", at::empty({out}))) {}
   at::Tensor operator()(const at::Tensor& x) const { return ops::linear(x, weight, bias); }
-  // Without the bias, for what adds it in a later pass.
+  // Multiplies without the bias, which a later operation adds.
   at::Tensor product(const at::Tensor& x) const { return ops::linear(x, weight, {}); }
 
   at::Tensor weight, bias;
 };
 
-// weight and bias [n] of a layer normalization.
+// A layer normalization with weight [n] and bias [n].
 class Norm : public torch::nn::Module {
  public:
   Norm(std::int64_t n, double epsilon)
@@ -36,7 +36,7 @@ class Norm : public torch::nn::Module {
   double epsilon;
 };
 
-// weight [rows, n].
+// An embedding table with weight [rows, n].
 class Table : public torch::nn::Module {
  public:
   Table(std::int64_t rows, std::int64_t n)
@@ -45,7 +45,7 @@ class Table : public torch::nn::Module {
   at::Tensor weight;
 };
 
-// Bias and activation by transformers' names.
+// Adds the bias and applies the activation, named as in transformers.
 inline at::Tensor activate(const std::string& name, const at::Tensor& x, const at::Tensor& bias) {
   if (name == "gelu") return ops::bias_gelu(x, bias);
   const at::Tensor u = x + bias;

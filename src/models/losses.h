@@ -1,5 +1,5 @@
-// The losses of the heads, with labels checked before LibTorch would fail on them without a word of
-// where.
+// The losses of the heads. Labels are checked first, because LibTorch's errors do not say
+// where a wrong one is.
 #pragma once
 
 #include <torch/torch.h>
@@ -26,7 +26,7 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
   }
 }
 
-// Mean over the labels that are not -100; logits [..., classes], labels [...].
+// Returns the mean over the labels that are not -100. Shapes: logits [..., classes], labels [...].
 inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& given) {
   const std::int64_t classes = logits.size(-1);
   if (given.is_floating_point()) {

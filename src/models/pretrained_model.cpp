@@ -22,7 +22,7 @@ std::string shape_text(at::IntArrayRef sizes) {
   return "[" + join(parts, ", ") + "]";
 }
 
-// transformers' oldest checkpoints call the norms' parameters gamma and beta.
+// The oldest checkpoints of transformers call the norms' parameters gamma and beta.
 std::string modern_name(std::string name) {
   for (const auto& [old, now] : {std::pair{"LayerNorm.gamma", "LayerNorm.weight"},
                                  std::pair{"LayerNorm.beta", "LayerNorm.bias"}}) {
@@ -32,13 +32,13 @@ std::string modern_name(std::string name) {
   return name;
 }
 
-// The tensors of a module by name, each once, and the further names of those that have several.
+// The tensors of a module by name, each once, and the other names of those that have several.
 struct NamedTensors {
   TensorDict tensors;
   std::map<std::string, std::string> others;  // another name -> the name in `tensors`
 };
 
-// What two names have in common that stand for one tensor: the same view of the same memory.
+// Identifies a tensor under several names: two of them are the same view of the same memory.
 using TensorView = std::tuple<const void*, std::int64_t, at::ScalarType, std::vector<std::int64_t>,
                               std::vector<std::int64_t>>;
 
@@ -53,12 +53,12 @@ NamedTensors tensors_of(const PreTrainedModel& model) {
   std::vector<std::pair<std::string, at::Tensor>> all;
   for (const auto& item : model.named_parameters()) all.emplace_back(item.key(), item.value());
   for (const auto& item : model.named_buffers()) {
-    // A norm without running statistics registers buffers that it does not have.
+    // A norm without running statistics registers undefined buffers.
     if (item.value().defined()) all.emplace_back(item.key(), item.value());
   }
   const TensorDict registered(all.begin(), all.end());
   NamedTensors out{.tensors = {}, .others = model.tied_parameters()};
-  // A name that is said to be tied and has a tensor of its own keeps it.
+  // A name that is declared as tied but has a tensor of its own keeps that.
   std::erase_if(out.others, [&](const auto& tied) {
     const auto own = registered.find(tied.first), saved = registered.find(tied.second);
     return own != registered.end() &&
@@ -81,18 +81,19 @@ NamedTensors tensors_of(const PreTrainedModel& model) {
   return out;
 }
 
-// Which tensor of a file belongs to which of a model.
+// Finds the tensor of a model that a tensor of a file belongs to.
 class NamesInFile {
  public:
   NamesInFile(const NamedTensors& model, const std::string& prefix)
       : model_(model), prefix_(prefix.empty() ? "" : prefix + ".") {}
 
-  // The names that may be meant, the likeliest first: a model's own names are not renamed.
+  // Returns the names that may be meant, the likeliest first. A name that the model has
+  // itself is not renamed.
   std::vector<std::string> candidates(const std::string& file_name) const {
     std::vector<std::string> out;
     for (const std::string& name : {file_name, modern_name(file_name)}) {
       add(out, name);
-      if (!prefix_.empty()) add(out, prefix_ + name);  // a base model's file
+      if (!prefix_.empty()) add(out, prefix_ + name);  // the file is a base model's
       const std::size_t dot = name.find('.');
       if (prefix_.empty() && dot != std::string::npos) add(out, name.substr(dot + 1));
     }
@@ -110,8 +111,8 @@ class NamesInFile {
   std::string prefix_;
 };
 
-// Parameter -> name in the file. A name that is the parameter's own comes before one that becomes
-// it, so that no other tensor of the file takes its place.
+// Returns the name in the file of each parameter. A parameter's own name comes before one that is
+// converted to it, so that no other tensor of the file takes its place.
 std::map<std::string, std::string> sources_of(const NamedTensors& model, const std::string& prefix,
                                               const TensorDict& weights,
                                               std::vector<std::string>& unexpected) {
@@ -196,7 +197,7 @@ std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batc
   if (ids == batch.end()) return std::nullopt;
   if (!flos_per_token_) {
     std::int64_t multiplied = 0;
-    std::set<const at::TensorImpl*> seen;  // a tied weight has the name that comes first
+    std::set<const at::TensorImpl*> seen;  // a tied weight counts under its first name
     for (const auto& item : named_parameters()) {
       if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
       multiplied += ends_with(item.key(), "_embeddings.weight") ? 0 : item.value().numel();
@@ -215,7 +216,7 @@ TensorDict PreTrainedModel::state_dict() const {
 void PreTrainedModel::save_pretrained(const std::filesystem::path& folder,
                                       std::int64_t max_shard_size) const {
   make_directories(folder);
-  // Weights that are refused leave the folder as it was.
+  // Weights come first: if they are refused, the folder stays as it was.
   save_weights(folder, state_dict(), {.max_shard_size = max_shard_size});
   write_file_atomically(folder / "config.json", config_json());
 }
@@ -282,7 +283,7 @@ ConfiguredLabels configured_labels(const std::string& what) {
   const BertConfig config = read_config(what);
   ConfiguredLabels out{
       .count = config.num_labels, .names = {}, .problem_type = config.problem_type};
-  // Two labels without names are the format's default: nothing was said.
+  // Two labels without names are the format's default, so the configuration does not say.
   if (config.id2label.empty() && config.num_labels == BertConfig{}.num_labels) return out;
   for (std::int64_t id = 0; id < config.num_labels; ++id)
     out.names.push_back(config.label_name(id));
