@@ -42,14 +42,13 @@ SynchronizationScope::~SynchronizationScope() { step_->set_synchronization(model
 
 namespace {
 
-// Returns the precision of the options or, if they leave it unset, the one that hasten launch
-// passes in the environment. Throws ConfigError "prepare.precision".
+// Returns the precision of the options or, if unset, of hasten launch's environment.
 Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment,
                        at::Device device) {
   if (options.mixed_precision) return *options.mixed_precision;
   const auto said = environment.find("ACCELERATE_MIXED_PRECISION");
   if (said == environment.end() || said->second.empty()) return Precision::no;
-  // TPUs have no fp16. Accelerate reads this value as the TPU's 16-bit type, which is bfloat16.
+  // TPUs have no fp16. Accelerate takes this value for their 16-bit type, bfloat16.
   if (said->second == "fp16" && device.is_privateuseone()) return Precision::bf16;
   const auto precision = from_name<Precision>(said->second);
   if (precision) return *precision;
@@ -58,8 +57,8 @@ Precision precision_of(const AcceleratorOptions& options, const config::Environm
       {.what = "ACCELERATE_MIXED_PRECISION", .got = said->second, .expected = "no or bf16"});
 }
 
-// Rank 0 prints where the processes meet unless MASTER_ADDR and MASTER_PORT were both given,
-// because the line explains a firewall or a port in use.
+// Prints on rank 0 where the processes meet, which explains a firewall or a port in use, unless
+// MASTER_ADDR and MASTER_PORT were both given.
 void tell_derived_place(const Worker& worker) {
   const bool was_said = worker.address_from == "MASTER_ADDR" && worker.port_from == "MASTER_PORT";
   if (worker.world_size == 1 || worker.rank != 0 || was_said) return;
@@ -69,8 +68,8 @@ void tell_derived_place(const Worker& worker) {
                    ")\n");
 }
 
-// Returns the backend for tensors of the device that the options name or, if they leave it
-// automatic, the one that the environment of hasten launch names.
+// Returns the backend for the device's tensors: the options' or, if automatic, the one in hasten
+// launch's environment.
 ProcessGroupBackend backend_of(const AcceleratorOptions& options,
                                const config::Environment& environment) {
   constexpr const char* kVariable = "HASTEN_PROCESS_GROUP_BACKEND";
@@ -85,9 +84,8 @@ ProcessGroupBackend backend_of(const AcceleratorOptions& options,
       {.what = kVariable, .got = said->second, .expected = "automatic, nccl, gloo or tpu_dist"});
 }
 
-// Returns the backend for tensors on TPUs: the one asked for if it is gloo or tpu_dist or there
-// is one process; otherwise tpu_dist if the TPUs can run programs together, and else Gloo,
-// which rank 0 reports.
+// Returns the backend for TPUs: with several processes tpu_dist if the TPUs can run programs
+// together, else Gloo, which rank 0 reports. An explicit gloo or tpu_dist is kept.
 ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend said) {
   if (worker.world_size == 1 || said == ProcessGroupBackend::gloo ||
       said == ProcessGroupBackend::tpu_dist)

@@ -21,7 +21,7 @@ namespace optim = torch::optim;
 template <class State, class... Kinds>
 concept OneOf = (std::same_as<std::remove_const_t<State>, Kinds> || ...);
 
-// visit_members() passes the members of a state to the visitor, by name. A tensor that may be
+// visit_members() passes each member of a state to the visitor, by name; a tensor that may be
 // undefined is optional. One list serves for saving (a const state) and for loading.
 template <class Visitor, class State>
 requires OneOf<State, optim::AdamParamState, optim::AdamWParamState>

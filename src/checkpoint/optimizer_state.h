@@ -1,6 +1,6 @@
 // File: checkpoint/optimizer_state.h (internal)
-// Converts the state of an optimizer to named tensors and back, for hasten::AdamW and all
-// optimizers of LibTorch (Adagrad, Adam, AdamW, LBFGS, RMSprop, SGD).
+// Converts an optimizer's state to named tensors and back, for hasten::AdamW and all optimizers of
+// LibTorch (Adagrad, Adam, AdamW, LBFGS, RMSprop, SGD).
 //
 //   TensorDict saved = optimizer_tensors(optimizer, parameters);     // "weight.exp_avg", ...
 //   restore_optimizer(optimizer, parameters, saved, "optimizer.safetensors");
@@ -18,14 +18,14 @@
 namespace hasten {
 
 // Returns "AdamW", "SGD" and so on, by which a checkpoint says what its tensors mean. Throws
-// UsageError for an optimizer of another kind.
+// UsageError for any other optimizer.
 std::string name_of_optimizer(const torch::optim::Optimizer& optimizer);
 
 TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer,
                              const ParameterNames& parameters);
 
-// Restores the state. Each tensor must belong to a parameter and have its shape and type, except
-// LBFGS's, whose state is of all parameters together.
+// Each tensor must belong to a parameter and have its shape and type, except LBFGS's, whose state
+// covers all parameters together.
 void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
                        const TensorDict& tensors, const std::filesystem::path& file);
 

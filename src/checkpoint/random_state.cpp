@@ -28,8 +28,8 @@ std::optional<at::Generator> generator_of_tpu() {
   return at::globalContext().defaultGenerator(tpu_device());
 }
 
-// Serializes a state. Machines differ in how many GPUs they have, so states are sent as
-// bytes, not as tensors.
+// Serializes a state: machines differ in how many GPUs they have, so bytes are
+// sent and not tensors.
 std::string letter_of(const TensorDict& state) {
   Json json = Json::object();
   for (const auto& [name, tensor] : state) {
@@ -70,7 +70,7 @@ void restore_random_state(const TensorDict& state) {
   generator.set_state(take(state, "cpu").clone());
   for (std::size_t i = 0; i < gpus(); ++i)
     generator_of(i).set_state(take(state, str("cuda.", i)).clone());
-  // A run that began without a TPU may continue on one. The TPU's generator then
+  // A run that began without a TPU may continue on one. The generator of the TPU then
   // keeps its own state.
   auto tpu = generator_of_tpu();
   if (tpu && state.contains("tpu")) tpu->set_state(state.at("tpu").clone());

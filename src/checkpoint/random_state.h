@@ -1,7 +1,7 @@
 // File: checkpoint/random_state.h (internal)
-// The states of LibTorch's generators in this process: "cpu", "cuda.N" for each GPU, and "tpu" if
-// one is open, as the bytes that LibTorch keeps. random_states() in
-// hasten/checkpoint/training_state.h returns those of all processes.
+// The states of this process's LibTorch generators ("cpu", "cuda.N" of each GPU, "tpu" if one is
+// open) as the bytes that LibTorch keeps. random_states() in hasten/checkpoint/training_state.h
+// returns those of all processes.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,9 @@ namespace hasten {
 TensorDict random_state();
 void restore_random_state(const TensorDict& state);
 
-// Joins the states in one dictionary: those of rank 0 keep their names, those of rank 3 get
-// the prefix "rank3.".
+// Joins the states: those of rank 0 keep their names, those of rank 3 get the prefix "rank3.".
 TensorDict joined_random_states(const std::vector<TensorDict>& of_ranks);
-// Returns the states of one rank; empty if the dictionary has none of that rank.
+// Returns one rank's states; empty if there are none.
 TensorDict random_state_of(const TensorDict& joined, std::int64_t rank);
 
 }  // namespace hasten

@@ -244,8 +244,7 @@ ModelOutput BertForTokenClassification::forward(const TensorDict& batch) {
   return out;
 }
 
-// The head that transformers names cls.predictions: a transformation, then the output matrix with
-// a bias of its own.
+// transformers' cls.predictions: a transformation, then the output matrix with its own bias.
 class BertForMaskedLM::Head : public torch::nn::Module {
  public:
   explicit Head(const BertConfig& config) : activation_(config.hidden_act) {

@@ -21,8 +21,7 @@ using Json = nlohmann::json;
                                           .hint = std::move(hint)});
 }
 
-// Reads keys of the object and removes them, so that those left at the end are the ones that
-// hasten does not know.
+// Reads keys and removes them from the object; hasten does not know those left at the end.
 class Reader {
  public:
   Reader(Json& object, const std::string& where) : object_(object), where_(where) {}
@@ -175,8 +174,7 @@ std::string BertConfig::label_name(std::int64_t id) const {
 std::string BertConfig::to_json() const {
   Json object = Json::parse(other_keys);
   object["model_type"] = "bert";
-  // The weights are written in float, whatever the source file held, and transformers
-  // loads by this key.
+  // Weights are written in float, whatever the source held; transformers loads by this key.
   object.erase("torch_dtype");
   object["dtype"] = "float32";
   object["vocab_size"] = vocab_size;

@@ -1,5 +1,5 @@
-// The building blocks of the transformers here. They have parameters only, uninitialized until they
-// are loaded or initialize()d: no random numbers are drawn for weights that a file overwrites.
+// The layers of the transformers here. They only hold parameters, uninitialized until loaded or
+// initialize()d: no random numbers are drawn for weights that a file overwrites.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,7 +15,7 @@ class Projection : public torch::nn::Module {
       : weight(register_parameter("weight", at::empty({out, in}))),
         bias(register_parameter("bias", at::empty({out}))) {}
   at::Tensor operator()(const at::Tensor& x) const { return ops::linear(x, weight, bias); }
-  // Multiplies without the bias, which a later operation adds.
+  // Returns the product without the bias, which a later operation adds.
   at::Tensor product(const at::Tensor& x) const { return ops::linear(x, weight, {}); }
 
   at::Tensor weight, bias;

@@ -1,4 +1,4 @@
-// The losses of the heads. Labels are checked first, because LibTorch's errors do not say
+// The losses of the heads. Labels are checked first: LibTorch's errors do not say
 // where a wrong one is.
 #pragma once
 
@@ -26,7 +26,7 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
   }
 }
 
-// Returns the mean over the labels that are not -100. Shapes: logits [..., classes], labels [...].
+// Returns the mean over the labels that are not -100; logits [..., classes], labels [...].
 inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& given) {
   const std::int64_t classes = logits.size(-1);
   if (given.is_floating_point()) {

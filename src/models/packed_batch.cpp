@@ -25,8 +25,8 @@ at::Tensor tensor_of(const std::vector<std::int64_t>& numbers) {
   return tensor;
 }
 
-// The tokens that are not masked: their places in [rows, length], and the number in each row. of()
-// returns nullopt if none is masked, or if a row does not begin with one of them.
+// The unmasked tokens: their places in [rows, length] and the number in each row. of() returns
+// nullopt if none is masked, or a row does not begin with an unmasked one.
 struct Tokens {
   std::vector<std::int64_t> places, lengths;
 
@@ -53,8 +53,8 @@ bool are_in_table(const std::vector<std::int64_t>& ids, std::int64_t rows) {
   return std::all_of(ids.begin(), ids.end(), [&](std::int64_t id) { return id >= 0 && id < rows; });
 }
 
-// Returns the elements of x at these places. x is [rows, length], or [1, length] for all rows.
-// Reads through a pointer, so that a dry run knows the ids as well.
+// Returns the elements of x at these places; x is [rows, length], or [1, length] for all rows.
+// Reads by pointer, so that a dry run knows the ids too.
 std::vector<std::int64_t> picked(const at::Tensor& x, const std::vector<std::int64_t>& places) {
   const at::Tensor whole = x.to(at::kLong).contiguous();
   const std::int64_t* from = whole.const_data_ptr<std::int64_t>();
@@ -63,7 +63,7 @@ std::vector<std::int64_t> picked(const at::Tensor& x, const std::vector<std::int
   return numbers;
 }
 
-// Returns the column of each place, which is how a model numbers positions by default.
+// Returns the columns of the places, which a model uses as positions by default.
 std::vector<std::int64_t> columns(const std::vector<std::int64_t>& places, std::int64_t length) {
   std::vector<std::int64_t> numbers;
   for (const std::int64_t place : places) numbers.push_back(place % length);

@@ -1,7 +1,6 @@
 // File: models/packed_batch.h (internal)
-// A batch without its padding: the tokens of all rows, concatenated into one row. In a batch
-// of texts padding is often half of all tokens, and most of the cost of a step is
-// proportional to their number.
+// A batch without padding: the tokens of all rows, concatenated into one row. Padding is often half
+// of a batch of texts, and most of a step's cost is proportional to the number of tokens.
 //
 //   if (const auto packed = PackedBatch::of(batch, {30522, 512, 2})) {
 //     at::Tensor hidden = encoder(embeddings(packed->batch), packed->mask);  // [1, tokens, n]
@@ -18,13 +17,13 @@
 namespace hasten {
 
 struct PackedBatch {
-  // The numbers of rows of the model's tables.
+  // Rows of the model's embedding tables.
   struct Tables {
     std::int64_t words = 0, positions = 0, types = 0;
   };
-  // Returns nullopt if packing would not help (no padding); if it would change the result (a row
-  // whose first token is masked, or an id outside of its table, for which an error names the
-  // place); or if the mask cannot be read without waiting for a device.
+  // Returns nullopt if packing would not help (no padding), would change the result (a row whose
+  // first token is masked, or an id outside its table, whose place an error names), or would wait
+  // for a device to read the mask.
   static std::optional<PackedBatch> of(const TensorDict& batch, const Tables& tables);
 
   // Returns the first token of each row: hidden [1, tokens, n] -> [rows, n].
@@ -32,7 +31,7 @@ struct PackedBatch {
 
   TensorDict batch;  // input_ids, position_ids and perhaps token_type_ids, [1, tokens]
   ops::KeyMask mask;
-  at::Tensor starts;  // [rows], the place of the first token of each row
+  at::Tensor starts;  // [rows], where each row begins
 };
 
 }  // namespace hasten

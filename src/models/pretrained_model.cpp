@@ -32,13 +32,13 @@ std::string modern_name(std::string name) {
   return name;
 }
 
-// The tensors of a module by name, each once, and the other names of those that have several.
+// The tensors of a module by name, each once, with further names of some.
 struct NamedTensors {
   TensorDict tensors;
   std::map<std::string, std::string> others;  // another name -> the name in `tensors`
 };
 
-// Identifies a tensor under several names: two of them are the same view of the same memory.
+// Identifies a tensor by its memory: two names of one tensor have the same view.
 using TensorView = std::tuple<const void*, std::int64_t, at::ScalarType, std::vector<std::int64_t>,
                               std::vector<std::int64_t>>;
 
@@ -58,7 +58,7 @@ NamedTensors tensors_of(const PreTrainedModel& model) {
   }
   const TensorDict registered(all.begin(), all.end());
   NamedTensors out{.tensors = {}, .others = model.tied_parameters()};
-  // A name that is declared as tied but has a tensor of its own keeps that.
+  // A name declared as tied that has a tensor of its own keeps it.
   std::erase_if(out.others, [&](const auto& tied) {
     const auto own = registered.find(tied.first), saved = registered.find(tied.second);
     return own != registered.end() &&
@@ -81,14 +81,14 @@ NamedTensors tensors_of(const PreTrainedModel& model) {
   return out;
 }
 
-// Finds the tensor of a model that a tensor of a file belongs to.
+// Finds the model's tensor for a tensor of a file.
 class NamesInFile {
  public:
   NamesInFile(const NamedTensors& model, const std::string& prefix)
       : model_(model), prefix_(prefix.empty() ? "" : prefix + ".") {}
 
-  // Returns the names that may be meant, the likeliest first. A name that the model has
-  // itself is not renamed.
+  // Returns the names that may be meant, the likeliest first; a model's own names
+  // are not converted.
   std::vector<std::string> candidates(const std::string& file_name) const {
     std::vector<std::string> out;
     for (const std::string& name : {file_name, modern_name(file_name)}) {
@@ -111,8 +111,8 @@ class NamesInFile {
   std::string prefix_;
 };
 
-// Returns the name in the file of each parameter. A parameter's own name comes before one that is
-// converted to it, so that no other tensor of the file takes its place.
+// Maps parameters to names in the file. A parameter's own name precedes one that is converted to
+// it, so that no other tensor takes its place.
 std::map<std::string, std::string> sources_of(const NamedTensors& model, const std::string& prefix,
                                               const TensorDict& weights,
                                               std::vector<std::string>& unexpected) {
@@ -216,7 +216,7 @@ TensorDict PreTrainedModel::state_dict() const {
 void PreTrainedModel::save_pretrained(const std::filesystem::path& folder,
                                       std::int64_t max_shard_size) const {
   make_directories(folder);
-  // Weights come first: if they are refused, the folder stays as it was.
+  // Saves weights first: if they are refused, the folder stays as it was.
   save_weights(folder, state_dict(), {.max_shard_size = max_shard_size});
   write_file_atomically(folder / "config.json", config_json());
 }

@@ -18,8 +18,8 @@ namespace {
 using State = torch::optim::AdamWParamState;
 using Options = torch::optim::AdamWOptions;
 
-// Returns zeros that are mapped from the system: a page that nobody writes to takes no memory. They
-// have the shape and strides of `like`, which has no gaps or overlaps.
+// Maps zeros from the system: pages that nobody writes to take no memory. Has the shape and strides
+// of `like`, which has no gaps or overlaps.
 at::Tensor untouched_zeros(const at::Tensor& like) {
   const std::size_t bytes = static_cast<std::size_t>(like.numel()) * sizeof(float);
   if (!like.device().is_cpu() || bytes < (1 << 20))
@@ -44,8 +44,8 @@ at::Tensor untouched_zeros(const at::Tensor& like) {
       like.options().requires_grad(false));
 }
 
-// True if element i of a's memory corresponds to element i of b's, for tensors of one shape without
-// gaps or overlaps. Dimensions of size 1 may have any stride.
+// True if element i of a's memory is element i of b's, for tensors of one shape without gaps or
+// overlaps. Dimensions of size 1 may have any stride.
 bool laid_out_alike(const at::Tensor& a, const at::Tensor& b) {
   for (std::int64_t d = 0; d < a.dim(); ++d) {
     if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
@@ -90,8 +90,8 @@ bool is_of_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
          parameter.is_contiguous();
 }
 
-// Returns the step counts of all parameters, which the kernel only reads: one tensor for each
-// different count, usually one in all.
+// Returns the parameters' step counts, which the kernel only reads: one tensor for each different
+// count, usually one.
 std::vector<at::Tensor> counts_on(at::Device device, const std::vector<float>& steps) {
   std::map<float, at::Tensor> of;
   std::vector<at::Tensor> counts;
@@ -115,8 +115,8 @@ ops::AdamWStep step_of(const Options& options, double gradient_scale) {
 
 }  // namespace
 
-// The four tensors of a parameter in one step. All but the rows of a sparse gradient have the same
-// strides, without gaps or overlaps.
+// A parameter's four tensors. All but a sparse gradient's rows have the same strides, without
+// gaps or overlaps.
 struct AdamW::Entry {
   at::Tensor parameter;
   at::Tensor values;  // the parameter, or a contiguous copy if it has gaps or overlaps
@@ -129,10 +129,10 @@ struct AdamW::Entry {
   }
 };
 
-// The rows of a table that have had a gradient. Valid as long as nothing else has written to the
-// moments, such as the loading of a checkpoint.
+// Rows of a table that ever had a gradient. Valid until something else, such as a loaded
+// checkpoint, writes to the moments.
 struct AdamW::TouchedRows {
-  // Recognizes whether a tensor is still the one it was made from, with the same content.
+  // Recognizes whether a tensor is still the same one, with the same content.
   class Unchanged {
    public:
     explicit Unchanged(const at::Tensor& x)
@@ -281,8 +281,8 @@ void AdamW::step_elsewhere(const std::vector<Entry>& entries, const Options& opt
     exp_avg_sqs.push_back(entry.state->exp_avg_sq());
     steps.push_back(static_cast<float>(entry.state->step()));
   }
-  // torch_tpu keeps the gradients that its kernel has divided until the next step, which takes as
-  // much memory as the gradients. So they are scaled before.
+  // torch_tpu keeps the gradients that its kernel divides until the next step, as much memory as
+  // the gradients take. So they are scaled before.
   const bool apart = parameters[0].device().is_privateuseone();
   if (apart) scale(gradients);
   at::_fused_adamw_(

@@ -1,6 +1,6 @@
-// Gives a sparse gradient distinct rows in ascending order. Autograd does not record that a
-// gradient has them already when it stores it, and LibTorch's coalesce() would sort and copy all of
-// it again. Checking takes no time in comparison.
+// Sorts and merges the rows of a sparse gradient. Autograd forgets that a stored gradient
+// is coalesced, and LibTorch's coalesce() would sort and copy it again; checking takes no
+// time in comparison.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,7 +10,7 @@
 
 namespace hasten {
 
-// True if the rows are distinct and in ascending order; false also if that is not known.
+// True if the rows are known to be distinct and ascending.
 inline bool rows_ascend(const at::Tensor& gradient) {
   if (!gradient.device().is_cpu() || gradient.sparse_dim() != 1) return false;
   const at::Tensor rows = gradient._indices();

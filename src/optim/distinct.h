@@ -1,7 +1,7 @@
 // File: optim/distinct.h (internal)
-// Lists of tensors without repetitions. LibTorch's parameters() lists a module or a tensor that is
-// registered under two names twice, where Python's lists it once. With such a list it would be
-// multiplied, counted or stepped twice.
+// Removes repetitions from lists of tensors. LibTorch's parameters() lists a tensor or module that
+// is registered under two names twice, Python's once; such a tensor would be multiplied, counted
+// or stepped twice.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace hasten {
 
 using TensorSet = std::unordered_set<const c10::TensorImpl*>;
 
-// Returns the tensors that are not in `seen`, in their order, and adds them to it. With one set for
+// Returns the tensors that are not in `seen`, in order, and adds them to it. With one set for
 // several lists, each tensor stays in the first list that has it.
 inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors, TensorSet& seen) {
   std::vector<at::Tensor> once;

@@ -13,7 +13,7 @@
 namespace hasten {
 namespace {
 
-// Returns the numbers of a gradient; for a sparse one, after summing its repeated rows.
+// Returns a gradient's values; repeated rows of a sparse one are summed.
 at::Tensor values_of(const at::Tensor& gradient) {
   return gradient.is_sparse() ? coalesced(gradient).values() : gradient;
 }
@@ -22,7 +22,7 @@ bool is_plain(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.is_non_overlapping_and_dense();
 }
 
-// Returns the norm of all gradients as one tensor, without copies of the gradients' size.
+// Returns one tensor, and makes no copies of the gradients' size.
 at::Tensor norm_of_norms(const std::vector<at::Tensor>& gradients, double norm_type,
                          at::ScalarType type) {
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;

@@ -22,8 +22,8 @@ constexpr double kPi = std::numbers::pi;
                      .expected = std::move(expected)});
 }
 
-// Returns a linear warm-up from 0, followed by `after(progress)`. Progress goes from 0 to 1, and
-// beyond if training continues.
+// A linear warm-up from 0, then `after(progress)`. Progress goes from 0 to 1, and beyond if
+// training goes on.
 Factor warmed_up(double warmup, double total, std::function<double(double)> after) {
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
@@ -36,7 +36,7 @@ double half_wave(double cycles, double progress) {
   return 0.5 * (1 + std::cos(kPi * cycles * 2 * progress));
 }
 
-// Returns min_lr as a share of the base rate, from whichever kwarg gives it.
+// Returns min_lr as a share of the base rate, whichever kwarg gives it.
 double least_share(SchedulerType type, const Kwargs& kwargs, double base_lr) {
   if (kwargs.has("min_lr") == kwargs.has("min_lr_rate"))
     refuse(type, kwargs.has("min_lr") ? "both min_lr and min_lr_rate" : "neither",
@@ -87,14 +87,14 @@ Factor cosine_warmup_with_min_lr(const SchedulerOptions& options, double base_lr
   };
 }
 
-// The three shapes of warmup_stable_decay: rise() goes from 0 to 1 with progress from 0 to 1.
+// The shapes of warmup_stable_decay. Rises from 0 to 1 with progress from 0 to 1.
 double rise(const std::string& shape, double progress) {
   if (shape == "linear") return progress;
   if (shape == "cosine") return 0.5 * (1 - std::cos(kPi * progress));
   return 1 - std::sqrt(1 - progress);
 }
 
-// Goes from 1 to 0; the cosine does so with `cycles` 0.5.
+// Falls from 1 to 0; the cosine does so with `cycles` 0.5.
 double fall(const std::string& shape, double progress, double cycles) {
   if (shape == "linear") return 1 - progress;
   if (shape == "cosine") return half_wave(cycles, progress);

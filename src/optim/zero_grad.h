@@ -5,8 +5,7 @@
 
 namespace hasten {
 
-// Does what Optimizer::zero_grad does, without its detach_(), which gradients in a reducer's
-// buckets do not allow.
+// Optimizer::zero_grad without its detach_(), which gradients in a reducer's buckets do not allow.
 void zero_grad(torch::optim::Optimizer& optimizer, bool set_to_none = true);
 
 }  // namespace hasten

@@ -7,9 +7,9 @@ namespace {
 
 // Batches that always compile: the first, and the second, which uses tensors made in the first.
 constexpr std::int64_t kWarmUp = 2;
-// The number of warnings about new shapes, at most.
+// Warnings about new shapes, at most.
 constexpr std::int64_t kTold = 4;
-// The number of consecutive batches of known shapes that compile before a warning.
+// Consecutive batches of known shapes that compile before a warning.
 constexpr std::int64_t kPatience = 5;
 
 std::string shape_of(const std::vector<at::Tensor>& tensors) {
@@ -51,7 +51,7 @@ void CompileWatch::tell_new_shape(std::int64_t programs) {
                                      : ""));
 }
 
-// Does not warn of single batches: the first evaluation, the first log and the like compile too.
+// Ignores single batches: the first evaluation, the first log and the like compile too.
 void CompileWatch::tell_known_shape(std::int64_t programs) {
   if (in_a_row_ != kPatience) return;
   logger_.warning(str(programs, " programs were compiled in batch ", batches_,

@@ -1,6 +1,6 @@
 // File: prepare/compile_watch.h (internal)
-// Warns if a batch after the first ones makes the device compile, which every new shape does: names
-// the shape, or says that the shape is not the reason. The main process of each machine logs it.
+// Warns of batches after the first ones that make the device compile: names the new shape, or says
+// that the shape is not the reason. The main process of each machine logs it.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace hasten {
 
 class CompileWatch : public StepObserver {
  public:
-  // `programs` returns how many programs have been compiled so far. `wait` blocks until the device
-  // has finished its work. Training runs ahead of the device and its compiler, so a batch that may
-  // have compiled is waited for; others are not.
+  // `programs` returns the number of programs compiled so far; `wait` blocks until the device is
+  // idle. Training runs ahead of the device and its compiler, so only batches that may have
+  // compiled are waited for.
   CompileWatch(std::function<std::int64_t()> programs, std::function<void()> wait, Logger logger)
       : programs_(std::move(programs)), wait_(std::move(wait)), logger_(std::move(logger)) {}
 

@@ -28,8 +28,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 NativeGroup native_of(const Group& group) { return NativeGroup::reclaim_copy(group.native()); }
 
-// Returns the parameters with sparse gradients that this module itself declares. Most
-// modules have none.
+// Returns the module's own parameters that have sparse gradients. Most modules have none.
 std::vector<at::Tensor> sparse_parameters_of(const torch::nn::Module& module) {
   if (const auto* table = module.as<torch::nn::EmbeddingImpl>(); table && table->options.sparse())
     return {table->weight};
@@ -70,8 +69,8 @@ void at_end_of_pass(const at::Tensor& loss, std::function<void()> call) {
   });
 }
 
-// Sums a bucket over the processes after multiplying it by the factor, which is the only division
-// that a gradient undergoes.
+// Multiplies a bucket by the factor and sums it over the processes. Gradients are
+// divided nowhere else.
 class DataParallel::Hook : public c10d::CommHookInterface {
  public:
   Hook(const Group& group, std::shared_ptr<GradientExchange> exchange,
@@ -81,8 +80,7 @@ class DataParallel::Hook : public c10d::CommHookInterface {
         factor_(std::move(factor)),
         sent_(std::move(sent)) {}
 
-  // Sets the order in which the models of the next pass exchange, or null if the pass
-  // has this model only.
+  // Sets the order of the models of the next pass, or null if it has this model only.
   void go_in(std::shared_ptr<PassOrder> order) {
     order_ = std::move(order);
     if (order_) place_ = order_->take_place();
@@ -123,7 +121,7 @@ class DataParallel::Hook : public c10d::CommHookInterface {
   std::size_t place_ = 0;
 };
 
-// Marks parameters that got a gradient from a backward pass that was not announced.
+// Marks parameters that got a gradient from an unannounced backward pass.
 class DataParallel::RawPasses {
  public:
   explicit RawPasses(const DataParallel& model) : parameters_(model.parameters_) {
@@ -265,7 +263,7 @@ void DataParallel::make_reducer() {
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(dense_, {first, cap});
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(limits.begin(), limits.end());
-  // These are the arguments of LibTorch 2.11. Later versions have more, with defaults.
+  // These are LibTorch 2.11's arguments. Later versions have more, with defaults.
   reducer_ = std::make_unique<c10d::Reducer>(
       dense_, buckets, native_of(group_), std::vector<bool>(dense_.size(), false),
       static_cast<std::int64_t>(cap), options_.find_unused_parameters,
@@ -329,8 +327,7 @@ void DataParallel::expect(const at::Tensor& graph, const at::Tensor& loss, doubl
   hook_->go_in(order);
   reducer_->rebuild_buckets();
   reducer_->prepare_for_backward({graph});
-  // With a static graph the reducer only counts during the first pass and reduces when
-  // that pass is over.
+  // With a static graph the reducer only counts in the first pass and reduces after it.
   if (options_.static_graph && !std::exchange(knows_graph_, true))
     at_end_of_pass(loss, [reducer = reducer_.get()] { reducer->delay_all_reduce(); });
 }

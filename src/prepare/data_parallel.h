@@ -31,8 +31,8 @@ using Leaves = std::unordered_map<const c10::TensorImpl*, at::Tensor>;
 // Returns the leaves that a backward pass of the loss reaches.
 Leaves reached_by(const at::Tensor& loss);
 
-// Calls `call` when the backward pass of this loss is over, before callbacks that are queued
-// later in the pass.
+// Calls `call` when the backward pass of this loss is over, before callbacks that are
+// queued later in it.
 void at_end_of_pass(const at::Tensor& loss, std::function<void()> call);
 
 class PassOrder;
@@ -49,7 +49,7 @@ class DataParallel {
   // Refers to the same module through another owner from now on.
   void set_owner(const std::shared_ptr<torch::nn::Module>& module) { module_ = module; }
 
-  // True if a forward pass of the module, in its current state, begins with a broadcast of
+  // True if a forward pass of the module as it is now begins with a broadcast of
   // one rank's buffers.
   bool sends_buffers() const;
   // Broadcasts the buffers of rank `from`. A collective.
@@ -58,34 +58,33 @@ class DataParallel {
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   bool has_one_of(const Leaves& leaves) const;
   bool has_one_of(const std::vector<at::Tensor>& tensors) const;
-  // True if any parameter has a gradient already.
+  // True if any parameter has a gradient.
   bool has_gradients() const;
 
-  // Adapts the exchange to parameters that have been frozen or unfrozen since the last call, or
-  // whose gradients have become sparse or dense. Call it before a pass that reduces. A
-  // collective if any were frozen or unfrozen; throws "prepare.models-differ" if they are others
-  // in another process.
+  // Call before a pass that reduces. Adapts to parameters that were frozen or unfrozen since the
+  // last call, or whose gradients are sparse now. A collective if any were frozen or unfrozen;
+  // throws "prepare.models-differ" if they are others in another process.
   void follow_changes();
-  // Throws "prepare.unused-parameters" if a pass that reaches only these leaves would leave
-  // parameters out and the options do not allow it.
+  // Throws "prepare.unused-parameters" if a pass of these leaves would leave out parameters and the
+  // options forbid it.
   void check_takes_part(const Leaves& leaves) const;
-  // Prepares for a backward pass of this loss that reduces: each gradient becomes the sum over the
-  // processes of their gradients times their `factor`. `graph` contains the parameters that the
-  // pass gives gradients to; usually it is the loss. If a pass has several models, this is called
-  // for each of them in the same order in every process, with one PassOrder that they share.
+  // Prepares a backward pass of this loss that reduces: each gradient becomes the sum over the
+  // processes of their gradients times their `factor`. `graph` contains the parameters that get
+  // gradients; usually it is the loss. With several models in a pass, each is prepared in the same
+  // order, with a shared PassOrder.
   void expect(const at::Tensor& graph, const at::Tensor& loss, double factor,
               const std::shared_ptr<PassOrder>& order = nullptr);
   // Ends that pass and sums sparse gradients. Throws if the pass left parameters out.
   void finish(const at::Tensor& loss);
-  // Returns a zero that gives every parameter a gradient of zeros, and a sparse one a gradient
-  // without rows. With `some`, only parameters among them get one.
+  // Returns a zero that gives every parameter a gradient of zeros (without rows if sparse). With
+  // `some`, only parameters in it get one.
   at::Tensor zero(const Leaves* some) const;
 
-  // Throws UsageError "prepare.raw-backward" if a backward pass that was not announced gave a
-  // gradient to one of these parameters and it has not been exchanged or cleared since. Passes
-  // while the model exchanges nothing (no_sync, LocalSGD) do not count.
+  // Throws UsageError "prepare.raw-backward" if an unannounced backward pass gave one of these
+  // parameters a gradient that has been neither exchanged nor cleared since. Passes while nothing
+  // is exchanged (no_sync, LocalSGD) do not count.
   void refuse_raw(const std::vector<at::Tensor>& parameters) const;
-  // Call it when the gradients of these parameters have been cleared.
+  // Notes that these gradients have been cleared.
   void cleared(const std::vector<at::Tensor>& parameters);
   // True while Accelerator::backward runs a pass.
   std::atomic<bool> announced = false;
@@ -105,9 +104,9 @@ class DataParallel {
   };
   // Sets parameters_ and names_ to those that require gradients now.
   void choose_parameters();
-  // Returns whether the gradient of each parameter is sparse now, by its place in parameters_.
+  // True for each of parameters_ whose gradient is sparse now.
   std::vector<bool> sparse_ones() const;
-  // Gives the dense parameters to the reducer and each sparse one an exchange of its own.
+  // Gives dense parameters to the reducer and each sparse one its own exchange.
   void divide_parameters();
   void make_reducer();
   void check_all_reached(const at::Tensor& loss) const;
@@ -126,8 +125,8 @@ class DataParallel {
   std::shared_ptr<GradientExchange> exchange_;
   std::vector<at::Tensor> dense_;
   std::vector<std::string> dense_names_;
-  // Null if no parameter is dense. With a static graph it is made in the first pass that exchanges,
-  // because c10d would count the passes before it as part of the graph.
+  // Null if no parameter is dense. With a static graph it is made in the first pass that exchanges:
+  // c10d would count earlier passes as part of the graph.
   std::unique_ptr<c10d::Reducer> reducer_;
   Hook* hook_ = nullptr;  // owned by the reducer
   std::vector<std::unique_ptr<RowExchange>> rows_;

@@ -16,8 +16,8 @@
 namespace hasten::detail {
 namespace {
 
-// The state of LibTorch's CPU generator that LibTorch saves, without the tensor around it:
-// replacing the generator's state by another and back takes less than a microsecond.
+// The state that LibTorch saves of its CPU generator, without the tensor around it: swapping states
+// back and forth takes less than a microsecond.
 struct GeneratorState {
   at::mt19937 engine;
   std::optional<float> next_float = std::nullopt;
@@ -56,7 +56,7 @@ void draw_one() {
   generator.get<at::CPUGeneratorImpl>()->random();
 }
 
-// Returns the state of another stream of numbers, derived from this one.
+// Returns another stream of numbers, derived from this one.
 GeneratorState derived_from(const GeneratorState& state) {
   const at::mt19937_data_pod data = state.engine.data();
   std::string bytes(reinterpret_cast<const char*>(data.state_.data()), sizeof data.state_);
@@ -64,13 +64,13 @@ GeneratorState derived_from(const GeneratorState& state) {
   return {at::mt19937(static_cast<std::uint64_t>(fingerprint(bytes.data(), bytes.size())))};
 }
 
-// The number of values of a step's batches that are compared.
+// The number of values compared in each step.
 constexpr std::int64_t kSamples = 512;
 // Relative. Processes with different numbers of threads may round differently.
 constexpr double kTolerance = 1e-3;
 
-// Describes the batches of a step in numbers: a fingerprint of sizes, types and whole numbers, in
-// two halves that a double holds exactly, and samples of the floating-point numbers.
+// Describes the batches of a step: a fingerprint of sizes, types and whole numbers, in two halves
+// that a double holds exactly, and samples of the floating-point numbers.
 at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
   const torch::NoGradGuard no_grad;
   const auto count = static_cast<std::int64_t>(tensors.size());
@@ -91,8 +91,8 @@ at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
     if (!readable || tensor.numel() == 0 || samples >= kSamples) continue;
     const at::Tensor flat = tensor.detach().reshape(-1);
     const std::int64_t taken = std::min(of_each, flat.numel());
-    // The samples are spread evenly, each at another place within its stretch, so that they do not
-    // all fall into the same column of the rows.
+    // Spreads the samples evenly, each at another place in its stretch, so that they do not all
+    // fall into one column.
     std::vector<std::int64_t> places;
     for (std::int64_t i = 0; i < taken; ++i) {
       const std::int64_t first = i * flat.numel() / taken, next = (i + 1) * flat.numel() / taken;
@@ -121,7 +121,7 @@ at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
   return sample;
 }
 
-// Returns the first rank whose sample differs from rank 0's, or -1 if there is none.
+// Returns the first rank whose sample differs from rank 0's, or -1.
 std::int64_t first_unlike(const at::Tensor& samples) {
   const at::Tensor exact = samples.narrow(1, 0, 2), floating = samples.narrow(1, 2, kSamples);
   const at::Tensor size = floating[0].abs().nan_to_num(0.0, 0.0, 0.0).max();
@@ -181,8 +181,8 @@ void ForeignLoader::leave_read() {
 
 bool ForeignLoader::compares() const {
   if (step_.group.size() == 1) return false;
-  // Inside join_uneven_inputs processes may be at different steps, so only the first batches are
-  // compared, and those of containers, which draw nothing, are not.
+  // Inside join_uneven_inputs processes may be at different steps: only the first batches are
+  // compared, and not those of containers, which draw nothing.
   if (step_.joins()) return generators_ && !compared_;
   return !compared_ || step_.group.compares_calls();
 }

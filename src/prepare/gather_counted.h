@@ -1,5 +1,5 @@
 // File: prepare/gather_counted.h (internal)
-// Gathers the rows of all processes if their numbers differ and not all rows may count.
+// Gathers rows from all processes. Their numbers may differ, and not all rows may count.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,8 +11,8 @@
 
 namespace hasten {
 
-// Returns the first `real` rows of each process, in the order of the ranks, or nullopt in every
-// process if one passes -1 because it does not know its number. A collective.
+// Returns the first `real` rows of each process, in rank order. Returns nullopt in every process if
+// any passes -1, which means unknown. A collective.
 std::optional<at::Tensor> gather_counted(const at::Tensor& rows, std::int64_t real,
                                          const Group& group);
 

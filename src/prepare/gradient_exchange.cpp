@@ -12,14 +12,14 @@ namespace hasten {
 namespace {
 
 // Moves buckets into memory that the backend allocates. Gloo's is shared by the ranks of a machine,
-// which then add up in place. c10d's reducer does this itself if DDP_DISABLE_COMM_MEM is 0; without
-// that variable LibTorch 2.11 does not.
+// which add up in place. c10d's reducer does this itself if DDP_DISABLE_COMM_MEM is 0, but not by
+// default in LibTorch 2.11.
 class BucketMover {
  public:
   explicit BucketMover(const NativeGroup& group) : backend_(group->getDefaultBackend()) {}
 
-  // Replaces the storage of the bucket and of every view of it. Does so only for a storage that it
-  // has seen before, because the reducer replaces the buckets of the first pass.
+  // Replaces the storage of the bucket and of every view of it, once it has been seen before: the
+  // reducer replaces the buckets of the first pass.
   void move(const c10d::GradBucket& bucket) {
     const at::Tensor& buffer = bucket.getBuffer();
     if (!buffer.is_cpu() || !backend_->supportsTensorAlloc(buffer.device().index())) return;
@@ -45,8 +45,8 @@ class BucketMover {
   std::unordered_map<std::size_t, Seen> seen_;  // by bucket index
 };
 
-// Returns the operation that multiplies each rank's tensor by the factor and then sums. c10d's
-// function for it has different names in different versions of LibTorch.
+// Multiplies each rank's tensor by the factor before the sum. c10d's function for it has other
+// names in other versions of LibTorch.
 c10d::ReduceOp sum_of_products(double factor) {
   c10d::ReduceOp operation;
   operation.op_ = c10d::ReduceOp::PREMUL_SUM;
@@ -62,7 +62,7 @@ class AllReduce : public GradientExchange {
     mover_.move(bucket);
     std::vector<at::Tensor> both = {bucket.getBuffer()};
     c10d::AllreduceOptions options;
-    // hasten's Gloo multiplies while it reads, so the bucket is not scaled first.
+    // hasten's Gloo multiplies while it reads.
     if (both[0].is_cpu()) {
       options.reduceOp = sum_of_products(factor);
     } else if (factor != 1.0) {
@@ -76,7 +76,7 @@ class AllReduce : public GradientExchange {
   BucketMover mover_;
 };
 
-// Converts buckets to another type and hands them to another exchange.
+// Converts buckets to another type for another exchange.
 class InType : public GradientExchange {
  public:
   InType(at::ScalarType type, std::shared_ptr<GradientExchange> inner)

@@ -16,13 +16,13 @@ namespace hasten {
 using NativeGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Exchanged = c10::intrusive_ptr<c10::ivalue::Future>;
 
-// Buckets arrive in the order of their index, one pass after the other. An exchange issues
-// collectives only within sum(), so that they run in the same order in every process.
+// Buckets arrive in the order of their index, one pass after the other. Collectives are issued
+// within sum() only, and so run in the same order in every process.
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
-  // Returns a future of the sum over the processes of each one's bucket times its factor, in the
-  // bucket's type. The value may be the bucket's own memory.
+  // Returns a future of the sum over the processes of bucket times factor, in the bucket's type.
+  // Its value may be the bucket's own memory.
   virtual Exchanged sum(c10d::GradBucket& bucket, double factor) = 0;
 };
 
@@ -30,7 +30,7 @@ class GradientExchange {
 std::shared_ptr<GradientExchange> exchange_of(const DistributedDataParallelKwargs& options,
                                               const NativeGroup& group);
 
-// Returns the type that sparse rows are sent in, or nullopt if they keep their own.
+// Returns the type that sparse rows are sent in; unset: their own.
 std::optional<at::ScalarType> wire_type(const DistributedDataParallelKwargs& options);
 
 }  // namespace hasten

@@ -235,7 +235,7 @@ void Step::shadow(const JoinWord& word) {
   }
 }
 
-// Takes part with zeros, or with the gradients that an open window of this process holds.
+// Takes part with zeros, or with the gradients of an open window of this process.
 void Step::shadow_backward(const JoinWord& word) {
   const std::int64_t bits = join_->models_of_word();
   const std::vector<DataParallel*> models = models_of_bits(bits);
@@ -263,8 +263,9 @@ void Step::shadow_backward(const JoinWord& word) {
   exchange_window(window, models, nullptr);
 }
 
-// Takes part when the others exchange gradients before the end of their window. If this process has
-// no open window of these models, theirs began after its data ended, and its gradients are cleared.
+// Takes part when the others exchange before the end of their window. If this process has
+// no open window of these models, that window began after its data ended, and its old
+// gradients are cleared.
 void Step::shadow_early(const std::vector<DataParallel*>& models, std::int64_t bits) {
   if (!open_window_of(models) && (join_->kept & bits) == 0) clear_gradients(models);
   join_->kept |= bits;

@@ -1,7 +1,7 @@
 // File: prepare/join.h (internal)
-// Messages that processes exchange before a collective operation that each may reach in a different
-// way: inside join_uneven_inputs, where a process without data has to know what to take part in,
-// and at the end of an accumulation window of several models.
+// Words that processes exchange before a collective that each may reach in a different way: inside
+// join_uneven_inputs, where a process without data has to know what to take part in, and at the end
+// of an accumulation window of several models.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -18,8 +18,8 @@ namespace hasten {
 
 class Window;
 
-// The operation that a process is about to run. `through`: none, it has no more data. `rows`:
-// gather_for_metrics. `other`: another collective.
+// The next operation of a process. `through`: nothing, it has no more data. `rows`:
+// gather_for_metrics.
 enum class JoinCall : std::int64_t { through, backward, buffers, rows, other };
 
 // The kind of a backward pass:
@@ -30,10 +30,10 @@ enum class JoinCall : std::int64_t { through, backward, buffers, rows, other };
 //   of the others.
 enum class JoinPass : std::int64_t { alone, early, closing, remaining };
 
-// What a process is about to do.
+// The operation that a process announces to the others.
 struct JoinWord {
   JoinCall call = JoinCall::through;
-  std::int64_t models = 0;  // a bit for each, in the order in which they were prepared
+  std::int64_t models = 0;  // a bit for each, in the order of their preparation
   JoinPass pass = JoinPass::alone;
   std::int64_t weighs = 0;  // 1: the weights of all processes are summed next
   std::int64_t calls = 0;   // this process's words so far, without `through`
@@ -47,12 +47,12 @@ class Words {
   explicit Words(const Group& group) : group_(group) {}
   virtual ~Words() = default;
 
-  // Sends this process's word and receives the others'. Throws UsageError "prepare.pass-order",
-  // or "prepare.join-order" in a join, in every process if those with data are about to do
+  // Sends this process's word and receives the others'. Throws UsageError "prepare.pass-order"
+  // (in a join "prepare.join-order") in every process if those with data are about to do
   // different things.
   void say(JoinWord word);
   // The first rank with data that acts on its own or, if all with data say `remaining`, the first
-  // of those. Negative if no process has data.
+  // of them. -1 if no process has data.
   std::int64_t leader() const { return leader_; }
   // The leader's word.
   const JoinWord& word() const { return words_[static_cast<std::size_t>(leader_)]; }
@@ -77,19 +77,19 @@ class Join : public Words {
 
   bool all_have_data() const { return ended_ == 0; }
   bool nobody_has_data() const { return ended_ == group_.size(); }
-  // A rank that made the most calls. Valid when all processes are through, as are the next two.
+  // A rank that made the most calls. Like the next two, valid when all processes are through.
   std::int64_t last_rank() const;
-  // True if ranks made different numbers of calls.
+  // True if ranks differ in their number of calls.
   bool was_uneven() const;
   // True if this rank made fewer calls than last_rank().
   bool missed_some(std::int64_t rank) const;
 
-  // Bits of the models that this process exchanged without data. Their gradients are not its own.
+  // Bits of the models that this process exchanged without data; their gradients are not its own.
   std::int64_t shadowed = 0;
-  // Bits of those of them that keep a share of an early exchange until the window's end.
+  // Bits of those among them that keep a share of an early exchange until the window's end.
   std::int64_t kept = 0;
-  // In a process without data, the window that the others are closing: this process's own if it was
-  // open, or an empty one.
+  // In a process without data, the window that the others are closing: its own open
+  // one, or an empty one.
   std::shared_ptr<Window> closing;
   const std::vector<torch::nn::Module*> models;
 

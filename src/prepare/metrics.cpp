@@ -13,7 +13,7 @@
 namespace hasten {
 namespace {
 
-// Returns the number of the tensor's entries that belong to real rows, or -1 if it is not known.
+// Returns how many of the tensor's entries are real, or -1 if unknown.
 std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch) {
   if (batch.real_rows == 0) return 0;  // none count, whatever the entries are
   if (batch.real_rows < 0 || batch.real_rows == batch.rows) return entries.size(0);
@@ -32,8 +32,8 @@ std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch
                "rows first"});
 }
 
-// Returns the entries of the real rows of a batch that was padded for a device of static shapes.
-// Slices on the CPU, because each different number of rows would be another program on the device.
+// Returns the real rows of a batch that was padded for a device of static shapes. Slices on the
+// CPU, because each other number of rows would be another program on the device.
 at::Tensor without_filling(const at::Tensor& entries, const LoaderProgress* batch) {
   const std::int64_t real = batch == nullptr ? -1 : real_entries(entries, *batch);
   if (real < 0 || real >= entries.size(0)) return entries;
@@ -41,7 +41,7 @@ at::Tensor without_filling(const at::Tensor& entries, const LoaderProgress* batc
 }
 
 // Describes the tensor for a process without data: whether it is on the CPU, its type, and its
-// sizes but for the number of rows.
+// sizes except the first (the rows).
 std::string description_of(const at::Tensor& entries) {
   std::string text = str(entries.is_cpu() ? 1 : 0, " ", static_cast<int>(entries.scalar_type()));
   for (const std::int64_t size : entries.sizes().slice(1)) text += str(" ", size);
@@ -64,8 +64,7 @@ at::Tensor without_rows(const std::string& description, at::Device device) {
 at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
   const Group& group = step.group;
   at::Tensor entries = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
-  // bfloat16 has too few bits (8 of mantissa) for a metric, so a TPU's tensors are
-  // gathered in float.
+  // bfloat16's 8 bits are too few for a metric, so a TPU's tensors are gathered in float.
   if (step.process.device.is_privateuseone() && entries.scalar_type() == at::kBFloat16)
     entries = entries.to(at::kFloat);
   const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();

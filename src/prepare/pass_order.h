@@ -1,7 +1,7 @@
 // File: prepare/pass_order.h (internal)
-// The order in which the models of one backward pass exchange their buckets, which is the same in
-// all processes. Each c10d::Reducer keeps its own buckets in order, but which of several reducers
-// comes first depends on a process's graph, and a process without items has a different graph.
+// The order in which the models of a backward pass exchange their buckets, the same in all
+// processes. Each c10d::Reducer keeps its own buckets in order, but which of several comes first
+// depends on a process's graph, and a process without items has another graph.
 //
 //   PassOrder order;
 //   const std::size_t first = order.take_place(), second = order.take_place();
@@ -23,10 +23,10 @@ class PassOrder {
  public:
   // Returns the place of the next model. Models send in the order of their places.
   std::size_t take_place();
-  // Begins the exchange now, or when it is the turn of the model at `place`. `last`: this is the
-  // model's last bucket, which ends its turn.
+  // Begins the exchange now, or when it is the turn of the model at `place`. The model's `last`
+  // bucket ends its turn.
   Exchanged send(std::size_t place, bool last, const std::function<Exchanged()>& exchange);
-  // Ends the pass: begins the exchanges that still wait for a model that left parameters out.
+  // Ends the pass: begins what still waits for a model that left parameters out.
   void release();
 
  private:

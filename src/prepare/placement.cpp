@@ -14,8 +14,7 @@ namespace {
 using torch::optim::OptimizerParamState;
 using Tensors = std::vector<at::Tensor>;
 
-// Drops the gradient accumulator of a tensor. One that was made before the move would expect
-// gradients on the old device.
+// Drops the gradient accumulator, which would expect gradients on the tensor's old device.
 void forget_accumulator(const at::Tensor& tensor) {
   auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
   if (meta == nullptr) return;
@@ -23,8 +22,8 @@ void forget_accumulator(const at::Tensor& tensor) {
   meta->grad_accumulator_.reset();
 }
 
-// Does what Tensor::set_data does. That function refuses tensors of backends outside of LibTorch,
-// such as `tpu`, although they are implemented by the same class.
+// Does what Tensor::set_data does, which refuses tensors of backends outside of LibTorch, such as
+// `tpu`, although these are of the same class.
 void become(const at::Tensor& tensor, const at::Tensor& moved) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const c10::TensorImpl& other = *moved.unsafeGetTensorImpl();
@@ -41,7 +40,7 @@ class Mover {
   void move(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.device() == device_) return;
     if (!tensor.has_storage()) return become(tensor, moved(tensor));
-    // The weak pointer keeps the address from being reused and does not keep the data alive.
+    // The weak pointer keeps the address from being reused, but keeps no data.
     c10::weak_intrusive_ptr<c10::StorageImpl> before(tensor.storage().getWeakStorageImpl());
     const Place place = {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
                          tensor.sizes().vec(), tensor.strides().vec()};
@@ -112,12 +111,12 @@ void place(torch::nn::Module& module, at::Device device,
            std::optional<at::ScalarType> double_there) {
   const auto is_there = [&](const at::Tensor& tensor) { return tensor.device() == device; };
   const std::vector<at::Tensor> parameters = module.parameters();
-  // All of a module is on one device, so its first parameter tells which.
+  // A module is on one device, which its first parameter shows.
   if (device.is_cpu()) {
     if (!parameters.empty() && !is_there(parameters.front())) module.to(device);
     return;
   }
-  // LibTorch's to() moves modules only to LibTorch's own kinds of devices.
+  // LibTorch moves modules only to its own kinds of devices.
   device.is_privateuseone() ? move_module(module, device, double_there) : module.to(device);
 }
 

@@ -1,7 +1,7 @@
 // File: prepare/placement.h (internal)
-// Moves what prepare() is given to the device of its process, in place: tensors keep their
-// identity, so whoever holds a parameter (the module, an optimizer, the program) then holds it on
-// the device. Host memory holds two copies of at most one tensor at a time.
+// Moves what prepare() is given to the process's device, in place: tensors keep their identity, so
+// whoever holds a parameter (the module, an optimizer, the program) then holds it on the device. At
+// most one tensor at a time has two copies in host memory.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -12,21 +12,21 @@
 
 namespace hasten {
 
-// Returns the tensors in an optimizer's state of one parameter, for the optimizers of LibTorch and
-// of hasten. Some may be undefined.
+// Returns the tensors in the state of a parameter, for LibTorch's and hasten's optimizers. Some
+// may be undefined.
 std::vector<at::Tensor> parts_of(const torch::optim::OptimizerParamState& state);
 
-// Moves parameters, buffers and gradients to any device. Does nothing if they are there already. On
-// a TPU, tensors in double become `double_there` if it is set.
+// Moves parameters, buffers and gradients to any device, unless they are there. On a TPU, doubles
+// become `double_there` if it is set.
 void place(torch::nn::Module& module, at::Device device,
            std::optional<at::ScalarType> double_there = std::nullopt);
 
-// Does the work of place() for a device that is not LibTorch's own, such as `tpu`. Two parameters
-// that are one tensor stay one, and so do two that are the same view of one memory.
+// Does place()'s work for a device that is not LibTorch's own, such as `tpu`. Parameters that are
+// one tensor, or the same view of one memory, stay so.
 void move_module(torch::nn::Module& module, at::Device device,
                  std::optional<at::ScalarType> double_there = std::nullopt);
-// Moves the state that the optimizers of LibTorch and of hasten keep of each parameter, in the type
-// that the parameter has on the device.
+// Moves what LibTorch's and hasten's optimizers keep of each parameter, in the type
+// that it has there.
 void move_state(torch::optim::Optimizer& optimizer, at::Device device,
                 std::optional<at::ScalarType> double_there = std::nullopt);
 

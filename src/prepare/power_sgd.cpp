@@ -18,8 +18,8 @@ namespace {
 
 using Future = c10::ivalue::Future;
 
-// Draws the seeds of the first Qs. They are the numbers of numpy's RandomState(seed).randint(10^9),
-// which torch uses.
+// Draws the seeds of the first Qs: the numbers of numpy's
+// RandomState(seed).randint(10^9), as in torch.
 class Seeds {
  public:
   explicit Seeds(std::uint32_t seed) : bits_(seed) {}
@@ -35,7 +35,7 @@ class Seeds {
   std::mt19937 bits_;
 };
 
-// A gradient M, or a whole bucket, with its P and Q, which are slices of the bucket's.
+// A gradient M, or a whole bucket, with its P and Q, slices of the bucket's.
 struct Factors {
   at::Tensor matrix, p, q;  // [n, m], [n, rank], [m, rank]
 };
@@ -49,8 +49,8 @@ struct Memory {
 // A bucket that is being exchanged.
 struct Job {
   at::Tensor buffer;              // the bucket
-  at::Tensor padded;              // if batched, its elements as a square and zeros; else the bucket
-  at::Tensor before;              // what was to be sent, including the error of the last step
+  at::Tensor padded;              // the bucket, if batched padded to a square
+  at::Tensor before;              // what was to be sent, with the last step's error
   std::vector<at::Tensor> as_is;  // gradients that are not compressed
   at::Tensor together;            // the same, concatenated
   std::vector<Factors> compressed;
@@ -65,8 +65,7 @@ void divide_by_length(const at::Tensor& column, double epsilon) {
   column.copy_(at::where(length == 0, column, column / length));
 }
 
-// Makes the columns of an [n, rank] matrix orthonormal, in place. Like torch, uses QR
-// where that is faster.
+// Makes the columns of an [n, rank] matrix orthonormal. Like torch, uses QR where that is faster.
 void orthogonalize(const at::Tensor& matrix, double epsilon) {
   const std::int64_t rank = matrix.size(1);
   const bool is_half = matrix.scalar_type() == at::kHalf || matrix.scalar_type() == at::kBFloat16;
@@ -84,8 +83,8 @@ void orthogonalize(const at::Tensor& matrix, double epsilon) {
 }
 
 // Issues collectives only in sum(), which one thread calls bucket by bucket: the P of a bucket
-// travels while backward goes on, and its Q is sent when the next bucket arrives. The callbacks of
-// futures run in any order, so they only compute.
+// travels while backward goes on, its Q after the next bucket arrives. Callbacks of futures run in
+// any order and only compute.
 class PowerSGD : public GradientExchange {
  public:
   PowerSGD(PowerSGDState options, bool batched, NativeGroup group,
@@ -145,8 +144,8 @@ class PowerSGD : public GradientExchange {
     factorize(job, {job.padded.view({side, side})});
   }
 
-  // Returns what is kept of the bucket. Starts again if its size has changed, because the reducer
-  // has made new buckets.
+  // Returns what is kept of the bucket, or zeros if its size has changed because the reducer has
+  // made new buckets.
   std::shared_ptr<Memory> memory_of(std::size_t bucket, const at::Tensor& padded) {
     std::shared_ptr<Memory>& memory = memories_[bucket];
     const bool fits = memory && memory->error.defined() && memory->error.sizes() == padded.sizes();
@@ -197,7 +196,7 @@ class PowerSGD : public GradientExchange {
     }
     if (anew) randomize(job.compressed);
     for (Factors& each : job.compressed) {
-      // A gradient of zeros leaves a Q of zeros, which would stay zero for ever.
+      // A Q of zeros, from a gradient of zeros, would stay zero for ever.
       if (!anew && (each.q == 0).all().item<bool>()) randomize({each});
       orthogonalize(each.q, options_.orthogonalization_epsilon);
       at::mm_out(each.p, each.matrix, each.q);
@@ -236,8 +235,7 @@ class PowerSGD : public GradientExchange {
     if (job->compressed.empty()) return job->done->markCompleted(job->buffer);
     job->sends_p->wait();
     for (const Factors& each : job->compressed) {
-      // torch orthogonalizes a P that has not been divided by the number of processes, so its
-      // epsilon weighs less.
+      // torch's P is not divided by the number of processes, so its epsilon weighs less.
       orthogonalize(each.p, options_.orthogonalization_epsilon / group_->getSize());
       at::mm_out(const_cast<at::Tensor&>(each.q), each.matrix.t(), each.p);
     }

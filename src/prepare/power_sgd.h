@@ -1,6 +1,6 @@
 // File: prepare/power_sgd.h (internal)
-// PowerSGD: gradients are sent as two thin matrices (Vogels, Karimireddy, Jaggi 2019,
-// arXiv:1905.13727), with the same numbers as torch's hooks of that name.
+// PowerSGD: sends gradients as two thin matrices (Vogels, Karimireddy, Jaggi 2019,
+// arXiv:1905.13727), with the numbers of torch's hooks of that name.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace hasten {
 
-// `whole` sums the uncompressed buckets of the first steps. Throws UsageError "prepare.power-sgd".
+// `whole` sums the buckets of the first steps. Throws UsageError "prepare.power-sgd".
 std::shared_ptr<GradientExchange> power_sgd(const PowerSGDState& options, bool batched,
                                             NativeGroup group,
                                             std::shared_ptr<GradientExchange> whole);

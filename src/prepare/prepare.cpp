@@ -12,8 +12,7 @@ namespace hasten::detail {
 
 namespace {
 
-// Returns the type that weights in double get on the device. It is float, even if
-// batches become bfloat16.
+// The type of double weights on the device: float, even if batches become bfloat16.
 std::optional<at::ScalarType> double_weights_there(const Step& step) {
   return step.double_there ? std::make_optional(at::kFloat) : std::nullopt;
 }

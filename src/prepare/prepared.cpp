@@ -39,8 +39,7 @@ void PreparedOptimizer::step() {
 }
 
 at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
-  // Leaves the optimizer phase while the closure runs, because an evaluation reports phases of its
-  // own, as a step does.
+  // An evaluation reports the phases of a step itself, so the optimizer's phase is left meanwhile.
   std::optional<PhaseScope> phase;
   const auto evaluation = [&] {
     phase.reset();
@@ -111,8 +110,8 @@ PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> 
   follow_first();
 }
 
-// Inserts the scheduler before every optimizer. A scheduler that catches up sets learning rates,
-// and the optimizer state that is loaded after it replaces them by the right ones.
+// Inserts the scheduler before every optimizer: the learning rates that it sets while it catches up
+// are then replaced by the right ones, with the optimizer's state.
 void PreparedScheduler::follow_first() { step_->followed.insert(step_->followed.begin(), calls_); }
 
 void PreparedScheduler::step() {

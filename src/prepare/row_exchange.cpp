@@ -19,8 +19,7 @@ bool is_rows(const at::Tensor& gradient) {
   return gradient.is_sparse() && gradient.sparse_dim() == 1;
 }
 
-// Row numbers and the rows themselves in one tensor of bytes, so that a single
-// collective carries both.
+// Row numbers and rows in one tensor of bytes, which a single collective carries.
 struct Parcel {
   std::int64_t rows;                // the largest number of any process
   std::vector<std::int64_t> shape;  // of one row

@@ -1,15 +1,14 @@
 // File: prepare/row_exchange.h (internal)
-// Sums the gradient of an embedding table over the processes by sending only the rows
-// that a pass touches.
+// Sums the gradient of a table over the processes by sending only the rows that a pass touches.
 //
 //   RowExchange rows(table, group, wire_type);
 //   rows.expect();  loss.backward();  rows.sum(factor);
 //
-// The rows of all processes are added in the order of the ranks, so that all get the same result to
-// the last bit. A process may have few rows, many, none, or a dense gradient; the processes
-// exchange these counts first. If one gradient is dense, or if the largest count times the number
-// of processes is more than half of the table, the whole table is summed and the gradient becomes
-// dense: the cost of merging rows grows faster than what sending few of them saves.
+// The rows of all processes are added in rank order, so that all get the same result to the last
+// bit. A process may have few rows, many, none, or a dense gradient; the counts are exchanged
+// first. If a gradient is dense, or the largest count times the number of processes is more than
+// half of the table, the whole table is summed and the gradient becomes dense: the cost of merging
+// rows grows faster than the savings.
 #pragma once
 
 #include <torch/csrc/autograd/variable.h>
@@ -24,7 +23,7 @@ namespace hasten {
 
 class RowExchange {
  public:
-  // Rows are sent as `type`, if it is set, and added in the table's type. A whole table is
+  // Rows are sent as `type`, if it is set, and added in the table's type; a whole table is
   // also added in `type`.
   RowExchange(at::Tensor table, Group group, std::optional<at::ScalarType> type);
   RowExchange(const RowExchange&) = delete;
@@ -37,8 +36,8 @@ class RowExchange {
   bool reached() const { return reached_; }
   const at::Tensor& table() const { return table_; }
 
-  // Replaces the gradient by the sum over the processes of their gradients times their `factor`,
-  // and clears it if no process has rows. Call it after the pass. A collective.
+  // Replaces the gradient by the sum over the processes of their gradients times their `factor`, or
+  // clears it if no process has rows. Call it after the pass. A collective.
   void sum(double factor);
 
  private:
@@ -50,8 +49,7 @@ class RowExchange {
   at::Tensor table_;
   Group group_;
   std::optional<at::ScalarType> type_;
-  // The gradient accumulator that carries the hook. A shared_ptr in LibTorch 2.11, an
-  // intrusive_ptr in 2.15.
+  // It carries the hook. A shared_ptr in LibTorch 2.11, an intrusive_ptr in 2.15.
   decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator_;
   std::uintptr_t hook_ = 0;
   bool reached_ = false;

@@ -1,6 +1,5 @@
 // File: prepare/same_models.h (internal)
-// Checks that the processes of a group have the same model, and makes its weights
-// equal. Collectives.
+// Checks that all processes of a group have the same model, and makes weights equal. Collectives.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -9,13 +8,12 @@
 
 namespace hasten {
 
-// Throws UsageError "prepare.models-differ" in every process if the models differ. It names the
-// first parameter or buffer that differs in name, type, shape or requires_grad, and its rank.
+// Throws UsageError "prepare.models-differ" in every process, naming the first parameter or buffer
+// that differs in name, type, shape or requires_grad, and the rank.
 void check_same_model(const torch::nn::Module& module, const Group& group);
 
-// Gives parameters and buffers the values of rank `from`. Sends and writes only tensors that
-// differ, so that memory pages which processes share stay shared. Returns the number of
-// tensors that were sent.
+// Copies parameters and buffers from rank `from`. Sends and writes only tensors that differ, so
+// that pages which processes share stay shared. Returns the number of tensors sent.
 std::int64_t equalize_weights(torch::nn::Module& module, const Group& group, std::int64_t from = 0);
 
 }  // namespace hasten

@@ -1,5 +1,5 @@
 // File: prepare/span.h (internal)
-// A range of a profiler's trace that begins in one thread and may end in another.
+// A range of a trace that begins in one thread and may end in another.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace hasten {
 
-// Begins a range. The returned function ends it and is empty if no profiler records.
+// Begins a range. The returned function ends it, and is empty if nothing is recording.
 std::function<void()> begin_span(const std::string& name);
 
 }  // namespace hasten

@@ -20,7 +20,7 @@
 namespace hasten {
 namespace {
 
-// Marks the backward passes that run during its lifetime as those of Accelerator::backward.
+// Marks backward passes during its lifetime as Accelerator::backward's.
 class Announcement {
  public:
   explicit Announcement(const std::vector<std::unique_ptr<DataParallel>>& models)
@@ -64,8 +64,8 @@ void Step::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   drop_dead();
   for (auto& model : models_) {
     if (model.lock() != module) continue;
-    // The module was prepared before. Its owner may differ: each handle of a module on the
-    // stack has its own.
+    // The module was prepared before. Its owner may differ: each handle of a module on
+    // the stack has one.
     model = module;
     for (const auto& each : parallel_) {
       if (each->module() == module.get()) each->set_owner(module);
@@ -82,7 +82,8 @@ TensorDict Step::arriving(TensorDict batch, std::int64_t rows) const {
     batch = with_static_shape(batch, rows, shapes);
   for (auto& [name, tensor] : batch) {
     const auto type = type_there(tensor);
-    // Labels become float, so that the loss does not compare with rounded values.
+    // Labels become float even if other doubles become bfloat16: rounding them
+    // would change the loss.
     if (type) tensor = tensor.to(name == shapes.labels ? at::kFloat : *type);
   }
   return to_device(std::move(batch), process.device);
@@ -145,8 +146,8 @@ void Step::enter(const Models& models) {
   window_->begin_micro_batch(accumulation_steps, !loaders.empty() && loaders.back()->at_last_batch);
 }
 
-// Drops windows that share parameters with these models, because the gradients would be divided by
-// both windows. Throws if one of them holds gradients.
+// Drops windows that share parameters with these models, as both would divide the gradients. Throws
+// if one holds gradients.
 void Step::replace_windows_that_share(const Models& models) {
   if (windows_.empty()) return;
   const std::vector<at::Tensor> parameters = Window(models).parameters();
@@ -166,7 +167,7 @@ void Step::replace_windows_that_share(const Models& models) {
 }
 
 // Throws if the window's last micro-batch was left with neither backward() nor step(): other
-// processes may have closed the window in it, and this one has not.
+// processes may have closed the window in it.
 void Step::check_left_window(const Window& window) const {
   if (!window.is_due() || !window.holds_gradients()) return;
   const bool is_shared = std::any_of(parallel_.begin(), parallel_.end(), [&](const auto& model) {
@@ -181,9 +182,9 @@ void Step::check_left_window(const Window& window) const {
        .hint = "call optimizer.step() also where a micro-batch is left out"});
 }
 
-// Drops windows that wait without gradients and whose parameters this pass reaches. A loop that
-// ended before the first backward pass of a window leaves them; their models train on outside of
-// accumulate(), so their optimizers have to step.
+// Drops windows that wait without gradients and have parameters that this pass reaches. A loop
+// left before a window's first backward pass leaves them; its models go on outside of accumulate()
+// and have to step.
 void Step::drop_left_windows(const Pass& pass) {
   const auto is_left = [](const auto& window) {
     return window->waits() && !window->holds_gradients();
@@ -257,8 +258,8 @@ void Step::check_options(const Pass& pass) const {
                "the gradients for a penalty, and accelerator.backward() takes the whole loss"});
 }
 
-// Returns the leaves that get gradients, or none for all that the loss reaches. With models that
-// train in turn (a GAN), a pass of one would otherwise leave gradients in the others, which their
+// Returns the leaves that get gradients; empty: all that the loss reaches. If models train
+// in turn (a GAN), a pass of one would otherwise leave gradients in the others, which their
 // next step would use.
 std::vector<at::Tensor> Step::inputs_of(const at::Tensor& loss, const BackwardOptions& options) {
   if (!options.inputs.empty()) return options.inputs;
@@ -337,9 +338,8 @@ void Step::run(const Pass& pass, const at::Tensor& loss) {
 void Step::add_gradients(const Pass& pass, double share) {
   if (share == 1.0) return run(pass, pass.loss);
   if (!has_16_bits(pass.loss)) return run(pass, pass.loss * share);
-  // The gradient of a loss in 16 bits has 16 bits too and would round the share. Instead
-  // the present gradients are divided by the share before the pass, and all are multiplied
-  // by it afterwards.
+  // The gradient of a 16-bit loss has 16 bits too and would round the share. Instead, the gradients
+  // present are divided by it before the pass, and all are multiplied by it afterwards.
   const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
   scale_gradients_(leaves, 1.0 / share);
   run(pass, pass.loss);
@@ -377,7 +377,8 @@ bool Step::waits(const std::vector<at::Tensor>& parameters) const {
     if (window->waits()) return true;
     has_window = true;
   }
-  // Parameters of no window, such as those of a loss, follow the active accumulate() scope.
+  // Parameters of no window, such as those of a loss function, follow the active
+  // accumulate() scope.
   return !has_window && inside_ && window_->waits();
 }
 

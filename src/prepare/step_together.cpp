@@ -17,13 +17,12 @@
 namespace hasten {
 
 // Does what backward_alone does, over all processes: gradients are sums of loss gradients times
-// their weights, and the buckets divide them once, by the sum of all weights.
+// their weights, which the buckets divide once, by the sum of all weights.
 void Step::backward_together(const Pass& pass) {
   if (!window_) return exchange_pass(pass);
   const bool first = window_->count_pass(pass.weight);
   if (window_->is_due()) return exchange_at_end(pass, first);
-  // After an early exchange all processes have the same share of the sum, which the
-  // window's end divides.
+  // After an early exchange all have the same share of the sum, which the window's end divides.
   const bool early = std::any_of(parallel_.begin(), parallel_.end(), [](const auto& model) {
     return model->synchronization == Synchronization::now;
   });
@@ -36,8 +35,8 @@ void Step::backward_together(const Pass& pass) {
   if (pass.weight > 0) add_gradients(pass, pass.weight);
 }
 
-// Exchanges a pass that belongs to no window. Its weights are summed over the processes only if
-// some may have run out of data or if weights may differ.
+// Exchanges a pass of no window. Weights are summed over the processes only if some may be out of
+// data or if weights may differ.
 void Step::exchange_pass(const Pass& pass) {
   const std::vector<DataParallel*> models = exchanging(pass);
   const bool asks = join_ && !models.empty();
@@ -70,7 +69,7 @@ double Step::weight_of_all(double own, bool differs) {
 }
 
 // Exchanges models of a closed window. Their gradients are sums over this process's micro-batches
-// or, if they have been exchanged before, what all processes have in common.
+// or, once exchanged, what all processes have in common.
 void Step::exchange_window(Window& window, const std::vector<DataParallel*>& models,
                            const Pass* pass) {
   const double all = window.weight_of_all(), weight = pass ? pass->weight : 0;
@@ -90,15 +89,15 @@ void Step::exchange_window(Window& window, const std::vector<DataParallel*>& mod
   reduce(models, pass, weight, weight, 1.0 / all);
 }
 
-// True if the processes tell each other, at the window's end, which models they are about to
-// exchange: one of several losses may reach only some of the models, and a process may have left
+// True if the processes announce to each other which models they are about to exchange at
+// the window's end: a loss may reach only some of the models, and a process may have left
 // the micro-batch out.
 bool Step::tells_models(const Window& window) const {
   return accumulation_steps > 1 && models_at_end(window).size() > 1;
 }
 
-// Call it before a step uses these parameters if the last micro-batch of their window had no
-// backward pass, or none that reached all of them.
+// Called before a step if the window's last micro-batch had no backward pass, or none that reached
+// all of these parameters.
 void Step::close(Window& window, const std::vector<at::Tensor>& parameters) {
   if (!window.is_closed()) divide_alone(window, parameters);
   std::vector<DataParallel*> missing = models_at_end(window);
@@ -122,8 +121,8 @@ void Step::close(Window& window, const std::vector<at::Tensor>& parameters) {
   exchange_window(window, missing, nullptr);
 }
 
-// Takes part in the passes of the other processes until these models have been exchanged. When no
-// process has a pass left, all exchange the rest at once.
+// Takes part in the passes of the others until these models have been exchanged. When no process
+// has a pass left, all exchange the rest at once.
 void Step::exchange_remaining(Window& window, std::vector<DataParallel*> missing) {
   while (!missing.empty()) {
     std::vector<DataParallel*> held = missing;
@@ -143,7 +142,7 @@ void Step::exchange_remaining(Window& window, std::vector<DataParallel*> missing
   }
 }
 
-// Divides the gradients that are not shared with other processes.
+// Divides the gradients that no other process shares.
 void Step::divide_alone(Window& window, const std::vector<at::Tensor>& parameters) const {
   const double factor = window.weight() > 0 ? 1.0 / window.weight() : 1.0;
   if (parallel_.empty()) return scale_gradients_(window.parameters(), factor);
@@ -201,7 +200,7 @@ void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, do
     for (const DataParallel* const model : models) model->check_takes_part(*some);
   }
   const bool rounds = adds && has_16_bits(pass->loss);
-  // If no parameter has a gradient yet, the loss is multiplied by the factor, which saves a pass
+  // If no parameter has a gradient yet, the loss takes the factor, which saves a pass
   // over the buckets.
   const bool fresh = !models.empty() && !rounds &&
                      std::none_of(models.begin(), models.end(),
@@ -222,7 +221,7 @@ void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, do
   if (adds) {
     own = rounds || share == 1.0 ? pass->loss : pass->loss * share;
   } else {
-    // A process without items takes part with zeros: its own loss is a mean over nothing, 0 / 0.
+    // A process without items adds zeros: its own loss is a mean over nothing, 0 / 0.
     for (const DataParallel* const model : models) {
       const at::Tensor one = model->zero(ddp_.find_unused_parameters && some ? &*some : nullptr);
       if (one.defined()) own = own.defined() ? own + one.to(own.device()) : one;

@@ -5,8 +5,8 @@
 // A window is open from its first micro-batch until it is closed, which settles the weight that its
 // gradients are divided by. It is due from the start of its last micro-batch. With several
 // processes, each of its models is exchanged and divided by the first pass after that which reaches
-// the model. A window refers to its models weakly: a window whose model has been destroyed is
-// dropped, and a new model at the same address begins a window of its own.
+// it. References to models are weak: a window whose model has been destroyed is dropped, and a new
+// model at the same address begins its own.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -63,8 +63,8 @@ class Window {
     });
   }
 
-  // Begins a micro-batch, in a new window if the last one was closed. `most` is the number of
-  // micro-batches of a full window.
+  // Begins a micro-batch, in a new window if the last one was closed. `most`: micro-batches
+  // of a full window.
   void begin_micro_batch(std::int64_t most, bool last_of_data) {
     if (counts_.closed) {
       counts_ = {};
@@ -74,11 +74,10 @@ class Window {
     counts_.passes = 0;
     counts_.due = last_of_data || counts_.begun >= most;
   }
-  // Call it before the gradients of the current micro-batch are computed again. Forgets
-  // its earlier pass.
+  // Forgets the earlier pass of this micro-batch, whose gradients are computed again.
   void restart() { counts_ = {.begun = counts_.begun, .due = counts_.due}; }
-  // Counts a backward pass of this micro-batch. True for the first one, which adds the
-  // micro-batch's weight; several losses of a micro-batch share that weight.
+  // Counts a backward pass. True for the first one of the micro-batch, which adds its weight;
+  // several losses share that weight.
   bool count_pass(double of_micro_batch) {
     const bool first = counts_.passes++ == 0 && !counts_.closed;
     if (first) {
@@ -92,10 +91,10 @@ class Window {
     close();
     counts_.weight_of_all = weight_of_all;
   }
-  // Closes the window without that sum, if its gradients are not exchanged.
+  // Closes a window whose gradients are not exchanged.
   void close() { counts_.closed = counts_.due = true; }
 
-  // True if this model's gradients in this window have been exchanged already.
+  // True if this model's gradients have been exchanged in this window.
   bool has_exchanged(const torch::nn::Module* module) const {
     return std::find(counts_.exchanged.begin(), counts_.exchanged.end(), module) !=
            counts_.exchanged.end();
@@ -104,20 +103,20 @@ class Window {
     if (!has_exchanged(module)) counts_.exchanged.push_back(module);
   }
 
-  // The number of micro-batches that have begun.
+  // Micro-batches that have begun.
   std::int64_t begun() const { return counts_.begun; }
-  // The number of micro-batches that had a backward pass.
+  // Micro-batches that had a backward pass.
   std::int64_t batches() const { return counts_.batches; }
   // The sum of their weights in this process.
   double weight() const { return counts_.weight; }
   // That sum over all processes, once the window is closed with it.
   double weight_of_all() const { return counts_.weight_of_all; }
-  // True if the current micro-batch is the last one, or the window is closed.
+  // True from the last micro-batch on.
   bool is_due() const { return counts_.due; }
   bool is_closed() const { return counts_.closed; }
-  // True if an optimizer that stepped now would use only a part of the window.
+  // True if a step now would use only a part of the window.
   bool waits() const { return counts_.begun > 0 && !counts_.due && !counts_.closed; }
-  // True if it has gradients that are not yet what a step uses.
+  // True if its gradients are not yet what a step uses.
   bool holds_gradients() const { return counts_.batches > 0 && !counts_.closed; }
 
   // The state that a backward pass changes. Restoring it undoes a pass that threw.

@@ -1,6 +1,6 @@
 // File: trainer/agreement.h (internal)
-// Values on which the processes of a run agree: the sums of a step, the requests of callbacks, and
-// figures that depend on clocks. Each costs a small collective, and nothing with a single process.
+// Agreement between the processes of a run on the sums of a step, the requests of callbacks, and
+// figures that depend on clocks. Each costs a small collective, and nothing in a single process.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace hasten {
 
-// What a process contributes to an optimizer step.
+// The sums that a process contributes to an optimizer step.
 struct StepTotals {
   double loss = 0;   // the sum over the items
   double items = 0;  // labels, or rows
@@ -25,17 +25,15 @@ StepTotals sum_over(const Group& group, StepTotals own);
 // Replaces each count by its sum over all processes.
 void add_up(const Group& group, const std::vector<double*>& counts);
 
-// Combines what the processes ask for: a request of one holds for all, at the same step. The
-// largest stop signal wins.
+// All processes do what one of them asks for, at the same step. The largest stop signal wins.
 void agree(const Group& group, TrainerControl& control);
 
-// Decides in all processes together whether a signal stops an evaluation. Every process calls
-// after_batch() after each batch, with the signal that it has received (0: none); the call returns
-// true in all of them after the same batch.
+// Decides whether a signal stops an evaluation. All processes call after_batch() after each batch,
+// each with its own signal (0: none); it returns true in all of them after the same batch.
 //
-// A small collective may take as long as a batch of a small model. So the processes exchange their
-// signals only about twice a second, after a number of batches that follows from the longest time
-// that any of them has needed since the last exchange, and that is the same in all.
+// A small collective may take as long as a batch of a small model, so signals are exchanged only
+// about twice a second: after a number of batches, the same in all, that follows from the slowest
+// process's time since the last exchange.
 class EvaluationStop {
  public:
   explicit EvaluationStop(const Group& group) : group_(group) {}
@@ -50,8 +48,8 @@ class EvaluationStop {
   Clock::time_point exchanged_ = Clock::now();
 };
 
-// Replaces the figures of each process by those of the main process: runtimes differ, but decisions
-// that depend on them must not. The names must be the same everywhere.
+// Gives every process the main process's figures: runtimes differ, but decisions based on them must
+// not. The names must be the same everywhere.
 void share(const Group& group, Metrics& metrics);
 
 }  // namespace hasten

@@ -35,7 +35,7 @@ struct DataFile {
   std::optional<TextTable> table;
   std::optional<ColumnDataset> columns;
 
-  // False if labels are optional and the file has no column for them, or only empty fields in it.
+  // False if labels are optional and the file has no column for them, or only empty fields.
   bool has_labels(const std::string& column) const {
     if (needs_labels) return true;
     if (!table) return columns->columns().count("labels") > 0;
@@ -46,8 +46,8 @@ struct DataFile {
   }
 };
 
-// Converts labels to what the model takes: float [rows, ...] for a regression and for several
-// labels a row, int64 [rows] for classes.
+// Returns the labels as float [rows, ...] for a regression and for several labels a row, as int64
+// [rows] for classes.
 at::Tensor as_the_model_takes(const at::Tensor& labels, const PreTrainedModel& model,
                               const std::string& source) {
   const std::string problem_type =

@@ -60,8 +60,8 @@ anatomy::Report training(const EstimateOptions& options, const LoadedModel& load
   return found;
 }
 
-// Runs the model on the batches. `begin` returns a function that is called after each batch and
-// returns true after the last one that is wanted.
+// Runs the model. `begin` returns a function that is called after each batch and
+// returns true to stop.
 template <class Begin>
 void infer(Accelerator& accelerator, const EstimateOptions& options, const LoadedModel& loaded,
            const ColumnDataset& rows, Begin begin) {

@@ -67,7 +67,7 @@ void LossRecord::count(double loss, std::int64_t step) {
   listener_({.step = step, .count = 1, .loss = loss});
 }
 
-// Reads one value at a time: a program that puts them together would be compiled for the first log.
+// Reads one by one: a program that combines the values would be compiled for the first log.
 LossRecord::Unread LossRecord::own_unread() const {
   const double bad = DeferredScalar(bad_), first = DeferredScalar(first_bad_);
   return {.finite = DeferredScalar(finite_sum_),
@@ -76,7 +76,7 @@ LossRecord::Unread LossRecord::own_unread() const {
           .first_nonfinite = static_cast<std::int64_t>(first)};
 }
 
-// Sums the shares that the processes have of every step's loss, step by step if one is not finite.
+// Sums the processes' shares of every step's loss, step by step if one is not finite.
 LossRecord::Unread LossRecord::unread_of_all() const {
   Unread sums = own_unread();
   if (group_.size() == 1) return sums;

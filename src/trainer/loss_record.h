@@ -1,6 +1,6 @@
 // File: trainer/loss_record.h (internal)
-// The losses of a run: of the micro-batches of a step, of the steps since the last log, and of all
-// steps. On a device that defers reading they are summed there and read when they are logged.
+// The losses of a run: of a step's micro-batches, of the steps since the last log, and of all
+// steps. A device that defers reading sums them, and they are read when they are logged.
 //
 //   losses.add(loss, items);                        // each micro-batch
 //   losses.close(totals, step);                     // each step; totals: of all processes
@@ -36,8 +36,7 @@ class LossRecord {
 
   // Adds a loss that is the mean over this many labels or rows of this process.
   void add(const at::Tensor& loss, double items);
-  // This process's sum of the step's losses, to be summed over all processes; 0 if
-  // reading is deferred.
+  // This process's sum for the step, to be summed over all; 0 if reading is deferred.
   double of_step() const { return step_sum_; }
   // Ends the step.
   void close(const StepTotals& of_all, std::int64_t step);
@@ -48,12 +47,12 @@ class LossRecord {
     double loss;  // the mean over the steps since the last log
     std::int64_t nonfinite;
   };
-  // Returns the losses of the `steps` steps since the last call. All processes call it.
+  // Returns the losses of the `steps` steps since the previous call. All processes call it.
   Logged take(std::int64_t steps);
 
-  // The mean over all finite steps of the run. All processes call it.
+  // The mean over the finite steps of the run. All processes call it.
   double mean();
-  // The number of steps of the run that were not finite.
+  // Steps of the run that were not finite.
   std::int64_t nonfinite() const { return run_.nonfinite; }
 
   // The sums that a checkpoint keeps and a resumed run continues.
@@ -87,12 +86,12 @@ class LossRecord {
   double step_sum_ = 0, latest_ = 0;
   LossSum log_, run_;  // of the steps since the last log, and of all
 
-  // On the device: the sum of the open step; since the last reading the sum of the finite losses,
-  // the sum of all, the number of those that are not finite, and the first step of these.
+  // On the device: the sum of the open step; since the last reading the sum of finite losses, of
+  // all losses, the number that are not finite, and the first step of these.
   at::Tensor open_, finite_sum_, sum_, bad_, first_bad_;
   std::int64_t unread_ = 0;  // steps since the last reading
-  // This process's share of each of these steps, if there are several processes: the loss of a step
-  // is finite if all of its shares are.
+  // With several processes, this one's share of each of these steps: a step's loss is finite
+  // if all shares are.
   struct Share {
     std::int64_t step;
     at::Tensor loss;

@@ -17,7 +17,7 @@ bool has_part(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-// Compares the class name without its namespaces and without the "Impl" of LibTorch's frontend.
+// Compares class names without namespaces and without the frontend's "Impl".
 bool is_layer_norm(const torch::nn::Module& module) {
   if (dynamic_cast<const torch::nn::LayerNormImpl*>(&module)) return true;
   std::string name = lower(module.name());
@@ -26,7 +26,7 @@ bool is_layer_norm(const torch::nn::Module& module) {
   return ends_with(name, "layernorm") || ends_with(name, "rmsnorm");
 }
 
-// Returns the names of the layer norms inside the module, each followed by a dot.
+// Returns the names of layer norms inside the module, each followed by a dot.
 std::vector<std::string> layer_norms_in(const torch::nn::Module& module) {
   std::vector<std::string> found;
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {

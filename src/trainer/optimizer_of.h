@@ -1,9 +1,9 @@
 // File: trainer/optimizer_of.h (internal)
-// Makes the optimizer that the arguments name, over two groups of a model's parameters: those that
-// decay and those that do not. The rule is that of the Hugging Face Trainer: the parameters of a
-// LayerNorm do not decay, nor do those whose name contains "bias", "layernorm" or "rmsnorm" or has
-// a part that is "norm" or ends in "_norm". C++ programs often write their own norms, so here a
-// class whose name ends in "LayerNorm" or "RMSNorm" is a norm, too.
+// Makes the optimizer that the arguments name, with two groups of parameters: those that decay and
+// those that do not. As in the Hugging Face Trainer, the parameters of a LayerNorm do not decay,
+// nor do those whose name contains "bias", "layernorm" or "rmsnorm" or has a part that is "norm" or
+// ends in "_norm". C++ programs often write their own norms, so a class whose name ends in
+// "LayerNorm" or "RMSNorm" is a norm here, too.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -10,12 +10,12 @@ namespace hasten {
 
 struct Plan {
   std::int64_t batches_per_epoch, steps_per_epoch, max_steps, epochs;
-  // Rows of the whole run in all processes, counted as the Hugging Face Trainer counts them.
+  // Rows of the run in all processes, as the Hugging Face Trainer counts them.
   double samples;
   std::int64_t logging_steps, eval_steps, save_steps;
 };
 
-// `batches` is the number of batches of an epoch in each of the `processes` processes.
+// `batches` is the number in one epoch, in each of `processes` processes.
 Plan plan_of(const TrainingArguments& args, std::int64_t rows, std::int64_t batches,
              std::int64_t processes);
 

@@ -1,6 +1,6 @@
 // File: trainer/prediction_buffer.h (internal)
-// Collects the predictions of many batches on their device and moves them to memory some batches at
-// a time: TrainingArguments::eval_accumulation_steps.
+// Collects predictions on their device and moves them to memory some batches at a time:
+// TrainingArguments::eval_accumulation_steps.
 //
 //   PredictionBuffer logits(args.eval_accumulation_steps);
 //   logits.add(of_batch);                                   // each batch
@@ -17,7 +17,7 @@ namespace hasten {
 
 class PredictionBuffer {
  public:
-  // `batches`: the number that is held on the device, at most; unset: all until take().
+  // `batches` are held on the device at most; unset: all until take().
   explicit PredictionBuffer(std::optional<std::int64_t> batches, at::Device memory = at::kCPU)
       : batches_(batches), memory_(memory) {}
 

@@ -16,7 +16,7 @@ at::Device device_of(const PreTrainedModel& model) {
   return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
 }
 
-// Returns the line of the Hugging Face Trainer: the metrics with four digits, without the FLOP.
+// The Hugging Face Trainer's line: the metrics with four digits, without the FLOP.
 std::string log_line(const Metrics& logs) {
   std::vector<std::string> parts;
   for (const auto& [key, value] : logs) {

@@ -12,8 +12,7 @@
 namespace hasten {
 namespace {
 
-// Formats a metric as the Hugging Face Trainer prints it: runtimes as h:mm:ss, memory
-// in MB, FLOP in GF.
+// Formats a metric as the Hugging Face Trainer does: runtimes as h:mm:ss, memory in MB, FLOP in GF.
 std::string shown(const std::string& key, double value) {
   if (ends_with(key, "_runtime")) return human_duration(value, true);
   if (key.find("_mem_") != std::string::npos)

@@ -16,8 +16,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Arguments that affect no number. They say what is done, where it is written, and how it is
-// shown and carried out.
+// These say what is done, where it is written, and how it is shown and carried out; they
+// affect no number.
 constexpr std::array kWithoutPartInNumbers = {"output_dir",
                                               "overwrite_output_dir",
                                               "do_train",
@@ -49,15 +49,14 @@ std::string shown(const OrderedJson& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Explains that an argument has no effect if a resumed run takes it from the
-// checkpoint; else empty.
+// A resumed run takes these arguments from the checkpoint, whatever they are now.
 std::string without_effect(const std::string& name) {
   if (name == "seed" || name == "data_seed")
     return ": without effect, as the order of the rows and all randomness go on as they were";
   return "";
 }
 
-// Returns an empty object, with which nothing is compared, if the text is not a JSON object.
+// Returns an empty object, which compares nothing, if the text is not a JSON object.
 OrderedJson parsed(const std::optional<std::string>& arguments) {
   OrderedJson json =
       OrderedJson::parse(arguments.value_or(""), nullptr, /*allow_exceptions=*/false);
@@ -72,8 +71,8 @@ std::string shown_batch(std::int64_t rows_of_each, std::int64_t processes) {
 
 constexpr const char* kEpochAnew = "start an epoch anew with --ignore_data_skip";
 
-// Checks that a step has as many rows as before. Smaller batches of which more are accumulated
-// are the same steps, if the position in the data is known in rows and the last batch of an epoch
+// A step must have as many rows as before. Accumulating more batches that are smaller gives
+// the same steps, if the position in the data is known in rows and the last batch of an epoch
 // is never dropped.
 void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                           std::int64_t processes) {
@@ -140,7 +139,7 @@ void append(std::string& out, const TensorDict& batch) {
   }
 }
 
-// Returns a digest of up to eight rows, spread over the data, which a shuffle of the data changes.
+// Returns a digest of up to eight rows, spread over the data, which a shuffle changes.
 std::string sample_of(const TrainerDataset& data) {
   constexpr std::int64_t most = 8;
   const std::int64_t rows = data.size(), count = std::min(rows, most);

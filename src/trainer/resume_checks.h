@@ -27,12 +27,11 @@ struct CheckpointToResume {
 };
 
 // Throws ConfigError "trainer.batch-size-changed", "trainer.accumulation-changed" or
-// "trainer.data-changed" if a step would mean other rows. Does nothing with ignore_data_skip, which
-// starts an epoch again.
+// "trainer.data-changed", unless ignore_data_skip starts an epoch again.
 void check_steps_mean_the_same(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                                std::int64_t processes, std::int64_t rows);
 
-// Returns a sentence for each argument that differs from the checkpoint's and affects the numbers.
+// Returns a sentence for each changed argument that affects the numbers.
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);
 

@@ -13,19 +13,18 @@
 
 namespace hasten {
 
-// The rows of the loader's current batch that count. If none does, it has one that does not,
-// because a model needs a row.
+// The current batch's rows that count or, if none does, one that does not: a model needs a row.
 struct RealRows {
   TensorDict batch;
   std::int64_t count;  // the number of rows that count
 };
 RealRows real_rows(const Loader<TensorDict>& loader, const TensorDict& batch);
 
-// Returns those rows that count of a tensor with a row for each row of the batch.
+// Returns the rows that count of a tensor that has one for each row of the batch.
 at::Tensor counted(const at::Tensor& rows, std::int64_t count);
 
-// Returns the rows of all processes, in the order of the ranks. If their second dimension differs,
-// it is padded at the end with -100. A collective.
+// Returns the rows of all processes, in rank order, with the second dimension padded to one length
+// with -100. A collective.
 at::Tensor gather_rows(const Group& group, const at::Tensor& rows);
 
 }  // namespace hasten

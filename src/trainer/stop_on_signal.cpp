@@ -14,11 +14,11 @@
 namespace hasten {
 namespace {
 
-// Within so many milliseconds a signal that arrives again counts as the same one.
+// Milliseconds. A signal that arrives again within this time is the same one.
 constexpr std::int64_t kSameSignal = 1000;
 
-// The handler may run on another thread while the actions are restored, so what it uses has to
-// outlive every object.
+// The handler may run on another thread while the actions are restored, so this
+// outlives every object.
 struct HandledSignal {
   struct sigaction before {};
   std::atomic<std::int64_t> first_at{0};  // in milliseconds; 0: not received yet
@@ -36,7 +36,7 @@ std::int64_t milliseconds_now() {
 
 bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
 
-// The signal handler. Only makes calls that are safe in one.
+// The handler, which makes only calls that are safe in one.
 void note_signal(int number) {
   const int error = errno;
   HandledSignal& signal = handled_signals[static_cast<std::size_t>(number)];

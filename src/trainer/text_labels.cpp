@@ -33,7 +33,7 @@ struct LabelQuestion {
 
   std::int64_t count() const { return num_labels.value_or(configured.count); }
   bool is_regression() const {
-    // With another number of labels than the model's, this is another task.
+    // Another number of labels than the model's is another task.
     return count() == 1 || (configured.problem_type == kRegression && count() == configured.count);
   }
   [[noreturn]] void fail(std::string got, std::string expected, std::string hint) const {
@@ -46,7 +46,7 @@ struct LabelQuestion {
 
 std::string label_name(std::int64_t id) { return str("LABEL_", id); }
 
-// Returns the names of `count` classes that have numbers only: "0" or "LABEL_0", and so on.
+// Returns the names of `count` classes without names: "0" or "LABEL_0", and so on.
 ClassNames numbered(std::int64_t count, std::string (*name_of)(std::int64_t)) {
   ClassNames names;
   for (std::int64_t id = 0; id < count; ++id) names.push_back(name_of(id));
@@ -60,7 +60,7 @@ ClassNames whole_numbers_below(std::int64_t count) {
 using ClassIds = std::map<std::string, std::int64_t>;
 
 // Returns the texts that stand for each class: its name; for the number k also LABEL_k, and vice
-// versa. A name that two classes share stands for neither.
+// versa. A name of two classes stands for neither.
 ClassIds ids_of(const ClassNames& classes) {
   ClassIds ids, twice;
   for (std::size_t i = 0; i < classes.size(); ++i) {
@@ -131,7 +131,7 @@ ClassNames names_in(const LabelQuestion& question) {
   return names;
 }
 
-// Returns the classes that the data has. The option says how many there are.
+// Returns the classes in the data. The option says how many there are.
 ClassNames classes_of(const LabelQuestion& question, const ClassNames& found) {
   const std::int64_t count = *question.num_labels;
   if (const auto classes = numbered_classes(found, count)) return *classes;

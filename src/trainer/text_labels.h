@@ -6,14 +6,14 @@
 //                                                configured_labels(options.model));
 //   at::Tensor train = labels.of(table, "label"), eval = labels.of(eval_table, "label");
 //
-// One label (num_labels 1) or problem_type regression means a regression. The classes are those of
-// the model's configuration if it has all names that occur; LABEL_k also stands for the text "k",
-// and in an evaluation whole numbers are ids. Otherwise the classes are those of the training data:
-// whole numbers below num_labels are their own ids, and other names are numbered in the order of
-// TextTable::class_names. Without num_labels, labels that are numbers with fractions are a
-// regression, as in transformers' examples. Throws DataError "train.labels" if file, option and
-// model contradict each other or do not settle the meaning; "text.class" and "text.number" with the
-// line of a label that does not fit. Thread rule: values and pure functions.
+// One label (num_labels 1) or problem_type regression means a regression. The classes are the model
+// configuration's if it has all names that occur; LABEL_k also stands for the text "k", and in an
+// evaluation whole numbers are ids. Otherwise they are those of the training data: whole numbers
+// below num_labels are their own ids, and other names are numbered in the order of
+// TextTable::class_names. Without num_labels, numbers with fractions are a regression, as in
+// transformers' examples. Throws DataError "train.labels" if file, option and model contradict each
+// other or leave the meaning open; "text.class" and "text.number" with the line of a label that
+// does not fit. Thread rule: values and pure functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,8 +41,8 @@ struct TextLabels {
 TextLabels labels_of_training(const TextTable& table, const std::string& column,
                               std::optional<std::int64_t> num_labels,
                               const ConfiguredLabels& configured);
-// For a model that was trained before. If it has no names for its labels, the names of the file are
-// used, provided there are as many.
+// For a model that was trained before. If it has no names for its labels, the file's are used if
+// there are as many.
 TextLabels labels_of_evaluation(const TextTable& table, const std::string& column,
                                 std::optional<std::int64_t> num_labels,
                                 const ConfiguredLabels& configured);

@@ -40,7 +40,7 @@ std::string label_column(const TrainingArguments& args) {
 AcceleratorOptions accelerator_options(const TrainingArguments& args,
                                        const std::shared_ptr<PreTrainedModel>& model) {
   const std::int64_t max_length = model ? model->max_length() : 0;
-  // If --bf16 is not given, the environment of hasten launch decides.
+  // Without --bf16, the environment of hasten launch decides.
   return {.mixed_precision = args.bf16 ? std::optional(Precision::bf16) : std::nullopt,
           .gradient_accumulation_steps = args.gradient_accumulation_steps,
           .cpu = args.use_cpu,
@@ -51,7 +51,7 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args,
           .process_group = {.timeout = std::chrono::seconds(args.ddp_timeout)}};
 }
 
-// The Trainer logs few lines of its own, so they are shown unless log_level says otherwise.
+// The Trainer logs little of its own, so it is shown unless log_level says otherwise.
 LogLevel level_of(const TrainingArguments& args) {
   return args.log_level == LogLevel::passive ? LogLevel::info : args.log_level;
 }
@@ -126,7 +126,7 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
   if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
   if (args.full_determinism)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  // Each process draws its own dropout masks, as the rows of a larger batch have their own.
+  // Each process draws its own dropout masks, as each row of a larger batch does.
   set_seed(args.seed + accelerator.process().process_index);
   if (!args.run_name.empty()) {
     logger.warning("run_name " + args.run_name +
@@ -185,7 +185,7 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
   if (args.label_smoothing_factor == 0 || !labels.defined() || labels.is_floating_point())
     return out.loss;
   const std::int64_t classes = out.logits.size(-1);
-  // (1 - e) * cross entropy + e * its mean over all classes, averaged over the labels
+  // (1 - e) * cross entropy + e * its mean over all classes, averaged over labels
   // that are not -100.
   const at::Tensor log_p = at::log_softmax(out.logits.to(at::kFloat).reshape({-1, classes}), -1),
                    flat = labels.reshape({-1});
@@ -246,8 +246,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
   return all.items > 0 ? std::make_optional(all.loss / all.items) : std::nullopt;
 }
 
-// A metric whose counts are summed over the processes gets this process's rows; any other
-// gets those of all.
+// A metric whose counts are summed gets this process's rows; any other gets the rows of all.
 void Trainer::Impl::add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const {
   EvalMetric& metric = *parts.compute_metrics;
   if (group().size() > 1 && metric.counts().empty())

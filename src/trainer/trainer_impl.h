@@ -19,9 +19,9 @@ struct Trainer::Impl {
   // Returns nullopt if `stops` ended it.
   std::optional<Metrics> evaluate(const TrainerDataset& dataset, const std::string& prefix,
                                   const Stops& stops);
-  // Runs the model over this process's share of the data. `each` gets the logits and labels of
-  // every batch (undefined if there are no labels). Returns the mean loss over the rows of all
-  // processes that have one, or nullopt if none has.
+  // Runs the model over this process's share of the data. `each` gets the logits and labels (or
+  // undefined) of every batch. Returns the mean loss over the rows of all processes that have one;
+  // nullopt: none has.
   std::optional<double> evaluation_loop(
       const TrainerDataset& dataset,
       const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops);
@@ -29,15 +29,14 @@ struct Trainer::Impl {
   void add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const;
   // Returns the metrics over all processes. A collective.
   Metrics computed_metrics() const;
-  // Returns the column that label_names names, or an undefined tensor if the batch has none.
+  // The column that label_names names; undefined if the batch has none.
   at::Tensor labels_of(const TensorDict& batch) const;
-  // Returns the logits of the batch as it was before it was padded for the device. If the
-  // device defers reading, they come on the CPU, because each different number of rows would be
-  // another program there.
+  // The logits of the batch without the padding for the device. If the device defers reading they
+  // come on the CPU, as each other number of rows would be another program there.
   at::Tensor logits_of(const ModelOutput& out, const TensorDict& given) const;
-  // Returns the number that a loss is a mean over: labels that are not -100, or rows.
+  // The number that a loss is a mean over: labels that are not -100, or rows.
   double count_items(const TensorDict& batch) const;
-  // Returns the model's loss, or the loss with label smoothing.
+  // The model's loss, or the one with label smoothing.
   at::Tensor loss_of(const ModelOutput& out, const TensorDict& batch) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
 
@@ -70,7 +69,7 @@ struct Trainer::Impl {
   TrainerControl control;
 };
 
-// Returns runtime and rates, rounded to 4 and 3 decimals as by the Hugging Face Trainer.
+// Runtime and rates, rounded to 4 and 3 decimals as in the Hugging Face Trainer.
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps);
 // Throws MemoryError "trainer.out-of-memory" with LibTorch's text and what to try.
 [[noreturn]] void explain_out_of_memory(const std::string& text, const TrainingArguments& args,

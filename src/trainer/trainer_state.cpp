@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Writes counts as integers and everything else as a float, as transformers does. JSON has neither
-// NaN nor infinity, so null stands for them.
+// Counts are integers in transformers' files, everything else is a float. JSON has no NaN or
+// infinity, so null stands for them.
 Json number(const std::string& key, double value) {
   if (!std::isfinite(value)) return nullptr;
   const bool count = key == "step" || key == "nonfinite_losses" || key == "num_input_tokens_seen" ||

@@ -31,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
-// Returns the parameters by name. A tensor that is registered twice has its first name.
+// A tensor that is registered twice has its first name.
 ParameterNames names_of(const PreTrainedModel& model) {
   ParameterNames out;
   std::set<const at::TensorImpl*> seen;
@@ -81,8 +81,8 @@ class Trainer::Run {
     for (const auto& [name, parameter] : parameters_) {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
-    // hasten::AdamW treats sparse gradients exactly. Over an accumulation window dense ones add up
-    // faster. A TPU has no sparse tensors.
+    // Sparse gradients are exact in hasten::AdamW. Over an accumulation window dense ones add up
+    // faster, and a TPU has no sparse tensors.
     t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
                                    args_.gradient_accumulation_steps == 1 &&
                                    !defers_reading(t_.accelerator.device()));
@@ -294,7 +294,7 @@ class Trainer::Run {
     }
     if (stops_epoch()) loader_.set_epoch(number + 1);
     t_.tell(&TrainerCallback::on_epoch_end);
-    // Applies also if max_steps ended the epoch early, so that what was learnt is logged,
+    // Applies also if max_steps ended the epoch early, so that its last steps are logged,
     // evaluated and saved.
     if (args_.logging_strategy == IntervalStrategy::epoch) t_.control.should_log = true;
     if (args_.eval_strategy == IntervalStrategy::epoch && args_.eval_delay <= t_.state.epoch)
@@ -333,8 +333,7 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
-  // Counts FLOP and tokens. Batches for which they are unknown are not counted, which
-  // is reported once.
+  // Counts FLOP and tokens. What is unknown is not counted, which is reported once.
   void count(const RealRows& real) {
     const std::optional<double> flos = t_.model->floating_point_ops(real.batch);
     if (!flos && std::exchange(counts_flos_, false)) {
@@ -389,7 +388,7 @@ class Trainer::Run {
     t_.logger.info("the anatomy of the first steps is in " + args_.anatomy);
   }
 
-  // Runs the body, and explains the error if memory runs out in it.
+  // Runs the body and explains an error if memory runs out in it.
   template <class Body>
   void within_memory(const std::string& during, Body body) const {
     try {
@@ -403,8 +402,8 @@ class Trainer::Run {
     }
   }
 
-  // If no callback reads the gradients, leaves the scaling to the optimizer if it can do it, which
-  // saves a pass over memory.
+  // If no callback reads the gradients, an optimizer that can does the scaling, which saves a
+  // pass over memory.
   template <class Factor>
   void scale_gradients(const Factor& factor) {
     const bool are_read =
@@ -443,7 +442,7 @@ class Trainer::Run {
          .hint = "a smaller learning_rate, warm-up, or max_grad_norm usually helps"});
   }
 
-  // Requests what is due at this step, as the Hugging Face Trainer's DefaultFlowCallback does.
+  // Requests what is due at this step, like the Hugging Face Trainer's DefaultFlowCallback.
   void flow() {
     const std::int64_t step = t_.state.global_step;
     TrainerControl& control = t_.control;
@@ -466,7 +465,7 @@ class Trainer::Run {
     }
   }
 
-  // Agrees on what callbacks have asked for, before it takes effect.
+  // Requests of callbacks take effect once all processes have agreed on them.
   void agree_all() {
     agree(t_.group(), t_.control);
     agreed_ = {.stops_training = t_.control.should_training_stop,
@@ -489,7 +488,7 @@ class Trainer::Run {
 
   bool stops_on_signal() const { return agreed_.stop_signal != 0; }
 
-  // Returns nullopt if a signal stops it, because metrics of only some rows would be misleading.
+  // Returns nullopt if a signal stops it: metrics of only some rows would mislead.
   std::optional<Metrics> evaluate() {
     EvaluationStop stop(t_.group());
     return t_.evaluate(t_.parts.eval_dataset, "eval",
@@ -561,9 +560,9 @@ class Trainer::Run {
     for (const auto& callback : t_.parts.callbacks) {
       if (!callback->name().empty()) t_.state.callbacks[callback->name()] = callback->attributes();
     }
-    // The folder of the best model is set once that step has been saved, which may never happen.
+    // The best model's folder is set once that step has been saved, which may never happen.
     const auto best = t_.state.best_global_step;
-    // If the run was resumed from another folder, its best checkpoint may be there.
+    // A run resumed from another folder may have its best checkpoint there.
     if (best) {
       const fs::path folder = fs::path(args_.output_dir) / str("checkpoint-", *best);
       if (*best == t_.state.global_step || (*best == last_saved_ && fs::is_directory(folder)))
@@ -598,8 +597,7 @@ class Trainer::Run {
       save_training_state(staged.path(), *optimizer_, parameters_, position, random);
     }
     write_file_atomically(staged.path() / "trainer_state.json", t_.state.to_json());
-    // Renames later checkpoints before the new one gets its name, so that the highest step is never
-    // an abandoned one.
+    // Renames later checkpoints first, so that the highest step is never an abandoned one.
     abandon_checkpoints_after(args_.output_dir, last_saved_);
     staged.commit(Existing::replace);
     if (args_.save_total_limit)
