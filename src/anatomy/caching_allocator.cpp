@@ -7,9 +7,9 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kLeastBlock = 512;
-constexpr std::int64_t kMostSmall = kMiB;  // requests cut from small segments
+constexpr std::int64_t kMostSmall = kMiB;  // the largest request cut from a small segment
 constexpr std::int64_t kSmallSegment = 2 * kMiB;
-constexpr std::int64_t kLeastLarge = 10 * kMiB;  // requests with a segment of their own
+constexpr std::int64_t kLeastLarge = 10 * kMiB;  // the smallest request with its own segment
 constexpr std::int64_t kLargeSegment = 20 * kMiB;
 constexpr std::int64_t kRoundLarge = 2 * kMiB;
 
@@ -20,7 +20,7 @@ std::int64_t segment_for(std::int64_t bytes) {
   return bytes < kLeastLarge ? kLargeSegment : rounded(bytes, kRoundLarge);
 }
 
-// Whether what is left over becomes a block of its own.
+// True if the rest of the block becomes a block of its own.
 bool worth_cutting(const CachingAllocator::Block& block, std::int64_t bytes) {
   const std::int64_t left = block.bytes - bytes;
   return block.small ? left >= kLeastBlock : left > kMostSmall;
@@ -71,7 +71,7 @@ CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t bytes, bool 
   return make({.bytes = bytes, .address = next_address_ - bytes, .small = small});
 }
 
-// The first `bytes` stay, the rest becomes a free block.
+// Keeps the first `bytes` bytes of the block and makes a free block of the rest.
 void CachingAllocator::cut(Block* block, std::int64_t bytes) {
   Block* const rest = make({.bytes = block->bytes - bytes,
                             .address = block->address + bytes,
@@ -85,7 +85,7 @@ void CachingAllocator::cut(Block* block, std::int64_t bytes) {
   pool_of(*rest).insert(rest);
 }
 
-// The right one goes up in the left one; neither is in a pool.
+// Merges `right` into `left`. Neither of them may be in a pool.
 void CachingAllocator::join(Block* left, Block* right) {
   left->bytes += right->bytes;
   left->after = right->after;

@@ -1,18 +1,20 @@
 // File: anatomy/caching_allocator.h (internal)
-// LibTorch's allocator for GPUs, without the GPU: which bytes a request takes of which segment, and
-// what is held back for later. The rules are those of c10/cuda/CUDACachingAllocator.cpp with its
-// default settings: requests are rounded up to 512 bytes; those up to 1 MiB are cut from segments
-// of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones get a segment of their own,
-// rounded up to 2 MiB; the smallest free block that fits is taken and cut where enough is left
-// over; free neighbours are joined; segments that are free as a whole go back to the device only
-// when it has nothing left, or when asked.
+// Simulates LibTorch's caching allocator for GPUs on a machine without one: which bytes of which
+// segment each request takes, and how much freed memory is kept for later requests. The rules are
+// those of c10/cuda/CUDACachingAllocator.cpp with its default settings. Requests are rounded up to
+// 512 bytes. Requests up to 1 MiB are cut from segments of 2 MiB, requests below 10 MiB from
+// segments of 20 MiB, and a larger one gets a segment of its own, rounded up to 2 MiB. The smallest
+// free block that fits is used, and split if enough is left over. Adjacent free blocks are merged.
+// Segments that are entirely free are returned to the device only when it has no memory left, or by
+// empty_cache().
 //
-//   CachingAllocator memory(16 << 30);
+//   CachingAllocator memory(std::int64_t{16} << 30);
 //   auto* block = memory.allocate(1000);               // 1024 bytes of a segment of 2 MiB
 //   memory.reserved();                                 // 2097152
 //   memory.free(block);
 //
-// One stream. Thread rule: any thread (calls are serialized).
+// It simulates one stream. Thread rule: allocate, free and empty_cache may be called from any
+// thread (calls are serialized); the figures are read without a lock.
 #pragma once
 
 #include <cstdint>
@@ -27,29 +29,30 @@ class CachingAllocator {
  public:
   struct Block {
     std::int64_t bytes = 0;
-    std::int64_t address = 0;  // within this object's addresses
+    std::int64_t address = 0;  // a simulated address, unique in this object
     bool small = false, free = false;
-    Block *before = nullptr, *after = nullptr;  // neighbours in the segment
+    Block *before = nullptr, *after = nullptr;  // neighbours in the segment, or null
   };
 
-  // `capacity`: the most bytes the device gives; 0: any number.
+  // `capacity` is the memory of the device in bytes; 0: unlimited.
   explicit CachingAllocator(std::int64_t capacity = 0) : capacity_(capacity) {}
 
-  // Never fails: what the device does not have is noted (missing) and given all the same, so that
-  // the rest of the program is still measured. bytes > 0.
+  // `bytes` has to be positive. The block belongs to this object. Never fails: memory that the
+  // device lacks is counted in missing() and allocated all the same, so that the rest of the
+  // program is still measured.
   Block* allocate(std::int64_t bytes);
   void free(Block* block);
-  // Gives the segments that are free as a whole back.
+  // Returns the segments that are entirely free to the device.
   void empty_cache();
 
   std::int64_t allocated() const { return allocated_; }
   std::int64_t reserved() const { return reserved_; }
   std::int64_t most_allocated() const { return most_allocated_; }
   std::int64_t most_reserved() const { return most_reserved_; }
-  // Segments were given back to make room: steps before the device was full, but each such time
-  // costs a wait for all of its work.
+  // How often free segments were returned to make room. The program goes on, but each time costs a
+  // wait for all of the device's work.
   std::int64_t retries() const { return retries_; }
-  // Bytes that the device did not have; 0: everything fitted.
+  // The most bytes by which the device was too small; 0 if everything fitted.
   std::int64_t missing() const { return missing_; }
 
  private:
@@ -70,7 +73,7 @@ class CachingAllocator {
   std::mutex mutex_;
   std::int64_t capacity_;
   std::deque<Block> blocks_;
-  std::vector<Block*> spare_;  // of blocks_, out of use
+  std::vector<Block*> spare_;  // elements of blocks_ that are not in use
   Pool small_, large_;         // free blocks
   std::int64_t next_address_ = 0;
   std::int64_t allocated_ = 0, reserved_ = 0, most_allocated_ = 0, most_reserved_ = 0;

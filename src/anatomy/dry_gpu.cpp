@@ -21,7 +21,7 @@ namespace {
 
 std::atomic<DryGpu*> active_gpu = nullptr;
 
-// One device, one stream, and events that are over at once.
+// One device and one stream. Events are complete at once.
 struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
   static c10::Device device() { return {c10::kCUDA, 0}; }
   static c10::Stream stream() { return c10::Stream(c10::Stream::DEFAULT, device()); }
@@ -45,8 +45,8 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
   double elapsedTime(void*, void*, const c10::DeviceIndex) const override { return 0; }
 };
 
-// What LibTorch asks of its CUDA library. Registered always, since it is asked for once in a
-// process; without a DryGpu it answers that there is no GPU.
+// Answers what LibTorch asks of its CUDA library. The hooks are always registered, because LibTorch
+// looks them up once in a process; without a DryGpu they answer that there is no GPU.
 struct Hooks : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) {}
   static bool there() { return DryGpu::active() != nullptr; }
@@ -68,7 +68,7 @@ struct Hooks : at::CUDAHooksInterface {
   bool isPinnedPtr(const void*) const override { return false; }
   at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
   at::Allocator* getCUDADeviceAllocator() const override { return c10::GetAllocator(c10::kCUDA); }
-  // Seeds and states of random numbers are kept as a GPU's would be.
+  // A CPU generator keeps the seeds and states of random numbers as a GPU's would.
   const at::Generator& getDefaultGenerator(at::DeviceIndex) const override {
     static const at::Generator one = at::detail::createCPUGenerator();
     return one;
@@ -78,7 +78,7 @@ struct Hooks : at::CUDAHooksInterface {
   }
 };
 
-// Memory asked of the device by other ways than tensors, and the cache emptied.
+// Serves requests for the device's memory that do not come from tensors, and empties the cache.
 struct DeviceMemory final : c10::DeviceAllocator {
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t) override {
@@ -101,11 +101,12 @@ struct DeviceMemory final : c10::DeviceAllocator {
       [](at::CUDAHooksArgs arguments) -> std::unique_ptr<at::CUDAHooksInterface> {
         return std::make_unique<Hooks>(arguments);
       },
-      c10::REGISTRY_FALLBACK);  // LibTorch's own takes its place, whichever is loaded first
+      // LibTorch's own hooks replace these, whichever are loaded first.
+      c10::REGISTRY_FALLBACK);
   return true;
 }();
 
-// Whether LibTorch's own CUDA library is loaded: then the hooks are not ours.
+// True if LibTorch's own CUDA library is loaded; then the hooks are not those above.
 bool has_cuda_library() {
   return dynamic_cast<const Hooks*>(&at::detail::getCUDAHooks()) == nullptr;
 }
@@ -114,8 +115,8 @@ std::atomic<const c10::impl::DeviceGuardImplInterface*>& guard_slot() {
   return c10::impl::device_guard_impl_registry[static_cast<std::size_t>(c10::kCUDA)];
 }
 
-// LibTorch sets the place of the function that chooses, but does not tell what is in it; the
-// implementation is the stub's only member.
+// LibTorch's place for the function that chooses the attention kernel on CUDA. LibTorch has a
+// setter for it but no getter; the place is in the implementation, which is the stub's only member.
 void*& attention_slot() {
   auto& stub = at::native::_fused_sdp_choice_stub;
   using Stub = std::remove_reference_t<decltype(stub)>;
@@ -152,7 +153,7 @@ DryGpu::DryGpu(const Gpu& gpu)
   }
   attention_before_ = attention_slot();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
-  // As nvidia-smi shows it: a context appears with the first tensor.
+  // As in nvidia-smi, the context takes memory from the first tensor on.
   set_gpu_stand_in({.used =
                         [memory = memory_, context = gpu.context] {
                           return memory->most_reserved() > 0 ? memory->reserved() + context : 0;
@@ -170,7 +171,7 @@ DryGpu::~DryGpu() {
 
 void DryGpu::use(ProductLibrary library) {
   if (library == ProductLibrary::none) return;
-  // cuBLASLt is reached through a handle of cuBLAS, which comes with its own.
+  // cuBLASLt is called with a handle of cuBLAS, which has a workspace of its own.
   if (library == ProductLibrary::cublas_lt) use(ProductLibrary::cublas);
   c10::DataPtr& workspace = workspaces_[{std::this_thread::get_id(), library}];
   if (workspace) return;

@@ -1,12 +1,12 @@
 // File: anatomy/dry_gpu.h (internal)
-// A GPU that is not there: what LibTorch asks a device of its kind, answered without one. While a
-// DryGpu lives this process has a device cuda:0, whose tensors are dry tensors and whose memory is
-// a simulated caching allocator.
+// Simulates a GPU that the machine does not have, by answering what LibTorch asks of a CUDA device.
+// While a DryGpu lives, this process has a device cuda:0, whose tensors are dry tensors and whose
+// memory is a simulated caching allocator.
 //
-// Stand-ins, each of which LibTorch keeps in a place of its own: the device guard, the hooks that
-// tell whether CUDA is there, the device's allocator, the choice of the attention kernel, and an
-// autograd engine with a thread for the device. Where a real GPU is there its guard and hooks are
-// used.
+// It replaces five things, which LibTorch keeps in five places: the device guard, the hooks that
+// report whether CUDA is available, the device's allocator, the choice of the attention kernel, and
+// the autograd engine, which needs a thread for the device. On a machine with a real GPU and
+// LibTorch's CUDA library, the guard, the hooks and the allocator stay LibTorch's.
 //
 // Thread rule: one at a time in a process; made and destroyed on the thread that trains.
 #pragma once
@@ -29,20 +29,22 @@ namespace hasten::anatomy {
 
 class DryGpu {
  public:
+  // `gpu` has to outlive the object. Throws UsageError "anatomy.two-gpus" if another DryGpu lives,
+  // and "anatomy.cuda-without-gpu" for a LibTorch with CUDA on a machine without a GPU.
   explicit DryGpu(const Gpu& gpu);
   DryGpu(const DryGpu&) = delete;
   DryGpu& operator=(const DryGpu&) = delete;
   ~DryGpu();
 
-  // The one that lives, or none.
+  // Returns the DryGpu that lives, or null.
   static DryGpu* active();
 
   const Gpu& gpu() const { return gpu_; }
-  // Tensors hold it, and may live longer than the DryGpu.
+  // Tensors share the ownership of the allocator and may outlive the DryGpu.
   const std::shared_ptr<CachingAllocator>& memory() const { return memory_; }
 
-  // A product is about to run on this thread: the library takes a workspace for each thread that
-  // calls it, and keeps it.
+  // Call this before a product runs on this thread. The library takes a workspace for each thread
+  // that calls it, and keeps it.
   void use(ProductLibrary library);
 
  private:

@@ -37,7 +37,8 @@ Way way_of(const c10::OperatorHandle& op, Plan& plan) {
   if (plan.name == "aten::_local_scalar_dense") return Way::value;
   if (plan.name == "aten::equal") return Way::truth;
   if (wrappers.count(plan.name)) return Way::real;
-  // `to` and `contiguous` may give their argument or a copy: what they are made of decides.
+  // `to` and `contiguous` return their argument or a copy. The operators they consist of decide
+  // which.
   const bool has_kernel =
       plan.on_cpu || op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
   if (gives_views(op.schema()) &&
@@ -46,7 +47,7 @@ Way way_of(const c10::OperatorHandle& op, Plan& plan) {
   if (depending.count(plan.name)) return Way::depends;
   if (op.schema().returns().empty())
     return plan.on_cpu || !plan.composite ? Way::drop : Way::composite;
-  // copy_ has a kernel for all devices that moves bytes.
+  // copy_ has a kernel for all devices too, but that kernel moves bytes.
   if (plan.rule || plan.gpu_rule || plan.name == "aten::copy_" || plan.on_cpu) return Way::shapes;
   return plan.composite ? Way::composite : Way::shapes;
 }

@@ -1,6 +1,6 @@
 // File: anatomy/dry_plan.h (internal)
-// How each operator of LibTorch's dispatcher is carried out in a dry run, decided once an operator
-// from its schema and the kernels it has. Thread rule: any thread.
+// How a dry run executes each operator of LibTorch's dispatcher. It is decided once for each
+// operator and thread, from the operator's schema and its kernels. Thread rule: any thread.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,29 +14,30 @@
 
 namespace hasten::anatomy {
 
-// How an operator is carried out without data.
+// How an operator is executed without data.
 enum class Way {
-  shapes,     // results of the right shape: LibTorch's Meta kernel or a rule of ours
-  real,       // views and wrappers: the real kernel touches no data
-  composite,  // the operators it is made of, each in its way
-  sparse,     // the kernel for sparse tensors, down to operators on their parts
-  drop,       // nothing comes back
-  value,      // a number is read: a stand-in
-  truth,      // a comparison: true
-  depends,    // the shape of the result depends on values
+  shapes,     // makes results of the right shape, by LibTorch's Meta kernel or a rule of hasten
+  real,       // runs the real kernel, which touches no data: views and wrappers
+  composite,  // runs the operators it consists of, each in its own way
+  sparse,     // runs the kernel for sparse tensors, which calls operators on their parts
+  drop,       // does nothing: the operator has no result
+  value,      // gives a stand-in for a number that is read
+  truth,      // gives true for a comparison
+  depends,    // throws: the shape of the result depends on values
 };
 
 struct Plan {
   Way way = Way::shapes;
-  std::optional<c10::DispatchKey> composite;  // the kernel that stands for all devices
+  std::optional<c10::DispatchKey> composite;  // the key of the kernel for all devices
   ShapeRule rule = nullptr, gpu_rule = nullptr;
-  bool on_cpu = false;     // has a kernel for the CPU
-  bool workspace = false;  // which takes memory of its own
+  bool on_cpu = false;     // it has a kernel for the CPU
+  bool workspace = false;  // that kernel takes memory for itself
   GpuWorkspace gpu_workspace = nullptr;
   std::string name;
-  std::ptrdiff_t device = -1, pinned = -1;  // places of these arguments
+  std::ptrdiff_t device = -1, pinned = -1;  // positions of these arguments, or -1
 };
 
+// The reference is valid as long as the calling thread.
 const Plan& plan_of(const c10::OperatorHandle& op);
 
 }  // namespace hasten::anatomy

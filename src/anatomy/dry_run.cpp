@@ -24,7 +24,7 @@ using c10::DispatchKey;
 using c10::IValue;
 using torch::jit::Stack;
 
-// The same tensor without data.
+// Returns a tensor like x without data.
 Tensor meta_of(const Tensor& x) {
   if (!x.defined() || x.is_meta()) return x;
   Tensor meta = at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta));
@@ -50,12 +50,12 @@ IValue meta_of(const IValue& value) {
   return value;
 }
 
-// The current GPU where a program names none.
+// Completes a CUDA device without an index, which means the current GPU.
 at::Device with_index(at::Device device) {
   return device.is_cuda() && !device.has_index() ? at::Device(at::kCUDA, 0) : device;
 }
 
-// Where the results lie: as asked, else where the first tensor lies.
+// Returns the device of the results: the one that the call names, else that of the first tensor.
 at::Device device_of(const std::vector<IValue>& arguments, const Plan& plan) {
   if (plan.device >= 0 && arguments[static_cast<std::size_t>(plan.device)].isDevice())
     return with_index(arguments[static_cast<std::size_t>(plan.device)].toDevice());
@@ -67,7 +67,8 @@ at::Device device_of(const std::vector<IValue>& arguments, const Plan& plan) {
   return at::kCPU;
 }
 
-// A result is made in `storage` where that is given, as the kernel made it.
+// Makes a dry result of a Meta result. If `storage` is given, in which the kernel made it, the
+// result uses it.
 IValue dry_of(const IValue& result, at::Device device, const c10::Storage& storage) {
   const auto dry = [&](const Tensor& meta) {
     if (!meta.defined() || !meta.is_meta()) return meta;
@@ -83,7 +84,7 @@ IValue dry_of(const IValue& result, at::Device device, const c10::Storage& stora
   return result;
 }
 
-// An argument that is written to is given back, with the size the operator gives it.
+// Gives an argument that the operator writes to and returns the size of the result.
 void fit(const Tensor& argument, const Tensor& result) {
   if (argument.sizes() == result.sizes()) return;
   const Tensor sized =
@@ -102,7 +103,7 @@ std::ptrdiff_t written_argument(const c10::FunctionSchema& schema, const c10::Ar
   return -1;
 }
 
-// Who called, where that is known.
+// Returns " in MODULE" if the current module is known, else "".
 std::string in_module() {
   const std::string module = Anatomy::current_module();
   return module.empty() ? "" : " in " + module;
@@ -130,7 +131,7 @@ std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
   return meta;
 }
 
-// On the CPU a number among the operands is cast to the operation's type in memory of its own.
+// Returns the bytes that the CPU takes to cast numbers among the operands to the operation's type.
 std::int64_t cast_scalars(const std::vector<IValue>& arguments,
                           const std::vector<IValue>& results) {
   if (results.empty() || !results[0].isTensor() || !results[0].toTensor().defined()) return 0;
@@ -145,7 +146,7 @@ std::int64_t cast_scalars(const std::vector<IValue>& arguments,
   return bytes;
 }
 
-// Takes and gives back what the kernel does; the blocks that are left hold its results.
+// Takes and frees what the kernel does. The blocks that are left hold its results.
 std::vector<c10::Storage> played(const Script& script, at::Device device) {
   std::vector<c10::Storage> blocks(script.bytes.size());
   for (const Script::Event& event : script.events) {
@@ -200,8 +201,8 @@ bool any_sparse(const Stack& stack, std::size_t count) {
   return false;
 }
 
-// A few whole numbers on the CPU: orders of dimensions, positions, lengths, which LibTorch itself
-// reads by pointer (repeat permutes by one). They are computed.
+// True for a few integers: orders of dimensions, positions, lengths. LibTorch itself reads these by
+// pointer (repeat permutes by one), so on the CPU they are computed.
 bool is_small_number(at::ScalarType type, std::int64_t numel) {
   constexpr std::int64_t kMost = 1024;
   return at::isIntegralType(type, /*includeBool=*/true) && numel <= kMost;
@@ -240,14 +241,15 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   Way way = plan.way;
   if ((way == Way::shapes || way == Way::composite) && any_sparse(*stack, count)) way = Way::sparse;
   if (way == Way::shapes && plan.on_cpu && on_small_numbers(plan, *stack, count)) way = Way::real;
-  // What the CPU does tensor by tensor (_foreach_mul_) is one kernel on a GPU, in place.
+  // A composite that works on the CPU tensor by tensor (_foreach_mul_) is one in-place kernel on a
+  // GPU.
   if (way == Way::composite && op.schema().returns().empty() && DryGpu::active() != nullptr)
     way = Way::drop;
   if (way == Way::composite) return op.callBoxedForDispatchKey(*plan.composite, *stack);
   if (way == Way::sparse && op.hasKernelForDispatchKey(DispatchKey::SparseCPU))
     return op.callBoxedForDispatchKey(DispatchKey::SparseCPU, *stack);
 
-  // Views are the same everywhere, but on a GPU that is not there they have no kernel.
+  // Views are the same on all devices, but a dry GPU has no kernels for them.
   if (way == Way::real && DryGpu::active() != nullptr && (plan.on_cpu || plan.composite))
     return op.callBoxedForDispatchKey(plan.on_cpu ? DispatchKey::CPU : *plan.composite, *stack);
 

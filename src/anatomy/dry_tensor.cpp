@@ -13,8 +13,9 @@
 namespace hasten::anatomy {
 namespace {
 
-// Addresses handed out upwards and never again: what was written by pointer into one block does not
-// show in another. Four TiB at a time are a range of addresses, not memory.
+// Hands out ascending addresses, and none twice, so that what is written through a pointer into one
+// block does not appear in another. It reserves up to 4 TiB of addresses at a time, which take no
+// memory.
 class Addresses {
  public:
   void* take(std::size_t bytes) {
@@ -54,7 +55,7 @@ struct Allocation {
   void* pointer = nullptr;
   std::int64_t bytes = 0;  // as the device's allocator counts them
   at::Device device = at::kCPU;
-  // Of a GPU's memory.
+  // Set for a GPU's memory only.
   std::shared_ptr<CachingAllocator> memory;
   CachingAllocator::Block* block = nullptr;
 };
@@ -128,7 +129,7 @@ std::int64_t allocated_bytes(const at::Tensor& tensor) {
   if (pointer.get_deleter() == &release)
     return static_cast<const Allocation*>(pointer.get_context())->bytes;
   const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
-  return tensor.is_cuda() ? (bytes + 511) / 512 * 512 : bytes;  // at least
+  return tensor.is_cuda() ? (bytes + 511) / 512 * 512 : bytes;  // at least, as the allocator rounds
 }
 
 }  // namespace hasten::anatomy

@@ -1,7 +1,7 @@
 // File: anatomy/dry_tensor.h (internal)
-// Tensors with sizes, strides and a storage that has an address but no pages: reading gives zeros,
-// writing takes memory for what is written and no more. Births and deaths are reported as
-// LibTorch's allocator reports them; on a GPU the simulated allocator says how large they are.
+// Tensors whose storage has an address but no pages: reading gives zeros, and writing takes memory
+// only for what is written. Allocations and releases are reported as LibTorch's allocator reports
+// them; on a GPU the simulated allocator determines their sizes. Thread rule: any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,18 +14,20 @@ namespace hasten::anatomy {
 at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
                       at::Device device);
 
-// A tensor on a storage that is there.
+// Makes a tensor on an existing storage.
 at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
                       c10::Storage storage);
 
-// The bytes alone.
+// Memory without a tensor; null for 0 bytes.
 c10::DataPtr dry_memory(std::int64_t bytes, at::Device device);
+// A storage on such memory, which cannot be resized.
 c10::Storage dry_storage(std::int64_t bytes, at::Device device);
 
-// Memory that a kernel takes for itself and gives back before it returns.
+// Takes all blocks and gives them back, as a kernel does with memory of its own. In bytes.
 void dry_workspaces(const std::vector<std::int64_t>& blocks, at::Device device);
 
-// The bytes its allocator gave, which on a GPU are more than were asked for.
+// Returns the bytes that the allocator gave to the tensor's storage, which on a GPU are more than
+// were requested.
 std::int64_t allocated_bytes(const at::Tensor& tensor);
 
 }  // namespace hasten::anatomy

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The module's functions, which are there once torch_tpu has loaded it too.
+// The functions of the module libhasten_dry_tpu.so, which are in the copy that torch_tpu loads.
 struct Functions {
   decltype(&hasten_dry_tpu_enter) enter = nullptr;
   decltype(&hasten_dry_tpu_bytes) bytes = nullptr;
@@ -61,7 +61,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Beside LibTorch, where its wheel is.
+// Returns the folder in which LibTorch's wheel is installed (site-packages).
 std::vector<std::string> packages_of_libtorch() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&at::addGlobalCallback), &info) == 0) return {};
@@ -73,8 +73,8 @@ DryTpu*& only_one() {
   return one;
 }
 
-// The layer whose parameters an operator read last: a program that does not compile is its, or
-// comes soon after it.
+// The layer whose parameters an operator read last. A program that does not compile belongs to this
+// layer or comes soon after it.
 class LastModule {
  public:
   void know(const torch::nn::Module& model) {
@@ -122,8 +122,8 @@ void hear_operators() {
   static_cast<void>(once);
 }
 
-// The tensors of a component, each memory once. How large they are on the device is asked at the
-// end, when programs have read them.
+// The tensors of a component; each storage counts once. Their sizes on the device are read at the
+// end, when programs have read the tensors.
 class Inventory {
  public:
   void clear() { seen_.clear(), entries_.clear(); }
@@ -239,11 +239,11 @@ DryTpu::DryTpu(const std::string& topology, const std::string& compiler)
   setenv(kDryTpuCompiler, library.c_str(), 1);
   setenv("TPU_LIBRARY_PATH", path_of_module().c_str(), 1);
   setenv("ACCELERATE_USE_TPU", "true", 1);
-  // Phases are those of the program's own order; deferred operators have none, and this would undo
-  // deferring them.
+  // Blocking keeps operators in the program's order, so that each has a phase. It is not set if
+  // operators are to be deferred, because it would undo that.
   if (variable("TORCH_TPU_DEFER_AND_FUSE") != "1") setenv(kBlocking, "1", 0);
   hear_operators();
-  functions();  // all of them, before anything is opened
+  functions();  // loads all of them before anything is opened
   only_one() = this;
 }
 

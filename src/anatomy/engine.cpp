@@ -22,13 +22,13 @@ std::function<void(const at::Tensor&)>& listener() {
 }
 std::atomic<bool> listening = false;
 
-// Keeps the tensor as it is; only tells of it.
+// Keeps the tensor as it is and only reports it.
 class TellingHooks : public SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
     if (listening) listener()(tensor);
     kept_ = tensor.detach();
-    // A number among the operands takes no part in choosing types, also in the backward pass.
+    // A wrapped number takes no part in type promotion, which also holds in the backward pass.
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
       kept_.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
@@ -41,21 +41,22 @@ class TellingHooks : public SavedVariableHooks {
 class ListeningEngine : public Engine {
  public:
   ListeningEngine() = default;
-  // One for each device there is now.
+  // Starts a thread for each device that there is now.
   void start_threads() { start_device_threads(); }
   std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
     return listening ? std::make_unique<TellingHooks>() : nullptr;
   }
 };
 
-// Engines outlive autograd's threads.
+// Makes an engine that is never deleted, because engines have to outlive autograd's threads.
 ListeningEngine& with_threads() {
   auto& one = *new ListeningEngine;
   one.start_threads();
   return one;
 }
 
-// Devices that came later than LibTorch's own threads have an engine each, with a thread for them.
+// A device that was added after LibTorch started its threads has an engine of its own, with a
+// thread for it.
 Engine& engine() {
   static ListeningEngine& plain = *new ListeningEngine;
   if (DryGpu::active() != nullptr) {
@@ -75,8 +76,9 @@ void install_engine() {
   static std::once_flag installed;
   std::call_once(installed, [] {
     torch::autograd::set_default_engine_stub(engine);
-    // LibTorch starts threads for devices once in a process, at its first backward pass: here, for
-    // the devices that are there. The engine for a dry GPU starts its own.
+    // LibTorch starts its threads for devices once in a process, at the first backward pass. This
+    // one makes it start them for the devices that there are now; the engine for a dry GPU starts
+    // its own.
     at::ones({1}).requires_grad_().backward();
   });
 }

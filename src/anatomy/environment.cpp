@@ -28,8 +28,9 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// Before main, so that what the program makes at its start is dry too. It lasts as long as the
-// process. On a TPU the device is dry, and the program is told where it lies.
+// Starts the requested dry run before main(), so that everything the program makes is dry. It lasts
+// as long as the process. For a TPU it makes a dry device instead, which the program finds through
+// its environment.
 const DryRun* start() {
   const std::string device = variable(kDryRunVariable);
   if (device.empty()) return nullptr;
@@ -40,14 +41,14 @@ const DryRun* start() {
       return nullptr;
     }
     return new DryRun(find_gpu(device));
-  } catch (const Error& error) {  // there is nobody yet to catch it
+  } catch (const Error& error) {  // main() has not begun, so nobody can catch it
     std::fprintf(stderr, "hasten: error[%s]: %s\n", error.code().c_str(), error.what());
     _exit(error.exit_code());
   }
 }
 [[maybe_unused]] const DryRun* const from_the_start = start();
 
-// Tells what was found when the steps are done, or the program ends before.
+// Reports the findings once: when the requested steps are done, or when the program ends earlier.
 class Teller : public StepObserver {
  public:
   explicit Teller(const char* what) : what_(what), output_(variable(kListenVariable)) {}
@@ -55,7 +56,7 @@ class Teller : public StepObserver {
   void on_step() override {
     if (!finished()) return;
     tell();
-    _exit(0);  // the rest of the program is not what was asked for
+    _exit(0);  // only these steps were requested
   }
 
   void tell() {
@@ -78,7 +79,8 @@ class Teller : public StepObserver {
     return std::max(1L, std::atol(variable(kListenStepsVariable).c_str()));
   }
   virtual bool finished() const = 0;
-  virtual void look() = 0;  // at what there is by now, for the forms below
+  // Takes the findings up to now, which the functions below show.
+  virtual void look() = 0;
   virtual std::string text() const = 0;
   virtual std::string json() const = 0;
   virtual void write(const std::string& file) const = 0;
@@ -108,7 +110,7 @@ class AnatomyTeller : public Teller {
   Report report_;
 };
 
-// The account of a dry TPU, beside the anatomy of an earlier, dry run.
+// Reports the account of a dry TPU, next to an earlier dry run's prediction for the CPU, if any.
 class AccountTeller : public Teller {
  public:
   explicit AccountTeller(const DryTpu& dry)
@@ -133,13 +135,13 @@ class AccountTeller : public Teller {
   TpuAccount account_;
 };
 
-// One for a process: of the program's first Accelerator.
+// The only Teller of the process, which reports on the program's first Accelerator; else null.
 std::shared_ptr<Teller>& only_teller() {
   static auto& one = *new std::shared_ptr<Teller>;
   return one;
 }
 
-// A program that does not compile is an error in the middle of the step, often not caught.
+// A TPU program that does not compile throws in the middle of a step, often uncaught.
 void tell_at_terminate() {
   static const std::terminate_handler before = std::set_terminate([] {
     only_teller()->tell();
@@ -151,7 +153,7 @@ void tell_at_terminate() {
 
 void listen_if_asked(const std::shared_ptr<StepObservers>& observers) {
   DryTpu* const dry = DryTpu::active();
-  if (dry) dry->listen_to(*observers);  // the phases of every Accelerator
+  if (dry) dry->listen_to(*observers);  // every Accelerator reports its phases
   if (only_teller() || variable(kListenVariable).empty()) return;
   if (dry) {
     only_teller() = std::make_shared<AccountTeller>(*dry);

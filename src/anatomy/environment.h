@@ -1,6 +1,6 @@
-// What `hasten anatomy` and `hasten estimate -- PROGRAM` ask of the program they start
-// (hasten/config/listen_options.h): a dry run from its first instruction on, and an anatomy of the
-// first Accelerator's steps, after which the process ends.
+// Carries out what `hasten anatomy` and `hasten estimate -- PROGRAM` request of the program that
+// they start (hasten/config/listen_options.h): a dry run that begins before main(), and an anatomy
+// of the first Accelerator's steps, or the account of a dry TPU. Then the process ends.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,8 @@
 
 namespace hasten::anatomy {
 
-// Called by every Accelerator when it is made; without the variable it does nothing.
+// Every Accelerator's constructor calls this; only the first one is reported on. Does nothing
+// unless HASTEN_LISTEN is set or a dry TPU is active.
 void listen_if_asked(const std::shared_ptr<StepObservers>& observers);
 
 }  // namespace hasten::anatomy

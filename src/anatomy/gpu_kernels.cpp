@@ -17,7 +17,7 @@ namespace {
 
 bool is_half(const Tensor& x) { return at::isReducedFloatingType(x.scalar_type()); }
 
-// Attention: q [batch, heads, length, size], k and v likewise.
+// Attention: q is [batch, heads, length, size], and so are k and v.
 
 struct Heads {
   Heads(const Tensor& q, const Tensor& k)
@@ -26,7 +26,8 @@ struct Heads {
   std::int64_t batch, heads, queries, keys, size;
 };
 
-// The parts of the choice; each follows LibTorch's filter of that name.
+// Whether each attention kernel can run. flash(), cudnn() and efficient() follow LibTorch's
+// filters.
 struct AttentionCall {
   const Tensor &q, &k, &v;
   const std::optional<Tensor>& mask;
@@ -67,11 +68,12 @@ struct AttentionCall {
     return typed && q.size(3) == k.size(3) && q.size(3) % alignment == 0 &&
            v.size(3) % alignment == 0 && same_heads();
   }
-  // cuDNN comes first on the GPUs it was tuned for.
+  // cuDNN is considered only on the GPUs that it was tuned for, before the others.
   bool prefers_cudnn() const { return capability == 90 || capability == 100 || capability == 103; }
 };
 
-// Laid out as the kernels write it: [batch, length, heads, size], seen with heads first.
+// Makes a tensor [batch, heads, length, size] that is [batch, length, heads, size] in memory, as
+// the kernels write it.
 Tensor heads_inside(at::IntArrayRef sizes, const Tensor& like) {
   return at::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, like.options()).transpose(1, 2);
 }
@@ -134,7 +136,7 @@ Results like_q_k_v(Arguments a) {
   return {at::empty_like(tensor(a, 1)), at::empty_like(tensor(a, 2)), at::empty_like(tensor(a, 3))};
 }
 
-// Of each row the mean and the reciprocal deviation, float for every type but double.
+// The statistics of the rows are float for every type but double.
 Results layer_norm(Arguments a) {
   const Tensor x = tensor(a, 0);
   auto sizes = x.sizes().vec();
@@ -144,7 +146,7 @@ Results layer_norm(Arguments a) {
   return {at::empty(x.sizes(), x.options()), numbers(sizes, x, type), numbers(sizes, x, type)};
 }
 
-// A copy, unless it lies as the kernels want it: [batch, length, heads, size].
+// Bytes of the copy that a kernel makes of x, unless x is [batch, length, heads, size] in memory.
 std::int64_t copied(const Tensor& x) {
   const std::int64_t row = x.size(1) * x.size(3);
   const bool lies_so = x.stride(3) == 1 && x.stride(1) == x.size(3) && x.stride(2) == row &&
@@ -163,7 +165,8 @@ Moments flash_attention_backward_workspace(Arguments a, const Gpu&) {
            4 * n.rows() * queries * padded_size(n.size)}};
 }
 
-// The gradient of q is summed in float beside the halves, or in tiles of [rows, columns].
+// The gradient of q is summed in float, in tiles of [rows, columns]; so are those of k and v for
+// 16-bit types and a head size above 64.
 Moments efficient_attention_backward_workspace(Arguments a, const Gpu&) {
   const Tensor gradient = tensor(a, 0), q = tensor(a, 1);
   const Heads n(q, tensor(a, 2));
@@ -199,7 +202,7 @@ Moments reduction_workspace(Arguments a, const Gpu& gpu) {
   return {{buffers.staging, buffers.semaphores}};
 }
 
-// Few rows are added in place; many are sorted by their index first.
+// Up to kMostInPlace rows are added in place; more, or rows scaled by frequency, are first sorted.
 Moments embedding_backward_workspace(Arguments a, const Gpu&) {
   constexpr std::int64_t kMostInPlace = 3072;
   const Tensor gradient = tensor(a, 0), indices = tensor(a, 1);
@@ -221,7 +224,7 @@ Moments foreach_norm_workspace(Arguments a, const Gpu&) {
   return {{4 * tensors * at::ceil_div<std::int64_t>(most, 65536)}};
 }
 
-// Rows added up are sorted by their index.
+// Rows that are accumulated are first sorted by their index.
 Moments index_put_workspace(Arguments a, const Gpu&) {
   if (!a[3].toBool()) return {};
   std::int64_t n = 1;
@@ -293,7 +296,7 @@ ProductLibrary product_library(std::string_view name, const std::vector<c10::IVa
       "aten::mv", "aten::addmv", "aten::dot",    "aten::vdot"};
   if (!products.count(name)) return ProductLibrary::none;
   if (name != "aten::addmm") return ProductLibrary::cublas;
-  // With a bias along the rows the product and the sum are one call.
+  // With a bias along the rows, one call computes the product and the sum.
   const Tensor bias = tensor(arguments, 0), a = tensor(arguments, 1), b = tensor(arguments, 2);
   const bool fits = bias.dim() == 1 && bias.is_contiguous() && bias.size(0) == b.size(1) &&
                     arguments[3].toScalar().toDouble() == 1 &&

@@ -10,13 +10,14 @@
 namespace hasten::anatomy {
 namespace {
 
-// What of the operand decides: sizes are products of the dimensions that are summed and kept.
+// The properties of the operand that decide the split. `summed` and `kept` are the products of the
+// sizes of the dimensions that are summed and kept.
 struct Shape {
   std::int64_t summed = 1, kept = 1;
-  bool sums_fastest = true;        // the summed elements lie closer together
-  bool adjacent = false;           // side by side, along the faster of the two
-  std::int64_t fastest_kept = 1;   // length of the kept dimension that lies closest
-  std::int64_t summed_stride = 0;  // elements, of the closest summed dimension
+  bool sums_fastest = true;        // a summed dimension has the smallest stride
+  bool adjacent = false;           // the smallest stride is 1
+  std::int64_t fastest_kept = 1;   // size of the kept dimension of smallest stride
+  std::int64_t summed_stride = 0;  // in elements; the smallest one
 };
 
 Shape shape_of(const at::Tensor& x, const std::vector<std::int64_t>& dimensions) {
@@ -50,12 +51,13 @@ ReductionBuffers reduction_buffers(const at::Tensor& x, const std::vector<std::i
   if (x.numel() == 0 || !at::isFloatingType(x.scalar_type())) return {};
   const Shape shape = shape_of(x, dimensions);
   const auto element = static_cast<std::int64_t>(x.element_size());
-  // Threads stand in two directions, x along what lies side by side.
+  // A block's threads form a grid of `width` by `height`. `width` runs along the dimensions of
+  // smallest stride.
   std::int64_t along = shape.sums_fastest ? shape.summed : shape.kept;
   std::int64_t across = shape.sums_fastest ? shape.kept : shape.summed;
   std::int64_t outputs_a_thread = 1;
   if (shape.adjacent && shape.sums_fastest) {
-    if (along >= 128) along /= element == 2 ? 8 : 4;  // read as vectors
+    if (along >= 128) along /= element == 2 ? 8 : 4;  // elements are read as vectors
   } else if (shape.adjacent) {
     for (const std::int64_t width : {4, 2}) {
       if (shape.fastest_kept % width != 0 || shape.summed_stride % width != 0) continue;
@@ -73,7 +75,7 @@ ReductionBuffers reduction_buffers(const at::Tensor& x, const std::vector<std::i
   const std::int64_t height = std::min(threads_for(across), most / width);
   width = std::min(threads_for(along), most / height);
 
-  // How many numbers a thread adds, and whether the rows of threads share a sum.
+  // Decides whether the rows of a block's threads share a sum, and how many numbers a thread adds.
   std::int64_t step_in = shape.sums_fastest ? width : 1;
   std::int64_t step_out = shape.sums_fastest ? 1 : width;
   const bool rows_share =

@@ -1,4 +1,4 @@
-// The report as one page that needs nothing else.
+// Writes the report as one self-contained HTML page.
 #include "anatomy/page.h"
 #include "hasten/anatomy/report.h"
 

@@ -1,4 +1,4 @@
-// The report as JSON; keys are the fields' names.
+// Writes the report as JSON. The keys are the names of the fields.
 #include "anatomy/json.h"
 
 namespace hasten::anatomy {
@@ -21,7 +21,8 @@ Json json_of(const OperationTotal& total) {
           {"bytes_written", total.bytes_written}};
 }
 
-// Bytes a parameter; a component of which no textbook tells is not there.
+// Textbook bytes per parameter. A component without a textbook text is left out; `bytes` is null if
+// there is no single figure.
 Json json_of_textbook(const Memory& memory) {
   Json out = Json::object();
   for (std::size_t i = 0; i < kComponents; ++i) {

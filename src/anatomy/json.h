@@ -1,5 +1,5 @@
 // File: anatomy/json.h (internal)
-// What the JSON of several forms has in common.
+// The JSON that several reports share. Thread rule: a pure function.
 #pragma once
 
 #include <nlohmann/json.hpp>

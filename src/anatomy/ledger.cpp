@@ -11,7 +11,7 @@ std::int64_t now() {
       .count();
 }
 
-// A block that has no lasting purpose yet.
+// True if a block of this component has no lasting purpose yet.
 bool is_open(Component component) {
   return component == Component::temporary_buffers || component == Component::unknown;
 }
@@ -37,7 +37,7 @@ std::int32_t Ledger::add(const void* pointer, std::int64_t bytes, Component comp
 
 void Ledger::allocate(const void* pointer, std::int64_t bytes, const Place& place) {
   const std::lock_guard lock(mutex_);
-  release(pointer);  // a release that was not heard of
+  release(pointer);  // in case its release was not reported
   add(pointer, bytes,
       place.phase == Phase::other ? Component::unknown : Component::temporary_buffers, place);
 }

@@ -1,6 +1,6 @@
 // File: anatomy/ledger.h (internal)
-// The book of allocations: each block with its bytes, its life and what it was for. It is told of
-// allocations by whoever hears of them, LibTorch's allocator or a dry run, and knows neither.
+// Records allocations: the size, the lifetime and the purpose of each block. LibTorch's allocator
+// or a dry run reports allocations to it; the ledger depends on neither.
 //
 //   Ledger ledger;
 //   ledger.allocate(pointer, 4096, {.phase = Phase::forward});
@@ -8,7 +8,8 @@
 //   ledger.release(pointer);
 //   ledger.peak();                                      // 4096
 //
-// Times are nanoseconds of the steady clock. Thread rule: any thread (calls are serialized).
+// Times are nanoseconds of the steady clock. Thread rule: any thread (calls are serialized), but
+// live, peak, peak_event, blocks and events do not lock.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +21,21 @@
 
 namespace hasten::anatomy {
 
-// Where the program stood when something happened. Names are indices into tables of the recorder;
-// -1: none.
+// The point in the program at which something happened. `module` and `operation` are indices into
+// tables of the Recorder; -1: none.
 struct Place {
   Phase phase = Phase::other;
   std::int32_t module = -1;
   std::int32_t operation = -1;
-  std::int64_t call = -1;  // of that operation: counts them
+  std::int64_t call = -1;  // the number of the operator call
 };
 
 struct Block {
   std::int64_t bytes = 0;
   Component component = Component::temporary_buffers;
   Place place;
-  std::int64_t born = 0, died = -1;  // places in the ledger's list of events; -1: alive
-  bool died_in_its_call = false;     // an operator took it for itself
+  std::int64_t born = 0, died = -1;  // indices of events; died is -1 while it is alive
+  bool died_in_its_call = false;     // the operator call that took it released it too
 };
 
 struct Event {
@@ -46,31 +47,32 @@ struct Event {
 class Ledger {
  public:
   void allocate(const void* pointer, std::int64_t bytes, const Place& place);
-  // Memory that was there before the ledger was opened; does nothing for a known block.
+  // Adds memory that was allocated before the ledger existed. A known block is assigned instead;
+  // null and 0 bytes are ignored.
   void adopt(const void* pointer, std::int64_t bytes, Component component, std::int32_t module);
-  // A pointer that is not known is somebody else's. `call`: the operator's that gives it back.
+  // Ignores an unknown pointer. `call` is the number of the operator call that releases it.
   void release(const void* pointer, std::int64_t call = -1);
-  // Everything.
   void forget();
-  // What the block serves. The first lasting purpose stays (a batch is a batch though it is saved
-  // for the backward pass too), but what turns out to be weights is weights.
+  // Sets the purpose of a block. The first lasting purpose stays (a batch remains a batch if it is
+  // saved for the backward pass too), except that model_weights replaces any.
   void assign(const void* pointer, Component component, std::int32_t module = -1);
-  // All blocks born since event `first` in `phase` and alive without a lasting purpose.
+  // Sets the purpose of the blocks that were allocated since event `first` in `phase`, are alive
+  // and have no lasting purpose yet.
   void assign_survivors(std::int64_t first, Phase phase, Component component);
-  // What is known of the block now.
+  // Returns a living block, or null; valid until the next allocation.
   const Block* find(const void* pointer) const;
 
   std::int64_t live() const { return live_; }
   std::int64_t peak() const { return peak_; }
-  // The event after which the peak stood; -1: nothing was allocated.
+  // The index of the event that reached the peak; -1: nothing was allocated.
   std::int64_t peak_event() const { return peak_event_; }
-  // Counts from here on.
+  // Measures the peak from here on.
   void reset_peak();
 
   const std::vector<Block>& blocks() const { return blocks_; }
   const std::vector<Event>& events() const { return events_; }
 
-  // Bytes by component just after an event, with what is known now.
+  // Returns the bytes by component just after an event, by the purposes that are known now.
   ComponentBytes at(std::int64_t event) const;
 
  private:

@@ -9,7 +9,7 @@ void Modules::watch(torch::nn::Module& model) {
     const std::string name = item.key().empty() ? "(model)" : item.key();
     const auto take = [&](const at::Tensor& tensor) {
       if (!tensor.defined() || !tensor.has_storage()) return;
-      // Of tied parameters the first owner counts.
+      // A tied parameter keeps its first owner.
       owners_.emplace(tensor.storage().data(), number(name));
     };
     for (const auto& own : item.value()->named_parameters(/*recurse=*/false)) take(own.value());
@@ -34,7 +34,7 @@ std::int32_t Modules::shared_parent(const std::set<std::int32_t>& layers) const 
   };
   for (const std::int32_t layer : layers) {
     const std::int32_t parent = parent_of(layer);
-    // What was made in the parent itself counts too.
+    // Operands that the parent itself made count too.
     if (parent >= 0 && std::all_of(layers.begin(), layers.end(), [&](std::int32_t each) {
           return each == parent || parent_of(each) == parent;
         }))
@@ -56,7 +56,7 @@ const std::string& Modules::name(std::int32_t module) const {
 void Modules::enter(std::int32_t module, std::int64_t next_node) {
   if (module == current_) return;
   current_ = module;
-  // Nodes are numbered upwards; a number that went back means that another graph has begun.
+  // Node numbers ascend; a lower one means that another graph has begun.
   while (!entered_.empty() && entered_.back().first >= next_node) entered_.pop_back();
   entered_.emplace_back(next_node, module);
 }

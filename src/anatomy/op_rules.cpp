@@ -30,19 +30,20 @@ double last(Calls c, std::size_t argument) {
   const auto& sizes = c.input(argument).sizes;
   return sizes.empty() ? 1 : static_cast<double>(sizes.back());
 }
-// The product of all sizes but the first (the last): no division, as sizes may be zero.
+// The product of all sizes but the first. Nothing is divided, because sizes may be 0.
 double behind_first(const TensorShape& shape) {
   double product = 1;
   for (std::size_t i = 1; i < shape.sizes.size(); ++i) product *= size(shape, i);
   return product;
 }
+// The product of all sizes but the last.
 double before_last(const TensorShape& shape) {
   double product = 1;
   for (std::size_t i = 0; i + 1 < shape.sizes.size(); ++i) product *= size(shape, i);
   return product;
 }
 
-// Options of the call. An option that is not there has the value that counts least.
+// The options of the call. A missing option has the value that counts least.
 const c10::IValue& value(Calls c, std::size_t argument) {
   static const c10::IValue none;
   return argument < c.values.size() ? c.values[argument] : none;
@@ -55,7 +56,7 @@ bool flag(Calls c, std::size_t argument, std::size_t place) {
   const c10::IValue& given = value(c, argument);
   return given.isBoolList() && place < given.toBoolList().size() && given.toBoolList()[place];
 }
-// A factor that is one costs nothing; a list of factors, or one in a tensor, is multiplied with.
+// True if the call multiplies by this argument: a scalar other than 1, a list or a tensor.
 bool is_factor(Calls c, std::size_t argument) {
   const c10::IValue& given = value(c, argument);
   if (given.isScalar()) return !given.toScalar().equal(1);
@@ -67,33 +68,34 @@ bool is_not_zero(Calls c, std::size_t argument) {
 }
 bool has(Calls c, std::size_t argument) { return c.input(argument).numel > 0; }
 
-// N operations an element of the result, or of argument I.
+// N operations per element of the result.
 template <int N>
 Count an_output(Calls c) {
   return N * written(c);
 }
+// N operations per element of argument I.
 template <int N, int I = 0>
 Count an_input(Calls c) {
   return N * numel(c, I);
 }
 
-// a [..., m, k] times b [..., k, n]
+// a [..., m, k] times b [..., k, n]; a is argument A.
 template <int A>
 Count product(Calls c) {
   return 2 * numel(c, A) * last(c, A + 1);
 }
-// self [m, n] and two vectors: their outer product is added.
+// The outer product of two vectors is added to self [m, n].
 Count outer(Calls c) { return 2 * numel(c, 1) * numel(c, 2); }
-// x [..., in] times weight [out, in]
+// x [..., in] times weight [out, in].
 Count linear(Calls c) { return 2 * numel(c, 0) * size(c, 1, 0); }
-// x, dy, weight: as many for x's and the weight's gradient.
+// x, dy, weight: the gradients of x and weight cost as much as the product, each.
 Count linear_backward(Calls c) {
   return (flag(c, 3, 0) + flag(c, 3, 1)) * 2 * numel(c, 0) * size(c, 2, 0);
 }
 
-// A number of the smaller side of a convolution meets the weights of its channel: each number of
-// the result (weight [out, in / groups, ...]), or of the input where the convolution is transposed
-// (weight [in, out / groups, ...]). Padding is computed with like numbers of the input.
+// Every number of the smaller side is multiplied by all weights of its channel. That side is the
+// result (weight [out, in / groups, ...]), or the input of a transposed convolution (weight [in,
+// out / groups, ...]). Padding counts like numbers of the input.
 double convolved(const TensorShape& smaller_side, const TensorShape& weight) {
   return 2 * static_cast<double>(smaller_side.numel) * behind_first(weight);
 }
@@ -101,20 +103,20 @@ Count convolution(Calls c) {
   if (c.outputs.empty()) return {};
   return convolved(flag(c, 6) ? c.input(0) : c.outputs[0], c.input(1));
 }
-// Backends' own operators, which are never transposed.
+// For the backends' own operators, which are never transposed.
 Count plain_convolution(Calls c) {
   return c.outputs.empty() ? Count() : convolved(c.outputs[0], c.input(1));
 }
-// dy, x, weight: the input's and the weight's gradient take what the forward pass took, each.
+// dy, x, weight: the gradients of input and weight cost as much as the forward pass, each.
 template <int Transposed, int Mask>
 Count convolution_backward(Calls c) {
   return (flag(c, Mask, 0) + flag(c, Mask, 1)) *
          convolved(c.input(flag(c, Transposed) ? 1 : 0), c.input(2));
 }
 
-// q [batch, heads, L, d], k [batch, heads of keys, S, d], v [batch, heads of keys, S, e]: `Keys`
-// products of 2 L S d and `Values` of 2 L S e for each head of q. What a causal mask leaves out is
-// counted all the same, as PyTorch's counter does.
+// From argument Q on: q [batch, heads, L, d], k [batch, key heads, S, d], v [batch, key heads, S,
+// e]. Each head of q takes `Keys` products of 2 L S d and `Values` of 2 L S e operations. Scores
+// that a causal mask excludes count too, as in PyTorch's counter.
 template <int Keys, int Values, int Q>
 Count attention(Calls c) {
   if (c.input(Q).sizes.size() != 4 || c.input(Q + 1).sizes.size() != 4) return {};
@@ -122,8 +124,9 @@ Count attention(Calls c) {
          (Keys * last(c, Q) + Values * last(c, Q + 2));
 }
 
-// hasten's own on the CPU: for each row its length and the number of keys up to the last one that
-// counts. `Products` of 2 L keys d for each head, and N operations a score.
+// hasten's attention on the CPU. From argument `Lengths` on: the length of each row, its number of
+// keys up to the last one used, and the number of heads. Each head takes `Products` products of 2 L
+// keys d, and N operations per score.
 template <int Products, int N, int Q, int Lengths>
 Count attention_by_rows(Calls c) {
   const auto &lengths = value(c, Lengths), &keys = value(c, Lengths + 1),
@@ -136,13 +139,14 @@ Count attention_by_rows(Calls c) {
   return scores * (Products * 2 * last(c, Q) + N * static_cast<double>(heads.toInt()));
 }
 
-// x [length, batch, in] or [batch, length, in] through both weight matrices at each step; the
-// backward pass forms two products for each. Its operands follow x in the same order.
+// x [length, batch, in] or [batch, length, in] times both weight matrices at each step. The
+// backward pass (N = 2) forms two products for each; its arguments follow x in the same order.
 template <int N>
 Count recurrent(Calls c) {
   return N * 2 * before_last(c.input(0)) * (numel(c, 1) + numel(c, 2));
 }
-// All layers and directions: the weights' matrices lie in the list behind x, with the biases.
+// The same for all layers and directions. The list after x has their weights and biases, of which
+// only the matrices count.
 template <int N>
 Count recurrent_layers(Calls c) {
   double weights = 0;
@@ -153,7 +157,7 @@ Count recurrent_layers(Calls c) {
   return N * 2 * before_last(c.input(0)) * weights;
 }
 
-// The numbers in a list of tensors.
+// The number of elements in a list of tensors.
 double listed(Calls c, std::size_t argument = 0) {
   double elements = 0;
   for (std::size_t i = 0; i < c.count(argument); ++i)
@@ -165,22 +169,22 @@ Count a_listed(Calls c) {
   return N * listed(c);
 }
 
-// Mean (1), variance (3) and the difference times the deviation's reciprocal (2).
+// Per element: mean (1), variance (3), difference times reciprocal deviation (2).
 template <int Weight, int Bias>
 Count norm(Calls c) {
   return (6 + has(c, Weight) + has(c, Bias)) * numel(c, 0);
 }
-// With the statistics of training there is no mean and no variance to compute. Training < 0:
-// always.
+// With running statistics no mean and no variance is computed. `Training` is the flag's argument;
+// negative: they always are.
 template <int Training>
 Count batch_norm(Calls c) {
   const bool computes_statistics = Training < 0 || flag(c, static_cast<std::size_t>(Training));
   return (2 + 4 * computes_statistics + has(c, 1) + has(c, 2)) * numel(c, 0);
 }
-// The normalized number again (2), times dy and summed for the weight (2), dy summed for the bias
-// (1); for the input dy times the weight (1), two sums (3), and what they take from dy (4). Without
-// statistics of the batch the input's gradient is dy times the weight and the deviation's
-// reciprocal.
+// Per element: the normalized number again (2), times dy and summed for the weight (2), dy summed
+// for the bias (1). The input's gradient takes dy times the weight (1), two sums (3) and their
+// subtraction from dy (4); without statistics of the batch, only dy times the weight and the
+// reciprocal deviation.
 double norm_gradient(Calls c, bool input, bool weight, bool bias, bool has_weight,
                      bool of_statistics = true) {
   const double for_input = input ? has_weight + (of_statistics ? 7 : 1) : 0;
@@ -196,7 +200,7 @@ Count batch_norm_backward(Calls c) {
 }
 Count whole_norm_backward(Calls c) { return norm_gradient(c, true, true, true, true); }
 
-// A kernel's numbers: a list of one stands for all dimensions.
+// The size of a pooling window. A list of one number holds for all dimensions.
 template <int Dimensions>
 double window(Calls c, std::size_t argument) {
   const c10::IValue& given = value(c, argument);
@@ -207,7 +211,7 @@ double window(Calls c, std::size_t argument) {
     product *= sizes.empty() ? 1 : static_cast<double>(sizes[sizes.size() == 1 ? 0 : i]);
   return product;
 }
-// Each result is the largest or the mean of a window.
+// Each result is the maximum or the mean of a window.
 template <int Dimensions>
 Count pool(Calls c) {
   return written(c) * window<Dimensions>(c, 1);
@@ -216,7 +220,8 @@ template <int Dimensions>
 Count mean_pool_backward(Calls c) {
   return numel(c, 0) * window<Dimensions>(c, 2);
 }
-// Windows as PyTorch cuts them: from floor(i * in / out) to ceil((i + 1) * in / out).
+// The sizes of all windows together. PyTorch's window i goes from floor(i * in / out) to ceil((i +
+// 1) * in / out).
 double adaptive_windows(const TensorShape& in, const TensorShape& out, std::size_t dimensions) {
   if (in.sizes.size() < dimensions || in.sizes.size() != out.sizes.size()) return 0;
   const std::size_t leading = in.sizes.size() - dimensions;
@@ -243,11 +248,11 @@ Count adaptive_pool_backward(Calls c) {
   return adaptive_windows(c.input(1), c.input(0), Dimensions);
 }
 
-// Of each target's number: the sign, the weight twice (the number's and in the sum of weights), and
-// the sum unless the losses are asked for one by one.
+// Per target: the sign, the weight twice (for the loss and for the sum of weights), and the sum
+// unless the losses are not reduced.
 Count nll_loss(Calls c) { return numel(c, 1) * (1 + 2 * has(c, 2) + is_not_zero(c, 3)); }
 Count nll_loss_backward(Calls c) { return numel(c, 2) * (1 + has(c, 3)); }
-// The numbers of the targets alone, and the targets.
+// Reads the targets, the weights, and of the numbers only those at the targets.
 Count nll_loss_reads(Calls c) {
   const double of_number = static_cast<double>(at::elementSize(c.input(0).type));
   return numel(c, 1) * of_number + bytes(c, 1) + bytes(c, 2);
@@ -256,12 +261,12 @@ Count nll_loss_backward_reads(Calls c) {
   return bytes(c, 0) + bytes(c, 2) + bytes(c, 3) + bytes(c, 6);
 }
 double broadcast(Calls c) { return std::max(numel(c, 0), numel(c, 1)); }
-// Difference and square, and the sum unless the losses are asked for one by one.
+// Difference and square, and the sum unless the losses are not reduced.
 Count mse_loss(Calls c) { return broadcast(c) * (2 + is_not_zero(c, 2)); }
 // -(t log x + (1 - t) log(1 - x))
 Count binary_cross_entropy(Calls c) { return numel(c, 0) * (8 + has(c, 2) + is_not_zero(c, 3)); }
 
-// A sum; a factor before the second operand is one more.
+// A sum, and one more operation if the second operand has a factor.
 template <int Alpha>
 Count sum_with_factor(Calls c) {
   return (1 + is_factor(c, Alpha)) * written(c);
@@ -270,16 +275,17 @@ template <int Alpha>
 Count sum_of_listed(Calls c) {
   return (1 + is_factor(c, Alpha)) * listed(c);
 }
-// self + value * a * b, or a / b
+// self + value * a * b, or self + value * a / b.
 Count sum_with_product(Calls c) { return (2 + is_factor(c, 3)) * written(c); }
 Count sum_with_product_listed(Calls c) { return (2 + is_factor(c, 3)) * listed(c); }
 
-// Rows and numbers that an index names: what is read of the table is as much as the result.
+// A lookup reads the index, and as much of the table as the result is large.
 template <int Index>
 Count lookup_reads(Calls c) {
   return std::min(bytes(c, 0), result_bytes(c)) + bytes(c, Index);
 }
-// In place only what the index names is written, and read where something is added to it.
+// The bytes that an index selects. An in-place operator writes only these, and reads them only if
+// it adds to them.
 template <int Source>
 double touched(Calls c) {
   return numel(c, Source) * static_cast<double>(at::elementSize(c.input(0).type));
@@ -292,24 +298,23 @@ template <int Source>
 Count touched_writes(Calls c) {
   return touched<Source>(c);
 }
-// Adding at an index; the source may be expanded to what the index names only by index_put.
+// Adds the source at an index. Only index_put may expand the source to what the index selects.
 template <int Source, int Alpha>
 Count index_add(Calls c) {
   return (1 + is_factor(c, Alpha)) * numel(c, Source);
 }
-// self, indices, values, accumulate: how many numbers the indices name. A mask names as many as it
-// has ones, which shapes do not tell; else the indices are broadcast and name rows of the
-// dimensions behind them.
+// self, indices, values, accumulate: how many numbers the indices select. Shapes do not show how
+// many a mask selects. Other indices are broadcast and select rows of the dimensions after them.
 Count named_by_index_put(Calls c) {
   double named = 1;
   for (std::size_t i = 0; i < c.count(1); ++i) {
     const TensorShape& index = c.inputs[c.first[1] + i];
     if (index.type == at::kBool || index.type == at::kByte) return {};
-    if (index.sizes.empty() && index.numel == 0) return {};  // a dimension that is left as it is
+    if (index.sizes.empty() && index.numel == 0) return {};  // a dimension that is not indexed
     named = std::max(named, static_cast<double>(index.numel));
   }
   for (std::size_t d = c.count(1); d < c.input(0).sizes.size(); ++d) named *= size(c, 0, d);
-  const bool fits = numel(c, 2) == 1 || numel(c, 2) == named;  // else the indices broadcast further
+  const bool fits = numel(c, 2) == 1 || numel(c, 2) == named;  // else they broadcast further
   return fits ? Count(named) : Count();
 }
 Count index_put(Calls c) { return flag(c, 3) ? named_by_index_put(c) : 0; }
@@ -321,7 +326,7 @@ Count index_put_reads(Calls c) {
   const Count there = index_put_writes(c);
   return there ? Count((flag(c, 3) ? *there : 0) + bytes(c, 1) + bytes(c, 2)) : there;
 }
-// self, dim, index: rows of the other dimensions.
+// self, dim, index: writes slices of the other dimensions.
 Count index_fill_writes(Calls c) {
   const auto& sizes = c.input(0).sizes;
   if (!value(c, 1).isInt() || sizes.empty()) return {};
@@ -333,23 +338,23 @@ Count index_fill_writes(Calls c) {
   return named * static_cast<double>(at::elementSize(c.input(0).type));
 }
 
-// Numbers that are added where the same place was named twice.
+// One addition for each number that is merged into another one of the same place.
 Count coalesce(Calls c) {
   return c.outputs.empty() ? Count() : numel(c, 0) - static_cast<double>(c.outputs[0].numel);
 }
 
-// Decay (1, or 2 where it is added to the gradient), moments (3 and 4), denominator (3) and update
-// (3).
+// Per element: decay (1, or 2 if it is added to the gradient), moments (3 and 4), denominator (3),
+// update (3).
 Count fused_adamw(Calls c) { return (14 + flag(c, 11) + flag(c, 12)) * listed(c); }
 Count fused_adam(Calls c) {
   return (13 + 2 * is_not_zero(c, 9) + flag(c, 11) + flag(c, 12)) * listed(c);
 }
-// self, grads, momentum: decay and momentum where there are any.
+// self, grads, momentum: decay and momentum count only if they are used.
 Count fused_sgd(Calls c) {
   const bool momentum = is_not_zero(c, 4) && !flag(c, 9);
   return (2 + 2 * is_not_zero(c, 3) + 3 * momentum + 2 * flag(c, 7) + flag(c, 8)) * listed(c);
 }
-// Every list but the gradients, which are written only where a factor takes its scale out of them.
+// All lists but the gradients, which are written only if a scale is divided out of them.
 template <int Lists, int Scale>
 Count fused_writes(Calls c) {
   double all = bytes(c, 0) + (c.count(Scale) > 0 ? bytes(c, 1) : 0);
@@ -400,14 +405,14 @@ void contractions(OpTable& t) {
        "_scaled_dot_product_efficient_attention_backward",
        "_scaled_dot_product_cudnn_attention_backward",
        "_scaled_dot_product_fused_attention_overrideable_backward"});
-  // scale, mask, softmax, dropout
+  // Per score: scale, mask, softmax, dropout.
   t["hasten::attention"] = {.group = kContraction, .flops = attention_by_rows<2, 7, 0, 4>};
-  // and the probabilities again
+  // The probabilities are computed again, too.
   t["hasten::attention_backward"] = {.group = kContraction, .flops = attention_by_rows<5, 9, 1, 7>};
 }
 
 void normalizations(OpTable& t) {
-  // maximum, difference, exponential, sum, quotient
+  // Maximum, difference, exponential, sum, quotient.
   add(t, kNormalization, an_input<5>, {"_softmax", "_log_softmax", "_safe_softmax"});
   add(t, kNormalization, an_input<4>, {"_softmax_backward_data", "_log_softmax_backward_data"});
   add(t, kNormalization, norm<2, 3>, {"native_layer_norm"});
@@ -537,7 +542,7 @@ void element_wise(OpTable& t) {
   add(t, kElementWise, an_output<8>,
       {"gelu", "silu_backward", "softplus_backward", "elu_backward", "hardswish_backward"});
   add(t, kElementWise, an_output<14>, {"gelu_backward"});
-  // Sums at places that an index names.
+  // Sums at places that an index selects.
   add(t, kElementWise, an_input<1>, {"embedding_dense_backward"});
   add(t, kElementWise, index_add<3, 4>, {"index_add"});
   add(t, kElementWise, an_input<1, 3>, {"scatter_add"});
@@ -566,7 +571,7 @@ void element_wise(OpTable& t) {
        "_foreach_sqrt", "_foreach_sqrt_", "_foreach_clamp_max_"});
   add(t, kElementWise, sum_with_product_listed, {"_foreach_addcmul_", "_foreach_addcdiv_"});
   add(t, kElementWise, a_listed<3>, {"_foreach_lerp", "_foreach_lerp_"});
-  // Moved, not computed.
+  // These move data and compute nothing.
   add(t, kElementWise, nullptr,
       {"cat",
        "stack",
@@ -597,11 +602,11 @@ void element_wise(OpTable& t) {
        "pixel_shuffle",
        "pixel_unshuffle",
        "channel_shuffle"});
-  // What was there is not read.
+  // These do not read what they overwrite.
   for (const char* name : {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_"})
     t[std::string("aten::") + name] = {.group = kElementWise, .overwrites = true};
   t["aten::bernoulli_"] = {.group = kElementWise, .flops = an_output<1>, .overwrites = true};
-  // Only what the index names is read, or written.
+  // Only what the index selects is read or written.
   const Formula index_and_source = [](Calls c) -> Count { return bytes(c, 2) + bytes(c, 3); };
   t["aten::scatter_"] = {
       .group = kElementWise, .reads = index_and_source, .writes = touched_writes<2>};
@@ -623,15 +628,16 @@ void element_wise(OpTable& t) {
   ours("embedding_scatter", an_input<1>);
   ours("embedding_gather", an_input<1>);
   ours("adamw", a_listed<14>);
-  // word, position, type, ids, position_ids, type_ids, out: three rows are read for each of out.
+  // word, position, type, ids, position_ids, type_ids, out: three rows are read for each row of
+  // out.
   t["hasten::embedding_sum"] = {
       .group = kElementWise, .flops = an_input<2, 6>, .reads = [](Calls c) -> Count {
         double all = bytes(c, 3) + bytes(c, 4) + bytes(c, 5);
         for (const std::size_t table : {0, 1, 2}) all += std::min(bytes(c, table), bytes(c, 6));
         return all;
       }};
-  // parameter, rows, values, moments: the rows that have a gradient. Which rows had one before is
-  // written in a tensor, and their moments' decay is not in this figure.
+  // parameter, rows, values, moments: counts only rows with a gradient. A tensor holds which rows
+  // had one before, so the decay of their moments is not in this figure.
   t["hasten::adamw_rows"] = {
       .group = kElementWise,
       .flops = an_input<14, 2>,
@@ -639,7 +645,7 @@ void element_wise(OpTable& t) {
       .writes = [](Calls c) -> Count { return 3 * bytes(c, 2); }};
 }
 
-// Shapes, allocations and single numbers: neither arithmetic nor traffic that counts.
+// Shapes, allocations and single numbers: no arithmetic or traffic that counts.
 void nothing(OpTable& t) {
   add(t, kNone, nullptr,
       {"empty",

@@ -46,7 +46,7 @@ constexpr const char* kBody = R"html(</head>
 <script type="application/json" id="report">
 )html";
 
-// What every page draws with.
+// Functions with which the scripts of all pages draw.
 constexpr const char* kTools = R"html(</script>
 <script>
 "use strict";
@@ -113,7 +113,7 @@ constexpr const char* kTail =
 </html>
 )html";
 
-// A report holds names from outside: "</" would end the element it stands in.
+// Escapes every "<": names in a report may contain "</script", which would end the element.
 std::string inert(std::string json) {
   std::string out;
   out.reserve(json.size());

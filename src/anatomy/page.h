@@ -1,6 +1,7 @@
 // File: anatomy/page.h (internal)
-// One page that needs nothing else: the JSON inside it, drawn by a script that finds it as
-// `report`, beside functions for headings, tables, bars and charts (page.cpp).
+// Builds a self-contained HTML page. It embeds `json`, which `script` reads as `report`, and
+// functions with which the script draws headings, tables, bars and SVG elements (page.cpp). Thread
+// rule: a pure function.
 #pragma once
 
 #include <string>

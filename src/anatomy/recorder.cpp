@@ -23,17 +23,17 @@ Anatomy::Recorder* Anatomy::Recorder::active_ = nullptr;
 struct Anatomy::Recorder::Frame : at::ObserverContext {
   Frame* below = nullptr;
   const Operator* op = nullptr;  // null: a node of the backward pass
-  const OpRule* rule = nullptr;  // that is right for this call
-  std::int64_t call = -1;        // counts operators
+  const OpRule* rule = nullptr;  // the one that applies to this call, or null
+  std::int64_t call = -1;        // its number among all operator calls
   std::int32_t module = -1;
   Phase phase = Phase::other, phase_before = Phase::other;
   Clock::time_point began;
-  Clock::duration inside{};     // in operators it calls
-  bool counted_inside = false;  // some of them count
+  Clock::duration inside{};     // time in operators that it calls
+  bool counted_inside = false;  // some of these are counted
   CallShapes shapes;
   std::int64_t read = 0, written = 0;
   bool copies_weight = false;
-  bool half = false;  // computes in 16-bit numbers
+  bool half = false;  // an operand has 16-bit numbers
 };
 
 struct Anatomy::Recorder::Allocations : c10::MemoryReportingInfoBase {
@@ -56,14 +56,13 @@ const void* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
 }
 
-// Neither sparse nor nested: its sizes tell what is computed with it.
+// True if the sizes show what is computed with the tensor: it is neither sparse nor nested.
 bool is_plain(const at::Tensor& tensor) {
   return !tensor.defined() || (!tensor.is_nested() &&
                                (tensor.layout() == at::kStrided || tensor.layout() == at::kMkldnn));
 }
 
-// A tensor's bytes. An expanded dimension lies there once, and overlapping windows no larger than
-// their storage.
+// Bytes in memory. An expanded dimension counts once, overlapping windows at most as their storage.
 std::int64_t bytes_of(const at::Tensor& tensor) {
   std::int64_t bytes = static_cast<std::int64_t>(tensor.element_size());
   const bool strided = tensor.layout() == at::kStrided;
@@ -102,7 +101,7 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
   }
 }
 
-// The storages and bytes of a tensor, sparse ones included.
+// Visits the storages of a tensor with their bytes; a sparse tensor has two.
 template <class Visit>
 void for_each_storage(const at::Tensor& tensor, Visit visit) {
   if (!tensor.defined()) return;
@@ -114,7 +113,7 @@ void for_each_storage(const at::Tensor& tensor, Visit visit) {
   }
 }
 
-// LibTorch records its engine's work and some calls under free names.
+// LibTorch also records its engine's work and some calls that are no operators.
 bool is_operator(std::string_view name) {
   return name.find("::") != name.npos && name.rfind("autograd::", 0) != 0;
 }
@@ -166,15 +165,15 @@ void Anatomy::Recorder::stop() {
   active_ = nullptr;
 }
 
-// What is there already, and what it is for.
+// Memory that exists already, and its purpose.
 
 void Anatomy::Recorder::on_model(torch::nn::Module& module) {
   modules_.watch(module);
   const auto take = [&](const at::Tensor& tensor, Component component) {
     adopt(tensor, component, modules_.owner(storage_of(tensor)));
   };
-  // Tied ones count once, and those of a model that is watched already are counted. Several may lie
-  // in one storage.
+  // Tied parameters count once, also across watched models. Several parameters may share a storage,
+  // so their offsets count too.
   const auto place_of = [](const at::Tensor& parameter) {
     return std::pair(storage_of(parameter), parameter.storage_offset());
   };
@@ -199,7 +198,7 @@ void Anatomy::Recorder::adopt(const at::Tensor& tensor, Component component, std
   });
 }
 
-// What was heard of another device before the first model came is not its memory.
+// Forgets what was recorded of another device before the first model came.
 void Anatomy::Recorder::listen_to(at::Device device) {
   if (device.type() != device_.type()) ledger_.forget();
   device_ = device;
@@ -211,7 +210,7 @@ void Anatomy::Recorder::on_optimizer(const std::shared_ptr<torch::optim::Optimiz
   assign_states();
 }
 
-// The states of the optimizers LibTorch has, with the layers of their parameters.
+// Assigns the states of LibTorch's optimizers to the layers of their parameters.
 void Anatomy::Recorder::assign_states() {
   std::map<const void*, std::int32_t> modules;
   for (const at::Tensor& parameter : parameters())
@@ -251,7 +250,7 @@ void Anatomy::Recorder::on_functionality(const std::vector<at::Tensor>& tensors)
 void Anatomy::Recorder::enter(StepPhase phase) {
   if (!listening_) return;
   phase_ = static_cast<Phase>(phase);
-  // A closure's passes lie inside the optimizer's step.
+  // The passes of a closure are part of the optimizer's step.
   if (phase == StepPhase::optimizer)
     optimizer_began_ = static_cast<std::int64_t>(ledger_.events().size());
   if (!first_) {
@@ -263,8 +262,8 @@ void Anatomy::Recorder::enter(StepPhase phase) {
   }
 }
 
-// What a loop does between the phases belongs to them: the loss to the forward pass, clipping to
-// the optimizer.
+// The work of a loop between phases belongs to one of them: the loss to forward, clipping to the
+// optimizer.
 void Anatomy::Recorder::leave(StepPhase phase) {
   if (!listening_) return;
   phase_ = phase == StepPhase::forward    ? Phase::forward
@@ -274,7 +273,7 @@ void Anatomy::Recorder::leave(StepPhase phase) {
   if (phase == StepPhase::backward) assign_gradients();
   if (phase == StepPhase::optimizer) {
     assign_states();
-    // What an optimizer that is not known keeps beside.
+    // The states that an unknown optimizer keeps.
     ledger_.assign_survivors(optimizer_began_, Phase::optimizer, Component::optimizer_states);
   }
 }
@@ -319,7 +318,7 @@ std::map<Anatomy::Recorder::Key, Anatomy::Recorder::Counted> Anatomy::Recorder::
   return all;
 }
 
-// What LibTorch tells.
+// Callbacks from LibTorch.
 
 Place Anatomy::Recorder::place() const {
   Place place{.phase = phase_, .module = modules_.current()};
@@ -409,7 +408,7 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::known(const at::RecordFunc
       slot->views |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
       slot->returns_argument.push_back(result.alias_info() != nullptr);
     }
-    // Operators of ours take what they only write behind what they read; LibTorch's name it out=.
+    // hasten's operators have what they only write after what they read; LibTorch's name it out=.
     const bool ours = slot->name.rfind("hasten::", 0) == 0 && slot->name != "hasten::adamw" &&
                       slot->name != "hasten::adamw_rows";
     bool reads = false;
@@ -427,7 +426,8 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::known(const at::RecordFunc
   return *slot;
 }
 
-// The layer that made the operands.
+// Returns the layer that made the operands, or for a product the module that several have in
+// common; else -1.
 std::int32_t Anatomy::Recorder::maker_of(c10::ArrayRef<const c10::IValue> operands,
                                          const Operator& op) const {
   std::set<std::int32_t> makers;
@@ -445,7 +445,7 @@ std::int32_t Anatomy::Recorder::maker_of(c10::ArrayRef<const c10::IValue> operan
 std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     const at::RecordFunction& function) {
   if (!is_operator(function.name())) return nullptr;
-  // Inside an operator that counts as a whole.
+  // Skips operators inside one that is counted as a whole.
   if (top_ != nullptr && top_->op != nullptr && top_->rule != nullptr &&
       top_->rule->group != OperationGroup::none)
     return nullptr;
@@ -470,10 +470,10 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
       const bool writes = i < op.writes.size() && op.writes[i];
       if (!(i < op.only_writes.size() && op.only_writes[i])) frame->read += shape.bytes;
       if (writes) frame->written += shape.bytes;
-      // An undefined tensor is a missing one; in a list it keeps its place.
+      // An undefined tensor is a missing argument; in a list it keeps its place.
       if (tensor.defined() || !inputs[i].isTensor()) frame->shapes.inputs.push_back(shape);
     });
-    // Tensors are not held: autograd takes over those that nobody else has.
+    // Tensors are not kept, because autograd reuses those that nobody else holds.
     if (counts && has_formula) {
       const bool tensors =
           inputs[i].isTensor() || inputs[i].isTensorList() || inputs[i].isOptionalTensorList();
@@ -481,12 +481,12 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     }
   }
   if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
-  // What a formula says of all numbers of a tensor is not true of a sparse one.
+  // A formula over all numbers of a tensor does not hold for a sparse one.
   frame->rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
   frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
   if (owner < 0 && phase_ == Phase::forward && !op.views) owner = maker_of(inputs, op);
   if (owner >= 0 && phase_ == Phase::forward) {
-    // Inside an autograd function gradients are off, and its node has been numbered already.
+    // Inside an autograd function gradients are off, and its node already has its number.
     const auto next = static_cast<std::int64_t>(at::sequence_number::peek());
     modules_.enter(owner, c10::GradMode::is_enabled() ? next : next - 1);
   }
@@ -512,7 +512,8 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   if (top_ != nullptr && top_->op != nullptr) top_->inside += took;
   if (!options_.operations) return;
   const Operator& op = *frame.op;
-  // Without a rule what an operator calls is what it computes, unless it has a kernel of its own.
+  // An operator without a rule computes what its callees compute, unless it has a kernel of its
+  // own.
   const bool made_of_others = frame.rule == nullptr && frame.counted_inside;
   const bool nothing = op.views || made_of_others ||
                        (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
@@ -534,7 +535,7 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   row.group = frame.rule ? frame.rule->group : OperationGroup::element_wise;
   const std::optional<double> flops =
       frame.rule ? flops_of(*frame.rule, frame.shapes) : std::nullopt;
-  if (!flops) op.uncounted = true;  // traffic is known all the same
+  if (!flops) op.uncounted = true;  // its bytes are known all the same
   row.flops += flops.value_or(0);
   if (frame.half) row.half_flops += flops.value_or(0);
   const auto moved = [&](Formula formula, std::int64_t all) {

@@ -1,5 +1,6 @@
 // File: anatomy/recorder.h (internal)
-// Hears what LibTorch does, and writes it into the ledger and the table of operations.
+// Listens to LibTorch's allocator, its operators and its autograd, and records what they do in the
+// ledger and in a table of operations. Thread rule: as for Anatomy.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -32,7 +33,8 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void start();
   void stop();
   bool listening() const { return listening_; }
-  // The layer in which the program stands, for messages; empty: none, or nobody listens.
+  // The layer that the program is in, for messages; empty outside of layers and if no Recorder
+  // listens.
   static std::string current_module();
   anatomy::Report report();
 
@@ -45,19 +47,19 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void on_step() override;
 
  private:
-  struct Frame;  // an operator that is running
+  struct Frame;  // an operator or a backward node that is running
   struct Allocations;
-  // What is known of an operator.
+  // The facts about an operator.
   struct Operator {
     std::string name;
     std::int32_t number = 0;
     const anatomy::OpRule* rule = nullptr;
-    bool views = false;        // gives a view of its argument: nothing is computed
-    bool own_kernel = false;   // computes itself, whatever it calls besides
-    std::vector<bool> writes;  // by argument
-    std::vector<bool> only_writes;
+    bool views = false;                  // returns a view of its argument and computes nothing
+    bool own_kernel = false;             // has a kernel, whatever operators that calls
+    std::vector<bool> writes;            // by argument: it is written to
+    std::vector<bool> only_writes;       // by argument: it is written to but not read
     std::vector<bool> returns_argument;  // by result: it is an argument, or a view of one
-    mutable bool uncounted = false;      // some of its calls computed what no formula tells
+    mutable bool uncounted = false;      // no formula applies to some of its calls
   };
   using Key = std::tuple<const Operator*, std::int32_t, anatomy::Phase>;
 
@@ -93,10 +95,12 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
 
   anatomy::Ledger ledger_;
   anatomy::Modules modules_;
-  std::unordered_map<const void*, std::unique_ptr<Operator>> operators_;  // by schema's name
+  // By the address of the operator's name.
+  std::unordered_map<const void*, std::unique_ptr<Operator>> operators_;
   std::vector<const Operator*> numbered_;
   std::map<Key, anatomy::Operation> rows_;
-  // What of a row came before the first forward pass, or by the end of the last step.
+  // The figures of a row at one moment: before the first forward pass, or at the end of the last
+  // step.
   struct Counted {
     double flops = 0, half_flops = 0;
     std::int64_t bytes = 0;
@@ -110,18 +114,18 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
     std::chrono::steady_clock::duration took;
   };
   std::vector<Call> calls_;
-  // Not kept alive: what is left of an experiment is to be seen.
+  // Weak references, because the Recorder must not keep alive what it measures.
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters_;
   std::vector<std::weak_ptr<torch::optim::Optimizer>> optimizers_;
   std::vector<std::optional<anatomy::TextbookStates>> textbooks_;  // by optimizer
 
   anatomy::Phase phase_ = anatomy::Phase::other;
   Frame* top_ = nullptr;
-  std::int64_t called_ = 0;           // operators so far
-  std::int64_t optimizer_began_ = 0;  // the first event of the optimizer's step
-  std::int64_t before_ = 0;
-  std::int64_t numbers_ = 0, trained_ = 0;  // of parameters
-  at::Device device_ = at::kCPU;            // whose memory is counted: the model's
+  std::int64_t called_ = 0;                 // operator calls so far
+  std::int64_t optimizer_began_ = 0;        // the first event of the optimizer's step
+  std::int64_t before_ = 0;                 // bytes that were live at the first forward pass
+  std::int64_t numbers_ = 0, trained_ = 0;  // numbers in the parameters
+  at::Device device_ = at::kCPU;            // the model's, whose memory is counted
   std::int64_t reserved_ = 0, reserved_at_peak_ = 0, reserved_now_ = 0;
   std::int64_t steps_ = 0, samples_ = 0, tokens_ = 0;
   std::int64_t samples_in_steps_ = 0, tokens_in_steps_ = 0;

@@ -1,4 +1,4 @@
-// What was recorded, as a report.
+// Makes the report of what was recorded.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -21,7 +21,7 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
   memory.unknown_optimizers =
       static_cast<std::int64_t>(std::count(textbooks_.begin(), textbooks_.end(), std::nullopt));
   memory.peak_in_phase.assign(kPhases, 0);
-  // torch_tpu tells LibTorch nothing of what it takes: a part of it would look like all.
+  // torch_tpu does not report its allocations to LibTorch: a part of them would look like all.
   memory.known = !device_.is_privateuseone();
   if (!memory.known) return;
   memory.peak = ledger_.peak();
@@ -70,7 +70,7 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
 void Anatomy::Recorder::fill_gpu(Report& report) const {
   if (!device_.is_cuda()) return;
   GpuMemory gpu{.reserved = reserved_, .reserved_at_peak = reserved_at_peak_};
-  // Without NVML neither is known.
+  // Without NVML neither the context nor the capacity is known.
   const std::int64_t used = gpu_memory_used(device_.index()).value_or(0);
   gpu.context = std::max<std::int64_t>(0, used - reserved_now_);
   gpu.capacity = gpu_memory_total(device_.index()).value_or(0);
@@ -86,7 +86,7 @@ void Anatomy::Recorder::fill_gpu(Report& report) const {
 }
 
 void Anatomy::Recorder::fill_timeline(Memory& memory) const {
-  // Of each of some two thousand slices of time the moment with the most memory.
+  // Keeps the moment with the most memory of each of about 2,000 slices of time.
   constexpr double kSlices = 2000;
   ComponentBytes now{};
   std::int64_t live = 0;
@@ -120,7 +120,7 @@ void Anatomy::Recorder::fill_timeline(Memory& memory) const {
 
 namespace {
 
-// Where a prediction went on with values that the program would have computed.
+// Notes where a prediction used stand-ins for values that the program would have computed.
 void note_stand_ins(Report& report) {
   std::int64_t all = 0;
   std::map<std::string, std::int64_t> places;

@@ -17,7 +17,8 @@ OperationTotal sum(const Report& report, Belongs belongs) {
   return total;
 }
 
-// At the roof of its types; without one for 16 bits they go at the pace of float.
+// The seconds that an operation takes at the roof of its types. Without a roof for 16-bit numbers
+// these are computed at the rate of float.
 double computing_seconds(const Operation& each, const Roofs& roofs) {
   const double half_roof =
       roofs.bf16_flops_per_second > 0 ? roofs.bf16_flops_per_second : roofs.flops_per_second;

@@ -12,7 +12,7 @@
 namespace hasten::anatomy {
 namespace {
 
-// Seconds of one call: the median of the faster half over some 0.1 s.
+// Returns the seconds of one call: the median of the faster half of the calls in about 0.1 s.
 template <class Call>
 double seconds_of(Call call) {
   using Clock = std::chrono::steady_clock;

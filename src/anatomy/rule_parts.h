@@ -1,6 +1,5 @@
 // File: anatomy/rule_parts.h (internal)
-// What the rules for results' shapes are written with, those of every device and those of GPUs.
-// Tensors are on the Meta device.
+// Helpers of the shape rules, for every device and for GPUs. Tensors are on the Meta device there.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,12 +16,13 @@ inline Tensor tensor(Arguments a, std::size_t i) {
   return a[i].isNone() ? Tensor() : a[i].toTensor();
 }
 
-// x [batch, heads, length, size]: a result that lies as x does, seen with the length first.
+// Returns a tensor with the shape and memory order of x [batch, heads, length, size], by way of the
+// view with the length before the heads.
 inline Tensor in_order_of(const Tensor& x) {
   return at::empty_like(x.transpose(1, 2)).transpose(1, 2);
 }
 
-// Gradients of q, k, v, which are arguments 1 to 3.
+// Returns the gradients of q, k and v, which are arguments 1 to 3.
 inline Results flash_attention_backward(Arguments a) {
   return {in_order_of(tensor(a, 1)), in_order_of(tensor(a, 2)), in_order_of(tensor(a, 3))};
 }

@@ -19,7 +19,7 @@ Tensor sized(at::IntArrayRef sizes, const Tensor& x, at::ScalarType type) {
   return at::empty(sizes, x.options().dtype(type));
 }
 
-// One result like argument I.
+// One result of the shape and type of argument I.
 template <std::size_t I>
 Results as(Arguments a) {
   return {like(tensor(a, I))};
@@ -41,14 +41,16 @@ Results index_select(Arguments a) {
   return {sized(sizes, x)};
 }
 
-// What the norms keep of each row: float, with ones for the dimensions that were normalized.
+// The type of batch norm's statistics: float for 16-bit numbers, else that of x.
 at::ScalarType statistics_type(const Tensor& x) {
   return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
 }
-// Layer and group norms on the CPU: the input's type, unless the weights' is another.
+// The type of layer and group norm's statistics on the CPU: float if the weight has another type
+// than x.
 at::ScalarType kept_type(const Tensor& x, const Tensor& weight) {
   return weight.defined() && weight.scalar_type() != x.scalar_type() ? at::kFloat : x.scalar_type();
 }
+// The statistics have size 1 in the dimensions that are normalized.
 Results layer_norm(Arguments a) {
   const Tensor x = tensor(a, 0).contiguous();
   auto sizes = x.sizes().vec();
@@ -91,7 +93,8 @@ Results batch_norm_backward(Arguments a) {
 
 Results native_dropout(Arguments a) { return {like(tensor(a, 0)), like(tensor(a, 0), at::kBool)}; }
 
-// q, k, v [batch, heads, length, size]: results lie as the operands do.
+// q, k and v are [batch, heads, length, size]. The output has the memory order of q; the second
+// result is [batch, length, heads] in memory.
 Results flash_attention_cpu(Arguments a) {
   const Tensor q = tensor(a, 0);
   return {in_order_of(q), sized({q.size(0), q.size(2), q.size(1)}, q, at::kFloat).transpose(1, 2)};

@@ -1,6 +1,6 @@
 // File: anatomy/shape_rules.h (internal)
-// Shapes of results for operators whose Meta kernels exist in Python only. Arguments and results
-// are on the Meta device.
+// The shapes of results of operators whose Meta kernels exist only in Python. Arguments and results
+// are on the Meta device. Thread rule: pure functions.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -12,7 +12,7 @@ namespace hasten::anatomy {
 
 using ShapeRule = std::vector<c10::IValue> (*)(const std::vector<c10::IValue>& arguments);
 
-// Null: LibTorch's own Meta kernel is to be asked.
+// Returns null if there is no rule; then LibTorch's own Meta kernel gives the shapes.
 ShapeRule find_shape_rule(std::string_view name);
 
 }  // namespace hasten::anatomy

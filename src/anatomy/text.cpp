@@ -1,4 +1,4 @@
-// The report as tables for a terminal.
+// Writes the report as tables for a terminal.
 #include "hasten/base/text.h"
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ std::string in_units(double value, const char* unit) {
   return str(significant(value, 3), " ", kPrefix[step], unit);
 }
 
-// Of samples or tokens.
+// A rate of samples or tokens.
 std::string a_second(double number, const char* what) {
   return str(number >= 1000 ? grouped(std::llround(number)) : significant(number, 3), " ", what,
              "/s");
@@ -61,7 +61,7 @@ std::string memory_text(const Report& report) {
              human_bytes(memory.after), ".\n");
 }
 
-// What the GPU needs in all, and whether it has it.
+// The memory that the GPU needs, and whether it has as much.
 std::string gpu_text(const Memory& memory) {
   const GpuMemory& gpu = *memory.gpu;
   const std::int64_t needed = needed_bytes(memory);
@@ -99,7 +99,7 @@ std::string modules_text(const Memory& memory) {
   return text;
 }
 
-// A prediction has no times.
+// A prediction (`dry`) has no times.
 std::vector<std::string> operation_row(const std::string& name, const OperationTotal& each,
                                        const OperationTotal& all, bool dry) {
   const auto bytes = static_cast<double>(each.bytes_read + each.bytes_written);

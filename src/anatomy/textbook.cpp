@@ -17,13 +17,14 @@ namespace {
 
 constexpr double kFloatBytes = 4;
 
-// States of a group that its options turn on; `name` is what an optimizer with them is called.
+// A state that an option of a parameter group adds. `name` appears in the optimizer's name, as in
+// "SGD with momentum".
 struct Extra {
   std::string name;
   bool on = false;
 };
 
-// One group's options: what every parameter has, and what only some options add.
+// The numbers that a group keeps for each parameter: always, and with some options.
 struct StateGroup {
   int always = 0;
   std::vector<Extra> extras;
@@ -42,7 +43,7 @@ StateGroup rmsprop(const torch::optim::RMSpropOptions& options) {
 }
 StateGroup adagrad(const torch::optim::AdagradOptions&) { return {.always = 1}; }
 
-// The mean over the parameters, as groups may differ in their options.
+// Returns the mean over the parameters, because groups may differ in their options.
 template <class Options, class GroupOf>
 TextbookStates mean_states(const std::string& name, const torch::optim::Optimizer& optimizer,
                            GroupOf group_of) {
@@ -72,7 +73,7 @@ TextbookStates mean_states(const std::string& name, const torch::optim::Optimize
 
 std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& optimizer) {
   using namespace torch::optim;
-  // Exactly these: what derives from one of them may keep something else.
+  // Compares exact types, because a derived class may keep other states.
   const std::type_info& type = typeid(optimizer);
   if (type == typeid(hasten::AdamW) || type == typeid(torch::optim::AdamW))
     return mean_states<AdamWOptions>("AdamW", optimizer, adam<AdamWOptions>);
@@ -85,7 +86,8 @@ std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& opt
 
 namespace {
 
-// Gradients, or states of an optimizer: a model that only infers has neither.
+// True if there are gradients or optimizer states, or a backward pass ran. A model that only infers
+// has none of these.
 bool has_trained(const Memory& memory) {
   const auto backward = static_cast<std::size_t>(Phase::backward);
   return of(memory.at_peak, Component::gradients) > 0 ||

@@ -1,5 +1,6 @@
 // File: anatomy/textbook.h (internal)
-// What textbooks say of a training step's memory, beside what it is. Thread rule: any thread.
+// The memory of a training step according to textbooks, for comparison with the real one. Thread
+// rule: any thread.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -10,8 +11,8 @@
 
 namespace hasten::anatomy {
 
-// Of LibTorch's optimizers and hasten's own, by their options now; nothing of others. LBFGS keeps a
-// history, for which there is no figure a parameter.
+// Returns the textbook states of LibTorch's and hasten's own optimizers by their current options;
+// nullopt for any other optimizer, and for LBFGS, whose history has no fixed size per parameter.
 std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& optimizer);
 
 }  // namespace hasten::anatomy

@@ -1,4 +1,4 @@
-// The account of a dry TPU: read from what the module wrote, and shown.
+// Reads the account of a dry TPU that the module wrote, and shows it as text and JSON.
 #include "hasten/anatomy/tpu_account.h"
 
 #include <algorithm>
@@ -28,8 +28,9 @@ Json json_of(const TpuMoment& moment) {
           {"program", moment.program}};
 }
 
-// When the last forward pass that a backward pass followed began, where there are any: by then
-// programs have read all tensors that stay, so that none changes its size any more.
+// Returns the bytes of tensors when the last forward pass with a backward pass began, or the last
+// forward pass if there was no backward pass. By then programs have read all tensors that stay, so
+// their sizes do not change any more.
 std::int64_t before_last_step(const Json& visits) {
   std::int64_t forward = 0, last = 0;
   for (const Json& visit : visits) {
@@ -52,7 +53,7 @@ std::vector<TpuPhase> phases_of(const Json& visits) {
   return phases;
 }
 
-// Components in the order they are shown, by the names of both tables.
+// The components that are shown, in this order.
 constexpr Component kShown[] = {Component::model_weights, Component::optimizer_states,
                                 Component::gradients,     Component::activations,
                                 Component::functionality, Component::unknown};

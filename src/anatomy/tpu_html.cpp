@@ -1,4 +1,4 @@
-// The account of a dry TPU as one page that needs nothing else.
+// Writes the account of a dry TPU as one self-contained HTML page.
 #include "anatomy/page.h"
 #include "hasten/anatomy/tpu_account.h"
 

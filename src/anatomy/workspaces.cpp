@@ -17,7 +17,7 @@ namespace {
 using at::Tensor;
 using c10::IValue;
 
-// Writes down what is allocated and freed while it listens.
+// Records what is allocated and freed while `listening` is set.
 struct Listener : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* pointer, std::int64_t bytes, std::size_t, std::size_t,
                          c10::Device) override {
@@ -44,15 +44,15 @@ bool is_product(std::string_view name) {
   return names.count(name) != 0;
 }
 
-// Rows beyond which a product is asked with fewer.
+// The most rows and columns with which a large product is run.
 constexpr std::int64_t kMostRows = 256;
 
-// The same sizes and strides, zeros.
+// Returns zeros in place of x, with the strides of x if `sizes` are those of x.
 Tensor stand_in(const Tensor& x, const std::vector<std::int64_t>& sizes) {
   if (!x.defined()) return x;
   const auto options = x.options().device(at::kCPU);
   if (sizes == x.sizes()) return at::empty_strided(sizes, x.strides(), options).zero_();
-  // Smaller, in the same order of dimensions.
+  // Smaller tensors are dense, in the same order of dimensions.
   std::vector<std::int64_t> order(sizes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
   std::stable_sort(order.begin(), order.end(),
@@ -87,16 +87,16 @@ std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& 
   return text;
 }
 
-// What a kernel is asked: the operands' sizes and numbers, where they are not the program's own.
+// Sizes of operands and numbers, by argument, that replace those of the program.
 struct Question {
   std::map<std::size_t, std::vector<std::int64_t>> sizes;
   std::map<std::size_t, IValue> numbers;
 };
 
-// What of a call may be fewer, because blocks grow with it in proportion or not at all.
+// Rows of a call that can be fewer, because each block grows in proportion to them or not at all.
 struct RowCount {
-  std::vector<std::size_t> operands;  // with these as their first dimension
-  std::ptrdiff_t number = -1;         // or an argument that is their number
+  std::vector<std::size_t> operands;  // arguments whose first dimension they are
+  std::ptrdiff_t number = -1;         // argument that is their number, or -1
   std::int64_t all = 0, fewer = 0;
 
   Question with(const std::vector<IValue>& arguments, std::int64_t rows) const {
@@ -111,7 +111,7 @@ struct RowCount {
   }
 };
 
-// Nothing where the call is small enough to be made as it is.
+// Returns nullopt if the call is small enough to run as it is.
 std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>& arguments) {
   constexpr std::int64_t kMostNumbers = std::int64_t{1} << 22;
   const auto fewer = [&](std::int64_t rows, std::int64_t numbers) {
@@ -139,7 +139,7 @@ std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>
   return std::nullopt;
 }
 
-// Zeros in the place of every tensor.
+// Returns the arguments with zeros in place of every tensor, changed as `question` says.
 torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments, const Question& question) {
   torch::jit::Stack stack;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -167,7 +167,7 @@ Script asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments
   const auto listener = std::make_shared<Listener>();
   const c10::DebugInfoGuard in_place_of_others(c10::DebugInfoKind::PROFILER_STATE, listener);
   torch::jit::Stack stack = stand_ins_of(arguments, question);
-  const torch::jit::Stack operands = stack;  // alive until the results are
+  const torch::jit::Stack operands = stack;  // keeps the operands alive to the end
   listener->listening = true;
   op.callBoxed(stack);
   listener->listening = false;
@@ -182,12 +182,12 @@ Script asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments
   return listener->script;
 }
 
-// Asked with fewer rows, and with one less: what each row adds to a block.
+// Runs the kernel with fewer rows, and with one less, to extrapolate what a row adds to a block.
 Script asked_with_fewer(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
                         const RowCount& rows) {
   Script script = asked(op, arguments, rows.with(arguments, rows.fewer));
   const Script less = asked(op, arguments, rows.with(arguments, rows.fewer - 1));
-  // A kernel that takes a block for each row takes one less, at the end.
+  // A kernel that takes a block for each row takes one less in the second run, at the end.
   for (std::size_t block = 0; block < std::min(less.bytes.size(), script.bytes.size()); ++block) {
     const std::int64_t a_row = script.bytes[block] - less.bytes[block];
     script.bytes[block] += a_row * (rows.all - rows.fewer);
@@ -195,7 +195,7 @@ Script asked_with_fewer(const c10::OperatorHandle& op, const std::vector<IValue>
   return script;
 }
 
-// The most bytes held at once beside what is left at the end.
+// The most bytes held at once, less those left at the end.
 std::int64_t workspace_of(const Script& script) {
   std::int64_t live = 0, most = 0;
   for (const Script::Event& event : script.events) {
@@ -205,13 +205,13 @@ std::int64_t workspace_of(const Script& script) {
   return most - live;
 }
 
-// Memory beside the results, which are made first.
+// A script that takes and frees one block after the results have been made.
 Script workspace_alone(std::int64_t bytes) {
   if (bytes == 0) return {};
   return {.bytes = {bytes}, .events = {{0, true}, {0, false}}, .results = {}};
 }
 
-// For products a [m, k] and b [k, n] (or [n, k]): where the first operand stands.
+// The position of the first operand of a product a [m, k] times b [k, n] (or [n, k]).
 std::size_t first_operand(std::string_view name) {
   return name == "aten::addmm" || name == "aten::baddbmm" ? 1 : 0;
 }
@@ -230,8 +230,8 @@ std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IVal
   smaller[at] = {fewer, a.size(1)};
   std::int64_t copied = 0;
   if (linear) {
-    // Float products pack a strip of the second operand, however many strips there are; a first
-    // operand that does not lie row by row is copied whole.
+    // A float product packs one strip of the second operand at a time. A first operand that is not
+    // contiguous is copied whole.
     const std::int64_t columns = std::min(kMostRows, b.size(0));
     smaller[at + 1] = {columns, b.size(1)};
     if (!a.is_contiguous())
@@ -259,7 +259,7 @@ bool has_workspace(std::string_view name) {
       "aten::_index_put_impl_",
       "aten::sort",
       "aten::topk",
-      "aten::sum",  // numbers of another type are cast first
+      "aten::sum",  // casts numbers of another type first
       "aten::mean",
       "aten::prod",
       "aten::cumsum",
@@ -292,7 +292,7 @@ const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>
   static const Script nothing;
   const bool product = is_product(op.schema().name());
   if (product && op.schema().name() != "mkldnn::_linear_pointwise") {
-    // BLAS takes float products as they are; the shorter types go to oneDNN.
+    // BLAS takes float operands as they are; products of the shorter types go to oneDNN.
     for (const IValue& each : arguments) {
       if (each.isTensor() && each.toTensor().scalar_type() == at::kFloat) return nothing;
     }

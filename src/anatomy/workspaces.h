@@ -1,11 +1,11 @@
 // File: anatomy/workspaces.h (internal)
-// Memory that LibTorch's kernels take while they run, which a dry run cannot see. How much it is,
-// and in which order, depends on the kernel, the shapes, the type, the threads and the CPU, and
-// only the kernel knows: so it is asked. The operators that do such things are run once for each
-// signature on stand-in operands, while a listener writes down what is allocated and freed.
+// Memory that LibTorch's CPU kernels take while they run, which a dry run cannot see. Its amount
+// and order depend on the kernel, the shapes, the type, the number of threads and the CPU, and only
+// the kernel knows them. So an operator that takes such memory is run once for each signature on
+// stand-in operands, while a listener records what is allocated and freed.
 //
-// A kernel too slow to be run in passing is asked with fewer rows, twice, and what a row adds to
-// each block is reckoned up. Thread rule: as DryRun.
+// A kernel that is too slow for this runs twice with fewer rows, and the bytes that each row adds
+// to a block are extrapolated. Thread rule: as for DryRun.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -18,26 +18,27 @@
 
 namespace hasten::anatomy {
 
-// Whether the operator may take memory of its own on the CPU.
+// Returns whether the operator may take memory for itself on the CPU.
 bool has_workspace(std::string_view name);
 
-// What a kernel allocates and frees, in its order.
+// The blocks that a kernel allocates and frees, in this order.
 struct Script {
   struct Event {
     std::size_t block = 0;
     bool birth = true;
   };
-  std::vector<std::int64_t> bytes;  // of each block
+  std::vector<std::int64_t> bytes;  // by block
   std::vector<Event> events;
-  std::vector<std::ptrdiff_t> results;  // the block in which each result lies; -1: in none of these
+  std::vector<std::ptrdiff_t> results;  // by result: the block that holds it; -1: none of these
 };
 
-// Arguments as the program gave them; call it with dry runs switched off. The reference holds as
-// long as the thread.
+// Returns what the operator does with these arguments, which are as the program gave them. Call it
+// with dry runs switched off. The reference is valid as long as the calling thread.
 const Script& script_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
-// The results' shapes, on the Meta device, of an operator whose Meta kernel is missing: the kernel
-// is run on stand-in operands. Nothing where the operands are too large for that.
+// Returns the results' shapes, on the Meta device, of an operator without a Meta kernel, by running
+// its kernel on stand-in operands. Returns nullopt if the operands exceed 256 MiB or there is no
+// CPU kernel.
 std::optional<std::vector<c10::IValue>> asked_shapes(const c10::OperatorHandle& op,
                                                      const std::vector<c10::IValue>& arguments);
 
