@@ -16,7 +16,8 @@ bool is_number(const std::string& text) {
                                       [](unsigned char letter) { return std::isdigit(letter); });
 }
 
-// Entries that may go, or not be ours to read, while we look.
+// Returns the entries of a folder. An entry may disappear, or may not be readable; then the list is
+// shorter.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code none;
@@ -46,7 +47,7 @@ std::vector<fs::path> chip_files(const std::optional<std::vector<std::string>>& 
     const std::string name = entry.filename().string();
     if (name.starts_with("accel") && is_number(name.substr(5))) files.push_back(entry);
   }
-  // A chip's group; /dev/vfio/vfio itself is everybody's.
+  // The numbered entries are the groups of chips; /dev/vfio/vfio is shared by all.
   for (const fs::path& entry : entries_of(devices / "vfio")) {
     if (is_number(entry.filename().string())) files.push_back(entry);
   }

@@ -1,6 +1,6 @@
 // File: device/chip_holder.h (internal)
-// Who has a TPU: the first process that holds one of its files open. Another user's processes are
-// not seen. Thread rule: any thread.
+// Finds the process that has a TPU: the first one that holds one of the TPU's files open. Processes
+// of other users cannot be seen. Thread rule: any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -14,19 +14,19 @@ namespace hasten {
 
 struct ChipHolder {
   pid_t process;
-  std::string name;  // of its program
+  std::string name;  // the name of its program
   std::filesystem::path file;
 };
 
-// What a process that has TPUs of this machine holds open: their device files below `devices`, and
-// libtpu's lock. Of some chips alone, by their numbers, only the files that have these numbers: a
-// group's number (vfio) is none of a chip, and the lock may be of others.
+// The files that a process with TPUs of this machine holds open: device files below `devices`, and
+// libtpu's lock. With `chips`, the numbers of some chips, only the device files with these numbers:
+// a group's number (vfio) is not a chip's, and the lock may belong to other chips.
 std::vector<std::filesystem::path> chip_files(
     const std::optional<std::vector<std::string>>& chips = {},
     const std::filesystem::path& devices = "/dev",
     const std::filesystem::path& lock = "/tmp/libtpu_lockfile");
 
-// This process does not count.
+// Returns the first process that holds one of `files` open; this process does not count.
 std::optional<ChipHolder> holder_of(const std::vector<std::filesystem::path>& files);
 
 }  // namespace hasten

@@ -15,8 +15,8 @@
 namespace hasten {
 namespace {
 
-// The few NVML entry points needed, by their documented C signatures; nvml.h is not everywhere the
-// library is.
+// The NVML functions that are needed, by their documented C signatures, because nvml.h is not
+// installed everywhere the library is.
 struct Nvml {
   struct Memory {
     unsigned long long total, free, used;

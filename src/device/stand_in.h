@@ -1,5 +1,5 @@
 // File: device/stand_in.h (internal)
-// Answers in the place of NVML's while a dry run stands in for a GPU.
+// Replaces NVML's answers while a dry run simulates a GPU.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 namespace hasten {
 
 struct GpuStandIn {
-  std::function<std::int64_t()> used;  // bytes; empty: NVML is asked
+  std::function<std::int64_t()> used;  // gives the bytes in use; empty: NVML is asked
   std::int64_t total = 0;
 };
 
-// Thread rule: while no other thread asks.
+// Thread rule: while no other thread asks for a GPU's memory.
 void set_gpu_stand_in(GpuStandIn gpu);
 
 }  // namespace hasten

@@ -19,7 +19,7 @@ namespace {
 using Open = decltype(hasten_tpu_open);
 constexpr const char* kOpen = "hasten_tpu_open";
 
-// What is open, and in which process.
+// The number of open devices, and the process that opened them.
 struct Opened {
   std::int64_t count = 0;
   pid_t process = 0;
@@ -27,7 +27,7 @@ struct Opened {
 
 bool has_plugin_of_its_own() { return config::names_tpu_plugin(config::whole_environment()); }
 
-// Each has a chip; a plugin of the user's own has what it has.
+// Checks that each process has a chip; the chips of a plugin that the user names are not known.
 void check_chips(const Worker& worker) {
   const auto chips = static_cast<std::int64_t>(config::installed_tpus().size());
   if (has_plugin_of_its_own() || worker.local_world_size <= chips) return;
@@ -37,7 +37,8 @@ void check_chips(const Worker& worker) {
                     .expected = str("at most one a TPU, of which it has ", chips)});
 }
 
-// libtpu waits, or ends the process. Of a job of several the others have their chips too.
+// If another process has the TPU, libtpu waits for it or ends this process. Of a job with several
+// processes the others have chips open, so it is not checked.
 void check_free(const Worker& worker) {
   if (has_plugin_of_its_own() || worker.local_world_size > 1) return;
   const auto holder = holder_of(chip_files(config::tpu_chips(config::whole_environment())));

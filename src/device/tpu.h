@@ -1,7 +1,9 @@
 // File: device/tpu.h (internal)
-// A TPU as LibTorch's device `tpu`, by Google's torch_tpu, from the module libhasten_tpu.so beside
-// libhasten: it is built where Python's headers are, and starts an interpreter of its own when a
-// TPU is first asked for. Thread rule: any thread.
+// A TPU as LibTorch's device `tpu`, by Google's torch_tpu. It comes from the module
+// libhasten_tpu.so next to libhasten, which is built only if Python's headers are installed, and
+// which starts a Python interpreter of its own when a TPU is first requested.
+//
+// Thread rule: any thread.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,26 +16,27 @@
 
 namespace hasten {
 
-// By its PCI devices, each a folder in `devices`. Opens nothing.
+// Returns whether the machine has a TPU, by its PCI devices, the folders in `devices`. Opens
+// nothing.
 bool machine_has_tpu(const std::string& devices = "/sys/bus/pci/devices");
-// Whether the TPUs of several processes can run programs together: they are real ones.
+// Returns whether several processes' TPUs can run programs together, which only real ones can.
 bool tpus_go_together();
-// Empty where tpu_device() has a module to load and something to open; else what is missing. Looks
-// at files only.
+// Returns what tpu_device() lacks to open a TPU; empty: nothing. Loads the module, opens no device.
 std::string why_no_tpu();
-// Opens the machine's TPU at the first call, which takes some seconds; how, the first call says for
-// all. Throws IoError "device.tpu-missing", "device.tpu-module", "device.tpu-package",
+// Returns device `index`. The first call opens the TPU, which takes some seconds, and decides for
+// the process how. Throws IoError "device.tpu-missing", "device.tpu-module", "device.tpu-package",
 // "device.tpu-versions", "device.tpu-busy", "device.tpu-failed", UsageError "device.tpu-forked",
 // "device.tpu-index".
 at::Device tpu_device(std::int64_t index = 0);
-// Its own chip for each process of a job. `together` returns once all have called it. Also throws
-// UsageError "device.tpu-chips", ConfigError "device.tpu-job".
+// Returns the device of a process of a job, which has a chip of its own. `together` blocks until
+// all processes have called it. Also throws UsageError "device.tpu-chips", ConfigError
+// "device.tpu-job".
 at::Device tpu_device_of(const Worker& worker, TpuJob job);
-// Whether tpu_device() has been called in this process, and gave one.
+// Returns whether tpu_device() has opened the TPU in this process.
 bool tpu_is_open();
-// Until it has done what this process has asked of it.
+// Blocks until the TPU has done all that this process has requested.
 void wait_for_tpu(at::Device device);
-// How many programs this process has had compiled for its TPU so far; 0 where none is open.
+// Returns how many programs have been compiled for this process's TPU so far; 0 if none is open.
 std::int64_t tpu_programs();
 
 }  // namespace hasten

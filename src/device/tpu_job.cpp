@@ -9,7 +9,7 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kBasePort = 8070;  // torch_tpu's own for several machines
+constexpr std::int64_t kBasePort = 8070;  // torch_tpu's default for several machines
 
 std::string value_of(const config::Environment& environment, const std::string& name,
                      const std::string& otherwise = "") {

@@ -1,7 +1,7 @@
 // File: device/tpu_job.h (internal)
-// What torch_tpu and libtpu are told of a process that is one of several: both read the
-// environment, once, when the TPU is opened. The process's own variables are as before afterwards.
-// Thread rule: one thread at a time, and no other that reads the environment meanwhile.
+// The environment variables that describe a process of a job to torch_tpu and libtpu. Both read the
+// environment once, when the TPU is opened; afterwards the process's own variables are restored.
+// Thread rule: one thread at a time, while no other thread reads the environment.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,24 @@
 
 namespace hasten {
 
-// How the TPUs of a job's processes are opened: as one machine of many chips whose programs speak
-// to each other, or each alone, one chip a process.
+// How the processes of a job open their TPUs: as one machine of many chips whose programs
+// communicate, or each alone with one chip.
 enum class TpuJob { together, alone };
 
 struct Variable {
   std::string name;
-  std::optional<std::string> value;  // none: unset
+  std::optional<std::string> value;  // nullopt: the variable is unset
 };
 
-// Together: addresses at which the ranks' runtimes meet (TORCH_TPU_SLICEBUILDER_ADDRESSES, else
-// TORCH_TPU_BASE_PORT, 8070, and those that follow, on the hosts of TPU_WORKER_HOSTNAMES), and who
-// this one is. Alone: the chip of its local rank, and nothing of the job. Throws ConfigError
+// Returns the variables for `worker`. Together: the addresses at which the ranks' runtimes connect
+// (TORCH_TPU_SLICEBUILDER_ADDRESSES, else the ports from TORCH_TPU_BASE_PORT, default 8070, on the
+// hosts of TPU_WORKER_HOSTNAMES, or on localhost for one machine), and the rank of this process.
+// Alone: the chip of its local rank, and no variables of the job. Throws ConfigError
 // "device.tpu-job".
 std::vector<Variable> tpu_variables(const Worker& worker, TpuJob job,
                                     const config::Environment& environment);
 
-// Variables of the environment, for a scope.
+// Sets variables of the environment and restores them when it is destroyed.
 class ScopedVariables {
  public:
   explicit ScopedVariables(const std::vector<Variable>& variables);

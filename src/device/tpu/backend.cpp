@@ -1,5 +1,5 @@
-// What needs Python's objects of c10d: torch_tpu makes its backend from Python only. Part of the
-// module libhasten_tpu.so, which process/tpu_dist.cpp loads.
+// Makes torch_tpu's c10d backend, which only Python can make. It is part of the module
+// libhasten_tpu.so, which process/tpu_dist.cpp loads.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 
@@ -7,7 +7,7 @@
 #include "hasten/base/error.h"
 #include "process/tpu_dist.h"
 
-// c10d's objects are counted by themselves.
+// c10d's objects count their references themselves.
 PYBIND11_DECLARE_HOLDER_TYPE(Object, c10::intrusive_ptr<Object>, true)
 
 extern "C" c10d::Backend* hasten_tpu_dist(const hasten::TpuDistSettings& settings) {

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes an assembly file with a stand-in for each name that libtorch_python wants of CUDA's libraries.
+"""Writes an assembly file with a stand-in for each name that libtorch_python needs of CUDA.
 
     python3 cuda_names.py FOLDER/torch/lib OUT.S PROCESSOR [NAME ...]
 
-PyPI's libtorch_python.so is built for GPUs: it does not load without libtorch_cuda.so and the gigabytes of libraries that this one needs,
-though nothing of them runs where LibTorch finds no GPU. A function's stand-in tells its name and ends the program (no_cuda.cpp); a class's
-type and table are there to be referred to. The names given are left out: they have a stand-in that works.
+PyPI's libtorch_python.so is built for GPUs: it does not load without libtorch_cuda.so and the
+gigabytes of libraries that this one needs, although it runs nothing of them if LibTorch finds no
+GPU. The stand-in of a function prints its name and ends the program (no_cuda.cpp); those of a
+class's type information and virtual table are only referred to. The names given are left out,
+because they have a stand-in that works.
 """
 import subprocess
 import sys
@@ -22,11 +24,13 @@ FUNCTION = """\
 .section .rodata
 1: .string "{name}"
 """
-# Calls hasten_no_cuda with the address of the string at 1, for each processor that CMake names.
+# Calls hasten_no_cuda with the address of the string at label 1, by the name that CMake has for the
+# processor.
 X86 = "leaq 1f(%rip), %rdi\njmp hasten_no_cuda@PLT"
 ARM = "adrp x0, 1f\nadd x0, x0, :lo12:1f\nb hasten_no_cuda"
 CALL = {"x86_64": X86, "amd64": X86, "AMD64": X86, "aarch64": ARM, "arm64": ARM}
-# The layout of a class without bases: the C++ ABI's __class_type_info and its name.
+# The type information of a class without bases: the C++ ABI's __class_type_info and the class's
+# name.
 TYPE = """\
 .section .data.rel.ro,"aw"
 .balign 8

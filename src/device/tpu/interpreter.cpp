@@ -1,5 +1,5 @@
 #include <Python.h>
-// Python's header goes first, by its own rule.
+// Python's documentation requires its header to be the first.
 #include "device/tpu/interpreter.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@ namespace {
   throw IoError("device.tpu-failed", {.what = what, .got = got});
 }
 
-// What was raised, which is then forgotten.
+// Returns the text of the exception that was raised, and clears it.
 std::string raised() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
@@ -28,7 +28,8 @@ std::string raised() {
   return text ? text_of(text.get()) : "an unknown error of Python's";
 }
 
-// Extensions find the interpreter's functions in the global scope, and this module is not in it.
+// Makes the interpreter's library global, because extensions look up its functions in the global
+// scope, which this module is not in.
 void show_to_extensions() {
   Dl_info info{};
   const auto* const inside = reinterpret_cast<const void*>(&Py_InitializeFromConfig);
@@ -37,8 +38,8 @@ void show_to_extensions() {
     throw_failed("the interpreter's library", "not found by its own function");
 }
 
-// The environment that is active, else the Python that this module was built with: never one that
-// only stands first in PATH.
+// Returns the Python of the active virtual environment, else the one that this module was built
+// with; never one that is only the first in PATH.
 std::string executable() {
   const char* const active = std::getenv("VIRTUAL_ENV");
   return active != nullptr && *active != '\0' ? std::string(active) + "/bin/python3"
@@ -51,7 +52,7 @@ void check(const PyStatus& status, PyConfig& config) {
   throw_failed("starting Python", status.err_msg == nullptr ? "no reason given" : status.err_msg);
 }
 
-// What the caller had of an interpreter that is not ours.
+// The caller's lock state, if the process already had an interpreter.
 std::optional<PyGILState_STATE>& found_state() {
   static std::optional<PyGILState_STATE> state;
   return state;
@@ -70,7 +71,7 @@ void start_interpreter() {
   PyConfig config;
   PyConfig_InitPythonConfig(&config);
   config.parse_argv = 0;
-  config.install_signal_handlers = 0;  // Ctrl-C stays the program's
+  config.install_signal_handlers = 0;  // the program handles Ctrl-C
   check(PyConfig_SetBytesString(&config, &config.program_name, executable().c_str()), config);
   check(Py_InitializeFromConfig(&config), config);
   PyConfig_Clear(&config);

@@ -1,5 +1,6 @@
 // File: device/tpu/interpreter.h (internal)
-// CPython inside of this process, started once and never ended.
+// CPython inside this process, started once and never ended. Thread rule: the calling thread holds
+// the interpreter's lock, except for start_interpreter and PythonLock, which take it.
 #pragma once
 
 #include <initializer_list>
@@ -10,7 +11,7 @@ struct _object;
 
 namespace hasten {
 
-// A reference to an object of Python's.
+// Owns a reference to a Python object.
 class PythonObject {
  public:
   explicit PythonObject(_object* owned) : object_(owned) {}
@@ -25,19 +26,20 @@ class PythonObject {
   _object* object_;
 };
 
-// Starts the interpreter, where the process has none, with the lock held by this thread.
+// Starts the interpreter, unless the process has one, and takes its lock. Throws IoError
+// "device.tpu-failed".
 void start_interpreter();
-// Lets go of the lock that start_interpreter took.
+// Releases the lock that start_interpreter took.
 void leave_interpreter();
 
-// A module made of a text. The lock is held for this and for what follows.
+// Makes a module `name` of the Python program `text`. Throws IoError "device.tpu-failed".
 PythonObject module_of(const char* name, const char* text);
-// Throws IoError "device.tpu-failed" where the function raises.
+// Throws IoError "device.tpu-failed" if the function raises.
 PythonObject call(const PythonObject& module, const char* function,
                   std::initializer_list<std::string> arguments);
 std::string text_of(_object* text);
 
-// The lock, for a thread that has none.
+// Holds the interpreter's lock as long as it lives, for a thread that does not have it.
 class PythonLock {
  public:
   PythonLock();

@@ -1,5 +1,5 @@
-// Stands in for libtorch_cuda.so where there is no GPU; see cuda_names.py for the names it has
-// besides.
+// The stand-in for libtorch_cuda.so on a machine without a GPU. Its other names come from
+// cuda_names.py.
 #include <cstdio>
 #include <cstdlib>
 
@@ -8,7 +8,7 @@ extern "C" [[noreturn]] void hasten_no_cuda(const char* name) {
   std::abort();
 }
 
-// libtorch_python sets it while it is loaded.
+// libtorch_python sets this while it is loaded.
 namespace c10d {
 using gil_checker_t = bool (*)();
 gil_checker_t& get_gil_checker() {

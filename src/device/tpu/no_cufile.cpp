@@ -1,2 +1,2 @@
-// Stands in for libcufile.so.0 where there is no GPU. What libtorch_python wants of it is in the
-// stand-in for libtorch_cuda.so.
+// The stand-in for libcufile.so.0 on a machine without a GPU. It is empty, because the stand-in for
+// libtorch_cuda.so has what libtorch_python needs of it.

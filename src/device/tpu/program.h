@@ -1,6 +1,7 @@
 // File: device/tpu/program.h (internal)
-// What the interpreter runs. Each function gives None (a number, for start), or a tuple of an
-// error's code and its four texts.
+// The Python program that the interpreter runs. `check` returns None, `start` and `programs` a
+// number. On an error, `check` and `start` return a tuple of the error's code and its four texts:
+// what, got, expected, hint.
 #pragma once
 
 namespace hasten {

@@ -1,8 +1,8 @@
-// What needs Python's headers to compile and its library to run: torch_tpu, in an interpreter. A
-// shared module that device/tpu.cpp loads where a TPU is asked for, so that hasten itself needs no
-// Python.
+// Runs torch_tpu in a Python interpreter. It needs Python's headers to compile and Python's library
+// to run. So it is a shared module, which device/tpu.cpp loads when a TPU is requested, and hasten
+// itself needs no Python.
 #include <Python.h>
-// Python's header goes first, by its own rule.
+// Python's documentation requires its header to be the first.
 #include <ATen/ATen.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/engine.h>
@@ -26,14 +26,14 @@ namespace fs = std::filesystem;
 
 using torch::autograd::Engine;
 
-// The folder of the LibTorch of this process.
+// The folder of this process's LibTorch.
 fs::path libtorch() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&Engine::get_base_engine), &info) == 0) return {};
   return fs::canonical(info.dli_fname).parent_path().parent_path();
 }
 
-// Python's torch has to be that very LibTorch, or there would be two of them.
+// Python's torch has to be this process's LibTorch, or two of them would be loaded.
 void check_libtorch(const fs::path& folder) {
   for (const fs::path& file : {folder / "__init__.py", folder / "lib/libtorch_python.so"}) {
     if (fs::exists(file)) continue;
@@ -51,13 +51,12 @@ void* open_library(const fs::path& path, int mode) {
   return library;
 }
 
-// PyPI's libtorch_python names CUDA's libraries, which a TPU machine does not have, and of them
-// uses nothing without a GPU: stand-ins take their names first. With LibTorch's CPU build there is
-// nothing to stand in for.
+// PyPI's libtorch_python is linked to CUDA's libraries, which a TPU machine does not have, but uses
+// nothing of them without a GPU: stand-ins take their names first. LibTorch's CPU build needs none.
 void stand_in_for_cuda(const fs::path& libraries) {
   if (!fs::exists(libraries / "libtorch_cuda.so")) return;
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD) != nullptr)
-    return;  // the real one is here
+    return;  // the real one is loaded
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&hasten_tpu_open), &info) == 0) return;
   const fs::path stand_ins = fs::canonical(info.dli_fname).parent_path() / "hasten_no_cuda";
@@ -68,7 +67,7 @@ void stand_in_for_cuda(const fs::path& libraries) {
     open_library(stand_ins / name, global);
 }
 
-// torch_tpu ends the process where it cannot load the plugin that the user names.
+// Throws if the plugin that the user names cannot be loaded; torch_tpu would end the process.
 void check_plugin(const char* path) {
   if (path == nullptr) return;
   if (dlsym(open_library(path, RTLD_LAZY | RTLD_LOCAL), "GetPjrtApi") != nullptr) return;
@@ -85,40 +84,39 @@ bool on_google_cloud() {
 
 void set_environment() {
   const auto unless_set = [](const char* name, const char* value) { setenv(name, value, 0); };
-  // Elsewhere libtpu asks Google Cloud's metadata server, 30 times a question.
+  // Outside of Google Cloud, libtpu would ask its metadata server 30 times for each value.
   if (!on_google_cloud()) {
     unless_set("TPU_SKIP_MDS_QUERY", "1");
     unless_set("TPU_WORKER_HOSTNAMES", "localhost");
     unless_set("TPU_WORKER_ID", "0");
   }
-  setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0", 1);  // hasten calls it itself
-  unless_set("TF_CPP_MIN_LOG_LEVEL", "1");          // no lines about what goes well
-  // Else a collective's program has in it the views that lead to its tensors, and is another one on
-  // a rank that has another view: what TPUs run together has to be one program.
+  setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0", 1);  // hasten loads it itself
+  unless_set("TF_CPP_MIN_LOG_LEVEL", "1");          // no informational lines
+  // Without this, a collective's program contains the views that lead to its tensors, and differs
+  // on a rank that has another view. TPUs that run together need the same program.
   unless_set("TORCH_TPU_INTERNAL_MATERIALIZE_COLLECTIVE_TENSORS", "1");
 }
 
-// LibTorch starts its engine's threads, one a device, once in a process: at its first backward
-// pass.
+// Runs a backward pass. LibTorch starts its engine's threads, one for each device, at the first one
+// in a process.
 void start_usual_threads() { at::ones({1}).requires_grad_().backward(); }
 
-// Importing torch has put its own engine in the place of LibTorch's, which asks for the
-// interpreter's lock in every thread; and the engine that was there has no thread for a device that
-// came later.
+// Importing torch has replaced LibTorch's engine with one that takes the interpreter's lock in
+// every thread, and the engine before that has no thread for a device that was added later.
 void use_own_engine() {
   struct AnEngine : Engine {
     AnEngine() { start_device_threads(); }
   };
-  // Another one at each try to open: that of one that failed has no thread for the TPU. None is
-  // deleted, as engines outlive autograd's threads.
+  // Each attempt to open the TPU makes an engine, as that of a failed one has no thread for the
+  // TPU. None is deleted, because engines outlive autograd's threads.
   static std::atomic<Engine*> engine = nullptr;
   engine = new AnEngine;
   torch::autograd::set_default_engine_stub([]() -> Engine& { return *engine; });
 }
 
-// torch_tpu asks each tensor that it copies for its gradient, and LibTorch warns of that where the
-// tensor is no leaf: a line or more for each loss that is read. Of this thread's warnings this one
-// is dropped.
+// Drops one of this thread's warnings. torch_tpu asks each tensor that it copies for its gradient,
+// and LibTorch warns of that if the tensor is not a leaf: one line or more for each loss that is
+// read.
 class WithoutGradWarnings : public c10::WarningHandler {
  public:
   explicit WithoutGradWarnings(c10::WarningHandler* others) : others_(others) {}
@@ -149,7 +147,8 @@ PythonObject& program() {
   return module;
 }
 
-// torch_tpu counts on Python's own exit to end its threads. In the process that opened it, once.
+// Runs Python's exit functions, which torch_tpu needs to end its threads: once, and only in the
+// process that opened the TPU.
 void stop() {
   static std::atomic<bool> stopped = false;
   if (getpid() != opened_by || stopped.exchange(true)) return;
@@ -160,8 +159,9 @@ void stop() {
   }
 }
 
-// Compilers that are still at work need what exit() destroys, and what they made last goes first.
-// Only destructors of the main thread's own objects come before.
+// Calls stop() at the end of the process, before exit() destroys what compilers that are still at
+// work need. exit() destroys first what was made last, which may be before a handler of atexit().
+// Only destructors of the main thread's thread_local objects run earlier, so one of them calls it.
 void stop_at_exit() {
   opened_by = getpid();
   std::atexit(stop);
@@ -195,7 +195,7 @@ extern "C" std::int64_t hasten_tpu_open(std::int64_t together) {
   set_environment();
   check_plugin(std::getenv("TPU_LIBRARY_PATH"));
   start_interpreter();
-  struct Leave {  // also where something is thrown
+  struct Leave {  // runs also if something is thrown
     ~Leave() {
       use_own_engine();
       leave_interpreter();

@@ -1,13 +1,13 @@
 // File: device/tpu/dry/account.h (internal)
-// What lies in the memory of one device: tensors, the code of the programs that are loaded, and
-// what a program takes while it runs. The most at once is kept, in all and by phase of the step.
+// Counts the memory of one device: tensors, the code of the programs that are loaded, and what a
+// program takes while it runs. It keeps the most at once, in all and by phase of the step.
 //
 //   Account account;
 //   account.add(4096);                                // a tensor
 //   account.run("tt_jit_mm", {.results = 1024, .temporaries = 512});
 //   account.peak().tensors;                           // 5120
 //
-// Not synchronized: its owner does that.
+// Not synchronized; its owner holds a lock.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ namespace hasten::dry_tpu {
 // Bytes at one moment.
 struct Moment {
   std::int64_t tensors = 0, temporaries = 0, code = 0;
-  std::string program;  // that ran; empty: none did
+  std::string program;  // the one that ran; empty: none did
   std::int64_t total() const { return tensors + temporaries + code; }
 };
 
 struct Run {
-  std::int64_t results = 0;      // of new memory
-  std::int64_t temporaries = 0;  // given back at its end
-  std::int64_t taken_over =
-      0;  // of arguments that are gone afterwards, beside those results lie in
+  std::int64_t results = 0;      // in new memory
+  std::int64_t temporaries = 0;  // released at its end
+  // Bytes of arguments that it releases, except those whose memory its results take over.
+  std::int64_t taken_over = 0;
 };
 
 struct Visit {
@@ -44,12 +44,12 @@ class Account {
   void load(std::int64_t code);
   void unload(std::int64_t code);
   void run(const std::string& program, const Run& run);
-  // What follows belongs to this phase.
+  // Begins a visit to a phase, to which what follows belongs.
   void enter(const std::string& phase);
 
   const Moment& now() const { return now_; }
   const Moment& peak() const { return peak_; }
-  const std::vector<Visit>& visits() const { return visits_; }  // the last one goes on
+  const std::vector<Visit>& visits() const { return visits_; }  // the last one has not ended
 
  private:
   void look(const Moment& moment);

@@ -1,4 +1,4 @@
-// Tensors: sizes without values.
+// PJRT's functions for tensors, which have no values, and for events.
 #include <algorithm>
 
 #include "device/tpu/dry/objects.h"
@@ -10,7 +10,7 @@ std::int64_t dense(const PJRT_Buffer& buffer) {
   return dense_bytes(buffer.type, buffer.dimensions);
 }
 
-// The lock is held.
+// The caller holds the lock.
 void drop(PJRT_Buffer& buffer) {
   if (buffer.deleted) return;
   buffer.deleted = true;
@@ -37,7 +37,7 @@ void to_memory(PJRT_Buffer_CopyToMemory_Args& args) {
   args.dst_buffer = new_buffer(args.dst_memory->device, args.buffer->type, args.buffer->dimensions);
 }
 
-// Nothing was computed: numbers are 1, or true, as in every dry run of hasten's.
+// Nothing was computed: numbers are 1, or true, as in every dry run of hasten.
 void write_ones(const PJRT_Buffer& buffer, void* to, std::size_t bytes) {
   const auto write = [&](auto one) {
     std::fill_n(static_cast<decltype(one)*>(to), bytes / sizeof one, one);
@@ -65,7 +65,7 @@ void write_ones(const PJRT_Buffer& buffer, void* to, std::size_t bytes) {
     case PJRT_Buffer_Type_S8:
     case PJRT_Buffer_Type_U8:
       return write(std::uint8_t{1});
-    default:  // complex numbers, floats of a byte: zeros
+    default:  // complex numbers and 8-bit floats are zeros
       std::memset(to, 0, bytes);
   }
 }

@@ -1,4 +1,4 @@
-// The client, its devices and their memories.
+// PJRT's functions for the client, its devices and their memories.
 #include "device/tpu/dry/objects.h"
 
 namespace hasten::dry_tpu {
@@ -10,7 +10,7 @@ void plugin_attributes(PJRT_Plugin_Attributes_Args& args) {
   args.attributes = world().compiler.plugin_attributes(args.num_attributes);
 }
 
-// The options are a TPU's: sizes of buffers for transfers, which nothing here needs.
+// Ignores the options, which are a TPU's sizes of buffers for transfers.
 void create(PJRT_Client_Create_Args& args) { args.client = &world().client; }
 void destroy(PJRT_Client_Destroy_Args&) {}
 

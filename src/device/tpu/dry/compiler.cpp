@@ -64,8 +64,8 @@ std::int64_t bits_of(PJRT_Buffer_Type type) {
   }
 }
 
-// The name of the operator is in the text that is compiled, as torch_tpu calls it; for programs
-// that do not compile.
+// Returns the name that torch_tpu gives the operator in the text that is compiled, or "". It names
+// programs that do not compile.
 std::string name_in(const PJRT_Program& program) {
   const std::string_view text(program.code, program.code_size);
   constexpr std::string_view mark = "tt_jit_";
@@ -176,7 +176,7 @@ Tally Compiler::tally() const {
 std::shared_ptr<const Program> Compiler::compile(const PJRT_Program& program,
                                                  std::string_view options) {
   const std::string key = std::string(program.code, program.code_size) + std::string(options);
-  const std::lock_guard lock(mutex_);  // one after the other: the compiler has threads of its own
+  const std::lock_guard lock(mutex_);  // one at a time: the compiler has threads of its own
   if (const auto found = programs_.find(key); found != programs_.end()) {
     ++tally_.from_cache;
     return found->second;

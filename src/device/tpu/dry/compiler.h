@@ -1,11 +1,12 @@
 // File: device/tpu/dry/compiler.h (internal)
-// The compiler inside of a PJRT library: libtpu's, for a topology that need not be here. A library
-// that knows no topologies by name (a CPU engine) compiles for its own devices.
+// The compiler inside a PJRT library. libtpu's compiles for a topology that the machine need not
+// have. A library that knows no topologies by name (a CPU engine) compiles for its own devices.
 //
-//   Compiler compiler("/.../libtpu.so", "v5e:2x2");
-//   const Program& program = *compiler.compile(text, options);
+//   Compiler compiler("/.../libtpu.so", "v5e:2x2", nullptr);
+//   const auto program = compiler.compile(text, options);
 //
-// A program is compiled once. Throws Failure with the compiler's own text. Thread rule: any thread.
+// Each program is compiled once. Throws Failure with the compiler's own text. Thread rule: any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -25,21 +26,21 @@ struct Output {
   PJRT_Buffer_Type type = PJRT_Buffer_Type_INVALID;
   std::vector<std::int64_t> dimensions;
   std::int64_t bytes = 0;        // on the device
-  std::int64_t taken_over = -1;  // the argument whose memory it lies in
+  std::int64_t taken_over = -1;  // the argument whose memory it takes over, or -1
 };
 
 struct Program {
   std::string name;
   std::vector<std::int64_t> parameters;  // bytes on the device; empty: not known
   std::vector<Output> outputs;
-  std::int64_t arguments = 0, temporaries = 0, code = 0;  // as the compiler sums up
-  std::string format, text;                               // optimized
+  std::int64_t arguments = 0, temporaries = 0, code = 0;  // bytes, summed by the compiler
+  std::string format, text;                               // of the optimized program
 };
 
 struct DeviceFacts {
   int id = 0, process = 0;
   std::string kind, debug, text;
-  const PJRT_NamedValue* attributes = nullptr;  // live as long as the process
+  const PJRT_NamedValue* attributes = nullptr;  // valid as long as the process
   std::size_t attribute_count = 0;
 };
 
@@ -48,7 +49,7 @@ struct TopologyFacts {
   const PJRT_NamedValue* attributes = nullptr;
   std::size_t attribute_count = 0;
   std::vector<DeviceFacts> devices;
-  std::int64_t memory = 0;  // of a device, that programs may use; 0: not told
+  std::int64_t memory = 0;  // bytes of a device that programs may use; 0: not known
 };
 
 struct Tally {
@@ -60,18 +61,19 @@ struct Tally {
   std::vector<Failed> failed;
 };
 
-// Numbers without padding, where a compiler does not tell how it lays them out.
+// Returns the bytes without padding, for tensors whose layout is not known.
 std::int64_t dense_bytes(PJRT_Buffer_Type type, const std::vector<std::int64_t>& dimensions);
 
 class Compiler {
  public:
-  // `before` is told the number of each program that is to be compiled.
+  // `before` is called with the number of each program before it is compiled, unless it is empty.
   Compiler(const std::string& library, const std::string& topology,
            std::function<void(std::int64_t)> before);
 
   std::shared_ptr<const Program> compile(const PJRT_Program& program, std::string_view options);
   const TopologyFacts& topology() const { return facts_; }
-  // Whether programs are compiled for the named topology.
+  // Returns whether programs are compiled for the named topology, not for the library's own
+  // devices.
   bool ahead_of_time() const { return client_ == nullptr; }
   const PJRT_NamedValue* plugin_attributes(std::size_t& count) const;
   Tally tally() const;

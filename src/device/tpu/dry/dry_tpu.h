@@ -1,11 +1,11 @@
 // File: device/tpu/dry/dry_tpu.h (internal)
-// What the module libhasten_dry_tpu.so has for libhasten, beside PJRT's interface for torch_tpu: a
-// TPU that is not here. Its devices are those of a topology, each program is compiled for them by
-// the TPU's own compiler and its results have memory but no values: what is read back is 1, or
-// true.
+// The functions that the module libhasten_dry_tpu.so exports to libhasten, besides PJRT's interface
+// for torch_tpu. The module simulates a TPU that the machine does not have. Its devices are those
+// of a topology, and the TPU's own compiler compiles each program for them. Results have memory but
+// no values: what is read back is 1, or true. The module reads these variables of the environment:
 //
-//   HASTEN_DRY_TPU_TOPOLOGY    such as v5e:2x2
-//   HASTEN_DRY_TPU_COMPILER    libtpu.so
+//   HASTEN_DRY_TPU_TOPOLOGY    the topology, such as v5e:2x2
+//   HASTEN_DRY_TPU_COMPILER    the path of libtpu.so
 //
 // Thread rule: any thread.
 #pragma once
@@ -24,11 +24,11 @@ inline constexpr const char* kDryTpuModule = "libhasten_dry_tpu.so";
 
 }  // namespace hasten
 
-// What follows belongs to this phase of the step.
+// Begins a phase of the step, to which what follows belongs.
 extern "C" void hasten_dry_tpu_enter(const char* phase);
-// What such a tensor takes on the device, as programs read it: LibTorch's name of its type, its
-// sizes. Without padding where no program has read one like it.
+// Returns the bytes that a tensor of this LibTorch type and these sizes takes on the device as
+// programs read it; without padding if none has read one.
 extern "C" std::int64_t hasten_dry_tpu_bytes(const char* type, const std::int64_t* sizes,
                                              std::size_t dimensions);
-// The account so far, as JSON (anatomy/tpu_account.cpp reads it).
+// Sets `json` to the account so far (anatomy/tpu_account.cpp reads it).
 extern "C" void hasten_dry_tpu_report(std::string& json);

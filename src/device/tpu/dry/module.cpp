@@ -7,7 +7,8 @@ namespace {
 
 using Reader = protozero::pbf_reader;
 
-// The numbers of XLA's fields and types (xla_data.proto, hlo.proto).
+// The numbers of XLA's types here, and of its fields below, are those of xla_data.proto and
+// hlo.proto.
 enum class Type : std::int32_t { tuple = 13 };
 
 std::int64_t bits_of(std::int32_t type) {
@@ -42,7 +43,7 @@ std::int64_t bits_of(std::int32_t type) {
     case 14:  // OPAQUE
     case 17:  // TOKEN
       return 0;
-    default:  // floats of a byte
+    default:  // 8-bit floats
       return 8;
   }
 }
@@ -52,7 +53,7 @@ std::vector<std::int64_t> numbers(const Range& range) {
   return {range.begin(), range.end()};
 }
 
-// A list of numbers is packed, or a field a number.
+// Appends the numbers of a repeated field, which is packed or has one entry for each number.
 void add_numbers(Reader& field, std::vector<std::int64_t>& to) {
   if (field.wire_type() == protozero::pbf_wire_type::length_delimited) {
     for (const std::int64_t each : numbers(field.get_packed_int64())) to.push_back(each);
@@ -85,7 +86,7 @@ void read_layout(Reader layout, Shape& shape) {
   }
 }
 
-// A tuple is its parts, one after the other.
+// Appends a shape. A tuple is appended as its parts, one after the other.
 void read_shape(Reader message, std::vector<Shape>& to) {
   Shape shape;
   std::int32_t type = 0;
@@ -137,7 +138,7 @@ struct Alias {
 
 Alias read_alias(Reader entry) {
   Alias alias;
-  std::vector<std::int64_t> result;  // empty: the only one
+  std::vector<std::int64_t> result;  // empty: the only result
   alias.parameter = 0;
   while (entry.next()) {
     if (entry.tag() == 1) {
@@ -187,7 +188,7 @@ std::optional<CompiledModule> read_module(std::string_view format, std::string_v
     Reader message(text.data(), text.size());
     if (format == "hlo") return read_hlo(message);
     if (format == "hlo_with_config" && message.next(1)) return read_hlo(message.get_message());
-  } catch (const protozero::exception&) {  // not what its format says
+  } catch (const protozero::exception&) {  // malformed
   } catch (const std::out_of_range&) {
   }
   return std::nullopt;

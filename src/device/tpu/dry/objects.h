@@ -1,5 +1,5 @@
 // File: device/tpu/dry/objects.h (internal)
-// What stands behind PJRT's handles here.
+// The objects behind PJRT's handles.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ struct PJRT_Error {
   std::string message;
 };
 
-// Nothing is computed, so everything is ready at once.
+// Nothing is computed, so every event is ready at once.
 struct PJRT_Event {};
 
 struct PJRT_DeviceDescription {
@@ -58,10 +58,11 @@ struct PJRT_Buffer {
   std::vector<std::int64_t> dimensions;
   PJRT_Device* device = nullptr;
   std::int64_t bytes = 0;
-  bool laid_out =
-      false;  // bytes are the compiler's; else without padding, until a program reads it
+  // True if `bytes` is the compiler's figure. Until a program reads the tensor it is the size
+  // without padding.
+  bool laid_out = false;
   bool deleted = false;
-  std::int64_t born = 0;  // World::forward_passes then
+  std::int64_t born = 0;  // World::forward_passes when it was made
 };
 
 struct PJRT_Executable {
@@ -91,19 +92,21 @@ struct World {
   World();
   Compiler compiler;
   PJRT_Client client;
-  std::mutex mutex;  // of all that follows, and of the devices' accounts
+  std::mutex mutex;  // protects all members below, and the devices' accounts
   std::set<PJRT_Buffer*> live;
-  std::map<TypeAndSizes, std::int64_t> laid_out;  // bytes, as programs read such tensors
-  std::int64_t forward_passes = 0;                // begun so far
-  std::int64_t activations = 0;  // of the last: what came since and was there at its backward pass
+  std::map<TypeAndSizes, std::int64_t> laid_out;  // bytes of such tensors, as programs read them
+  std::int64_t forward_passes = 0;                // the number that have begun
+  // Bytes of tensors that were made in the last forward pass and existed when its backward pass
+  // began.
+  std::int64_t activations = 0;
   std::int64_t runs = 0, reads = 0;
-  std::int64_t unlike = 0;  // programs whose arguments do not add up to the compiler's sum
+  std::int64_t unlike = 0;  // runs whose arguments do not add up to the compiler's sum
 };
 
-// Made at first use. Throws Failure.
+// The only World of the process, which the first call makes. Throws Failure.
 World& world();
 
-// The entry of a table for a function that throws.
+// The entry in PJRT's table for a function that may throw: exceptions become PJRT's errors.
 template <auto function>
 struct Entry;
 template <class Args, void (*function)(Args&)>
@@ -120,11 +123,12 @@ struct Entry<function> {
   }
 };
 
-// Each puts its functions into the table.
+// Each of these puts its functions into the table.
 void fill_client(PJRT_Api& api);
 void fill_buffers(PJRT_Api& api);
 void fill_programs(PJRT_Api& api);
 
+// Makes a tensor and adds it to the device's account. Takes the lock.
 PJRT_Buffer* new_buffer(PJRT_Device* device, PJRT_Buffer_Type type,
                         std::vector<std::int64_t> dimensions);
 

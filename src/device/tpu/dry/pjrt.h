@@ -1,6 +1,6 @@
 // File: device/tpu/dry/pjrt.h (internal)
-// PJRT's C interface, by which torch_tpu talks to a TPU's library and this one talks to the
-// compiler in it: errors as exceptions, structs with their sizes.
+// Helpers for PJRT's C interface, through which torch_tpu calls a TPU's library and this module
+// calls the compiler inside that library. Errors become exceptions, and structs get their sizes.
 #pragma once
 
 #include <pjrt_c_api.h>
@@ -17,7 +17,8 @@ struct Failure : std::runtime_error {
   PJRT_Error_Code code;
 };
 
-// A struct of the interface, empty but for its size, which tells versions apart.
+// Returns a struct of the interface that is zero except for its size, by which PJRT
+// distinguishes versions.
 template <class Args>
 Args sized(std::size_t size) {
   Args args;
@@ -27,7 +28,8 @@ Args sized(std::size_t size) {
 }
 #define HASTEN_SIZED(Args) hasten::dry_tpu::sized<Args>(Args##_STRUCT_SIZE)
 
-// Throws Failure where there is an error, which is that of this library.
+// Throws Failure if there is an error, and destroys the error, which has to come from the library
+// of `api`.
 inline void check(const PJRT_Api& api, PJRT_Error* error) {
   if (error == nullptr) return;
   auto code = HASTEN_SIZED(PJRT_Error_GetCode_Args);

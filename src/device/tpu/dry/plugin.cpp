@@ -1,4 +1,5 @@
-// The module's two faces: PJRT's table of functions for torch_tpu, and the account for libhasten.
+// The module's two interfaces: PJRT's table of functions for torch_tpu, and the account for
+// libhasten.
 #include <unistd.h>
 
 #include <cstdio>
@@ -21,7 +22,7 @@ std::string variable(const char* name) {
   return value;
 }
 
-// On a terminal a line that goes on; elsewhere one now and then.
+// Shows progress: on a terminal in one line, elsewhere a line for every 50th program.
 void tell_of(std::int64_t number) {
   constexpr std::int64_t kSeldom = 50;
   if (isatty(STDERR_FILENO) != 0) {
@@ -38,7 +39,7 @@ void error_message(PJRT_Error_Message_Args* args) {
 }
 void error_code(PJRT_Error_GetCode_Args& args) { args.code = args.error->code; }
 
-// What torch_tpu was not seen to call.
+// Stands for the functions that torch_tpu has not been seen to call.
 template <std::size_t slot>
 PJRT_Error* not_here(void* /*args*/) {
   return new PJRT_Error{
@@ -70,7 +71,8 @@ PJRT_Api table() {
   return api;
 }
 
-// The lock is held.
+// Bytes of the living tensors that were made since the last forward pass began. The caller holds
+// the lock.
 std::int64_t since_forward(const World& all) {
   std::int64_t bytes = 0;
   for (const PJRT_Buffer* const each : all.live)
@@ -99,7 +101,7 @@ Json json_of(const Moment& moment) {
           {"program", moment.program}};
 }
 
-// The device that takes the most.
+// Returns the device with the highest peak.
 const PJRT_Device& fullest(const PJRT_Client& client) {
   const PJRT_Device* most = client.devices.front();
   for (const PJRT_Device* const each : client.devices)
@@ -161,7 +163,7 @@ World::World() : compiler(variable(kDryTpuCompiler), variable(kDryTpuTopology), 
 }
 
 World& world() {
-  static World& one = *new World;  // threads of torch_tpu's outlive static objects
+  static World& one = *new World;  // torch_tpu's threads outlive static objects
   return one;
 }
 
@@ -190,6 +192,6 @@ extern "C" std::int64_t hasten_dry_tpu_bytes(const char* type, const std::int64_
 }
 
 extern "C" void hasten_dry_tpu_report(std::string& json) {
-  if (isatty(STDERR_FILENO) != 0) std::fputs("\r\033[K", stderr);  // the line of tell_of
+  if (isatty(STDERR_FILENO) != 0) std::fputs("\r\033[K", stderr);  // erases the line of tell_of
   json = report().dump();
 }

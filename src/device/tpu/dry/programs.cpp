@@ -1,4 +1,4 @@
-// Programs: compiled for real, run for their memory alone.
+// PJRT's functions for programs, which are really compiled but run only for their memory.
 #include <algorithm>
 #include <functional>
 #include <protozero/pbf_reader.hpp>
@@ -8,7 +8,7 @@
 namespace hasten::dry_tpu {
 namespace {
 
-// CompileOptionsProto's executable_build_options.device_assignment, or nothing.
+// Returns CompileOptionsProto's executable_build_options.device_assignment, or "".
 std::string assignment_in(std::string_view options) {
   protozero::pbf_reader message(options.data(), options.size());
   if (!message.next(3)) return "";
@@ -16,7 +16,8 @@ std::string assignment_in(std::string_view options) {
   return build.next(9) ? build.get_string() : "";
 }
 
-// The devices of its first row: those that hold the first part of each replica.
+// Returns the devices of an assignment (DeviceAssignmentProto), or the first device of the client
+// if it names none.
 std::vector<PJRT_Device*> devices_in(std::string_view assignment, const PJRT_Client& client) {
   std::vector<PJRT_Device*> devices;
   protozero::pbf_reader message(assignment.data(), assignment.size());
@@ -50,7 +51,7 @@ void compile(PJRT_Client_Compile_Args& args) {
   args.executable = loaded.release();
 }
 
-// The lock is held.
+// The caller holds the lock.
 void unload(PJRT_LoadedExecutable& loaded) {
   if (loaded.deleted) return;
   loaded.deleted = true;
@@ -85,7 +86,7 @@ void loaded_assignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
   args.serialized_device_assignment_deleter = [](PJRT_DeviceAssignmentSerialized*) {};
 }
 
-// How a program reads its arguments tells how such tensors lie on the device, also those that
+// Learns from a program's arguments how such tensors are laid out on the device, also those that
 // came from the host before.
 void learn(const Program& program, PJRT_Buffer* const* arguments, std::size_t count) {
   World& all = world();
@@ -106,7 +107,7 @@ void learn(const Program& program, PJRT_Buffer* const* arguments, std::size_t co
   }
 }
 
-// Whether the arguments' sizes add up to what the compiler says.
+// Returns whether the arguments' sizes add up to the compiler's sum.
 bool adds_up(const Program& program) {
   std::int64_t sum = 0;
   for (const std::int64_t bytes : program.parameters) sum += bytes;
@@ -120,7 +121,7 @@ bool may_be_taken_over(const PJRT_ExecuteOptions* options, std::int64_t argument
   return std::find(begin, end, argument) == end;
 }
 
-// On one device. The lock is held.
+// Runs a program on one device. The caller holds the lock.
 void execute_on(PJRT_Device& device, const Program& program, const PJRT_ExecuteOptions* options,
                 PJRT_Buffer* const* arguments, std::size_t count, PJRT_Buffer** outputs) {
   learn(program, arguments, count);
@@ -140,7 +141,7 @@ void execute_on(PJRT_Device& device, const Program& program, const PJRT_ExecuteO
                                    ? arguments[output.taken_over]
                                    : nullptr;
     if (taken != nullptr && !taken->deleted) {
-      taken->deleted = true;  // its memory is the result's
+      taken->deleted = true;  // the result has its memory
       run.results += output.bytes - taken->bytes;
     } else {
       run.results += output.bytes;

@@ -9,7 +9,7 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-// From the major dimension to the minor one.
+// Returns the sizes from the most major dimension to the most minor one.
 Sizes physical(const Shape& shape) {
   if (shape.minor_to_major.empty()) return shape.dimensions;
   Sizes sizes;
@@ -18,7 +18,8 @@ Sizes physical(const Shape& shape) {
   return sizes;
 }
 
-// The most minor dimensions become a number of tiles each, and the tile.
+// Replaces each of the most minor dimensions by its number of tiles, and appends the sizes of the
+// tile.
 Sizes tiled(Sizes sizes, const Sizes& tile) {
   if (sizes.size() < tile.size()) sizes.insert(sizes.begin(), tile.size() - sizes.size(), 1);
   const std::size_t first = sizes.size() - tile.size();

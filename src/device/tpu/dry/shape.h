@@ -1,5 +1,5 @@
 // File: device/tpu/dry/shape.h (internal)
-// How much of a device's memory a tensor takes: XLA lays it out in tiles, and tiles are padded.
+// How many bytes of a device's memory a tensor takes. XLA lays it out in tiles and pads the tiles.
 //
 //   Shape shape{.element_bits = 32, .dimensions = {64, 32}, .minor_to_major = {0, 1},
 //               .tiles = {{8, 128}}};
@@ -16,9 +16,10 @@ namespace hasten::dry_tpu {
 struct Shape {
   std::int64_t element_bits = 0;
   std::vector<std::int64_t> dimensions;
-  std::vector<std::int64_t> minor_to_major;      // empty: the last dimension is the most minor
-  std::vector<std::vector<std::int64_t>> tiles;  // the first over the dimensions, each next inside
-  std::int64_t tail_alignment = 1;               // in elements
+  std::vector<std::int64_t> minor_to_major;  // empty: the last dimension is the most minor
+  // The first tile divides the dimensions, each next one the tile before it.
+  std::vector<std::vector<std::int64_t>> tiles;
+  std::int64_t tail_alignment = 1;  // in elements
 };
 
 std::int64_t device_bytes(const Shape& shape);
