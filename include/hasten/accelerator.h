@@ -1,20 +1,23 @@
 // File: hasten/accelerator.h
-// The four lines that turn a plain LibTorch loop into one that runs anywhere.
+// Makes a plain LibTorch training loop run on any device and in any number of processes.
 //
 //   hasten::Accelerator accelerator({.mixed_precision = hasten::Precision::bf16});
 //   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);
 //   for (auto& batch : train_loader) {
 //     optimizer.zero_grad();
-//     auto logits = model(batch.data).to(torch::kFloat);     // bfloat16 would round the loss
+//     auto logits = model(batch.data).to(torch::kFloat);  // a loss in bfloat16 would be rounded
 //     accelerator.backward(loss_of(logits, batch.target));
 //     optimizer.step();
 //   }
 //
-// The facade has no logic of its own: hasten/prepare holds it. Several Accelerators in one process
-// are independent. Defaults: float, no accumulation, the TPU of a TPU machine (docs/tpu.md), else
-// the first GPU where LibTorch has one, else the CPU. Thread rule: one thread at a time per
-// Accelerator. Throws UsageError "prepare.*". Source: the names and behaviour of Hugging Face's
-// Accelerate; where it differs, docs/design/ says why.
+// Accelerator is a facade: hasten/prepare holds the logic. Several Accelerators in one process are
+// independent of each other. Defaults: float, no gradient accumulation, and the TPU of a machine
+// that has one (docs/tpu.md), otherwise the GPU of the process's local rank, otherwise the CPU.
+//
+// Throws UsageError "prepare.*". The constructor also throws ConfigError "prepare.precision" and
+// "process.backend", what Group::form throws (hasten/process/group.h), and "device.tpu-*".
+// Thread rule: one thread at a time per Accelerator. Source: the names and behaviour of Hugging
+// Face Accelerate; docs/design/ explains the differences.
 #pragma once
 
 #include <chrono>
@@ -40,44 +43,52 @@
 
 namespace hasten {
 
-// Names as accelerate's.
+// Options of the group of processes. The names are Accelerate's where it has the option.
 struct InitProcessGroupKwargs {
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // to meet, and of each collective
-  // After that limit: reports the late rank and ends the job. Also off by HASTEN_WATCHDOG=off.
+  // The limit for all processes to meet, and for each collective.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // When a collective exceeds the timeout, reports the late rank and ends the job.
+  // HASTEN_WATCHDOG=off turns it off as well.
   bool watchdog = true;
-  // Of the tensors of a GPU: NCCL where every process can load it, else Gloo by way of the CPU. Of
-  // a TPU: tpu_dist, or Gloo, slowly, where PCI shows no TPU. Also by
-  // HASTEN_PROCESS_GROUP_BACKEND=gloo, tpu_dist, nccl for a program that leaves it open.
+  // The backend for GPU and TPU tensors. `automatic` is, for a GPU, NCCL if every process can load
+  // it, otherwise Gloo through host memory; for a TPU, tpu_dist, or Gloo, which is slow, if PCI
+  // lists no TPU. HASTEN_PROCESS_GROUP_BACKEND=gloo, tpu_dist or nccl replaces `automatic`.
   ProcessGroupBackend backend = ProcessGroupBackend::automatic;
-  // Of the tensors of the CPU: sums, gathers and broadcasts of the processes of one machine in
-  // memory that they share, not by Gloo's messages. Also off by HASTEN_SHARED_MEMORY=off.
+  // Sums, gathers and broadcasts CPU tensors in memory that the processes of one machine share,
+  // instead of with Gloo's messages. HASTEN_SHARED_MEMORY=off turns it off as well.
   bool shared_memory = true;
-  // What ranks of different machines say to each other is encrypted; unset: HASTEN_ENCRYPT, or else
-  // where the job has a token (hasten/process/group.h).
+  // Encrypts data between ranks of different machines. Unset: as HASTEN_ENCRYPT says; without that
+  // variable, data is encrypted if the job has a token (hasten/process/group.h).
   std::optional<bool> encrypt;
 };
 
 struct AcceleratorOptions {
-  // Unset: as hasten launch was told (ACCELERATE_MIXED_PRECISION), else none.
+  // Unset: ACCELERATE_MIXED_PRECISION, which hasten launch sets; without it, none.
   std::optional<Precision> mixed_precision;
-  std::int64_t gradient_accumulation_steps = 1;  // micro-batches a window, at most
-  bool cpu = false;                              // the CPU even where there is a GPU or a TPU
-  // A TPU, or an error that says what is missing; also by ACCELERATE_USE_TPU=true. A machine that
-  // has one uses it unasked. Throws as docs/errors.md says under "device.tpu-*".
+  // The most micro-batches in an accumulation window.
+  std::int64_t gradient_accumulation_steps = 1;
+  // Uses the CPU even if there is a GPU or a TPU. Also set by ACCELERATE_USE_CPU=true.
+  bool cpu = false;
+  // Requires a TPU: without one the constructor throws an error that says what is missing
+  // ("device.tpu-*" in docs/errors.md). Also set by ACCELERATE_USE_TPU=true. A machine that has a
+  // TPU uses it in any case, unless ACCELERATE_USE_TPU=false.
   bool tpu = false;
-  // With bf16 on a TPU: batches' numbers in double become float there, not bfloat16; also by
-  // ACCELERATE_DOWNCAST_BF16=true. docs/tpu.md.
+  // With bf16 on a TPU, double numbers in batches become float, not bfloat16 (docs/tpu.md). Also
+  // set by ACCELERATE_DOWNCAST_BF16=true.
   bool downcast_bf16 = false;
-  bool device_placement = true;  // prepare() moves models to the device, and loaders' batches
-  // With several processes; see hasten/prepare/data_parallel.h.
+  // prepare() moves models to the device, and prepared loaders move their batches there.
+  bool device_placement = true;
+  // Used with several processes; see hasten/prepare/data_parallel.h.
   DistributedDataParallelKwargs ddp;
-  DataLoaderConfiguration dataloader_config;  // hasten/data/share.h
+  // See hasten/data/share.h.
+  DataLoaderConfiguration dataloader_config;
   InitProcessGroupKwargs process_group;
-  // Compares each collective over the processes before it runs; also by ACCELERATE_DEBUG_MODE.
+  // Checks before each collective that all processes make the same call. Also set by
+  // ACCELERATE_DEBUG_MODE=true.
   bool debug = false;
 };
 
-// One micro-batch of some models; see Accelerator::accumulate.
+// The scope of one micro-batch; see Accelerator::accumulate.
 class [[nodiscard]] Accumulate {
  public:
   Accumulate(std::shared_ptr<Step> step,
@@ -90,7 +101,7 @@ class [[nodiscard]] Accumulate {
   std::shared_ptr<Step> step_;
 };
 
-// See Accelerator::no_sync and Accelerator::trigger_sync_in_backward.
+// The scope of Accelerator::no_sync and Accelerator::trigger_sync_in_backward.
 class [[nodiscard]] SynchronizationScope {
  public:
   SynchronizationScope(std::shared_ptr<Step> step, const torch::nn::Module* model,
@@ -105,8 +116,8 @@ class [[nodiscard]] SynchronizationScope {
   Synchronization before_;
 };
 
-// Records LibTorch's operators until the end of the block and then writes a Chrome trace
-// (chrome://tracing, Perfetto).
+// Records LibTorch's operators on the CPU from its construction to its destruction, and then writes
+// a Chrome trace (for chrome://tracing or Perfetto).
 class [[nodiscard]] Profile {
  public:
   explicit Profile(std::filesystem::path trace);
@@ -120,52 +131,60 @@ class [[nodiscard]] Profile {
 
 class Accelerator {
  public:
+  // In a launched job this is a collective, which returns when all processes have met.
   explicit Accelerator(AcceleratorOptions options = {});
 
-  // A handle for each object, in order, for structured bindings: a module (TORCH_MODULE holder,
-  // shared_ptr or an object on the stack), an optimizer, a learning-rate scheduler, a loader. See
-  // hasten/prepare/prepared.h.
+  // Returns a handle for each object, in order, for structured bindings. An object is a module (a
+  // TORCH_MODULE holder, a shared_ptr or an object on the stack), an optimizer, a learning-rate
+  // scheduler or a loader. hasten/prepare/prepare.h says which objects stay alive, and
+  // hasten/prepare/prepared.h what the handles do.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
     return std::make_tuple(detail::prepare_one(std::forward<Objects>(objects), step_)...);
   }
 
-  // Gradients of the loss. Inside accumulate() the micro-batches of a window weigh equally, or by
-  // `items` (tokens, labels, rows: what the loss is a mean over); the gradients are divided once,
-  // when the window closes. It takes the place of loss.backward(), whose other arguments are in the
-  // options: `accelerator.backward(loss, {.retain_graph = true})`. The loss should be in float:
-  // under mixed precision a model's outputs are in bfloat16, so compute the loss under autocast(),
-  // which takes losses in float, or from `logits.to(torch::kFloat)`.
+  // Computes the gradients of the loss, a single number, and exchanges them between processes when
+  // a window closes. It replaces loss.backward(), whose arguments are in the options:
+  // `accelerator.backward(loss, {.retain_graph = true})`. Processes, and inside accumulate() the
+  // micro-batches of a window, have equal weights; the gradients are divided once, when the window
+  // closes. The loss should be in float: under mixed precision the outputs of a model are in
+  // bfloat16, so compute the loss under autocast(), which computes losses in float, or from
+  // `logits.to(torch::kFloat)`.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {}) {
     step_->backward(loss, -1, options);
   }
+  // The same with the number of items (tokens, labels or rows) that the loss is a mean over as the
+  // weight. A process without items passes 0 and takes part with zeros.
   void backward(const at::Tensor& loss, double items, const BackwardOptions& options = {}) {
     step_->backward(loss, items, options);
   }
 
-  // Scope of one micro-batch of these models; `auto guard = accelerator.accumulate(model);`. Hand
-  // it every model that the losses inside are to train: backward() leaves the gradients of other
-  // prepared models as they are, so that models which train in turn (a GAN) do not disturb each
-  // other. docs/design/003 says what a window is.
+  // Begins a micro-batch of these models, which ends with the returned object:
+  // `auto guard = accelerator.accumulate(model);`. Pass every model that the losses inside train:
+  // backward() does not change the gradients of other prepared models, so that models which train
+  // in turn (a GAN) do not affect each other. docs/design/003 defines a window.
   template <class... Models>
   Accumulate accumulate(const Models&... models) {
     return Accumulate(step_, {models.unwrap()...});
   }
-  // Scope in which backward() exchanges no gradients of the model; they add up in each process
-  // until a backward() outside of it. `auto guard = accelerator.no_sync(model);`
+  // Begins a scope in which backward() does not exchange the gradients of the model. Each process
+  // adds them up, and the first backward() after the scope exchanges them.
+  // `auto guard = accelerator.no_sync(model);`
   template <class Model>
   SynchronizationScope no_sync(const Model& model) const {
     return {step_, model.unwrap().get(), Synchronization::later};
   }
-  // Scope in which every backward() exchanges the model's gradients, with those that are here
-  // already: inside of no_sync() too, and before a window's end, which stays where it is (the sum
-  // over the processes is then divided by their number, and by the window's weight at its end).
+  // Begins a scope in which every backward() exchanges the gradients of the model, including those
+  // that were kept back: also inside no_sync(), and before the end of a window. Before the end the
+  // sum over the processes is divided by their number; the end of the window, which does not
+  // change, divides by the window's weight.
   template <class Model>
   SynchronizationScope trigger_sync_in_backward(const Model& model) const {
     return {step_, model.unwrap().get(), Synchronization::now};
   }
-  // Scope in which processes may have unequal numbers of batches: hasten/prepare/join.h.
-  // `auto guard = accelerator.join_uneven_inputs(model);`, or ({.even_batches = false}, model).
+  // Begins a scope in which processes may have different numbers of batches
+  // (hasten/prepare/join.h): `auto guard = accelerator.join_uneven_inputs(model);`, or with
+  // options, `accelerator.join_uneven_inputs({.even_batches = false}, model)`.
   template <class... Models>
   JoinUnevenInputs join_uneven_inputs(JoinOptions options, const Models&... models) {
     return JoinUnevenInputs(step_, {static_cast<torch::nn::Module*>(models.unwrap().get())...},
@@ -175,30 +194,35 @@ class Accelerator {
   JoinUnevenInputs join_uneven_inputs(const Models&... models) {
     return join_uneven_inputs(JoinOptions{}, models...);
   }
-  // Whether the latest micro-batch closes its window; true after a backward() that was in none.
+  // True if the latest micro-batch closes its window, and after a backward() outside accumulate().
   bool sync_gradients() const { return step_->sync_gradients(); }
-  // For loops that step an optimizer of their own: the window's gradients have been used.
+  // Marks the gradients of the latest window as used. A loop whose optimizer is not prepared calls
+  // it after a step.
   void stepped() { step_->stepped(); }
   std::int64_t gradient_accumulation_steps() const { return step_->accumulation_steps; }
 
-  // Clips, but inside an open window of these parameters it does nothing and gives 0. Gives the
-  // norm from before, which on a TPU is read from the device when it is asked for.
+  // Scales the gradients so that their norm is at most max_norm, and returns the norm before. While
+  // a window of these parameters waits for more micro-batches, it does nothing and returns 0. On a
+  // TPU the norm stays on the device until it is read.
   DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                  double norm_type = 2.0);
+  // Limits each element of the gradients to [-clip_value, clip_value]. While a window of these
+  // parameters waits for more micro-batches, it does nothing.
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
-  // The Accelerator's precision for code outside a prepared model.
+  // Begins a scope in which code outside a prepared model computes in the Accelerator's precision.
   AutocastGuard autocast() const {
     ++step_->forwards;
     return AutocastGuard(step_->precision, device().type());
   }
   Precision mixed_precision() const { return step_->precision; }
 
-  // A batch that no prepared loader has brought there, as one does: padded where the device asks
-  // for it. `rows`: those of a full batch; 0: no more than there are.
+  // Moves a batch that does not come from a prepared loader to the device, as the loader would, and
+  // pads it if the device needs few shapes. `rows` is the number of rows of a full batch, to which
+  // a smaller batch is padded; 0: it keeps its rows.
   TensorDict to_device(TensorDict batch, std::int64_t rows = 0) const;
-  // How many programs the device's compiler has made for this process so far; 0 where there is none
-  // (CPU, GPU).
+  // The number of programs that the TPU's compiler has made for this process so far; 0 on a CPU or
+  // GPU.
   std::int64_t compiled_programs() const;
 
   const ProcessState& process() const { return step_->process; }
@@ -206,28 +230,32 @@ class Accelerator {
   bool is_main_process() const { return process().is_main_process(); }
   bool is_local_main_process() const { return process().is_local_main_process(); }
   bool is_last_process() const { return process().is_last_process(); }
-  // Runs f on that process only: of the job, of each machine, the last, or the one with that index.
+  // Runs f in the job's main process only.
   void on_main_process(const std::function<void()>& f) const;
+  // Runs f in the main process of each machine only.
   void on_local_main_process(const std::function<void()>& f) const;
+  // Runs f in the last process only.
   void on_last_process(const std::function<void()>& f) const;
+  // Runs f in the process with that index only.
   void on_process(std::int64_t process_index, const std::function<void()>& f) const;
-  // The main process (of each machine) goes through the block before the others.
+  // Begins a block that the job's main process runs before the other processes.
   MainProcessFirst main_process_first() const { return {process(), group()}; }
+  // Begins a block that the main process of each machine runs before the other processes.
   MainProcessFirst local_main_process_first() const { return {process(), group(), true}; }
-  // Lines with a level; see hasten/process/logger.h.
+  // A logger whose lines have a level; see hasten/process/logger.h.
   Logger get_logger(const std::string& name, LogLevel level = LogLevel::passive) const;
-  // A line on standard output, from each machine's main process.
+  // Prints the line on standard output in the main process of each machine.
   void print(const std::string& line) const;
 
-  // The collectives. gather_for_metrics leaves out rows that fill up a last step: hasten/prepare/
-  // metrics.h.
+  // The group of all processes. The collectives below act on it. They take a tensor or a whole
+  // batch (hasten/data/batch.h); hasten/process/group.h says what each returns.
   const Group& group() const { return step_->group; }
-  // They take a tensor or a whole batch (hasten/data/batch.h).
   template <TensorBatch Batch>
   Batch gather(const Batch& batch) const {
     step_->require_all("gather");
     return hasten::gather(group(), batch);
   }
+  // As gather, without the rows that only fill up a last step; see hasten/prepare/metrics.h.
   template <TensorBatch Batch>
   Batch gather_for_metrics(Batch batch) const {
     visit_tensors(batch,
@@ -245,27 +273,29 @@ class Accelerator {
     step_->require_all("pad_across_processes");
     return hasten::pad_across_processes(group(), batch, dim, pad_index, pad_first);
   }
-  // This process's part of a list, a tensor or a map of them; hasten/process/split.h.
+  // This process's part of a list, a tensor or a map of them; see hasten/process/split.h.
   template <class Inputs>
   Inputs split_between_processes(const Inputs& inputs, bool apply_padding = false) const {
     return hasten::split_between_processes(inputs, process(), apply_padding);
   }
-  // A flag that any process may set and all see: `if (accelerator.check_trigger()) break;`. The
-  // check is a collective and clears it.
+  // Makes the next check_trigger() true in every process.
   void set_trigger() { step_->trigger = true; }
+  // True in every process if any process has called set_trigger(), which it clears. A collective:
+  // `if (accelerator.check_trigger()) break;`.
   bool check_trigger();
+  // Blocks until every process has called it.
   void wait_for_everyone() const {
     step_->require_all("wait_for_everyone");
     group().barrier();
   }
 
-  // Chrome trace of what runs until the end of the block.
+  // Writes a Chrome trace of the operators that run until the returned object is destroyed.
   Profile profile(const std::filesystem::path& trace) const { return Profile(trace); }
-  // Where every byte and operation goes, from here on; see hasten/anatomy/anatomy.h.
+  // Accounts for every byte and operation from now on; see hasten/anatomy/anatomy.h.
   Anatomy anatomy(AnatomyOptions options = {}) const;
-  // Lets go of these handles, of their models' buffers for the exchange, and of all accumulation
-  // windows: `accelerator.free_memory(model, optimizer);`. What else refers to an object keeps it
-  // alive. Without handles it drops the windows alone, and every model stays prepared.
+  // Releases these handles and the exchange buffers of their models, and drops all accumulation
+  // windows: `accelerator.free_memory(model, optimizer);`. An object that something else refers to
+  // stays alive. Without handles it only drops the windows, and every model stays prepared.
   template <class... Handles>
   void free_memory(Handles&... handles) {
     (release(handles), ...);
@@ -284,12 +314,11 @@ class Accelerator {
   std::shared_ptr<Step> step_;
 };
 
-// Seeds LibTorch's generators, on all devices. With device_specific, process n of those that were
-// started together is seeded with seed + n, so that each draws dropout masks and noise of its own.
-// Without it, as by default in Accelerate, all processes draw the same numbers: that is right while
-// models are built and data is divided, and a call with device_specific belongs after that. The
-// order of prepared loaders is the same everywhere in both cases. A Trainer seeds each process with
-// its own number.
+// Seeds LibTorch's generators on all devices. With device_specific, process n of a job uses
+// seed + n, so that each process draws its own dropout masks and noise. Without it, the default as
+// in Accelerate, all processes draw the same numbers: this is right while models are built and data
+// is divided; call it again with device_specific after that. The order of prepared loaders is the
+// same in every process in both cases. A Trainer seeds each process with its own number.
 void set_seed(std::int64_t seed, bool device_specific = false);
 
 }  // namespace hasten

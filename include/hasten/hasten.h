@@ -1,6 +1,9 @@
 // File: hasten/hasten.h
-// Everything at once, for programs. A file that wants to compile fast includes what it uses
-// instead.
+// Includes the headers that most programs need.
+//
+//   #include <hasten/hasten.h>
+//
+// A file that must compile fast includes only the headers that it uses.
 #pragma once
 
 #include "hasten/accelerator.h"
