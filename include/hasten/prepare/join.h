@@ -1,34 +1,36 @@
 // File: hasten/prepare/join.h
-// Training on inputs of unequal length: Accelerator::join_uneven_inputs.
+// Training on inputs of unequal length: the scope of Accelerator::join_uneven_inputs.
 //
 //   {
 //     auto guard = accelerator.join_uneven_inputs(model);
-//     for (const auto& batch : own_batches) {           // three here, five there
+//     for (const auto& batch : own_batches) {  // their number may differ between processes
 //       optimizer.zero_grad();
 //       accelerator.backward(loss_of(model(batch)), batch.size(0));
 //       optimizer.step();
 //     }
-//   }                                                   // waits here until all have finished
+//   }  // blocks until all processes have finished
 //
-// A process that is through with its loop takes part in what the others do, at the end of the
-// scope: it adds zeros to their gradients (or what its open accumulation window holds), and no row
-// to their gather_for_metrics. So nobody hangs, and a gradient is that of the mean over those that
-// had data: divided by their weight, not by the number of processes. When all are through, those
-// that stopped earlier take weights, buffers, optimizers and schedulers over from one that went on
-// to the end: all go on equal, to the bit. torch's Join hands over the model alone, so that moments
-// and learning rates differ from there on, and divides by the number of processes.
+// A process that has finished its loop takes part in what the others do, at the end of the scope:
+// it adds zeros to their gradients (or what its open accumulation window holds), and no rows to
+// their gather_for_metrics. So no process hangs, and a gradient is that of the mean over the
+// processes that had data: it is divided by their weight, not by the number of processes. When all
+// have finished, those that stopped earlier copy weights, buffers, optimizers and schedulers from
+// one that continued to the end, so that all continue with the same bits. PyTorch's Join copies the
+// model only, so that moments and learning rates differ from then on, and it divides by the number
+// of processes.
 //
-// The k-th exchange of every process is one exchange; accumulation windows that close after
-// another number of micro-batches are weighed by what they hold. Other collectives in the scope
-// (gather, reduce, check_trigger, ...) throw UsageError "prepare.join-call" in every process once
-// one is through; do them after the scope. Each backward pass that exchanges costs two small
-// collectives more.
+// The k-th exchange of each process is the same exchange; accumulation windows that close after
+// different numbers of micro-batches are weighted by what they hold. Other collectives in the scope
+// (gather, reduce, check_trigger and others) throw UsageError "prepare.join-call" in every process
+// once one has finished; call them after the scope. Each backward pass that exchanges gradients
+// needs two more small collectives.
 //
-// The end of the scope is a collective and may throw what a collective throws; where the scope is
-// left by an exception, nothing is waited for. Throws UsageError "prepare.nested-join",
-// "prepare.join-model" (a backward pass that exchanges gradients of a model that was not named),
-// "prepare.join-order" (processes with data do different things). Thread rule: the Accelerator's.
-// Source: the behaviour of accelerate's join_uneven_inputs and torch's Join.
+// The end of the scope is a collective and may throw what a collective throws. If an exception
+// leaves the scope, its end waits for no other process. Throws UsageError "prepare.nested-join",
+// "prepare.join-model" (a backward pass exchanges gradients of a model that the scope was not
+// given), "prepare.join-order" (processes with data do different things), "prepare.join-state" (an
+// optimizer cannot be copied). Thread rule: that of the Accelerator. Source: the behaviour of
+// Accelerate's join_uneven_inputs and PyTorch's Join.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -42,10 +44,11 @@
 namespace hasten {
 
 struct JoinOptions {
-  // For loaders whose pass begins in the scope, instead of DataLoaderConfiguration's.
+  // Replaces DataLoaderConfiguration::even_batches for loaders whose pass begins in the scope.
   std::optional<bool> even_batches;
 };
 
+// The scope: Accelerator::join_uneven_inputs returns it.
 class [[nodiscard]] JoinUnevenInputs {
  public:
   JoinUnevenInputs(std::shared_ptr<Step> step, const std::vector<torch::nn::Module*>& models,

@@ -1,26 +1,27 @@
 // File: hasten/prepare/local_sgd.h
 // Local SGD (Stich 2019, arXiv:1805.09767): each process trains on its own for some steps, and then
-// the weights of all become their mean. What travels is the weights every few steps instead of the
-// gradients in each.
+// the weights of all processes are averaged. The processes exchange weights every few steps instead
+// of gradients in each step.
 //
 //   {
 //     LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 8});
 //     for (auto& batch : loader) {
-//       accelerator.backward(loss_of(model(batch)));      // exchanges nothing
+//       accelerator.backward(loss_of(model(batch)));  // exchanges nothing
 //       optimizer.step();
 //       optimizer.zero_grad();
-//       local_sgd.step();                                 // after each 8th step: the mean
+//       local_sgd.step();  // averages the weights after each 8th step
 //     }
-//   }                                                     // and here
+//   }  // averages once more if steps were made since the last average
 //
-// A step is one of the optimizer: inside of an open accumulation window step() does nothing. Every
-// process makes as many. Gradients are divided by what the process itself has in a window. What is
-// averaged are the parameters that have gradients; an optimizer's moments stay each process's own,
-// and buffers become rank 0's with the next forward pass outside. In one process, or with enabled =
-// false, nothing is done. A scope that an exception ends averages nothing.
+// A step is an optimizer step: while an accumulation window of the model waits for more
+// micro-batches, step() does nothing. Every process makes the same number of steps. Gradients are
+// divided by the weight of the process's own window. Parameters that require gradients are
+// averaged; the moments of the optimizer stay different in each process, and buffers become rank
+// 0's in the next forward pass after the scope. In one process, or with enabled = false, nothing is
+// done. A scope that an exception leaves does not average at its end.
 //
-// Throws UsageError "prepare.local-sgd-steps"; c10::Error where another rank is gone or too late.
-// Thread rule: as the Accelerator's. Source: accelerate's LocalSGD.
+// Throws UsageError "prepare.local-sgd-steps"; c10::Error if another rank has ended or is too late.
+// Thread rule: that of the Accelerator. Source: Accelerate's LocalSGD.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +33,13 @@
 namespace hasten {
 
 struct LocalSGDOptions {
-  std::int64_t local_sgd_steps = 8;  // from one mean to the next
+  std::int64_t local_sgd_steps = 8;  // optimizer steps from one average to the next
   bool enabled = true;
 };
 
 class [[nodiscard]] LocalSGD {
  public:
-  // `accelerator` is the one that prepared the model.
+  // `accelerator` must be the one that prepared the model.
   template <class Accelerator, class Impl>
   LocalSGD(const Accelerator& accelerator, const PreparedModel<Impl>& model,
            LocalSGDOptions options = {})
@@ -47,12 +48,13 @@ class [[nodiscard]] LocalSGD {
            LocalSGDOptions options);
   LocalSGD(const LocalSGD&) = delete;
   LocalSGD& operator=(const LocalSGD&) = delete;
-  // The last mean, where steps were made since one. May throw.
+  // Averages the weights if steps were made since the last average. May throw.
   ~LocalSGD() noexcept(false);
 
+  // Counts an optimizer step, and averages the weights if it is due.
   void step();
 
-  // How often weights were averaged.
+  // The number of averages so far.
   std::int64_t averages() const { return averages_; }
 
  private:

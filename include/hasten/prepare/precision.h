@@ -1,13 +1,12 @@
 // File: hasten/prepare/precision.h
-// The type that matrix products are formed in, and the scope in which that holds.
+// The type in which matrix products are computed, and a scope in which it applies.
 //
-//   auto guard = autocast(Precision::bf16, at::kCPU);     // until the end of the block
+//   const AutocastGuard guard(Precision::bf16, at::kCPU);  // until the end of the block
 //
-// `no` leaves types as they are. `bf16` keeps weights, gradients and optimizer state in float and
-// forms products in bfloat16 (LibTorch's autocast). On a CPU without AVX512-BF16 (or AMX) bfloat16
-// is emulated and some 20 times slower than float: bf16_is_fast() says which it is. A guard of `no`
-// changes nothing: an autocast of the caller's own holds inside of it as it did outside. Thread
-// rule: a guard acts on its thread.
+// `no` leaves types unchanged. `bf16` keeps weights, gradients and optimizer state in float and
+// computes products in bfloat16 (LibTorch's autocast). A CPU without AVX512-BF16 or AMX emulates
+// bfloat16 and is some 20 times slower with it than with float. A guard with `no` changes nothing:
+// an autocast of the caller stays in force inside it. Thread rule: a guard acts on its own thread.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -27,6 +26,7 @@ struct Names<Precision> {
   static constexpr std::string_view text[] = {"no", "bf16"};
 };
 
+// False on a CPU that emulates bfloat16.
 bool bf16_is_fast(at::Device device);
 
 class [[nodiscard]] AutocastGuard {
@@ -37,7 +37,7 @@ class [[nodiscard]] AutocastGuard {
   ~AutocastGuard();
 
  private:
-  // What held before; none where nothing was changed.
+  // The state before the guard; unset if the guard changes nothing.
   struct Before {
     bool enabled;
     at::ScalarType type;

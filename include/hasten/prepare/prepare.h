@@ -1,15 +1,22 @@
 // File: hasten/prepare/prepare.h
-// Which handle an object gets (hasten/prepare/prepared.h): the part of Accelerator::prepare that
-// depends on types. Objects: modules (TORCH_MODULE holders, std::shared_ptr or std::unique_ptr of a
-// module, modules on the stack), torch::optim optimizers, LRSchedulers, anything with begin() and
-// end(); each also by shared or unique pointer. An lvalue is referred to and must outlive the
-// handle; an rvalue, and whatever a shared_ptr holds, is kept alive. A parameter that an optimizer
-// lists twice, as LibTorch's parameters() lists a shared tensor, is left in it once.
+// Chooses the handle for an object (hasten/prepare/prepared.h): the part of Accelerator::prepare
+// that depends on types.
 //
-// Not prepared, and used as they are: torch::optim::ReduceLROnPlateauScheduler, whose step() takes
-// a metric (call it with one that is the same in all processes, accelerator.reduce(metric,
-// Reduction::mean) for example, or their learning rates part), and torch::jit::Module, which is no
-// torch::nn::Module (wrap it in one that registers its parameters and calls its forward()).
+//   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, batches);
+//
+// Objects are modules (TORCH_MODULE holders, std::shared_ptr or std::unique_ptr of a module,
+// modules on the stack), torch::optim optimizers, LRSchedulers, and anything with begin() and
+// end(); the last three may also be given by shared or unique pointer. An lvalue is referred to and
+// must outlive the handle. An rvalue, and the object of a shared_ptr, is kept alive. If an
+// optimizer lists a parameter twice, as LibTorch's parameters() does with a shared tensor, one
+// entry remains.
+//
+// Two kinds of objects are not prepared; use them as they are. The step() of
+// torch::optim::ReduceLROnPlateauScheduler takes a metric: pass one that is equal in all processes,
+// for example accelerator.reduce(metric, Reduction::mean), or their learning rates diverge.
+// torch::jit::Module is not a torch::nn::Module: wrap it in one that registers its parameters and
+// calls its forward(). Throws UsageError "prepare.*", "data.loaders-differ". Thread rule: that of
+// the Accelerator.
 #pragma once
 
 #include <cstdint>
@@ -37,14 +44,15 @@ struct PointerTo<std::unique_ptr<T, D>> {
   using type = T;
 };
 
-// What TORCH_MODULE makes.
+// The module holders that TORCH_MODULE declares.
 template <class T>
 concept Holder = requires(const T& holder) {
   typename T::ContainedType;
   { holder.ptr() } -> std::convertible_to<std::shared_ptr<torch::nn::Module>>;
 };
 
-// A shared_ptr to the object: kept alive, or referred to for an lvalue.
+// Returns a shared_ptr to the object, which keeps an rvalue and the object of a shared_ptr alive,
+// and only refers to another lvalue.
 template <class Object>
 auto shared(Object&& object) {
   using T = std::remove_cvref_t<Object>;
@@ -73,7 +81,9 @@ concept Iterable = requires(T& loader) {
 };
 
 template <class T>
-concept Shareable = requires(T& loader, LoaderShare share) { loader.share(share); };
+concept Shareable = requires(T& loader, LoaderShare share) {
+  loader.share(share);
+};
 
 template <class T>
 inline constexpr bool kNever = false;
@@ -83,10 +93,12 @@ void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step);
 void check_optimizer(const torch::optim::Optimizer& optimizer);
 void drop_duplicates(torch::optim::Optimizer& optimizer);
 
+// Checks that the loader has the same number of batches in all processes; unset: it is not known.
 // Throws UsageError "data.loaders-differ". A collective.
 void check_same_batches(std::optional<std::int64_t> batches, const Group& group);
 
-// hasten's loaders give this process's part only; of others each process keeps its own batches.
+// Makes a loader of hasten's return this process's rows only. Any other loader is read in full by
+// every process, so only the number of its batches is checked.
 template <class Loader>
 void share_rows(Loader& loader, const Step& step) {
   if constexpr (Shareable<Loader>) {

@@ -1,15 +1,15 @@
 // File: hasten/prepare/prepared.h
-// What Accelerator::prepare gives back: handles that behave as the objects they stand for and know
-// the step.
+// The handles that Accelerator::prepare returns. They behave like the objects they stand for and
+// take part in gradient accumulation.
 //
 //   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);
-//   auto y = model(x);             // under the Accelerator's precision; model-> reaches the module
-//   itself optimizer.step();              // does nothing inside an accumulation window
+//   auto y = model(x);  // in the Accelerator's precision; model-> accesses the module itself
+//   optimizer.step();   // does nothing inside an accumulation window
 //
-// A handle shares its object: an lvalue given to prepare stays yours and must outlive the handle,
-// an rvalue moves in. Copying a handle copies the reference. The types can be named:
-// PreparedModel<Net>, PreparedLoader<Loader>, PreparedOptimizer, PreparedScheduler. Thread rule: as
-// the objects'; one thread at a time.
+// A handle shares its object: an lvalue given to prepare must outlive the handle, and an rvalue is
+// moved into it. A copy of a handle refers to the same object. The types can be named:
+// PreparedModel<Net>, PreparedLoader<Loader>, PreparedOptimizer, PreparedScheduler. Thread rule:
+// that of the objects; one thread at a time.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -39,7 +39,7 @@ namespace hasten {
 namespace detail {
 [[noreturn]] void throw_uneven_batches();
 
-// What a process that ran out of data takes over from one that went on.
+// The state of an optimizer, which a process that ran out of data copies from one that continued.
 class FollowedOptimizer : public Followed {
  public:
   explicit FollowedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer)
@@ -51,6 +51,7 @@ class FollowedOptimizer : public Followed {
  private:
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
 };
+// The same for a scheduler.
 class FollowedScheduler : public Followed {
  public:
   explicit FollowedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler)
@@ -58,7 +59,8 @@ class FollowedScheduler : public Followed {
   void step();
   std::string state() const override;
   void follow(const std::string& state) override;
-  std::int64_t seen = 0;  // of the optimizer's steps
+  // The number of the optimizer's steps at the scheduler's last step.
+  std::int64_t seen = 0;
 
  private:
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;
@@ -76,7 +78,7 @@ class PreparedModel {
     step_->observers.model(module_);
   }
 
-  // The module's forward, under the Accelerator's precision.
+  // Calls the module's forward() in the Accelerator's precision.
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
     ++step_->forwards;
@@ -87,9 +89,9 @@ class PreparedModel {
   }
   Impl* operator->() const { return module_.get(); }
   Impl& operator*() const { return *module_; }
-  // The module without its handle, as accelerate's unwrap_model.
+  // The module without its handle, as Accelerate's unwrap_model.
   const std::shared_ptr<Impl>& unwrap() const { return module_; }
-  // Lets go of the module; the handle is empty afterwards.
+  // Releases the module. The handle is empty afterwards.
   void reset() { module_.reset(); }
 
  private:
@@ -103,21 +105,23 @@ class PreparedOptimizer {
 
   PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<Step> step);
 
-  // Does nothing inside an accumulation window of its parameters. A window whose last micro-batch
-  // had no backward pass is closed here. With several processes it throws UsageError
-  // "prepare.raw-backward" where gradients come from loss.backward(), which exchanges nothing.
+  // Makes a step, unless an accumulation window of its parameters waits for more micro-batches.
+  // Closes a window whose last micro-batch had no backward pass. With several processes it throws
+  // UsageError "prepare.raw-backward" if gradients come from loss.backward(), which exchanges
+  // nothing.
   void step();
-  // For optimizers that evaluate the loss several times a step (LBFGS): the closure clears the
+  // For optimizers that evaluate the loss several times in a step (LBFGS). The closure clears the
   // gradients, computes the loss, calls accelerator.backward(loss) and returns the loss; with
-  // accumulation it does so for each micro-batch of the window, inside of accumulate(). With
-  // several processes the optimizer is given the mean of their losses, so that all decide alike.
-  // Gives what the optimizer gives, mostly the loss of the first evaluation. Throws UsageError
-  // "prepare.closure-in-window", "prepare.open-window".
+  // gradient accumulation it does so for each micro-batch of the window, inside accumulate(). With
+  // several processes the optimizer receives the mean of their losses, so that all make the same
+  // decisions. Returns what the optimizer returns, usually the loss of the first evaluation. Throws
+  // UsageError "prepare.closure-in-window", "prepare.open-window".
   at::Tensor step(const std::function<at::Tensor()>& closure);
-  // Does nothing where it would lose gradients of an open window, wherever in the loop it stands.
+  // Clears the gradients, unless that would lose gradients of an open window; so it may be called
+  // anywhere in the loop.
   void zero_grad(bool set_to_none = true);
 
-  // Steps that were made.
+  // The number of steps made so far.
   std::int64_t steps() const;
   torch::optim::Optimizer& unwrap() const { return *optimizer_; }
   torch::optim::Optimizer* operator->() const { return optimizer_.get(); }
@@ -138,13 +142,15 @@ class PreparedScheduler {
  public:
   using IsPrepared = void;
 
+  // A scheduler whose step() does nothing while the latest micro-batch does not close its window.
   PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                     std::shared_ptr<Step> step);
-  // A scheduler of a prepared optimizer: counts that optimizer's steps.
+  // A scheduler of a prepared optimizer: its step() does nothing if that optimizer has made no step
+  // since the last call.
   PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                     const PreparedOptimizer& optimizer);
 
-  // Counts optimizer steps: does nothing where the optimizer made none since the last call.
+  // Advances the schedule by one optimizer step.
   void step();
   torch::optim::LRScheduler& unwrap() const { return *scheduler_; }
   torch::optim::LRScheduler* operator->() const { return scheduler_.get(); }
@@ -159,11 +165,11 @@ class PreparedScheduler {
   std::shared_ptr<detail::FollowedScheduler> calls_;
 };
 
-// Iterates any loader (torch::data's, hasten's, a container of batches). Each batch is moved to the
-// device, and the step knows which one is the last: hasten's loaders report it themselves, others
-// are read one batch ahead. With several processes each one reads all batches of a loader that is
-// not hasten's and keeps its own; hasten/prepare/foreign_loader.h says how these are kept alike. To
-// begin a pass over such a loader is a collective.
+// Iterates over any loader (torch::data's, hasten's, a container of batches). It moves each batch
+// to the device and finds out which one is the last: hasten's loaders report it, others are read
+// one batch ahead. With several processes, each process reads all batches of a loader that is not
+// hasten's and keeps its own; hasten/prepare/foreign_loader.h describes how they are made equal.
+// The start of a pass over such a loader is a collective.
 template <class Loader>
 class PreparedLoader {
   using Source = decltype(std::declval<Loader&>().begin());
@@ -203,10 +209,11 @@ class PreparedLoader {
 
     static constexpr bool kSharesRows = requires(const Loader& loader) { loader.rows_at_hand(); };
 
-    // What can be read again and again as it is, draws no random numbers.
+    // A loader with const forward iterators returns the same batches each time, so it draws no
+    // random numbers.
     static constexpr bool kDraws = !kSharesRows && !std::ranges::forward_range<const Loader>;
 
-    // Inside of join_uneven_inputs the scope says whether the last step is filled up.
+    // Inside join_uneven_inputs the scope decides whether the last step is filled up.
     static Source begin_of(Loader& loader, const Step& step, detail::ForeignLoader& foreign) {
       if constexpr (kSharesRows) {
         loader.set_even_batches(step.even_batches());
@@ -216,7 +223,7 @@ class PreparedLoader {
       }
     }
 
-    // One pass over the loader; known to the step while it lives.
+    // One pass over the loader, registered in step->loaders during its lifetime.
     struct Pass {
       Pass(Loader& loader, std::shared_ptr<Step> shared_step)
           : loader(loader),
@@ -225,19 +232,19 @@ class PreparedLoader {
             at(begin_of(loader, *step, foreign)),
             end(loader.end()) {
         take();
-        step->loaders.push_back(&progress);  // last: what throws before leaves nothing behind
+        step->loaders.push_back(&progress);  // last, in case the constructor throws
       }
       Pass(const Pass&) = delete;
       Pass& operator=(const Pass&) = delete;
       ~Pass() { std::erase(step->loaders, &progress); }
 
       void advance() {
-        // take_own and the read ahead have moved on already.
+        // take_own and the read ahead have already advanced the iterator.
         const bool moved = !kKnowsLast || (step->group.size() > 1 && !kSharesRows);
         if (!moved) reading([&] { ++at; });
         take();
       }
-      // Calls what may read from the loader.
+      // Makes a call that may read from the loader.
       template <class Call>
       auto reading(Call&& call) {
         if constexpr (kDraws) {
@@ -246,7 +253,8 @@ class PreparedLoader {
           return call();
         }
       }
-      // A copy of references where that is possible: a container is to be read again.
+      // Copies the batch, that is its references to tensors, if its type can be copied, because a
+      // container has to keep its batches.
       Batch batch() {
         if constexpr (std::is_copy_constructible_v<Batch>) {
           return *at;
@@ -254,7 +262,7 @@ class PreparedLoader {
           return std::move(*at);
         }
       }
-      // Makes the batch at hand the current one.
+      // Makes the batch at the iterator the current one.
       void take() {
         current.reset();
         progress.rows = progress.real_rows = -1;
@@ -272,7 +280,7 @@ class PreparedLoader {
           progress.at_last_batch = loader.is_last();
         } else {
           progress.at_last_batch = reading([&] {
-            ++at;  // what comes next shows whether this was the last
+            ++at;  // reads ahead to learn whether this batch is the last
             return !(at != end);
           });
         }
@@ -297,7 +305,7 @@ class PreparedLoader {
           return to_device(std::move(batch), step->process.device);
         }
       }
-      // Rows that the batch was filled up with are none of the data's.
+      // Counts the rows of a batch that was filled up, which are not all rows of the data.
       void count_filled_rows() {
         if constexpr (std::is_same_v<Batch, TensorDict>) {
           const std::int64_t rows = rows_of(*current);
@@ -307,9 +315,9 @@ class PreparedLoader {
         }
       }
 
-      // Of a loader that cannot be divided every process reads all batches and keeps its own. Where
-      // the last ones do not suffice for all, the first ones come again, or some processes have
-      // none.
+      // Reads a step of a loader that cannot be divided: one batch for each process, of which this
+      // process keeps its own. If the last batches are not enough for all, the first ones are
+      // repeated, or without even_batches some processes get none.
       void take_own() {
         if (ended) return;
         const auto rank = static_cast<std::size_t>(step->group.rank());
@@ -322,8 +330,7 @@ class PreparedLoader {
           for (; read < world && at != end; ++read, ++at) {
             Batch each = batch();
             if (compares) {
-              for_each_tensor(each,
-                              [&](const at::Tensor& tensor) { compared.push_back(tensor); });
+              for_each_tensor(each, [&](const at::Tensor& tensor) { compared.push_back(tensor); });
             }
             if constexpr (std::is_copy_constructible_v<Batch>) {
               if (first.size() < world) first.push_back(each);
@@ -343,7 +350,7 @@ class PreparedLoader {
             own.emplace(first[(rank - read) % first.size()]);
         }
         current.emplace(arriving(std::move(*own)));
-        if (repeats) progress.real_rows = 0;  // of whatever type it is
+        if (repeats) progress.real_rows = 0;  // whatever the type of the batch
         count_filled_rows();
         if (progress.rows < 0) {
           progress.rows = common_rows();
@@ -352,8 +359,8 @@ class PreparedLoader {
         if (!step->observers.empty()) tell_batch();
       }
 
-      // The number of rows that all tensors of the batch have; -1: it has no tensors that are
-      // known, or they disagree.
+      // The number of rows, if all tensors of the batch have the same; -1 if they differ or if the
+      // batch has no tensors that for_each_tensor reaches.
       std::int64_t common_rows() {
         std::int64_t rows = -1;
         bool same = true;
@@ -366,7 +373,7 @@ class PreparedLoader {
       }
 
       void tell_batch() {
-        if (!step->device_placement) return;  // who brings it to the device tells
+        if (!step->device_placement) return;  // Accelerator::to_device reports the batch then
         std::vector<at::Tensor> tensors;
         for_each_tensor(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
         step->observers.tell(&StepObserver::on_batch, tensors);
@@ -378,9 +385,12 @@ class PreparedLoader {
       Source at;
       decltype(std::declval<Loader&>().end()) end;
       std::optional<Batch> current;
-      bool ended = false;                           // of a loader that cannot be divided
-      std::vector<Batch> first;                     // of a loader that cannot be divided
-      std::int64_t given_rows = -1, full_rows = 0;  // of batches that may be filled up
+      // For a loader that cannot be divided: whether it has ended, and its first batches, one for
+      // each process.
+      bool ended = false;
+      std::vector<Batch> first;
+      // Rows of the current batch before it was filled up, and the most rows of a batch so far.
+      std::int64_t given_rows = -1, full_rows = 0;
       LoaderProgress progress;
     };
 
@@ -392,7 +402,7 @@ class PreparedLoader {
 
   Iterator begin() const { return Iterator(*loader_, step_); }
   std::default_sentinel_t end() const noexcept { return {}; }
-  // Batches a pass.
+  // The size that the loader itself reports.
   auto size() const requires requires(const Loader& loader) { loader.size(); }
   { return loader_->size(); }
   Loader& unwrap() const { return *loader_; }
@@ -404,11 +414,11 @@ class PreparedLoader {
   std::shared_ptr<Step> step_;
 };
 
-// By name, on a prepared optimizer (hasten/optim/scheduler.h).
+// Makes a scheduler by its name for a prepared optimizer; see hasten/optim/scheduler.h.
 PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer,
                                 const SchedulerOptions& options);
-// The peer's argument order: get_scheduler("linear", optimizer, num_warmup_steps,
-// num_training_steps).
+// The same in the argument order of transformers:
+// get_scheduler("linear", optimizer, num_warmup_steps, num_training_steps).
 PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer,
                                 std::int64_t num_warmup_steps, std::int64_t num_training_steps);
 

@@ -1,12 +1,13 @@
 // File: hasten/prepare/step.h
-// Where a run stands inside its accumulation window: what the prepared objects of one Accelerator
+// The state of gradient accumulation and exchange that the prepared objects of one Accelerator
 // share.
 //
 // A window is the micro-batches whose gradients one optimizer step uses. It closes after
 // gradient_accumulation_steps of them or with the last batch of the loader, whichever comes first,
-// so it is never longer than the data. Each model (or group of models) handed to accumulate() has a
-// window of its own; docs/design/003 says what belongs to it. Throws UsageError "prepare.*"
-// (docs/errors.md). Thread rule: one thread at a time. Internal; users meet it through Accelerator.
+// so it is never longer than the data. Each model (or group of models) given to accumulate() has a
+// window of its own; docs/design/003 defines what belongs to it. Throws UsageError "prepare.*"
+// (docs/errors.md). Thread rule: one thread at a time. Internal; users reach it through
+// Accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,33 +40,36 @@ class Words;
 struct JoinWord;
 enum class JoinPass : std::int64_t;
 
-// What a backward pass is to do besides; names and meaning are those of torch.autograd.backward.
+// Options of a backward pass. Names and meaning are those of torch.autograd.backward.
 struct BackwardOptions {
-  // Keeps the graph for another pass. Unset: as create_graph.
+  // Keeps the graph for another pass. Unset: the value of create_graph.
   std::optional<bool> retain_graph;
-  // Makes a graph of the pass, to differentiate the gradients again. Refused where gradients are
-  // exchanged or divided afterwards ("prepare.create-graph"): take torch::autograd::grad there.
+  // Builds a graph of the pass, so that the gradients can be differentiated. Throws UsageError
+  // "prepare.create-graph" if gradients are exchanged or divided afterwards: use
+  // torch::autograd::grad in that case.
   bool create_graph = false;
   // The leaves that get gradients. Empty: all that the loss reaches.
   std::vector<at::Tensor> inputs;
 };
 
-// What a loader that is being iterated tells.
+// The position of a loader that is being iterated.
 struct LoaderProgress {
-  // No process has a batch after this one.
+  // True if no process has a batch after this one.
   bool at_last_batch = false;
-  // Of the batch at hand in this process: its rows, and those of them that are no padding. -1: not
-  // known, and all.
+  // The rows of this process's current batch; -1: not known.
   std::int64_t rows = -1;
+  // Those of its rows that are not padding; -1: all.
   std::int64_t real_rows = -1;
 };
 
-// What is beside the models of a training's state: a process that ran out of data takes it over
-// from one that went on (hasten/prepare/join.h).
+// Training state besides the models, which a process that ran out of data copies from one that
+// continued (hasten/prepare/join.h).
 class Followed {
  public:
   virtual ~Followed() = default;
+  // The state as bytes.
   virtual std::string state() const = 0;
+  // Adopts the state of another process.
   virtual void follow(const std::string& state) = 0;
 };
 
@@ -75,104 +79,113 @@ class Step {
        Group group = Group::single(), DistributedDataParallelKwargs ddp = {});
   ~Step();
 
-  // A model of this step: with several processes its gradients become those of all.
+  // Adds a model to this step. With several processes its gradients are summed over all of them
+  // from now on; its weights become equal to rank 0's, and the call is a collective.
   void add_model(const std::shared_ptr<torch::nn::Module>& module);
+  // Copies the buffers of one rank to all processes if the model's options ask for it. A collective
+  // in that case.
   void before_forward(const torch::nn::Module* module);
-  // What becomes of the model's gradients; gives what held before.
+  // Sets when the gradients of the model are exchanged; returns the previous value.
   Synchronization set_synchronization(const torch::nn::Module* module, Synchronization how);
-  // The model's weights become their mean over the processes. A collective.
+  // Replaces the weights of the model by their mean over the processes. A collective.
   void average(const torch::nn::Module* module);
 
-  // A micro-batch of these models begins.
+  // Begins a micro-batch of these models.
   void enter(const std::vector<std::shared_ptr<torch::nn::Module>>& models);
+  // Ends the micro-batch.
   void leave() { inside_ = false; }
-  // Runs the backward pass; items < 0: micro-batches weigh equally. Closes the window where it
-  // ends. Inside of accumulate() it leaves the gradients of prepared models that the scope was not
-  // given as they are, and outside of it those of models with an open window.
+  // Runs the backward pass, and closes the window if it is due. items < 0: micro-batches have equal
+  // weights. Inside accumulate() it does not change the gradients of prepared models that the scope
+  // was not given, and outside it those of models with an open window.
   void backward(const at::Tensor& loss, double items, const BackwardOptions& options = {});
 
-  // Whether the latest micro-batch is the last one of its window; true after a backward pass that
+  // True if the latest micro-batch is the last one of its window, and after a backward pass that
   // belongs to no window.
   bool sync_gradients() const;
-  // Before something uses the gradients of these parameters as those of a step. False where a
-  // window of theirs waits for more micro-batches. A window that is due and whose last micro-batch
-  // had no backward pass is closed here. Throws "prepare.open-window", "prepare.raw-backward".
+  // Call it before the gradients of these parameters are used for a step. Returns false if a window
+  // of these parameters waits for more micro-batches. Closes a due window whose last micro-batch
+  // had no backward pass. Throws "prepare.open-window", "prepare.raw-backward".
   bool complete(const std::vector<at::Tensor>& parameters);
-  // Whether a window of this model waits for more micro-batches.
+  // True if a window of this model waits for more micro-batches.
   bool waits(const torch::nn::Module* module) const;
-  // Whether clearing these gradients now would lose part of an open window.
+  // True if clearing these gradients now would lose a part of an open window.
   bool window_is_open(const std::vector<at::Tensor>& parameters) const;
-  // These gradients have been cleared.
+  // Call it after these gradients have been cleared.
   void cleared(const std::vector<at::Tensor>& parameters);
-  // The gradients of the latest window have been used.
+  // Call it after the gradients of the latest window have been used.
   void stepped();
-  // Before the gradients of a step are computed again, by an optimizer that evaluates its closure
-  // several times. Throws "prepare.closure-in-window".
+  // Call it before an optimizer that evaluates its closure several times computes the gradients of
+  // a step again. Throws "prepare.closure-in-window".
   void begin_anew(const std::vector<at::Tensor>& parameters);
-  // The loss that the latest backward pass computed gradients of: the mean over the processes where
-  // it exchanged them, each with its weight. A collective there.
+  // The loss whose gradients the latest backward pass computed. If the pass exchanged gradients,
+  // this is the weighted mean over the processes, and the call is a collective.
   at::Tensor loss_of_all(const at::Tensor& loss);
-  // Warns once where a step of these parameters leaves some as they are that the losses inside of
-  // accumulate() reach, because their model was not handed to it.
+  // Warns once if a step of these parameters does not change some that the losses inside
+  // accumulate() reach, because their model was not given to accumulate().
   void warn_of_untrained(const std::vector<at::Tensor>& parameters);
-  // The model is none of this step's any more.
+  // Removes the model from this step.
   void forget(const torch::nn::Module* module);
-  // Lets go of all windows and of what they hold; models stay.
+  // Drops all windows and what they hold; the models stay prepared.
   void drop_windows();
 
-  // The batch on the device, as its shapes and types have to be there; `rows`: those of a full one.
+  // Moves the batch to the device, with the shapes and types that it needs there. `rows` is the
+  // number of rows of a full batch.
   TensorDict arriving(TensorDict batch, std::int64_t rows) const;
-  // A type for a tensor that goes there, other than its own.
+  // The type that the tensor gets on the device; unset: its own.
   std::optional<at::ScalarType> type_there(const at::Tensor& tensor) const;
 
-  // From here on processes may run out of data (hasten/prepare/join.h). One that has calls end_join
-  // and takes part in what the others do, until all have called it.
+  // From now on, processes may run out of data (hasten/prepare/join.h).
   void begin_join(const std::vector<torch::nn::Module*>& models, std::optional<bool> even_batches);
+  // A process that has run out of data calls this. It takes part in what the others do until all
+  // have called it.
   void end_join();
-  // Leaves the scope alone, where something was thrown.
+  // Ends the scope in this process only, after an exception.
   void abandon_join();
-  // Whether processes may be at different steps.
+  // True between begin_join and its end, when processes may be at different steps.
   bool joins() const { return join_ != nullptr; }
-  // Before something that every process with data does and one without cannot: throws UsageError
-  // "prepare.join-call" where there is one.
+  // Call it before a collective in which a process without data cannot take part. Throws UsageError
+  // "prepare.join-call" if there is such a process.
   void require_all(const char* call);
-  // Before tensors are gathered row by row: the rank that tells those without data what is
-  // gathered, -1 if all have data.
+  // Call it before tensors are gathered row by row. Returns the rank that describes the tensors to
+  // the processes without data, or -1 if all have data.
   std::int64_t announce_rows();
-  // Whether the last step of loaders is filled up.
+  // True if the last step of a loader is filled up.
   bool even_batches() const { return even_batches_here_.value_or(dataloader.even_batches); }
 
   std::int64_t accumulation_steps = 1;
   const Precision precision;
   const ProcessState process;
   const Group group;
-  DataLoaderConfiguration dataloader;  // of loaders that are prepared from here on
-  bool device_placement = true;        // what prepare() gives is on the device, batches too
-  // What numbers in double become on the device. Unset: they stay.
+  // The configuration of loaders that are prepared from now on.
+  DataLoaderConfiguration dataloader;
+  // Whether prepared models and the batches of prepared loaders are moved to the device.
+  bool device_placement = true;
+  // The type that double numbers get on the device. Unset: they stay double.
   std::optional<at::ScalarType> double_there;
-  bool trigger = false;  // Accelerator::set_trigger
-  // Loaders being iterated, innermost last.
+  // Set by Accelerator::set_trigger.
+  bool trigger = false;
+  // Loaders that are being iterated, the innermost last.
   std::vector<const LoaderProgress*> loaders;
-  // Optimizers and schedulers, these first.
+  // Prepared schedulers, and after them prepared optimizers.
   std::vector<std::weak_ptr<Followed>> followed;
-  // Who listens to this step.
+  // The observers of this step.
   StepObservers observers;
-  // Scopes under the Accelerator's precision so far; a backward pass under mixed precision without
-  // any has lost its autocast.
+  // The number of scopes in the Accelerator's precision so far. A backward pass under mixed
+  // precision while it is 0 belongs to a forward pass without autocast.
   std::int64_t forwards = 0;
 
  private:
   struct Pass;  // one call of backward
 
-  // Whether this pass concerns nobody else.
+  // True if this pass exchanges nothing with other processes.
   bool is_alone(const Pass& pass) const;
   void backward_alone(const Pass& pass);
   void backward_together(const Pass& pass);
   void run(const Pass& pass, const at::Tensor& loss);
-  // The gradients grow by those of the loss times `share`.
+  // Adds the gradients of the loss times `share` to the gradients.
   void add_gradients(const Pass& pass, double share);
-  // As add_gradients; then each gradient is summed over the processes, times `factor`. Without a
-  // pass, or with a weight of zero, this process adds zeros.
+  // Does the same, then sums each gradient over the processes and multiplies it by `factor`. If the
+  // pass is null or the weight zero, this process adds zeros.
   void reduce(const std::vector<DataParallel*>& models, const Pass* pass, double weight,
               double share, double factor);
   void exchange_pass(const Pass& pass);
@@ -188,13 +201,13 @@ class Step {
   void drop_left_windows(const Pass& pass);
   void check_options(const Pass& pass) const;
   void warn_of_16_bits(const at::Tensor& loss);
-  // The leaves that a pass is restricted to; none: all that the loss reaches.
+  // The leaves to which a pass is restricted; empty: all that the loss reaches.
   std::vector<at::Tensor> inputs_of(const at::Tensor& loss, const BackwardOptions& options);
   std::vector<at::Tensor> parameters_left_alone() const;
   bool waits(const std::vector<at::Tensor>& parameters) const;
   void drop_dead();
 
-  // In a process without data, what one with data is about to do.
+  // In a process without data: takes part in what a process with data is about to do.
   void shadow(const JoinWord& word);
   void shadow_backward(const JoinWord& word);
   void shadow_early(const std::vector<DataParallel*>& models, std::int64_t bits);
@@ -205,27 +218,37 @@ class Step {
   std::shared_ptr<Window> open_window_of(const std::vector<DataParallel*>& models) const;
   static void clear_gradients(const std::vector<DataParallel*>& models);
   void take_over();
-  // Of a window only its own models; of several those that the loss reaches.
+  // The models of the window, or all models if there is no window. If there are several prepared
+  // models, only those that the loss reaches.
   std::vector<DataParallel*> models_of(const Pass& pass) const;
-  // Those of them that exchange gradients now.
+  // The models of the pass that exchange gradients in this pass.
   std::vector<DataParallel*> exchanging(const Pass& pass) const;
-  // Those of a window that do so at its end.
+  // The models of a window that exchange gradients at its end.
   std::vector<DataParallel*> models_at_end(const Window& window) const;
 
   const DistributedDataParallelKwargs ddp_;
-  std::shared_ptr<void> living_;                          // counted, for a refusal to fork
-  std::vector<std::weak_ptr<torch::nn::Module>> models_;  // that were prepared
-  std::vector<std::unique_ptr<DataParallel>> parallel_;   // the same, of several processes
+  // Marks a living Accelerator, so that notebook_launcher refuses to fork.
+  std::shared_ptr<void> living_;
+  // The prepared models.
+  std::vector<std::weak_ptr<torch::nn::Module>> models_;
+  // The same models, if there are several processes.
+  std::vector<std::unique_ptr<DataParallel>> parallel_;
   std::vector<std::shared_ptr<Window>> windows_;
-  std::shared_ptr<Window> window_;  // that of the latest micro-batch; none: it had no window
-  std::unique_ptr<Join> join_;      // inside of join_uneven_inputs
-  std::unique_ptr<Words> words_;    // outside of it
+  // The window of the latest micro-batch; null if it had none.
+  std::shared_ptr<Window> window_;
+  // Set inside join_uneven_inputs only.
+  std::unique_ptr<Join> join_;
+  // The messages before an exchange outside join_uneven_inputs; null before the first one.
+  std::unique_ptr<Words> words_;
+  // JoinOptions::even_batches inside join_uneven_inputs.
   std::optional<bool> even_batches_here_;
-  bool inside_ = false;  // of accumulate()
-  // What the loss of the latest pass weighs among those of all processes; none: they exchanged
-  // nothing.
+  // True inside accumulate().
+  bool inside_ = false;
+  // The weight of this process's latest loss as a share of that of all processes. Unset: the
+  // processes exchanged nothing.
   std::optional<double> share_of_all_;
-  // Parameters that losses inside of accumulate() reached and left alone, until a step.
+  // Parameters that losses inside accumulate() have reached without training them since the last
+  // step.
   std::unordered_set<const void*> left_alone_;
   Logger logger_;
 };

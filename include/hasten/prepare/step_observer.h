@@ -1,11 +1,15 @@
 // File: hasten/prepare/step_observer.h
-// What the prepared objects of one Accelerator tell whoever listens to a training step: the anatomy
-// does.
+// Reports the events of a training step to observers, such as the anatomy.
 //
-//   struct Clock : StepObserver { void enter(StepPhase phase) override { ... } };
-//   observers.add(clock);                        // until the observer is destroyed or removed
+//   struct Clock : StepObserver {
+//     void enter(StepPhase) override { entered = std::chrono::steady_clock::now(); }
+//     std::chrono::steady_clock::time_point entered;
+//   };
+//   StepObservers observers;
+//   observers.add(std::make_shared<Clock>());
 //
-// Calls come in the order of the loop, on the thread that trains. Without observers they cost a
+// The prepared objects of an Accelerator make the calls, in the order of the loop, on the training
+// thread. An observer is kept alive until it is removed. Without observers an event costs one
 // comparison. Thread rule: one thread at a time.
 #pragma once
 
@@ -23,14 +27,17 @@ enum class StepPhase { forward, backward, optimizer };
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
-  // Once each, also for what was prepared before the observer came.
+  // Called once for each prepared model, also for those prepared before the observer was added.
   virtual void on_model(torch::nn::Module&) {}
+  // Called once for each prepared optimizer, also for those prepared before the observer was added.
   virtual void on_optimizer(const std::shared_ptr<torch::optim::Optimizer>&) {}
-  // A batch arrives on the device: its tensors.
+  // Called with the tensors of a batch that has been moved to the device.
   virtual void on_batch(const std::vector<at::Tensor>&) {}
+  // Called when a phase begins.
   virtual void enter(StepPhase) {}
+  // Called when a phase ends.
   virtual void leave(StepPhase) {}
-  // An optimizer has stepped.
+  // Called after a step of an optimizer.
   virtual void on_step() {}
 };
 
@@ -40,9 +47,12 @@ class StepObservers {
   void remove(const StepObserver& observer);
   bool empty() const { return observers_.empty(); }
 
+  // Reports a model to the observers, once.
   void model(const std::shared_ptr<torch::nn::Module>& module);
+  // Reports an optimizer to the observers, once.
   void optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
 
+  // Calls a function of every observer, such as &StepObserver::on_step.
   template <class... Parameters, class... Arguments>
   void tell(void (StepObserver::*event)(Parameters...), Arguments&&... arguments) const {
     for (const auto& observer : observers_) ((*observer).*event)(arguments...);
@@ -54,7 +64,7 @@ class StepObservers {
   std::vector<std::weak_ptr<torch::optim::Optimizer>> optimizers_;
 };
 
-// enter and leave.
+// Reports the beginning of a phase, and its end when it is destroyed.
 class [[nodiscard]] PhaseScope {
  public:
   PhaseScope(const StepObservers& observers, StepPhase phase)

@@ -1,12 +1,13 @@
 // File: hasten/prepare/to_device.h
-// Moving a batch to a device, whatever its type.
+// Moves the tensors of a batch of any type to a device.
 //
 //   batch = to_device(std::move(batch), at::Device(at::kCUDA, 0));
 //
-// Reaches the tensors that for_each_tensor (hasten/data/batch.h) reaches: in standard containers,
-// torch::data's examples and plain structs, nested as you like, and in a class of your own once it
-// has a visit_tensors. Other types stay as they are; a struct that cannot be looked into does not
-// compile. Pinned memory is copied without waiting for it. Thread rule: a pure function.
+// It moves the tensors that for_each_tensor (hasten/data/batch.h) reaches: those in standard
+// containers, torch::data's examples and plain structs, nested to any depth, and in a class with a
+// visit_tensors function. Other types are returned unchanged. A struct whose members hasten cannot
+// see does not compile. Tensors in pinned memory are copied asynchronously. Thread rule: a pure
+// function.
 #pragma once
 
 #include <utility>
