@@ -1,26 +1,26 @@
 // File: hasten/process/group.h
-// The processes that train together, and what they exchange. An unlaunched program is a group of
-// one: every collective is then the identity, through the same calls.
+// The processes that train together, and their collectives. A program that was not launched is a
+// group of one, which answers the same calls without communication.
 //
-//   const Worker worker = worker_of(config::whole_environment());  // whoever started it
+//   const Worker worker = worker_of(config::whole_environment());
 //   const auto process = ProcessState::of(worker);
 //   const Group group = Group::form(worker);
-//   at::Tensor all = group.gather(local);              // [world * rows, ...]
+//   at::Tensor all = group.gather(local);  // [world * rows, ...]
 //
-// A group of several is c10d's, over Gloo, and over NCCL for the tensors of GPUs, tpu_dist for
-// those of TPUs. Its ranks meet in the store that hasten launch serves (HASTEN_STORE, behind TLS
-// with HASTEN_JOB_TOKEN); else in one that rank 0 serves at MASTER_ADDR and MASTER_PORT: hasten's
-// where HASTEN_JOB_TOKEN is set, c10d's TCPStore where it is not, as it is torchrun's where that
-// serves one. Tensors of the CPU go over connections that only the job's ranks have: on one machine
-// local sockets of the user, between machines TLS with the token (docs/launching.md).
+// A group of several ranks is a c10d process group over Gloo, with NCCL for the tensors of GPUs and
+// tpu_dist for those of TPUs. Its ranks meet in the store that hasten launch serves (HASTEN_STORE,
+// over TLS with HASTEN_JOB_TOKEN). Without one, rank 0 serves a store at MASTER_ADDR and
+// MASTER_PORT: hasten's if HASTEN_JOB_TOKEN is set, otherwise c10d's TCPStore, unless torchrun
+// already serves one there. CPU tensors use connections that only ranks of the job can open: local
+// sockets of the user on one machine, TLS with the token between machines (docs/launching.md).
 //
-// A collective that some rank does not come to ends the job: after the limit the group's watchdog
+// If a rank does not come to a collective, the job ends: after the timeout the group's watchdog
 // prints which rank is late, its step, its last call and its stack, and ends every process with
 // code 75 (docs/distributed.md, docs/errors.md "process.late-rank").
 //
-// Throws IoError "rendezvous.*", "process.rank-missing", UsageError "process.calls-differ",
-// c10::Error where another rank is gone or, without a watchdog, too late. Thread rule: collectives
-// of one group are called by one thread at a time, in the same order on every rank.
+// Throws IoError "rendezvous.*", "process.rank-missing"; UsageError "process.calls-differ";
+// c10::Error if another rank has ended or, without a watchdog, is too late. Thread rule: the
+// collectives of one group are called by one thread at a time, in the same order on every rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,24 +43,25 @@ class ProcessGroup;
 
 namespace hasten {
 
-// Who this process is. A value: nothing global stands behind it.
+// The identity of this process. A value that does not depend on global state.
 struct ProcessState {
-  std::int64_t process_index = 0;  // rank
-  std::int64_t num_processes = 1;  // world size
-  std::int64_t local_process_index = 0;
+  std::int64_t process_index = 0;        // the rank
+  std::int64_t num_processes = 1;        // the world size
+  std::int64_t local_process_index = 0;  // the number among the processes of this machine
   at::Device device = at::kCPU;
 
   bool is_main_process() const { return process_index == 0; }
   bool is_local_main_process() const { return local_process_index == 0; }
   bool is_last_process() const { return process_index == num_processes - 1; }
 
-  // The GPU of a process on a machine is that of its local rank.
+  // The identity that the launcher gave. The device is the GPU of the local rank (modulo the number
+  // of GPUs), or the CPU if there is no GPU or `cpu` is true.
   static ProcessState of(const Worker& worker, bool cpu = false);
 };
 
 enum class Reduction { none, sum, mean, max };
 
-// What carries the tensors of a GPU or a TPU; those of the CPU always go by Gloo.
+// The backend for the tensors of a GPU or a TPU. CPU tensors always use Gloo.
 enum class ProcessGroupBackend { automatic, nccl, gloo, tpu_dist };
 
 template <>
@@ -69,70 +70,76 @@ struct Names<ProcessGroupBackend> {
 };
 
 struct GroupOptions {
-  // For the ranks to meet, and for each collective.
+  // The limit for all ranks to meet, and for each collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // Reports the rank that keeps the others waiting for longer, and ends the job. Without it each
-  // collective throws c10::Error where it waits, and a rank that hangs elsewhere stays.
+  // Reports the rank that keeps the others waiting for longer than the timeout, and ends the job.
+  // Without it, a collective that waits throws c10::Error, and a rank that hangs elsewhere goes on.
   bool watchdog = true;
-  // Each collective is first compared over the ranks: what it is, types and shapes. One that
-  // differs throws UsageError "process.calls-differ" in every rank, with the ranks that are unlike
-  // most, instead of a hang or a wrong result.
+  // Compares each collective over the ranks before it runs: its kind, types and shapes. If they
+  // differ, every rank throws UsageError "process.calls-differ", which names the ranks that differ
+  // from the majority, instead of hanging or computing a wrong result.
   bool debug = false;
-  // automatic: NCCL where every rank can load it, else Gloo by way of the CPU. UsageError
-  // "process.no-nccl" where it is asked for and cannot be loaded. tpu_dist: torch_tpu's, for the
-  // tensors of a TPU that is open already; else these go by Gloo too (the Accelerator chooses).
+  // automatic: for a GPU, NCCL if every rank can load it, otherwise Gloo through host memory. nccl:
+  // throws UsageError "process.no-nccl" if a rank cannot load it. tpu_dist: torch_tpu's backend,
+  // for a TPU that is already open; with every other value TPU tensors use Gloo (the Accelerator
+  // chooses).
   ProcessGroupBackend backend = ProcessGroupBackend::automatic;
-  at::Device device = at::kCPU;  // this rank's
-  // Sums, gathers and broadcasts of tensors on the CPU in memory that the ranks share, where all
-  // are of one machine and can; false, or elsewhere: by Gloo's messages.
+  // The device of this rank.
+  at::Device device = at::kCPU;
+  // Sums, gathers and broadcasts CPU tensors in memory that the ranks share, if all are on one
+  // machine and can open it. Otherwise, and with false, Gloo's messages carry them.
   bool shared_memory = true;
-  // Whether what ranks of different machines say to each other is encrypted. Unset: HASTEN_ENCRYPT,
-  // or else where the job has a token (HASTEN_JOB_TOKEN, which hasten launch gives its ranks). They
-  // prove to each other that they know it in any case. NCCL's tensors are never encrypted. Throws
-  // ConfigError "process.encryption" without a token, and where ranks differ.
+  // Encrypts data between ranks of different machines. Unset: as HASTEN_ENCRYPT says; without that
+  // variable, data is encrypted if the job has a token (HASTEN_JOB_TOKEN, which hasten launch gives
+  // its ranks). Ranks with a token prove to each other that they know it in any case. NCCL never
+  // encrypts. Throws ConfigError "process.encryption" if encryption is asked for without a token or
+  // with NCCL between machines, and if ranks differ.
   std::optional<bool> encrypt;
 };
 
-// A value; copies are the same group.
+// A handle; copies refer to the same group.
 class Group {
  public:
+  // A group of this process only.
   static Group single() { return Group(); }
-  // Returns when all ranks have met.
+  // Forms the group of all ranks of the job; returns when all have met.
   static Group form(const Worker& worker, const GroupOptions& options = {});
 
   std::int64_t size() const { return size_; }
   std::int64_t rank() const { return rank_; }
 
-  // The tensors of all ranks, one after the other along the first dimension; a scalar becomes
+  // Concatenates the tensors of all ranks along the first dimension, in rank order; scalars become
   // [world]. The shape is the same on every rank.
   at::Tensor gather(const at::Tensor& tensor) const;
-  // Element by element over the ranks, times scale.
+  // Reduces element by element over the ranks and multiplies by scale. Reduction::none only
+  // multiplies. The shape is the same on every rank.
   at::Tensor reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum,
                     double scale = 1.0) const;
-  // Rank `from`'s tensor.
+  // Returns the tensor of rank `from`. The shape and type are the same on every rank.
   at::Tensor broadcast(const at::Tensor& tensor, std::int64_t from = 0) const;
-  // Tensors of unequal size along `dim` made equal by filling with pad_index, behind or (pad_first)
-  // before.
+  // Pads tensors of different sizes along `dim` with pad_index to the largest size, at the end or
+  // (pad_first) at the beginning. A tensor without that dimension is returned unchanged.
   at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0,
                                   double pad_index = 0, bool pad_first = false) const;
-  // Any bytes, of any length: every rank's, in their order; rank `from`'s. Throws UsageError
-  // "process.object-too-large" above 1 GiB together.
+  // The bytes of every rank, in rank order; their lengths may differ. Throws UsageError
+  // "process.object-too-large" if the longest times the number of ranks exceeds 1 GiB.
   std::vector<std::string> gather_object(const std::string& bytes) const;
+  // The bytes of rank `from`. Throws UsageError "process.object-too-large" above 1 GiB.
   std::string broadcast_object(const std::string& bytes, std::int64_t from = 0) const;
-  // Until every rank is here.
+  // Blocks until every rank has called it.
   void barrier() const;
-  // The same ranks once more, with connections of their own: for a thread that exchanges beside the
-  // one that trains. A collective.
+  // A group of the same ranks with connections of its own, for a thread that communicates while the
+  // training thread does. It has no watchdog. A collective.
   Group duplicate() const;
 
-  // Steps of training that this rank has done, for the watchdog's report; prepared optimizers say
-  // it.
+  // Records how many training steps this rank has made, for the watchdog's report. Prepared
+  // optimizers call it.
   void at_step(std::int64_t done) const;
 
-  // Whether each collective is first compared over the ranks (GroupOptions::debug).
+  // True if each collective is first compared over the ranks (GroupOptions::debug).
   bool compares_calls() const;
 
-  // c10d's own, for what is not here; none in a group of one.
+  // The c10d process group, for operations that Group lacks; null in a group of one.
   c10d::ProcessGroup* native() const;
 
  private:
@@ -143,13 +150,13 @@ class Group {
   std::int64_t rank_ = 0, size_ = 1;
 };
 
-// What the collectives of a block are for, as the watchdog's report tells it beside the call: "the
-// group's 38th collective, all_reduce of 262144 float (bucket 3 of the gradients)".
+// Says what the collectives of a block are for. The watchdog's report shows it after the call: "the
+// 38th collective, all_reduce of 262144 float (gradients, bucket 3)".
 //
 //   const CallScope scope(group, "evaluation of fold", 3);
 class [[nodiscard]] CallScope {
  public:
-  // `purpose` lives as long as the program. An index below 0 is not told.
+  // `purpose` must live as long as the program, as a literal does. An index below 0 is not shown.
   CallScope(const Group& group, const char* purpose, std::int64_t index = -1);
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;
@@ -161,10 +168,13 @@ class [[nodiscard]] CallScope {
   std::int64_t index_before_ = -1;
 };
 
-// The main process (of the job, or of each machine) goes through a block before the others:
-// downloads and caches are then made once and found by the rest.
+// Lets the main process (of the job, or of each machine) run a block before the other processes, so
+// that it makes a download or a cache and the others find it. A collective.
 //
-//   { const MainProcessFirst turn(process, group); prepare_cache(); }
+//   {
+//     const MainProcessFirst turn(process, group);
+//     prepare_cache();
+//   }
 class [[nodiscard]] MainProcessFirst {
  public:
   MainProcessFirst(const ProcessState& process, const Group& group, bool of_each_machine = false);
@@ -175,7 +185,7 @@ class [[nodiscard]] MainProcessFirst {
  private:
   Group group_;
   bool goes_first_;
-  int exceptions_;  // under way when the block began
+  int exceptions_;  // the number of exceptions in flight when the block began
 };
 
 }  // namespace hasten

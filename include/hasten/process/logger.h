@@ -1,16 +1,17 @@
 // File: hasten/process/logger.h
-// Lines with a level, told by the main process alone unless asked for, as accelerate's get_logger.
+// Log lines with a level, written by the main process only unless asked otherwise. As Accelerate's
+// get_logger.
 //
 //   hasten::Logger logger = accelerator.get_logger("train", hasten::LogLevel::info);
-//   logger.info("starts");                                   // train: info: starts
-//   logger.warning("slow disk", {.main_process_only = false});   // every rank, [RANK 1] in front
+//   logger.info("starts");                                      // train: info: starts
+//   logger.warning("slow disk", {.main_process_only = false});  // every rank, after [RANK 1]
 //   logger.warning_once("shown a single time");
 //
-// A value: each logger has its own level and sink, nothing is global. Lines go to standard error
-// unless a sink is given. The level comes from the call; passive takes it from the environment
-// variable ACCELERATE_LOG_LEVEL (DEBUG, INFO, WARNING, ERROR, CRITICAL), else warning. Throws
-// ConfigError "process.log-level" for another word there. Thread rule: one thread at a time, unless
-// the sink allows more; with in_order every rank must make the call.
+// A value: each logger has its own level and sink, and nothing is global. Lines go to standard
+// error unless a sink is given. The level is the constructor's; `passive` takes it from the
+// environment variable ACCELERATE_LOG_LEVEL (DEBUG, INFO, WARNING, ERROR or CRITICAL), or else is
+// warning. The constructor throws ConfigError "process.log-level" for another value. Thread rule:
+// one thread at a time, unless the sink allows more; with in_order every rank must make the call.
 #pragma once
 
 #include <set>
@@ -24,7 +25,8 @@ namespace hasten {
 
 struct LogOptions {
   bool main_process_only = true;
-  bool in_order = false;  // rank after rank; with main_process_only = false
+  // Ranks write one after the other; used with main_process_only = false. A collective.
+  bool in_order = false;
 };
 
 class Logger {
@@ -38,7 +40,7 @@ class Logger {
   void error(std::string_view text, LogOptions options = {}) const;
   void critical(std::string_view text, LogOptions options = {}) const;
   void log(LogLevel level, std::string_view text, LogOptions options = {}) const;
-  // A text that has been told by this logger is not told again.
+  // Logs a text the first time only that this logger is given it.
   void warning_once(std::string_view text, LogOptions options = {});
 
   bool is_enabled_for(LogLevel level) const { return level >= level_; }
@@ -50,7 +52,7 @@ class Logger {
   ProcessState process_;
   Group group_;
   LogSink sink_;
-  std::set<std::string, std::less<>> told_;
+  std::set<std::string, std::less<>> told_;  // the texts of warning_once
 };
 
 }  // namespace hasten

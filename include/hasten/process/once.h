@@ -1,13 +1,14 @@
 // File: hasten/process/once.h
-// What one process does for all of them: a folder written once, a choice made once.
+// Work that one process does for all, such as writing a folder or making a choice.
 //
 //   once(group, process.is_main_process(), [&] { write_report(path, report); });
 //   const std::string newest = main_says(group, [&] { return last_checkpoint(folder).string(); });
 //
-// Both return in every process when the work is done, and what the work throws is thrown in every
-// process: no process waits for one that has failed. Errors of hasten keep their code and text;
-// others arrive as Error "process.failed-elsewhere". A process that waits longer than the group's
-// timeout throws c10::Error. Thread rule: collectives of the group.
+// Both return in every process when the work is done. If the work throws, every process throws, so
+// that none waits for one that has failed. Errors of hasten keep their code and text; other
+// exceptions become Error "process.failed-elsewhere" in the processes that did not throw them. Both
+// are collectives and wait no longer than the group's timeout, as hasten/process/group.h describes.
+// Thread rule: that of the group's collectives.
 #pragma once
 
 #include <functional>
@@ -17,10 +18,10 @@
 
 namespace hasten {
 
-// `here`: whether this process does the work; of each machine one may.
+// Does the work in the processes in which `here` is true: one of the job, or one on each machine.
 void once(const Group& group, bool here, const std::function<void()>& work);
 
-// The main process's answer, in all.
+// Returns the main process's answer in all processes.
 std::string main_says(const Group& group, const std::function<std::string()>& answer);
 
 }  // namespace hasten

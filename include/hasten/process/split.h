@@ -1,12 +1,13 @@
 // File: hasten/process/split.h
-// The part of a list, a tensor or a map of lists that is this process's, for work that is divided
-// by hand: accelerate's split_between_processes.
+// This process's part of a list, a tensor or a map of lists, for work that a program divides
+// itself. As Accelerate's split_between_processes.
 //
-//   for (const std::string& text : split_between_processes(texts, accelerator.process())) ...
+//   for (const std::string& text : split_between_processes(texts, accelerator.process()))
+//     std::puts(text.c_str());
 //
-// Parts lie side by side in the order of ranks; where the length does not divide, the first ones
-// have one more. With apply_padding the others repeat their last entry (of an empty part: the last
-// of all), so that results can be gathered. A world of one has everything. Throws UsageError
+// Parts are contiguous and in rank order. If the length is not divisible, the first parts have one
+// more entry. With apply_padding the others repeat their last entry (an empty part: the last entry
+// of all), so that results can be gathered. A single process gets everything. Throws UsageError
 // "process.split" for a map of lists of unequal length. Thread rule: pure functions.
 #pragma once
 
@@ -22,7 +23,7 @@
 namespace hasten {
 
 namespace detail {
-// Entry numbers of this process's part.
+// The indices of the entries of this process's part.
 std::vector<std::int64_t> part_of(std::int64_t length, const ProcessState& process,
                                   bool apply_padding);
 [[noreturn]] void throw_uneven_lists();
@@ -38,11 +39,11 @@ std::vector<T> split_between_processes(const std::vector<T>& inputs, const Proce
   return part;
 }
 
-// Along the first dimension.
+// Divides along the first dimension.
 at::Tensor split_between_processes(const at::Tensor& inputs, const ProcessState& process,
                                    bool apply_padding = false);
 
-// Lists, or tensors, of one length.
+// Divides each list, or tensor, of the map. All have the same length.
 template <class List>
 std::map<std::string, List> split_between_processes(const std::map<std::string, List>& inputs,
                                                     const ProcessState& process,
