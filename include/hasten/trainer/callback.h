@@ -1,16 +1,15 @@
 // File: hasten/trainer/callback.h
-// Code of yours at the points of a training run, and what it may ask for.
+// Functions of the user that the Trainer calls during a run, and the actions that they may ask for.
 //
 //   struct Stop : hasten::TrainerCallback {
-//     void on_log(const TrainerEvent& event, TrainerControl& control, const Metrics& logs) override
-//     {
+//     void on_log(const TrainerEvent&, TrainerControl& control, const Metrics& logs) override {
 //       if (logs.count("loss") && logs.at("loss") < 0.1) control.should_training_stop = true;
 //     }
 //   };
 //   trainer.add_callback(std::make_shared<Stop>());
 //
-// Names and points are transformers' TrainerCallback's. Every function may be left out.
-// Thread rule: called on the thread that trains.
+// Names and times of the calls are those of transformers' TrainerCallback. By default every
+// function does nothing. Thread rule: called on the training thread.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +22,22 @@ namespace hasten {
 
 class PreTrainedModel;
 
-// What a callback may look at.
+// The state that a callback may look at.
 struct TrainerEvent {
   const TrainingArguments& args;
   const TrainerState& state;
   PreTrainedModel& model;
 };
 
-// What a callback may ask for; cleared once it is done.
+// The actions that a callback may ask for. A flag is cleared when its action is done.
 struct TrainerControl {
   bool should_training_stop = false;
   bool should_epoch_stop = false;
   bool should_save = false;
   bool should_evaluate = false;
   bool should_log = false;
-  // The signal for which the run stops (hasten/trainer/stop_on_signal.h); 0: none. It is logged and
-  // returned, and the run begins no evaluation after it.
+  // The signal that stops the run (hasten/trainer/stop_on_signal.h); 0: none. It is logged and
+  // returned, and the run begins no further evaluation.
   int stop_signal = 0;
 };
 
@@ -50,34 +49,40 @@ class TrainerCallback {
   virtual void on_epoch_begin(const TrainerEvent&, TrainerControl&) {}
   virtual void on_epoch_end(const TrainerEvent&, TrainerControl&) {}
   virtual void on_step_begin(const TrainerEvent&, TrainerControl&) {}
-  // After a micro-batch that does not close its window.
+  // Called after a micro-batch that does not close its accumulation window.
   virtual void on_substep_end(const TrainerEvent&, TrainerControl&) {}
-  // After the gradients were clipped and before the optimizer's step.
+  // Called after the gradients are clipped and before the optimizer's step.
   virtual void on_pre_optimizer_step(const TrainerEvent&, TrainerControl&) {}
-  // After the optimizer's step; the gradients are still there.
+  // Called after the optimizer's step, before the gradients are cleared.
   virtual void on_optimizer_step(const TrainerEvent&, TrainerControl&) {}
-  // Whether the two above look at the gradients. Where no callback does, the optimizer clips them
-  // as it reads them, which saves a pass over memory; the weights are the same.
+  // True if on_pre_optimizer_step or on_optimizer_step reads the gradients. If no callback does,
+  // the optimizer clips them as it reads them, which saves a pass over memory; the weights are the
+  // same.
   virtual bool reads_gradients() const { return true; }
-  // After an optimizer step; `loss` is the mean over its window. On a TPU losses are read when they
-  // are logged: there it is the mean of the steps before the last log, 0 before the first one.
+  // Called after an optimizer step. `loss` is the mean over its window. On a TPU losses are read
+  // when they are logged: there it is the mean over the steps before the last log, and 0 before the
+  // first log.
   virtual void on_step_end(const TrainerEvent&, TrainerControl&, double /*loss*/) {}
   virtual void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) {}
   virtual void on_predict(const TrainerEvent&, TrainerControl&, const Metrics&) {}
   virtual void on_save(const TrainerEvent&, TrainerControl&) {}
   virtual void on_log(const TrainerEvent&, TrainerControl&, const Metrics&) {}
-  // Before an evaluation of `batches` batches, and after each of them.
+  // Called before an evaluation or prediction of `batches` batches.
   virtual void on_evaluate_begin(const TrainerEvent&, std::int64_t /*batches*/) {}
+  // Called after each batch of an evaluation or prediction.
   virtual void on_prediction_step(const TrainerEvent&, TrainerControl&) {}
 
-  // What is to survive a resume, by name; empty: nothing.
+  // The name under which checkpoints keep the attributes; empty: they keep nothing.
   virtual std::string name() const { return ""; }
+  // The numbers that a checkpoint keeps.
   virtual std::map<std::string, double> attributes() const { return {}; }
+  // Called with the attributes of the checkpoint from which a run resumes.
   virtual void restore(const std::map<std::string, double>&) {}
 };
 
-// Ends training after `patience` evaluations without an improvement of more than `threshold` of
-// metric_for_best_model.
+// Stops training after `early_stopping_patience` evaluations in a row that do not improve
+// metric_for_best_model by more than `early_stopping_threshold`. Throws UsageError
+// "trainer.early-stopping" at the start of a run without evaluations or without that metric.
 class EarlyStoppingCallback : public TrainerCallback {
  public:
   explicit EarlyStoppingCallback(std::int64_t early_stopping_patience = 1,

@@ -1,14 +1,17 @@
 // File: hasten/trainer/estimate.h
-// What a training run will take, before it runs: the Trainer's own steps on stand-in rows, dry.
+// Predicts what a training run will take before it runs, by making the Trainer's own steps on
+// placeholder rows in a dry run.
 //
-//   anatomy::Report report = estimate({.model = "bert-large", .length = 512,
+//   anatomy::Report report = estimate({.model = "bert-large",
+//                                      .length = 512,
 //                                      .arguments = {.per_device_train_batch_size = 4}});
-//   report.memory.peak;                                 // bytes
+//   const std::int64_t bytes = report.memory.peak;
 //
-// Rows are random ids of the given length. Of the arguments those count that change a step: batch
-// size, accumulation, optimizer, precision, clipping. With dry = false the same steps are made for
-// real and measured: what the prediction is tested against. Throws as load_model, Trainer and
-// DryRun do. Thread rule: one at a time in a process.
+// Rows are random ids of the given length. Only arguments that change a step matter: batch size,
+// accumulation, optimizer, precision, clipping. With dry = false the same steps are made for real
+// and measured; the tests compare the prediction with that. Throws what load_model, Trainer and
+// DryRun throw, and UsageError "models.sequence-too-long". Thread rule: one call at a time in a
+// process.
 #pragma once
 
 #include <functional>
@@ -26,26 +29,29 @@ namespace hasten {
 struct EstimateOptions {
   std::string model;            // a folder with config.json, a config.json, or a built-in name
   std::int64_t num_labels = 0;  // 0: as config.json says
-  // Dropout rates and new weights in place of those of another shape: as of ModelOptions.
+  // Dropout rates as in ModelOptions; unset: as config.json says.
   std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
+  // Uses new weights where the file's have another shape, as in ModelOptions.
   bool ignore_mismatched_sizes = false;
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
-  std::int64_t length = 512;  // tokens of a row
+  std::int64_t length = 512;  // tokens per row
   EstimateMode mode = EstimateMode::training;
-  std::int64_t steps = 2;  // the first makes the optimizer's states, the second has them
+  std::int64_t steps = 2;  // the first allocates the optimizer's states, the second has them
   TrainingArguments arguments;
-  bool dry = true;
-  std::string device = "cpu";  // or "cuda:NAME" (hasten/config/gpus.h), dry alone
+  bool dry = true;             // false: measure the steps on the CPU
+  std::string device = "cpu";  // or "cuda:NAME" (hasten/config/gpus.h), which is always dry
 };
 
 anatomy::Report estimate(const EstimateOptions& options);
-// The same steps on a TPU that need not be here, each program compiled by its compiler (device
-// "tpu:TOPOLOGY", hasten/config/tpus.h): once in a process, after the estimates for other devices.
-// Where a program does not compile, TpuAccount::stopped says so. Throws as DryTpu does, too.
+// Makes the same steps for a TPU that need not be present (device "tpu:TOPOLOGY",
+// hasten/config/tpus.h): the TPU's compiler compiles each program, and none is run. Call it once in
+// a process, after the estimates for other devices. If a program does not compile,
+// TpuAccount::stopped says why. Also throws what DryTpu throws.
 anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
-// The peaks of the same step with one thing changed each: precision, batch, length, optimizer.
-// `began` hears the name of each. For a TPU each has a process of its own, a fork of this one, so
-// it comes before estimate_for_tpu: UsageError "process.fork-after-tpu", RankError.
+// The memory peaks of the same step with one change each: precision, batch size, length, optimizer.
+// `began` is called with the name of each change before it is estimated. For a TPU each estimate
+// runs in a fork of this process, so call it before estimate_for_tpu: otherwise it throws
+// UsageError "process.fork-after-tpu". A fork that fails throws RankError.
 std::vector<anatomy::Alternative> what_if(
     const EstimateOptions& options, const std::function<void(const std::string&)>& began = {});
 

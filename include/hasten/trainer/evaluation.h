@@ -1,14 +1,15 @@
 // File: hasten/trainer/evaluation.h
-// Scores of a model on a data set, batch by batch: memory stays bounded, however many rows there
-// are.
+// Scores a model on a dataset batch by batch, so that memory stays bounded for any number of rows.
 //
-//   Trainer trainer(model, arguments, {.train_dataset = train, .eval_dataset = eval,
-//                                      .compute_metrics = std::make_shared<Accuracy>()});
-//   Metrics metrics = trainer.evaluate();          // eval_loss, eval_accuracy, eval_runtime, ...
+//   Trainer trainer(model, arguments,
+//                   {.train_dataset = train,
+//                    .eval_dataset = eval,
+//                    .compute_metrics = std::make_shared<Accuracy>()});
+//   Metrics metrics = trainer.evaluate();  // eval_loss, eval_accuracy, eval_runtime, ...
 //
-// A function of all predictions at once, as the peer's compute_metrics, is made into one with
-// collecting(); it keeps every prediction in memory, on the CPU. Thread rule: called on the thread
-// that trains.
+// collecting() makes a metric of a function of all predictions, such as transformers'
+// compute_metrics; it keeps every prediction in memory, on the CPU. Thread rule: called on the
+// training thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,30 +22,30 @@
 
 namespace hasten {
 
-// All that was predicted. logits [rows, ...], label_ids [rows, ...]; token-level tensors of unequal
-// length are padded with -100.
+// All predictions and labels of an evaluation. Token-level tensors of unequal length are padded
+// with -100.
 struct EvalPrediction {
-  at::Tensor predictions;
-  at::Tensor label_ids;
+  at::Tensor predictions;  // logits [rows, ...]
+  at::Tensor label_ids;    // [rows, ...]
 };
 
 class EvalMetric {
  public:
   virtual ~EvalMetric() = default;
-  // Forgets what was added.
+  // Discards the batches that were added.
   virtual void reset() = 0;
-  // One batch's logits and labels.
+  // Adds the logits and labels of one batch.
   virtual void add(const at::Tensor& logits, const at::Tensor& labels) = 0;
-  // Names without the prefix "eval_".
+  // The scores by name, without the prefix "eval_".
   virtual Metrics compute() const = 0;
-  // With several processes: numbers of which the sums over the processes are those of all rows.
-  // Each process then adds its own rows alone. None (the default): each is given the rows of all,
-  // batch by batch in the data's order.
+  // The numbers behind the scores whose sums over the processes are the numbers of all rows. If
+  // there are any, each of several processes adds only its own rows, and the numbers are summed.
+  // Empty (the default): each process adds the rows of all, batch by batch in the data's order.
   virtual std::vector<double*> counts() { return {}; }
 };
 
-// "accuracy": the share of labels (those that are not -100) that the largest logit hits. Nothing
-// for a regression.
+// "accuracy": the share of the labels other than -100 that the largest logit predicts. It has no
+// score for a regression.
 class Accuracy : public EvalMetric {
  public:
   void reset() override { right_ = total_ = 0; }
@@ -53,14 +54,15 @@ class Accuracy : public EvalMetric {
   std::vector<double*> counts() override { return {&right_, &total_}; }
 
  private:
-  double right_ = 0, total_ = 0;  // exact: labels are fewer than 2^53
+  double right_ = 0, total_ = 0;  // exact, as there are fewer labels than 2^53
 };
 
+// A metric that keeps all predictions and calls compute_metrics with them.
 std::shared_ptr<EvalMetric> collecting(
     std::function<Metrics(const EvalPrediction&)> compute_metrics);
 
-// Tensors one after the other along the first dimension; those of unequal second dimension are
-// filled with -100 behind.
+// Concatenates the tensors along the first dimension. If their second dimensions differ, they are
+// padded with -100 at the end to the largest.
 at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors);
 
 }  // namespace hasten

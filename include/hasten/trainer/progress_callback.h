@@ -1,10 +1,10 @@
 // File: hasten/trainer/progress_callback.h
-// Shows a training run: a bar with loss, rate and time left, the logged lines above it, a bar for
-// each evaluation. Of several processes the first shows them.
+// Shows a training run: a bar with loss, rate and remaining time, the logged lines above it, and a
+// bar for each evaluation. With several processes only rank 0 shows them.
 //
 //   trainer.add_callback(std::make_shared<ProgressCallback>(ProgressOptions{.bar = true}));
 //
-// Thread rule: as callbacks.
+// Output goes to standard error. Thread rule: that of callbacks.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@
 namespace hasten {
 
 struct ProgressOptions {
-  bool bar = true;    // a bar; otherwise only the logged lines
-  bool lines = true;  // the logged metrics
+  bool bar = true;    // show bars
+  bool lines = true;  // show the logged metrics, one line for each log
 };
 
 class ProgressCallback : public TrainerCallback {
@@ -35,11 +35,13 @@ class ProgressCallback : public TrainerCallback {
  private:
   ProgressOptions options_;
   std::unique_ptr<ProgressBar> training_, evaluation_;
-  // On a device that compiles each new shape: the first steps take long, and losses are known when
-  // they are logged.
+  // True on a device that compiles each new shape (a TPU): there the first steps take long, and
+  // losses are known only when they are logged.
   bool compiles_ = false;
-  std::int64_t steps_ = 0;  // of this run
-  double average_ = 0;      // of the loss, over some twenty steps: one step's alone jumps
+  // The steps of this run.
+  std::int64_t steps_ = 0;
+  // The running mean of the loss over about twenty steps, as the losses of single steps vary much.
+  double average_ = 0;
 };
 
 }  // namespace hasten

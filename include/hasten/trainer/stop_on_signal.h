@@ -7,26 +7,26 @@
 //   const TrainOutput out = trainer.train();
 //   trainer.save_model();
 //   stop->restore_handlers();
-//   if (out.stop_signal != 0) return 128 + out.stop_signal;
+//   if (out.stop_signal != 0) std::exit(128 + out.stop_signal);
 //
-// The object owns the signals' handlers from its constructor to restore_handlers() or its
-// destructor, which put back the actions that were there before. hasten handles none of these
-// signals anywhere else. A signal that the process was started to ignore stays ignored.
+// The object owns the handlers of the signals from its constructor until restore_handlers() or its
+// destructor, which restore the previous actions. No other part of a training run handles these
+// signals. A signal that the process was started to ignore stays ignored.
 //
-// The handler only notes the signal. The run stops after the optimizer step that is under way, and
-// all processes stop at the same step, whichever of them received a signal: the request travels
-// with the agreement that the Trainer makes at every step anyway. An evaluation of the run ends
-// after the batch that is under way (several processes exchange their signals about twice a second
-// there) and reports nothing; no other evaluation of the run begins. Otherwise the run ends like
+// The handler only records the signal. The run stops after the current optimizer step, and all
+// processes stop at the same step, whichever of them received a signal: the request is part of the
+// agreement that the Trainer makes at every step in any case. An evaluation of the run ends after
+// the current batch and reports nothing (several processes exchange their signals about twice a
+// second during it), and no other evaluation of the run begins. Apart from that, the run ends like
 // any other that a callback stops. A later run with the same object stops before its first step.
 //
-// A signal that comes again more than a second after the first acts as it would without this
-// object: by default it ends the process at once. A repetition within a second is taken for the
-// same signal, because a scheduler may send it to every process while the launcher passes on its
-// own. SIGUSR1 and SIGUSR2 are warnings, whose repetitions never end the process.
+// A signal that is repeated more than a second after the first acts as it would without this
+// object: by default it ends the process at once. A repetition within a second counts as the same
+// signal, because a scheduler may send it to every process while the launcher forwards its own.
+// SIGUSR1 and SIGUSR2 are warnings: their repetitions never end the process.
 //
 // Throws UsageError "trainer.signals-in-use" while another object exists that has not restored its
-// handlers, and "trainer.bad-signal" for a number that cannot be handled. Thread rule: made,
+// handlers, and "trainer.bad-signal" for a number that cannot be handled. Thread rule: constructed,
 // restored and destroyed on one thread at a time; signals may arrive on any thread.
 #pragma once
 
@@ -46,7 +46,7 @@ class StopOnSignal : public TrainerCallback {
 
   // The first signal that this process received while the handlers were installed; 0: none.
   int received() const;
-  // May be called more than once.
+  // Restores the previous actions. May be called more than once.
   void restore_handlers();
 
   void on_train_begin(const TrainerEvent&, TrainerControl& control) override { ask(control); }
@@ -64,7 +64,7 @@ class StopOnSignal : public TrainerCallback {
 
   std::vector<int> installed_;
   bool owns_handlers_ = true;
-  int received_ = 0;  // once the handlers are restored
+  int received_ = 0;  // set when the handlers are restored
 };
 
 }  // namespace hasten

@@ -1,11 +1,12 @@
 // File: hasten/trainer/trainer_dataset.h
-// A data set for the Trainer: any dataset of hasten/data whose collator gives named tensors.
+// A dataset for the Trainer: any dataset of hasten/data with a collator that returns named tensors.
 //
-//   TrainerDataset train(tokens, DataCollatorWithPadding{.pad_token_id = 0});     // tokens: a
-//   TokenDataset TrainerDataset eval(ColumnDataset(columns));
+//   TrainerDataset train(tokens, DataCollatorWithPadding{.pad_token_id = 0});  // a TokenDataset
+//   TrainerDataset eval{ColumnDataset(columns)};
 //
-// Copies share the data. The batches it gives have the names the model takes (input_ids,
-// attention_mask, labels, ...). Thread rule: as the dataset; several loaders may read it at once.
+// Copies share the data. Its batches have the names that the model takes (input_ids,
+// attention_mask, labels and others). Thread rule: that of the dataset; several loaders may read it
+// at once.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,8 @@ namespace hasten {
 
 class TrainerDataset {
  public:
-  TrainerDataset() = default;  // none
+  // No dataset: operator bool returns false, and loader() must not be called.
+  TrainerDataset() = default;
 
   template <class Dataset, class Collator = DefaultCollator>
   requires(!std::is_same_v<std::remove_cvref_t<Dataset>, TrainerDataset>) explicit TrainerDataset(

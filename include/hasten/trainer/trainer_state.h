@@ -1,11 +1,12 @@
 // File: hasten/trainer/trainer_state.h
-// Where a run stands and what it has logged: the peer's trainer_state.json.
+// The position of a run and what it has logged: the trainer_state.json of transformers.
 //
 //   TrainerState state = TrainerState::from_file("out/checkpoint-500/trainer_state.json");
-//   for (const LogEntry& entry : state.log_history) ...                 // {"loss": 0.69, "epoch":
-//   0.5, "step": 10}
+//   for (const LogEntry& entry : state.log_history) {  // {"loss": 0.69, "epoch": 0.5, "step": 10}
+//     if (entry.contains("loss")) std::printf("%g %g\n", entry.at("step"), entry.at("loss"));
+//   }
 //
-// Written with the keys, order and layout of transformers 5.23, so that its tools read it.
+// The file has the keys, order and layout of transformers 5.23, so that its tools read it.
 // Thread rule: a value. from_file throws IoError "io.*" and DataError "trainer.state".
 #pragma once
 
@@ -22,9 +23,9 @@ using Metrics = std::map<std::string, double>;
 using LogEntry = Metrics;
 
 struct TrainerState {
-  double epoch = 0;              // fraction of the data seen, in epochs
+  double epoch = 0;              // epochs of the data seen, with a fraction
   std::int64_t global_step = 0;  // optimizer steps made
-  std::int64_t max_steps = 0;    // and planned
+  std::int64_t max_steps = 0;    // optimizer steps planned
   std::int64_t num_train_epochs = 0;
   double logging_steps = 500, eval_steps = 500, save_steps = 500;
   std::int64_t train_batch_size = 8;
@@ -34,17 +35,17 @@ struct TrainerState {
   std::optional<double> best_metric;
   std::optional<std::int64_t> best_global_step;
   std::string best_model_checkpoint;  // empty: none
-  bool is_world_process_zero = true;  // rank 0
-  bool is_local_process_zero = true;  // and of its machine
-  std::map<std::string, std::map<std::string, double>>
-      callbacks;  // attributes of callbacks that keep some
+  bool is_world_process_zero = true;  // the job's main process
+  bool is_local_process_zero = true;  // the main process of its machine
+  // The attributes of callbacks, by TrainerCallback::name().
+  std::map<std::string, std::map<std::string, double>> callbacks;
 
   std::string to_json() const;
   static TrainerState from_file(const std::filesystem::path& path);
 };
 
-// A file of metrics as the peer writes train_results.json: sorted keys, four spaces, no newline at
-// the end.
+// The text of a file of metrics in the layout in which transformers writes train_results.json:
+// sorted keys, four spaces of indentation, no newline at the end.
 std::string metrics_json(const Metrics& metrics);
 
 }  // namespace hasten
