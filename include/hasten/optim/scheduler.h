@@ -1,20 +1,24 @@
 // File: hasten/optim/scheduler.h
-// Learning rates as a function of the optimizer's step: linear, cosine, polynomial and the others,
-// with warm-up.
+// Learning-rate schedules as functions of the optimizer's step: linear, cosine, polynomial and
+// others, with warm-up.
 //
-//   auto scheduler = get_scheduler(SchedulerType::linear, adamw, {.num_warmup_steps = 10,
-//   .num_training_steps = 1000}); adamw.step(); scheduler->step();                       // lr =
-//   base lr * factor(1) double lr = scheduler->get_last_lr()[0];
+//   auto scheduler = get_scheduler(SchedulerType::linear, adamw,
+//                                  {.num_warmup_steps = 10, .num_training_steps = 1000});
+//   adamw.step();
+//   scheduler->step();  // the learning rate is now base lr * factor(1)
+//   double lr = scheduler->get_last_lr()[0];
 //
-// As in PyTorch the schedule takes effect when it is made: the first step runs at base lr *
-// factor(0). Steps are optimizer steps. Any LRScheduler of LibTorch's serves wherever hasten takes
-// a scheduler. kwargs: num_cycles (cosine*: 0.5, with_restarts: 1), lr_end 1e-7 and power 1
-// (polynomial), timescale (inverse_sqrt: the warm-up or 10000), min_lr or min_lr_rate
-// (cosine_with_min_lr, cosine_warmup_with_min_lr), warmup_lr_rate, num_decay_steps,
-// num_stable_steps, warmup_type, decay_type (linear | cosine | 1-sqrt), min_lr_ratio
-// (warmup_stable_decay). Throws ConfigError "optim.scheduler-kwargs" for a kwarg that the type does
-// not have, lacks or cannot use. Thread rule: one thread at a time. The optimizer must outlive the
-// scheduler. Source: the formulas of transformers 5.23, optimization.py.
+// As in PyTorch, a schedule takes effect when it is made: the first step runs at base lr *
+// factor(0). Steps are optimizer steps. Wherever hasten takes a scheduler, any LRScheduler of
+// LibTorch can be given. SchedulerOptions::kwargs: num_cycles (cosine*: 0.5, with_restarts: 1),
+// lr_end 1e-7 and power 1 (polynomial), timescale (inverse_sqrt: the warm-up or 10000), min_lr or
+// min_lr_rate (cosine_with_min_lr, cosine_warmup_with_min_lr), warmup_lr_rate
+// (cosine_warmup_with_min_lr), num_decay_steps, num_stable_steps, warmup_type, decay_type (linear |
+// cosine | 1-sqrt), min_lr_ratio (warmup_stable_decay).
+//
+// Throws ConfigError "optim.scheduler-kwargs" for a kwarg that the type does not have, requires or
+// cannot use, and "optim.unknown-scheduler". Thread rule: one thread at a time. The optimizer must
+// outlive the scheduler. Source: the formulas of transformers 5.23, optimization.py.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -37,23 +41,26 @@ struct SchedulerOptions {
   Kwargs kwargs = {};
 };
 
-// The factor on the base learning rate as a function of the step; `base_lr` is what some kwargs are
-// relative to.
+// The factor on the base learning rate as a function of the step. `base_lr` is the rate by which
+// min_lr and lr_end, which are learning rates, are divided.
 std::function<double(std::int64_t)> schedule_factor(SchedulerType type,
                                                     const SchedulerOptions& options,
                                                     double base_lr);
 
+// Multiplies the base learning rate of each group by a function of the step.
 class LambdaLR : public torch::optim::LRScheduler {
  public:
-  // Group i runs at its present learning rate times factors[i](step).
+  // Group i gets its current learning rate times factors[i](step). Throws c10::Error unless there
+  // is one function for each group.
   LambdaLR(torch::optim::Optimizer& optimizer,
            std::vector<std::function<double(std::int64_t)>> factors);
 
-  // One a group, as in force now.
+  // The current learning rate of each group.
   std::vector<double> get_last_lr() const { return get_current_lrs(); }
-  // Steps taken. Setting it puts the optimizer's learning rates where they belong: what resuming
-  // needs.
+  // The number of steps made.
   std::int64_t last_step() const { return step_count_; }
+  // Sets the number of steps, and the optimizer's learning rates to those of that step, as a
+  // resumed run needs it.
   void set_last_step(std::int64_t step);
   const std::vector<double>& base_lrs() const { return base_lrs_; }
 
@@ -73,7 +80,8 @@ class LambdaLR : public torch::optim::LRScheduler {
 
 std::unique_ptr<LambdaLR> get_scheduler(SchedulerType type, torch::optim::Optimizer& optimizer,
                                         const SchedulerOptions& options);
-// By the peer's name ("linear", ...); ConfigError "optim.unknown-scheduler" names the nearest.
+// Takes the name that transformers uses, such as "linear". The text of ConfigError
+// "optim.unknown-scheduler" names the nearest one.
 std::unique_ptr<LambdaLR> get_scheduler(const std::string& name, torch::optim::Optimizer& optimizer,
                                         const SchedulerOptions& options);
 
