@@ -1,16 +1,17 @@
 // File: hasten/models/bert.h
-// BERT (Devlin et al. 2019) as an encoder, with the heads for classifying texts, classifying tokens
-// and filling masks.
+// BERT (Devlin et al. 2019) as an encoder, with heads that classify texts, classify tokens and fill
+// masks.
 //
 //   auto model = std::make_shared<BertForSequenceClassification>(BertConfig{.num_labels = 10});
 //   model->initialize();
-//   ModelOutput out = model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels",
-//   labels}});
+//   ModelOutput out =
+//       model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
 //
-// input_ids, attention_mask, token_type_ids, position_ids: [batch, length] int64; attention_mask
-// non-zero where a token counts. Structure, names and arithmetic are those of transformers' classes
-// of the same names. Throws DataError "models.id-out-of-range", "models.label-out-of-range",
-// "models.sequence-too-long", "data.missing-tensor".
+// input_ids, attention_mask, token_type_ids and position_ids are [batch, length] int64;
+// attention_mask is non-zero for a token that counts. Structure, names and arithmetic are those of
+// transformers' classes of the same names. Throws DataError "models.id-out-of-range",
+// "models.label-out-of-range", "models.sequence-too-long", "data.missing-tensor". Thread rule: one
+// thread at a time.
 #pragma once
 
 #include "hasten/models/bert_config.h"
@@ -30,7 +31,7 @@ class BertPreTrainedModel : public PreTrainedModel {
   const BertConfig& config() const { return config_; }
 
  protected:
-  // `architecture` is what config.json will name.
+  // `architecture` is the class that config.json names.
   BertPreTrainedModel(BertConfig config, const char* architecture);
 
   BertConfig config_;
@@ -43,14 +44,15 @@ class BertPooler;
 class Projection;
 class Norm;
 
-// Encoder, and pooler (a tanh layer over the first token) where wanted.
+// The encoder, with a pooler (a tanh layer over the first token) if add_pooling_layer is true.
 class BertModel : public BertPreTrainedModel {
  public:
   explicit BertModel(BertConfig config, bool add_pooling_layer = true);
   ModelOutput forward(const TensorDict& batch) override;
-  // forward() for a caller that reads the pooler's output alone. On the CPU, tokens that the mask
-  // leaves out take no time, unless a row's first token is one of them or attention is eager. The
-  // last hidden state is undefined then, and dropout falls on other places than in forward().
+  // Does the same for a caller that reads only the pooler's output. On the CPU, masked tokens take
+  // no time, unless the first token of a row is masked or attention is eager. When masked tokens are
+  // left out, the last hidden state is undefined, and dropout affects other elements than in
+  // forward().
   ModelOutput forward_pooled(const TensorDict& batch);
   void set_sparse_gradients(bool sparse) override;
   std::vector<at::Tensor> sparse_parameters() const override;
@@ -62,7 +64,7 @@ class BertModel : public BertPreTrainedModel {
   std::shared_ptr<BertPooler> pooler_;
 };
 
-// A BertModel with dropout and one linear layer on top: what the two classifiers share.
+// A BertModel with dropout and one linear layer on top, the base of the two classifiers.
 class BertClassifier : public BertPreTrainedModel {
  public:
   void set_sparse_gradients(bool sparse) override { bert_->set_sparse_gradients(sparse); }
@@ -77,25 +79,26 @@ class BertClassifier : public BertPreTrainedModel {
   std::shared_ptr<Projection> classifier_;
 };
 
-// logits [batch, num_labels]. Loss: mean squared error for one label or problem_type regression,
-// cross entropy for int64 labels [batch] (those equal to -100 do not count), binary cross entropy
-// for float labels [batch, num_labels].
+// Classifies texts. logits [batch, num_labels]. The loss is the mean squared error for one label or
+// problem_type regression, cross entropy for int64 labels [batch] (labels of -100 do not count),
+// and binary cross entropy for float labels [batch, num_labels].
 class BertForSequenceClassification : public BertClassifier {
  public:
   explicit BertForSequenceClassification(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;
 };
 
-// logits [batch, length, num_labels]; labels [batch, length], -100 where a token does not count.
+// Classifies tokens. logits [batch, length, num_labels]; labels [batch, length], -100 for a token
+// that does not count.
 class BertForTokenClassification : public BertClassifier {
  public:
   explicit BertForTokenClassification(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;
 };
 
-// logits [batch, length, vocab_size]; labels [batch, length], -100 where nothing is to be filled.
-// The output matrix is the table of word embeddings where config.tie_word_embeddings says so
-// (gradients of the table are then never sparse).
+// Fills masks. logits [batch, length, vocab_size]; labels [batch, length], -100 for a token that is
+// not to be filled. With config.tie_word_embeddings the output matrix is the table of word
+// embeddings, whose gradient is then never sparse.
 class BertForMaskedLM : public BertPreTrainedModel {
  public:
   explicit BertForMaskedLM(BertConfig config);
