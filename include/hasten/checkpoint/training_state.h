@@ -1,19 +1,20 @@
 // File: hasten/checkpoint/training_state.h
-// What a run needs beside the weights to go on as if it had never stopped: the optimizer's moments,
-// the schedule's step, every stream of randomness of every process, and the place in the data.
-// Safetensors and JSON; nothing is ever unpickled.
+// The state, besides the weights, with which a run continues as if it had never stopped: the
+// optimizer's moments, the schedule's step, the random generators of every process, and the
+// position in the data. It is stored as safetensors and JSON; no Python object is unpickled.
 //
-//   const auto random = random_states(group);               // a collective; one process writes
+//   const auto random = random_states(group);  // a collective; one process writes
 //   save_training_state(folder, adamw, names, {.scheduler_step = 500, .loader = loader.state()},
 //                       random);
 //   TrainingPosition position = load_training_position(folder);
 //   load_training_state(folder, adamw, names, group.rank());
 //
 // Files: optimizer.safetensors (the state by parameter: docs/formats.md), random_state.safetensors
-// (cpu; cuda.N; of rank 1 rank1.cpu and so on), training_position.json (also the optimizer's name
-// and the number of processes). All are required when loading: a missing one is an error, never a
-// silent fresh start. Optimizers: hasten::AdamW and all of LibTorch's. Thread rule: one thread at a
-// time. Throws IoError "io.*", DataError "checkpoint.*", UsageError "checkpoint.unknown-optimizer".
+// (the generators `cpu`, `cuda.N` and `tpu`; those of rank 1 are `rank1.cpu` and so on),
+// training_position.json (which also holds the optimizer's name and the number of processes).
+// Loading requires all of them: a missing file is an error, never a silent fresh start. Optimizers
+// may be hasten::AdamW and all of LibTorch's. Thread rule: one thread at a time. Throws IoError
+// "io.*", DataError "checkpoint.*", UsageError "checkpoint.unknown-optimizer".
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -31,10 +32,11 @@
 
 namespace hasten {
 
-// The losses of steps: the sum of those that are finite (of all where a log shows others too), and
-// how many steps had a finite loss and how many had not.
+// The sum of the losses of some steps.
 struct LossSum {
+  // Of the finite losses; of all losses if the log does not filter the others out.
   double sum = 0;
+  // The number of steps with a finite loss, and of those with another one.
   std::int64_t finite = 0, nonfinite = 0;
 };
 
@@ -44,39 +46,40 @@ struct LossPosition {
   std::int64_t last_logged_step = 0;
 };
 
-// The training data, as far as a run that resumes can tell that they are others now: the number of
-// rows, and a digest of some of them (empty: they are not the same each time they are read).
+// Properties of the training data by which a resumed run notices that the data has changed.
 struct DataIdentity {
-  std::int64_t rows = 0;
-  std::string sample;
+  std::int64_t rows = 0;  // the number of rows
+  std::string sample;     // a digest of some rows; empty if rows differ each time they are read
 };
 
 struct TrainingPosition {
-  std::string optimizer;  // its name; filled in when saving
+  std::string optimizer;  // its name, which save_training_state fills in
   std::int64_t scheduler_step = 0;
-  std::int64_t num_processes = 1;  // that trained
+  std::int64_t num_processes = 1;  // the processes that trained
   LoaderState loader;
   std::optional<LossPosition> losses = {};
   std::optional<DataIdentity> data = {};
 };
 
-// Name of each parameter by which its state is kept: the model's names.
+// The parameters by the names under which their state is stored: the model's names.
 using ParameterNames = std::map<std::string, at::Tensor>;
 
-// LibTorch's generators in every process, in the order of the ranks. A collective.
+// The states of LibTorch's generators in every process, in rank order. A collective.
 std::vector<TensorDict> random_states(const Group& group);
 
+// Writes the three files.
 void save_training_state(const std::filesystem::path& folder,
                          const torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
                          const TrainingPosition& position,
                          const std::vector<TensorDict>& random_states);
+// Reads training_position.json.
 TrainingPosition load_training_position(const std::filesystem::path& folder);
-// Restores the optimizer, and LibTorch's generators as they were in that rank. False: there were
-// fewer processes then, so that this rank's generators are left as they are.
+// Restores the optimizer, and LibTorch's generators to their state in that rank. Returns false if
+// fewer processes trained, so that the generators of this rank are left unchanged.
 bool load_training_state(const std::filesystem::path& folder, torch::optim::Optimizer& optimizer,
                          const ParameterNames& parameters, std::int64_t rank = 0);
 
-// Whether a checkpoint holds the training state, or (save_only_model) the weights alone.
+// True if a checkpoint holds the training state; false if it holds only weights (save_only_model).
 bool has_training_state(const std::filesystem::path& folder);
 
 }  // namespace hasten
