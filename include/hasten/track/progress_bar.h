@@ -1,15 +1,16 @@
 // File: hasten/track/progress_bar.h
-// A line that shows how far a loop is: share, rate, time left, and what you want to see beside it.
+// A line that shows the progress of a loop: share, rate, remaining time, and a text of the program.
 //
-//   ProgressBar bar(num_training_steps);
-//   for (...) { ...; bar.update(1); }
-//   bar.set_postfix("loss 0.412");
+//   ProgressBar bar(num_training_steps, {.description = "Training"});
+//   for (std::int64_t step = 0; step < num_training_steps; ++step) {
+//     bar.set_postfix("loss 0.412");
+//     bar.update();
+//   }
+//   // Training 45% |##########            | 563/1250 [0:41<0:50, 13.7 it/s, loss 0.412]
 //
-//   Training  45% |##########            | 563/1250 [0:41<0:50, 13.7 it/s, loss 0.412]
-//
-// On a terminal the line is drawn over itself, at most ten times a second; elsewhere (a file, a
-// pipe) one line is printed for each tenth of the way, so that a log stays short. Output goes to
-// standard error unless told otherwise. Thread rule: one thread at a time. Nothing here throws.
+// On a terminal the line is redrawn in place, at most ten times a second. Elsewhere (a file, a
+// pipe) one line is printed for each tenth of the total, so that a log stays short. Output goes to
+// standard error by default. Thread rule: one thread at a time. Nothing here throws.
 #pragma once
 
 #include <chrono>
@@ -23,7 +24,7 @@ struct ProgressBarOptions {
   std::string description = "";
   std::string unit = "it";
   bool enabled = true;
-  bool leave = true;  // keep the finished line
+  bool leave = true;  // keep the finished line; false: erase it, and print nothing off a terminal
   std::FILE* out = stderr;
 };
 
@@ -34,14 +35,18 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();
 
+  // Adds n to what is done.
   void update(std::int64_t n = 1);
-  // Starts from n done before this run: they count for the share, not for the rate.
+  // Begins with n already done before this run: they count for the share, not for the rate.
   void start_at(std::int64_t n);
+  // Sets the text after the rate; the next drawing shows it.
   void set_postfix(std::string text);
-  // The same, seen at once: what follows takes long. Elsewhere than on a terminal it is a line.
+  // Sets that text and shows it at once, before a part that takes long. Off a terminal it prints a
+  // line.
   void show(std::string postfix);
-  // A line of text above the bar.
+  // Prints a line of text above the bar.
   void write(const std::string& line);
+  // Ends the bar; the destructor does so too.
   void close();
 
  private:
