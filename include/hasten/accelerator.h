@@ -70,18 +70,16 @@ struct AcceleratorOptions {
   // Uses the CPU even if there is a GPU or a TPU. Also set by ACCELERATE_USE_CPU=true.
   bool cpu = false;
   // Requires a TPU: without one the constructor throws an error that says what is missing
-  // ("device.tpu-*" in docs/errors.md). Also set by ACCELERATE_USE_TPU=true. A machine that has a
-  // TPU uses it in any case, unless ACCELERATE_USE_TPU=false.
+  // ("device.tpu-*" in docs/errors.md). Also set by ACCELERATE_USE_TPU=true. Without this option a
+  // TPU is used if the machine has one, unless `cpu` is set or ACCELERATE_USE_TPU=false.
   bool tpu = false;
   // With bf16 on a TPU, double numbers in batches become float, not bfloat16 (docs/tpu.md). Also
   // set by ACCELERATE_DOWNCAST_BF16=true.
   bool downcast_bf16 = false;
   // prepare() moves models to the device, and prepared loaders move their batches there.
   bool device_placement = true;
-  // Used with several processes; see hasten/prepare/data_parallel.h.
-  DistributedDataParallelKwargs ddp;
-  // See hasten/data/share.h.
-  DataLoaderConfiguration dataloader_config;
+  DistributedDataParallelKwargs ddp;          // see hasten/prepare/data_parallel.h
+  DataLoaderConfiguration dataloader_config;  // see hasten/data/share.h
   InitProcessGroupKwargs process_group;
   // Checks before each collective that all processes make the same call. Also set by
   // ACCELERATE_DEBUG_MODE=true.
@@ -167,24 +165,24 @@ class Accelerator {
   Accumulate accumulate(const Models&... models) {
     return Accumulate(step_, {models.unwrap()...});
   }
-  // Begins a scope in which backward() does not exchange the gradients of the model. Each process
-  // adds them up, and the first backward() after the scope exchanges them.
-  // `auto guard = accelerator.no_sync(model);`
+  // Scope in which backward() does not exchange the gradients of the model. Each process adds them
+  // up, and a backward() after the scope exchanges them: `auto guard =
+  // accelerator.no_sync(model);`.
   template <class Model>
   SynchronizationScope no_sync(const Model& model) const {
     return {step_, model.unwrap().get(), Synchronization::later};
   }
-  // Begins a scope in which every backward() exchanges the gradients of the model, including those
-  // that were kept back: also inside no_sync(), and before the end of a window. Before the end the
-  // sum over the processes is divided by their number; the end of the window, which does not
-  // change, divides by the window's weight.
+  // Scope in which every backward() exchanges the gradients of the model, including those that were
+  // kept back, also inside no_sync() and before the end of a window. Before that end the sum over
+  // the processes is divided by their number; the end, which does not change, divides by the
+  // window's weight.
   template <class Model>
   SynchronizationScope trigger_sync_in_backward(const Model& model) const {
     return {step_, model.unwrap().get(), Synchronization::now};
   }
-  // Begins a scope in which processes may have different numbers of batches
-  // (hasten/prepare/join.h): `auto guard = accelerator.join_uneven_inputs(model);`, or with
-  // options, `accelerator.join_uneven_inputs({.even_batches = false}, model)`.
+  // Scope in which processes may have different numbers of batches (hasten/prepare/join.h):
+  // `auto guard = accelerator.join_uneven_inputs(model);`, with options
+  // `accelerator.join_uneven_inputs({.even_batches = false}, model)`.
   template <class... Models>
   JoinUnevenInputs join_uneven_inputs(JoinOptions options, const Models&... models) {
     return JoinUnevenInputs(step_, {static_cast<torch::nn::Module*>(models.unwrap().get())...},
@@ -210,7 +208,7 @@ class Accelerator {
   // parameters waits for more micro-batches, it does nothing.
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
-  // Begins a scope in which code outside a prepared model computes in the Accelerator's precision.
+  // Scope in which code outside a prepared model computes in the Accelerator's precision.
   AutocastGuard autocast() const {
     ++step_->forwards;
     return AutocastGuard(step_->precision, device().type());
@@ -234,15 +232,13 @@ class Accelerator {
   void on_main_process(const std::function<void()>& f) const;
   // Runs f in the main process of each machine only.
   void on_local_main_process(const std::function<void()>& f) const;
-  // Runs f in the last process only.
   void on_last_process(const std::function<void()>& f) const;
-  // Runs f in the process with that index only.
   void on_process(std::int64_t process_index, const std::function<void()>& f) const;
-  // Begins a block that the job's main process runs before the other processes.
+  // Scope that the job's main process runs before the other processes.
   MainProcessFirst main_process_first() const { return {process(), group()}; }
-  // Begins a block that the main process of each machine runs before the other processes.
+  // Scope that the main process of each machine runs before the other processes.
   MainProcessFirst local_main_process_first() const { return {process(), group(), true}; }
-  // A logger whose lines have a level; see hasten/process/logger.h.
+  // See hasten/process/logger.h.
   Logger get_logger(const std::string& name, LogLevel level = LogLevel::passive) const;
   // Prints the line on standard output in the main process of each machine.
   void print(const std::string& line) const;
@@ -273,7 +269,7 @@ class Accelerator {
     step_->require_all("pad_across_processes");
     return hasten::pad_across_processes(group(), batch, dim, pad_index, pad_first);
   }
-  // This process's part of a list, a tensor or a map of them; see hasten/process/split.h.
+  // The part of this process; see hasten/process/split.h.
   template <class Inputs>
   Inputs split_between_processes(const Inputs& inputs, bool apply_padding = false) const {
     return hasten::split_between_processes(inputs, process(), apply_padding);
@@ -283,7 +279,6 @@ class Accelerator {
   // True in every process if any process has called set_trigger(), which it clears. A collective:
   // `if (accelerator.check_trigger()) break;`.
   bool check_trigger();
-  // Blocks until every process has called it.
   void wait_for_everyone() const {
     step_->require_all("wait_for_everyone");
     group().barrier();

@@ -50,7 +50,7 @@ class BertModel : public BertPreTrainedModel {
   explicit BertModel(BertConfig config, bool add_pooling_layer = true);
   ModelOutput forward(const TensorDict& batch) override;
   // Does the same for a caller that reads only the pooler's output. On the CPU, masked tokens take
-  // no time, unless the first token of a row is masked or attention is eager. When masked tokens are
+  // no time, unless the first token of a row is masked or attention is eager. If masked tokens are
   // left out, the last hidden state is undefined, and dropout affects other elements than in
   // forward().
   ModelOutput forward_pooled(const TensorDict& batch);

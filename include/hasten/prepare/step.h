@@ -92,7 +92,6 @@ class Step {
 
   // Begins a micro-batch of these models.
   void enter(const std::vector<std::shared_ptr<torch::nn::Module>>& models);
-  // Ends the micro-batch.
   void leave() { inside_ = false; }
   // Runs the backward pass, and closes the window if it is due. items < 0: micro-batches have equal
   // weights. Inside accumulate() it does not change the gradients of prepared models that the scope
@@ -168,7 +167,6 @@ class Step {
   std::vector<const LoaderProgress*> loaders;
   // Prepared schedulers, and after them prepared optimizers.
   std::vector<std::weak_ptr<Followed>> followed;
-  // The observers of this step.
   StepObservers observers;
   // The number of scopes in the Accelerator's precision so far. A backward pass under mixed
   // precision while it is 0 belongs to a forward pass without autocast.

@@ -9,8 +9,9 @@
 //   observers.add(std::make_shared<Clock>());
 //
 // The prepared objects of an Accelerator make the calls, in the order of the loop, on the training
-// thread. An observer is kept alive until it is removed. Without observers an event costs one
-// comparison. Thread rule: one thread at a time.
+// thread. An observer is kept alive until it is removed; it also learns of models and optimizers
+// that were prepared before it was added. Without observers an event costs one comparison. Thread
+// rule: one thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,15 +28,13 @@ enum class StepPhase { forward, backward, optimizer };
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
-  // Called once for each prepared model, also for those prepared before the observer was added.
+  // Called once for each prepared model.
   virtual void on_model(torch::nn::Module&) {}
-  // Called once for each prepared optimizer, also for those prepared before the observer was added.
+  // Called once for each prepared optimizer.
   virtual void on_optimizer(const std::shared_ptr<torch::optim::Optimizer>&) {}
   // Called with the tensors of a batch that has been moved to the device.
   virtual void on_batch(const std::vector<at::Tensor>&) {}
-  // Called when a phase begins.
   virtual void enter(StepPhase) {}
-  // Called when a phase ends.
   virtual void leave(StepPhase) {}
   // Called after a step of an optimizer.
   virtual void on_step() {}
@@ -47,9 +46,7 @@ class StepObservers {
   void remove(const StepObserver& observer);
   bool empty() const { return observers_.empty(); }
 
-  // Reports a model to the observers, once.
   void model(const std::shared_ptr<torch::nn::Module>& module);
-  // Reports an optimizer to the observers, once.
   void optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
 
   // Calls a function of every observer, such as &StepObserver::on_step.

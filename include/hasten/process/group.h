@@ -100,7 +100,6 @@ struct GroupOptions {
 // A handle; copies refer to the same group.
 class Group {
  public:
-  // A group of this process only.
   static Group single() { return Group(); }
   // Forms the group of all ranks of the job; returns when all have met.
   static Group form(const Worker& worker, const GroupOptions& options = {});
