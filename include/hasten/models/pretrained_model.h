@@ -88,11 +88,11 @@ class PreTrainedModel : public torch::nn::Module {
   virtual void initialize(const std::vector<std::string>* names = nullptr) = 0;
 
   // Copies the tensors into the parameters and buffers by name, and adds or removes base_prefix()
-  // ("bert.") if needed. Parameters that the file lacks are initialized. `where` names the file in
-  // messages. Throws DataError before anything is copied: "models.shape" for a tensor of another
-  // shape, unless `ignore_mismatched_sizes` asks for new weights in its place, as in transformers;
-  // "models.dtype" for another type, except that floating-point types are converted;
-  // "models.no-weights" if no tensor belongs to the model.
+  // ("bert.") if needed. Parameters that the file lacks are initialized; such buffers keep their
+  // values. `where` names the file in messages. Throws DataError before anything is copied:
+  // "models.shape" for a tensor of another shape, unless `ignore_mismatched_sizes` asks for new
+  // weights in its place, as in transformers; "models.dtype" for another type, except that
+  // floating-point types are converted; "models.no-weights" if no tensor belongs to the model.
   LoadReport load_weights(const TensorDict& weights, const std::string& where,
                           bool ignore_mismatched_sizes = false);
   // The parameters and buffers to be saved, each tensor once.

@@ -41,8 +41,8 @@ struct SchedulerOptions {
   Kwargs kwargs = {};
 };
 
-// The factor on the base learning rate as a function of the step. `base_lr` is the rate by which
-// min_lr and lr_end, which are learning rates, are divided.
+// The factor on the base learning rate as a function of the step. `base_lr` is the learning rate
+// to which kwargs such as min_lr and lr_end are relative.
 std::function<double(std::int64_t)> schedule_factor(SchedulerType type,
                                                     const SchedulerOptions& options,
                                                     double base_lr);

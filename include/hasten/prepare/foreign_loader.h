@@ -16,6 +16,7 @@
 // - A sampler with its own engine, or workers that draw numbers, cannot be made equal. They are
 // detected: the batches of the first step of each pass are compared, or those of every step with
 // AcceleratorOptions::debug.
+//
 // The start of a pass is therefore a collective. Containers (types whose const begin() returns
 // forward iterators) draw no numbers; their batches are only compared, except inside
 // join_uneven_inputs.

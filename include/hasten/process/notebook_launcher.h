@@ -16,13 +16,13 @@
 // once in each process, which is too much for a TPU machine with eight chips and little memory. Do
 // not touch a device before the call, because an open device does not work in a fork.
 //
-// The call returns when all processes have returned. If one fails, by an exception, a signal or
-// exit(), the others get SIGTERM and a second later SIGKILL; after max_restarts more attempts the
-// first failure of the last attempt is thrown as RankError. The processes write to the same output
-// as this one, and die with it. Each has its own process group, of which nothing remains when the
-// process has ended. SIGINT, SIGTERM, SIGHUP and SIGQUIT to this process's group are forwarded to
-// them. If this process ignores SIGCHLD, it cannot know how a process was killed, and reports exit
-// code 1.
+// The call returns when all processes have returned. If one fails, by an exception, a signal or an
+// exit code other than 0, the others get SIGTERM and a second later SIGKILL; after max_restarts
+// more attempts the first failure of the last attempt is thrown as RankError. The processes write
+// to the same output as this one, and die with it. Each has its own process group, of which nothing
+// remains when the process has ended. SIGINT, SIGTERM, SIGHUP and SIGQUIT to this process's group
+// are forwarded to them. If this process ignores SIGCHLD, it cannot know how a process was killed,
+// and reports exit code 1.
 //
 // Throws RankError, and IoError "process.fork" if the system refuses a process. Before the first
 // fork it throws UsageError "process.fork-after-accelerator", "process.fork-after-group",

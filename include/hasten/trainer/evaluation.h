@@ -2,8 +2,8 @@
 // Scores a model on a dataset batch by batch, so that memory stays bounded for any number of rows.
 //
 //   Trainer trainer(model, arguments,
-//                   {.train_dataset = train,
-//                    .eval_dataset = eval,
+//                   {.train_dataset = train_rows,
+//                    .eval_dataset = eval_rows,
 //                    .compute_metrics = std::make_shared<Accuracy>()});
 //   Metrics metrics = trainer.evaluate();  // eval_loss, eval_accuracy, eval_runtime, ...
 //

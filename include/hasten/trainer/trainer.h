@@ -5,7 +5,7 @@
 //                               .per_device_train_batch_size = 4,
 //                               .num_train_epochs = 1,
 //                               .eval_strategy = IntervalStrategy::epoch};
-//   Trainer trainer(model, arguments, {.train_dataset = train, .eval_dataset = eval});
+//   Trainer trainer(model, arguments, {.train_dataset = train_rows, .eval_dataset = eval_rows});
 //   TrainOutput result = trainer.train();
 //   print_summary(result);
 //
