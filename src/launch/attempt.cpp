@@ -18,13 +18,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kGraceAfterFailure = 1;  // seconds; those that wait for a dead rank
+constexpr double kGraceAfterFailure = 1;  // seconds; the other ranks only wait for the dead one
 
 }  // namespace
 
 Attempt::Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context)
     : options_(run.options), round_(round), context_(context), cleanup_(context.processes) {
-  look_after_guardian();  // it may have been killed between two attempts
+  look_after_guardian();  // the guardian may have been killed between two attempts
   const auto commands = rank_commands(run, round, context.processes.job);
   stop_is_told_.resize(commands.size());
   for (std::size_t local = 0; local < commands.size(); ++local) {
@@ -53,7 +53,8 @@ int Attempt::longest_wait() const {
   return longest < 0 ? until : std::min(longest, until);
 }
 
-// Until something happens. Nothing in here waits for whoever reads the launcher's output.
+// Waits until something happens, and handles it. Nothing here waits for the reader of the
+// launcher's output.
 void Attempt::wait() {
   Membership& membership = context_.membership;
   std::vector<pollfd> files = {
@@ -65,7 +66,7 @@ void Attempt::wait() {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     for (const auto& [file, stream] :
          {std::pair{ranks_[rank].output(), 1}, {ranks_[rank].errors(), 2}}) {
-      // A rank whose pipe is not read waits in its write, as in a shell's pipeline.
+      // A rank whose pipe is not read blocks in its write, as in a shell pipeline.
       if (file < 0 || outputs_[rank].must_wait(stream)) continue;
       files.push_back({.fd = file, .events = POLLIN, .revents = 0});
       owners.emplace_back(rank, stream);
@@ -77,7 +78,7 @@ void Attempt::wait() {
     const auto& [rank, stream] = owners[i - others];
     if (files[i].revents != 0) read_from(rank, files[i].fd, stream);
   }
-  // Ends before orders: what has failed here is reported as this machine's failure.
+  // Ends are handled before orders, so that a failure here is reported as this machine's.
   take_signals();
   if (const auto order = membership.order(); order && !ordered_) {
     ordered_ = true;
@@ -87,7 +88,7 @@ void Attempt::wait() {
   }
 }
 
-// How many bytes came; 0 where there are none now, or no more.
+// Returns the number of bytes read: 0 if there are none now, or if the pipe has ended.
 std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
   char buffer[16 << 10];
   const ssize_t got = read(file, buffer, sizeof buffer);
@@ -100,9 +101,9 @@ std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
   return 0;
 }
 
-// Reads the bytes that are in the pipes of a rank that has ended, and no more, because a process
-// that the rank leaves behind may write into them for ever. They are read even if the console is
-// full, since the last lines are part of a report.
+// Reads the bytes that are now in the pipes of a rank that has ended, and no more, because a
+// process that the rank left behind may write into them for ever. Reads them even if the console is
+// full, since the failure report contains the last lines.
 void Attempt::read_what_is_there(std::size_t local_rank) {
   for (const int stream : {1, 2}) {
     const int file = stream == 1 ? ranks_[local_rank].output() : ranks_[local_rank].errors();
@@ -143,7 +144,8 @@ void Attempt::look_for_ends() {
   });
 }
 
-// All ranks: those that have ended first, as far as the system tells.
+// Returns all local ranks: first those that have ended since the last call, in the order of their
+// ends as far as the kernel reports it, then the others by number.
 std::vector<std::size_t> Attempt::in_order_of_end() {
   std::vector<std::size_t> order = end_order_.next();
   const std::size_t ended = order.size();
@@ -156,8 +158,8 @@ std::vector<std::size_t> Attempt::in_order_of_end() {
 
 void Attempt::take_failure(std::size_t local_rank) {
   first_failed_ = local_rank;
-  // A rank that ends by a signal that was passed on has done what it was asked: a restart would
-  // undo it. The others have had the signal too, and the time to obey it.
+  // A rank that ends by a signal that was passed on to it has done what it was asked to do, and a
+  // restart would undo that. The others received the signal too, and get the whole grace period.
   const int signal = ranks_[local_rank].code() - 128;
   if (stopped_by_ == 0 && was_passed_on(signal)) {
     end_by(signal);
@@ -166,14 +168,14 @@ void Attempt::take_failure(std::size_t local_rank) {
   const std::string text = failure_text(local_rank);
   if (stopped_by_ == 0) {
     context_.membership.failed(ranks_[local_rank].code(), text);
-    // The others wait for it, perhaps forever.
+    // The others may wait for the failed rank for ever.
     ask_to_end(SIGTERM);
     limit(std::min(options_.grace_period, kGraceAfterFailure));
   }
   context_.console.say(text);
 }
 
-// A stopped rank looks like one that hangs.
+// Reports a stopped rank, once for each rank, because it looks like a rank that hangs.
 void Attempt::report_stop(std::size_t local_rank) {
   const auto signal = ranks_[local_rank].has_just_stopped();
   if (!signal || stop_is_told_[local_rank]) return;
@@ -203,14 +205,15 @@ bool Attempt::was_passed_on(int signal) const {
   return std::find(passed_on_.begin(), passed_on_.end(), signal) != passed_on_.end();
 }
 
-// The signal's code becomes that of the job, and nothing starts again.
+// Makes 128 + `signal` the exit code of the job, and prevents a restart.
 void Attempt::end_by(int signal) {
   context_.membership.leaving(signal);
   stopped_by_ = signal;
 }
 
-// A program may take a second signal for the wish that it ends at once, so ranks get one signal,
-// whether a failure, the other machines, or a signal to this launcher come first.
+// Sends `signal` unless the ranks have been asked to end before. Some programs end at once when
+// they receive a second signal, so ranks get only one, whether a failure, an order from the other
+// machines or a signal to this launcher comes first.
 void Attempt::ask_to_end(int signal) {
   if (asked_to_end_) return;
   send_end(signal);
@@ -219,10 +222,11 @@ void Attempt::ask_to_end(int signal) {
 void Attempt::send_end(int signal) {
   asked_to_end_ = true;
   send(signal);
-  send(SIGCONT);  // a stopped process receives the signal only then
+  send(SIGCONT);  // a stopped process handles the signal only when it continues
 }
 
-// Ranks that are alive after `grace` seconds are killed.
+// Sets the time at which ranks that are still alive are killed: `grace` seconds from now, or
+// earlier if an earlier time is already set.
 void Attempt::limit(double grace) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(grace));
@@ -241,7 +245,7 @@ void Attempt::kill_all() {
   kill_job(context_.processes);
 }
 
-// "rank 3 on node1 (pid 4711)".
+// Returns a text such as "rank 3 on node1 (pid 4711)".
 std::string Attempt::name_of(std::size_t local_rank) const {
   return str("rank ", round_.first_rank + static_cast<std::int64_t>(local_rank), " on ",
              host_name(), " (pid ", ranks_[local_rank].process(), ")");
@@ -251,7 +255,7 @@ std::string Attempt::failure_text(std::size_t local_rank) {
   const RankProcess& rank = ranks_[local_rank];
   const RankOutput& output = outputs_[local_rank];
   read_what_is_there(local_rank);
-  const bool by_watchdog = rank.code() == kLateRankCode;  // and perhaps of another one's lateness
+  const bool by_watchdog = rank.code() == kLateRankCode;  // perhaps because another rank is late
   const std::string how =
       by_watchdog ? str("was ended by its watchdog (code ", rank.code(), ")") : rank.how_it_ended();
   std::string text = str(name_of(local_rank), " ", how, " after ", fixed(rank.seconds(), 1), " s");

@@ -1,12 +1,12 @@
 // File: launch/attempt.h (internal)
-// All ranks of this machine in one round, from their start to their end.
+// Runs the ranks of this machine for one round, from their start to their end.
 //
 //   Attempt attempt(configuration, round, {processes, guardian, membership, signals, console,
 //                                         orphans});
 //   attempt.run();                                 // returns when all ranks have ended
 //
-// Whatever becomes of it, nothing of the job is alive when it is gone. Thread rule: the launcher's
-// own thread.
+// However an attempt ends, with an exception too, it kills what is left of the job on this machine.
+// Thread rule: the launcher's own thread.
 #pragma once
 
 #include <chrono>
@@ -36,16 +36,17 @@ struct AttemptContext {
 
 class Attempt {
  public:
-  // Starts them. Throws IoError "launch.start", "io.write" (a log file).
+  // Starts the ranks. Throws IoError "launch.start", and "io.write" for a log file that cannot be
+  // opened.
   Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context);
 
-  // Until all have ended. The membership hears of the first failure when it happens, of a good end,
-  // and of a signal to end.
+  // Returns when all ranks have ended. Reports to the membership the first failure as soon as it
+  // happens, a signal that ends the job, and the end of all ranks without a failure.
   void run();
 
  private:
   void wait();
-  int longest_wait() const;  // milliseconds; -1: any
+  int longest_wait() const;  // milliseconds; -1: no limit
   std::size_t read_from(std::size_t local_rank, int file, int stream);
   void read_what_is_there(std::size_t local_rank);
   void take_signals();
@@ -68,17 +69,17 @@ class Attempt {
   const LaunchOptions& options_;
   const Round& round_;
   const AttemptContext context_;
-  JobCleanup cleanup_;  // after the ranks, which are destroyed before it
+  JobCleanup cleanup_;  // declared before the ranks, so that it runs after their destruction
   EndOrder end_order_;
   std::vector<RankOutput> outputs_;
   std::vector<RankProcess> ranks_;
   std::vector<bool> stop_is_told_;
   std::optional<std::size_t> first_failed_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
-  bool ordered_ = false;        // to stop, from outside
-  bool asked_to_end_ = false;   // the ranks have had a signal for it
+  bool ordered_ = false;        // the membership has ordered the ranks to stop
+  bool asked_to_end_ = false;   // the ranks have received a signal that asks them to end
   std::vector<int> passed_on_;  // signals that do not end the job by themselves
-  int stopped_by_ = 0;          // a signal to the launcher
+  int stopped_by_ = 0;          // the signal to the launcher that ends the job; 0: none
 };
 
 }  // namespace hasten

@@ -38,7 +38,7 @@ int new_event() {
   return event;
 }
 
-// The part of the output that is lost after a write has failed.
+// Returns which part of the output is lost after a write has failed with `error`.
 const char* after(int error) {
   const bool may_recover = error == ENOSPC || error == EDQUOT;
   return may_recover ? "lost until it can be" : "lost from now on";
@@ -49,7 +49,7 @@ const char* after(int error) {
 void open_closed_streams() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(file, F_GETFD) >= 0) continue;
-    [[maybe_unused]] const int lowest = open("/dev/null", O_RDWR);  // has the same number
+    [[maybe_unused]] const int lowest = open("/dev/null", O_RDWR);  // has the number `file`
   }
 }
 
@@ -59,7 +59,7 @@ Console::Console() : event_(new_event()) {
     writers_[1] = std::make_unique<OutputWriter>(STDERR_FILENO, event_.get());
 }
 
-Console::~Console() { wait_briefly(); }  // an exception's way out
+Console::~Console() { wait_briefly(); }  // has work only if an exception has skipped finish()
 
 OutputWriter& Console::of(int stream) {
   return stream == 2 && writers_[1] ? *writers_[1] : *writers_[0];
@@ -98,7 +98,7 @@ void Console::look_at_logs() {
 }
 
 std::shared_ptr<LogFile> Console::open_log(const std::filesystem::path& path, LogFailure failure) {
-  // Those of an earlier attempt, once they are written.
+  // Closes the logs of an earlier attempt that are completely written.
   std::erase_if(logs_, [](const auto& log) {
     return log.use_count() == 1 && log->writer().unwritten() == 0;
   });
@@ -162,7 +162,8 @@ void Console::drop_logs() {
   logs_.clear();
 }
 
-// The stream that is still read hears of the other one, and of the logs.
+// Drops what is not written. The loss on one stream is reported on the other, unless both are one
+// file; the loss of logs is reported on standard error.
 void Console::drop() {
   const int streams = is_one_file() ? 1 : 2;
   bool lost[2] = {};

@@ -19,9 +19,10 @@ using nlohmann::json;
 using namespace std::chrono_literals;
 
 constexpr auto kKeepAlive = 1s;
-constexpr int kLongestWait = 1000;  // ms; a running clock has to be asked, a silent server is quiet
+// In milliseconds. A RunningClock must be asked regularly, and a silent server wakes no poll.
+constexpr int kLongestWait = 1000;
 
-// What ranks print need not be UTF-8, which JSON is.
+// Replaces what is not UTF-8, as JSON requires UTF-8 and the output of ranks need not be.
 std::string bytes_of(const json& message) {
   return message.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -52,7 +53,7 @@ Contact::~Contact() {
   if (alive_.joinable()) alive_.join();
 }
 
-// A system that has no thread left may have one later.
+// Called again and again: a system that has no thread left may have one later.
 void Contact::start_keeping_alive() {
   if (!alive_.joinable()) alive_ = start_thread([this] { keep_alive(); });
 }
@@ -117,7 +118,8 @@ void Contact::lose_if_silent_or_closed(Time now) {
     if (!connection_->open()) why = connection_->why_closed();
     if (connection_->open() && silent) {
       why = "it sends no messages";
-      // A server that was suspended must not take the end of this connection for the launcher's.
+      // A server that was suspended must not mistake the end of this connection for the end of the
+      // launcher.
       connection_->send(R"({"kind": "reconnecting"})");
     }
   }
@@ -174,8 +176,9 @@ void Contact::check_first_attempt(Time now) const {
                  .hint = "is its launcher started, and the port open to this machine?"});
 }
 
-// A machine on which nobody listens any more has no coordinator to come back to. Everything else
-// may pass: a cut cable, a suspended process, a full table of a firewall.
+// Gives up if nobody listens on the machine any more, since the coordinator has ended then, if the
+// token is wrong, or when the time is over. All other problems may pass: a cut cable, a suspended
+// process, a full table of a firewall.
 void Contact::check_attempt(Time now) {
   using Problem = Dialer::Problem;
   const Problem problem = dialer_->problem();

@@ -1,18 +1,19 @@
 // File: launch/contact.h (internal)
-// A launcher's contact with the coordinator (rendezvous/coordinator.h): messages both ways,
-// a keep-alive each second, and a new connection when the old one is lost or silent.
+// A launcher's connection to the coordinator (rendezvous/coordinator.h). It carries messages both
+// ways, sends a keep-alive message each second, and connects again when the connection is lost or
+// silent.
 //
-//   Contact contact(place, token, limits, [&] { return what_to_say_first(); });
+//   Contact contact(place, token, limits, [&] { return first_messages(); });
 //   poll contact.file() for contact.events(), at most contact.longest_wait() milliseconds
 //   while (auto message = contact.next()) ...
-//   if (contact.lost_because()) ...                        // it will not come back
+//   if (contact.lost_because()) ...                        // there will be no other connection
 //
-// Keep-alive messages come from a thread, because a terminal that is not read may block the
-// launcher's own thread. Silence is counted only while this process runs: one that was suspended
-// reads first what has come meanwhile.
+// A thread sends the keep-alive messages, so that a launcher whose own thread waits for something
+// else, such as the reader of its output, does not look dead. Silence is counted only while this
+// process runs: after a suspension it first reads what has arrived meanwhile.
 //
-// Throws, before the first contact alone, IoError "rendezvous.host", "rendezvous.connect",
-// ConfigError "rendezvous.refused". Thread rule: one thread.
+// next() throws IoError "rendezvous.host", "rendezvous.connect" and ConfigError
+// "rendezvous.refused", but only before the first connection. Thread rule: one thread.
 #pragma once
 
 #include <condition_variable>
@@ -34,14 +35,14 @@ namespace hasten {
 class Contact {
  public:
   struct Place {
-    Endpoint named;    // as people know it
-    Endpoint reached;  // where to connect
+    Endpoint named;    // as the user has given it, for messages
+    Endpoint reached;  // to connect to
   };
   struct Limits {
-    double keep_alive_timeout;  // seconds without a word, after which a new connection is made
-    double join_timeout;        // seconds until there is a connection
+    double keep_alive_timeout;  // seconds without a message, after which a new connection is made
+    double join_timeout;        // seconds within which a connection must be made
   };
-  // `introduction`: the messages that begin each connection.
+  // Returns the messages that begin each new connection.
   using Introduction = std::function<std::vector<nlohmann::json>()>;
   Contact(Place place, const std::string& token, Limits limits, Introduction introduction);
   Contact(const Contact&) = delete;
@@ -51,19 +52,21 @@ class Contact {
   int file() const;
   short events() const;
   int longest_wait() const;
-  // Does what can be done without waiting, and gives the next message that is no keep-alive.
+  // Does what can be done without waiting. Returns the next message that is not a keep-alive, if
+  // there is one.
   std::optional<nlohmann::json> next();
-  // Without a connection nothing is sent: the introduction says what is to be known.
+  // Drops the message if there is no connection: the introduction of the next connection has to say
+  // what the coordinator must know.
   void send(const nlohmann::json& message);
   bool is_up() const { return !dialer_; }
-  // Set once the contact is lost for good.
+  // Why the coordinator is lost for good; null if it is not.
   const std::optional<std::string>& lost_because() const { return lost_because_; }
 
-  // Why there is no connection yet; and the same for people, with this machine's address on the way
-  // and the seconds that are left.
+  // Why there is no connection yet.
   std::string why_waiting() const;
+  // The same for people, with this machine's address on the way there and the seconds left.
   std::string waiting_text() const;
-  // A line about a connection that was lost or has come back, once.
+  // Returns, once, a line about a connection that was lost or made again.
   std::optional<std::string> news();
 
  private:
@@ -84,13 +87,13 @@ class Contact {
   const rendezvous::SecureContext context_;
   const Introduction introduction_;
   RunningClock clock_;
-  Time now_, heard_, since_;  // since_: there is no connection
-  std::optional<Dialer> dialer_;
-  bool had_one_ = false, told_ = false;  // a connection; people, that it is lost
-  std::string why_;                      // the connection was lost
+  Time now_, heard_, since_;             // of the last next(), message and loss of the connection
+  std::optional<Dialer> dialer_;         // empty while there is a connection
+  bool had_one_ = false, told_ = false;  // there was a connection; its loss was reported
+  std::string why_;                      // why the connection was lost
   std::optional<std::string> lost_because_, news_;
 
-  mutable std::mutex turn_;  // of the connection, which the keep-alive thread shares
+  mutable std::mutex turn_;  // guards the connection, which the keep-alive thread uses too
   std::unique_ptr<rendezvous::Connection> connection_;
   std::condition_variable over_;
   bool is_over_ = false;

@@ -15,7 +15,7 @@ std::map<int, Cores> by_node(const Topology& topology) {
   return nodes;
 }
 
-// Side by side, in shares that differ by one core at most.
+// Gives each of the shares `among` adjacent cores; the numbers of cores differ by one at most.
 void divide(const Cores& cores, const std::vector<std::size_t>& among, Shares& out) {
   for (std::size_t i = 0; i < among.size(); ++i) {
     const std::size_t first = i * cores.size() / among.size(),
@@ -27,7 +27,7 @@ void divide(const Cores& cores, const std::vector<std::size_t>& among, Shares& o
   }
 }
 
-// The node of each share's GPU; nothing where one of them is of no use.
+// Returns the node of each share's GPU. Empty if a node is unknown or has no usable cores.
 std::vector<int> nodes_by_gpu(const Topology& topology, const std::map<int, Cores>& nodes,
                               const std::vector<int>& gpus) {
   std::vector<int> found;
@@ -40,7 +40,8 @@ std::vector<int> nodes_by_gpu(const Topology& topology, const std::map<int, Core
   return found;
 }
 
-// The node in which the middle of each share lies, were all cores in one row.
+// Returns the node of each share if all cores are put in one row and divided into equal shares: the
+// node that has the middle of the share.
 std::vector<int> nodes_by_size(const Topology& topology, std::size_t shares) {
   std::vector<int> nodes;
   for (std::size_t share = 0; share < shares; ++share)

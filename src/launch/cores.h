@@ -1,5 +1,5 @@
 // File: launch/cores.h (internal)
-// A machine's cores divided among processes. Thread rule: pure functions.
+// Divides a machine's cores among processes. Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace hasten {
 
-// The CPUs of each share. No core is split between two shares and no share has cores of two nodes,
-// as far as there are enough of them: with more shares than cores several have the same one, with
-// fewer shares than nodes each has whole nodes.
+// Returns the CPUs of each share. No core is split between two shares and no share has cores of two
+// NUMA nodes, with two exceptions: if there are more shares than cores, several shares get the same
+// core, and if there are fewer shares than nodes, each share gets whole nodes.
 //
-// `gpus` has the GPU of each share, or is empty: shares of a GPU have cores of its node, as far as
-// all of their nodes are known and have cores that may be used.
+// `gpus` has the GPU of each share, or is empty. Each share gets cores of its GPU's node, if the
+// nodes of all these GPUs are known and have usable cores; otherwise `gpus` is ignored.
 std::vector<std::vector<int>> shares_of_cores(const Topology& topology, std::size_t shares,
                                               const std::vector<int>& gpus = {});
 
-// Threads for each of the processes: cores divided, not their hyperthreads, and not more than the
-// quota leaves.
+// Returns how many threads each process should use: the cores, not the hyperthreads, that the CPU
+// quota leaves, divided by the number of processes, and at least 1.
 std::int64_t threads_each(const Topology& topology, std::int64_t processes);
 
 }  // namespace hasten

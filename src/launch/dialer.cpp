@@ -15,8 +15,8 @@ using rendezvous::Clock;
 using rendezvous::Connection;
 using namespace std::chrono_literals;
 
-constexpr auto kForTheName = 30s;       // as long as the system itself asks three name servers
-constexpr auto kForAllAddresses = 5s;   // a new attempt asks sooner than TCP's own repetitions
+constexpr auto kForTheName = 30s;       // as long as the system takes to ask three name servers
+constexpr auto kForAllAddresses = 5s;   // a new attempt comes sooner than TCP's own retransmission
 constexpr auto kForTheHandshake = 30s;  // a server that is suspended answers when it wakes
 constexpr auto kShortestPause = 100ms;
 constexpr auto kLongestPause = 5s;

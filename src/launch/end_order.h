@@ -1,13 +1,13 @@
 // File: launch/end_order.h (internal)
-// The order in which processes have ended. SIGCHLD does not tell it: several ends become one
-// signal.
+// Reports the order in which processes have ended. SIGCHLD does not, since several ends may become
+// one signal.
 //
 //   EndOrder order;
 //   order.add(0, first); order.add(1, second);
 //   for (const std::size_t index : order.next()) ...    // 1, 0
 //
-// A kernel before 5.3 tells no order; next() is then empty. Throws nothing. Thread rule: one thread
-// at a time.
+// A kernel before 5.3 does not report the order; next() is then empty. Throws nothing. Thread rule:
+// one thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -24,9 +24,9 @@ class EndOrder {
   EndOrder& operator=(const EndOrder&) = delete;
   ~EndOrder();
 
-  // The process must not have been waited for.
+  // Adds a process, which must not have been waited for yet; next() reports it as `index`.
   void add(std::size_t index, pid_t process);
-  // Those that have ended since the last call, the first one first.
+  // Returns the indices of the processes that have ended since the last call, the first one first.
   std::vector<std::size_t> next();
 
  private:

@@ -1,11 +1,12 @@
 // File: launch/exit_codes.h (internal)
-// Codes with which a rank ends that mean something to its launcher, beside those of hasten::Error.
+// Exit codes of a rank that its launcher recognizes, besides those of hasten::Error.
 #pragma once
 
 namespace hasten {
 
-// The watchdog has ended it: a rank, this or another, has kept the others waiting too long.
-// That of sysexits.h for what may go well another time, which a program of yours hardly uses.
+// The rank's watchdog has ended it, because this rank or another one kept the others waiting too
+// long. The number is EX_TEMPFAIL of sysexits.h (a failure that may pass), which user programs
+// rarely use.
 inline constexpr int kLateRankCode = 75;
 
 }  // namespace hasten

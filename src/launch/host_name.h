@@ -1,7 +1,6 @@
 // File: launch/host_name.h (internal)
-// This machine's name, and what a launcher does about the name of the machine to meet at when it is
-// not found.
-// Thread rule: pure functions.
+// This machine's name, and what a launcher does if the name of the machine to meet at is unknown.
+// Thread rule: any thread.
 #pragma once
 
 #include <unistd.h>
@@ -19,7 +18,8 @@ inline std::string host_name() {
   return name;
 }
 
-// In Kubernetes a name comes with its pod, so an unknown one is asked for again.
+// True if an unknown host name may become known later, so that it is worth asking again: in
+// Kubernetes a name exists only once its pod does.
 inline bool names_may_come() { return std::getenv("KUBERNETES_SERVICE_HOST") != nullptr; }
 
 inline IoError unknown_host(const std::string& host, const std::string& why) {

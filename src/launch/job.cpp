@@ -23,7 +23,7 @@
 namespace hasten {
 namespace {
 
-// Whether the environment has the name of the job, or of a job below it.
+// True if the environment has the name of the job or of a job inside it.
 bool has_name(const std::string& environment, const std::string& job) {
   const std::string line = str('\0', kJobVariable, "=", job);
   const std::string lines = str('\0', environment);
@@ -34,7 +34,7 @@ bool has_name(const std::string& environment, const std::string& job) {
   return false;
 }
 
-// The numbers, as shown, of all that are below `top`.
+// Returns the numbers that /proc shows for all descendants of `top`.
 std::vector<pid_t> below(pid_t top, const std::vector<ProcessEntry>& table) {
   std::vector<pid_t> found = {top};
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -46,7 +46,7 @@ std::vector<pid_t> below(pid_t top, const std::vector<ProcessEntry>& table) {
   return found;
 }
 
-// The number may be another process's by now.
+// Kills the process, unless it has ended and its number belongs to another process by now.
 bool kill_same(const ProcessEntry& entry) {
   const ProcessHandle handle(entry.process);
   const auto now = entry_of(entry.shown);
@@ -99,7 +99,8 @@ int kill_job(const JobProcesses& processes) {
   const auto self = own_entry();
   if (!self) return 0;  // a /proc that does not show this process
   int killed = 0;
-  // A process may start another one between the look and the kill: until none is seen.
+  // A process may start another one between the look and the kill, so this repeats until none is
+  // found.
   for (int round = 0; round < 50; ++round) {
     const int now = kill_once(processes, *self);
     if (now == 0) break;
@@ -111,8 +112,8 @@ int kill_job(const JobProcesses& processes) {
 
 namespace {
 
-// All files but one. The limit on files may have been raised, so they are not closed one by one
-// where the kernel (5.9) can close a range.
+// Closes all files but one. The limit on open files may have been raised, so they are not closed
+// one by one if the kernel (5.9) can close a range.
 void close_all_but(int kept) {
 #ifdef SYS_close_range
   const auto first = static_cast<unsigned>(kept);
@@ -125,9 +126,10 @@ void close_all_but(int kept) {
   }
 }
 
-// `alive`: the end of a pipe whose other end only the launcher holds.
+// The guardian's main function. `alive` is the end of a pipe whose other end only the launcher
+// holds.
 [[noreturn]] void guard(int alive, const JobProcesses& processes) {
-  setsid();  // out of reach of what the terminal or the launcher's group is sent
+  setsid();  // out of reach of signals to the terminal or to the launcher's group
   prctl(PR_SET_NAME, "hasten-guardian");
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
   close_all_but(alive);
@@ -152,8 +154,9 @@ Guardian::Guardian(JobProcesses& processes) : processes_(processes) {
 
 Guardian::~Guardian() { end(); }
 
-// A guardian that is made later is forked from a process with threads. Nothing is executed in it,
-// as the launcher may be part of any program; the C library keeps its allocator usable after fork.
+// A guardian that replaces another one is forked from a process with threads. It does not call
+// exec, as the launcher may be part of any program; the C library keeps its allocator usable after
+// fork.
 int Guardian::start() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return errno;
@@ -171,8 +174,8 @@ int Guardian::start() {
   return 0;
 }
 
-// SIGKILL, since a guardian that somebody has stopped does nothing else, and would be waited for
-// for ever.
+// Uses SIGKILL, since a guardian that somebody has stopped reacts to nothing else, and waiting for
+// it would last for ever.
 void Guardian::end() {
   if (!handle_) return;
   handle_->send(SIGKILL);

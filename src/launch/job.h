@@ -1,13 +1,14 @@
 // File: launch/job.h (internal)
-// All processes of one launch, found by a variable in their environment: children of ranks have it
-// too, whatever group or session they put themselves into.
+// Finds and kills all processes of one launch. They are found by a variable in their environment,
+// which the children of ranks inherit, whatever group or session they put themselves into.
 //
 //   JobProcesses processes{.job = new_job_below(std::getenv(kJobVariable))};
 //   Guardian guardian(processes);
 //   ... ranks run; on SIGCHLD: guardian.replace_if_ended() ...
 //   kill_job(processes);
 //
-// Thread rule: the launcher's own thread; the first guardian is made before there are others.
+// Thread rule: the launcher's own thread. The Guardian is constructed before there are other
+// threads.
 #pragma once
 
 #include <sys/types.h>
@@ -21,30 +22,30 @@
 namespace hasten {
 
 inline constexpr const char* kJobVariable = "HASTEN_JOB_ID";
-// Where the launcher serves the job's keys and values: HOST:PORT.
+// HOST:PORT at which the launcher serves the job's keys and values.
 inline constexpr const char* kStoreVariable = "HASTEN_STORE";
 
-// A name that no other job on any machine has.
+// Returns a random name for a job, different from that of every other job on any machine.
 std::string new_job();
-// The name of a job that runs inside of another one's rank: OUTER.NEW, so that the outer one's end
-// is the inner one's too. `outer` is null or empty where there is none.
+// Returns the name of a job that runs inside a rank of the job `outer`: OUTER.NEW, so that the end
+// of the outer job kills the inner one too. Returns new_job() if `outer` is null or empty.
 std::string new_job_below(const char* outer);
 
-// Which processes are the job's.
+// Describes which processes belong to the job.
 struct JobProcesses {
-  std::string job;           // those with its name, or that of a job below it
-  bool descendants = false;  // and all that are below this process
-  pid_t spared = -1;         // the guardian
-  // When the launcher was started, in ticks: older processes do not belong to the job. Empty: the
-  // start of the process that asks.
+  std::string job;           // processes with this job's name, or that of a job inside it
+  bool descendants = false;  // and all descendants of this process
+  pid_t spared = -1;         // the guardian, which is not killed
+  // When the launcher was started, in clock ticks since the machine's start. Older processes do not
+  // belong to the job. Empty: the start of the process that calls kill_job().
   std::optional<std::uint64_t> since{};
 };
 
-// Kills every process of the job but this one, until there is none or half a second is over.
-// Returns the number of them. Throws nothing.
+// Kills every process of the job but this one. Repeats that every 10 ms until it finds none, 50
+// times at most. Returns how many it has killed. Throws nothing.
 int kill_job(const JobProcesses& processes);
 
-// Kills what is left of a job when it goes out of scope, however that comes.
+// Kills what is left of a job when it goes out of scope, by an exception too.
 class JobCleanup {
  public:
   explicit JobCleanup(const JobProcesses& processes) : processes_(processes) {}
@@ -64,32 +65,32 @@ class JobCleanup {
   bool done_ = false;
 };
 
-// A process of its own that waits for the launcher's end, however it comes, and then kills what is
-// left of the job. Lives as long as the object; made before the first rank.
+// A process that waits for the end of the launcher, by kill -9 too, and then kills what is left of
+// the job. It lives as long as the object, which must be constructed before the first rank.
 class Guardian {
  public:
-  // Enters itself as `spared`, and the launcher's start as `since`. Throws IoError "launch.start"
-  // where the system refuses a process or a pipe: nothing would then end what a killed launcher
-  // leaves.
+  // Sets `spared` to the guardian and `since` to the launcher's start in `processes`, which must
+  // live longer. Throws IoError "launch.start" if the system refuses a process or a pipe, as
+  // nothing would then end what a killed launcher leaves behind.
   explicit Guardian(JobProcesses& processes);
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
   ~Guardian();
 
   pid_t process() const { return processes_.spared; }
-  // Starts another one where somebody has killed it. Returns a sentence for people, or an empty
-  // text where there is nothing new to report. Throws nothing: a start that fails is tried again at
-  // the next call.
+  // Starts another guardian if somebody has killed this one. Returns a message for the user, or an
+  // empty text if there is nothing new to report. Throws nothing: a start that fails is tried again
+  // at the next call.
   std::string replace_if_ended();
 
  private:
   bool has_ended();
-  int start();  // errno, or 0
+  int start();  // returns errno, or 0
   void end();
 
   JobProcesses& processes_;
-  std::optional<ProcessHandle> handle_;  // empty: there is no guardian now
-  int alive_ = -1;                       // closed by the kernel when the launcher ends
+  std::optional<ProcessHandle> handle_;  // empty if there is no guardian now
+  int alive_ = -1;                       // a pipe, which the kernel closes when the launcher ends
   bool failure_is_told_ = false;
 };
 

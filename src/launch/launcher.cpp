@@ -24,8 +24,8 @@ std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run, Consol
   return std::make_unique<OneMachine>(run, console);
 }
 
-// A job that has ended well is not over before its output is read; one that has failed, or was
-// stopped, does not wait long for that.
+// Waits for the readers of the output and returns the launcher's exit code. A job that has ended
+// well waits until all output is read; one that has failed or was stopped waits only some seconds.
 int code_after_output(const End& end, Console& console, Signals& signals) {
   if (!end.reason.empty()) console.say(end.reason);
   const auto patience = end.code == 0 ? Patience::unlimited : Patience::none;
@@ -33,7 +33,8 @@ int code_after_output(const End& end, Console& console, Signals& signals) {
   return asked && end.code == 0 ? 128 + *asked : end.code;
 }
 
-// If the ranks cannot be started here, the other machines are told why.
+// Runs the ranks of one round. If they cannot be started, it reports the reason to the other
+// machines.
 void run_round(const LaunchConfiguration& run, const Round& round, const AttemptContext& context) {
   try {
     Attempt(run, round, context).run();
@@ -47,8 +48,8 @@ void run_round(const LaunchConfiguration& run, const Round& round, const Attempt
 
 int launch(const LaunchConfiguration& run) {
   check_not_one_of_many(run, config::whole_environment());
-  check_rank_commands(run);  // refused before anything is started
-  raise_file_limit();        // a rank takes two connections
+  check_rank_commands(run);  // throws before anything is started
+  raise_file_limit();        // each rank needs two connections
   const std::string job = new_job_below(std::getenv(kJobVariable));
   open_closed_streams();
   Signals signals;

@@ -25,7 +25,7 @@ std::string beginning() {
 }
 
 int opened(const std::filesystem::path& path) {
-  std::error_code ignored;  // opening the file reports it
+  std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(path.parent_path(), ignored);
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (file < 0)

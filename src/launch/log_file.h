@@ -1,13 +1,13 @@
 // File: launch/log_file.h (internal)
-// A file that keeps what a rank prints, after what an earlier job has left there. A thread writes
-// it, so that a file system that hangs does not keep the launcher from anything else.
+// A file to which the output of a rank is appended. A thread writes it, so that a file system that
+// hangs does not block the launcher.
 //
 //   LogFile log("logs/attempt_0/rank_3.log", event);
 //   log.writer().write("a line\n");
-//   if (log.writer().is_full()) ...              // the file system is slow; `event` tells later
+//   if (log.writer().is_full()) ...              // the file system is slow; see OutputWriter
 //
-// The constructor throws IoError "io.write" where the file cannot be opened, and "launch.start"
-// where there is no thread left. Thread rule: that of OutputWriter.
+// The constructor throws IoError "io.write" if the file cannot be opened, and "launch.start" if the
+// system has no thread left. Thread rule: that of OutputWriter.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,8 @@ namespace hasten {
 
 class LogFile {
  public:
-  // Makes its folder. Where the file has text already, a line says when this part begins.
+  // Creates the file and its folder if necessary. If the file has text already, a line with the
+  // time marks where this job's output begins.
   LogFile(std::filesystem::path path, int event);
 
   const std::filesystem::path& path() const { return path_; }

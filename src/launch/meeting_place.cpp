@@ -7,15 +7,16 @@
 namespace hasten {
 namespace {
 
-constexpr int kFirstPort = 20000;  // below those that Linux gives to clients, from 32768 on
-constexpr int kPorts = 9973;       // a prime, so that neither neighbours nor multiples meet
-constexpr int kUsualPort = 29500;  // PyTorch's
+constexpr int kFirstPort = 20000;  // below the ports that Linux gives to clients, from 32768 on
+constexpr int kPorts = 9973;  // a prime, so that neighbouring numbers and multiples do not collide
+constexpr int kUsualPort = 29500;  // PyTorch's default
 
 bool has_torchrun_variables(const Worker& worker) {
   return worker.started_by == StartedBy::torchrun || worker.started_by == StartedBy::hasten;
 }
 
-// Of Slurm, PBS or LSF. Each task of a Slurm array has a SLURM_JOB_ID of its own.
+// Returns the job's number in Slurm, PBS or LSF, or an empty text. Each task of a Slurm array has a
+// SLURM_JOB_ID of its own.
 std::string number_of_scheduler(const Variables& variables) {
   for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) {
     if (variables.has(name)) return variables.text(name);
@@ -27,8 +28,9 @@ std::string number_of_open_mpi(const Variables& variables) {
   return variables.text("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid");
 }
 
-// What tells this job from others on the same machines. mpirun inside of Slurm has a step of its
-// own on some machines only, so steps count for srun alone.
+// Returns a text that distinguishes this job from others on the same machines, or an empty one. The
+// step's number is part of it only for srun, since mpirun inside of Slurm has a step of its own on
+// some machines only.
 std::string key_of_port(const Worker& worker, const Variables& variables) {
   if (worker.started_by == StartedBy::open_mpi && !number_of_open_mpi(variables).empty())
     return number_of_open_mpi(variables);
@@ -54,7 +56,8 @@ void settle_port(Worker& worker, const Variables& variables) {
   }
 }
 
-// A name or an address without a port; IPv6 also in its brackets, which are taken off.
+// Returns the host of MASTER_ADDR: a name or an address without a port. Removes the brackets around
+// an IPv6 address. Throws for anything else.
 std::string cleaned(std::string address) {
   const bool bracketed = starts_with(address, "[") && ends_with(address, "]");
   if (bracketed) address = address.substr(1, address.size() - 2);

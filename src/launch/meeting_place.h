@@ -1,6 +1,6 @@
 // File: launch/meeting_place.h (internal)
-// Where the processes of one job meet: an address, a port and the job's number, from what is the
-// same in all of them.
+// Finds where the processes of one job meet: the address, the port and the job's number. All come
+// from variables that are the same in every process. Throws ConfigError "launch.environment".
 #pragma once
 
 #include "hasten/launch/worker.h"
@@ -8,11 +8,12 @@
 
 namespace hasten {
 
-// The number or name of the job that people know: the scheduler's, else the launcher's; may be
-// empty.
+// Returns the number or name by which people know the job: torchrun's run ID, else the scheduler's
+// number, else Open MPI's. Empty if there is none.
 std::string job_of(const Worker& worker, const Variables& variables);
 
-// Fills in the four fields of address and port, for a world of more than one.
+// Sets the worker's address and port, where each of them comes from, and store_is_served. For a
+// world of more than one process.
 void settle_meeting_place(Worker& worker, const Variables& variables);
 
 }  // namespace hasten

@@ -1,11 +1,13 @@
 // File: launch/membership.h (internal)
-// Who decides when this machine's ranks start, stop and start again: with one machine the launcher
-// itself, with several what they agree on.
+// Decides when this machine's ranks start, stop and start again. With one machine the launcher
+// itself decides (one_machine.h), with several their coordinator (several_machines.h).
 //
 //   while (true) {
 //     const Next next = membership.next();                   // a round, or the end
-//     ... the ranks run; membership is told what becomes of them, and asked whether to stop ...
+//     ... run the ranks, report to membership how they end, and ask it for an order to stop ...
 //   }
+//
+// Thread rule: the launcher's own thread.
 #pragma once
 
 #include <optional>
@@ -16,35 +18,39 @@
 
 namespace hasten {
 
-// The end of the job, with what the launcher's own output has not told yet.
+// The end of the job: its exit code, and the reason unless the launcher has already reported it.
 struct End {
   int code = 0;
   std::string reason;
 };
 using Next = std::variant<Round, End>;
 
-// All ranks of this machine are to stop.
+// An order to stop all ranks of this machine.
 struct Order {
-  bool after_failure = false;  // those that wait for a dead rank need no long grace
+  bool after_failure = false;  // ranks that wait for a dead one need no long grace period
 };
 
 class Membership {
  public:
   virtual ~Membership() = default;
 
+  // Waits for the next round or the end of the job.
   virtual Next next() = 0;
 
-  // While a round runs. What the launcher polls for it; -1: nothing.
+  // The file that the launcher polls while a round runs, before it calls order(); -1: none.
   virtual int file() const { return -1; }
+  // The events to poll file() for.
   virtual short events() const { return 0; }
-  // How often order() is asked without anything to read: milliseconds; -1: never.
+  // After this many milliseconds order() is called even if nothing has come; -1: no limit.
   virtual int longest_wait() const { return -1; }
-  // Reads what has come: whether all ranks are to stop.
+  // Reads what has come. Returns an order if all ranks are to stop.
   virtual std::optional<Order> order() { return std::nullopt; }
-  // The first of this machine's ranks has failed, or they could not be started.
+  // Reports that the first of this machine's ranks has failed, or that they could not be started.
   virtual void failed(int code, const std::string& reason) = 0;
-  virtual void ended() = 0;              // all of this machine's ranks, well
-  virtual void leaving(int signal) = 0;  // the launcher was asked to end
+  // Reports that all of this machine's ranks have ended without a failure.
+  virtual void ended() = 0;
+  // Reports that a signal has asked the launcher to end.
+  virtual void leaving(int signal) = 0;
 };
 
 }  // namespace hasten

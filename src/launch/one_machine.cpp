@@ -15,7 +15,7 @@ OneMachine::OneMachine(const LaunchConfiguration& run, Console& console)
                .port = 0,
                .token = token_,
                .on_shortage = run.options.quiet ? nullptr : shortage_report(console)}) {
-  // Asked now, so that a port in use is told before anything is started.
+  // Reserved now, so that a port in use is reported before anything is started.
   if (run.machines.port != 0) port_.emplace(/*loopback_only=*/true, run.machines.port);
 }
 
@@ -30,7 +30,7 @@ Next OneMachine::next() {
   }
   failed_code_ = 0;
   server_.clear();
-  if (run_.machines.port == 0) port_.emplace(/*loopback_only=*/true);  // another one each time
+  if (run_.machines.port == 0) port_.emplace(/*loopback_only=*/true);  // a new one for each attempt
   const std::int64_t count = processes_here(run_);
   return Round{.attempt = attempt_++,
                .world_size = count,

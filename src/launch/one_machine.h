@@ -1,5 +1,6 @@
 // File: launch/one_machine.h (internal)
-// A launch on this machine alone: nobody else is asked, and nothing but loopback listens.
+// A launch on this machine alone. It depends on no other machine, and its server listens on
+// loopback only.
 #pragma once
 
 #include <optional>
@@ -14,7 +15,8 @@ namespace hasten {
 
 class OneMachine : public Membership {
  public:
-  // Throws IoError "rendezvous.port-taken" where the wished port is.
+  // Throws IoError "rendezvous.port-taken" if the requested port is in use, and what JobServer
+  // throws.
   OneMachine(const LaunchConfiguration& run, Console& console);
 
   Next next() override;

@@ -9,7 +9,8 @@
 namespace hasten {
 namespace {
 
-// A file does not count: Accelerate writes num_machines: 1 into every one.
+// True if the user has said how many machines there are. A 1 in a configuration file does not
+// count, since Accelerate writes num_machines: 1 into each of its files.
 bool is_told_machines(const LaunchConfiguration& run) {
   if (run.machines.several() || run.options.standalone) return true;
   return std::any_of(run.values.begin(), run.values.end(), [](const config::ResolvedValue& value) {
@@ -21,13 +22,13 @@ bool is_told_machines(const LaunchConfiguration& run) {
 }
 
 Worker worker_in(config::Environment environment) {
-  // Where its processes would meet is not asked here.
+  // The place at which processes meet does not matter here, so any is good enough.
   environment["MASTER_ADDR"] = "127.0.0.1";
   environment["MASTER_PORT"] = "29500";
   try {
     return worker_of(environment);
   } catch (const ConfigError&) {
-    return {};  // variables that contradict each other tell nothing
+    return {};  // variables that contradict each other do not show who started this process
   }
 }
 
@@ -54,7 +55,7 @@ void check_not_one_of_many(const LaunchConfiguration& run, config::Environment e
   switch (worker.started_by) {
     case StartedBy::nobody:
     case StartedBy::hasten:
-    case StartedBy::torchrun:  // a rank may start a job of its own
+    case StartedBy::torchrun:  // a rank may launch a job of its own
       return;
     default:
       break;

@@ -1,5 +1,6 @@
 // File: launch/one_of_many.h (internal)
-// A launcher that another launcher has started several times: mpirun -n 2 hasten launch ...
+// Detects a launcher that another launcher has started several times, as by
+// mpirun -n 2 hasten launch PROGRAM.
 #pragma once
 
 #include "hasten/config/launch_options.h"
@@ -7,9 +8,9 @@
 
 namespace hasten {
 
-// Each would start a job of its own, and both the same. Throws ConfigError "launch.one-of-many"
-// where the variables of MPI, srun or Kubernetes say so, and neither flag nor variable says how
-// many machines there are.
+// Throws ConfigError "launch.one-of-many" if the variables of MPI, srun or Kubernetes say that this
+// launcher is one of several, unless the user has said how many machines there are. Each launcher
+// would otherwise start the same job on its own.
 void check_not_one_of_many(const LaunchConfiguration& run, config::Environment environment);
 
 }  // namespace hasten

@@ -35,7 +35,7 @@ void OrphanCollector::reap(const std::function<bool(pid_t)>& is_awaited) const {
   while (true) {
     siginfo_t info{};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    // One of the ranks has ended just now: its own SIGCHLD brings the caller here again.
+    // A rank has ended just now: its own SIGCHLD makes the caller call this again.
     if (is_awaited(info.si_pid)) return;
     waitpid(info.si_pid, nullptr, 0);
   }

@@ -1,12 +1,12 @@
 // File: launch/orphan_collector.h (internal)
-// Makes this process the parent of processes whose own parent has ended, as far as they are below
-// it, and reaps them when they end. Process 1 of a container is that anyway.
+// Makes this process the new parent of those descendants whose own parent has ended (a subreaper),
+// and reaps them when they end. Process 1 of a container is one anyway.
 //
 //   const OrphanCollector orphans;                    // before the first child
 //   orphans.reap([&](pid_t process) { return is_rank(process); });   // on SIGCHLD
 //
-// What has left its process group and its session, and has emptied its environment, is still found
-// as a child. Throws nothing. Thread rule: the launcher's own thread.
+// A process that has left its process group and its session, and has emptied its environment, is
+// still found as a child. Throws nothing. Thread rule: the launcher's own thread.
 #pragma once
 
 #include <sys/types.h>
@@ -22,17 +22,18 @@ class OrphanCollector {
   OrphanCollector& operator=(const OrphanCollector&) = delete;
   ~OrphanCollector();
 
-  // Whether whatever is below this process was started by it. A script that starts something and
-  // then becomes the launcher (`monitor & exec hasten launch ...`) leaves it children that are none
-  // of the job's, and process 1 is given everybody's.
+  // True if this process has started all of its descendants, directly or not, and collects orphans.
+  // A script that starts something and then becomes the launcher (`monitor & exec hasten launch
+  // ...`) leaves it children that do not belong to the job, and process 1 receives all orphans.
   bool has_only_own_children() const { return collects_ && !is_first_; }
-  // Reaps those that have ended; `is_awaited` names those that somebody else waits for.
+  // Reaps the children that have ended, except those that the caller waits for: `is_awaited`
+  // returns true for these.
   void reap(const std::function<bool(pid_t)>& is_awaited) const;
 
  private:
-  const bool is_first_;
-  bool collects_ = false;
-  int before_ = 0;
+  const bool is_first_;    // this is process 1
+  bool collects_ = false;  // orphans become children of this process
+  int before_ = 0;         // the subreaper setting to restore
 };
 
 }  // namespace hasten

@@ -35,7 +35,7 @@ OutputPlan output_plan(const LaunchOptions& options, const Round& round, std::si
   if (round.world_size > 1) plan.prefix = str("[", rank, "] ");
   for (bool& each : plan.shown) each = is_shown(options, local_rank);
   if (options.log_dir.empty()) return plan;
-  // A disk that has become full must not end a job that could start again.
+  // A disk that has become full must not prevent a restart.
   if (round.attempt > 0) plan.log_failure = LogFailure::is_reported;
   const auto folder = std::filesystem::path(options.log_dir) / str("attempt_", round.attempt);
   if (!options.tee.empty() || !options.redirects.empty()) {

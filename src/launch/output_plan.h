@@ -1,5 +1,5 @@
 // File: launch/output_plan.h (internal)
-// Where a rank's output goes, as the options say.
+// Decides from the options where a rank's output goes.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,10 @@
 
 namespace hasten {
 
-// Without tee and redirects: all is shown, and where there is a log_dir one file a rank has both
-// outputs. With one of them: what they name is in files of its own, stdout.log and stderr.log, and
-// what redirects names without tee is not shown.
+// Without `tee` and `redirects` both streams are shown, and if there is a log_dir, one file per
+// rank keeps both. With one of these options, the streams that they name are kept in two files,
+// stdout.log and stderr.log, and a stream that only `redirects` names is not shown. Ranks that
+// local_ranks_filter does not name are never shown.
 OutputPlan output_plan(const LaunchOptions& options, const Round& round, std::size_t local_rank);
 
 }  // namespace hasten

@@ -22,12 +22,13 @@ namespace hasten {
 namespace {
 
 constexpr std::size_t kFull = 256 << 10;
-// The last words of many ranks at once, and failures' texts, still find room beyond `kFull`.
+// Beyond kFull there is still room for the last lines of many ranks at once and for failure
+// reports.
 constexpr std::size_t kLimit = 16 << 20;
 constexpr auto kForTheThread = std::chrono::milliseconds(500);
 
-// The lines at the beginning of `text` that one write is to take: as many as a pipe takes as a
-// whole, or one that is longer.
+// Returns the lines at the beginning of `text` for one write: as many as a pipe takes at once, or a
+// single line that is longer.
 std::string_view piece_of(std::string_view text) {
   if (text.size() <= PIPE_BUF) return text;
   std::size_t end = text.rfind('\n', PIPE_BUF - 1);
@@ -35,7 +36,7 @@ std::string_view piece_of(std::string_view text) {
   return text.substr(0, end == text.npos ? end : end + 1);
 }
 
-// May block, and is the only place at which stop() may end the thread.
+// May block. This is the only place at which stop() may cancel the thread.
 ssize_t write_piece(int file, std::string_view piece) {
   pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
   const ssize_t result = write(file, piece.data(), piece.size());
@@ -85,11 +86,11 @@ class OutputWriter::Queue {
   const int event_;
   std::mutex turn_;
   std::condition_variable more_, over_;
-  std::string waiting_;  // until the thread takes them
-  std::string batch_;    // the thread writes these
+  std::string waiting_;  // lines that the thread has not taken yet
+  std::string batch_;    // lines that the thread is writing
   std::size_t offset_ = 0;
   std::size_t unwritten_ = 0, dropped_ = 0;
-  std::size_t wake_at_ = 0;  // this many unwritten bytes or fewer
+  std::size_t wake_at_ = 0;  // wakes the caller at this many unwritten bytes or fewer
   bool wakes_ = false, stops_ = false, broken_ = false, has_ended_ = false;
   int error_ = 0;
 };
@@ -134,7 +135,7 @@ bool OutputWriter::Queue::ends_soon() {
 
 std::size_t OutputWriter::Queue::drop() {
   const std::lock_guard<std::mutex> turn(turn_);
-  broken_ = true;  // nothing is counted twice
+  broken_ = true;  // the thread must not count these bytes again
   dropped_ += unwritten_;
   unwritten_ = 0;
   return dropped_;
@@ -179,7 +180,7 @@ int OutputWriter::Queue::take_error() {
   return error > 0 ? error : 0;
 }
 
-// A cancelled thread leaves by unwinding, so a destructor reports its end.
+// A cancelled thread unwinds its stack, so a destructor reports its end.
 void OutputWriter::Queue::run() {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
   struct End {
@@ -214,7 +215,7 @@ void OutputWriter::Queue::write_batch() {
   }
 }
 
-// False where nothing more is to be written of this batch.
+// Returns false if nothing more of this batch is to be written.
 bool OutputWriter::Queue::take_result(ssize_t result, int error, std::size_t size) {
   const std::lock_guard<std::mutex> turn(turn_);
   if (broken_) return false;  // the caller has stopped waiting
@@ -225,7 +226,7 @@ bool OutputWriter::Queue::take_result(ssize_t result, int error, std::size_t siz
       return false;
     }
     if (error_ == 0) error_ = error;
-    done = size;  // the disk may have room later
+    done = size;  // skips the piece; the disk may have room for later ones
     dropped_ += size;
     wake_caller();
   }

@@ -1,24 +1,24 @@
 // File: launch/output_writer.h (internal)
-// Writes text to one of this process's files (a terminal, a pipe, a socket, a regular file) and
-// never makes its caller wait for whoever reads there.
+// Writes text to one of this process's files (a terminal, a pipe, a socket, a regular file), and
+// never makes its caller wait for the reader of that file.
 //
 //   OutputWriter writer(STDOUT_FILENO, event);
 //   writer.write("[0] a line\n");             // returns at once
-//   if (writer.is_full()) ...                 // the reader is slow; `event` tells when it has read
+//   if (writer.is_full()) ...                 // the reader is slow; `event` wakes when it has read
 //   const std::size_t dropped = writer.stop();
 //
-// A thread of its own writes, since nothing else does for every kind of file. O_NONBLOCK belongs to
-// the open file, which this process shares with the user's shell. A poll that says "writable" does
-// not promise that a terminal takes a whole line, or that another writer of the same pipe has left
-// any room. /proc/self/fd/1 cannot be opened where it is a socket, and a regular file that is
+// A thread does the writing, since no other way works for every kind of file. O_NONBLOCK belongs to
+// the open file, which this process shares with the user's shell. A poll that reports "writable"
+// does not guarantee that a terminal takes a whole line, or that another writer of the same pipe
+// leaves any room. /proc/self/fd/1 cannot be opened if it is a socket, and a regular file that is
 // opened again has an offset of its own.
 //
-// A write to a file system that hangs cannot be interrupted: such a thread is left to the end of
-// the process. Lines of up to 4096 bytes stay whole where others write to the same pipe.
+// A write to a file system that hangs cannot be interrupted: its thread is detached and ends with
+// the process. Lines of up to 4096 bytes stay whole if others write to the same pipe.
 //
-// The constructor throws IoError "launch.start" where the system has no thread left, and "io.write"
-// where it has no file number left; nothing else throws. Thread rule: any thread writes, one thread
-// makes the other calls.
+// The constructor throws IoError "launch.start" if the system has no thread left, and "io.write" if
+// it has no file number left; nothing else throws. Thread rule: write() from any thread, the other
+// calls from one thread.
 #pragma once
 
 #include <cstddef>
@@ -30,31 +30,32 @@ namespace hasten {
 
 class OutputWriter {
  public:
-  // Writes to a duplicate of `file`. `event` is an eventfd; it is written to when is_full() or
-  // unwritten() has asked for it, and when writing fails. It must stay open until stop().
+  // Writes to a duplicate of `file`. `event` is an eventfd, which must stay open until stop(). It
+  // becomes readable as described at is_full() and unwritten(), and when writing fails.
   OutputWriter(int file, int event);
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;
   ~OutputWriter();
 
-  // Takes whole lines, also where it is full: up to a limit for what must not be lost, beyond which
-  // they are dropped and counted.
+  // Takes whole lines, even if is_full(), for what must not be lost. Lines beyond a limit of 16 MiB
+  // are dropped and counted.
   void write(std::string_view lines);
-  // Whether the caller should bring no more lines. The event tells when that has changed.
+  // True if 256 KiB or more wait, so that the caller should bring no more lines. The event then
+  // reports when half of that is left.
   bool is_full();
-  // How many bytes wait to be written. The event tells when there are none.
+  // Returns how many bytes wait to be written. The event then reports when there are none.
   std::size_t unwritten();
   bool has_dropped();
-  // The errno of a write that failed, told once; 0: none. What waits is then dropped, unless the
-  // file may take more later (a full disk).
+  // Returns the errno of a write that failed, once; 0: none. All waiting text has been dropped
+  // then, unless the file may take more later (a full disk).
   int take_error();
-  // Ends the thread, even in the middle of a write that does not return. Returns how many bytes
-  // were dropped so far.
+  // Ends the thread, even in the middle of a write that does not return, and drops what waits.
+  // Returns how many bytes were dropped in all.
   std::size_t stop();
 
  private:
   class Queue;
-  const std::shared_ptr<Queue> queue_;  // the thread may live longer
+  const std::shared_ptr<Queue> queue_;  // shared with the thread, which may live longer
   std::thread thread_;
 };
 

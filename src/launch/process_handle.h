@@ -1,11 +1,12 @@
 // File: launch/process_handle.h (internal)
-// A process by a file instead of a number: the number may be another process's a moment later.
+// Refers to a process by a file (a pidfd) instead of its number, which may belong to another
+// process a moment later.
 //
 //   const ProcessHandle process(number);
 //   ... look at /proc/NUMBER ...
 //   process.send(SIGKILL);                        // reaches that process or none
 //
-// A kernel before 5.3 has no such files; the number is used there. Throws nothing. Thread rule: one
+// A kernel before 5.3 has no such files; the number is used then. Throws nothing. Thread rule: one
 // thread at a time.
 #pragma once
 
@@ -16,7 +17,8 @@
 
 namespace hasten {
 
-// A new file that is readable once the process has ended; -1 where the kernel has none.
+// Returns a new file that becomes readable when the process has ended, or -1 if the kernel has no
+// such files.
 inline int open_process(pid_t process) {
   return static_cast<int>(syscall(SYS_pidfd_open, process, 0));
 }
@@ -30,6 +32,7 @@ class ProcessHandle {
     if (file_ >= 0) close(file_);
   }
 
+  // Returns true if the signal was sent.
   bool send(int signal) const {
     if (file_ < 0) return kill(process_, signal) == 0;
     return syscall(SYS_pidfd_send_signal, file_, signal, nullptr, 0) == 0;

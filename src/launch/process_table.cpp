@@ -35,7 +35,7 @@ std::string content_of(const std::string& file) {
 
 std::string folder_of(pid_t shown) { return "/proc/" + std::to_string(shown); }
 
-// Its number in each PID namespace, from that of /proc down to its own.
+// Returns the process's number in each PID namespace, from that of /proc down to its own.
 std::vector<pid_t> numbers_of(pid_t shown) {
   const std::string status = content_of(folder_of(shown) + "/status");
   const std::size_t at = status.find("\nNSpid:");
@@ -49,7 +49,7 @@ std::vector<pid_t> numbers_of(pid_t shown) {
 // How this process appears in /proc.
 struct Viewpoint {
   pid_t shown = -1;
-  std::size_t depth = 0;  // of PID namespaces below that of /proc; 0: it is that one
+  std::size_t depth = 0;  // levels of its PID namespace below that of /proc; 0: the same one
 };
 
 std::optional<Viewpoint> viewpoint() {
@@ -62,7 +62,8 @@ std::optional<Viewpoint> viewpoint() {
   return Viewpoint{shown, numbers.size() - 1};
 }
 
-// `pid (name) state parent ...`, the start being field 22. The name may have anything in it.
+// Reads `pid (name) state parent ...`; field 22 is the start. The name may contain anything, spaces
+// and parentheses too.
 std::optional<ProcessEntry> entry_seen_from(const Viewpoint& here, pid_t shown) {
   const std::string line = content_of(folder_of(shown) + "/stat");
   const std::size_t end = line.rfind(')');
@@ -112,8 +113,8 @@ std::string environment_of(pid_t shown) { return content_of(folder_of(shown) + "
 
 namespace {
 
-// One thread reads all environments. One that hangs is left behind, and another one goes on after
-// the process at which it hangs.
+// Reads all environments in one thread. A thread that hangs is left behind, and another one
+// continues after the process at which it hangs.
 struct EnvironmentReading {
   EnvironmentReading(std::vector<pid_t> shown, std::function<bool(const std::string&)> function)
       : processes(std::move(shown)), look(std::move(function)) {}
@@ -127,7 +128,7 @@ struct EnvironmentReading {
     }
   }
 
-  // Those of the processes that were read, until all are, or one takes too long.
+  // Waits until all environments are read or one takes too long. Returns the results so far.
   std::vector<bool> wait() {
     std::unique_lock<std::mutex> turn(this->turn);
     for (std::size_t had = 0; results.size() < processes.size(); had = results.size()) {
@@ -143,7 +144,8 @@ struct EnvironmentReading {
   std::vector<bool> results;
 };
 
-// An entry in /proc has the owner of its process, or root.
+// True if this user may read the process's environment: its folder in /proc belongs to the owner of
+// the process, or to root.
 bool may_be_read(pid_t shown) {
   if (geteuid() == 0) return true;
   struct stat folder {};

@@ -1,6 +1,6 @@
 // File: launch/process_table.h (internal)
-// The processes that /proc shows, with numbers of this process's own PID namespace, which need not
-// be the one that /proc was mounted for.
+// Lists the processes that /proc shows, with their numbers in this process's own PID namespace,
+// which need not be the one for which /proc was mounted.
 //
 //   for (const ProcessEntry& each : process_table()) if (each.parent == own_entry.shown) ...
 //
@@ -19,25 +19,26 @@ namespace hasten {
 
 struct ProcessEntry {
   pid_t shown = -1;         // the number in /proc
-  pid_t process = -1;       // the number here, for kill(2)
-  pid_t parent = -1;        // as shown
-  char state = '?';         // Z: it has ended, and waits to be reaped
-  std::uint64_t start = 0;  // in the clock's ticks since the machine was started
+  pid_t process = -1;       // the number in this PID namespace, for kill(2)
+  pid_t parent = -1;        // the parent's number in /proc
+  char state = '?';         // as in /proc/PID/stat; Z: has ended and waits to be reaped
+  std::uint64_t start = 0;  // in clock ticks since the machine's start
 };
 
-// Nothing where /proc does not show this process.
+// Returns the entry of this process; nothing if /proc does not show it.
 std::optional<ProcessEntry> own_entry();
-// Empty where /proc does not show this process.
+// Returns all entries; empty if /proc does not show this process.
 std::vector<ProcessEntry> process_table();
-// As it is now; nothing where the process is gone.
+// Returns the present entry of a process; nothing if it has ended.
 std::optional<ProcessEntry> entry_of(pid_t shown);
-// NAME=value after NAME=value, each with a NUL at its end. Empty where it may not be read. Does not
-// return while the memory of the process is locked, as that of one that waits for a dead disk or a
-// driver may be for ever.
+// Returns the environment as NAME=value texts, each with a NUL at its end; empty if it may not be
+// read. Blocks while the memory of the process is locked, which can last for ever if that process
+// waits for a dead disk or a driver.
 std::string environment_of(pid_t shown);
-// For each process, what `look` says of its environment: false where it may not be read, which this
-// user may not for other users' processes, or cannot be within a second. `look` is called in
-// another thread, perhaps after the return.
+// Returns for each process what `look` returns for its environment. The result is false for an
+// environment that may not be read, as of other users' processes unless this user is root, or that
+// cannot be read within a second. `look` is called in another thread, perhaps even after the
+// return.
 std::vector<bool> look_at_environments(const std::vector<pid_t>& shown,
                                        const std::function<bool(const std::string&)>& look);
 

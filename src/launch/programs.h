@@ -1,12 +1,13 @@
 // File: launch/programs.h (internal)
-// The program to be started, found before anything is.
+// Finds the program to start, before anything is started.
 #pragma once
 
 #include <string>
 
 namespace hasten {
 
-// As execvp looks for it. Throws IoError "launch.program".
+// Returns the file that execvp would run for this name. Throws IoError "launch.program" if there is
+// none.
 std::string found_program(const std::string& name);
 
 }  // namespace hasten

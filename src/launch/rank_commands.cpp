@@ -1,4 +1,5 @@
-// What each rank is told: torchrun's variables, Accelerate's settings, and our job's name.
+// Builds the command and environment of each rank: torchrun's variables, Accelerate's settings, and
+// the name of hasten's job.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -31,8 +32,8 @@ std::int64_t processes_here(const LaunchConfiguration& run) {
 
 namespace {
 
-// The GPU that each process has by torchrun's rule: its local rank's, of those it may see. Empty
-// where there are none, or names instead of numbers.
+// Returns the GPU that each process uses by torchrun's rule: the visible GPU with the number of its
+// local rank. Empty if there are no GPUs, or if they are given by name instead of by number.
 std::vector<int> gpus_of(const LaunchOptions& options, const Topology& topology,
                          std::int64_t count) {
   if (options.use_cpu || topology.gpu_nodes.empty()) return {};
@@ -42,7 +43,7 @@ std::vector<int> gpus_of(const LaunchOptions& options, const Topology& topology,
   if (visible.empty()) {
     for (std::size_t gpu = 0; gpu < topology.gpu_nodes.size(); ++gpu)
       all.push_back(static_cast<int>(gpu));
-  } else if (visible.find('-') == std::string::npos) {  // a range is none of CUDA's words
+  } else if (visible.find('-') == std::string::npos) {  // CUDA knows no ranges
     all = numbers_of_list(visible);
   }
   std::vector<int> gpus;
@@ -65,7 +66,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
   std::optional<TpuPlaces> tpus;
   if (options.tpu) tpus.emplace(round, config::whole_environment());
-  // A program uses what TPUs there are unasked.
+  // A program uses the TPUs of its machine even unasked, unless a variable forbids it.
   const bool denies_tpus = !options.tpu && !config::installed_tpus().empty();
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
@@ -102,7 +103,8 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
 
 namespace {
 
-// What is not known before the start, or not for every eye.
+// Returns the variable for people: with placeholders for values that are not known before the
+// start, and for the token, which is secret.
 std::string shown(const std::string& variable) {
   if (starts_with(variable, "MASTER_PORT=0")) return "MASTER_PORT=PORT";
   if (variable == "MASTER_ADDR=") return "MASTER_ADDR=ADDRESS";
@@ -117,7 +119,8 @@ std::string numbers_text(const std::vector<int>& numbers) {
   return join(words, ",");
 }
 
-// As far as it can be known: with several machines ranks may be given only when they meet.
+// Returns the round as far as it is known before the start. With several machines, ranks may be
+// assigned only when the machines meet.
 Round round_before_start(const LaunchConfiguration& run) {
   const Machines& machines = run.machines;
   const std::int64_t here = processes_here(run), machine = std::max<std::int64_t>(0, machines.rank);

@@ -8,8 +8,8 @@ namespace hasten {
 namespace {
 
 constexpr std::size_t kLastLines = 20;
-constexpr std::size_t kLongestLastLine = 1 << 10;  // the report goes to every machine
-constexpr std::size_t kLongestLine = 64 << 10;     // a program that never ends its line
+constexpr std::size_t kLongestLastLine = 1 << 10;  // bytes; the report goes to every machine
+constexpr std::size_t kLongestLine = 64 << 10;     // bytes; a program may never end its line
 
 }  // namespace
 
@@ -53,7 +53,7 @@ void RankOutput::finish() {
   }
 }
 
-// Leaves `text` empty.
+// Adds a line to what is shown, kept and remembered. Leaves `text` empty.
 void RankOutput::add_line(std::string& text, int stream) {
   if (plan_.shown[stream - 1]) ((shown_ += plan_.prefix) += text) += '\n';
   if (log_[stream - 1]) (kept_ += text) += '\n';

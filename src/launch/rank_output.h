@@ -1,14 +1,13 @@
 // File: launch/rank_output.h (internal)
-// What one rank prints: shown line by line with its number, kept in files where asked, and the last
-// lines remembered for the report of its failure.
+// Handles what one rank prints: shows it line by line with the rank's number, keeps it in files if
+// asked to, and remembers the last lines for the report of a failure.
 //
 //   RankOutput output(output_plan(options, round, local_rank), console);
 //   output.take(bytes, 1);                       // as they come from the rank's pipe
-//   // The console's reader, or the logs' file system, is slow: leave the pipe unread.
-//   if (output.must_wait(1)) ...
+//   if (output.must_wait(1)) ...                 // its reader is slow: leave the pipe unread
 //
-// The constructor throws IoError "io.write" where a file cannot be opened that the first attempt
-// needs; later ones go on without it. Thread rule: the launcher's own thread.
+// In the first attempt the constructor throws IoError "io.write" if a file cannot be opened; later
+// attempts continue without the file. Thread rule: the launcher's own thread.
 #pragma once
 
 #include <deque>
@@ -22,28 +21,28 @@
 
 namespace hasten {
 
-// Where it goes: index 0 is output, 1 errors.
+// Where the output of a rank goes. Index 0 is standard output, 1 standard error.
 struct OutputPlan {
   std::string prefix;  // before each shown line
   bool shown[2] = {true, true};
-  std::filesystem::path file[2];  // empty: none; the same twice: one for both
+  std::filesystem::path file[2];  // empty: none; the same path twice: one file for both
   LogFailure log_failure = LogFailure::throws;
 };
 
 class RankOutput {
  public:
-  // Makes the files' folders.
+  // Creates the files and their folders.
   RankOutput(OutputPlan plan, Console& console);
 
-  // A piece of output (1) or errors (2), as it came.
+  // Takes a piece of standard output (1) or standard error (2), as it came.
   void take(std::string_view piece, int stream);
-  // Takes the beginning of a line for the whole of it.
+  // Takes a line that has begun as a whole one.
   void finish();
-  // Whether the console or the file that the stream goes to takes nothing at the moment.
+  // True if the console or the log file to which the stream goes is full at the moment.
   bool must_wait(int stream) const;
 
   const std::deque<std::string>& last_lines() const { return last_; }
-  // Where people look for what it printed: its file, or the folder of both; empty: nowhere.
+  // Returns the file that has the output, or the folder if there are two files; empty if none.
   std::filesystem::path kept_in() const;
 
  private:
@@ -52,9 +51,9 @@ class RankOutput {
 
   OutputPlan plan_;
   Console& console_;
-  std::string begun_[2];
+  std::string begun_[2];  // the beginning of a line whose end has not come yet
   std::shared_ptr<LogFile> log_[2];
-  std::string shown_, kept_;  // whole lines of one piece, put out together
+  std::string shown_, kept_;  // whole lines of one piece, written together
   std::deque<std::string> last_;
 };
 

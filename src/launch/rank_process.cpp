@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The launcher's variables, those of the rank in their place.
+// Returns the rank's variables, and those of the launcher that they do not replace.
 std::vector<std::string> whole_environment(const std::vector<std::string>& own) {
   std::vector<std::string> all = own;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -41,24 +41,26 @@ std::vector<std::string> whole_environment(const std::vector<std::string>& own) 
   throw IoError("launch.start", {.what = "program " + program, .got = std::strerror(error)});
 }
 
-// Somebody else has waited for the process, so nobody knows how it ended.
+// The status if somebody else has waited for the process, so that nobody knows how it ended.
 constexpr int kUnknownStatus = -1;
 
-// Everything that a new process needs until it is the rank's program.
+// Everything that a new process needs until it runs the rank's program.
 struct Start {
   pid_t launcher;
-  int input, output, errors, failed;  // input: -1: the launcher's own
+  // The rank's standard streams (input: -1: the launcher's own), and a pipe that receives the errno
+  // of an exec that fails.
+  int input, output, errors, failed;
   char* const* words;
   char* const* environment;
   const cpu_set_t* cores;  // null: all
   const Signals& signals;
 };
 
-// Between fork and exec: only what is safe there.
+// Runs between fork and exec, so it calls only what is safe there.
 [[noreturn]] void run_program(const Start& start) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != start.launcher) _exit(127);  // it has died meanwhile
+  if (getppid() != start.launcher) _exit(127);  // the launcher has died meanwhile
   start.signals.restore_in_rank();
   restore_file_limit();
   if (start.cores != nullptr) sched_setaffinity(0, sizeof *start.cores, start.cores);
@@ -71,7 +73,8 @@ struct Start {
   _exit(127);
 }
 
-// A rank that reads the terminal from the background is stopped by the system.
+// Returns /dev/null, opened, if standard input is a terminal, else -1: the system stops a rank that
+// reads the terminal from the background.
 int input_of_rank() { return isatty(STDIN_FILENO) ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1; }
 
 }  // namespace
@@ -108,10 +111,10 @@ RankProcess::RankProcess(const RankCommand& command, const Signals& signals)
     close(failed[0]);
     cannot_start(command.program[0], fork_error);
   }
-  setpgid(process_, process_);  // both sides, whoever comes first
+  setpgid(process_, process_);  // parent and child both call it, as either may be first
   for (const int file : files_) fcntl(file, F_SETFL, O_NONBLOCK);
   int error = 0;
-  const ssize_t got = read(failed[0], &error, sizeof error);  // ends with exec
+  const ssize_t got = read(failed[0], &error, sizeof error);  // 0 bytes if exec has succeeded
   close(failed[0]);
   if (got == sizeof error) {
     waitpid(process_, nullptr, 0);
@@ -156,7 +159,8 @@ bool RankProcess::has_just_ended() {
   if (asked ? info.si_pid != process_ : errno != ECHILD) return false;
   int status = kUnknownStatus;
   if (asked) {
-    send(SIGKILL);  // what it leaves behind; its number is its group's until it is waited for
+    // Kills what the rank leaves behind. Its number stays that of its group until it is waited for.
+    send(SIGKILL);
     waitpid(process_, &status, 0);
   }
   status_ = status;

@@ -1,13 +1,13 @@
 // File: launch/rank_process.h (internal)
-// One rank: a process in a group of its own, with its output in pipes, that dies when the launcher
-// does.
+// One rank: a process that leads a process group, writes its output into pipes, and dies when the
+// launcher does.
 //
 //   RankProcess rank(command, signals);
 //   poll(rank.output(), rank.errors()); on SIGCHLD: if (rank.has_just_ended()) rank.how_it_ended()
 //
-// It never reads the terminal, whose foreground it is not in: its standard input is /dev/null where
-// the launcher's is a terminal. Thread rule: the thread that made it, as the rank is bound to that
-// thread's life.
+// The rank is not in the terminal's foreground group, so it must not read the terminal: its
+// standard input is /dev/null if the launcher's is a terminal. Thread rule: the thread that
+// constructed it, since the system kills the rank when that thread ends.
 #pragma once
 
 #include <sys/types.h>
@@ -31,24 +31,26 @@ class RankProcess {
   ~RankProcess();
 
   pid_t process() const { return process_; }
-  // Non-blocking reading ends; -1 once closed.
+  // The reading end of the pipe with its standard output, non-blocking; -1 once closed.
   int output() const { return files_[0]; }
+  // The reading end of the pipe with its standard error, non-blocking; -1 once closed.
   int errors() const { return files_[1]; }
   void close_file(int file);
 
-  // To the whole group.
+  // Sends the signal to the whole process group.
   void send(int signal) const;
-  // Asks the system whether it has ended; true the first time it has. The rest of its group is
-  // killed then.
+  // Asks the system whether the rank has ended. Returns true once, the first time it finds that,
+  // and kills the rest of the process group then.
   bool has_just_ended();
   bool ended() const { return status_.has_value(); }
-  // The signal that has stopped it, once a stop.
+  // Returns the signal that has stopped the rank, once for each stop.
   std::optional<int> has_just_stopped() const;
-  // 0 to 255, or 128 + the signal; 1 where the system does not know.
+  // The exit code of a rank that has ended: 0 to 255, or 128 + the signal that killed it; 1 if the
+  // system does not know.
   int code() const;
-  // "ended with code 3", "was killed by signal 9 (SIGKILL)".
+  // Returns a text such as "ended with code 3" or "was killed by signal 9 (SIGKILL)".
   std::string how_it_ended() const;
-  double seconds() const;  // from its start to its end, or now
+  double seconds() const;  // from its start to its end, or until now
 
  private:
   pid_t process_ = -1;

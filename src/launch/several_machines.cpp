@@ -19,8 +19,8 @@ using nlohmann::json;
 using rendezvous::Clock;
 using namespace std::chrono_literals;
 
-constexpr auto kBeforeTelling = 1s;  // a wait of less is no news
-constexpr auto kTellAgain = 30s;
+constexpr auto kBeforeTelling = 1s;  // shorter waits are not reported
+constexpr auto kTellAgain = 30s;     // between two reports of the same wait
 constexpr auto kMoment = 1s;
 
 rendezvous::Settings settings_of(const LaunchConfiguration& run) {
@@ -34,7 +34,8 @@ rendezvous::Settings settings_of(const LaunchConfiguration& run) {
           .same_program = conf.flag("same_program", true)};
 }
 
-// As it comes back from the coordinator: what ranks print need not be UTF-8, which JSON is.
+// Returns the text as the coordinator will send it back: JSON requires UTF-8, and the output of
+// ranks need not be.
 std::string as_sent(const std::string& text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
 }
@@ -57,14 +58,15 @@ SeveralMachines::~SeveralMachines() {
   if (server_) wait_until_all_have_gone();
 }
 
-// The other machines learn from this one's server why the job ends. That takes no longer than their
-// ranks have to end, counted from the signal if there was one, and another signal ends it.
+// Waits until the other machines have learned from this one's server why the job ends. It waits at
+// most for the grace period that their ranks have, counted from the signal if there was one, and
+// another signal ends the wait.
 void SeveralMachines::wait_until_all_have_gone() {
   const auto patience = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(run_.options.grace_period));
   const auto now = Clock::now();
-  // Ranks that are killed at the end of the grace period elsewhere end at about the same time as
-  // those here, so their launchers get a moment more.
+  // Ranks of other machines that are killed at the end of the grace period end at about the same
+  // time as those here, so their launchers get kMoment more.
   const auto until = left_by_ == 0 ? now + patience : std::max(left_at_ + patience, now + kMoment);
   while (!server_->all_have_gone() && Clock::now() < until) {
     pollfd file = {.fd = signals_.file(), .events = POLLIN, .revents = 0};
@@ -75,8 +77,8 @@ void SeveralMachines::wait_until_all_have_gone() {
   }
 }
 
-// The machine they meet at says so by its rank; without ranks by its address. Nothing is known if a
-// signal came first.
+// True if all meet at this machine: if it has machine rank 0, or without machine ranks, if it has
+// the address. Returns nothing if a signal came before that was known.
 std::optional<bool> SeveralMachines::is_host() {
   if (run_.machines.rank >= 0) return run_.machines.rank == 0;
   RunningClock clock;
@@ -112,7 +114,7 @@ void SeveralMachines::begin() {
         .coordinator = settings_,
         .on_shortage = run_.options.quiet ? nullptr : shortage_report(console_)});
   }
-  // Its own server is met by loopback: the name may be one of another interface.
+  // A launcher reaches its own server by loopback, as the name may belong to another interface.
   const Endpoint reached = serves_ ? Endpoint{.host = "127.0.0.1", .port = at_.port} : at_;
   contact_ =
       std::make_unique<Contact>(Contact::Place{.named = at_, .reached = reached}, run_.token,
@@ -134,11 +136,11 @@ void SeveralMachines::tell(const std::string& text) const {
   if (!run_.options.quiet) console_.say(text);
 }
 
-// The reason of a stop is told when it comes: the next round may be far away.
+// Reports the reason of a stop as soon as it comes, since the next round may be far away.
 void SeveralMachines::tell_stop(const json& message) {
   const std::string reason = message.value("reason", "");
-  // Ranks stop once, so the first reason counts; end_of() tells another one, and tells quiet
-  // launchers the last one.
+  // Ranks stop only once, so only the first reason is reported. end_of() reports a different one,
+  // and reports the last one for a quiet launcher.
   if (reason.empty() || !told_reason_.empty() || run_.options.quiet) return;
   told_reason_ = reason;
   tell("the processes are stopped: " + reason);
@@ -148,8 +150,9 @@ void SeveralMachines::tell_news() {
   if (const auto news = contact_->news()) tell(*news);
 }
 
-// What changes is told at growing intervals, so that a thousand machines that come one by one do
-// not make a thousand lines on each of them. The text is made only if it is told.
+// Reports what the launcher waits for. If `stem` changes, the intervals grow, so that a thousand
+// machines that come one by one do not cause a thousand lines on each of them. `text` is called
+// only if it is reported.
 void SeveralMachines::tell_waiting(const std::string& stem,
                                    const std::function<std::string()>& text) {
   const auto now = Clock::now();
@@ -192,7 +195,7 @@ json SeveralMachines::leaving_message() const {
   return {{"kind", "leaving"}, {"signal", left_by_}};
 }
 
-// What a coordinator has to know of this launcher on a new connection.
+// Returns what the coordinator must know about this launcher on a new connection.
 std::vector<json> SeveralMachines::introduction() const {
   std::vector<json> messages;
   if (attempt_ >= 0)
@@ -253,12 +256,13 @@ std::optional<Next> SeveralMachines::hear(const json& message) {
   const std::string kind = message.value("kind", "");
   if (kind == "waiting") {
     const std::string text = message.value("text", "");
-    tell_waiting(text.substr(0, text.rfind(';')), [&] { return text; });  // without the seconds
+    // The stem has no seconds.
+    tell_waiting(text.substr(0, text.rfind(';')), [&] { return text; });
   }
   if (kind == "finish") return end_of(message);
   if (kind == "refused") refuse(message);
   if (kind == "round" && asks_for_round_) return begin_round(message);
-  if (kind == "stop" && has_ended_) {  // another machine's ranks have failed: all start again
+  if (kind == "stop" && has_ended_) {  // ranks of another machine have failed: all start again
     tell_stop(message);
     has_ended_ = false;
     report_.reset();
@@ -288,8 +292,8 @@ Next SeveralMachines::next() {
 std::optional<Order> SeveralMachines::order() {
   if (end_) return std::nullopt;
   while (const auto message = contact_->next()) {
-    // The ranks of a launcher that leaves are no longer part of the job: only its signal and
-    // grace_period say when they end.
+    // The ranks of a launcher that leaves are no longer part of the job: only the signal and
+    // grace_period decide when they end.
     if (left_by_ != 0 || message->value("kind", "") != "stop") continue;
     tell_stop(*message);
     return Order{.after_failure = message->value("after_failure", true)};

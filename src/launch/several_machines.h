@@ -1,10 +1,11 @@
 // File: launch/several_machines.h (internal)
-// A launch of which this machine is one of several: its launcher's side of the protocol of
-// rendezvous/coordinator.h, which one of the machines serves.
+// A launch on several machines, of which this is one: the launcher's side of the protocol in
+// rendezvous/coordinator.h. One of the machines serves the coordinator.
 //
-// While the connection to the coordinator is lost the ranks go on. On the next connection the
-// launcher says which round its ranks belong to and what has become of them; a coordinator that
-// does not count them any more tells it to stop them, and it joins the next round.
+// While the connection to the coordinator is lost, the ranks continue. On the next connection the
+// launcher reports the round to which its ranks belong and how they have ended, if they have. If
+// the coordinator no longer counts them, it orders the launcher to stop them, and the launcher
+// joins the next round.
 #pragma once
 
 #include <functional>
@@ -28,9 +29,9 @@ class SeveralMachines : public Membership {
   SeveralMachines(const LaunchConfiguration& run, Console& console, Signals& signals);
   ~SeveralMachines() override;
 
-  // Serves the others if this is the machine they meet at. Throws ConfigError with the
-  // coordinator's reason if it refuses this machine, IoError "rendezvous.port-taken",
-  // "rendezvous.host", "rendezvous.connect".
+  // The first call also starts the server if this is the machine at which all meet. Throws
+  // ConfigError with the coordinator's reason if it refuses this machine, and IoError
+  // "rendezvous.port-taken", "rendezvous.host", "rendezvous.connect".
   Next next() override;
   int file() const override { return contact_->file(); }
   short events() const override { return contact_->events(); }
@@ -65,23 +66,25 @@ class SeveralMachines : public Membership {
   Signals& signals_;
   const rendezvous::Settings settings_;
   const Endpoint at_;
-  const std::string program_;  // its digest
-  const std::string agent_;    // by which the coordinator knows this launcher
-  const std::string run_id_;   // the job's name, if this is the machine they meet at
+  const std::string program_;  // the digest of the program
+  const std::string agent_;    // the identity by which the coordinator knows this launcher
+  const std::string run_id_;   // the job's name, if this is the machine at which all meet
   bool serves_ = false;
   std::unique_ptr<rendezvous::JobServer> server_;
   std::optional<rendezvous::ReservedPort> port_;
   std::unique_ptr<Contact> contact_;
 
-  int attempt_ = -1;                      // the last round
-  bool asks_for_round_ = false;           // and has not been told it
-  std::optional<nlohmann::json> report_;  // what has become of this round's ranks
-  bool has_ended_ = false;                // this round, well: there is nothing to join for
-  std::string told_reason_;               // why the ranks of this round have stopped
+  int attempt_ = -1;                      // of the last round; -1: there was none
+  bool asks_for_round_ = false;           // has asked to join a round, and has no answer yet
+  std::optional<nlohmann::json> report_;  // how this round's ranks have ended
+  bool has_ended_ = false;                // all ranks have ended well, so it joins no other round
+  std::string told_reason_;               // why this round's ranks are stopped, as reported
   std::optional<std::string> end_;        // why the coordinator was lost while ranks ran
-  int left_by_ = 0;                       // a signal to this launcher
+  int left_by_ = 0;                       // the signal that asked this launcher to end; 0: none
   rendezvous::Clock::time_point left_at_{};
 
+  // For tell_waiting(): the stem that was reported last, when, since when the launcher waits, and
+  // the pause before the next report.
   std::string told_;
   rendezvous::Clock::time_point told_at_{}, asked_at_{};
   rendezvous::Clock::duration tell_after_{};

@@ -1,6 +1,7 @@
 // File: launch/shortage_report.h (internal)
-// Says what keeps new ranks from connecting with the job's server. The server calls it in a thread
-// of its own, and must not wait for a terminal or a pipe that nobody reads: the console does not.
+// Reports what prevents new ranks from connecting to the job's server. The server calls it in its
+// own thread, which must not wait for a terminal or a pipe that nobody reads; the console never
+// does.
 //
 //   JobServer server({.token = token, .on_shortage = shortage_report(console)});
 //

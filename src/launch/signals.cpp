@@ -26,7 +26,7 @@ Signals::Signals() {
   sigset_t taken;
   sigemptyset(&taken);
   sigaddset(&taken, SIGCHLD);
-  // A blocked signal is queued even where it is ignored, so these are left alone.
+  // A blocked signal is queued even if it is ignored, so ignored signals are not blocked.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
     if (!is_ignored(number)) sigaddset(&taken, number);
   }
@@ -35,7 +35,7 @@ Signals::Signals() {
 }
 
 Signals::~Signals() {
-  // A signal that is still queued would end this process before it can say why it ends.
+  // A signal that is still queued would end this process before it can report why it ends.
   while (next()) {
   }
   close(file_);

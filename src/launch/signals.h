@@ -1,14 +1,14 @@
 // File: launch/signals.h (internal)
-// The signals that the launcher takes as they come, from a file instead of a handler.
+// Receives the launcher's signals from a file (a signalfd) instead of a handler.
 //
 //   Signals signals;
 //   poll(signals.file()); while (const auto number = signals.next()) ...
 //
-// What was ignored when the launcher was started (nohup, `trap '' INT`, a script's `&`) stays
-// ignored, in the launcher and in its ranks, but for SIGCHLD, as a process that ignores it never
-// learns how its children end. The launcher ignores SIGPIPE and SIGXFSZ (a file that may not grow,
-// ulimit -f), as its writes report both; ranks have them as they were. Throws nothing. Thread rule:
-// made on the only thread, before there are others.
+// A signal that was ignored when the launcher was started (nohup, `trap '' INT`, a script's `&`)
+// stays ignored, in the launcher and in its ranks. SIGCHLD is an exception, as a process that
+// ignores it never learns how its children end. The launcher ignores SIGPIPE and SIGXFSZ (a file
+// that may not grow, ulimit -f), as its writes report both; ranks have these two as they were
+// before. Throws nothing. Thread rule: constructed by the only thread, before there are others.
 #pragma once
 
 #include <signal.h>
@@ -25,9 +25,10 @@ class Signals {
   ~Signals();
 
   int file() const { return file_; }
+  // Returns the next signal that has come, if there is one.
   std::optional<int> next();
-  // Between fork and exec of a rank: nothing is blocked there, and SIGPIPE and SIGXFSZ are as they
-  // were.
+  // To be called between fork and exec of a rank. Unblocks all signals, and restores SIGPIPE and
+  // SIGXFSZ.
   void restore_in_rank() const;
 
  private:
@@ -37,7 +38,7 @@ class Signals {
   }, pipe_before_{}, size_before_{};
 };
 
-// Whether it asks the job to end.
+// True if the signal asks the job to end.
 inline bool is_end(int number) { return number == SIGINT || number == SIGTERM || number == SIGHUP; }
 
 }  // namespace hasten

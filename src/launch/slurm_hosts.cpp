@@ -1,4 +1,4 @@
-// The lists of hosts that Slurm writes: names with numbers in brackets.
+// Reads the lists of hosts that Slurm writes: names with numbers in brackets.
 #include <charconv>
 
 #include "hasten/base/text.h"
@@ -8,7 +8,7 @@
 namespace hasten {
 namespace {
 
-constexpr std::size_t kMostHosts = 65536;  // of one list; Slurm's own limit is of this size
+constexpr std::size_t kMostHosts = 65536;  // in one list; Slurm's own limit is about this size
 
 [[noreturn]] void refuse(std::string_view list, const std::string& expected) {
   throw_environment({.what = "Slurm's list of hosts",
@@ -16,7 +16,7 @@ constexpr std::size_t kMostHosts = 65536;  // of one list; Slurm's own limit is 
                      .expected = expected});
 }
 
-// The parts between commas that stand outside of brackets.
+// Splits the list at the commas that are not in brackets.
 std::vector<std::string_view> parts_of(std::string_view list) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
@@ -45,7 +45,7 @@ std::uint64_t number(std::string_view digits, std::string_view list) {
   return value;
 }
 
-// "01-03,7" gives 01 02 03 7: the first number of a range says how many digits all of it have.
+// Turns "01-03,7" into 01 02 03 7. All numbers of a range have as many digits as its first one.
 std::vector<std::string> numbers_of(std::string_view inside, std::string_view list) {
   std::vector<std::string> numbers;
   for (const std::string& range : split(inside, ',')) {
@@ -66,7 +66,7 @@ std::vector<std::string> numbers_of(std::string_view inside, std::string_view li
   return numbers;
 }
 
-// One name with any number of brackets; the last ones count fastest.
+// Expands one name with any number of brackets; the last bracket counts fastest.
 std::vector<std::string> names_of(std::string_view part, std::string_view list) {
   std::vector<std::string> names = {""};
   while (!part.empty()) {

@@ -19,7 +19,8 @@ bool is_plain(char letter) {
          std::string_view("_-./:,+@%=").find(letter) != std::string_view::npos;
 }
 
-// Slurm reads the lines of its options itself: neither quotes nor blanks are safe there.
+// Returns `value` unchanged. Throws ConfigError "config.bad-value" for other characters than these:
+// Slurm parses the #SBATCH lines itself, and neither quotes nor blanks are safe there.
 std::string plain(const std::string& option, const std::string& value) {
   if (!std::all_of(value.begin(), value.end(), is_plain))
     throw ConfigError(
@@ -49,15 +50,16 @@ std::string sbatch_lines(const SlurmScript& script) {
   if (!script.partition.empty()) line("partition=", plain("slurm_partition", script.partition));
   if (!script.account.empty()) line("account=", plain("slurm_account", script.account));
   line("output=", name, "-%j.log");
-  line("open-mode=append");  // a requeued job goes on in the same file
+  line("open-mode=append");  // a requeued job continues the same file
   line("requeue");
   if (!script.signal.empty()) line("signal=", plain("slurm_signal", script.signal));
   return text;
 }
 
 std::string step_lines(const SlurmScript& script) {
-  // A file that a machine's user has at hand has no say: this one's is in the options already.
-  // Since 22.05 srun does not take the number of cores from the job.
+  // --no_config_file, since the options already contain the configuration file that was read here,
+  // and a default file on another machine must not change them. srun gets the number of cores
+  // again, as since Slurm 22.05 it does not take it from the job.
   const std::string cores =
       script.cpus_per_task ? str(" --cpus-per-task=", *script.cpus_per_task) : "";
   std::string text = str("srun --nodes=", script.num_machines, " --ntasks=", script.num_machines,
@@ -73,7 +75,7 @@ std::string step_lines(const SlurmScript& script) {
   return text + "\n";
 }
 
-// The script says these itself, or has used them up.
+// True for an option that the script sets itself or that only matters for writing the script.
 bool is_of_the_script(const std::string& name) {
   static const std::vector<std::string> names = {"config_file",     "no_config_file",   "dry_run",
                                                  "num_machines",    "machine_rank",     "nnodes",

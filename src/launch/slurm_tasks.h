@@ -1,6 +1,6 @@
 // File: launch/slurm_tasks.h (internal)
-// What a step of Slurm's, a run of srun, says of its tasks. Throws ConfigError
-// "launch.environment".
+// Reads from its variables what a Slurm step (one run of srun) says about its tasks. Throws
+// ConfigError "launch.environment".
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace hasten {
 
-// Whether this process is a task of a step. In a script of sbatch's SLURM_NTASKS and SLURM_PROCID
-// are set too, while one process runs; a script submitted from inside a step has even that step's
-// variables, but with another SLURM_NTASKS.
+// True if this process is a task of a step. An sbatch script has SLURM_NTASKS and SLURM_PROCID too,
+// although it is only one process. A script that is submitted from inside a step even has that
+// step's variables, but another SLURM_NTASKS.
 bool is_slurm_task(const Variables& variables);
 
-// Tasks of the machine `at` in a list such as "2(x3),1": three machines with two, then one with
-// one.
+// Returns the number of tasks of machine `at`, from 0, in a list such as "2(x3),1": three machines
+// with two tasks each, then one machine with one.
 std::int64_t tasks_of_machine(std::string_view list, std::int64_t at);
 
 }  // namespace hasten

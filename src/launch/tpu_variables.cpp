@@ -14,9 +14,10 @@ namespace {
 constexpr const char* kTopology = "TORCH_TPU_TOPOLOGY";
 constexpr const char* kAddresses = "TORCH_TPU_SLICEBUILDER_ADDRESSES";
 constexpr const char* kHosts = "TPU_WORKER_HOSTNAMES";
-constexpr std::int64_t kFirstPort = 8070;  // torch_tpu's own choice for several machines
+constexpr std::int64_t kFirstPort = 8070;  // torch_tpu's default for several machines
 
-// How the chips of so many processes of one machine are wired; torch_tpu knows no others.
+// The topology of the chips for each possible number of processes on one machine. torch_tpu
+// supports no other numbers.
 using Wirings = std::map<std::int64_t, const char*>;
 
 const Wirings& wirings_of(const std::string& generation) {
@@ -43,7 +44,7 @@ void check_enough(std::int64_t processes, std::size_t chips, const std::string& 
          str("at most ", chips));
 }
 
-// Of those that TPU_VISIBLE_DEVICES names.
+// Throws if TPU_VISIBLE_DEVICES names a chip that is not installed.
 void check_there(const std::vector<std::string>& chips, std::size_t installed) {
   for (const std::string& chip : chips) {
     if (std::stoul(chip) < installed) continue;
@@ -54,7 +55,7 @@ void check_there(const std::vector<std::string>& chips, std::size_t installed) {
 }
 
 std::string wiring(std::int64_t processes, const std::vector<std::string>& installed) {
-  if (installed.empty()) return str(processes, ",1,1");  // a plugin's; it means nothing to hasten
+  if (installed.empty()) return str(processes, ",1,1");  // for a plugin; hasten does not use it
   const Wirings& known = wirings_of(installed.front());
   if (const auto found = known.find(processes); found != known.end()) return found->second;
   std::vector<std::string> possible;
@@ -66,7 +67,8 @@ std::string wiring(std::int64_t processes, const std::vector<std::string>& insta
          "one of " + join(possible, ", "));
 }
 
-// Free at this moment; nothing holds them, as nobody knows whether libtpu takes one that is held.
+// Returns addresses with ports that are free at this moment. The ports are not kept reserved, as it
+// is not known whether libtpu can listen on a reserved one.
 std::string free_addresses(std::int64_t processes) {
   std::vector<rendezvous::ReservedPort> ports;
   std::vector<std::string> addresses;

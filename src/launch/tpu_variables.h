@@ -1,7 +1,8 @@
 // File: launch/tpu_variables.h (internal)
-// What the processes of this machine are told so that each has a TPU chip of its own, in the words
-// of torch_tpu 0.2. That tells libtpu the rest in each process, from these and LOCAL_RANK
-// (TPU_PROCESS_BOUNDS, TPU_PROCESS_ADDRESSES, CLOUD_TPU_TASK_ID and others), over whatever is set.
+// The environment variables that give each process of this machine a TPU chip of its own, with the
+// names of torch_tpu 0.2. From these and LOCAL_RANK, torch_tpu sets libtpu's variables in each
+// process (TPU_PROCESS_BOUNDS, TPU_PROCESS_ADDRESSES, CLOUD_TPU_TASK_ID and others), and overwrites
+// them if they are set.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +20,26 @@ using VariableList = std::vector<std::pair<std::string, std::string>>;
 
 class TpuPlaces {
  public:
-  // `environment` is the launcher's: what is set there stays as it is, and TPU_VISIBLE_DEVICES or
-  // TPU_VISIBLE_CHIPS say which chips there are to share. Throws IoError "device.tpu-missing",
-  // ConfigError "launch.tpu-processes", "launch.environment", "config.missing".
+  // `environment` is the launcher's. Variables that are set there keep their values, except that
+  // its TPU_VISIBLE_DEVICES or TPU_VISIBLE_CHIPS is the list of chips to share among the processes.
+  // Throws IoError "device.tpu-missing", ConfigError "launch.tpu-processes", "launch.environment",
+  // "config.missing".
   TpuPlaces(const Round& round, const config::Environment& environment,
             const std::vector<std::string>& installed = config::installed_tpus());
 
+  // Returns the variables of one process.
   VariableList of(std::int64_t local_rank) const;
 
  private:
-  VariableList common_;             // to all of them
+  VariableList common_;             // of all processes
   std::vector<std::string> chips_;  // by local rank
 };
 
-// How a program is told of bf16 and of what becomes of double, beside ACCELERATE_MIXED_PRECISION;
-// accelerate's and torch_xla's names.
+// Returns the variables that ask a program for bf16 and say what becomes of double, besides
+// ACCELERATE_MIXED_PRECISION. The names are Accelerate's and torch_xla's.
 VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16);
 
-// A rank's addresses with ports that are chosen only when it starts, for people.
+// Returns the variable for people: with "PORT" for ports that are chosen only when the ranks start.
 std::string without_ports(const std::string& variable);
 
 }  // namespace hasten

@@ -21,7 +21,7 @@ std::optional<std::int64_t> Variables::number(const std::string& name) const {
   std::int64_t value = -1;
   const char* const end = word.data() + word.size();
   const auto [stop, error] = std::from_chars(word.data(), end, value);
-  // Below 2^40, so that sums and products of two never overflow.
+  // Below 2^40, so that sums of such numbers cannot overflow.
   if (error != std::errc() || stop != end || value < 0 || value >> 40 != 0)
     throw_environment({.what = name, .got = "'" + word + "'", .expected = "a whole number from 0"});
   return value;

@@ -1,6 +1,6 @@
 // File: launch/variables.h (internal)
-// The variables of a launcher, read as texts and as numbers. An empty one counts as unset, as for
-// options.
+// Reads the variables that a launcher sets, as texts and as numbers. An empty variable counts as
+// unset, as it does for options.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 
 namespace hasten {
 
+// Throws ConfigError "launch.environment".
 [[noreturn]] void throw_environment(ErrorText text);
 
 class Variables {
@@ -19,12 +20,14 @@ class Variables {
   explicit Variables(const config::Environment& environment) : environment_(environment) {}
 
   bool has(const std::string& name) const { return !text(name).empty(); }
+  // Returns the value; empty if the variable is unset.
   std::string text(const std::string& name) const;
-  // The first of the two that is set, else empty.
+  // Returns the value of the first of the two that is set; empty if neither is.
   std::string text(const std::string& name, const std::string& other) const;
-  // A whole number from 0 on; throws for any other text.
+  // Returns a whole number from 0 to 2^40 - 1; nothing if the variable is unset. Throws for any
+  // other text.
   std::optional<std::int64_t> number(const std::string& name) const;
-  // The same, and unset is wrong too.
+  // Returns such a number. Throws if the variable is unset, too.
   std::int64_t needed(const std::string& name) const;
 
  private:

@@ -1,4 +1,4 @@
-// Who has started this process, and which of the started ones it is.
+// Finds who has started this process, and which of the started processes it is.
 #include "hasten/launch/worker.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace hasten {
 namespace {
 
-// The variables in which a launcher tells a process its place; empty where it has none for it.
+// The names of the variables with which a launcher gives a process its place; a name is empty if
+// the launcher has no such variable.
 struct Vocabulary {
   StartedBy by;
   const char* rank;
@@ -40,7 +41,8 @@ constexpr Vocabulary kSlurm = {
 constexpr Vocabulary kIndexedJob = {StartedBy::kubernetes, "JOB_COMPLETION_INDEX", "WORLD_SIZE"};
 constexpr Vocabulary kVolcano = {StartedBy::kubernetes, "VC_TASK_INDEX", "WORLD_SIZE"};
 
-// srun --mpi=pmi2 sets PMI's variables too, but not the local ones.
+// True if the PMI variables come from Hydra, the mpiexec of MPICH and Intel MPI. srun --mpi=pmi2
+// sets them too, but not the local ones.
 bool is_hydra(const Variables& variables) {
   return variables.has("PMI_SIZE") &&
          (variables.has("MPI_LOCALRANKID") || !is_slurm_task(variables));
@@ -58,7 +60,7 @@ const Vocabulary* vocabulary_of(const Variables& variables) {
   return nullptr;
 }
 
-// Nobody tells a place; then nothing may say that there are others.
+// Checks that no variable mentions other processes if no launcher gives this one a place.
 void check_alone(const Variables& variables) {
   if (variables.number("WORLD_SIZE").value_or(1) != 1)
     throw_environment({.what = "WORLD_SIZE is " + variables.text("WORLD_SIZE") + " without RANK",
@@ -68,7 +70,8 @@ void check_alone(const Variables& variables) {
                        .hint = "set WORLD_SIZE too, or start with hasten launch"});
 }
 
-// Scripts of Slurm and MPI often export WORLD_SIZE for their programs.
+// Checks that WORLD_SIZE, which scripts of Slurm and MPI often export for their programs, agrees
+// with the launcher's own number.
 void check_other_world(const Vocabulary& words, const Worker& worker, const Variables& variables) {
   const auto other = variables.number("WORLD_SIZE");
   if (other && *other != worker.world_size)
@@ -86,7 +89,7 @@ void check_below(std::int64_t value, const char* name, std::int64_t limit, const
 StartedBy starter(const Vocabulary& words, const Variables& variables) {
   if (words.by != StartedBy::torchrun) return words.by;
   if (variables.has("HASTEN_JOB_ID")) return StartedBy::hasten;
-  // Kubeflow's PyTorchJob has torchrun's names for one process a pod.
+  // Kubeflow's PyTorchJob uses torchrun's names, for one process per pod.
   const bool pod = variables.has("KUBERNETES_SERVICE_HOST") && !variables.has("LOCAL_RANK");
   return pod ? StartedBy::kubernetes : StartedBy::torchrun;
 }
@@ -100,14 +103,14 @@ void settle_rank(Worker& worker, const Vocabulary& words, const Variables& varia
   check_below(worker.rank, words.rank, worker.world_size, words.world);
 }
 
-// How many processes this machine has, where the launcher does not say it in one number.
+// Returns how many processes this machine has, if no single variable gives that number.
 std::int64_t derived_local_world(const Worker& worker, const Vocabulary& words,
                                  const Variables& variables) {
   if (worker.world_size == 1) return 1;
   if (words.by == StartedBy::slurm)
     return tasks_of_machine(variables.text("SLURM_STEP_TASKS_PER_NODE"),
                             variables.needed(words.machine));
-  // One process a pod or machine says nothing of local ranks.
+  // A launcher with one process per pod or machine does not set local ranks.
   if (words.by == StartedBy::kubernetes ||
       (words.by == StartedBy::torchrun && !variables.has(words.local_rank)))
     return 1;
@@ -130,13 +133,14 @@ void settle_local_rank(Worker& worker, const Vocabulary& words, const Variables&
   check_below(worker.local_rank, words.local_rank, worker.local_world_size, name);
 }
 
-// Where the launcher does not number its machines, they are taken to be filled one after the other.
+// Returns the number of machines. If the launcher does not give it, the machines are assumed to be
+// filled one after the other.
 std::int64_t machines_of(const Worker& worker, const Vocabulary& words,
                          const Variables& variables) {
   const std::int64_t each = worker.local_world_size;
   const std::int64_t derived = (worker.world_size + each - 1) / each;
   const std::int64_t told = variables.number(words.machines).value_or(derived);
-  // mpirun counts machines that it leaves empty.
+  // mpirun also counts machines on which it starts nothing.
   return words.by == StartedBy::open_mpi ? std::min(told, derived) : told;
 }
 
