@@ -32,10 +32,10 @@ std::vector<std::string> environment_of(const ChildOptions& options) {
   return all;
 }
 
-// Between fork and exec: only what is safe there.
+// Runs between fork and exec, so it calls only what is safe there.
 [[noreturn]] void become(pid_t parent, int pipe, int reads, char* const* words,
                          char* const* environment) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // a launcher then ends its ranks
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // on SIGTERM a launcher ends its ranks
   if (getppid() != parent) _exit(127);
   if (reads == 0) {
     dup2(pipe, STDOUT_FILENO);
@@ -43,7 +43,7 @@ std::vector<std::string> environment_of(const ChildOptions& options) {
   } else {
     dup2(STDERR_FILENO, STDOUT_FILENO);
     dup2(pipe, reads);
-    fcntl(reads, F_SETFD, 0);  // where both were one number
+    fcntl(reads, F_SETFD, 0);  // dup2 does not clear close-on-exec if both are one number
   }
   execve(words[0], words, environment);
   _exit(127);
@@ -62,7 +62,8 @@ Child::Child(const std::vector<std::string>& words, const ChildOptions& options)
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw IoError("launch.start", {.what = "program " + words[0], .got = std::strerror(errno)});
-  // Whoever has started this process may ignore it, and the ends of children are then not told.
+  // This process may have inherited that SIGCHLD is ignored; the system would then not keep the
+  // exit codes of its children.
   signal(SIGCHLD, SIG_DFL);
   const pid_t parent = getpid();
   process_ = fork();
@@ -127,7 +128,7 @@ std::optional<int> Child::wait(Clock::time_point deadline) {
     if (waited == process_) {
       code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     } else if (waited < 0 && errno == ECHILD) {
-      code_ = 1;  // it has ended, and nobody knows how
+      code_ = 1;  // it has ended, and its code is unknown
     } else if (Clock::now() >= deadline) {
       return std::nullopt;
     } else {

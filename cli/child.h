@@ -1,12 +1,13 @@
 // File: cli/child.h
-// A program that this one starts and whose words it reads, line by line, with the time they came.
+// Starts a program and reads its output line by line, with the time at which each line came.
 //
 //   Child child({"/usr/bin/env"}, {.variables = {"A=b"}});
-//   while (const auto line = child.line(deadline)) ...     // nothing: it is over, or too late
-//   child.wait(deadline)                                   // its code
+//   while (const auto line = child.line(deadline)) ...     // nothing: no more lines, or too late
+//   child.wait(deadline)                                   // the exit code
 //
-// It ends with its parent, and with the object. Throws IoError "launch.start". Thread rule: one
-// thread at a time, in a process that has no other when it starts one.
+// The program receives SIGTERM when its parent ends, and is killed when the object is destroyed.
+// The constructor throws IoError "launch.start". Thread rule: one thread at a time; when a Child is
+// constructed, the process has no other thread.
 #pragma once
 
 #include <sys/types.h>
@@ -22,9 +23,11 @@ namespace hasten::cli {
 using Clock = std::chrono::steady_clock;
 
 struct ChildOptions {
-  std::vector<std::string> variables;  // NAME=value, beside this process's
-  bool without_ours = false;           // none of this process's HASTEN_*
-  int reads = 0;  // the file number of the child that is read; 0: its output and errors
+  std::vector<std::string> variables;  // NAME=value, in addition to this process's
+  bool without_ours = false;           // leaves out this process's HASTEN_* variables
+  // The file number of the child that is read; its standard output goes to standard error then.
+  // 0: its standard output and standard error are read.
+  int reads = 0;
 };
 
 class Child {
@@ -38,10 +41,12 @@ class Child {
   Child& operator=(const Child&) = delete;
   ~Child();
 
+  // Waits for the next line. Returns nothing after the last line, or when the deadline has passed.
   std::optional<Line> line(Clock::time_point deadline);
-  // Nobody is left who could write a line.
+  // True if no process is left that could write a line.
   bool over() const { return file_ < 0; }
-  // The code, 128 + n for signal n; none where it still runs then.
+  // Waits for the end of the program. Returns its exit code, or 128 + n for signal n; nothing if it
+  // still runs at the deadline.
   std::optional<int> wait(Clock::time_point deadline);
   void send(int signal) const;
 

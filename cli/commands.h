@@ -1,13 +1,13 @@
 // File: cli/commands.h
-// The commands of hasten-torch, one file each; argv as main has it, argv[1] being the command's
-// name.
+// The commands of hasten-torch, each in a file of its own. argc and argv are those of main; argv[1]
+// is the command's name. Each returns the exit code.
 #pragma once
 
 namespace hasten::cli {
 
 int train(int argc, char** argv);
 int estimate(int argc, char** argv);
-int test_rank(int argc, char** argv);  // one of the processes that `hasten test` starts
-int test_hang(int argc, char** argv);  // one of two of which one keeps the other waiting
+int test_rank(int argc, char** argv);  // one of the ranks that `hasten test` starts
+int test_hang(int argc, char** argv);  // one of two ranks, of which rank 1 hangs
 
 }  // namespace hasten::cli

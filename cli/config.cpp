@@ -1,4 +1,5 @@
-// `hasten config`: the file that `hasten launch` reads, asked for, made or brought up to date.
+// `hasten config`: writes the file that `hasten launch` reads, from questions or from defaults, or
+// updates it.
 #include <unistd.h>
 
 #include <cstdio>

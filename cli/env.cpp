@@ -1,4 +1,4 @@
-// `hasten env`: what a report of a problem should tell of this machine.
+// `hasten env`: prints what a problem report should say about this machine.
 #include <cstdio>
 
 #include "env_facts.h"

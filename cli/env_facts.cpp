@@ -29,7 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 using Facts = nlohmann::ordered_json;
 
-// What stands behind a key in a file of lines "key <sep> value"; empty where there is none.
+// Returns the value of a key, without quotes, in a file of lines "key SEPARATOR value"; empty if
+// the file does not have the key.
 std::string value_in(const char* path, const std::string& key, char separator) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -66,7 +67,7 @@ Facts libtorch() {
   try {
     program = torch_program();
   } catch (const IoError&) {
-    // Told by the folder alone.
+    // Without hasten-torch only LD_LIBRARY_PATH and the build's folder are searched.
   }
   const LibTorchHere here = libtorch_of(program);
   return {{"version", here.version}, {"folder", here.folder.empty() ? "not found" : here.folder}};
@@ -81,7 +82,8 @@ Facts platform() {
   return facts;
 }
 
-// Of the sets that hasten's and LibTorch's kernels differ by.
+// Returns the CPU's instruction sets among those for which hasten or LibTorch has different
+// kernels.
 std::vector<std::string> instruction_sets() {
   const std::vector<std::string> flags = split(value_in("/proc/cpuinfo", "flags", ':'), ' ');
   std::vector<std::string> sets;
@@ -126,7 +128,7 @@ Facts numa_nodes() {
   return facts;
 }
 
-// "550.54.14" of the driver's own sentence.
+// Returns the version of NVIDIA's driver, such as "550.54.14"; empty if there is no driver.
 std::string driver() {
   for (const std::string& word : split(first_line("/proc/driver/nvidia/version"), ' ')) {
     if (!word.empty() && word.find_first_not_of("0123456789.") == std::string::npos &&
@@ -145,8 +147,8 @@ Facts gpus() {
   return facts;
 }
 
-// The folders in which device tpu looks for its Python packages: beside LibTorch, in the
-// environment that is active, and where PYTHONPATH says.
+// Returns the folders in which device `tpu` looks for its Python packages: next to LibTorch, in the
+// active virtual environment, and in PYTHONPATH.
 std::vector<fs::path> package_folders(const fs::path& libtorch) {
   std::vector<fs::path> folders = {libtorch.parent_path()};
   const char* const active = std::getenv("VIRTUAL_ENV");
@@ -160,7 +162,7 @@ std::vector<fs::path> package_folders(const fs::path& libtorch) {
   return folders;
 }
 
-// By the folder NAME-VERSION.dist-info that an installer leaves.
+// Returns the version in the name of the folder NAME-VERSION.dist-info that an installer leaves.
 std::string package_version(const std::vector<fs::path>& folders, const std::string& name) {
   const std::string begin = name + "-", end = ".dist-info";
   for (const fs::path& folder : folders) {
@@ -174,7 +176,7 @@ std::string package_version(const std::vector<fs::path>& folders, const std::str
   return "not found";
 }
 
-// One line for each chip, and what it takes to use them.
+// Lists the chips, and the versions of the packages that are needed to use them.
 Facts tpus(const std::string& libtorch) {
   Facts facts = Facts::object();
   int number = 0;
@@ -185,7 +187,7 @@ Facts tpus(const std::string& libtorch) {
   return facts;
 }
 
-// The interfaces that are up, with their addresses.
+// Lists the interfaces that are up, with their addresses.
 Facts network() {
   Facts facts = Facts::object();
   ifaddrs* raw = nullptr;
@@ -220,7 +222,7 @@ std::string in_path(const std::string& program) {
   return "";
 }
 
-// The first line a program says of its version. It gets five seconds.
+// Returns the first line that `program --version` prints. The program gets five seconds.
 std::string version_of(const std::string& program) {
   const std::string command = "timeout 5 " + program + " --version 2>/dev/null </dev/null";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
@@ -229,7 +231,7 @@ std::string version_of(const std::string& program) {
   return std::string(trim(line));
 }
 
-// Those that start processes as hasten launch does.
+// Lists the other programs that start processes as hasten launch does.
 Facts launchers() {
   Facts facts = Facts::object();
   for (const char* program : {"mpirun", "srun"}) {

@@ -1,4 +1,4 @@
-// `hasten estimate`: what a training step takes, predicted or measured.
+// `hasten estimate`: predicts or measures what a training step takes.
 #include "hasten/trainer/estimate.h"
 
 #include <iostream>
@@ -13,8 +13,8 @@ namespace {
 
 bool asks_what_if(const EstimateConfiguration& run) { return run.what_if || !run.html.empty(); }
 
-// A dry TPU is the process's last device: before it come its alternatives, in processes of their
-// own, and the anatomy's prediction.
+// A process cannot use another device after a dry TPU, so the alternatives, each in a process of
+// its own, and the anatomy's prediction on the CPU come before it.
 int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run) {
   std::vector<anatomy::Alternative> others;
   if (asks_what_if(run))

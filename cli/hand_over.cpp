@@ -28,7 +28,7 @@ std::string torch_program() {
 
 void hand_over(char** argv) {
   const std::string program = torch_program();
-  // Words printed so far would otherwise come out after those of the new program, or not at all.
+  // Buffered output would otherwise appear after the new program's output, or be lost.
   std::fflush(nullptr);
   if (const auto variable = thread_waiting_variable())
     setenv(variable->first.c_str(), variable->second.c_str(), 1);

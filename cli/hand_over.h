@@ -6,11 +6,11 @@
 
 namespace hasten::cli {
 
-// Where hasten-torch is: beside `hasten` in a build tree and in ../libexec/hasten/ where installed.
-// Throws IoError.
+// Returns the path of hasten-torch: next to `hasten` in a build tree, in ../libexec/hasten/ in an
+// installation. Throws IoError "io.not-found" if it is in neither place.
 std::string torch_program();
 
-// Runs it with the words of this command. Returns only by throwing IoError.
+// Runs hasten-torch with the arguments of this command. Returns only by throwing IoError.
 [[noreturn]] void hand_over(char** argv);
 
 }  // namespace hasten::cli

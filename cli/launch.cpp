@@ -1,4 +1,4 @@
-// `hasten launch`: a program, several times.
+// `hasten launch`: starts a program several times.
 #include "hasten/launch/launcher.h"
 
 #include <cstdio>
@@ -11,7 +11,8 @@
 namespace hasten::cli {
 namespace {
 
-// As it was called: by name it is looked for on each machine, by a path it lies there too.
+// Returns the command as it was called. A name is looked up on each machine; a path must be valid
+// on each of them.
 std::string own_command(const char* called) {
   const std::string command = called;
   return command.find('/') == std::string::npos ? "hasten"

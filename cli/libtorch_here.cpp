@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The parts of an ELF file that name the folders of its libraries.
+// Reads from an ELF file the folders of its libraries.
 class ElfFile {
  public:
   explicit ElfFile(const std::string& path) : file_(path, std::ios::binary) {
@@ -27,7 +27,7 @@ class ElfFile {
       read(header_.e_phoff + i * sizeof(Elf64_Phdr), segments_[i]);
   }
 
-  // RUNPATH, or RPATH; empty where there is neither.
+  // Returns RUNPATH or RPATH; empty if there is neither.
   std::string library_folders() {
     std::uint64_t folders = 0, strings = 0;
     bool found = false;
@@ -73,7 +73,7 @@ class ElfFile {
   std::vector<Elf64_Phdr> segments_;
 };
 
-// Folders with colons between them; $ORIGIN is the program's own.
+// Splits a list of folders at the colons; $ORIGIN is the program's own folder.
 std::vector<fs::path> folders_in(const std::string& list, const fs::path& program) {
   std::vector<fs::path> folders;
   for (const std::string& word : split(list, ':')) {
@@ -85,7 +85,8 @@ std::vector<fs::path> folders_in(const std::string& list, const fs::path& progra
   return folders;
 }
 
-// What stands in quotes behind __version__ in a wheel; a line in the archive for C++.
+// Returns LibTorch's version. A wheel has it in quotes after __version__ in version.py, and the
+// archive for C++ as the first line of build-version.
 std::string version_in(const fs::path& folder) {
   std::ifstream wheel(folder / "version.py");
   for (std::string line; std::getline(wheel, line);) {

@@ -31,8 +31,8 @@ std::vector<char*> words_of(const ListenOptions& options) {
   throw IoError("io.cannot-run", {.what = options.program[0] + ": " + std::strerror(errno)});
 }
 
-// The program's anatomy on the CPU, dry, into a file that stands beside the TPU's account. What the
-// program prints is not shown: the same comes again.
+// Runs the program dry on the CPU, and lets it write its anatomy into `file`, which is shown next
+// to the TPU's account. Its output is hidden, as the second run prints the same.
 void predict_into(const ListenOptions& options, const std::string& file) {
   setenv(kListenVariable, file.c_str(), 1);
   setenv(kDryRunVariable, "cpu", 1);
@@ -44,14 +44,14 @@ void predict_into(const ListenOptions& options, const std::string& file) {
     dup2(nowhere, STDERR_FILENO);
     std::vector<char*> words = words_of(options);
     execvp(words[0], words.data());
-    _exit(127);  // the second time it is said why
+    _exit(127);  // the second run reports why
   }
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
 }
 
-// A folder that nobody else can look into, or put anything into, until this object ends.
+// A temporary folder that no other user can read or write. It is removed with the object.
 class PrivateFolder {
  public:
   PrivateFolder() : path_(std::filesystem::temp_directory_path() / "hasten-XXXXXX") {
@@ -70,8 +70,8 @@ class PrivateFolder {
   std::string path_;
 };
 
-// The prediction's file as the program will find it: by its number, since it has no name any more.
-// Empty: the program has made none.
+// Returns the prediction's file as the program will find it: by its number, since the file's name
+// is removed. Empty if the first run has not written one.
 std::string prediction_of(const ListenOptions& options) {
   const PrivateFolder folder;
   const std::string file = folder.path() + "/prediction.json";

@@ -1,6 +1,7 @@
 // File: cli/main.cpp
-// The command `hasten`: answers help, version and mistakes itself, in milliseconds, and hands what
-// needs tensors to hasten-torch, which links LibTorch. Exit codes are those of hasten/base/error.h.
+// The command `hasten`. It answers help, version and usage errors itself, in milliseconds, and runs
+// hasten-torch, which links LibTorch, for everything that needs tensors. The exit codes are those
+// of hasten/base/error.h.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -33,7 +34,7 @@ struct Command {
 
 void print(const std::string& text, std::FILE* to = stdout) { std::fputs(text.c_str(), to); }
 
-// Of several processes the first tells.
+// Prints the notices, on rank 0 only.
 void tell_notices(const std::string& command, const std::vector<std::string>& notices) {
   if (worker_of(config::whole_environment()).rank != 0) return;
   for (const std::string& notice : notices)

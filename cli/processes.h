@@ -1,4 +1,4 @@
-// The commands that `hasten` runs itself and that have a file each.
+// The commands that `hasten` runs itself, without hasten-torch, each in a file of its own.
 #pragma once
 
 namespace hasten::cli {

@@ -1,4 +1,5 @@
-// `hasten test`: whether this machine, with its configuration, is ready for several processes.
+// `hasten test`: checks whether this machine, with its configuration, is ready for several
+// processes.
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -16,7 +17,8 @@
 namespace hasten::cli {
 namespace {
 
-// What is started, before the first result may take a while.
+// Returns a line that says what is started. It is printed first, as the first result may take a
+// while.
 std::string announcement(const TestCommand& run) {
   const std::int64_t here = processes_here(run.launch);
   const std::string processes = str(here, here == 1 ? " process" : " processes");
@@ -28,7 +30,8 @@ std::string announcement(const TestCommand& run) {
              significant(run.options.timeout, 6), " s at most for a check");
 }
 
-// One rank has met nobody, and proves nothing of many.
+// Returns what the checks show to be possible. The checks of a single rank prove nothing about
+// several ranks.
 std::string purpose(const LaunchConfiguration& run) {
   const bool alone = processes_here(run) == 1 && !run.machines.several();
   return alone ? "training in one process" : "distributed training";
@@ -43,7 +46,8 @@ RanksRun ranks_of(const TestCommand& run) {
   return ranks;
 }
 
-// The limit goes with the words of the program, and is known only when they are read.
+// Parses the command line. The time limit is also an argument of the ranks' program, and is known
+// only after parsing.
 TestCommand parsed(int argc, char** argv) {
   const auto environment = config::whole_environment();
   TestCommand run = parse_test(argc - 2, argv + 2, environment, {torch_program(), kRankOfTest});

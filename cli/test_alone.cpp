@@ -1,5 +1,5 @@
-// What each rank of `hasten test` finds by itself, compared over all: what it was told, what it
-// makes of that, and its random numbers.
+// Checks what each rank of `hasten test` finds by itself, and compares it over all ranks: its
+// environment variables, its process state, and its random numbers.
 #include "test_checks.h"
 
 #include <torch/torch.h>
@@ -69,7 +69,8 @@ Json local_ranks(RankTest& rank) {
           {"local_world", rank.worker.local_world_size}};
 }
 
-// Each machine has consecutive ranks: 0, 1, ... of its own count.
+// Checks that each machine has consecutive ranks, with the local ranks 0, 1, ... up to its own
+// count.
 Told judge_local_ranks(RankTest& rank, const std::vector<Json>& facts) {
   std::vector<std::string> machines;
   std::size_t at = 0;
@@ -94,14 +95,15 @@ Told judge_local_ranks(RankTest& rank, const std::vector<Json>& facts) {
   return {join(machines, ", "), {{"machines", machines.size()}}};
 }
 
-// What they were told of where they meet, of threads and of devices.
+// Address, threads and devices.
 
 Json environment(RankTest& rank) {
   const ProcessState& process = rank.process;
   return {{"address", variable("MASTER_ADDR")},
           {"port", variable("MASTER_PORT")},
           {"machine", rank.worker.machine_rank},
-          {"omp", split(variable("OMP_NUM_THREADS") + ",", ',').front()},  // of the outermost level
+          // The value may be a list; its first entry is that of the outermost level.
+          {"omp", split(variable("OMP_NUM_THREADS") + ",", ',').front()},
           {"threads", at::get_num_threads()},
           {"cores", usable_cpus()},
           {"device", process.device.str()}};
@@ -115,7 +117,8 @@ Told judge_address(RankTest&, const std::vector<Json>& facts) {
           {{"address", address}, {"port", port}}};
 }
 
-// Ranks that are bound to cores of their own have together as many as the machine gives them.
+// The ranks of one machine: the sum of their threads, and the union of the cores that they may use,
+// since each rank may be bound to cores of its own.
 struct ThreadsOfMachine {
   std::string omp;
   std::int64_t threads = 0;

@@ -1,4 +1,5 @@
-// How fast the ranks of `hasten test` sum over all of them. Told, and never failed.
+// Measures how fast the ranks of `hasten test` sum over all of them. The speed is only reported: no
+// speed fails a check.
 #include "test_checks.h"
 
 #include <torch/torch.h>
@@ -11,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Half of the calls take longer. All ranks make the same number of calls.
+// Returns the median time of a call. All ranks make the same number of calls.
 double median_seconds(const Group& group, std::int64_t bytes, int calls) {
   std::vector<at::Tensor> both = {at::ones({bytes / 4})};
   std::vector<double> seconds;
@@ -32,7 +33,8 @@ Json all_reduce(RankTest& rank) {
   return {{"seconds", median_seconds(rank.met(), bytes, calls)}};
 }
 
-// In nccl-tests' words: the data by the time, and that times 2 (n - 1) / n, what each link carries.
+// Reports the two bandwidths of nccl-tests: the algorithm bandwidth is the data divided by the
+// time, and the bus bandwidth, what each link carries, is that times 2 (n - 1) / n.
 template <std::int64_t bytes>
 Told judge_all_reduce(RankTest&, const std::vector<Json>& facts) {
   const double seconds = greatest(facts, "seconds"), size = static_cast<double>(facts.size());

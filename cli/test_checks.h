@@ -1,6 +1,7 @@
 // File: cli/test_checks.h
-// What the ranks of `hasten test` check. A check has two halves: what every rank does, which gives
-// facts, and what rank 0 makes of the facts of all. Either throws Wrong or Skip (test_result.h).
+// The checks that the ranks of `hasten test` make. A check has two functions: every rank calls
+// `run`, which returns facts, and rank 0 calls `judge` with the facts of all ranks. `run` may throw
+// Wrong or Skip (test_result.h), `judge` only Wrong.
 #pragma once
 
 #include <chrono>
@@ -16,43 +17,44 @@ namespace hasten::cli {
 
 using Json = nlohmann::ordered_json;
 
-// One rank, through all checks.
+// One rank during all checks.
 struct RankTest {
   Worker worker;
   ProcessState process;
   std::chrono::milliseconds limit;  // for each check
-  std::string keys;                 // before each key of this test
-  rendezvous::StoreClient& store;   // works whatever becomes of the group
-  std::optional<Group> group;       // once they have met
-  const Group& met() const;         // or Skip
+  std::string keys;                 // the prefix of each key of this test
+  rendezvous::StoreClient& store;   // works even if the group does not
+  std::optional<Group> group;       // set once the ranks have met
+  const Group& met() const;         // the group; throws Skip if the ranks have not met
 };
 
+// What a check reports.
 struct Told {
   std::string text;
-  Json numbers;  // for programs; null: none
+  Json numbers;  // the same for programs; null: none
 };
 
 struct Check {
   const char* name;
   Json (*run)(RankTest& rank);
-  // `facts` of rank 0, 1, ...
+  // `facts`: those of rank 0, 1, ...
   Told (*judge)(RankTest& rank, const std::vector<Json>& facts);
 };
 
-// All of them, in this order.
+// All checks, in the order of the functions below.
 std::vector<Check> checks_of_ranks();
 std::vector<Check> checks_of_each_alone();
 std::vector<Check> checks_of_meeting();
 std::vector<Check> checks_of_collectives();
 std::vector<Check> checks_of_training();
 std::vector<Check> checks_of_bandwidth();
-std::vector<Check> checks_of_tpus();  // none where no TPU was asked for
+std::vector<Check> checks_of_tpus();  // empty if no TPU was asked for
 
 double seconds_since(std::chrono::steady_clock::time_point then);
 std::string plural(std::size_t count, const char* word);
-// The fact's text where it is the same for all ranks, or Wrong.
+// Returns the text of a fact that is the same for all ranks. Throws Wrong if it is not.
 std::string same_for_all(const std::vector<Json>& facts, const char* name, const char* title);
-// Values of a fact, without repetition and in order: "1" or "2, 4".
+// Returns the different values of a fact in the order of the ranks: "1" or "2, 4".
 std::string values_of(const std::vector<Json>& facts, const char* name);
 double greatest(const std::vector<Json>& facts, const char* name);
 

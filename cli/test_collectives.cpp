@@ -1,4 +1,4 @@
-// Every collective of a group, against what a rank of `hasten test` can work out by itself.
+// Checks every collective of a group against what a rank of `hasten test` can compute by itself.
 #include "test_checks.h"
 
 #include <torch/torch.h>
@@ -9,8 +9,7 @@
 namespace hasten::cli {
 namespace {
 
-// Collectives. Each is checked against what a rank can work out by itself. A mistake is kept until
-// the end, so that no rank leaves the others in the middle.
+// A mistake is kept until the end of the check, so that no rank leaves the others in the middle.
 
 constexpr at::ScalarType kNumbers[] = {at::kFloat, at::kDouble, at::kLong, at::kHalf,
                                        at::kBFloat16};
@@ -19,7 +18,8 @@ constexpr at::ScalarType kAll[] = {at::kFloat, at::kDouble,   at::kLong,
 
 std::string name_of_type(at::ScalarType type) { return lower(at::toString(type)); }
 
-// What rank r has: small whole numbers, which sums of many ranks keep exactly in every type.
+// Returns the values of one rank: small whole numbers, so that their sums over many ranks are exact
+// in every type.
 at::Tensor of_rank(std::int64_t rank, at::ScalarType type) {
   return ((at::arange(12).view({3, 4}) + rank) % 3).to(type);
 }
@@ -129,7 +129,7 @@ Json pad_across_processes(RankTest& rank) {
   return mistakes.end();
 }
 
-// Nobody is through before all have come.
+// Checks that no rank leaves the barrier before all have come.
 Json barrier(RankTest& rank) {
   const Group& group = rank.met();
   const std::string key = rank.keys + "before the barrier";

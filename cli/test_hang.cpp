@@ -1,4 +1,5 @@
-// Two ranks, the second of which never comes to a collective: whether the watchdog tells so.
+// One of two ranks, of which rank 1 never comes to a collective. The command checks that the
+// watchdog reports that.
 #include <unistd.h>
 
 #include "commands.h"

@@ -25,8 +25,8 @@ namespace {
 using std::chrono::duration;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kUntilGone{2000};  // as the launcher promises
-constexpr milliseconds kUntilTold{1000};  // as the watchdog promises
+constexpr milliseconds kUntilGone{2000};  // what the launcher promises
+constexpr milliseconds kUntilTold{1000};  // what the watchdog promises, after the limit
 
 Clock::time_point in(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(duration<double>(seconds));
@@ -36,7 +36,7 @@ std::string in_milliseconds(duration<double> time) { return fixed(time.count() *
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-// `hasten launch OPTIONS PROGRAM`, and nothing of the user's configuration.
+// Returns the words of `hasten launch OPTIONS PROGRAM`, without the user's configuration.
 std::vector<std::string> launch_of(const std::vector<std::string>& program,
                                    const std::vector<std::string>& options) {
   std::vector<std::string> words = {own_program(), "launch", "--no_config_file", "--use_cpu"};
@@ -63,7 +63,7 @@ Finished run_to_end(Child& child, Clock::time_point deadline) {
   return finished;
 }
 
-// What one part has told.
+// What one part (test_parts.h) has reported in its line.
 struct Part {
   std::int64_t rank = 0, world = 0, machine = 0, attempt = 0, port = 0, pid = 0, child = 0, at = 0;
   Clock::time_point time() const { return Clock::time_point(std::chrono::microseconds(at)); }
@@ -98,7 +98,8 @@ std::vector<Part> parts_of(const std::vector<Child::Line>& lines) {
   return parts;
 }
 
-// Errors of a launcher are more telling than what is missing because of them.
+// Returns the last line of the launcher, as its errors explain more than what is missing because of
+// them.
 std::string last_words(const Finished& finished) {
   return finished.lines.empty() ? "it said nothing" : "it said: " + finished.lines.back().text;
 }
@@ -149,7 +150,7 @@ std::string first_failure(double limit) {
              in_milliseconds(*told - *failed));
 }
 
-// Also one that nobody has waited for yet.
+// True if the process has ended, even if its parent has not waited for it yet.
 bool is_gone(std::int64_t process) {
   std::ifstream file(str("/proc/", process, "/stat"));
   std::string text;

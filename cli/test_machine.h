@@ -1,7 +1,7 @@
 // File: cli/test_machine.h
-// The checks of `hasten test` that are this machine's own: what the launcher promises of processes
-// that die or hang, and who is let into a job. Each starts launchers of tiny processes; those that
-// hang are of the part that has torch.
+// The checks of `hasten test` for this machine alone: what the launcher promises for processes that
+// die or hang, and which processes are let into a job. Most start launchers of tiny processes;
+// processes that hang are hasten-torch's, as the watchdog needs torch.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace hasten::cli {
 
-// How long a rank waits for one that hangs.
+// How long a rank waits for one that hangs before its watchdog ends it.
 inline constexpr std::chrono::seconds kLimitOfHang{1};
 
 // `limit`: seconds for each check.

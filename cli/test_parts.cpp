@@ -40,7 +40,7 @@ int fails(const Worker& worker) {
 
 }  // namespace
 
-// One line, read back by test_machine.cpp. The clock is the machine's, the same in every process.
+// test_machine.cpp reads the line. The clock is the machine's, so it is the same in every process.
 void tell_part(const Worker& worker, pid_t child) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   std::printf(

@@ -1,8 +1,8 @@
-// One of the processes that `hasten test` starts: goes through the checks in step with the others.
+// One of the ranks that `hasten test` starts. It makes the checks in step with the others.
 //
-// Results travel by the store that hasten launch serves, and not by the group, which is on trial
-// itself. A rank that does not come to the end of a check, or to the store, is named by rank 0, and
-// the job ends: it may never leave the call it is in.
+// Results travel through the store that hasten launch serves, not through the group, which is
+// itself tested. If a rank does not finish a check or does not reach the store, rank 0 names it and
+// the job ends, as that rank may never leave the call it is in.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -23,8 +23,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kForTheLast{3000};   // ranks are not quite in step
-constexpr std::size_t kLongestText = 2000;  // lines of a pipe are whole up to 4096
+constexpr milliseconds kForTheLast{3000};   // beyond the limit, as ranks are not quite in step
+constexpr std::size_t kLongestText = 2000;  // bytes; lines of up to 4096 stay whole in a pipe
 
 std::string needed(const char* name) {
   const char* const value = std::getenv(name);
@@ -54,7 +54,7 @@ class RankOfTest {
     rank_.keys = str("hasten test ", rank_.worker.attempt, "/");
   }
 
-  // The exit code.
+  // Makes all checks and returns the exit code.
   int run() {
     for (const Check& check : checks_of_ranks()) {
       if (broken_off_) break;
@@ -66,8 +66,8 @@ class RankOfTest {
   }
 
  private:
-  // With a failure, so that the launcher ends the other ranks; at once, as a thread may still be in
-  // the check that has not ended, and use what would be taken down.
+  // Ends this process: with a failure, so that the launcher ends the other ranks, and at once, as a
+  // thread may still be in the check that has not ended, and use what an orderly end would destroy.
   [[noreturn]] void break_off() const {
     std::fputs("hasten test: the ranks' checks are broken off\n", stderr);
     _exit(1);
@@ -95,8 +95,9 @@ class RankOfTest {
     }
   }
 
-  // What this rank finds: {"facts"}, or {"fail"}, {"skip"} with the reason, or {"hangs"}. In a
-  // thread of its own, which is left behind where it does not end.
+  // Runs this rank's part of a check and returns {"facts"}, or {"fail"} or {"skip"} with the
+  // reason, or {"hangs"}. The check runs in a thread, which is left behind if it does not end in
+  // time.
   Json own_part(const Check& check) {
     std::packaged_task<Json()> task([this, &check]() -> Json {
       try {
@@ -119,7 +120,7 @@ class RankOfTest {
     return {{"hangs", true}};
   }
 
-  // What all ranks have found; ranks that say nothing in time are in `late`.
+  // Returns what all ranks have found, and adds to `late` the ranks that have not answered in time.
   std::vector<Json> collected(const Check& check, Clock::time_point began,
                               std::vector<std::string>& late) {
     std::vector<Json> parts;

@@ -9,9 +9,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Beyond the limit: rank 0 itself finds out which ranks have not arrived, and tells.
+// Seconds beyond the limit in which rank 0 itself finds and reports the ranks that have not
+// arrived.
 constexpr double kForRankZero = 10;
-constexpr double kToEnd = 30;  // for ranks that are asked to
+constexpr double kToEnd = 30;  // seconds for ranks that are asked to end
 
 class Ranks {
  public:
@@ -35,7 +36,7 @@ class Ranks {
            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   }
 
-  // Before the first word of several machines the launcher's own limits count.
+  // With several machines only the launcher's own limits apply until the first message comes.
   Clock::time_point deadline() const {
     const bool waits = run_.several_machines && !has_main_;
     return waits ? Clock::time_point::max() : in(run_.limit + kForRankZero);
@@ -59,7 +60,7 @@ class Ranks {
     report_.add({.check = check, .result = "FAIL", .text = text});
   }
 
-  // Rank 0 says nothing any more.
+  // Called if no message of rank 0 comes in time.
   void give_up() {
     fail(now_, str("no word of rank 0 for ", fixed(run_.limit + kForRankZero, 0), " s"));
     launcher_.send(SIGTERM);

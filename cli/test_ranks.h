@@ -1,5 +1,5 @@
 // File: cli/test_ranks.h
-// Starts the ranks of `hasten test` through `hasten launch` and takes down what rank 0 says of
+// Starts the ranks of `hasten test` through `hasten launch`, and records what rank 0 reports about
 // their checks.
 #pragma once
 
@@ -11,10 +11,10 @@
 namespace hasten::cli {
 
 struct RanksRun {
-  std::vector<std::string> words;  // of the launcher, this program first
+  std::vector<std::string> words;  // the launcher's command line, this program first
   double limit = 60;               // seconds for each check
-  bool several_machines = false;   // how long they wait for each other is the launcher's
-  bool main_is_elsewhere = false;  // as far as is known: another machine has rank 0
+  bool several_machines = false;   // the launcher then limits how long the ranks wait at first
+  bool main_is_elsewhere = false;  // it is known that another machine has rank 0
 };
 
 void check_ranks(const RanksRun& run, TestReport& report);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kTimeColumn = 90;
 
-// In columns: the letters of UTF-8 that go on with an earlier one take none.
+// Returns the width in columns: all bytes except UTF-8's continuation bytes.
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char letter) { return (letter & 0xC0) != 0x80; }));

@@ -1,5 +1,6 @@
 // File: cli/test_report.h
-// The results of `hasten test`: a line each as they come, and at the end the sum, or JSON.
+// Prints the results of `hasten test`: a line for each as it comes, and a summary at the end, also
+// as JSON if asked to.
 #pragma once
 
 #include <vector>
@@ -13,11 +14,12 @@ class TestReport {
   // With `json` the lines go to standard error, and the document to standard output at the end.
   explicit TestReport(bool json) : json_(json) {}
 
-  // Nothing but failures is shown from now on: another machine has the main process.
+  // Shows only failures from now on, as another machine has the main process.
   void show_failures_alone() { failures_alone_ = true; }
   void say(const std::string& line) const;
   void add(const TestResult& result);
-  // The last line, which says what the machine is ready for, and the JSON. Gives the exit code.
+  // Prints the summary, which says what the machine is ready for, and the JSON. Returns the exit
+  // code.
   int end(const std::string& ready_for) const;
 
  private:

@@ -1,6 +1,6 @@
 // File: cli/test_result.h
-// What one check of `hasten test` came to, and how it goes from the ranks to the command: rank 0
-// writes lines of JSON into a file that the command has opened before it started the launcher.
+// The result of one check of `hasten test`, and its way from the ranks to the command: rank 0
+// writes lines of JSON into a pipe that the command has opened before it starts the launcher.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,19 +11,20 @@
 
 namespace hasten::cli {
 
-// The file's number in every rank; no other program of a job has it by chance.
+// The pipe's file number in every rank. The ranks of the test are the only programs of the job, so
+// the number has no other use.
 inline constexpr int kReportFile = 3;
-// The ranks are `hasten-torch test-rank SECONDS`.
+// The ranks run `hasten-torch test-rank SECONDS`.
 inline constexpr const char* kRankOfTest = "test-rank";
-// Those of its check of the watchdog `hasten-torch test-hang`.
+// The ranks of the watchdog's check run `hasten-torch test-hang`.
 inline constexpr const char* kHangOfTest = "test-hang";
 
 struct TestResult {
   std::string check;
   std::string result;  // "ok", "FAIL" or "skip"
-  std::string text;    // what was found, or why not
+  std::string text;    // what was found, or why the check has failed or was skipped
   double seconds = 0;
-  nlohmann::ordered_json numbers;  // for programs; null: none
+  nlohmann::ordered_json numbers;  // the text's numbers for programs; null: none
 
   bool failed() const { return result == "FAIL"; }
   bool skipped() const { return result == "skip"; }
@@ -41,7 +42,7 @@ inline void from_json(const nlohmann::ordered_json& from, TestResult& result) {
   if (from.contains("numbers")) result.numbers = from.at("numbers");
 }
 
-// A check that finds something else than it should.
+// Thrown by a check that finds something else than it expects.
 struct Wrong : std::runtime_error {
   explicit Wrong(const std::string& text) : std::runtime_error(text) {}
   template <class Got, class Expected>
@@ -49,7 +50,7 @@ struct Wrong : std::runtime_error {
       : std::runtime_error(str(what, ": got ", got, ", expected ", expected)) {}
 };
 
-// A check that means nothing here.
+// Thrown by a check that does not apply here.
 struct Skip : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

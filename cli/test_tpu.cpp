@@ -1,4 +1,4 @@
-// Whether each rank can compute on the TPU chip that it was given; only where TPUs were asked for.
+// Checks that each rank can compute on the TPU chip that it was given. Only if TPUs were asked for.
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 namespace hasten::cli {
 namespace {
 
-// Whole numbers, so that the TPU's sums, in whatever order and precision of bf16, are exact.
+// Uses whole numbers, so that the TPU's sums are exact in any order and with bf16 products.
 Json product(RankTest& rank) {
   const auto began = std::chrono::steady_clock::now();
   const at::Device tpu = tpu_device_of(rank.worker, TpuJob::alone);

@@ -1,4 +1,5 @@
-// What training across the ranks of `hasten test` rests on, against what one process would have.
+// Checks what training across the ranks of `hasten test` depends on, against the results of one
+// process.
 #include "test_checks.h"
 
 #include <torch/torch.h>
@@ -36,7 +37,7 @@ std::vector<std::int64_t> numbers_in(const at::Tensor& tensor) {
   return {flat.data_ptr<std::int64_t>(), flat.data_ptr<std::int64_t>() + flat.numel()};
 }
 
-// Parts of lists and tensors, gathered again: as sizes differ, by their bytes.
+// Splits lists and tensors and gathers the parts again, as texts, since their sizes differ.
 Json split(RankTest& rank) {
   const Group& group = rank.met();
   for (const std::int64_t length : {std::int64_t{0}, std::int64_t{1}, 3 * group.size() + 1}) {
@@ -64,7 +65,7 @@ Json trigger(RankTest& rank) {
   return {};
 }
 
-// Rows as an epoch of this loader gives them, from all processes.
+// Returns the rows of an epoch of such a loader in order, gathered from all processes.
 std::vector<std::int64_t> epoch_of(Accelerator& accelerator, std::int64_t rows,
                                    const LoaderOptions& options) {
   auto raw = make_loader(Numbers{rows}, options);
@@ -109,7 +110,7 @@ Json metrics(RankTest& rank) {
 
 constexpr int kSteps = 10;
 
-// A regression, on rows that every process can make.
+// Returns the rows of a regression, which every process can generate by itself.
 at::Tensor inputs_of(std::int64_t world) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
   return at::randn({kSteps * 4 * world, 3}, generator);
@@ -138,7 +139,7 @@ Json training(RankTest& rank) {
     by_hand.step();
   }
   Accelerator accelerator(on_cpu());
-  // Only rank 0 begins with the right weights.
+  // Only rank 0 begins with the right weights: prepare() must copy them to the others.
   Sequential net = model_of(0.1 + 0.1 * static_cast<double>(rank.process.process_index));
   torch::optim::SGD sgd(net->parameters(), 0.1);
   auto [model, optimizer] = accelerator.prepare(net, sgd);

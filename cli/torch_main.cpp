@@ -1,6 +1,6 @@
 // File: cli/torch_main.cpp
-// hasten-torch: the commands that need tensors. `hasten` starts it after it has checked the words
-// it hands over.
+// hasten-torch: the commands that need tensors. `hasten` starts it after it has checked the
+// arguments.
 #include <unistd.h>
 
 #include <cstdio>
@@ -49,8 +49,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "\nhasten %s: error: %s\n", word.c_str(), error.what());
     code = 1;
   }
-  // LibTorch's static destructors take longer than what they free is worth; everything of ours is
-  // written and closed.
+  // Skips LibTorch's static destructors, which take time and free nothing that matters at the end.
+  // Everything of hasten's is written and closed.
   std::fflush(nullptr);
   _exit(code);
 }

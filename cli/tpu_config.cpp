@@ -1,4 +1,4 @@
-// `hasten tpu-config`: commands on all machines of a TPU pod, by gcloud.
+// `hasten tpu-config`: runs commands on all machines of a TPU pod, through gcloud.
 #include "hasten/config/tpu_config_options.h"
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // File: cli/train.cpp
-// `hasten train`: a model, data and TrainingArguments in; a trained model and its results in
-// output_dir.
+// `hasten train`: trains a model with data and TrainingArguments, and saves the model and its
+// results in output_dir.
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -51,7 +51,7 @@ void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
     say("  not used of the file: " + join(loaded.report.unexpected, ", "));
 }
 
-// What the peer prints before the first step.
+// Prints the plan of the run before the first step, as Hugging Face Trainer does.
 void say_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
   say(str("***** Running training *****\n  Num examples = ", grouped(rows), "\n  Processes = ",
           processes, "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
@@ -79,7 +79,7 @@ void say_summary(const TrainOutput& result, const std::string& folder) {
   std::cout << "Saved in " << folder << '\n';
 }
 
-// A run that made its last step was stopped before it saved its model.
+// True if the run has made its last step, but was stopped before it saved its model.
 bool misses_its_model(const Trainer& trainer) {
   const bool saved = trainer.has_saved_model();
   return !saved && trainer.state().global_step == trainer.state().max_steps;
@@ -103,7 +103,7 @@ void save(Trainer& trainer, const TrainOutput& result) {
   trainer.log_metrics("train", result.metrics, std::cout);
   trainer.save_metrics("train", result.metrics);
   trainer.save_state();
-  trainer.save_model();  // last: where it is there, so is the rest
+  trainer.save_model();  // last, so that a saved model implies that the rest is saved
 }
 
 bool trained_nothing(const Trainer& trainer, const TrainOutput& result) {
@@ -116,7 +116,7 @@ struct Trained {
   int exit_code() const { return result.stop_signal == 0 ? 0 : kBySignal + result.stop_signal; }
 };
 
-// A signal ends the run after a step, and what was learnt is saved.
+// Trains the model. A signal ends the run after the current step, and what was learnt is saved.
 Trained train_until_signal(Trainer& trainer) {
   const auto stop = std::make_shared<StopOnSignal>();
   trainer.add_callback(stop);
@@ -124,7 +124,7 @@ Trained train_until_signal(Trainer& trainer) {
   out.saved = !trained_nothing(trainer, out.result);
   if (out.saved) save(trainer, out.result);
   stop->restore_handlers();
-  // A signal that came after the last step: everything is saved, so it may end the process.
+  // A signal has come after the last step. Everything is saved, so it may end the process.
   if (out.result.stop_signal == 0 && stop->received() != 0) std::raise(stop->received());
   return out;
 }
@@ -145,13 +145,13 @@ Trained train_and_evaluate(Trainer& trainer, bool evaluates) {
 }  // namespace
 
 int train(int argc, char** argv) {
-  // Notices and mistakes were told by `hasten` already; a direct call gets the errors all the same.
+  // `hasten` has already reported notices and errors; a direct call reports the errors, too.
   const TrainConfiguration run = parse_train(argc - 2, argv + 2, config::process_environment());
   keep_freed_memory();
   const bool evaluates = run.arguments.do_eval || run.arguments.eval_on_start;
   const ClassificationFiles files(run.options,
                                   evaluates ? EvalLabels::required : EvalLabels::optional);
-  set_seed(run.arguments.seed);  // new weights follow from the seed
+  set_seed(run.arguments.seed);  // the seed determines new weights
   const LoadedModel loaded = load_model(run.options.model, files.model_options());
   const Worker worker = worker_of(config::whole_environment());
   if (worker.rank == 0) say_loaded(loaded, run.options);
