@@ -1,5 +1,6 @@
-// plain.cpp with hasten: four lines more (+), two fewer (-); then the schedule and the bar of the
-// documentation's loop, for which hasten's loader, unlike torch::data's, tells its length.
+// plain.cpp with hasten: four lines are added (+) and two removed (-). It also has the schedule and
+// the progress bar of the loop in Hugging Face's documentation. These need the length of the
+// loader, which hasten's loader reports and torch::data's does not.
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>  // +
@@ -17,7 +18,8 @@ int main() {
                                      {.batch_size = 32});
   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);  // +
 
-  // Made after prepare, on what prepare gave, as in the documentation. It counts optimizer steps.
+  // Made after prepare, with the optimizer that prepare returned, as in the documentation. It
+  // counts optimizer steps.
   const std::int64_t num_epochs = 5, num_training_steps = num_epochs * train_loader.size();
   auto lr_scheduler =
       hasten::get_scheduler("linear", optimizer, /*num_warmup_steps=*/0, num_training_steps);
@@ -27,7 +29,7 @@ int main() {
   for (std::int64_t epoch = 0; epoch < num_epochs; ++epoch) {
     for (auto& batch : train_loader) {
       optimizer.zero_grad();
-      // In float, whatever mixed precision hasten launch asks for.
+      // The loss is computed in float, whatever mixed precision hasten launch asks for.
       auto loss =
           torch::nn::functional::cross_entropy(model(batch.data).to(torch::kFloat), batch.target);
       accelerator.backward(loss);  // +   (- loss.backward();)

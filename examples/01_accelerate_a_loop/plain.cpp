@@ -1,4 +1,4 @@
-// A plain LibTorch training loop: a small network learns to tell two spirals apart.
+// A plain LibTorch training loop: a small network learns to distinguish the points of two spirals.
 #include <torch/torch.h>
 
 #include <cstdio>

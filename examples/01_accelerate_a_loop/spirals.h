@@ -3,7 +3,8 @@
 
 #include <torch/torch.h>
 
-// Two spirals in the plane, with noise: rows {x, y} and the number of the spiral.
+// Points of two spirals in the plane, with noise: rows {x, y}, and the number of the spiral, 0 or
+// 1.
 
 class Spirals : public torch::data::datasets::Dataset<Spirals> {
  public:

@@ -1,10 +1,11 @@
-// The example of Hugging Face's "model training anatomy", in its order: the memory of the GPU
-// before, after the first tensor, with the model, after training; then where it all went.
+// The example of Hugging Face's page "model training anatomy", in its order. It prints the memory
+// of the GPU before everything, after the first tensor, with the model and after training; then
+// what the memory and the operations were used for.
 //
-//   anatomy_bert_large                                    on the GPU, or else on the CPU
-//   anatomy_bert_large --steps 3                          three steps instead of an epoch
-//   anatomy_bert_large --device cuda:v100-16gb            predicted for that GPU, in a second
-//   anatomy_bert_large --page                             the page's own numbers, line by line
+//   $ anatomy_bert_large                                  # on the GPU, or else on the CPU
+//   $ anatomy_bert_large --steps 3                        # three steps instead of an epoch
+//   $ anatomy_bert_large --device cuda:v100-16gb          # predicts that for a GPU, in a second
+//   $ anatomy_bert_large --page                           # predicts the page's numbers, one by one
 #include <torch/torch.h>
 
 #include <iostream>
@@ -28,7 +29,7 @@ namespace {
 
 constexpr std::int64_t kRows = 512, kLength = 512;
 
-// 512 rows of 512 token ids and a label, all made up.
+// Returns 512 rows of 512 random token ids and a random label.
 TrainerDataset dummy_data() { return TrainerDataset(dummy_classification(kRows, kLength)); }
 
 void print_operations(const Report& report) {
@@ -78,12 +79,12 @@ void run(const Options& options) {
   const at::Device device = torch::cuda::is_available() ? at::kCUDA : at::kCPU;
   const TemporaryDirectory scratch("anatomy-bert-large");
 
-  print_gpu_utilization();  // before
+  print_gpu_utilization();  // before everything
   const at::Tensor first = at::ones({1, 1}).to(device);
-  print_gpu_utilization();  // context and kernels
+  print_gpu_utilization();  // with the context and the kernels
   const auto model = load_model("bert-large", {}).model;
   model->to(device);
-  print_gpu_utilization();  // and the model
+  print_gpu_utilization();  // with the model
 
   Report report;
   Trainer trainer(model,
@@ -101,7 +102,7 @@ void run(const Options& options) {
                    .on_anatomy = [&](const Report& found) { report = found; }});
   const TrainOutput result = trainer.train();
   if (dry) {
-    print_gpu_utilization();  // what a prediction takes of time says nothing of the GPU's
+    print_gpu_utilization();  // the time of a prediction says nothing about the GPU's time
   } else {
     print_summary(result);
   }

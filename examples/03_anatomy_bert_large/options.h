@@ -8,7 +8,7 @@
 
 struct Options {
   std::int64_t steps = 0;            // optimizer steps; 0: one epoch, 128 of them
-  const hasten::Gpu* gpu = nullptr;  // predict for this one
+  const hasten::Gpu* gpu = nullptr;  // the GPU to predict for; null: none
   bool page = false;
 };
 

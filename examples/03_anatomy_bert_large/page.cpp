@@ -17,21 +17,23 @@ using namespace hasten;
 
 namespace {
 
-// What nvidia-smi showed on that page, and on its companion about a single GPU, in MiB.
+// What nvidia-smi showed on that page and on its companion page about a single GPU, in MiB.
 constexpr std::int64_t kFirstTensor = 1343, kWithModel = 2631, kAfterTraining = 14949,
                        kFourTimesOne = 8681;  // batches of 1, four of them accumulated
 
-// How the page's programs trained, and what has changed since.
+// The way in which a program trains. The defaults are those of the page's programs; each of the
+// other values has become usual since.
 struct Way {
   std::int64_t batch = 4, accumulated = 1;
-  bool keeps_softmax_input = true;  // with its result; no more since PyTorch 1.11 (issue 64000)
-  bool keeps_gradients = true;      // zero_grad filled them with zeros; freed since PyTorch 2.0
-  bool fused_optimizer = false;     // AdamW in one operator, without temporaries
+  // Softmax keeps its input as well as its result; not since PyTorch 1.11 (issue 64000).
+  bool keeps_softmax_input = true;
+  bool keeps_gradients = true;   // zero_grad fills them with zeros; frees them since PyTorch 2.0
+  bool fused_optimizer = false;  // AdamW is one operator without temporaries
   AttentionImplementation attention = AttentionImplementation::eager;
-  bool lazy_kernels = false;  // since CUDA 11.7 a kernel is loaded when it is first used
+  bool lazy_kernels = false;  // a kernel is loaded when it is first used, since CUDA 11.7
 };
 
-// Holds what went into each softmax until its gradient is formed, as PyTorch's own graph did.
+// Keeps the input of each softmax until its gradient is computed, as PyTorch's own graph did.
 class KeepSoftmaxInputs {
  public:
   KeepSoftmaxInputs() {

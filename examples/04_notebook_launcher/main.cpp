@@ -1,6 +1,7 @@
-// A model made once and used by eight processes, beside eight processes that each make their own.
+// Compares the memory of eight processes that share one model with the memory of eight processes
+// that each make their own.
 //
-//   example_04_notebook_launcher [--num_processes 8] [--num_layers 12]
+//   $ example_04_notebook_launcher --num_processes 8 --num_layers 12
 #include <hasten/hasten.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ double mebibytes_of(const torch::nn::Module& model) {
   return bytes / (1 << 20);
 }
 
-// MiB that only this process has.
+// Returns the memory that only this process has, in MiB.
 double own_memory() {
   std::ifstream file("/proc/self/smaps_rollup");
   double total = 0, value = 0;
@@ -46,8 +47,8 @@ double own_memory() {
   return total;
 }
 
-// Each process embeds texts of its own; all know the mean norm at the end. Gives the memory of all
-// together, in a file.
+// Runs in each process, which embeds texts of its own; all know the mean norm at the end. Rank 0
+// writes the memory of all processes together, in MiB, into the file `result`.
 void embed(const std::shared_ptr<hasten::BertModel>& model, Clock::time_point began,
            const std::string& result) {
   const auto worker = hasten::worker_of(hasten::config::whole_environment());

@@ -1,9 +1,9 @@
-// One program, any number of processes: the same weights after the same steps, and an accuracy over
-// exactly the rows that there are.
+// One program for any number of processes: it gives the same weights after the same steps, and an
+// accuracy over each row exactly once.
 //
-//   example_05_distributed                                 alone
-//   hasten launch -n 3 example_05_distributed              three processes, the same numbers
-//   mpirun -n 2 example_05_distributed                     and so on: srun, torchrun --no-python
+//   $ example_05_distributed                               # one process
+//   $ hasten launch -n 3 example_05_distributed            # three processes, the same numbers
+//   $ mpirun -n 2 example_05_distributed                   # or srun, or torchrun --no-python
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>
@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr std::int64_t kRowsAStep = 60;  // of all processes together
+constexpr std::int64_t kRowsAStep = 60;  // in all processes together
 
 double accuracy_of(hasten::Accelerator& accelerator, auto& model, auto& loader,
                    std::int64_t& rows) {
@@ -21,8 +21,8 @@ double accuracy_of(hasten::Accelerator& accelerator, auto& model, auto& loader,
   std::int64_t right = 0;
   rows = 0;
   for (auto& batch : loader) {
-    // 1,001 rows are no multiple of anything here: the last step is filled up, and the filling is
-    // left out again.
+    // 1,001 rows are not a multiple of the batch size: the last step is padded with further rows,
+    // and gather_for_metrics leaves these out again.
     const at::Tensor hits =
         accelerator.gather_for_metrics((model(batch.data).argmax(1) == batch.target));
     right += hits.sum().template item<std::int64_t>();
@@ -37,7 +37,7 @@ double accuracy_of(hasten::Accelerator& accelerator, auto& model, auto& loader,
 int main() {
   hasten::Accelerator accelerator({.dataloader_config = {.split_batches = true}});
   torch::manual_seed(
-      42);  // the same data everywhere; with a seed for each process rank 0's weights would count
+      42);  // gives every process the same data; the weights would be rank 0's with any seeds
   Net net;
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-3));
   auto stacked = [](std::int64_t rows) {

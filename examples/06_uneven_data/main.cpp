@@ -1,8 +1,8 @@
-// Data that cannot be shared evenly: four recordings of unequal length, divided among the processes
-// as they are, and a stream that only the first process can read.
+// Data that cannot be divided evenly: whole recordings of unequal length, four of them, are
+// distributed over the processes, and a stream can be read by the first process only.
 //
-//   example_06_uneven_data                                 alone
-//   hasten launch -n 3 example_06_uneven_data              three processes, the same numbers
+//   $ example_06_uneven_data                               # one process
+//   $ hasten launch -n 3 example_06_uneven_data            # three processes, the same numbers
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr std::int64_t kRowsAStep = 60;  // of a recording
+constexpr std::int64_t kRowsAStep = 60;  // in each recording
 
 struct Recording {
   at::Tensor points, spirals;
@@ -28,7 +28,8 @@ Recording recording(std::int64_t rows) {
   return {batch.data, batch.target};
 }
 
-// What the recordings that are this process's have for a step: the longer they are, the more steps.
+// Returns the rows of all of this process's recordings for one step, or nothing after the last step
+// of the longest one.
 std::optional<Recording> rows_of_step(const std::vector<Recording>& own, std::int64_t step) {
   std::vector<at::Tensor> points, spirals;
   for (const Recording& each : own) {
@@ -40,13 +41,13 @@ std::optional<Recording> rows_of_step(const std::vector<Recording>& own, std::in
   return Recording{at::cat(points), at::cat(spirals)};
 }
 
-// A row as it comes from outside: a point, and a word for the spiral.
+// A row of the stream: a point, and the name of its spiral.
 struct Report {
   at::Tensor point;
   std::string spiral;
 };
 
-// Reports one after the other; how many there will be is not known before.
+// A stream of reports, whose number is not known in advance.
 class Reports {
  public:
   explicit Reports(Recording rows) : rows_(std::move(rows)) {}
@@ -62,7 +63,7 @@ class Reports {
   std::int64_t at_ = 0;
 };
 
-// A batch of them: words travel to the other processes as tensors do.
+// A batch of reports. Texts are sent to the other processes just as tensors are.
 using Batch = std::pair<at::Tensor, std::vector<std::string>>;
 
 struct Together {
@@ -115,7 +116,7 @@ int main() {
   for (int epoch = 0; epoch < 6; ++epoch) {
     at::Tensor loss_sum = at::zeros({}), row_count = at::zeros({});
     {
-      // Some of the processes are through before others.
+      // Some processes finish their recordings before others.
       auto scope = accelerator.join_uneven_inputs(model);
       for (std::int64_t step = 0; auto batch = rows_of_step(own, step); ++step) {
         const auto rows = static_cast<double>(batch->points.size(0));

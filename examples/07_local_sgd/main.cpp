@@ -1,7 +1,7 @@
-// Local SGD: processes that exchange weights every few steps, beside the same training with
-// gradients in every step: where both arrive, and what travels.
+// Compares local SGD, in which processes exchange weights every few steps, with the same training
+// with an exchange of gradients in every step: the accuracy of both, and the bytes exchanged.
 //
-//   hasten launch -n 2 example_07_local_sgd
+//   $ hasten launch -n 2 example_07_local_sgd
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>
@@ -14,7 +14,7 @@ constexpr std::int64_t kEpochs = 12, kRowsAStep = 60;
 
 struct Result {
   double accuracy = 0;
-  std::int64_t exchanges = 0;  // of the whole model
+  std::int64_t exchanges = 0;  // of the whole model's gradients or weights
 };
 
 double accuracy_of(hasten::Accelerator& accelerator, auto& model, auto& loader) {
@@ -42,7 +42,7 @@ Result train(hasten::Accelerator& accelerator, std::int64_t local_sgd_steps) {
       accelerator.prepare(net, adamw, train_rows, test_rows);
   Result result;
   {
-    // 0: gradients in every step, as without this scope.
+    // With 0 gradients are exchanged in every step, as without this scope.
     const bool enabled = local_sgd_steps > 0;
     hasten::LocalSGD local_sgd(
         accelerator, model,
@@ -59,7 +59,7 @@ Result train(hasten::Accelerator& accelerator, std::int64_t local_sgd_steps) {
     }
     result.exchanges += local_sgd.averages();
   }
-  // What is left over from the last mean is exchanged where the scope ends.
+  // Steps after the last mean are averaged at the end of the scope.
   if (local_sgd_steps > 0 && optimizer.steps() % local_sgd_steps != 0) ++result.exchanges;
   result.accuracy = accuracy_of(accelerator, model, test_loader);
   return result;
@@ -75,7 +75,7 @@ int main() {
     bytes += static_cast<std::int64_t>(parameter.nbytes());
   for (const std::int64_t every : {0, 4, 16}) {
     const Result result = train(accelerator, every);
-    // In one process nothing travels.
+    // One process exchanges nothing.
     const std::int64_t exchanges = accelerator.group().size() > 1 ? result.exchanges : 0;
     accelerator.print(hasten::str(every == 0 ? std::string("gradients in every step")
                                              : hasten::str("weights after ", every, " steps"),

@@ -1,8 +1,8 @@
 // Two models that train each other, each with accumulation windows of its own: a generator that
-// bends noise into a ring, and a critic that tells its points from real ones. The program is the
-// same in any number of processes.
+// turns noise into points of a ring, and a critic that distinguishes its points from real ones. The
+// program is the same for any number of processes.
 //
-//   hasten launch -n 2 example_08_several_models
+//   $ hasten launch -n 2 example_08_several_models
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>
@@ -16,7 +16,7 @@ using torch::nn::Sequential;
 
 constexpr std::int64_t kSteps = 1200, kRowsAStep = 128;
 
-// Points of a ring of radius 2.
+// Returns points of a ring with radius 2.
 at::Tensor ring(std::int64_t rows) {
   const at::Tensor angle = torch::rand({rows}) * 2 * M_PI;
   return (2 + 0.1 * torch::randn({rows, 1})) * torch::stack({angle.cos(), angle.sin()}, 1);
@@ -28,7 +28,7 @@ Sequential layers(std::int64_t in, std::int64_t out) {
                     Linear(48, out));
 }
 
-// How far points lie from the ring, in the mean.
+// Returns the mean distance of the points from the ring.
 double distance_of(const at::Tensor& points) {
   return (points.norm(2, 1) - 2).abs().mean().item<double>();
 }
@@ -54,10 +54,10 @@ int main() {
   const auto& group = accelerator.group();
   const std::int64_t rows = kRowsAStep / 2 / group.size();
   const auto noise = [](std::int64_t count) { return torch::randn({count, 4}); };
-  torch::manual_seed(100 + group.rank());  // other points in each process
+  torch::manual_seed(100 + group.rank());  // different points in each process
   for (std::int64_t step = 0; step < kSteps; ++step) {
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-      // The critic's window: both losses of a micro-batch share its weight.
+      // The critic's window. Both losses of a micro-batch share the micro-batch's weight.
       auto guard = accelerator.accumulate(critic);
       accelerator.backward(loss_of(critic(ring(rows)), 1));
       accelerator.backward(loss_of(critic(generator(noise(rows)).detach()), 0));
@@ -65,7 +65,7 @@ int main() {
       critic_optimizer.zero_grad();
     }
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-      // The generator's: its loss passes through the critic, which gets no gradients of it.
+      // The generator's window. Its loss passes through the critic, but gives it no gradients.
       auto guard = accelerator.accumulate(generator);
       accelerator.backward(loss_of(critic(generator(noise(rows))), 1));
       generator_optimizer.step();

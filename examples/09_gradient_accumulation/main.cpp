@@ -1,7 +1,8 @@
-// A batch of 480 rows that never is in memory: windows of 16 micro-batches of unequal sizes give
-// the weights of whole batches, in any number of processes, and gradients travel once a window.
+// A batch of 480 rows that is never computed at once: windows of 16 micro-batches of unequal sizes
+// give the same weights as whole batches, in any number of processes, and gradients are exchanged
+// once per window.
 //
-//   hasten launch -n 2 example_09_gradient_accumulation
+//   $ hasten launch -n 2 example_09_gradient_accumulation
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>
@@ -29,7 +30,8 @@ Batch step_of(std::int64_t step) {
   return {torch::stack(points), torch::stack(which)};
 }
 
-// Micro-batches of 1, 2, 3, ... rows: their means must not weigh the same.
+// Returns micro-batches of 1, 2, 3, ... rows; the last one has the rest. Their means must be
+// weighted by their numbers of rows.
 std::vector<Batch> parts_of(const Batch& batch) {
   std::vector<Batch> parts;
   std::int64_t first = 0;
@@ -51,7 +53,7 @@ at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& spiral) {
   return torch::nn::functional::cross_entropy(logits, spiral);
 }
 
-// Plain LibTorch, all rows at once.
+// Trains with plain LibTorch, all rows of a step at once.
 Net whole_batches() {
   Net net = new_net();
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.3).momentum(0.9));
@@ -76,7 +78,7 @@ int main() {
   std::int64_t largest = 0, exchanges = 0;
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const Batch whole = step_of(step);
-    // The last process takes what does not divide.
+    // The last process takes the remainder.
     const std::int64_t first = group.rank() * share,
                        rows = group.rank() + 1 == group.size() ? kRows - first : share;
     const Batch own = {whole.points.narrow(0, first, rows), whole.spiral.narrow(0, first, rows)};

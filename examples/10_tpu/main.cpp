@@ -1,10 +1,10 @@
-// Texts of unequal length are told apart by a small BERT, on the TPU of a TPU machine and anywhere
-// else. Batches go to a TPU in a few shapes, so that it compiles in the first epoch and never
-// after; a number is read from it once an epoch.
+// A small BERT classifies texts of unequal length, on the TPU of a TPU machine or on any other
+// device. Batches have only a few shapes, so that a TPU compiles programs in the first epoch and
+// not afterwards; during training a number is read from the TPU only once per epoch.
 //
-//   example_10_tpu                              the TPU, else a GPU, else the CPU
-//   hasten launch --tpu example_10_tpu          a process for each chip
-//   example_10_tpu --attn_implementation eager  where the fused attention is not (docs/tpu.md)
+//   $ example_10_tpu                              # on the TPU, else a GPU, else the CPU
+//   $ hasten launch --tpu example_10_tpu          # one process for each chip
+//   $ example_10_tpu --attn_implementation eager  # without fused attention (docs/tpu.md)
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>
@@ -19,7 +19,7 @@ using namespace hasten;
 
 constexpr std::int64_t kEpochs = 4;
 
-// Of 5 to 60 tokens; what it is about stands in the first one.
+// Returns texts of 5 to 60 tokens; the first token decides the label.
 TokenDataset texts(std::int64_t count) {
   TokenDataset all;
   std::vector<std::int64_t> subjects;
@@ -51,7 +51,8 @@ BertConfig small_bert(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // All texts to one length: one shape. Left out, there would be one for 48 tokens as well.
+  // Pads all texts to one length, which gives one shape. The default lengths would give a second
+  // one, for 48 tokens.
   Accelerator accelerator({.dataloader_config = {.static_shapes = {.lengths = {64}}}});
   set_seed(42);
   auto net = std::make_shared<BertForSequenceClassification>(small_bert(argc, argv));
@@ -66,7 +67,8 @@ int main(int argc, char** argv) {
   double accuracy = 0;
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
     net->train();
-    at::Tensor sum = at::zeros({}, accelerator.device());  // stays there until it is printed
+    at::Tensor sum =
+        at::zeros({}, accelerator.device());  // stays on the device until it is printed
     for (auto& batch : train) {
       const at::Tensor loss = model(batch).loss;
       accelerator.backward(loss);
