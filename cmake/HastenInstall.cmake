@@ -1,9 +1,11 @@
-# cmake --install: headers, the two libraries, the command, the licences, and a package for find_package(hasten).
+# cmake --install installs the headers, the libraries, the command, the licences, and a package for
+# find_package(hasten).
 include(CMakePackageConfigHelpers)
 
 set(HASTEN_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/hasten)
 
-# Installed programs find hasten's libraries beside them and LibTorch where it was at build time.
+# Installed programs find hasten's libraries relative to themselves, and LibTorch where it was at
+# build time.
 set_target_properties(hasten hasten_core PROPERTIES INSTALL_RPATH "$ORIGIN;${HASTEN_LIBTORCH_FOUND}/lib")
 set_target_properties(hasten PROPERTIES EXPORT_NAME hasten)
 set_target_properties(hasten_core PROPERTIES EXPORT_NAME core)

@@ -1,9 +1,12 @@
-# Finds a LibTorch and makes two imported targets of it: hasten::torch (headers, torch_cpu, c10) for code that uses
-# tensors. Used by the build and, installed beside hastenConfig.cmake, by find_package(hasten).
+# Finds a LibTorch and defines the imported target hasten::torch (headers, torch_cpu, c10) for code
+# that uses tensors. The build uses it and, as it is installed next to hastenConfig.cmake,
+# find_package(hasten), too.
 #
-# Never find_package(Torch): in PyTorch's wheels it is fatal on a machine without a CUDA toolkit. Searched in order:
+# It does not call find_package(Torch), which in PyTorch's wheels fails on a machine without a CUDA
+# toolkit. It searches in this order:
 #   1. HASTEN_LIBTORCH            the folder that holds include/ and lib/
-#   2. CMAKE_PREFIX_PATH          each entry, and what python's torch.utils.cmake_prefix_path gives (.../torch/share/cmake)
+#   2. CMAKE_PREFIX_PATH          each entry; one may be Python's torch.utils.cmake_prefix_path
+#                                 (.../torch/share/cmake)
 #   3. the torch of the active Python (python3 on PATH)
 #   4. the wheel that ./dev keeps in the user's cache
 function(hasten_is_libtorch folder result)
@@ -68,7 +71,8 @@ if(HASTEN_LIBTORCH_VERSION VERSION_LESS 2.11)
 endif()
 message(STATUS "LibTorch ${HASTEN_LIBTORCH_VERSION}: ${HASTEN_LIBTORCH_FOUND}")
 
-# Imported targets belong to a directory: each find_package(hasten) makes its own.
+# Imported targets belong to a directory, so each directory that calls find_package(hasten) defines
+# its own.
 if(TARGET hasten::torch)
   return()
 endif()
@@ -77,8 +81,9 @@ set_target_properties(hasten::c10 PROPERTIES IMPORTED_LOCATION "${HASTEN_LIBTORC
 add_library(hasten::torch_cpu SHARED IMPORTED)
 set_target_properties(hasten::torch_cpu PROPERTIES IMPORTED_LOCATION "${HASTEN_LIBTORCH_FOUND}/lib/libtorch_cpu.so")
 
-# The include folders are SYSTEM so that LibTorch's own warnings do not become ours. libtorch_cpu names libcudart and
-# libcupti, which its own rpath finds at run time but the linker does not look for: they stay unresolved at link time.
+# The include folders are SYSTEM so that LibTorch's headers cause no warnings. libtorch_cpu needs
+# libcudart and libcupti, which its own rpath finds at run time but the linker does not search for:
+# they stay unresolved at link time.
 add_library(hasten::torch INTERFACE IMPORTED)
 target_include_directories(hasten::torch SYSTEM INTERFACE "${HASTEN_LIBTORCH_FOUND}/include"
                                                           "${HASTEN_LIBTORCH_FOUND}/include/torch/csrc/api/include")
