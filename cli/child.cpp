@@ -62,8 +62,7 @@ Child::Child(const std::vector<std::string>& words, const ChildOptions& options)
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw IoError("launch.start", {.what = "program " + words[0], .got = std::strerror(errno)});
-  // This process may have inherited that SIGCHLD is ignored; the system would then not keep the
-  // exit codes of its children.
+  // If SIGCHLD is ignored, which this process may have inherited, exit codes are not kept.
   signal(SIGCHLD, SIG_DFL);
   const pid_t parent = getpid();
   process_ = fork();

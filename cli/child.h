@@ -1,13 +1,13 @@
 // File: cli/child.h
-// Starts a program and reads its output line by line, with the time at which each line came.
+// Starts a program and reads its output line by line, with the time of each line.
 //
 //   Child child({"/usr/bin/env"}, {.variables = {"A=b"}});
 //   while (const auto line = child.line(deadline)) ...     // nothing: no more lines, or too late
 //   child.wait(deadline)                                   // the exit code
 //
-// The program receives SIGTERM when its parent ends, and is killed when the object is destroyed.
-// The constructor throws IoError "launch.start". Thread rule: one thread at a time; when a Child is
-// constructed, the process has no other thread.
+// The program receives SIGTERM when its parent ends, and is killed with the object. The constructor
+// throws IoError "launch.start". Thread rule: one thread at a time; the constructor needs a process
+// without other threads.
 #pragma once
 
 #include <sys/types.h>
@@ -25,8 +25,7 @@ using Clock = std::chrono::steady_clock;
 struct ChildOptions {
   std::vector<std::string> variables;  // NAME=value, in addition to this process's
   bool without_ours = false;           // leaves out this process's HASTEN_* variables
-  // The file number of the child that is read; its standard output goes to standard error then.
-  // 0: its standard output and standard error are read.
+  // The child's file that is read, by number; 0: its standard output and standard error.
   int reads = 0;
 };
 
@@ -41,12 +40,11 @@ class Child {
   Child& operator=(const Child&) = delete;
   ~Child();
 
-  // Waits for the next line. Returns nothing after the last line, or when the deadline has passed.
+  // Waits for the next line. Returns nothing after the last line or the deadline.
   std::optional<Line> line(Clock::time_point deadline);
-  // True if no process is left that could write a line.
+  // True if nobody is left who could write a line.
   bool over() const { return file_ < 0; }
-  // Waits for the end of the program. Returns its exit code, or 128 + n for signal n; nothing if it
-  // still runs at the deadline.
+  // Returns the exit code, or 128 + n for signal n; nothing if the program runs at the deadline.
   std::optional<int> wait(Clock::time_point deadline);
   void send(int signal) const;
 

@@ -1,6 +1,6 @@
 // File: cli/commands.h
-// The commands of hasten-torch, each in a file of its own. argc and argv are those of main; argv[1]
-// is the command's name. Each returns the exit code.
+// The commands of hasten-torch, each in a file of its own. They take main's argc and argv (argv[1]
+// is the command's name) and return the exit code.
 #pragma once
 
 namespace hasten::cli {

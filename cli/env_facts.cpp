@@ -29,8 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Facts = nlohmann::ordered_json;
 
-// Returns the value of a key, without quotes, in a file of lines "key SEPARATOR value"; empty if
-// the file does not have the key.
+// Returns the value of a key in a file of lines "key SEPARATOR value"; empty if there is none.
 std::string value_in(const char* path, const std::string& key, char separator) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -67,7 +66,7 @@ Facts libtorch() {
   try {
     program = torch_program();
   } catch (const IoError&) {
-    // Without hasten-torch only LD_LIBRARY_PATH and the build's folder are searched.
+    // The other folders are searched.
   }
   const LibTorchHere here = libtorch_of(program);
   return {{"version", here.version}, {"folder", here.folder.empty() ? "not found" : here.folder}};
@@ -82,8 +81,7 @@ Facts platform() {
   return facts;
 }
 
-// Returns the CPU's instruction sets among those for which hasten or LibTorch has different
-// kernels.
+// The CPU's instruction sets among those for which hasten or LibTorch has its own kernels.
 std::vector<std::string> instruction_sets() {
   const std::vector<std::string> flags = split(value_in("/proc/cpuinfo", "flags", ':'), ' ');
   std::vector<std::string> sets;
@@ -128,7 +126,7 @@ Facts numa_nodes() {
   return facts;
 }
 
-// Returns the version of NVIDIA's driver, such as "550.54.14"; empty if there is no driver.
+// The version of NVIDIA's driver, such as "550.54.14"; empty if there is none.
 std::string driver() {
   for (const std::string& word : split(first_line("/proc/driver/nvidia/version"), ' ')) {
     if (!word.empty() && word.find_first_not_of("0123456789.") == std::string::npos &&
@@ -147,8 +145,8 @@ Facts gpus() {
   return facts;
 }
 
-// Returns the folders in which device `tpu` looks for its Python packages: next to LibTorch, in the
-// active virtual environment, and in PYTHONPATH.
+// The folders in which device `tpu` looks for its Python packages: next to LibTorch, in the active
+// virtual environment, and in PYTHONPATH.
 std::vector<fs::path> package_folders(const fs::path& libtorch) {
   std::vector<fs::path> folders = {libtorch.parent_path()};
   const char* const active = std::getenv("VIRTUAL_ENV");
@@ -162,7 +160,7 @@ std::vector<fs::path> package_folders(const fs::path& libtorch) {
   return folders;
 }
 
-// Returns the version in the name of the folder NAME-VERSION.dist-info that an installer leaves.
+// Taken from the name of the folder NAME-VERSION.dist-info that an installer leaves.
 std::string package_version(const std::vector<fs::path>& folders, const std::string& name) {
   const std::string begin = name + "-", end = ".dist-info";
   for (const fs::path& folder : folders) {
@@ -176,7 +174,7 @@ std::string package_version(const std::vector<fs::path>& folders, const std::str
   return "not found";
 }
 
-// Lists the chips, and the versions of the packages that are needed to use them.
+// The chips, and the packages needed to use them.
 Facts tpus(const std::string& libtorch) {
   Facts facts = Facts::object();
   int number = 0;
@@ -187,7 +185,7 @@ Facts tpus(const std::string& libtorch) {
   return facts;
 }
 
-// Lists the interfaces that are up, with their addresses.
+// The interfaces that are up, with their addresses.
 Facts network() {
   Facts facts = Facts::object();
   ifaddrs* raw = nullptr;
@@ -222,7 +220,7 @@ std::string in_path(const std::string& program) {
   return "";
 }
 
-// Returns the first line that `program --version` prints. The program gets five seconds.
+// Returns the first line that `program --version` prints within five seconds.
 std::string version_of(const std::string& program) {
   const std::string command = "timeout 5 " + program + " --version 2>/dev/null </dev/null";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
@@ -231,7 +229,7 @@ std::string version_of(const std::string& program) {
   return std::string(trim(line));
 }
 
-// Lists the other programs that start processes as hasten launch does.
+// Other programs that start processes as hasten launch does.
 Facts launchers() {
   Facts facts = Facts::object();
   for (const char* program : {"mpirun", "srun"}) {

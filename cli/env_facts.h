@@ -7,9 +7,8 @@
 
 namespace hasten::cli {
 
-// Returns the facts in the order in which they are printed; a value is a text, a number, a list, or
-// a map of these. `config_file`: empty if there is none. `named`: the user has named the file.
-// Throws Error if a named file cannot be read; for another one the error becomes a fact.
+// Keys are in the order of printing; a value is a text, a number, a list, or a map of these.
+// `config_file`: empty: none. `named`: by the user, so throws Error if the file cannot be read.
 nlohmann::ordered_json env_facts(const std::string& config_file, bool named);
 
 }  // namespace hasten::cli

@@ -13,8 +13,8 @@ namespace {
 
 bool asks_what_if(const EstimateConfiguration& run) { return run.what_if || !run.html.empty(); }
 
-// A process cannot use another device after a dry TPU, so the alternatives, each in a process of
-// its own, and the anatomy's prediction on the CPU come before it.
+// A process cannot use another device after a dry TPU, so the alternatives, which are forks, and
+// the anatomy's prediction come first.
 int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run) {
   std::vector<anatomy::Alternative> others;
   if (asks_what_if(run))

@@ -6,11 +6,11 @@
 
 namespace hasten::cli {
 
-// Returns the path of hasten-torch: next to `hasten` in a build tree, in ../libexec/hasten/ in an
-// installation. Throws IoError "io.not-found" if it is in neither place.
+// Returns the path of hasten-torch: next to `hasten` in a build tree, ../libexec/hasten/ in an
+// installation. Throws IoError "io.not-found".
 std::string torch_program();
 
-// Runs hasten-torch with the arguments of this command. Returns only by throwing IoError.
+// Runs hasten-torch with this command's arguments. Returns only by throwing IoError.
 [[noreturn]] void hand_over(char** argv);
 
 }  // namespace hasten::cli

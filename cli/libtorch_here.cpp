@@ -85,8 +85,8 @@ std::vector<fs::path> folders_in(const std::string& list, const fs::path& progra
   return folders;
 }
 
-// Returns LibTorch's version. A wheel has it in quotes after __version__ in version.py, and the
-// archive for C++ as the first line of build-version.
+// A wheel has the version in quotes after __version__ in version.py, the archive for C++ as a line
+// of build-version.
 std::string version_in(const fs::path& folder) {
   std::ifstream wheel(folder / "version.py");
   for (std::string line; std::getline(wheel, line);) {

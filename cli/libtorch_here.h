@@ -11,9 +11,8 @@ struct LibTorchHere {
   std::string folder;   // the folder that holds lib/; empty: none was found
 };
 
-// Looks where the dynamic linker would: in LD_LIBRARY_PATH, then in the folders that the program's
-// file names, then in the build's folder. `program` is hasten-torch; if it is empty or no ELF file,
-// it names no folders.
+// Looks in LD_LIBRARY_PATH, in the folders that the program's file names, as the dynamic linker
+// does, and in the build's folder. `program` is hasten-torch, or empty.
 LibTorchHere libtorch_of(const std::string& program);
 
 }  // namespace hasten::cli

@@ -31,8 +31,8 @@ std::vector<char*> words_of(const ListenOptions& options) {
   throw IoError("io.cannot-run", {.what = options.program[0] + ": " + std::strerror(errno)});
 }
 
-// Runs the program dry on the CPU, and lets it write its anatomy into `file`, which is shown next
-// to the TPU's account. Its output is hidden, as the second run prints the same.
+// Runs the program dry on the CPU. It writes its anatomy into `file`, which is shown next to the
+// TPU's account; its output is hidden, as the second run prints the same.
 void predict_into(const ListenOptions& options, const std::string& file) {
   setenv(kListenVariable, file.c_str(), 1);
   setenv(kDryRunVariable, "cpu", 1);
@@ -70,8 +70,8 @@ class PrivateFolder {
   std::string path_;
 };
 
-// Returns the prediction's file as the program will find it: by its number, since the file's name
-// is removed. Empty if the first run has not written one.
+// Returns the prediction's file as the program will find it: by number, since its name is removed.
+// Empty if the first run has written none.
 std::string prediction_of(const ListenOptions& options) {
   const PrivateFolder folder;
   const std::string file = folder.path() + "/prediction.json";

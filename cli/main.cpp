@@ -1,7 +1,6 @@
 // File: cli/main.cpp
-// The command `hasten`. It answers help, version and usage errors itself, in milliseconds, and runs
-// hasten-torch, which links LibTorch, for everything that needs tensors. The exit codes are those
-// of hasten/base/error.h.
+// The command `hasten`: answers help, version and usage errors itself, in milliseconds, and runs
+// hasten-torch, which links LibTorch, for what needs tensors. Exit codes: hasten/base/error.h.
 #include <algorithm>
 #include <cstdio>
 #include <exception>

@@ -17,8 +17,7 @@
 namespace hasten::cli {
 namespace {
 
-// Returns a line that says what is started. It is printed first, as the first result may take a
-// while.
+// Says what is started, since the first result may take a while.
 std::string announcement(const TestCommand& run) {
   const std::int64_t here = processes_here(run.launch);
   const std::string processes = str(here, here == 1 ? " process" : " processes");
@@ -30,8 +29,7 @@ std::string announcement(const TestCommand& run) {
              significant(run.options.timeout, 6), " s at most for a check");
 }
 
-// Returns what the checks show to be possible. The checks of a single rank prove nothing about
-// several ranks.
+// The checks of a single rank prove nothing about several.
 std::string purpose(const LaunchConfiguration& run) {
   const bool alone = processes_here(run) == 1 && !run.machines.several();
   return alone ? "training in one process" : "distributed training";
@@ -46,8 +44,7 @@ RanksRun ranks_of(const TestCommand& run) {
   return ranks;
 }
 
-// Parses the command line. The time limit is also an argument of the ranks' program, and is known
-// only after parsing.
+// The limit is also an argument of the ranks' program, and is known only after parsing.
 TestCommand parsed(int argc, char** argv) {
   const auto environment = config::whole_environment();
   TestCommand run = parse_test(argc - 2, argv + 2, environment, {torch_program(), kRankOfTest});

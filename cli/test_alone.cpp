@@ -1,5 +1,5 @@
-// Checks what each rank of `hasten test` finds by itself, and compares it over all ranks: its
-// environment variables, its process state, and its random numbers.
+// Compares what each rank of `hasten test` finds by itself: its environment variables, its process
+// state, and its random numbers.
 #include "test_checks.h"
 
 #include <torch/torch.h>
@@ -69,8 +69,7 @@ Json local_ranks(RankTest& rank) {
           {"local_world", rank.worker.local_world_size}};
 }
 
-// Checks that each machine has consecutive ranks, with the local ranks 0, 1, ... up to its own
-// count.
+// Each machine must have consecutive ranks, with the local ranks 0, 1, ... of its own count.
 Told judge_local_ranks(RankTest& rank, const std::vector<Json>& facts) {
   std::vector<std::string> machines;
   std::size_t at = 0;
@@ -102,7 +101,7 @@ Json environment(RankTest& rank) {
   return {{"address", variable("MASTER_ADDR")},
           {"port", variable("MASTER_PORT")},
           {"machine", rank.worker.machine_rank},
-          // The value may be a list; its first entry is that of the outermost level.
+          // The first entry of a list is for the outermost level.
           {"omp", split(variable("OMP_NUM_THREADS") + ",", ',').front()},
           {"threads", at::get_num_threads()},
           {"cores", usable_cpus()},
@@ -117,8 +116,7 @@ Told judge_address(RankTest&, const std::vector<Json>& facts) {
           {{"address", address}, {"port", port}}};
 }
 
-// The ranks of one machine: the sum of their threads, and the union of the cores that they may use,
-// since each rank may be bound to cores of its own.
+// The ranks of one machine together. Each may be bound to cores of its own.
 struct ThreadsOfMachine {
   std::string omp;
   std::int64_t threads = 0;

@@ -1,5 +1,4 @@
-// Measures how fast the ranks of `hasten test` sum over all of them. The speed is only reported: no
-// speed fails a check.
+// Measures how fast the ranks of `hasten test` sum over all of them. No speed fails the check.
 #include "test_checks.h"
 
 #include <torch/torch.h>
@@ -33,8 +32,8 @@ Json all_reduce(RankTest& rank) {
   return {{"seconds", median_seconds(rank.met(), bytes, calls)}};
 }
 
-// Reports the two bandwidths of nccl-tests: the algorithm bandwidth is the data divided by the
-// time, and the bus bandwidth, what each link carries, is that times 2 (n - 1) / n.
+// The bandwidths of nccl-tests: that of the algorithm is bytes / time, and that of the bus, what
+// each link carries, is 2 (n - 1) / n times as much.
 template <std::int64_t bytes>
 Told judge_all_reduce(RankTest&, const std::vector<Json>& facts) {
   const double seconds = greatest(facts, "seconds"), size = static_cast<double>(facts.size());

@@ -1,7 +1,7 @@
 // File: cli/test_checks.h
-// The checks that the ranks of `hasten test` make. A check has two functions: every rank calls
-// `run`, which returns facts, and rank 0 calls `judge` with the facts of all ranks. `run` may throw
-// Wrong or Skip (test_result.h), `judge` only Wrong.
+// The checks of the ranks of `hasten test`. Every rank calls `run`, which returns facts, and rank 0
+// calls `judge` with the facts of all ranks. `run` may throw Wrong or Skip (test_result.h), `judge`
+// only Wrong.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ struct RankTest {
   std::string keys;                 // the prefix of each key of this test
   rendezvous::StoreClient& store;   // works even if the group does not
   std::optional<Group> group;       // set once the ranks have met
-  const Group& met() const;         // the group; throws Skip if the ranks have not met
+  const Group& met() const;         // throws Skip if they have not
 };
 
 // What a check reports.
@@ -52,9 +52,9 @@ std::vector<Check> checks_of_tpus();  // empty if no TPU was asked for
 
 double seconds_since(std::chrono::steady_clock::time_point then);
 std::string plural(std::size_t count, const char* word);
-// Returns the text of a fact that is the same for all ranks. Throws Wrong if it is not.
+// Returns the text of a fact. Throws Wrong if it is not the same for all ranks.
 std::string same_for_all(const std::vector<Json>& facts, const char* name, const char* title);
-// Returns the different values of a fact in the order of the ranks: "1" or "2, 4".
+// The different values of a fact in the order of ranks: "1" or "2, 4".
 std::string values_of(const std::vector<Json>& facts, const char* name);
 double greatest(const std::vector<Json>& facts, const char* name);
 

@@ -36,7 +36,7 @@ std::string in_milliseconds(duration<double> time) { return fixed(time.count() *
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-// Returns the words of `hasten launch OPTIONS PROGRAM`, without the user's configuration.
+// `hasten launch OPTIONS PROGRAM`, without the user's configuration.
 std::vector<std::string> launch_of(const std::vector<std::string>& program,
                                    const std::vector<std::string>& options) {
   std::vector<std::string> words = {own_program(), "launch", "--no_config_file", "--use_cpu"};
@@ -98,8 +98,7 @@ std::vector<Part> parts_of(const std::vector<Child::Line>& lines) {
   return parts;
 }
 
-// Returns the last line of the launcher, as its errors explain more than what is missing because of
-// them.
+// A launcher's errors explain more than what is missing because of them.
 std::string last_words(const Finished& finished) {
   return finished.lines.empty() ? "it said nothing" : "it said: " + finished.lines.back().text;
 }

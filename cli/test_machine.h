@@ -1,7 +1,7 @@
 // File: cli/test_machine.h
 // The checks of `hasten test` for this machine alone: what the launcher promises for processes that
-// die or hang, and which processes are let into a job. Most start launchers of tiny processes;
-// processes that hang are hasten-torch's, as the watchdog needs torch.
+// die or hang, and which processes are let into a job. They start launchers of tiny processes, and
+// of hasten-torch for the watchdog, which needs torch.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace hasten::cli {
 
-// How long a rank waits for one that hangs before its watchdog ends it.
+// How long a rank waits for one that hangs.
 inline constexpr std::chrono::seconds kLimitOfHang{1};
 
 // `limit`: seconds for each check.

@@ -1,4 +1,4 @@
-// Checks that the ranks of `hasten test` form a group, and that they run in turn.
+// Checks that the ranks of `hasten test` form a group and run in turn.
 #include "test_checks.h"
 
 #include <set>
@@ -16,7 +16,7 @@ Json meeting(RankTest& rank) {
     throw Skip("there is one rank");
   }
   const auto began = Clock::now();
-  // Shorter than the check's limit, so that a rank that waits for another one fails by itself and
+  // Shorter than the check, so that a rank that waits for another one fails by itself and
   // continues.
   rank.group = Group::form(rank.worker, {.timeout = rank.limit * 9 / 10, .watchdog = false});
   return {{"seconds", seconds_since(began)}};

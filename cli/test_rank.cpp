@@ -1,8 +1,8 @@
 // One of the ranks that `hasten test` starts. It makes the checks in step with the others.
 //
-// Results travel through the store that hasten launch serves, not through the group, which is
-// itself tested. If a rank does not finish a check or does not reach the store, rank 0 names it and
-// the job ends, as that rank may never leave the call it is in.
+// Results go through the store that hasten launch serves, not through the group, which is tested
+// itself. If a rank does not finish a check or reach the store, rank 0 names it and the job ends,
+// as that rank may never leave the call it is in.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ class RankOfTest {
     rank_.keys = str("hasten test ", rank_.worker.attempt, "/");
   }
 
-  // Makes all checks and returns the exit code.
+  // Returns the exit code.
   int run() {
     for (const Check& check : checks_of_ranks()) {
       if (broken_off_) break;
@@ -66,8 +66,8 @@ class RankOfTest {
   }
 
  private:
-  // Ends this process: with a failure, so that the launcher ends the other ranks, and at once, as a
-  // thread may still be in the check that has not ended, and use what an orderly end would destroy.
+  // Ends with a failure, so that the launcher ends the other ranks, and at once, as a thread may
+  // still be in the check that has not ended and use what an orderly end would destroy.
   [[noreturn]] void break_off() const {
     std::fputs("hasten test: the ranks' checks are broken off\n", stderr);
     _exit(1);
@@ -95,9 +95,8 @@ class RankOfTest {
     }
   }
 
-  // Runs this rank's part of a check and returns {"facts"}, or {"fail"} or {"skip"} with the
-  // reason, or {"hangs"}. The check runs in a thread, which is left behind if it does not end in
-  // time.
+  // Returns {"facts"}, {"fail"} or {"skip"} with the reason, or {"hangs"}. The check runs in a
+  // thread, which is left behind if it does not end in time.
   Json own_part(const Check& check) {
     std::packaged_task<Json()> task([this, &check]() -> Json {
       try {
@@ -120,7 +119,7 @@ class RankOfTest {
     return {{"hangs", true}};
   }
 
-  // Returns what all ranks have found, and adds to `late` the ranks that have not answered in time.
+  // Returns what all ranks have found; `late` gets those that have not answered in time.
   std::vector<Json> collected(const Check& check, Clock::time_point began,
                               std::vector<std::string>& late) {
     std::vector<Json> parts;

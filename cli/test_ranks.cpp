@@ -9,8 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Seconds beyond the limit in which rank 0 itself finds and reports the ranks that have not
-// arrived.
+// Seconds beyond the limit in which rank 0 itself reports the ranks that have not arrived.
 constexpr double kForRankZero = 10;
 constexpr double kToEnd = 30;  // seconds for ranks that are asked to end
 

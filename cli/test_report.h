@@ -1,6 +1,6 @@
 // File: cli/test_report.h
-// Prints the results of `hasten test`: a line for each as it comes, and a summary at the end, also
-// as JSON if asked to.
+// Prints the results of `hasten test`: a line for each as it comes, and at the end a summary or
+// JSON.
 #pragma once
 
 #include <vector>
@@ -18,8 +18,7 @@ class TestReport {
   void show_failures_alone() { failures_alone_ = true; }
   void say(const std::string& line) const;
   void add(const TestResult& result);
-  // Prints the summary, which says what the machine is ready for, and the JSON. Returns the exit
-  // code.
+  // Prints the summary with what the machine is ready for, and the JSON. Returns the exit code.
   int end(const std::string& ready_for) const;
 
  private:

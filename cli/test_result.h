@@ -11,8 +11,7 @@
 
 namespace hasten::cli {
 
-// The pipe's file number in every rank. The ranks of the test are the only programs of the job, so
-// the number has no other use.
+// The pipe's number in every rank; the job has no programs that use it otherwise.
 inline constexpr int kReportFile = 3;
 // The ranks run `hasten-torch test-rank SECONDS`.
 inline constexpr const char* kRankOfTest = "test-rank";
@@ -22,9 +21,9 @@ inline constexpr const char* kHangOfTest = "test-hang";
 struct TestResult {
   std::string check;
   std::string result;  // "ok", "FAIL" or "skip"
-  std::string text;    // what was found, or why the check has failed or was skipped
+  std::string text;    // what was found, or why it failed or was skipped
   double seconds = 0;
-  nlohmann::ordered_json numbers;  // the text's numbers for programs; null: none
+  nlohmann::ordered_json numbers;  // for programs; null: none
 
   bool failed() const { return result == "FAIL"; }
   bool skipped() const { return result == "skip"; }

@@ -1,5 +1,4 @@
-// Checks what training across the ranks of `hasten test` depends on, against the results of one
-// process.
+// Checks what training across the ranks of `hasten test` depends on, against one process's results.
 #include "test_checks.h"
 
 #include <torch/torch.h>
@@ -37,7 +36,7 @@ std::vector<std::int64_t> numbers_in(const at::Tensor& tensor) {
   return {flat.data_ptr<std::int64_t>(), flat.data_ptr<std::int64_t>() + flat.numel()};
 }
 
-// Splits lists and tensors and gathers the parts again, as texts, since their sizes differ.
+// Gathers the parts of lists and tensors as texts, since their sizes differ.
 Json split(RankTest& rank) {
   const Group& group = rank.met();
   for (const std::int64_t length : {std::int64_t{0}, std::int64_t{1}, 3 * group.size() + 1}) {
@@ -65,7 +64,7 @@ Json trigger(RankTest& rank) {
   return {};
 }
 
-// Returns the rows of an epoch of such a loader in order, gathered from all processes.
+// The rows of an epoch of such a loader, in order, from all processes.
 std::vector<std::int64_t> epoch_of(Accelerator& accelerator, std::int64_t rows,
                                    const LoaderOptions& options) {
   auto raw = make_loader(Numbers{rows}, options);
@@ -110,7 +109,7 @@ Json metrics(RankTest& rank) {
 
 constexpr int kSteps = 10;
 
-// Returns the rows of a regression, which every process can generate by itself.
+// Rows of a regression, which every process can generate.
 at::Tensor inputs_of(std::int64_t world) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
   return at::randn({kSteps * 4 * world, 3}, generator);

@@ -49,8 +49,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "\nhasten %s: error: %s\n", word.c_str(), error.what());
     code = 1;
   }
-  // Skips LibTorch's static destructors, which take time and free nothing that matters at the end.
-  // Everything of hasten's is written and closed.
+  // Skips LibTorch's static destructors, which take time and free nothing that matters now.
+  // hasten's own files are written and closed.
   std::fflush(nullptr);
   _exit(code);
 }

@@ -51,7 +51,7 @@ void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
     say("  not used of the file: " + join(loaded.report.unexpected, ", "));
 }
 
-// Prints the plan of the run before the first step, as Hugging Face Trainer does.
+// Printed before the first step, as by Hugging Face Trainer.
 void say_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
   say(str("***** Running training *****\n  Num examples = ", grouped(rows), "\n  Processes = ",
           processes, "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
@@ -79,7 +79,7 @@ void say_summary(const TrainOutput& result, const std::string& folder) {
   std::cout << "Saved in " << folder << '\n';
 }
 
-// True if the run has made its last step, but was stopped before it saved its model.
+// True if the run has made its last step but was stopped before it saved its model.
 bool misses_its_model(const Trainer& trainer) {
   const bool saved = trainer.has_saved_model();
   return !saved && trainer.state().global_step == trainer.state().max_steps;
@@ -116,7 +116,7 @@ struct Trained {
   int exit_code() const { return result.stop_signal == 0 ? 0 : kBySignal + result.stop_signal; }
 };
 
-// Trains the model. A signal ends the run after the current step, and what was learnt is saved.
+// A signal ends the run after the current step, and what was learnt is saved.
 Trained train_until_signal(Trainer& trainer) {
   const auto stop = std::make_shared<StopOnSignal>();
   trainer.add_callback(stop);

@@ -1,6 +1,6 @@
-// plain.cpp with hasten: four lines are added (+) and two removed (-). It also has the schedule and
-// the progress bar of the loop in Hugging Face's documentation. These need the length of the
-// loader, which hasten's loader reports and torch::data's does not.
+// plain.cpp with hasten: four more lines (+) and two fewer (-), and the schedule and progress bar
+// of the loop in Hugging Face's documentation, which need a loader that, unlike torch::data's, has
+// a length.
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>  // +
@@ -18,8 +18,7 @@ int main() {
                                      {.batch_size = 32});
   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);  // +
 
-  // Made after prepare, with the optimizer that prepare returned, as in the documentation. It
-  // counts optimizer steps.
+  // Made with what prepare returned, as in the documentation. It counts optimizer steps.
   const std::int64_t num_epochs = 5, num_training_steps = num_epochs * train_loader.size();
   auto lr_scheduler =
       hasten::get_scheduler("linear", optimizer, /*num_warmup_steps=*/0, num_training_steps);

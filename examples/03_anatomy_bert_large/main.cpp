@@ -1,6 +1,5 @@
-// The example of Hugging Face's page "model training anatomy", in its order. It prints the memory
-// of the GPU before everything, after the first tensor, with the model and after training; then
-// what the memory and the operations were used for.
+// The example of Hugging Face's page "model training anatomy", in its order: the memory of the GPU
+// before everything, after the first tensor, with the model, and after training; then its use.
 //
 //   $ anatomy_bert_large                                  # on the GPU, or else on the CPU
 //   $ anatomy_bert_large --steps 3                        # three steps instead of an epoch

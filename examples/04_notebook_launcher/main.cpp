@@ -1,5 +1,5 @@
-// Compares the memory of eight processes that share one model with the memory of eight processes
-// that each make their own.
+// Compares the memory of eight processes that share one model with that of eight processes that
+// each make their own.
 //
 //   $ example_04_notebook_launcher --num_processes 8 --num_layers 12
 #include <hasten/hasten.h>
@@ -47,8 +47,8 @@ double own_memory() {
   return total;
 }
 
-// Runs in each process, which embeds texts of its own; all know the mean norm at the end. Rank 0
-// writes the memory of all processes together, in MiB, into the file `result`.
+// Each process embeds texts of its own; all know the mean norm at the end. Rank 0 writes the memory
+// of all together, in MiB, into the file `result`.
 void embed(const std::shared_ptr<hasten::BertModel>& model, Clock::time_point began,
            const std::string& result) {
   const auto worker = hasten::worker_of(hasten::config::whole_environment());

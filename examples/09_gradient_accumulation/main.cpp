@@ -1,6 +1,5 @@
 // A batch of 480 rows that is never computed at once: windows of 16 micro-batches of unequal sizes
-// give the same weights as whole batches, in any number of processes, and gradients are exchanged
-// once per window.
+// give the weights of whole batches, in any number of processes, with one exchange per window.
 //
 //   $ hasten launch -n 2 example_09_gradient_accumulation
 #include <torch/torch.h>
@@ -30,8 +29,7 @@ Batch step_of(std::int64_t step) {
   return {torch::stack(points), torch::stack(which)};
 }
 
-// Returns micro-batches of 1, 2, 3, ... rows; the last one has the rest. Their means must be
-// weighted by their numbers of rows.
+// Micro-batches of 1, 2, 3, ... rows: their means must be weighted by their rows.
 std::vector<Batch> parts_of(const Batch& batch) {
   std::vector<Batch> parts;
   std::int64_t first = 0;

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kGraceAfterFailure = 1;  // seconds; the other ranks only wait for the dead one
+constexpr double kGraceAfterFailure = 1;  // seconds; ranks that wait for a dead one need no more
 
 }  // namespace
 
@@ -53,8 +53,7 @@ int Attempt::longest_wait() const {
   return longest < 0 ? until : std::min(longest, until);
 }
 
-// Waits until something happens, and handles it. Nothing here waits for the reader of the
-// launcher's output.
+// Waits until something happens, but never for the reader of the launcher's output.
 void Attempt::wait() {
   Membership& membership = context_.membership;
   std::vector<pollfd> files = {
@@ -88,7 +87,7 @@ void Attempt::wait() {
   }
 }
 
-// Returns the number of bytes read: 0 if there are none now, or if the pipe has ended.
+// Returns the number of bytes read; 0 if there are none now, or no more.
 std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
   char buffer[16 << 10];
   const ssize_t got = read(file, buffer, sizeof buffer);
@@ -101,9 +100,9 @@ std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
   return 0;
 }
 
-// Reads the bytes that are now in the pipes of a rank that has ended, and no more, because a
-// process that the rank left behind may write into them for ever. Reads them even if the console is
-// full, since the failure report contains the last lines.
+// Reads what is now in the pipes of a rank that has ended, and no more, because a process that the
+// rank left behind may write for ever. Reads even if the console is full, since the failure report
+// contains the last lines.
 void Attempt::read_what_is_there(std::size_t local_rank) {
   for (const int stream : {1, 2}) {
     const int file = stream == 1 ? ranks_[local_rank].output() : ranks_[local_rank].errors();
@@ -144,8 +143,8 @@ void Attempt::look_for_ends() {
   });
 }
 
-// Returns all local ranks: first those that have ended since the last call, in the order of their
-// ends as far as the kernel reports it, then the others by number.
+// All local ranks: first those that have just ended, in the order that the kernel reports, then the
+// others.
 std::vector<std::size_t> Attempt::in_order_of_end() {
   std::vector<std::size_t> order = end_order_.next();
   const std::size_t ended = order.size();
@@ -158,8 +157,8 @@ std::vector<std::size_t> Attempt::in_order_of_end() {
 
 void Attempt::take_failure(std::size_t local_rank) {
   first_failed_ = local_rank;
-  // A rank that ends by a signal that was passed on to it has done what it was asked to do, and a
-  // restart would undo that. The others received the signal too, and get the whole grace period.
+  // A rank that ends by a signal that was passed on has done what it was asked to do, and a restart
+  // would undo that. The others received the signal too, and get the grace period to react.
   const int signal = ranks_[local_rank].code() - 128;
   if (stopped_by_ == 0 && was_passed_on(signal)) {
     end_by(signal);
@@ -175,7 +174,7 @@ void Attempt::take_failure(std::size_t local_rank) {
   context_.console.say(text);
 }
 
-// Reports a stopped rank, once for each rank, because it looks like a rank that hangs.
+// A stopped rank looks like one that hangs, so it is reported, once.
 void Attempt::report_stop(std::size_t local_rank) {
   const auto signal = ranks_[local_rank].has_just_stopped();
   if (!signal || stop_is_told_[local_rank]) return;
@@ -211,9 +210,8 @@ void Attempt::end_by(int signal) {
   stopped_by_ = signal;
 }
 
-// Sends `signal` unless the ranks have been asked to end before. Some programs end at once when
-// they receive a second signal, so ranks get only one, whether a failure, an order from the other
-// machines or a signal to this launcher comes first.
+// Many programs end at once when they receive a second signal, so ranks get only one, whether a
+// failure, an order of the coordinator or a signal to this launcher comes first.
 void Attempt::ask_to_end(int signal) {
   if (asked_to_end_) return;
   send_end(signal);
@@ -225,8 +223,7 @@ void Attempt::send_end(int signal) {
   send(SIGCONT);  // a stopped process handles the signal only when it continues
 }
 
-// Sets the time at which ranks that are still alive are killed: `grace` seconds from now, or
-// earlier if an earlier time is already set.
+// Ranks that are still alive after `grace` seconds are killed, or earlier if that was set before.
 void Attempt::limit(double grace) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(grace));
@@ -245,7 +242,7 @@ void Attempt::kill_all() {
   kill_job(context_.processes);
 }
 
-// Returns a text such as "rank 3 on node1 (pid 4711)".
+// For example "rank 3 on node1 (pid 4711)".
 std::string Attempt::name_of(std::size_t local_rank) const {
   return str("rank ", round_.first_rank + static_cast<std::int64_t>(local_rank), " on ",
              host_name(), " (pid ", ranks_[local_rank].process(), ")");

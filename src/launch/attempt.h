@@ -5,8 +5,8 @@
 //                                         orphans});
 //   attempt.run();                                 // returns when all ranks have ended
 //
-// However an attempt ends, with an exception too, it kills what is left of the job on this machine.
-// Thread rule: the launcher's own thread.
+// However an attempt ends, it kills what is left of the job here. Thread rule: the launcher's own
+// thread.
 #pragma once
 
 #include <chrono>
@@ -36,12 +36,11 @@ struct AttemptContext {
 
 class Attempt {
  public:
-  // Starts the ranks. Throws IoError "launch.start", and "io.write" for a log file that cannot be
-  // opened.
+  // Starts the ranks. Throws IoError "launch.start", or "io.write" for a log file.
   Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context);
 
-  // Returns when all ranks have ended. Reports to the membership the first failure as soon as it
-  // happens, a signal that ends the job, and the end of all ranks without a failure.
+  // Returns when all ranks have ended. Reports the first failure, a signal that ends the job, or a
+  // good end to the membership as soon as it happens.
   void run();
 
  private:
@@ -76,10 +75,10 @@ class Attempt {
   std::vector<bool> stop_is_told_;
   std::optional<std::size_t> first_failed_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
-  bool ordered_ = false;        // the membership has ordered the ranks to stop
-  bool asked_to_end_ = false;   // the ranks have received a signal that asks them to end
+  bool ordered_ = false;        // the membership has ordered a stop
+  bool asked_to_end_ = false;   // the ranks have received a signal to end
   std::vector<int> passed_on_;  // signals that do not end the job by themselves
-  int stopped_by_ = 0;          // the signal to the launcher that ends the job; 0: none
+  int stopped_by_ = 0;          // the signal to the launcher that ends the job
 };
 
 }  // namespace hasten

@@ -38,7 +38,7 @@ int new_event() {
   return event;
 }
 
-// Returns which part of the output is lost after a write has failed with `error`.
+// Which output is lost after a write has failed with `error`.
 const char* after(int error) {
   const bool may_recover = error == ENOSPC || error == EDQUOT;
   return may_recover ? "lost until it can be" : "lost from now on";
@@ -162,8 +162,7 @@ void Console::drop_logs() {
   logs_.clear();
 }
 
-// Drops what is not written. The loss on one stream is reported on the other, unless both are one
-// file; the loss of logs is reported on standard error.
+// Reports the loss on one stream on the other one, and the loss of logs on standard error.
 void Console::drop() {
   const int streams = is_one_file() ? 1 : 2;
   bool lost[2] = {};

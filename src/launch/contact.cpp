@@ -22,7 +22,7 @@ constexpr auto kKeepAlive = 1s;
 // In milliseconds. A RunningClock must be asked regularly, and a silent server wakes no poll.
 constexpr int kLongestWait = 1000;
 
-// Replaces what is not UTF-8, as JSON requires UTF-8 and the output of ranks need not be.
+// JSON requires UTF-8, which the output of ranks need not be.
 std::string bytes_of(const json& message) {
   return message.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -53,7 +53,7 @@ Contact::~Contact() {
   if (alive_.joinable()) alive_.join();
 }
 
-// Called again and again: a system that has no thread left may have one later.
+// Is called again: a system without a free thread may have one later.
 void Contact::start_keeping_alive() {
   if (!alive_.joinable()) alive_ = start_thread([this] { keep_alive(); });
 }
@@ -118,8 +118,8 @@ void Contact::lose_if_silent_or_closed(Time now) {
     if (!connection_->open()) why = connection_->why_closed();
     if (connection_->open() && silent) {
       why = "it sends no messages";
-      // A server that was suspended must not mistake the end of this connection for the end of the
-      // launcher.
+      // A server that was suspended must not take the end of this connection for the launcher's
+      // end.
       connection_->send(R"({"kind": "reconnecting"})");
     }
   }
@@ -176,9 +176,8 @@ void Contact::check_first_attempt(Time now) const {
                  .hint = "is its launcher started, and the port open to this machine?"});
 }
 
-// Gives up if nobody listens on the machine any more, since the coordinator has ended then, if the
-// token is wrong, or when the time is over. All other problems may pass: a cut cable, a suspended
-// process, a full table of a firewall.
+// If nobody listens on the machine any more, the coordinator has ended. Other problems may pass: a
+// cut cable, a suspended process, a full firewall table.
 void Contact::check_attempt(Time now) {
   using Problem = Dialer::Problem;
   const Problem problem = dialer_->problem();

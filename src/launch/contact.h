@@ -1,16 +1,15 @@
 // File: launch/contact.h (internal)
-// A launcher's connection to the coordinator (rendezvous/coordinator.h). It carries messages both
-// ways, sends a keep-alive message each second, and connects again when the connection is lost or
-// silent.
+// A launcher's connection to the coordinator (rendezvous/coordinator.h): messages both ways, a
+// keep-alive message each second, and a new connection when the old one is lost or silent.
 //
 //   Contact contact(place, token, limits, [&] { return first_messages(); });
 //   poll contact.file() for contact.events(), at most contact.longest_wait() milliseconds
 //   while (auto message = contact.next()) ...
 //   if (contact.lost_because()) ...                        // there will be no other connection
 //
-// A thread sends the keep-alive messages, so that a launcher whose own thread waits for something
-// else, such as the reader of its output, does not look dead. Silence is counted only while this
-// process runs: after a suspension it first reads what has arrived meanwhile.
+// A thread sends the keep-alive messages, so that a launcher whose own thread waits, for example
+// for the reader of its output, does not look dead. Silence counts only while this process runs:
+// after a suspension it first reads what has come meanwhile.
 //
 // next() throws IoError "rendezvous.host", "rendezvous.connect" and ConfigError
 // "rendezvous.refused", but only before the first connection. Thread rule: one thread.
@@ -52,11 +51,10 @@ class Contact {
   int file() const;
   short events() const;
   int longest_wait() const;
-  // Does what can be done without waiting. Returns the next message that is not a keep-alive, if
-  // there is one.
+  // Does what is possible without waiting. Returns the next message other than a keep-alive, if
+  // any.
   std::optional<nlohmann::json> next();
-  // Drops the message if there is no connection: the introduction of the next connection has to say
-  // what the coordinator must know.
+  // Drops the message if there is no connection: the next introduction has to include it.
   void send(const nlohmann::json& message);
   bool is_up() const { return !dialer_; }
   // Why the coordinator is lost for good; null if it is not.
@@ -66,7 +64,7 @@ class Contact {
   std::string why_waiting() const;
   // The same for people, with this machine's address on the way there and the seconds left.
   std::string waiting_text() const;
-  // Returns, once, a line about a connection that was lost or made again.
+  // Returns a line about a connection that was lost or made again, once.
   std::optional<std::string> news();
 
  private:

@@ -15,7 +15,7 @@ std::map<int, Cores> by_node(const Topology& topology) {
   return nodes;
 }
 
-// Gives each of the shares `among` adjacent cores; the numbers of cores differ by one at most.
+// Gives adjacent cores to each share in `among`; shares differ by one core at most.
 void divide(const Cores& cores, const std::vector<std::size_t>& among, Shares& out) {
   for (std::size_t i = 0; i < among.size(); ++i) {
     const std::size_t first = i * cores.size() / among.size(),
@@ -27,7 +27,7 @@ void divide(const Cores& cores, const std::vector<std::size_t>& among, Shares& o
   }
 }
 
-// Returns the node of each share's GPU. Empty if a node is unknown or has no usable cores.
+// Returns the node of each share's GPU; empty if one is unknown or has no usable cores.
 std::vector<int> nodes_by_gpu(const Topology& topology, const std::map<int, Cores>& nodes,
                               const std::vector<int>& gpus) {
   std::vector<int> found;
@@ -40,8 +40,7 @@ std::vector<int> nodes_by_gpu(const Topology& topology, const std::map<int, Core
   return found;
 }
 
-// Returns the node of each share if all cores are put in one row and divided into equal shares: the
-// node that has the middle of the share.
+// With all cores in one row, cut into equal shares: the node in the middle of each share.
 std::vector<int> nodes_by_size(const Topology& topology, std::size_t shares) {
   std::vector<int> nodes;
   for (std::size_t share = 0; share < shares; ++share)

@@ -1,13 +1,13 @@
 // File: launch/dialer.h (internal)
-// Tries to connect to the server of a job, again and again and without blocking, until there is a
-// connection on which both sides have shown that they know the job's token.
+// Tries to connect to the server of a job, repeatedly and without blocking, until both sides of a
+// connection have shown that they know the job's token.
 //
 //   Dialer dialer(endpoint, context, "agent");
 //   poll dialer.file() for dialer.events(), at most dialer.longest_wait() milliseconds
 //   if (auto connection = dialer.advance()) ...
 //
-// A server that closes a connection before it answers the handshake counts as busy; only a TLS
-// alert means that the tokens differ. Thread rule: one thread at a time.
+// A server that closes a connection before it answers the handshake is busy; only a TLS alert means
+// that the tokens differ. Thread rule: one thread at a time.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ namespace hasten {
 
 class Dialer {
  public:
-  // Why an attempt failed; `none` if it was for another reason, such as no answer.
+  // Why an attempt failed; `none`: for another reason, such as no answer.
   enum class Problem { none, unknown_host, nobody_listens, wrong_token };
 
   Dialer(Endpoint endpoint, const rendezvous::SecureContext& context, std::string greeting);
@@ -30,15 +30,14 @@ class Dialer {
   int file() const;
   short events() const;
   int longest_wait() const;  // milliseconds
-  // Returns the connection once there is one, else null. The greeting has been sent on it.
+  // Returns the connection once there is one; the greeting has been sent on it.
   std::unique_ptr<rendezvous::Connection> advance();
 
   // Why the last failed attempt failed, as a text.
   const std::string& why() const { return why_; }
   // The kind of that failure.
   Problem problem() const { return problem_; }
-  // This machine's address and interface on the way there, such as "10.0.0.2 (eth0)"; empty if
-  // unknown.
+  // This machine's address and interface on the way there, "10.0.0.2 (eth0)"; empty if unknown.
   std::string way() const;
 
  private:

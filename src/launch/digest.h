@@ -1,5 +1,5 @@
 // File: launch/digest.h (internal)
-// Identifies a program by the content of its file, so that machines can compare what they run.
+// Identifies a program by its content, so that machines can compare what they run.
 #pragma once
 
 #include <string>
@@ -7,8 +7,7 @@
 
 namespace hasten {
 
-// Returns the SHA-256 of the program's file in hexadecimal digits. Throws IoError "launch.program"
-// if there is no such program.
+// SHA-256 of the program's file, in hexadecimal digits. Throws IoError "launch.program".
 std::string digest_of_program(const std::vector<std::string>& program);
 
 }  // namespace hasten

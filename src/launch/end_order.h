@@ -1,5 +1,5 @@
 // File: launch/end_order.h (internal)
-// Reports the order in which processes have ended. SIGCHLD does not, since several ends may become
+// The order in which processes have ended. SIGCHLD does not show it, since several ends may become
 // one signal.
 //
 //   EndOrder order;
@@ -24,9 +24,9 @@ class EndOrder {
   EndOrder& operator=(const EndOrder&) = delete;
   ~EndOrder();
 
-  // Adds a process, which must not have been waited for yet; next() reports it as `index`.
+  // The process must not have been waited for; next() reports it as `index`.
   void add(std::size_t index, pid_t process);
-  // Returns the indices of the processes that have ended since the last call, the first one first.
+  // Returns the processes that have ended since the last call, in order.
   std::vector<std::size_t> next();
 
  private:

@@ -46,7 +46,7 @@ std::vector<pid_t> below(pid_t top, const std::vector<ProcessEntry>& table) {
   return found;
 }
 
-// Kills the process, unless it has ended and its number belongs to another process by now.
+// Kills the process, unless its number belongs to another one by now.
 bool kill_same(const ProcessEntry& entry) {
   const ProcessHandle handle(entry.process);
   const auto now = entry_of(entry.shown);
@@ -99,8 +99,7 @@ int kill_job(const JobProcesses& processes) {
   const auto self = own_entry();
   if (!self) return 0;  // a /proc that does not show this process
   int killed = 0;
-  // A process may start another one between the look and the kill, so this repeats until none is
-  // found.
+  // A process may start another one between the look and the kill.
   for (int round = 0; round < 50; ++round) {
     const int now = kill_once(processes, *self);
     if (now == 0) break;
@@ -174,8 +173,8 @@ int Guardian::start() {
   return 0;
 }
 
-// Uses SIGKILL, since a guardian that somebody has stopped reacts to nothing else, and waiting for
-// it would last for ever.
+// Uses SIGKILL, since a guardian that somebody has stopped reacts to nothing else and would be
+// waited for for ever.
 void Guardian::end() {
   if (!handle_) return;
   handle_->send(SIGKILL);

@@ -1,6 +1,6 @@
 // File: launch/job.h (internal)
-// Finds and kills all processes of one launch. They are found by a variable in their environment,
-// which the children of ranks inherit, whatever group or session they put themselves into.
+// Finds all processes of one launch by a variable in their environment, which children of ranks
+// inherit, whatever their group or session.
 //
 //   JobProcesses processes{.job = new_job_below(std::getenv(kJobVariable))};
 //   Guardian guardian(processes);
@@ -25,24 +25,24 @@ inline constexpr const char* kJobVariable = "HASTEN_JOB_ID";
 // HOST:PORT at which the launcher serves the job's keys and values.
 inline constexpr const char* kStoreVariable = "HASTEN_STORE";
 
-// Returns a random name for a job, different from that of every other job on any machine.
+// Returns a random name that no other job on any machine has.
 std::string new_job();
-// Returns the name of a job that runs inside a rank of the job `outer`: OUTER.NEW, so that the end
-// of the outer job kills the inner one too. Returns new_job() if `outer` is null or empty.
+// Returns the name of a job inside a rank of `outer`: OUTER.NEW, so that the end of the outer job
+// is the end of the inner one, too. Returns new_job() if `outer` is null or empty.
 std::string new_job_below(const char* outer);
 
-// Describes which processes belong to the job.
+// Which processes belong to a job.
 struct JobProcesses {
-  std::string job;           // processes with this job's name, or that of a job inside it
+  std::string job;           // those with its name, or that of a job inside it
   bool descendants = false;  // and all descendants of this process
   pid_t spared = -1;         // the guardian, which is not killed
-  // When the launcher was started, in clock ticks since the machine's start. Older processes do not
-  // belong to the job. Empty: the start of the process that calls kill_job().
+  // The launcher's start in clock ticks; older processes do not belong to the job. Empty: the start
+  // of the calling process.
   std::optional<std::uint64_t> since{};
 };
 
-// Kills every process of the job but this one. Repeats that every 10 ms until it finds none, 50
-// times at most. Returns how many it has killed. Throws nothing.
+// Kills every process of the job but this one, and looks again every 10 ms until there is none, at
+// most 50 times. Returns how many it has killed. Throws nothing.
 int kill_job(const JobProcesses& processes);
 
 // Kills what is left of a job when it goes out of scope, by an exception too.
@@ -65,8 +65,8 @@ class JobCleanup {
   bool done_ = false;
 };
 
-// A process that waits for the end of the launcher, by kill -9 too, and then kills what is left of
-// the job. It lives as long as the object, which must be constructed before the first rank.
+// A process that waits for the launcher's end, however it comes, and then kills what is left of the
+// job. It lives as long as the object, which is constructed before the first rank.
 class Guardian {
  public:
   // Sets `spared` to the guardian and `since` to the launcher's start in `processes`, which must
@@ -78,9 +78,8 @@ class Guardian {
   ~Guardian();
 
   pid_t process() const { return processes_.spared; }
-  // Starts another guardian if somebody has killed this one. Returns a message for the user, or an
-  // empty text if there is nothing new to report. Throws nothing: a start that fails is tried again
-  // at the next call.
+  // Starts another guardian if somebody has killed this one. Returns a message for the user; empty
+  // if there is nothing new. Throws nothing: the next call repeats a start that fails.
   std::string replace_if_ended();
 
  private:

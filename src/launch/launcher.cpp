@@ -24,8 +24,8 @@ std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run, Consol
   return std::make_unique<OneMachine>(run, console);
 }
 
-// Waits for the readers of the output and returns the launcher's exit code. A job that has ended
-// well waits until all output is read; one that has failed or was stopped waits only some seconds.
+// A job that has ended well waits until its output is read; one that has failed or was stopped
+// waits only some seconds.
 int code_after_output(const End& end, Console& console, Signals& signals) {
   if (!end.reason.empty()) console.say(end.reason);
   const auto patience = end.code == 0 ? Patience::unlimited : Patience::none;
@@ -33,8 +33,7 @@ int code_after_output(const End& end, Console& console, Signals& signals) {
   return asked && end.code == 0 ? 128 + *asked : end.code;
 }
 
-// Runs the ranks of one round. If they cannot be started, it reports the reason to the other
-// machines.
+// Also reports to the other machines why the ranks cannot be started here.
 void run_round(const LaunchConfiguration& run, const Round& round, const AttemptContext& context) {
   try {
     Attempt(run, round, context).run();

@@ -19,8 +19,7 @@ namespace hasten {
 
 class LogFile {
  public:
-  // Creates the file and its folder if necessary. If the file has text already, a line with the
-  // time marks where this job's output begins.
+  // Makes the folder, too. If the file has text already, a line marks where this job begins.
   LogFile(std::filesystem::path path, int event);
 
   const std::filesystem::path& path() const { return path_; }

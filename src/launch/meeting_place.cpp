@@ -15,8 +15,7 @@ bool has_torchrun_variables(const Worker& worker) {
   return worker.started_by == StartedBy::torchrun || worker.started_by == StartedBy::hasten;
 }
 
-// Returns the job's number in Slurm, PBS or LSF, or an empty text. Each task of a Slurm array has a
-// SLURM_JOB_ID of its own.
+// The job's number in Slurm, PBS or LSF. Each task of a Slurm array has its own SLURM_JOB_ID.
 std::string number_of_scheduler(const Variables& variables) {
   for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) {
     if (variables.has(name)) return variables.text(name);
@@ -28,9 +27,8 @@ std::string number_of_open_mpi(const Variables& variables) {
   return variables.text("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid");
 }
 
-// Returns a text that distinguishes this job from others on the same machines, or an empty one. The
-// step's number is part of it only for srun, since mpirun inside of Slurm has a step of its own on
-// some machines only.
+// Returns what distinguishes this job from others on the same machines. Only srun's key includes
+// the step, since mpirun inside of Slurm has a step of its own on some machines only.
 std::string key_of_port(const Worker& worker, const Variables& variables) {
   if (worker.started_by == StartedBy::open_mpi && !number_of_open_mpi(variables).empty())
     return number_of_open_mpi(variables);
@@ -56,8 +54,7 @@ void settle_port(Worker& worker, const Variables& variables) {
   }
 }
 
-// Returns the host of MASTER_ADDR: a name or an address without a port. Removes the brackets around
-// an IPv6 address. Throws for anything else.
+// Returns a name or an address without a port and without IPv6's brackets. Throws for others.
 std::string cleaned(std::string address) {
   const bool bracketed = starts_with(address, "[") && ends_with(address, "]");
   if (bracketed) address = address.substr(1, address.size() - 2);

@@ -1,6 +1,6 @@
 // File: launch/meeting_place.h (internal)
-// Finds where the processes of one job meet: the address, the port and the job's number. All come
-// from variables that are the same in every process. Throws ConfigError "launch.environment".
+// Finds where the processes of one job meet: an address, a port and the job's number, from what is
+// the same in all of them. Throws ConfigError "launch.environment".
 #pragma once
 
 #include "hasten/launch/worker.h"
@@ -8,12 +8,11 @@
 
 namespace hasten {
 
-// Returns the number or name by which people know the job: torchrun's run ID, else the scheduler's
-// number, else Open MPI's. Empty if there is none.
+// Returns the job's number or name for people: torchrun's, else the scheduler's, else Open MPI's;
+// may be empty.
 std::string job_of(const Worker& worker, const Variables& variables);
 
-// Sets the worker's address and port, where each of them comes from, and store_is_served. For a
-// world of more than one process.
+// Sets the address, the port, their origins and store_is_served, for a world of more than one.
 void settle_meeting_place(Worker& worker, const Variables& variables);
 
 }  // namespace hasten

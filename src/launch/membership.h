@@ -1,6 +1,6 @@
 // File: launch/membership.h (internal)
-// Decides when this machine's ranks start, stop and start again. With one machine the launcher
-// itself decides (one_machine.h), with several their coordinator (several_machines.h).
+// Decides when this machine's ranks start, stop and start again: by itself with one machine, by the
+// coordinator with several.
 //
 //   while (true) {
 //     const Next next = membership.next();                   // a round, or the end
@@ -18,7 +18,7 @@
 
 namespace hasten {
 
-// The end of the job: its exit code, and the reason unless the launcher has already reported it.
+// The end of the job, with the reason if the launcher has not reported it yet.
 struct End {
   int code = 0;
   std::string reason;
@@ -34,22 +34,20 @@ class Membership {
  public:
   virtual ~Membership() = default;
 
-  // Waits for the next round or the end of the job.
   virtual Next next() = 0;
 
-  // The file that the launcher polls while a round runs, before it calls order(); -1: none.
+  // What the launcher polls while a round runs; -1: nothing.
   virtual int file() const { return -1; }
-  // The events to poll file() for.
   virtual short events() const { return 0; }
-  // After this many milliseconds order() is called even if nothing has come; -1: no limit.
+  // Milliseconds after which order() is called even if nothing has come; -1: no limit.
   virtual int longest_wait() const { return -1; }
   // Reads what has come. Returns an order if all ranks are to stop.
   virtual std::optional<Order> order() { return std::nullopt; }
-  // Reports that the first of this machine's ranks has failed, or that they could not be started.
+  // The first of this machine's ranks has failed, or they could not be started.
   virtual void failed(int code, const std::string& reason) = 0;
-  // Reports that all of this machine's ranks have ended without a failure.
+  // All of this machine's ranks have ended without a failure.
   virtual void ended() = 0;
-  // Reports that a signal has asked the launcher to end.
+  // A signal has asked the launcher to end.
   virtual void leaving(int signal) = 0;
 };
 

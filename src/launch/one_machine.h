@@ -1,6 +1,5 @@
 // File: launch/one_machine.h (internal)
-// A launch on this machine alone. It depends on no other machine, and its server listens on
-// loopback only.
+// A launch on this machine alone. Its server listens on loopback only.
 #pragma once
 
 #include <optional>
@@ -15,8 +14,7 @@ namespace hasten {
 
 class OneMachine : public Membership {
  public:
-  // Throws IoError "rendezvous.port-taken" if the requested port is in use, and what JobServer
-  // throws.
+  // Throws IoError "rendezvous.port-taken" if the requested port is in use.
   OneMachine(const LaunchConfiguration& run, Console& console);
 
   Next next() override;

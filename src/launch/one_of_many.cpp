@@ -9,8 +9,7 @@
 namespace hasten {
 namespace {
 
-// True if the user has said how many machines there are. A 1 in a configuration file does not
-// count, since Accelerate writes num_machines: 1 into each of its files.
+// A 1 in a configuration file does not count: Accelerate writes num_machines: 1 into each.
 bool is_told_machines(const LaunchConfiguration& run) {
   if (run.machines.several() || run.options.standalone) return true;
   return std::any_of(run.values.begin(), run.values.end(), [](const config::ResolvedValue& value) {
@@ -22,13 +21,13 @@ bool is_told_machines(const LaunchConfiguration& run) {
 }
 
 Worker worker_in(config::Environment environment) {
-  // The place at which processes meet does not matter here, so any is good enough.
+  // The meeting place does not matter here.
   environment["MASTER_ADDR"] = "127.0.0.1";
   environment["MASTER_PORT"] = "29500";
   try {
     return worker_of(environment);
   } catch (const ConfigError&) {
-    return {};  // variables that contradict each other do not show who started this process
+    return {};  // contradictory variables prove nothing
   }
 }
 

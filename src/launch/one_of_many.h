@@ -1,6 +1,5 @@
 // File: launch/one_of_many.h (internal)
-// Detects a launcher that another launcher has started several times, as by
-// mpirun -n 2 hasten launch PROGRAM.
+// Refuses a launcher that another launcher has started several times: mpirun -n 2 hasten launch ...
 #pragma once
 
 #include "hasten/config/launch_options.h"
@@ -8,9 +7,9 @@
 
 namespace hasten {
 
-// Throws ConfigError "launch.one-of-many" if the variables of MPI, srun or Kubernetes say that this
-// launcher is one of several, unless the user has said how many machines there are. Each launcher
-// would otherwise start the same job on its own.
+// Each launcher would start the same job on its own. Throws ConfigError "launch.one-of-many" if the
+// variables of MPI, srun or Kubernetes say so, and the user has not said how many machines there
+// are.
 void check_not_one_of_many(const LaunchConfiguration& run, config::Environment environment);
 
 }  // namespace hasten

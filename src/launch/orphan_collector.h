@@ -1,6 +1,6 @@
 // File: launch/orphan_collector.h (internal)
-// Makes this process the new parent of those descendants whose own parent has ended (a subreaper),
-// and reaps them when they end. Process 1 of a container is one anyway.
+// Makes this process the parent of descendants whose own parent has ended (a subreaper), and reaps
+// them when they end. Process 1 of a container is that anyway.
 //
 //   const OrphanCollector orphans;                    // before the first child
 //   orphans.reap([&](pid_t process) { return is_rank(process); });   // on SIGCHLD
@@ -22,12 +22,11 @@ class OrphanCollector {
   OrphanCollector& operator=(const OrphanCollector&) = delete;
   ~OrphanCollector();
 
-  // True if this process has started all of its descendants, directly or not, and collects orphans.
-  // A script that starts something and then becomes the launcher (`monitor & exec hasten launch
-  // ...`) leaves it children that do not belong to the job, and process 1 receives all orphans.
+  // True if all descendants of this process were started by it. A script that starts something and
+  // then becomes the launcher (`monitor & exec hasten launch ...`) leaves it children that do not
+  // belong to the job, and process 1 receives all orphans.
   bool has_only_own_children() const { return collects_ && !is_first_; }
-  // Reaps the children that have ended, except those that the caller waits for: `is_awaited`
-  // returns true for these.
+  // Reaps the children that have ended, except those that others wait for (`is_awaited`).
   void reap(const std::function<bool(pid_t)>& is_awaited) const;
 
  private:

@@ -9,10 +9,9 @@
 
 namespace hasten {
 
-// Without `tee` and `redirects` both streams are shown, and if there is a log_dir, one file per
-// rank keeps both. With one of these options, the streams that they name are kept in two files,
-// stdout.log and stderr.log, and a stream that only `redirects` names is not shown. Ranks that
-// local_ranks_filter does not name are never shown.
+// Without `tee` and `redirects`, all is shown, and with a log_dir one file per rank keeps both
+// streams. With one of them, the streams that they name are kept in stdout.log and stderr.log, and
+// those that only `redirects` names are not shown.
 OutputPlan output_plan(const LaunchOptions& options, const Round& round, std::size_t local_rank);
 
 }  // namespace hasten

@@ -27,8 +27,7 @@ constexpr std::size_t kFull = 256 << 10;
 constexpr std::size_t kLimit = 16 << 20;
 constexpr auto kForTheThread = std::chrono::milliseconds(500);
 
-// Returns the lines at the beginning of `text` for one write: as many as a pipe takes at once, or a
-// single line that is longer.
+// The first lines of `text`: as many as a pipe takes at once, or a single one that is longer.
 std::string_view piece_of(std::string_view text) {
   if (text.size() <= PIPE_BUF) return text;
   std::size_t end = text.rfind('\n', PIPE_BUF - 1);
@@ -36,7 +35,7 @@ std::string_view piece_of(std::string_view text) {
   return text.substr(0, end == text.npos ? end : end + 1);
 }
 
-// May block. This is the only place at which stop() may cancel the thread.
+// May block; only here may stop() cancel the thread.
 ssize_t write_piece(int file, std::string_view piece) {
   pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
   const ssize_t result = write(file, piece.data(), piece.size());

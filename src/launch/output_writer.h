@@ -37,8 +37,7 @@ class OutputWriter {
   OutputWriter& operator=(const OutputWriter&) = delete;
   ~OutputWriter();
 
-  // Takes whole lines, even if is_full(), for what must not be lost. Lines beyond a limit of 16 MiB
-  // are dropped and counted.
+  // Takes whole lines, even if is_full(). Drops and counts those beyond a limit of 16 MiB.
   void write(std::string_view lines);
   // True if 256 KiB or more wait, so that the caller should bring no more lines. The event then
   // reports when half of that is left.
@@ -46,11 +45,11 @@ class OutputWriter {
   // Returns how many bytes wait to be written. The event then reports when there are none.
   std::size_t unwritten();
   bool has_dropped();
-  // Returns the errno of a write that failed, once; 0: none. All waiting text has been dropped
-  // then, unless the file may take more later (a full disk).
+  // Returns the errno of a failed write, once; 0: none. What waits is then dropped, unless the file
+  // may take more later (a full disk).
   int take_error();
-  // Ends the thread, even in the middle of a write that does not return, and drops what waits.
-  // Returns how many bytes were dropped in all.
+  // Ends the thread, even during a write that does not return, and drops what waits. Returns how
+  // many bytes were dropped in all.
   std::size_t stop();
 
  private:

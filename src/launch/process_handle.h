@@ -1,6 +1,5 @@
 // File: launch/process_handle.h (internal)
-// Refers to a process by a file (a pidfd) instead of its number, which may belong to another
-// process a moment later.
+// A process by a file (pidfd) instead of its number, which may be another process's a moment later.
 //
 //   const ProcessHandle process(number);
 //   ... look at /proc/NUMBER ...
@@ -17,8 +16,7 @@
 
 namespace hasten {
 
-// Returns a new file that becomes readable when the process has ended, or -1 if the kernel has no
-// such files.
+// Returns a new file that is readable once the process has ended; -1 if the kernel has none.
 inline int open_process(pid_t process) {
   return static_cast<int>(syscall(SYS_pidfd_open, process, 0));
 }
@@ -32,7 +30,6 @@ class ProcessHandle {
     if (file_ >= 0) close(file_);
   }
 
-  // Returns true if the signal was sent.
   bool send(int signal) const {
     if (file_ < 0) return kill(process_, signal) == 0;
     return syscall(SYS_pidfd_send_signal, file_, signal, nullptr, 0) == 0;

@@ -35,7 +35,7 @@ std::string content_of(const std::string& file) {
 
 std::string folder_of(pid_t shown) { return "/proc/" + std::to_string(shown); }
 
-// Returns the process's number in each PID namespace, from that of /proc down to its own.
+// The process's number in each PID namespace, from that of /proc down to its own.
 std::vector<pid_t> numbers_of(pid_t shown) {
   const std::string status = content_of(folder_of(shown) + "/status");
   const std::size_t at = status.find("\nNSpid:");
@@ -62,8 +62,7 @@ std::optional<Viewpoint> viewpoint() {
   return Viewpoint{shown, numbers.size() - 1};
 }
 
-// Reads `pid (name) state parent ...`; field 22 is the start. The name may contain anything, spaces
-// and parentheses too.
+// Reads `pid (name) state parent ...`; field 22 is the start. The name may contain anything.
 std::optional<ProcessEntry> entry_seen_from(const Viewpoint& here, pid_t shown) {
   const std::string line = content_of(folder_of(shown) + "/stat");
   const std::size_t end = line.rfind(')');
@@ -144,8 +143,7 @@ struct EnvironmentReading {
   std::vector<bool> results;
 };
 
-// True if this user may read the process's environment: its folder in /proc belongs to the owner of
-// the process, or to root.
+// A folder in /proc belongs to the owner of its process, or to root.
 bool may_be_read(pid_t shown) {
   if (geteuid() == 0) return true;
   struct stat folder {};

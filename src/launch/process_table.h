@@ -1,6 +1,6 @@
 // File: launch/process_table.h (internal)
-// Lists the processes that /proc shows, with their numbers in this process's own PID namespace,
-// which need not be the one for which /proc was mounted.
+// The processes that /proc shows, with their numbers in this process's own PID namespace, which may
+// differ from that of /proc.
 //
 //   for (const ProcessEntry& each : process_table()) if (each.parent == own_entry.shown) ...
 //
@@ -25,20 +25,18 @@ struct ProcessEntry {
   std::uint64_t start = 0;  // in clock ticks since the machine's start
 };
 
-// Returns the entry of this process; nothing if /proc does not show it.
+// Nothing if /proc does not show this process.
 std::optional<ProcessEntry> own_entry();
-// Returns all entries; empty if /proc does not show this process.
+// Empty if /proc does not show this process.
 std::vector<ProcessEntry> process_table();
-// Returns the present entry of a process; nothing if it has ended.
+// The process as it is now; nothing if it is gone.
 std::optional<ProcessEntry> entry_of(pid_t shown);
-// Returns the environment as NAME=value texts, each with a NUL at its end; empty if it may not be
-// read. Blocks while the memory of the process is locked, which can last for ever if that process
-// waits for a dead disk or a driver.
+// NAME=value texts, each with a NUL at its end; empty if it may not be read. Blocks while the
+// memory of the process is locked, for ever if that process waits for a dead disk or a driver.
 std::string environment_of(pid_t shown);
-// Returns for each process what `look` returns for its environment. The result is false for an
-// environment that may not be read, as of other users' processes unless this user is root, or that
-// cannot be read within a second. `look` is called in another thread, perhaps even after the
-// return.
+// Returns what `look` returns for the environment of each process: false if it may not be read, as
+// for other users' processes unless this user is root, or cannot be read within a second. `look` is
+// called in another thread, perhaps even after the return.
 std::vector<bool> look_at_environments(const std::vector<pid_t>& shown,
                                        const std::function<bool(const std::string&)>& look);
 

@@ -6,8 +6,7 @@
 
 namespace hasten {
 
-// Returns the file that execvp would run for this name. Throws IoError "launch.program" if there is
-// none.
+// Returns the file that execvp would run. Throws IoError "launch.program" if there is none.
 std::string found_program(const std::string& name);
 
 }  // namespace hasten

@@ -1,5 +1,4 @@
-// Builds the command and environment of each rank: torchrun's variables, Accelerate's settings, and
-// the name of hasten's job.
+// The environment of each rank: torchrun's variables, Accelerate's settings and hasten's job name.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -32,8 +31,8 @@ std::int64_t processes_here(const LaunchConfiguration& run) {
 
 namespace {
 
-// Returns the GPU that each process uses by torchrun's rule: the visible GPU with the number of its
-// local rank. Empty if there are no GPUs, or if they are given by name instead of by number.
+// Returns each process's GPU by torchrun's rule: the visible one with the number of its local rank.
+// Empty if there are none, or if they are given by name instead of number.
 std::vector<int> gpus_of(const LaunchOptions& options, const Topology& topology,
                          std::int64_t count) {
   if (options.use_cpu || topology.gpu_nodes.empty()) return {};
@@ -66,7 +65,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
   std::optional<TpuPlaces> tpus;
   if (options.tpu) tpus.emplace(round, config::whole_environment());
-  // A program uses the TPUs of its machine even unasked, unless a variable forbids it.
+  // A program uses TPUs unasked unless a variable forbids it.
   const bool denies_tpus = !options.tpu && !config::installed_tpus().empty();
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
@@ -103,8 +102,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
 
 namespace {
 
-// Returns the variable for people: with placeholders for values that are not known before the
-// start, and for the token, which is secret.
+// Hides what is not known before the start, and the secret token.
 std::string shown(const std::string& variable) {
   if (starts_with(variable, "MASTER_PORT=0")) return "MASTER_PORT=PORT";
   if (variable == "MASTER_ADDR=") return "MASTER_ADDR=ADDRESS";
@@ -119,8 +117,7 @@ std::string numbers_text(const std::vector<int>& numbers) {
   return join(words, ",");
 }
 
-// Returns the round as far as it is known before the start. With several machines, ranks may be
-// assigned only when the machines meet.
+// As far as it is known: with several machines, ranks may be assigned only when they meet.
 Round round_before_start(const LaunchConfiguration& run) {
   const Machines& machines = run.machines;
   const std::int64_t here = processes_here(run), machine = std::max<std::int64_t>(0, machines.rank);

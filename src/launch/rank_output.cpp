@@ -53,7 +53,7 @@ void RankOutput::finish() {
   }
 }
 
-// Adds a line to what is shown, kept and remembered. Leaves `text` empty.
+// Leaves `text` empty.
 void RankOutput::add_line(std::string& text, int stream) {
   if (plan_.shown[stream - 1]) ((shown_ += plan_.prefix) += text) += '\n';
   if (log_[stream - 1]) (kept_ += text) += '\n';

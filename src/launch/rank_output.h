@@ -1,6 +1,6 @@
 // File: launch/rank_output.h (internal)
-// Handles what one rank prints: shows it line by line with the rank's number, keeps it in files if
-// asked to, and remembers the last lines for the report of a failure.
+// The output of one rank: shows it line by line with the rank's number, keeps it in files if asked
+// to, and remembers the last lines for the report of a failure.
 //
 //   RankOutput output(output_plan(options, round, local_rank), console);
 //   output.take(bytes, 1);                       // as they come from the rank's pipe
@@ -36,9 +36,9 @@ class RankOutput {
 
   // Takes a piece of standard output (1) or standard error (2), as it came.
   void take(std::string_view piece, int stream);
-  // Takes a line that has begun as a whole one.
+  // Treats the beginning of a line as a whole one.
   void finish();
-  // True if the console or the log file to which the stream goes is full at the moment.
+  // True if the stream's console or log file is full at the moment.
   bool must_wait(int stream) const;
 
   const std::deque<std::string>& last_lines() const { return last_; }
@@ -51,7 +51,7 @@ class RankOutput {
 
   OutputPlan plan_;
   Console& console_;
-  std::string begun_[2];  // the beginning of a line whose end has not come yet
+  std::string begun_[2];  // lines whose end has not come yet
   std::shared_ptr<LogFile> log_[2];
   std::string shown_, kept_;  // whole lines of one piece, written together
   std::deque<std::string> last_;

@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns the rank's variables, and those of the launcher that they do not replace.
+// The rank's variables, and those of the launcher that they do not replace.
 std::vector<std::string> whole_environment(const std::vector<std::string>& own) {
   std::vector<std::string> all = own;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -41,15 +41,13 @@ std::vector<std::string> whole_environment(const std::vector<std::string>& own) 
   throw IoError("launch.start", {.what = "program " + program, .got = std::strerror(error)});
 }
 
-// The status if somebody else has waited for the process, so that nobody knows how it ended.
+// Somebody else has waited for the process, so its exit code is unknown.
 constexpr int kUnknownStatus = -1;
 
 // Everything that a new process needs until it runs the rank's program.
 struct Start {
   pid_t launcher;
-  // The rank's standard streams (input: -1: the launcher's own), and a pipe that receives the errno
-  // of an exec that fails.
-  int input, output, errors, failed;
+  int input, output, errors, failed;  // input -1: the launcher's; failed: receives exec's errno
   char* const* words;
   char* const* environment;
   const cpu_set_t* cores;  // null: all
@@ -73,8 +71,7 @@ struct Start {
   _exit(127);
 }
 
-// Returns /dev/null, opened, if standard input is a terminal, else -1: the system stops a rank that
-// reads the terminal from the background.
+// The system would stop a rank that reads the terminal from the background.
 int input_of_rank() { return isatty(STDIN_FILENO) ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1; }
 
 }  // namespace
@@ -111,7 +108,7 @@ RankProcess::RankProcess(const RankCommand& command, const Signals& signals)
     close(failed[0]);
     cannot_start(command.program[0], fork_error);
   }
-  setpgid(process_, process_);  // parent and child both call it, as either may be first
+  setpgid(process_, process_);  // parent and child call it, as either may be first
   for (const int file : files_) fcntl(file, F_SETFL, O_NONBLOCK);
   int error = 0;
   const ssize_t got = read(failed[0], &error, sizeof error);  // 0 bytes if exec has succeeded
@@ -159,7 +156,7 @@ bool RankProcess::has_just_ended() {
   if (asked ? info.si_pid != process_ : errno != ECHILD) return false;
   int status = kUnknownStatus;
   if (asked) {
-    // Kills what the rank leaves behind. Its number stays that of its group until it is waited for.
+    // Kills what the rank leaves behind; its number is not reused until it is waited for.
     send(SIGKILL);
     waitpid(process_, &status, 0);
   }

@@ -1,13 +1,12 @@
 // File: launch/rank_process.h (internal)
-// One rank: a process that leads a process group, writes its output into pipes, and dies when the
-// launcher does.
+// One rank: a process that leads a group, writes into pipes, and dies when the launcher does.
 //
 //   RankProcess rank(command, signals);
 //   poll(rank.output(), rank.errors()); on SIGCHLD: if (rank.has_just_ended()) rank.how_it_ended()
 //
-// The rank is not in the terminal's foreground group, so it must not read the terminal: its
-// standard input is /dev/null if the launcher's is a terminal. Thread rule: the thread that
-// constructed it, since the system kills the rank when that thread ends.
+// It must not read the terminal, since it is not in the foreground: its standard input is /dev/null
+// if the launcher's is a terminal. Thread rule: the thread that constructed it, since the rank dies
+// with that thread.
 #pragma once
 
 #include <sys/types.h>
@@ -31,24 +30,23 @@ class RankProcess {
   ~RankProcess();
 
   pid_t process() const { return process_; }
-  // The reading end of the pipe with its standard output, non-blocking; -1 once closed.
+  // The non-blocking end of the pipe for its standard output; -1 once closed.
   int output() const { return files_[0]; }
-  // The reading end of the pipe with its standard error, non-blocking; -1 once closed.
+  // The same for its standard error.
   int errors() const { return files_[1]; }
   void close_file(int file);
 
   // Sends the signal to the whole process group.
   void send(int signal) const;
-  // Asks the system whether the rank has ended. Returns true once, the first time it finds that,
-  // and kills the rest of the process group then.
+  // Asks the system whether the rank has ended. Returns true the first time, and kills the rest of
+  // its group then.
   bool has_just_ended();
   bool ended() const { return status_.has_value(); }
   // Returns the signal that has stopped the rank, once for each stop.
   std::optional<int> has_just_stopped() const;
-  // The exit code of a rank that has ended: 0 to 255, or 128 + the signal that killed it; 1 if the
-  // system does not know.
+  // 0 to 255, or 128 + the signal that killed it; 1 if the system does not know.
   int code() const;
-  // Returns a text such as "ended with code 3" or "was killed by signal 9 (SIGKILL)".
+  // "ended with code 3", "was killed by signal 9 (SIGKILL)".
   std::string how_it_ended() const;
   double seconds() const;  // from its start to its end, or until now
 

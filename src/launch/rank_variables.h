@@ -1,6 +1,6 @@
 // File: launch/rank_variables.h (internal)
-// The environment variables that give a process its place in the job, with torchrun's names and
-// hasten's own, whether the process is started or forked.
+// The variables that give a started or forked process its place, with torchrun's names and
+// hasten's.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace hasten {
 
-// `job`: the name by which everything that the launcher has started is found (job.h).
+// `job`: the name by which the launcher's processes are found (job.h).
 std::vector<std::pair<std::string, std::string>> rank_variables(const Round& round,
                                                                 std::int64_t local_rank,
                                                                 std::int64_t max_restarts,

@@ -34,8 +34,7 @@ rendezvous::Settings settings_of(const LaunchConfiguration& run) {
           .same_program = conf.flag("same_program", true)};
 }
 
-// Returns the text as the coordinator will send it back: JSON requires UTF-8, and the output of
-// ranks need not be.
+// The text as the coordinator will send it back: JSON requires UTF-8, which output need not be.
 std::string as_sent(const std::string& text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
 }
@@ -58,15 +57,14 @@ SeveralMachines::~SeveralMachines() {
   if (server_) wait_until_all_have_gone();
 }
 
-// Waits until the other machines have learned from this one's server why the job ends. It waits at
-// most for the grace period that their ranks have, counted from the signal if there was one, and
-// another signal ends the wait.
+// Until the other machines have learned from this one's server why the job ends: at most for the
+// grace period of their ranks, counted from the signal if there was one, or until another signal.
 void SeveralMachines::wait_until_all_have_gone() {
   const auto patience = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(run_.options.grace_period));
   const auto now = Clock::now();
-  // Ranks of other machines that are killed at the end of the grace period end at about the same
-  // time as those here, so their launchers get kMoment more.
+  // Ranks of other machines that are killed after the grace period end at about the same time as
+  // those here, so their launchers get a moment more.
   const auto until = left_by_ == 0 ? now + patience : std::max(left_at_ + patience, now + kMoment);
   while (!server_->all_have_gone() && Clock::now() < until) {
     pollfd file = {.fd = signals_.file(), .events = POLLIN, .revents = 0};
@@ -77,8 +75,8 @@ void SeveralMachines::wait_until_all_have_gone() {
   }
 }
 
-// True if all meet at this machine: if it has machine rank 0, or without machine ranks, if it has
-// the address. Returns nothing if a signal came before that was known.
+// The machine at which all meet has rank 0 or, without machine ranks, the address. Nothing is known
+// if a signal comes first.
 std::optional<bool> SeveralMachines::is_host() {
   if (run_.machines.rank >= 0) return run_.machines.rank == 0;
   RunningClock clock;
@@ -150,9 +148,8 @@ void SeveralMachines::tell_news() {
   if (const auto news = contact_->news()) tell(*news);
 }
 
-// Reports what the launcher waits for. If `stem` changes, the intervals grow, so that a thousand
-// machines that come one by one do not cause a thousand lines on each of them. `text` is called
-// only if it is reported.
+// Reports changes of `stem` at growing intervals, so that a thousand machines that come one by one
+// do not cause a thousand lines on each of them. `text` is called only if it is reported.
 void SeveralMachines::tell_waiting(const std::string& stem,
                                    const std::function<std::string()>& text) {
   const auto now = Clock::now();

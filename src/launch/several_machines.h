@@ -3,9 +3,8 @@
 // rendezvous/coordinator.h. One of the machines serves the coordinator.
 //
 // While the connection to the coordinator is lost, the ranks continue. On the next connection the
-// launcher reports the round to which its ranks belong and how they have ended, if they have. If
-// the coordinator no longer counts them, it orders the launcher to stop them, and the launcher
-// joins the next round.
+// launcher reports their round and how they have ended, if they have. A coordinator that no longer
+// counts them orders them to stop, and the launcher joins the next round.
 #pragma once
 
 #include <functional>
@@ -29,9 +28,9 @@ class SeveralMachines : public Membership {
   SeveralMachines(const LaunchConfiguration& run, Console& console, Signals& signals);
   ~SeveralMachines() override;
 
-  // The first call also starts the server if this is the machine at which all meet. Throws
-  // ConfigError with the coordinator's reason if it refuses this machine, and IoError
-  // "rendezvous.port-taken", "rendezvous.host", "rendezvous.connect".
+  // Also starts the server if this is the machine at which all meet. Throws ConfigError with the
+  // coordinator's reason if it refuses this machine, IoError "rendezvous.port-taken",
+  // "rendezvous.host", "rendezvous.connect".
   Next next() override;
   int file() const override { return contact_->file(); }
   short events() const override { return contact_->events(); }
@@ -74,17 +73,16 @@ class SeveralMachines : public Membership {
   std::optional<rendezvous::ReservedPort> port_;
   std::unique_ptr<Contact> contact_;
 
-  int attempt_ = -1;                      // of the last round; -1: there was none
-  bool asks_for_round_ = false;           // has asked to join a round, and has no answer yet
+  int attempt_ = -1;                      // of the last round
+  bool asks_for_round_ = false;           // has asked to join, without an answer yet
   std::optional<nlohmann::json> report_;  // how this round's ranks have ended
-  bool has_ended_ = false;                // all ranks have ended well, so it joins no other round
-  std::string told_reason_;               // why this round's ranks are stopped, as reported
+  bool has_ended_ = false;                // this round's ranks have ended well
+  std::string told_reason_;               // why this round's ranks were stopped, as reported
   std::optional<std::string> end_;        // why the coordinator was lost while ranks ran
-  int left_by_ = 0;                       // the signal that asked this launcher to end; 0: none
+  int left_by_ = 0;                       // the signal that asked this launcher to end
   rendezvous::Clock::time_point left_at_{};
 
-  // For tell_waiting(): the stem that was reported last, when, since when the launcher waits, and
-  // the pause before the next report.
+  // The state of tell_waiting().
   std::string told_;
   rendezvous::Clock::time_point told_at_{}, asked_at_{};
   rendezvous::Clock::duration tell_after_{};

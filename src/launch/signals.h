@@ -5,10 +5,10 @@
 //   poll(signals.file()); while (const auto number = signals.next()) ...
 //
 // A signal that was ignored when the launcher was started (nohup, `trap '' INT`, a script's `&`)
-// stays ignored, in the launcher and in its ranks. SIGCHLD is an exception, as a process that
-// ignores it never learns how its children end. The launcher ignores SIGPIPE and SIGXFSZ (a file
-// that may not grow, ulimit -f), as its writes report both; ranks have these two as they were
-// before. Throws nothing. Thread rule: constructed by the only thread, before there are others.
+// stays ignored, in the launcher and in its ranks. Only SIGCHLD does not, as a process that ignores
+// it never learns how its children end. The launcher ignores SIGPIPE and SIGXFSZ (a file that may
+// not grow, ulimit -f), as its writes report both; ranks have them as before. Throws nothing.
+// Thread rule: constructed by the only thread, before there are others.
 #pragma once
 
 #include <signal.h>
@@ -27,8 +27,7 @@ class Signals {
   int file() const { return file_; }
   // Returns the next signal that has come, if there is one.
   std::optional<int> next();
-  // To be called between fork and exec of a rank. Unblocks all signals, and restores SIGPIPE and
-  // SIGXFSZ.
+  // For use between fork and exec of a rank: unblocks all signals, restores SIGPIPE and SIGXFSZ.
   void restore_in_rank() const;
 
  private:

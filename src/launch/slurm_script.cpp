@@ -19,8 +19,7 @@ bool is_plain(char letter) {
          std::string_view("_-./:,+@%=").find(letter) != std::string_view::npos;
 }
 
-// Returns `value` unchanged. Throws ConfigError "config.bad-value" for other characters than these:
-// Slurm parses the #SBATCH lines itself, and neither quotes nor blanks are safe there.
+// Slurm parses the #SBATCH lines itself: neither quotes nor blanks are safe there.
 std::string plain(const std::string& option, const std::string& value) {
   if (!std::all_of(value.begin(), value.end(), is_plain))
     throw ConfigError(
@@ -57,9 +56,9 @@ std::string sbatch_lines(const SlurmScript& script) {
 }
 
 std::string step_lines(const SlurmScript& script) {
-  // --no_config_file, since the options already contain the configuration file that was read here,
-  // and a default file on another machine must not change them. srun gets the number of cores
-  // again, as since Slurm 22.05 it does not take it from the job.
+  // --no_config_file, since the options already contain the file that was read here, and a default
+  // file on another machine must not change them. srun gets the number of cores, as since Slurm
+  // 22.05 it does not take it from the job.
   const std::string cores =
       script.cpus_per_task ? str(" --cpus-per-task=", *script.cpus_per_task) : "";
   std::string text = str("srun --nodes=", script.num_machines, " --ntasks=", script.num_machines,
@@ -75,7 +74,7 @@ std::string step_lines(const SlurmScript& script) {
   return text + "\n";
 }
 
-// True for an option that the script sets itself or that only matters for writing the script.
+// Options that the script sets itself or that only matter for writing it.
 bool is_of_the_script(const std::string& name) {
   static const std::vector<std::string> names = {"config_file",     "no_config_file",   "dry_run",
                                                  "num_machines",    "machine_rank",     "nnodes",

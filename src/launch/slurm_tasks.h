@@ -1,6 +1,6 @@
 // File: launch/slurm_tasks.h (internal)
-// Reads from its variables what a Slurm step (one run of srun) says about its tasks. Throws
-// ConfigError "launch.environment".
+// What a Slurm step (one run of srun) says about its tasks. Throws ConfigError
+// "launch.environment".
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace hasten {
 // step's variables, but another SLURM_NTASKS.
 bool is_slurm_task(const Variables& variables);
 
-// Returns the number of tasks of machine `at`, from 0, in a list such as "2(x3),1": three machines
-// with two tasks each, then one machine with one.
+// Returns the tasks of machine `at` in a list such as "2(x3),1": three machines with two, then one
+// with one.
 std::int64_t tasks_of_machine(std::string_view list, std::int64_t at);
 
 }  // namespace hasten

@@ -32,7 +32,7 @@ std::optional<int> number(std::string_view text) {
   return value;
 }
 
-// Returns the number after `name` in `word`: 3 for "node3" and "node".
+// Returns 3 for "node3" and "node".
 std::optional<int> number_behind(std::string_view word, std::string_view name) {
   return starts_with(word, name) ? number(word.substr(name.size())) : std::nullopt;
 }
@@ -92,7 +92,7 @@ std::vector<int> nodes_of_gpus(const fs::path& root) {
   return nodes;
 }
 
-// Returns how many CPUs one group allows: "200000 100000" is two CPUs, "max 100000" is no limit.
+// "200000 100000" is two CPUs; "max 100000" is no limit.
 std::optional<double> quota_in(const fs::path& folder) {
   const auto words = split(first_line(folder / "cpu.max"), ' ');
   const auto quota = number(words[0]), period = words.size() == 2 ? number(words[1]) : std::nullopt;
@@ -100,7 +100,7 @@ std::optional<double> quota_in(const fs::path& folder) {
   return static_cast<double>(*quota) / *period;
 }
 
-// Returns the smallest quota of this process's control group and all groups above it; 0: no limit.
+// The smallest quota of the control group and all groups above it; 0: no limit.
 double quota_of(const fs::path& root) {
   double least = 0;
   for (const fs::path& group : control_groups(root, "cpu")) {

@@ -16,8 +16,7 @@ constexpr const char* kAddresses = "TORCH_TPU_SLICEBUILDER_ADDRESSES";
 constexpr const char* kHosts = "TPU_WORKER_HOSTNAMES";
 constexpr std::int64_t kFirstPort = 8070;  // torch_tpu's default for several machines
 
-// The topology of the chips for each possible number of processes on one machine. torch_tpu
-// supports no other numbers.
+// The chips' topology for each number of processes of one machine that torch_tpu supports.
 using Wirings = std::map<std::int64_t, const char*>;
 
 const Wirings& wirings_of(const std::string& generation) {
@@ -67,8 +66,8 @@ std::string wiring(std::int64_t processes, const std::vector<std::string>& insta
          "one of " + join(possible, ", "));
 }
 
-// Returns addresses with ports that are free at this moment. The ports are not kept reserved, as it
-// is not known whether libtpu can listen on a reserved one.
+// The ports are free at this moment, but not reserved: libtpu may not be able to use a reserved
+// one.
 std::string free_addresses(std::int64_t processes) {
   std::vector<rendezvous::ReservedPort> ports;
   std::vector<std::string> addresses;

@@ -20,14 +20,12 @@ using VariableList = std::vector<std::pair<std::string, std::string>>;
 
 class TpuPlaces {
  public:
-  // `environment` is the launcher's. Variables that are set there keep their values, except that
-  // its TPU_VISIBLE_DEVICES or TPU_VISIBLE_CHIPS is the list of chips to share among the processes.
-  // Throws IoError "device.tpu-missing", ConfigError "launch.tpu-processes", "launch.environment",
-  // "config.missing".
+  // `environment` is the launcher's. What is set there is kept, except that TPU_VISIBLE_DEVICES or
+  // TPU_VISIBLE_CHIPS lists the chips to divide. Throws IoError "device.tpu-missing", ConfigError
+  // "launch.tpu-processes", "launch.environment", "config.missing".
   TpuPlaces(const Round& round, const config::Environment& environment,
             const std::vector<std::string>& installed = config::installed_tpus());
 
-  // Returns the variables of one process.
   VariableList of(std::int64_t local_rank) const;
 
  private:
@@ -35,11 +33,11 @@ class TpuPlaces {
   std::vector<std::string> chips_;  // by local rank
 };
 
-// Returns the variables that ask a program for bf16 and say what becomes of double, besides
-// ACCELERATE_MIXED_PRECISION. The names are Accelerate's and torch_xla's.
+// The variables for bf16 and for what becomes of double, besides ACCELERATE_MIXED_PRECISION, with
+// Accelerate's and torch_xla's names.
 VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16);
 
-// Returns the variable for people: with "PORT" for ports that are chosen only when the ranks start.
+// Hides ports that are chosen only when the ranks start.
 std::string without_ports(const std::string& variable);
 
 }  // namespace hasten

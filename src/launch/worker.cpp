@@ -12,8 +12,7 @@
 namespace hasten {
 namespace {
 
-// The names of the variables with which a launcher gives a process its place; a name is empty if
-// the launcher has no such variable.
+// The variables with which a launcher gives a process its place; empty if it has no such variable.
 struct Vocabulary {
   StartedBy by;
   const char* rank;
@@ -41,8 +40,8 @@ constexpr Vocabulary kSlurm = {
 constexpr Vocabulary kIndexedJob = {StartedBy::kubernetes, "JOB_COMPLETION_INDEX", "WORLD_SIZE"};
 constexpr Vocabulary kVolcano = {StartedBy::kubernetes, "VC_TASK_INDEX", "WORLD_SIZE"};
 
-// True if the PMI variables come from Hydra, the mpiexec of MPICH and Intel MPI. srun --mpi=pmi2
-// sets them too, but not the local ones.
+// Hydra is the mpiexec of MPICH and Intel MPI. srun --mpi=pmi2 sets PMI's variables too, but not
+// the local ones.
 bool is_hydra(const Variables& variables) {
   return variables.has("PMI_SIZE") &&
          (variables.has("MPI_LOCALRANKID") || !is_slurm_task(variables));
@@ -60,7 +59,7 @@ const Vocabulary* vocabulary_of(const Variables& variables) {
   return nullptr;
 }
 
-// Checks that no variable mentions other processes if no launcher gives this one a place.
+// Without a launcher's place no variable may mention other processes.
 void check_alone(const Variables& variables) {
   if (variables.number("WORLD_SIZE").value_or(1) != 1)
     throw_environment({.what = "WORLD_SIZE is " + variables.text("WORLD_SIZE") + " without RANK",
@@ -70,8 +69,7 @@ void check_alone(const Variables& variables) {
                        .hint = "set WORLD_SIZE too, or start with hasten launch"});
 }
 
-// Checks that WORLD_SIZE, which scripts of Slurm and MPI often export for their programs, agrees
-// with the launcher's own number.
+// Scripts for Slurm and MPI often export WORLD_SIZE; it must agree with the launcher's number.
 void check_other_world(const Vocabulary& words, const Worker& worker, const Variables& variables) {
   const auto other = variables.number("WORLD_SIZE");
   if (other && *other != worker.world_size)
@@ -103,7 +101,7 @@ void settle_rank(Worker& worker, const Vocabulary& words, const Variables& varia
   check_below(worker.rank, words.rank, worker.world_size, words.world);
 }
 
-// Returns how many processes this machine has, if no single variable gives that number.
+// The number of this machine's processes, if no single variable gives it.
 std::int64_t derived_local_world(const Worker& worker, const Vocabulary& words,
                                  const Variables& variables) {
   if (worker.world_size == 1) return 1;
@@ -133,8 +131,7 @@ void settle_local_rank(Worker& worker, const Vocabulary& words, const Variables&
   check_below(worker.local_rank, words.local_rank, worker.local_world_size, name);
 }
 
-// Returns the number of machines. If the launcher does not give it, the machines are assumed to be
-// filled one after the other.
+// If the launcher does not number its machines, they are assumed to be filled one after the other.
 std::int64_t machines_of(const Worker& worker, const Vocabulary& words,
                          const Variables& variables) {
   const std::int64_t each = worker.local_world_size;
