@@ -66,7 +66,7 @@ Facts libtorch() {
   try {
     program = torch_program();
   } catch (const IoError&) {
-    // The other folders are searched.
+    // Without hasten-torch its own list of folders is not searched.
   }
   const LibTorchHere here = libtorch_of(program);
   return {{"version", here.version}, {"folder", here.folder.empty() ? "not found" : here.folder}};
@@ -160,7 +160,7 @@ std::vector<fs::path> package_folders(const fs::path& libtorch) {
   return folders;
 }
 
-// Taken from the name of the folder NAME-VERSION.dist-info that an installer leaves.
+// Reads the version from the name of the folder NAME-VERSION.dist-info that an installer leaves.
 std::string package_version(const std::vector<fs::path>& folders, const std::string& name) {
   const std::string begin = name + "-", end = ".dist-info";
   for (const fs::path& folder : folders) {

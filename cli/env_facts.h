@@ -8,7 +8,8 @@
 namespace hasten::cli {
 
 // Keys are in the order of printing; a value is a text, a number, a list, or a map of these.
-// `config_file`: empty: none. `named`: by the user, so throws Error if the file cannot be read.
+// `config_file`: empty if there is none. `named`: the user has named it, so that an unreadable file
+// throws Error; otherwise its error is one of the facts.
 nlohmann::ordered_json env_facts(const std::string& config_file, bool named);
 
 }  // namespace hasten::cli

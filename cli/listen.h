@@ -10,7 +10,7 @@ namespace hasten::cli {
 // becomes. Throws IoError "device.tpu-compiler".
 void choose_tpu_compiler();
 
-// Returns only by throwing IoError.
+// Runs the program, as a dry run if `dry`. Returns only by throwing IoError.
 [[noreturn]] void listen(const ListenOptions& options, bool dry);
 
 }  // namespace hasten::cli

@@ -36,7 +36,7 @@ std::string in_milliseconds(duration<double> time) { return fixed(time.count() *
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-// `hasten launch OPTIONS PROGRAM`, without the user's configuration.
+// The words of `hasten launch OPTIONS PROGRAM`, without the user's configuration.
 std::vector<std::string> launch_of(const std::vector<std::string>& program,
                                    const std::vector<std::string>& options) {
   std::vector<std::string> words = {own_program(), "launch", "--no_config_file", "--use_cpu"};

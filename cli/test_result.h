@@ -11,7 +11,7 @@
 
 namespace hasten::cli {
 
-// The pipe's number in every rank; the job has no programs that use it otherwise.
+// The pipe's file number in every rank. The job has no other programs that could use the number.
 inline constexpr int kReportFile = 3;
 // The ranks run `hasten-torch test-rank SECONDS`.
 inline constexpr const char* kRankOfTest = "test-rank";

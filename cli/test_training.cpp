@@ -36,7 +36,7 @@ std::vector<std::int64_t> numbers_in(const at::Tensor& tensor) {
   return {flat.data_ptr<std::int64_t>(), flat.data_ptr<std::int64_t>() + flat.numel()};
 }
 
-// Gathers the parts of lists and tensors as texts, since their sizes differ.
+// Splits lists and tensors, and gathers the parts as texts, since their sizes differ.
 Json split(RankTest& rank) {
   const Group& group = rank.met();
   for (const std::int64_t length : {std::int64_t{0}, std::int64_t{1}, 3 * group.size() + 1}) {

@@ -51,7 +51,7 @@ void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
     say("  not used of the file: " + join(loaded.report.unexpected, ", "));
 }
 
-// Printed before the first step, as by Hugging Face Trainer.
+// Prints what Hugging Face Trainer prints before the first step.
 void say_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
   say(str("***** Running training *****\n  Num examples = ", grouped(rows), "\n  Processes = ",
           processes, "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,

@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kFirstTensor = 1343, kWithModel = 2631, kAfterTraining = 14949,
                        kFourTimesOne = 8681;  // batches of 1, four of them accumulated
 
-// How a program trains: by default as the page's programs, with the other values as today.
+// How a program trains. The defaults are those of the page's programs, the other values today's.
 struct Way {
   std::int64_t batch = 4, accumulated = 1;
   // Softmax keeps its input as well as its result; not since PyTorch 1.11 (issue 64000).

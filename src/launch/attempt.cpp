@@ -223,7 +223,7 @@ void Attempt::send_end(int signal) {
   send(SIGCONT);  // a stopped process handles the signal only when it continues
 }
 
-// Ranks that are still alive after `grace` seconds are killed, or earlier if that was set before.
+// Ranks that are still alive after `grace` seconds are killed then, unless an earlier limit is set.
 void Attempt::limit(double grace) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(grace));

@@ -162,7 +162,8 @@ void Console::drop_logs() {
   logs_.clear();
 }
 
-// Reports the loss on one stream on the other one, and the loss of logs on standard error.
+// Drops what is not written. Reports the loss on one stream on the other one, and the loss of logs
+// on standard error.
 void Console::drop() {
   const int streams = is_one_file() ? 1 : 2;
   bool lost[2] = {};

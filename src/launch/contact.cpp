@@ -53,7 +53,7 @@ Contact::~Contact() {
   if (alive_.joinable()) alive_.join();
 }
 
-// Is called again: a system without a free thread may have one later.
+// Tries again at each call, as a system without a free thread may have one later.
 void Contact::start_keeping_alive() {
   if (!alive_.joinable()) alive_ = start_thread([this] { keep_alive(); });
 }

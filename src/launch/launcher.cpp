@@ -33,7 +33,7 @@ int code_after_output(const End& end, Console& console, Signals& signals) {
   return asked && end.code == 0 ? 128 + *asked : end.code;
 }
 
-// Also reports to the other machines why the ranks cannot be started here.
+// Runs the ranks of a round. If they cannot be started, reports the reason to the other machines.
 void run_round(const LaunchConfiguration& run, const Round& round, const AttemptContext& context) {
   try {
     Attempt(run, round, context).run();

@@ -1,6 +1,6 @@
 // File: launch/membership.h (internal)
-// Decides when this machine's ranks start, stop and start again: by itself with one machine, by the
-// coordinator with several.
+// Decides when this machine's ranks start, stop and start again. With one machine the launcher
+// decides by itself, with several the coordinator decides.
 //
 //   while (true) {
 //     const Next next = membership.next();                   // a round, or the end

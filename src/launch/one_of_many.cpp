@@ -9,7 +9,8 @@
 namespace hasten {
 namespace {
 
-// A 1 in a configuration file does not count: Accelerate writes num_machines: 1 into each.
+// True if the user has said how many machines there are. A 1 in a configuration file does not
+// count: Accelerate writes num_machines: 1 into each.
 bool is_told_machines(const LaunchConfiguration& run) {
   if (run.machines.several() || run.options.standalone) return true;
   return std::any_of(run.values.begin(), run.values.end(), [](const config::ResolvedValue& value) {

@@ -7,9 +7,9 @@
 
 namespace hasten {
 
-// Each launcher would start the same job on its own. Throws ConfigError "launch.one-of-many" if the
-// variables of MPI, srun or Kubernetes say so, and the user has not said how many machines there
-// are.
+// Throws ConfigError "launch.one-of-many" if the variables of MPI, srun or Kubernetes say that this
+// launcher is one of several, and the user has not said how many machines there are: each launcher
+// would start the same job on its own.
 void check_not_one_of_many(const LaunchConfiguration& run, config::Environment environment);
 
 }  // namespace hasten

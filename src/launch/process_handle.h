@@ -1,5 +1,6 @@
 // File: launch/process_handle.h (internal)
-// A process by a file (pidfd) instead of its number, which may be another process's a moment later.
+// Refers to a process by a file (pidfd) instead of its number, which may be another process's a
+// moment later.
 //
 //   const ProcessHandle process(number);
 //   ... look at /proc/NUMBER ...

@@ -1,4 +1,5 @@
-// The environment of each rank: torchrun's variables, Accelerate's settings and hasten's job name.
+// Sets the environment of each rank: torchrun's variables, Accelerate's settings, hasten's job
+// name.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -117,7 +118,8 @@ std::string numbers_text(const std::vector<int>& numbers) {
   return join(words, ",");
 }
 
-// As far as it is known: with several machines, ranks may be assigned only when they meet.
+// The round as far as it is known: with several machines, ranks may be assigned only when they
+// meet.
 Round round_before_start(const LaunchConfiguration& run) {
   const Machines& machines = run.machines;
   const std::int64_t here = processes_here(run), machine = std::max<std::int64_t>(0, machines.rank);

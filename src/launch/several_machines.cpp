@@ -34,7 +34,8 @@ rendezvous::Settings settings_of(const LaunchConfiguration& run) {
           .same_program = conf.flag("same_program", true)};
 }
 
-// The text as the coordinator will send it back: JSON requires UTF-8, which output need not be.
+// Returns the text as the coordinator will send it back: JSON requires UTF-8, which the output of
+// ranks need not be.
 std::string as_sent(const std::string& text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
 }
@@ -57,8 +58,9 @@ SeveralMachines::~SeveralMachines() {
   if (server_) wait_until_all_have_gone();
 }
 
-// Until the other machines have learned from this one's server why the job ends: at most for the
-// grace period of their ranks, counted from the signal if there was one, or until another signal.
+// Waits until the other machines have learned from this one's server why the job ends: at most for
+// the grace period of their ranks, counted from the signal if there was one, or until another
+// signal.
 void SeveralMachines::wait_until_all_have_gone() {
   const auto patience = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(run_.options.grace_period));
@@ -75,8 +77,8 @@ void SeveralMachines::wait_until_all_have_gone() {
   }
 }
 
-// The machine at which all meet has rank 0 or, without machine ranks, the address. Nothing is known
-// if a signal comes first.
+// True if all meet at this machine: it has rank 0 or, without machine ranks, the address. Returns
+// nothing if a signal comes first.
 std::optional<bool> SeveralMachines::is_host() {
   if (run_.machines.rank >= 0) return run_.machines.rank == 0;
   RunningClock clock;

@@ -74,7 +74,7 @@ std::string step_lines(const SlurmScript& script) {
   return text + "\n";
 }
 
-// Options that the script sets itself or that only matter for writing it.
+// True for an option that the script sets itself, or that only matters for writing it.
 bool is_of_the_script(const std::string& name) {
   static const std::vector<std::string> names = {"config_file",     "no_config_file",   "dry_run",
                                                  "num_machines",    "machine_rank",     "nnodes",

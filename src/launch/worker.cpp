@@ -59,7 +59,7 @@ const Vocabulary* vocabulary_of(const Variables& variables) {
   return nullptr;
 }
 
-// Without a launcher's place no variable may mention other processes.
+// If no launcher has given this process a place, no variable may mention other processes.
 void check_alone(const Variables& variables) {
   if (variables.number("WORLD_SIZE").value_or(1) != 1)
     throw_environment({.what = "WORLD_SIZE is " + variables.text("WORLD_SIZE") + " without RANK",
