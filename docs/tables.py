@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Fills the tables of docs/anatomy.md, which stand between "<!-- table NAME -->" and "<!-- end -->", with what hasten says.
+"""Fills the tables of docs/anatomy.md, which are between "<!-- table NAME -->" and "<!-- end -->", with the output of hasten.
 
-    docs/tables.py build/release/bin            writes them anew
-    docs/tables.py build/release/bin --check    says where they differ; tables that depend on the machine are left out
+    docs/tables.py build/release/bin            writes the tables
+    docs/tables.py build/release/bin --check    reports a table that differs; skips tables that depend on the machine
 """
 import json
 import pathlib
@@ -15,11 +15,11 @@ PAGE = HERE / "anatomy.md"
 COMPONENTS = {"model_weights": "model weights", "optimizer_states": "optimizer states", "gradients": "gradients",
               "activations": "activations", "temporary_buffers": "temporary buffers", "functionality": "functionality"}
 REASONS = {
-    "model_weights": "as it says",
-    "optimizer_states": "8 B, and a byte for each 4,096 numbers of the word table, which tells where it has moments",
-    "gradients": "4 B at the step's end; at the peak, early in the backward pass, there are few yet",
-    "activations": "attention keeps no probabilities and dropout no masks ([001](design/001-cpu-operators.md))",
-    "temporary_buffers": "what a product packs, and gradients on their way", "functionality": "the batch"}
+    "model_weights": "as in the textbook",
+    "optimizer_states": "8 B, plus one byte for each 4,096 numbers of the word table, which records where the table has moments",
+    "gradients": "4 B at the end of the step; at the peak, early in the backward pass, few exist",
+    "activations": "attention stores no probabilities and dropout no masks ([001](design/001-cpu-operators.md))",
+    "temporary_buffers": "operands packed for matrix products, and intermediate gradients", "functionality": "the batch"}
 TYPICAL = ["cuda:" + name for name in ("t4", "v100-16gb", "rtx4090", "a10g", "l40s", "a100-80gb", "h100-80gb", "b200")]
 BERT_LARGE = ["bert-large", "--batch", "4", "--seq", "512"]
 
@@ -41,8 +41,9 @@ def bert_large_on_the_cpu():
     memory = estimate(*BERT_LARGE)["memory"]
     rows = [[title, f"{memory['at_peak'][name]:,}", f"{memory['at_peak'][name] / memory['parameters']:.2f} B", REASONS[name]]
             for name, title in COMPONENTS.items()]
-    rows.append(["**peak**", f"**{memory['peak']:,}**", f"{memory['peak'] / memory['parameters']:.2f} B", "18 B and activations"])
-    return markdown(["Component", "Bytes at the peak", "A parameter", "Against the textbook"], rows)
+    rows.append(["**peak**", f"**{memory['peak']:,}**", f"{memory['peak'] / memory['parameters']:.2f} B",
+                 "16 B (18 B with mixed precision) plus activations"])
+    return markdown(["Component", "Bytes at the peak", "Per parameter", "Compared with the textbook"], rows)
 
 
 def the_documentations_gpu():
@@ -58,7 +59,7 @@ def bert_large_on_gpus():
         report = estimate(*BERT_LARGE, "--device", device, "--precision", precision)
         gpu = report["memory"]["gpu"]
         return f"{(gpu['reserved'] + gpu['context']) / 1e9:.2f} GB", f"{1000 * report['least_step_seconds']:.0f} ms"
-    return markdown(["Device", "float: memory", "a step at least", "bf16: memory", "a step at least"],
+    return markdown(["Device", "float: memory", "float: shortest step", "bf16: memory", "bf16: shortest step"],
                     [[device, *cells(device, "fp32"), *cells(device, "bf16")] for device in TYPICAL])
 
 
