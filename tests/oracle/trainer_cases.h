@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 #include "hasten/accelerator.h"
@@ -70,6 +73,27 @@ inline void check_weights(const PreTrainedModel& model, const fs::path& file, do
   }
 }
 
+// Appends every number of a run, bit by bit, to the file that HASTEN_TEST_NUMBERS names
+// (tools/digest). Clock readings are left out.
+inline void record_numbers(const std::string& name, const json& expected, const Trainer& trainer,
+                           const PreTrainedModel& model) {
+  const char* const path = std::getenv("HASTEN_TEST_NUMBERS");
+  if (path == nullptr) return;
+  std::ofstream file(path, std::ios::app);
+  const auto& history = trainer.state().log_history;
+  for (std::size_t i = 0; i < history.size(); ++i) {
+    for (const auto& [key, value] : expected.at("log_history")[i].items()) {
+      if (value.is_null() || history[i].count(key) == 0) continue;
+      file << name << ' ' << i << ' ' << key << ' ' << std::hexfloat << history[i].at(key) << '\n';
+    }
+  }
+  for (const auto& [key, tensor] : model.state_dict()) {
+    const at::Tensor bytes = tensor.cpu().contiguous();
+    const std::string_view view(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+    file << name << ' ' << key << ' ' << std::hash<std::string_view>()(view) << '\n';
+  }
+}
+
 // Where a case runs, and how near it has to come.
 struct Where {
   bool use_cpu = true;
@@ -120,6 +144,7 @@ inline void run_case(const fs::path& file, const Where& where = {}) {
     CAPTURE(i);
     check_entry(expected.at("log_history")[i], history[i], tolerance);
   }
+  record_numbers(file.stem().string(), expected, trainer, *model);
   if (expected.contains("final"))
     check_weights(*model, kData / expected.at("final").get<std::string>(), tolerance.weights);
   fs::remove_all(out);

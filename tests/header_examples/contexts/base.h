@@ -1,0 +1,11 @@
+// Names that the examples of hasten/base use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_base {
+
+extern hasten::Trainer trainer;
+extern std::vector<std::string> names;
+
+}  // namespace names_of_base

@@ -1,0 +1,16 @@
+// Names that the examples of hasten/data use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_data {
+
+extern at::Device device;
+extern hasten::TensorDict batch, outputs;
+extern std::vector<hasten::TensorDict> rows;
+extern hasten::ColumnDataset dataset;
+extern std::vector<std::int64_t> scratch;
+extern std::int64_t first, count;
+extern hasten::BertTokenizer tokenizer;
+
+}  // namespace names_of_data

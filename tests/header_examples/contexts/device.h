@@ -1,0 +1,11 @@
+// Names that the examples of hasten/device use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_device {
+
+extern std::shared_ptr<names::Net> model;
+extern std::int64_t step;
+
+}  // namespace names_of_device

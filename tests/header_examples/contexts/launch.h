@@ -1,0 +1,10 @@
+// Names that the examples of hasten/launch use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_launch {
+
+extern hasten::LaunchConfiguration run;
+
+}  // namespace names_of_launch

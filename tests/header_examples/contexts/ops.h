@@ -1,0 +1,10 @@
+// Names that the examples of hasten/ops use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_ops {
+
+extern at::Tensor x, weight, bias, w2, b2, gamma, beta;
+
+}  // namespace names_of_ops

@@ -1,0 +1,10 @@
+// Names that the examples of hasten/optim use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_optim {
+
+extern std::shared_ptr<names::Net> model;
+
+}  // namespace names_of_optim

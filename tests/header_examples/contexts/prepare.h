@@ -1,0 +1,13 @@
+// Names that the examples of hasten/prepare use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_prepare {
+
+extern hasten::PreparedModel<names::Net> model;
+extern hasten::PreparedOptimizer optimizer;
+extern std::vector<at::Tensor> own_batches, loader;
+extern at::Tensor x, batch;
+
+}  // namespace names_of_prepare

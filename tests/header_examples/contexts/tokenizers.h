@@ -1,0 +1,10 @@
+// Names that the examples of hasten/tokenizers use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_tokenizers {
+
+extern hasten::BertTokenizer tokenizer;
+
+}  // namespace names_of_tokenizers

@@ -1,0 +1,10 @@
+// Names that the examples of hasten/track use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_track {
+
+extern std::int64_t num_training_steps;
+
+}  // namespace names_of_track

@@ -1,0 +1,16 @@
+// Names that the examples of hasten/trainer use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_trainer {
+
+extern hasten::Trainer trainer;
+extern hasten::ClassificationOptions options;
+extern hasten::TrainingArguments arguments;
+extern std::shared_ptr<hasten::PreTrainedModel> model;
+extern hasten::TrainerDataset train_rows, eval_rows;
+extern hasten::TokenDataset tokens;
+extern hasten::TensorDict columns;
+
+}  // namespace names_of_trainer
