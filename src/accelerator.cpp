@@ -63,9 +63,9 @@ void tell_derived_place(const Worker& worker) {
   const bool was_said = worker.address_from == "MASTER_ADDR" && worker.port_from == "MASTER_PORT";
   if (worker.world_size == 1 || worker.rank != 0 || was_said) return;
   const Endpoint place{.host = worker.master_addr, .port = worker.master_port};
-  std::cerr << str("hasten: ", worker.world_size, " processes of ", name_of(worker.started_by),
-                   " meet at ", text_of(place), " (", worker.address_from, "; ", worker.port_from,
-                   ")\n");
+  std::cerr << str("hasten: ", worker.world_size, " processes started by ",
+                   name_of(worker.started_by), " meet at ", text_of(place),
+                   " (address: ", worker.address_from, "; port: ", worker.port_from, ")\n");
 }
 
 // Returns the backend for the device's tensors: the options' or, if automatic, the one in hasten
@@ -93,9 +93,9 @@ ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend said) 
   if (tpus_go_together()) return ProcessGroupBackend::tpu_dist;
   static const bool told = [&] {  // once per process
     if (worker.rank == 0) {
-      std::cerr
-          << "hasten: PCI shows no TPU here, so what processes exchange of device tpu goes by "
-             "Gloo through the host's memory, slowly (HASTEN_PROCESS_GROUP_BACKEND)\n";
+      std::cerr << "hasten: PCI lists no TPU on this machine, so processes exchange tensors of "
+                   "device tpu with Gloo through host memory, which is slow. Set "
+                   "HASTEN_PROCESS_GROUP_BACKEND=tpu_dist to use the links between TPUs\n";
     }
     return true;
   }();

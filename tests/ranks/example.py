@@ -35,7 +35,7 @@ if shutil.which("mpirun.openmpi"):
     words = ["mpirun.openmpi", "--oversubscribe", "-n", "2", PROGRAM]
     done = subprocess.run(words, env=ENVIRONMENT | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}, capture_output=True,
                           text=True, timeout=120)
-    told = re.findall(r"hasten: 2 processes of Open MPI meet at 127\.0\.0\.1:\d+ \(all processes are on this machine; the job's number \S+\)", done.stderr)
+    told = re.findall(r"hasten: 2 processes started by Open MPI meet at 127\.0\.0\.1:\d+ \(address: all processes are on this machine; port: the job's number \S+\)", done.stderr)
     print("mpirun:", told or done.stderr)
     good &= done.returncode == 0 and len(told) == 1 and done.stdout.count("1001 rows") == 6
 sys.exit(0 if good else 1)

@@ -21,7 +21,7 @@ WHAT = sys.argv[5]
 GOOD = CLEAN | {"TPU_LIBRARY_PATH": PLUGIN, "PYTHONPATH": ENGINE, "HASTEN_TEST_ENGINE": f"{ENGINE}/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so",
                 "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-TOLD = "what processes exchange of device tpu goes by Gloo"
+TOLD = "processes exchange tensors of device tpu with Gloo"
 failures = 0
 
 
