@@ -46,8 +46,8 @@ void CompileWatch::tell_new_shape(std::int64_t programs) {
   logger_.warning(str("batch ", batches_, " had a new shape, ", shape_, ": ", programs,
                       " programs were compiled for it",
                       told_ == kTold ? str(". Shapes keep changing (", seen_.size(),
-                                           " so far; no more is said): pad batches to few lengths, "
-                                           "see StaticShapes")
+                                           " so far); further warnings are suppressed. Pad batches "
+                                           "to a few lengths: see StaticShapes")
                                      : ""));
 }
 
@@ -55,10 +55,10 @@ void CompileWatch::tell_new_shape(std::int64_t programs) {
 void CompileWatch::tell_known_shape(std::int64_t programs) {
   if (in_a_row_ != kPatience) return;
   logger_.warning(str(programs, " programs were compiled in batch ", batches_,
-                      " and some in each of ", kPatience,
-                      " batches, of shapes that were there before (", shape_,
-                      "): something else changes. A position in a slice is a program as well: take "
-                      "x.index_select() with a tensor in place of x[i] and narrow()"));
+                      ", and some in each of ", kPatience,
+                      " consecutive batches, although their shapes are not new (", shape_,
+                      "). Each new position of a slice needs a program too: replace x[i] and "
+                      "narrow() by x.index_select() with a tensor"));
 }
 
 }  // namespace hasten

@@ -347,10 +347,11 @@ void DataParallel::finish(const at::Tensor& loss) {
 void DataParallel::check_same_graph() const {
   if (!reducer_ || *buckets_sent_ > 0) return;
   throw UsageError("prepare.static-graph",
-                   {.what = str("a backward pass on rank ", group_.rank(),
-                                " that exchanged nothing, with static_graph"),
-                    .expected = "the parameters of the first pass that exchanged, as often",
-                    .hint = "leave static_graph out where passes differ"});
+                   {.what = str("a backward pass with static_graph on rank ", group_.rank()),
+                    .got = "no exchange of gradients",
+                    .expected = "the same parameters as in the first pass that exchanged "
+                                "gradients, each used as often",
+                    .hint = "leave out static_graph if backward passes differ"});
 }
 
 void DataParallel::check_all_reached(const at::Tensor& loss) const {
@@ -385,12 +386,14 @@ void DataParallel::refuse_raw(const std::vector<at::Tensor>& parameters) const {
   if (raw.empty()) return;
   throw UsageError(
       "prepare.raw-backward",
-      {.what = str("a step on rank ", group_.rank(), " with gradients that no process shares"),
+      {.what = str("an optimizer step on rank ", group_.rank(),
+                   " with gradients that were not exchanged"),
        .got = str("loss.backward(), for ", raw.front(),
                   raw.size() > 1 ? str(" and ", raw.size() - 1, " more") : ""),
        .expected = "accelerator.backward(loss), which exchanges gradients between the processes",
-       .hint = "it takes .retain_graph, .create_graph and .inputs as well; where processes are to "
-               "train apart: accelerator.no_sync(model), or LocalSGD"});
+       .hint =
+           "accelerator.backward() has the options retain_graph, create_graph and inputs too. To "
+           "train without exchanges, use accelerator.no_sync(model) or LocalSGD"});
 }
 
 void DataParallel::cleared(const std::vector<at::Tensor>& parameters) {
@@ -405,11 +408,12 @@ void DataParallel::cleared(const std::vector<at::Tensor>& parameters) {
 void DataParallel::refuse(const std::vector<std::string>& unused) const {
   throw UsageError(
       "prepare.unused-parameters",
-      {.what = str("a backward pass on rank ", group_.rank(), " that leaves parameters out"),
-       .got = join(unused, ", "),
-       .expected = "every parameter of the model, as the other processes wait for all of them",
-       .hint = "AcceleratorOptions{.ddp = {.find_unused_parameters = true}}, or freeze them with "
-               "requires_grad_(false)"});
+      {.what = str("a backward pass on rank ", group_.rank(), " that does not use all parameters"),
+       .got = "no gradient of " + join(unused, ", "),
+       .expected = "gradients of every parameter, because the other processes wait for them",
+       .hint =
+           "set AcceleratorOptions{.ddp = {.find_unused_parameters = true}}, or freeze them with "
+           "requires_grad_(false)"});
 }
 
 at::Tensor DataParallel::zero(const Leaves* some) const {

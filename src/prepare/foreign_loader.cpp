@@ -149,7 +149,7 @@ ForeignLoader::~ForeignLoader() = default;
 
 void ForeignLoader::enter_begin() {
   if (!generators_ || step_.group.size() == 1) return;
-  step_.require_all("the start of a pass over a loader that is not hasten's");
+  step_.require_all("the start of a pass over a loader that hasten did not make");
   const CallScope scope(step_.group, "start of a pass over a loader that every process reads");
   at::Generator generator = default_generator();
   const at::Tensor state = step_.group.broadcast(generator.get_state());
@@ -195,13 +195,14 @@ void ForeignLoader::compare(const std::vector<at::Tensor>& tensors) {
   if (rank < 0) return;
   throw UsageError(
       "prepare.batches-differ",
-      {.what = str("a loader that is not hasten's, on rank ", rank),
-       .got = "other batches than on rank 0",
+      {.what = str("a loader that hasten did not make, on rank ", rank),
+       .got = "batches that differ from those of rank 0",
        .expected = "the same batches in every process, of which each process keeps its own",
-       .hint = "hasten::make_loader(dataset, ...) takes torch::data's datasets and divides their "
-               "rows in the same order everywhere. A sampler with an engine of its own needs the "
-               "same seed in every process, and worker threads must not draw random numbers. "
-               "Batches that are a process's own need no prepare()"});
+       .hint =
+           "use hasten::make_loader(dataset, ...), which accepts torch::data's datasets and splits "
+           "their rows in the same order everywhere. A sampler with its own random engine needs "
+           "the same seed in every process, and worker threads must not draw random numbers. If "
+           "each process is meant to read its own batches, do not prepare() the loader"});
 }
 
 }  // namespace hasten::detail

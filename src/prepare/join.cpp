@@ -24,11 +24,11 @@ static_assert(sizeof(JoinWord) == kNumbers * sizeof(std::int64_t));
 const char* name_of(JoinCall call) {
   switch (call) {
     case JoinCall::through:
-      return "nothing more";
+      return "nothing";
     case JoinCall::backward:
       return "a backward pass that exchanges gradients";
     case JoinCall::buffers:
-      return "a forward pass that exchanges buffers";
+      return "a forward pass that broadcasts buffers";
     case JoinCall::rows:
       return "gather_for_metrics";
     case JoinCall::other:
@@ -67,10 +67,10 @@ void Words::say(JoinWord word) {
     if (is_through(other) || alike || follows) continue;
     throw UsageError(
         code(),
-        {.what = str("rank ", rank, " and rank ", leader_, " do different things ", place()),
+        {.what = str("rank ", rank, " and rank ", leader_, " run different operations ", place()),
          .got = name_of(other.call),
          .expected = str(name_of(leads.call), ", of the same models, as on rank ", leader_),
-         .hint = "let every process run the same loop; only its length may differ"});
+         .hint = "run the same loop in every process; only its length may differ"});
   }
 }
 
@@ -127,8 +127,8 @@ JoinUnevenInputs::~JoinUnevenInputs() noexcept(false) {
 void Step::begin_join(const std::vector<torch::nn::Module*>& models,
                       std::optional<bool> even_batches) {
   if (join_) {
-    throw UsageError("prepare.nested-join", {.what = "join_uneven_inputs inside of another",
-                                             .hint = "hand all models to one call"});
+    throw UsageError("prepare.nested-join", {.what = "join_uneven_inputs inside join_uneven_inputs",
+                                             .hint = "pass all models to one call"});
   }
   // A group of one process has a scope too, but exchanges no words.
   join_ = std::make_unique<Join>(group, models);
@@ -159,11 +159,10 @@ void Step::require_all(const char* call) {
   if (!join_ || group.size() == 1) return;
   join_->say({.call = JoinCall::other});
   if (join_->all_have_data()) return;
-  throw UsageError("prepare.join-call",
-                   {.what = str(call,
-                                " inside of join_uneven_inputs, where a process has no more "
-                                "data"),
-                    .hint = "call it after the scope; gather_for_metrics works inside"});
+  throw UsageError(
+      "prepare.join-call",
+      {.what = str(call, " inside join_uneven_inputs after a process has run out of data"),
+       .hint = "call it after the scope; gather_for_metrics works inside"});
 }
 
 std::int64_t Step::announce_rows() {
@@ -194,11 +193,11 @@ std::int64_t Step::bits_of(const std::vector<DataParallel*>& models) const {
     if (i >= 62 || !is_named) {
       throw UsageError(
           "prepare.join-model",
-          {.what = join_ ? "inside of join_uneven_inputs a pass of a model that it was not given"
+          {.what = join_ ? "a pass inside join_uneven_inputs of a model that was not passed to it"
                          : "an accumulation window of too many models",
-           .got = str("model ", i, " of those that were prepared, from 0"),
-           .hint = join_ ? "name every model that is trained in the scope: "
-                           "join_uneven_inputs(a, b); at most 62"
+           .got = str("prepared model ", i, ", counted from 0"),
+           .hint = join_ ? "pass every model that the scope trains, at most 62: "
+                           "join_uneven_inputs(a, b)"
                          : "prepare at most 62 models with one Accelerator"});
     }
     bits |= std::int64_t{1} << i;
@@ -227,8 +226,8 @@ void Step::shadow(const JoinWord& word) {
       return gather_no_rows(*this, join_->leader());
     case JoinCall::other:
       throw UsageError("prepare.join-call",
-                       {.what = str("a collective inside of join_uneven_inputs on rank ",
-                                    join_->leader(), ", where this process has no more data"),
+                       {.what = str("a collective inside join_uneven_inputs on rank ",
+                                    join_->leader(), " after this process has run out of data"),
                         .hint = "call it after the scope; gather_for_metrics works inside"});
     case JoinCall::through:
       return;
@@ -247,11 +246,12 @@ void Step::shadow_backward(const JoinWord& word) {
     join_->closing->close(weight_of_all(join_->closing->weight(), /*differs=*/true));
   }
   if (!join_->closing) {
-    throw UsageError("prepare.join-order",
-                     {.what = str("rank ", group.rank(),
-                                  " has left join_uneven_inputs in the middle of a micro-batch"),
-                      .got = str("a further backward pass of it on rank ", join_->leader()),
-                      .expected = "whole micro-batches in every process"});
+    throw UsageError(
+        "prepare.join-order",
+        {.what =
+             str("rank ", group.rank(), " left join_uneven_inputs in the middle of a micro-batch"),
+         .got = str("another backward pass of that micro-batch on rank ", join_->leader()),
+         .expected = "complete micro-batches in every process"});
   }
   Window& window = *join_->closing;
   const bool keeps = (join_->kept & bits) != 0;
@@ -307,10 +307,10 @@ void Step::take_over() {
     if (state.empty()) {
       throw UsageError("prepare.join-state",
                        {.what = str("rank ", from,
-                                    " could not hand its optimizer over to the "
+                                    " could not serialize an optimizer or scheduler for the "
                                     "processes that ran out of data"),
                         .got = why,
-                        .hint = "the optimizer needs save() and load()"});
+                        .hint = "implement save() and load() in the optimizer"});
     }
     if (join_->missed_some(group.rank())) own->follow(state);
   }

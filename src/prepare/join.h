@@ -95,7 +95,7 @@ class Join : public Words {
 
  protected:
   const char* code() const override { return "prepare.join-order"; }
-  const char* place() const override { return "inside of join_uneven_inputs"; }
+  const char* place() const override { return "inside join_uneven_inputs"; }
 };
 
 // Returns the bytes of rank `from`, of any length. A collective.

@@ -23,13 +23,13 @@ std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch
 [[noreturn]] void throw_not_rows(const at::Tensor& tensor, const LoaderProgress* batch) {
   throw UsageError(
       "prepare.not-rows",
-      {.what = "gather_for_metrics in a step that is filled up",
-       .got = str("a tensor of ", tensor.dim() == 0 ? 1 : tensor.size(0), " entries here"),
-       .expected = batch == nullptr ? "one entry a row"
-                                    : str("one entry a row, ", batch->rows, ", of which ",
-                                          batch->real_rows, " count"),
-       .hint = "gather() takes what is not made of rows, such as a mean loss; or add up over the "
-               "rows first"});
+      {.what = "gather_for_metrics in a padded last step",
+       .got = str("a tensor of ", tensor.dim() == 0 ? 1 : tensor.size(0), " entries"),
+       .expected = batch == nullptr
+                       ? "one entry per row"
+                       : str(batch->rows, ", one per row, of which ", batch->real_rows, " count"),
+       .hint = "call gather() for a tensor without rows, such as a mean loss, or reduce the tensor "
+               "to one entry per row first"});
 }
 
 // Returns the real rows of a batch that was padded for a device of static shapes. Slices on the

@@ -284,8 +284,8 @@ void check(const PowerSGDState& options) {
     refuse("orthogonalization_epsilon", str(options.orthogonalization_epsilon), "0 or more");
   if (options.start_powerSGD_iter < 2 && (options.use_error_feedback || options.warm_start)) {
     refuse("start_powerSGD_iter", str(options.start_powerSGD_iter),
-           "2 or more with use_error_feedback or warm_start, as buckets find their order in the "
-           "first step");
+           "2 or more with use_error_feedback or warm_start, because the order of the buckets is "
+           "known only after the first step");
   }
 }
 

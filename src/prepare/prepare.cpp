@@ -32,8 +32,8 @@ void check_same_batches(std::optional<std::int64_t> batches, const Group& group)
   const std::string text =
       str("a loader", batches ? str(" of ", *batches, " batches") : "", ", read by every process");
   check_same_loader(text,
-                    "every process reads all batches and keeps each n-th. Batches that are a "
-                    "process's own need no prepare()",
+                    "every process must read the same batches, of which it keeps its own. If each "
+                    "process is meant to read its own batches, do not prepare() the loader",
                     group);
 }
 
@@ -41,10 +41,11 @@ void check_optimizer(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) {
     if (!group.params().empty()) return;
   }
-  throw UsageError("prepare.empty-optimizer",
-                   {.what = "prepare(optimizer)",
-                    .got = "an optimizer without parameters",
-                    .hint = "make it from model->parameters() after the model is built"});
+  throw UsageError(
+      "prepare.empty-optimizer",
+      {.what = "prepare(optimizer)",
+       .got = "an optimizer without parameters",
+       .hint = "construct it from model->parameters() after the model has been built"});
 }
 
 void drop_duplicates(torch::optim::Optimizer& optimizer) {

@@ -79,8 +79,8 @@ void PreparedOptimizer::count_step() {
 void detail::throw_uneven_batches() {
   throw UsageError(
       "prepare.uneven-batches",
-      {.what = "a loader whose batches cannot be copied ends before every process has one",
-       .hint = "hasten::make_loader divides rows instead"});
+      {.what = "a loader whose batches cannot be copied ended before every process had a batch",
+       .hint = "use hasten::make_loader, which splits the rows instead"});
 }
 
 void PreparedOptimizer::zero_grad(bool set_to_none) {

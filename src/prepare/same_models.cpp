@@ -44,12 +44,12 @@ void check_same_model(const torch::nn::Module& module, const Group& group) {
   for (const Named& named : tensors_of(module)) text += description(named) + "\n";
   const auto difference = difference_of(text, group);
   if (!difference) return;
-  throw UsageError("prepare.models-differ",
-                   {.what = "the model that prepare() was given is another one on rank " +
-                            std::to_string(difference->rank),
-                    .got = difference->there,
-                    .expected = difference->on_rank_0 + ", as on rank 0",
-                    .hint = "prepare() the same models in the same order in every process"});
+  throw UsageError(
+      "prepare.models-differ",
+      {.what = "the model passed to prepare() differs on rank " + std::to_string(difference->rank),
+       .got = difference->there,
+       .expected = difference->on_rank_0 + ", as on rank 0",
+       .hint = "prepare() the same models in the same order in every process"});
 }
 
 std::int64_t equalize_weights(torch::nn::Module& module, const Group& group, std::int64_t from) {

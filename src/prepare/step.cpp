@@ -131,7 +131,7 @@ void Step::enter(const Models& models) {
   if (inside_)
     throw UsageError("prepare.nested-accumulate",
                      {.what = "accumulate() inside accumulate()",
-                      .hint = "hand all models of a step to one call"});
+                      .hint = "pass all models of a step to one call"});
   drop_dead();
   const auto found = std::find_if(windows_.begin(), windows_.end(),
                                   [&](const auto& each) { return each->is_of(models); });
@@ -156,12 +156,10 @@ void Step::replace_windows_that_share(const Models& models) {
     throw UsageError(
         "prepare.shared-window",
         {.what = "accumulate() of models that share parameters with another accumulation window",
-         .got = str("a window that is open, in its micro-batch ", window->begun(), " of ",
-                    accumulation_steps),
+         .got = str("an open window, in micro-batch ", window->begun(), " of ", accumulation_steps),
          .expected = "the same models in every accumulate() of a window",
-         .hint = "hand accumulate() all models that the losses of the window train, in each "
-                 "micro-batch; or drop what the window holds with accelerator.free_memory() and "
-                 "zero_grad()"});
+         .hint = "in each micro-batch, pass accumulate() all models that the losses of the window "
+                 "train; or drop the window with accelerator.free_memory() and zero_grad()"});
   }
   std::erase_if(windows_, [&](const auto& window) { return window->has_one_of(parameters); });
 }
@@ -178,8 +176,8 @@ void Step::check_left_window(const Window& window) const {
       "prepare.open-window",
       {.what = str("rank ", group.rank(), " left the last micro-batch of its accumulation window"),
        .got = "neither accelerator.backward() nor optimizer.step() in it",
-       .expected = "one of them, as other processes exchange the window's gradients there",
-       .hint = "call optimizer.step() also where a micro-batch is left out"});
+       .expected = "one of them, because other processes exchange the window's gradients there",
+       .hint = "call optimizer.step() even if the micro-batch is skipped"});
 }
 
 // Drops windows that wait without gradients and have parameters that this pass reaches. A loop
@@ -209,8 +207,8 @@ void Step::backward(const at::Tensor& loss, double items, const BackwardOptions&
     throw UsageError(
         "prepare.unprepared-forward",
         {.what = "backward() under mixed precision before any call of a prepared model",
-         .hint = "call the model that prepare() gave, model(x): model->forward(x) and the raw "
-                 "module run without autocast"});
+         .hint = "call the model that prepare() returned, model(x): model->forward(x) and the "
+                 "original module run without autocast"});
   }
   warn_of_16_bits(loss);
   drop_dead();
@@ -239,8 +237,8 @@ void Step::warn_of_16_bits(const at::Tensor& loss) {
   if (!has_16_bits(loss)) return;
   logger_.warning_once(
       str("backward() was given a loss in ", c10::toString(loss.scalar_type()),
-          ", which rounds it to two or three digits, and its gradient as well. Compute the loss "
-          "under accelerator.autocast(), which takes losses in float, or from logits in float: "
+          ", which rounds the loss and its gradient to two or three digits. Compute the loss under "
+          "accelerator.autocast(), which computes losses in float, or from logits in float: "
           "logits.to(torch::kFloat)"));
 }
 
@@ -251,11 +249,12 @@ void Step::check_options(const Pass& pass) const {
   throw UsageError(
       "prepare.create-graph",
       {.what = "backward(loss, {.create_graph = true})",
-       .got = divides ? "an accumulation window, at whose end gradients are divided"
+       .got = divides ? "an accumulation window, which divides the gradients at its end"
                       : "gradients that are exchanged between processes",
-       .expected = "gradients that stay as the backward pass makes them",
-       .hint = "torch::autograd::grad({loss}, parameters, {}, true, /*create_graph=*/true) gives "
-               "the gradients for a penalty, and accelerator.backward() takes the whole loss"});
+       .expected = "gradients that do not change after the backward pass",
+       .hint =
+           "compute the gradients for a penalty with torch::autograd::grad({loss}, parameters, {}, "
+           "true, /*create_graph=*/true), and pass the whole loss to accelerator.backward()"});
 }
 
 // Returns the leaves that get gradients; empty: all that the loss reaches. If models train
@@ -275,18 +274,18 @@ std::vector<at::Tensor> Step::inputs_of(const at::Tensor& loss, const BackwardOp
   if (!leaves.empty()) return tensors_of(leaves);
   if (inside_) {
     throw UsageError("prepare.outside-loss",
-                     {.what = "backward(loss) inside of accumulate()",
-                      .got = "a loss that reaches other prepared models only",
-                      .expected = "a loss of the models that accumulate() was given",
-                      .hint = "hand accumulate() all models that the loss is to train"});
+                     {.what = "backward(loss) inside accumulate()",
+                      .got = "a loss that reaches only other prepared models",
+                      .expected = "a loss of the models that were passed to accumulate()",
+                      .hint = "pass accumulate() all models that the loss is to train"});
   }
   throw UsageError(
       "prepare.open-window",
-      {.what = "backward(loss) outside of accumulate()",
+      {.what = "backward(loss) outside accumulate()",
        .got = "a loss of a model whose accumulation window is open",
-       .expected = "a window that was filled, or left with the last batch of a prepared loader",
-       .hint = "put it inside of accumulate() too, or drop what the window holds with "
-               "accelerator.free_memory() and zero_grad()"});
+       .expected = "a window that is full, or that ended with the last batch of a prepared loader",
+       .hint = "call it inside accumulate() too, or drop the window with accelerator.free_memory() "
+               "and zero_grad()"});
 }
 
 std::vector<at::Tensor> Step::parameters_left_alone() const {
@@ -323,11 +322,12 @@ bool Step::is_alone(const Pass& pass) const {
   const std::vector<DataParallel*> models = models_of(pass);
   const auto count = std::count_if(models.begin(), models.end(), goes_its_way);
   if (count == 0 || count == std::ssize(models)) return count != 0;
-  throw UsageError("prepare.local-sgd-mixed",
-                   {.what = "a loss that passes through a model of a LocalSGD and another one",
-                    .expected = "models whose gradients are all exchanged, or none of them",
-                    .hint = "make a LocalSGD for each of them, or hand accumulate() those that "
-                            "the loss is for"});
+  throw UsageError(
+      "prepare.local-sgd-mixed",
+      {.what = "a loss that depends on a model in LocalSGD and on one that is not",
+       .expected = "models that are all in LocalSGD, or none of them",
+       .hint = "make a LocalSGD for each of them, or pass accumulate() only the models that the "
+               "loss is to train"});
 }
 
 void Step::run(const Pass& pass, const at::Tensor& loss) {
@@ -410,10 +410,10 @@ void Step::warn_of_untrained(const std::vector<at::Tensor>& parameters) {
   left_alone_.clear();
   if (untrained.empty()) return;
   logger_.warning_once(
-      str("optimizer.step() has ", untrained.size(),
-          " parameters of prepared models that the "
-          "losses inside of accumulate() reach and that accumulate() was not given: they get no "
-          "gradients there. Hand accumulate() every model that these losses are to train"));
+      str("optimizer.step() updates ", untrained.size(),
+          " parameters that the losses inside accumulate() depend on but whose models were not "
+          "passed to accumulate(): they get no gradients there. Pass accumulate() every model that "
+          "these losses are to train"));
 }
 
 bool Step::window_is_open(const std::vector<at::Tensor>& parameters) const {
@@ -439,10 +439,10 @@ void Step::begin_anew(const std::vector<at::Tensor>& parameters) {
       window->restart();
     } else {
       throw UsageError("prepare.closure-in-window",
-                       {.what = "optimizer.step(closure) inside of accumulate()",
-                        .expected = "accumulate() inside of the closure, for each micro-batch",
-                        .hint = "such an optimizer evaluates the whole window at each call of its "
-                                "closure"});
+                       {.what = "optimizer.step(closure) inside accumulate()",
+                        .expected = "accumulate() inside the closure, for each micro-batch",
+                        .hint = "let the closure evaluate the whole window, because the optimizer "
+                                "calls it several times in a step"});
     }
   }
 }

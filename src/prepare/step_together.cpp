@@ -110,11 +110,11 @@ void Step::close(Window& window, const std::vector<at::Tensor>& parameters) {
     if (window.is_closed()) return;  // its losses did not reach them
     throw UsageError(
         "prepare.open-window",
-        {.what = str("a step on rank ", group.rank(),
-                     " in a micro-batch that had no accelerator.backward()"),
-         .expected = "a backward pass in every process, as the others wait for its gradients",
-         .hint = "call accelerator.backward(loss * 0), or with a number of items in every "
-                 "process, and 0 here; or leave out the step in every process"});
+        {.what = str("an optimizer step on rank ", group.rank(),
+                     " in a micro-batch without accelerator.backward()"),
+         .expected = "a backward pass in every process, because the others wait for its gradients",
+         .hint = "call accelerator.backward(loss * 0); or pass the number of items in every "
+                 "process, which is 0 here; or skip the step in every process"});
   }
   if (join_ || tells_models(window)) return exchange_remaining(window, std::move(missing));
   window.close(weight_of_all(window.weight(), /*differs=*/true));

@@ -1,4 +1,4 @@
-// expect: hasten cannot see the members of this loader's batches, so their tensors would not be moved to the device
+// expect: hasten cannot reach the members of this loader's batches, so their tensors would stay on their device
 #include <vector>
 
 #include "hasten/accelerator.h"

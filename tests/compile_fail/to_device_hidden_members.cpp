@@ -1,4 +1,4 @@
-// expect: hasten cannot see the members of this batch, so its tensors would not be moved to the device
+// expect: hasten cannot reach the members of this batch, so its tensors would stay on their device
 #include <torch/data/example.h>
 
 #include "hasten/prepare/to_device.h"

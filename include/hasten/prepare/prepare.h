@@ -136,8 +136,8 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step) {
     } else {
       static_assert(kNever<T>,
                     "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and "
-                    "loaders. hasten/prepare/prepare.h says what to do with a "
-                    "ReduceLROnPlateauScheduler and with a torch::jit::Module");
+                    "loaders. hasten/prepare/prepare.h explains how to use a "
+                    "ReduceLROnPlateauScheduler and a torch::jit::Module");
     }
   } else {
     static_assert(

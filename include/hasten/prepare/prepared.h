@@ -178,8 +178,8 @@ class PreparedLoader {
   using IsPrepared = void;
   using Batch = std::remove_cvref_t<decltype(*std::declval<Source&>())>;
   static_assert(!detail::hides_members<Batch>(),
-                "hasten cannot see the members of this loader's batches, so their tensors would "
-                "not be moved to the device. Put a visit_tensors beside the type: "
+                "hasten cannot reach the members of this loader's batches, so their tensors would "
+                "stay on their device. Define visit_tensors in the namespace of the type: "
                 "hasten/data/batch.h");
 
   class Iterator {

@@ -19,8 +19,8 @@ namespace hasten {
 template <class Batch>
 Batch to_device(Batch batch, at::Device device) {
   static_assert(!detail::hides_members<Batch>(),
-                "hasten cannot see the members of this batch, so its tensors would not be moved to "
-                "the device. Put a visit_tensors beside the type: hasten/data/batch.h");
+                "hasten cannot reach the members of this batch, so its tensors would stay on their "
+                "device. Define visit_tensors in the namespace of the type: hasten/data/batch.h");
   for_each_tensor(batch, [device](at::Tensor& tensor) {
     if (tensor.defined() && tensor.device() != device)
       tensor = tensor.to(device, /*non_blocking=*/tensor.is_pinned());

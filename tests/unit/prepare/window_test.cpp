@@ -567,7 +567,8 @@ TEST_CASE("window: a model that accumulate() was not given is told of at the ste
       accelerator.backward(loss_of(head(body(batch(0)))));
       optimizer.step();
     }
-    const bool told = error.text().find("accumulate() was not given") != std::string::npos;
+    const bool told =
+        error.text().find("whose models were not passed to accumulate()") != std::string::npos;
     CHECK(told == !names_both);
   }
 }
