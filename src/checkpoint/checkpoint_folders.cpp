@@ -82,10 +82,12 @@ void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step) {
     fs::rename(*it, free_abandoned_name(output_dir, step_of_checkpoint(*it)), error);
     // The main process of another machine may have renamed it already.
     if (error && error != std::errc::no_such_file_or_directory) {
-      throw IoError("io.rename",
-                    {.what = "cannot rename " + it->string(),
-                     .got = error.message(),
-                     .hint = "move it away: it is of a later step than the one resumed from"});
+      throw IoError(
+          "io.rename",
+          {.what = "cannot rename " + it->string(),
+           .got = error.message(),
+           .hint = "move it away: it is a checkpoint of a later step than the one that this run "
+                   "resumes from"});
     }
   }
 }

@@ -216,7 +216,7 @@ OptimizerKind optimizer_kind(const char* name) {
                    {.what = "saving or loading the optimizer's state",
                     .got = "an optimizer that is neither hasten's nor LibTorch's",
                     .expected = "Adagrad, Adam, AdamW, LBFGS, RMSprop or SGD",
-                    .hint = "save_only_model saves the weights alone"});
+                    .hint = "set save_only_model to save only the weights"});
 }
 
 const OptimizerKind& kind_of_optimizer(const optim::Optimizer& optimizer) {

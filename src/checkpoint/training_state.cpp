@@ -98,7 +98,7 @@ bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimi
     throw DataError("checkpoint.optimizer-kind",
                     {.what = (folder / "training_position.json").string(),
                      .got = "the state of " + position.optimizer,
-                     .expected = "that of " + name_of_optimizer(optimizer),
+                     .expected = "the state of " + name_of_optimizer(optimizer),
                      .hint = "resume with the optimizer the checkpoint was made with (--optim)"});
   }
   const fs::path random_file = folder / "random_state.safetensors";
@@ -106,7 +106,7 @@ bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimi
   if (random.empty() && rank < position.num_processes) {
     throw DataError("checkpoint.random-state",
                     {.what = random_file.string(),
-                     .got = str("nothing of rank ", rank),
+                     .got = str("no state of rank ", rank),
                      .expected = str("the generators of ", position.num_processes, " processes")});
   }
   restore_optimizer(optimizer, parameters, load_safetensors(folder / "optimizer.safetensors"),

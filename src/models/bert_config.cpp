@@ -143,7 +143,7 @@ BertConfig BertConfig::from_json(const std::string& text, const std::string& whe
   reader.read("architectures", config.architectures);
   for (const char* key : {"is_decoder", "add_cross_attention"}) {
     if (object.contains(key) && object.at(key) == true)
-      refuse(where, key, "true", "false", "hasten has BERT as an encoder");
+      refuse(where, key, "true", "false", "hasten implements BERT as an encoder only");
   }
   if (object.contains("position_embedding_type") &&
       object.at("position_embedding_type") != "absolute") {

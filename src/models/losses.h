@@ -21,7 +21,7 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
           {.what = str("labels, entry ", i, " of the batch"),
            .got = str(label[i]),
            .expected = str("0 to ", num_labels - 1, " (or ", kIgnoredLabel, ": ignored)"),
-           .hint = "does num_labels fit the data?"});
+           .hint = "check that num_labels fits the data"});
     }
   }
 }
@@ -33,7 +33,7 @@ inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& give
     throw DataError("data.labels", {.what = "labels of a classification into one class each",
                                     .got = c10::toString(given.scalar_type()),
                                     .expected = "whole numbers",
-                                    .hint = "does the model's problem_type fit the data?"});
+                                    .hint = "check that the model's problem_type fits the data"});
   }
   const at::Tensor labels = given.to(at::kLong);
   check_labels(labels, classes);

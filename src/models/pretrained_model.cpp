@@ -140,7 +140,7 @@ std::map<std::string, std::string> sources_of(const NamedTensors& model, const s
                    .got = "shape " + shape_text(in_file),
                    .expected = shape_text(in_model),
                    .hint = "for a new head, with other labels, set ignore_mismatched_sizes; "
-                           "otherwise, do config.json and the weights belong together?"});
+                           "otherwise check that config.json belongs to the weights"});
 }
 
 void check_type(const std::string& tensor, const at::Tensor& in_file, const at::Tensor& in_model) {
@@ -268,11 +268,12 @@ BertConfig read_config(const std::string& what) {
     return BertConfig::from_file(path / "config.json");
   }
   if (std::filesystem::is_regular_file(path)) return BertConfig::from_file(path);
-  throw IoError("models.not-found", {.what = "model " + what,
-                                     .got = "no such file or folder",
-                                     .expected = "a folder with config.json and model.safetensors, "
-                                                 "a config.json, bert-base or bert-large",
-                                     .hint = "hasten downloads nothing: fetch the model first"});
+  throw IoError("models.not-found",
+                {.what = "model " + what,
+                 .got = "no such file or folder",
+                 .expected = "a folder with config.json and model.safetensors, a config.json, "
+                             "bert-base or bert-large",
+                 .hint = "download the model first, because hasten downloads nothing"});
 }
 
 }  // namespace

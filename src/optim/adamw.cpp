@@ -27,9 +27,10 @@ at::Tensor untouched_zeros(const at::Tensor& like) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    throw MemoryError("optim.out-of-memory",
-                      {.what = "the moments of AdamW",
-                       .got = str("no room for ", human_bytes(static_cast<std::int64_t>(bytes)))});
+    throw MemoryError(
+        "optim.out-of-memory",
+        {.what = str("cannot allocate ", human_bytes(static_cast<std::int64_t>(bytes)),
+                     " for the moments of AdamW")});
   }
   const auto report = [bytes](void* at, int sign) {  // as LibTorch's allocator does
     c10::reportMemoryUsageToProfiler(at, sign * static_cast<std::int64_t>(bytes), 0, 0, at::kCPU);
