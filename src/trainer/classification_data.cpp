@@ -55,8 +55,8 @@ at::Tensor as_the_model_takes(const at::Tensor& labels, const PreTrainedModel& m
   if (problem_type != kSingleLabel) return labels.to(at::kFloat);
   if (labels.numel() != labels.size(0)) {
     throw DataError("data.labels", {.what = source + ": labels",
-                                    .got = str(labels.numel() / labels.size(0), " a row"),
-                                    .expected = str("one a row, for ", problem_type)});
+                                    .got = str(labels.numel() / labels.size(0), " per row"),
+                                    .expected = str("one per row, for ", problem_type)});
   }
   return labels.to(at::kLong).flatten();
 }
@@ -127,7 +127,7 @@ struct ClassificationFiles::Impl {
       throw DataError("data.empty", {.what = source,
                                      .got = "no rows",
                                      .expected = "at least one",
-                                     .hint = "was the file written to its end?"});
+                                     .hint = "check that the file is complete"});
     }
     check_lengths(columns, model.max_length(), source);
     check_ids(columns, model.vocab_size(), source);
@@ -145,12 +145,12 @@ ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels
   const bool text = is_text(options.data) || is_text(options.eval_data);
   if (text) {
     if (!fs::is_directory(options.model)) {
-      throw ConfigError(
-          "train.no-tokenizer",
-          {.what = "--data with texts",
-           .got = "--model " + options.model,
-           .expected = "a model folder with tokenizer.json or vocab.txt",
-           .hint = "a configuration alone has no vocabulary; safetensors files of ids need none"});
+      throw ConfigError("train.no-tokenizer",
+                        {.what = "--data with texts",
+                         .got = "--model " + options.model,
+                         .expected = "a model folder with tokenizer.json or vocab.txt",
+                         .hint = "a configuration alone has no vocabulary; safetensors files of "
+                                 "token ids need none"});
     }
     impl_->tokenizer = BertTokenizer::from_pretrained(options.model);
   }

@@ -109,7 +109,7 @@ LoadedModel load(const EstimateOptions& options) {
     throw UsageError(
         "models.sequence-too-long",
         {.what = "an estimate",
-         .got = str(options.length, " tokens a row"),
+         .got = str(options.length, " tokens per row"),
          .expected = str("at most ", loaded.model->max_length(), " (max_position_embeddings)")});
   }
   return loaded;
@@ -139,9 +139,9 @@ void infer_on(DryTpu& dry, const EstimateOptions& options, const LoadedModel& lo
 void refuse_open_tpu() {
   if (number_of(Living::tpu) == 0) return;
   throw UsageError("process.fork-after-tpu",
-                   {.what = "what_if for a TPU after one was opened",
-                    .got = "a connection to it, which does not work in a fork",
-                    .hint = "what_if first, then the estimate itself"});
+                   {.what = "what_if for a TPU",
+                    .got = "a process that has opened one, whose forks cannot use it",
+                    .hint = "call what_if before anything opens a TPU"});
 }
 
 const char* why_stopped(const anatomy::TpuAccount& account) {

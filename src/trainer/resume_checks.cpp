@@ -52,7 +52,8 @@ std::string shown(const OrderedJson& value) {
 // A resumed run takes these arguments from the checkpoint, whatever they are now.
 std::string without_effect(const std::string& name) {
   if (name == "seed" || name == "data_seed")
-    return ": without effect, as the order of the rows and all randomness go on as they were";
+    return ". This has no effect: a resumed run continues with the order of rows and the random "
+           "states of the checkpoint";
   return "";
 }
 
@@ -69,7 +70,7 @@ std::string shown_batch(std::int64_t rows_of_each, std::int64_t processes) {
                         : str(rows, " (", rows_of_each, " in each of ", processes, " processes)");
 }
 
-constexpr const char* kEpochAnew = "start an epoch anew with --ignore_data_skip";
+constexpr const char* kEpochAnew = "start the epoch again with --ignore_data_skip";
 
 // A step must have as many rows as before. Accumulating more batches that are smaller gives
 // the same steps, if the position in the data is known in rows and the last batch of an epoch
@@ -93,7 +94,7 @@ void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingAr
          .got = "a batch of " + shown_batch(args.per_device_train_batch_size, processes),
          .expected =
              shown_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
-             ", which the place in the data was counted in",
+             ", as in the checkpoint",
          .hint = str("choose per_device_train_batch_size so that all processes together take as "
                      "many rows, or ",
                      kEpochAnew)});
@@ -101,8 +102,8 @@ void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingAr
   throw ConfigError("trainer.accumulation-changed",
                     {.what = what,
                      .got = str("gradient_accumulation_steps ", args.gradient_accumulation_steps),
-                     .expected = str(accumulated, ", by which the checkpoint's ",
-                                     checkpoint.state.global_step, " steps were counted"),
+                     .expected = str(accumulated, ", as in the ", checkpoint.state.global_step,
+                                     " steps of the checkpoint"),
                      .hint = str("keep it, or ", kEpochAnew)});
 }
 
@@ -114,7 +115,7 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
     throw ConfigError("trainer.data-changed",
                       {.what = what,
                        .got = str("training data of ", rows, " rows"),
-                       .expected = str(data->rows, " rows, as the checkpoint was made with"),
+                       .expected = str(data->rows, " rows, as when the checkpoint was made"),
                        .hint = str("resume with the same data, or ", kEpochAnew)});
   }
   const LoaderState& place = checkpoint.position.loader;
@@ -125,8 +126,8 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
     throw ConfigError("trainer.data-changed",
                       {.what = what,
                        .got = "train_sampling_strategy " + now,
-                       .expected = before + ", as the epoch was begun with",
-                       .hint = str("keep it to the end of an epoch, or ", kEpochAnew)});
+                       .expected = before + ", as at the start of this epoch",
+                       .hint = str("keep it until the end of the epoch, or ", kEpochAnew)});
   }
 }
 
@@ -178,7 +179,9 @@ std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args) {
   const OrderedJson before = parsed(checkpoint.arguments), now = OrderedJson::parse(to_json(args));
   if (before.empty())
-    return {"the checkpoint has no training_args.json: whether arguments differ is not known"};
+    return {
+        "the checkpoint has no training_args.json, so its arguments cannot be compared with those "
+        "of this run"};
   std::vector<std::string> changes;
   for (const auto& [name, value] : now.items()) {
     const bool compared = std::find(kWithoutPartInNumbers.begin(), kWithoutPartInNumbers.end(),

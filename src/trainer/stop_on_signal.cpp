@@ -70,9 +70,10 @@ StopOnSignal::StopOnSignal(const std::vector<int>& signals) {
   if (handlers_in_use.exchange(true)) {
     throw UsageError("trainer.signals-in-use",
                      {.what = "StopOnSignal",
-                      .got = "a second one while the first owns the handlers",
+                      .got = "a second one while another has installed its handlers",
                       .expected = "one at a time",
-                      .hint = "give the same object to each Trainer, or call restore_handlers()"});
+                      .hint = "pass the same object to each Trainer, or call restore_handlers() on "
+                              "the first one"});
   }
   first_signal = 0;
   for (const int signal : signals) install(signal);

@@ -102,20 +102,23 @@ std::optional<ClassNames> numbered_classes(const ClassNames& found, std::int64_t
 
 void refuse_several_labels_a_row(const LabelQuestion& question) {
   if (question.configured.problem_type == kMultiLabel) {
-    question.fail("one label a row", str("several, as the model's problem_type is ", kMultiLabel),
-                  "give rows of ids with labels [rows, labels] (.safetensors), or a model for one "
-                  "label a row");
+    question.fail(
+        "one label per row", str("several, because the model's problem_type is ", kMultiLabel),
+        "pass a .safetensors file of token ids with labels [rows, labels], or a model for one "
+        "label per row");
   }
   if (question.is_regression() && question.count() > 1) {
-    question.fail("one number a row", str(question.count(), ", as the model's regression has"),
-                  "give rows of ids with labels [rows, labels] (.safetensors), or --num_labels 1");
+    question.fail("one number per row",
+                  str(question.count(), ", because the model's regression has as many"),
+                  "pass a .safetensors file of token ids with labels [rows, labels], or "
+                  "--num_labels 1");
   }
 }
 
 TextLabels regression(const LabelQuestion& question) {
   (void)question.table.numbers(question.column,
-                               "a model with one label is a regression; for classes, give "
-                               "--num_labels with their number");
+                               "a model with one label is a regression. For classes, set "
+                               "--num_labels to their number");
   return {.regression = true, .classes = {}, .ids = {}};
 }
 
@@ -139,23 +142,24 @@ ClassNames classes_of(const LabelQuestion& question, const ClassNames& found) {
   if (kind_of(found) == TextKind::whole_numbers) {
     (void)question.table.class_ids(
         question.column, ids_of(whole_numbers_below(count)),
-        str("--num_labels ", count, " takes the whole numbers from 0 to ", count - 1, ", or ",
-            count, " different names"));
+        str("with --num_labels ", count, ", labels are the whole numbers from 0 to ", count - 1,
+            ", or ", count, " different names"));
   }
   question.fail(shown_names(found), str(count, ", as --num_labels says"),
-                "leave out --num_labels, or correct it or the data");
+                "correct --num_labels or the data, or leave out --num_labels");
 }
 
 TextLabels classes_or_numbers(const LabelQuestion& question, const ClassNames& found) {
   if (kind_of(found) == TextKind::numbers) {
     if (have_fractions(question.table.numbers(question.column))) return regression(question);
-    question.fail(
-        "whole numbers that are written as fractions", "the names of classes, or numbers",
-        str("--num_labels 1 makes a regression of them, --num_labels ", found.size(), " classes"));
+    question.fail("whole numbers that are written as fractions",
+                  "whole numbers without a decimal point, other names, or numbers with fractions",
+                  str("--num_labels 1 treats them as a regression, --num_labels ", found.size(),
+                      " as classes"));
   }
   if (found.size() == 1) {
     question.fail(shown_names(found), "at least two classes",
-                  "--num_labels 1 makes a regression of numbers");
+                  "--num_labels 1 treats numbers as a regression");
   }
   const auto count = static_cast<std::int64_t>(found.size());
   return classes_called(numbered_classes(found, count).value_or(found));
@@ -166,7 +170,7 @@ TextLabels classes_or_numbers(const LabelQuestion& question, const ClassNames& f
 at::Tensor TextLabels::of(const TextTable& table, const std::string& column) const {
   if (regression) return at::tensor(table.numbers(column), at::kDouble).to(at::kFloat);
   const char* hint = kind_of(classes) == TextKind::whole_numbers
-                         ? "--num_labels N takes the whole numbers below N"
+                         ? "with --num_labels N, labels are whole numbers below N"
                          : "neither the training data nor the model has such a label";
   return at::tensor(table.class_ids(column, ids, hint), at::kLong);
 }
@@ -204,8 +208,7 @@ TextLabels labels_of_evaluation(const TextTable& table, const std::string& colum
     return known;
   if (found.size() == unnamed.size()) return classes_called(found);
   question.fail(shown_names(found), str("the ", unnamed.size(), " labels of the model"),
-                "the model has no names for its labels (id2label in config.json), so that it is "
-                "open which of them these are");
+                "add the names of the labels to the model's config.json (id2label)");
 }
 
 }  // namespace hasten

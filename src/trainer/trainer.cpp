@@ -83,7 +83,7 @@ void explain_out_of_memory(const std::string& text, const TrainingArguments& arg
                            const std::string& during) {
   throw MemoryError(
       "trainer.out-of-memory",
-      {.what = "memory ran out in " + during,
+      {.what = "out of memory in " + during,
        .got = text.substr(0, text.find('\n')),
        .expected = "",
        .hint = str("halve per_device_train_batch_size (", args.per_device_train_batch_size,
@@ -110,18 +110,20 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
     throw ConfigError("trainer.average-tokens",
                       {.what = "average_tokens_across_devices",
                        .got = str("false, with ", group().size(), " processes"),
-                       .expected = "true: a loss is the mean over the labels of all processes",
-                       .hint = "leave it out"});
+                       .expected = "true, because a loss is the mean over the labels of all "
+                                   "processes",
+                       .hint = "leave out average_tokens_across_devices"});
   }
   if (args.eval_strategy != IntervalStrategy::no && !parts.eval_dataset) {
     logger.warning(str("eval_strategy is ", name_of(args.eval_strategy),
-                       " but there is no evaluation data: training goes on without evaluations"));
+                       " but there is no evaluation data: training runs without evaluations. Pass "
+                       "eval_dataset (--eval_data)"));
     args.eval_strategy = IntervalStrategy::no;
   }
   if (accelerator.mixed_precision() == Precision::bf16 && !bf16_is_fast(accelerator.device())) {
     logger.warning(
-        "bf16 on a CPU without AVX512-BF16 or AMX: expect steps some 20 times slower than without "
-        "--bf16");
+        "this CPU has neither AVX512-BF16 nor AMX: steps with bf16 take some 20 times as long as "
+        "in float. Leave out --bf16");
   }
   if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
   if (args.full_determinism)
@@ -130,7 +132,7 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
   set_seed(args.seed + accelerator.process().process_index);
   if (!args.run_name.empty()) {
     logger.warning("run_name " + args.run_name +
-                   " is kept in training_args.json alone: this release has no tracker to show it");
+                   " is only saved in training_args.json: this release reports to no tracker");
   }
   // Reads them now, because their folder may be gone at a later save.
   once(group(), writes(), [&] {
@@ -263,9 +265,10 @@ Metrics Trainer::Impl::computed_metrics() const {
 std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
                                                const std::string& prefix, const Stops& stops) {
   if (!dataset)
-    throw UsageError("trainer.no-eval-data", {.what = "evaluate()",
-                                              .got = "no evaluation data",
-                                              .hint = "give eval_dataset, or pass one"});
+    throw UsageError("trainer.no-eval-data",
+                     {.what = "evaluate()",
+                      .got = "no evaluation data",
+                      .hint = "pass eval_dataset to the Trainer, or a dataset to evaluate()"});
   const auto start = Clock::now();
   if (parts.compute_metrics) parts.compute_metrics->reset();
   std::int64_t batches = 0;
@@ -326,7 +329,7 @@ Metrics Trainer::evaluate(const TrainerDataset& dataset, const std::string& pref
 PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::string& prefix) {
   if (!dataset)
     throw UsageError("trainer.no-eval-data",
-                     {.what = "predict()", .got = "no data", .hint = "pass a data set"});
+                     {.what = "predict()", .got = "no data", .hint = "pass a dataset"});
   const auto start = Clock::now();
   PredictionBuffer logits(impl_->args.eval_accumulation_steps),
       labels(impl_->args.eval_accumulation_steps);

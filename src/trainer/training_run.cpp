@@ -133,7 +133,7 @@ class Trainer::Run {
     if (!t_.parts.train_dataset)
       throw UsageError(
           "trainer.no-train-data",
-          {.what = "train()", .got = "no training data", .hint = "give train_dataset"});
+          {.what = "train()", .got = "no training data", .hint = "pass train_dataset"});
     LoaderOptions options = t_.loader_options(args_.per_device_train_batch_size);
     options.shuffle = args_.train_sampling_strategy == SamplingStrategy::random;
     options.drop_last = args_.dataloader_drop_last;
@@ -182,10 +182,11 @@ class Trainer::Run {
   void resume() {
     const fs::path folder = folder_to_resume();
     if (folder.empty()) {
-      throw ConfigError("trainer.no-checkpoint",
-                        {.what = "resume_from_checkpoint true",
-                         .got = "no complete checkpoint in " + args_.output_dir,
-                         .hint = "start without it, or name the checkpoint's folder"});
+      throw ConfigError(
+          "trainer.no-checkpoint",
+          {.what = "resume_from_checkpoint true",
+           .got = "no complete checkpoint in " + args_.output_dir,
+           .hint = "start without resume_from_checkpoint, or give it the folder of a checkpoint"});
     }
     if (!has_training_state(folder)) {
       throw ConfigError(
@@ -194,7 +195,8 @@ class Trainer::Run {
            .got = "a folder without training_position.json",
            .expected = "a checkpoint with the optimizer's state",
            .hint =
-               "one saved with save_only_model, or by the peer, serves as --model for a new run"});
+               "a folder that save_only_model or the Hugging Face Trainer saved cannot be resumed: "
+               "pass it as --model to start a new run"});
     }
     const CheckpointToResume checkpoint(folder);
     TrainerState before = checkpoint.state;
@@ -207,8 +209,8 @@ class Trainer::Run {
                                                      .expected = "every weight of the model"});
     }
     if (!load_training_state(folder, *optimizer_, parameters_, t_.group().rank())) {
-      t_.logger.info(str("there were ", position.num_processes, " processes before: rank ",
-                         t_.group().rank(), " begins its randomness anew"),
+      t_.logger.info(str("the checkpoint is from ", position.num_processes, " processes: rank ",
+                         t_.group().rank(), " has no saved random state and starts with a new one"),
                      {.main_process_only = false});
     }
     scheduler_->set_last_step(position.scheduler_step);
@@ -239,7 +241,7 @@ class Trainer::Run {
     const fs::path beside = resumed.parent_path() / best.filename();
     const bool moved = fs::is_directory(beside);
     state.best_model_checkpoint = moved ? beside.string() : "";
-    if (!moved) t_.logger.warning("the best checkpoint so far is gone: " + best.string());
+    if (!moved) t_.logger.warning("the best checkpoint so far no longer exists: " + best.string());
   }
 
   void report_changes(const CheckpointToResume& checkpoint) {
@@ -251,9 +253,9 @@ class Trainer::Run {
       const std::string now = data_identity().sample;
       if (!now.empty() && now != before->sample) {
         t_.logger.warning(
-            "the training data are not those that the checkpoint was made with, or in another "
-            "order: some rows of this epoch may come twice, and others not at all; "
-            "--ignore_data_skip starts the epoch anew");
+            "the training data or their order differ from those of the checkpoint: some rows of "
+            "this epoch may be used twice and others not at all. To avoid this, start the epoch "
+            "again with --ignore_data_skip");
       }
     }
     report_later_checkpoints();
@@ -266,9 +268,11 @@ class Trainer::Run {
       if (step_of_checkpoint(folder) > t_.state.global_step) later.push_back(folder);
     }
     if (later.empty()) return;
-    t_.logger.warning(str(names_of(later), " in ", args_.output_dir,
-                          ": of later steps than the checkpoint resumed from; the first save of "
-                          "this run renames them to abandoned-checkpoint-N"));
+    t_.logger.warning(str(args_.output_dir,
+                          " has checkpoints of later steps than the one that this run resumes "
+                          "from: ",
+                          names_of(later),
+                          ". The first save of this run renames them to abandoned-checkpoint-N"));
   }
 
   void report_nothing_left() const {
@@ -338,8 +342,8 @@ class Trainer::Run {
     const std::optional<double> flos = t_.model->floating_point_ops(real.batch);
     if (!flos && std::exchange(counts_flos_, false)) {
       t_.logger.warning(
-          "total_flos is not counted: the operations of a batch without input_ids are not known "
-          "(PreTrainedModel::floating_point_ops)");
+          "total_flos is not counted: the floating-point operations of a batch without input_ids "
+          "are unknown. Override PreTrainedModel::floating_point_ops to count them");
     }
     if (real.count == 0) return;
     window_.flos += flos.value_or(0);
@@ -355,7 +359,7 @@ class Trainer::Run {
     defers_reading(t_.accelerator.device()) ? clip_on_device() : clip();
     t_.tell(&TrainerCallback::on_pre_optimizer_step);
     learning_rate_ = scheduler_->get_last_lr()[0];
-    within_memory(str("the optimizer's step ", t_.state.global_step + 1), [&] { stepper_.step(); });
+    within_memory(str("optimizer step ", t_.state.global_step + 1), [&] { stepper_.step(); });
     t_.tell(&TrainerCallback::on_optimizer_step);
     scheduler_->step();
     zero_grad(*optimizer_);
@@ -385,7 +389,7 @@ class Trainer::Run {
     add_roofs(report);
     if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
     write_report(args_.anatomy, report);
-    t_.logger.info("the anatomy of the first steps is in " + args_.anatomy);
+    t_.logger.info("wrote the anatomy of the first steps to " + args_.anatomy);
   }
 
   // Runs the body and explains an error if memory runs out in it.
@@ -430,9 +434,11 @@ class Trainer::Run {
   }
 
   void tell_nonfinite(const LossRecord::Nonfinite& bad) const {
-    t_.logger.warning(
-        str("the loss of step ", bad.step, " is ", std::isnan(bad.loss) ? "NaN" : "infinite",
-            bad.count > 1 ? str(", as those of ", bad.count - 1, " steps after it") : ""));
+    t_.logger.warning(str(
+        "the loss of step ", bad.step, " is ", std::isnan(bad.loss) ? "NaN" : "infinite",
+        bad.count > 1
+            ? str(", the first of ", bad.count, " losses since the last log that are not finite")
+            : ""));
     if (!args_.stop_on_nonfinite_loss) return;
     throw DivergedError(
         "trainer.nonfinite-loss",

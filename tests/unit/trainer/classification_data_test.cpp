@@ -145,7 +145,7 @@ TEST_CASE("labels: a model that is a regression stays one, also without --num_la
   CHECK(are_classes(one.train_on({"no", "yes"}).train(), {0, 1}));
 
   LabelledFiles two({}, 2, "regression");
-  says(two.train_on({"3", "10"}).error(), "train.labels", "got one number a row");
+  says(two.train_on({"3", "10"}).error(), "train.labels", "got one number per row");
   two.options.num_labels = 1;
   CHECK(are_numbers(two.train(), {3, 10}));
 }
@@ -156,7 +156,7 @@ TEST_CASE("labels: numbers with fractions are a regression, as in transformers' 
   CHECK(files.config().at("problem_type") == "regression");
   // These may be either.
   says(files.train_on({"1.0", "2.0", "10.0"}).error(), "train.labels",
-       "--num_labels 1 makes a regression of them, --num_labels 3 classes");
+       "--num_labels 1 treats them as a regression, --num_labels 3 as classes");
   files.options.num_labels = 3;
   CHECK(are_classes(files.train(), {0, 1, 2}));
   files.options.num_labels = 1;

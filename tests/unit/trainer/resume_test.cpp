@@ -214,7 +214,7 @@ TEST_CASE("resume: other training data are refused or reported") {
   args = resumed_at(args, 8);
   CHECK(code_of([&] { run(args, rows(24)); }) == "trainer.data-changed");
   CHECK_FALSE(contains(run(args).told, "training data"));
-  CHECK(contains(run(args, reversed(rows(20))).told, "or in another order"));
+  CHECK(contains(run(args, reversed(rows(20))).told, "the training data or their order differ"));
   args.train_sampling_strategy = SamplingStrategy::sequential;
   CHECK(code_of([&] { run(args); }) == "trainer.data-changed");
   args.ignore_data_skip = true;

@@ -426,7 +426,7 @@ TEST_CASE("trainer: memory that runs out is explained: during what, how much, wh
   } catch (const MemoryError& error) {
     const std::string text = error.what();
     CHECK(error.code() == "trainer.out-of-memory");
-    CHECK_MESSAGE(text.find("memory ran out in training step 1") == 0, text);
+    CHECK_MESSAGE(text.find("out of memory in training step 1") == 0, text);
     CHECK_MESSAGE(text.find("281474976710656 bytes") != std::string::npos, text);
     CHECK_MESSAGE(text.find("halve per_device_train_batch_size (4) and double "
                             "gradient_accumulation_steps (2)") != std::string::npos,
@@ -436,7 +436,7 @@ TEST_CASE("trainer: memory that runs out is explained: during what, how much, wh
     trainer.evaluate();
     FAIL("expected an error");
   } catch (const MemoryError& error) {
-    CHECK(std::string(error.what()).find("memory ran out in an evaluation batch") == 0);
+    CHECK(std::string(error.what()).find("out of memory in an evaluation batch") == 0);
   }
 }
 
