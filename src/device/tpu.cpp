@@ -34,7 +34,7 @@ void check_chips(const Worker& worker) {
   throw UsageError("device.tpu-chips",
                    {.what = "device tpu",
                     .got = str(worker.local_world_size, " processes on this machine"),
-                    .expected = str("at most one a TPU, of which it has ", chips)});
+                    .expected = str("at most ", chips, ", one per TPU of this machine")});
 }
 
 // If another process has the TPU, libtpu waits for it or ends this process. Of a job with several
@@ -43,11 +43,12 @@ void check_free(const Worker& worker) {
   if (has_plugin_of_its_own() || worker.local_world_size > 1) return;
   const auto holder = holder_of(chip_files(config::tpu_chips(config::whole_environment())));
   if (!holder) return;
-  throw IoError("device.tpu-busy", {.what = "device tpu",
-                                    .got = str("process ", holder->process, " (", holder->name,
-                                               ") has ", holder->file.string(), " open"),
-                                    .expected = "a TPU that no other process has",
-                                    .hint = str("wait for it, or end it: kill ", holder->process)});
+  throw IoError("device.tpu-busy",
+                {.what = "device tpu",
+                 .got = str("process ", holder->process, " (", holder->name, ") has ",
+                            holder->file.string(), " open"),
+                 .expected = "a TPU that no other process uses",
+                 .hint = str("wait until it ends, or end it: kill ", holder->process)});
 }
 
 const Opened& opened(const Worker& worker, TpuJob job) {
@@ -57,7 +58,8 @@ const Opened& opened(const Worker& worker, TpuJob job) {
       throw IoError("device.tpu-missing",
                     {.what = "device tpu",
                      .got = missing,
-                     .hint = "run on a TPU machine, or without ACCELERATE_USE_TPU"});
+                     .hint = "run on a machine with a TPU, or request none (ACCELERATE_USE_TPU, "
+                             "AcceleratorOptions::tpu)"});
     }
     Open& open = tpu_function<Open>(kOpen);
     check_chips(worker);
@@ -112,9 +114,10 @@ at::Device tpu_device(std::int64_t index) {
   is_open() = true;
   if (tpu.process != getpid()) {
     throw UsageError("device.tpu-forked",
-                     {.what = "device tpu in a fork",
-                      .got = str("process ", tpu.process, " has opened it, this is ", getpid()),
-                      .hint = "touch the TPU inside of the forked function only"});
+                     {.what = "device tpu",
+                      .got = str("forked process ", getpid()),
+                      .expected = str("process ", tpu.process, ", which opened it"),
+                      .hint = "use the TPU only inside the forked function"});
   }
   if (index < 0 || index >= tpu.count) {
     throw UsageError("device.tpu-index", {.what = "device tpu",

@@ -33,7 +33,7 @@ std::vector<std::string> hosts_of(const Worker& worker, const config::Environmen
   throw ConfigError(
       "device.tpu-job",
       {.what = "TPU_WORKER_HOSTNAMES",
-       .got = named.empty() ? "nothing" : named,
+       .got = named.empty() ? "no value" : named,
        .expected = str("the hosts of ", worker.num_machines,
                        " machines, separated by commas, in the order of their ranks")});
 }
@@ -65,7 +65,7 @@ std::vector<Variable> variables_together(const Worker& worker,
   if (addresses.empty()) addresses = addresses_of(worker, environment);
   if (worker.num_machines > 1 && value_of(environment, "TORCH_TPU_TOPOLOGY").empty()) {
     throw ConfigError("device.tpu-job", {.what = "TORCH_TPU_TOPOLOGY",
-                                         .got = "nothing",
+                                         .got = "no value",
                                          .expected = str("the chips of all ", worker.num_machines,
                                                          " machines, such as 4,4,1 for a v5e-16")});
   }

@@ -24,6 +24,7 @@ extern "C" c10d::Backend* hasten_tpu_dist(const hasten::TpuDistSettings& setting
         "device.tpu-failed",
         {.what = "the process group tpu_dist",
          .got = error.what(),
-         .hint = "HASTEN_PROCESS_GROUP_BACKEND=gloo exchanges by way of the host, slowly"});
+         .hint = "set HASTEN_PROCESS_GROUP_BACKEND=gloo to exchange through the host, which is "
+                 "slower"});
   }
 }

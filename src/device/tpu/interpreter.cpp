@@ -25,7 +25,7 @@ std::string raised() {
   const PythonObject owned[] = {PythonObject(type), PythonObject(value), PythonObject(trace)};
   const PythonObject text(value == nullptr ? nullptr : PyObject_Str(value));
   PyErr_Clear();
-  return text ? text_of(text.get()) : "an unknown error of Python's";
+  return text ? text_of(text.get()) : "an unknown Python error";
 }
 
 // Makes the interpreter's library global, because extensions look up its functions in the global
@@ -35,7 +35,7 @@ void show_to_extensions() {
   const auto* const inside = reinterpret_cast<const void*>(&Py_InitializeFromConfig);
   if (dladdr(inside, &info) == 0 ||
       dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD) == nullptr)
-    throw_failed("the interpreter's library", "not found by its own function");
+    throw_failed("loading Python's library", "no library that contains its own functions");
 }
 
 // Returns the Python of the active virtual environment, else the one that this module was built
@@ -49,7 +49,7 @@ std::string executable() {
 void check(const PyStatus& status, PyConfig& config) {
   if (!PyStatus_Exception(status)) return;
   PyConfig_Clear(&config);
-  throw_failed("starting Python", status.err_msg == nullptr ? "no reason given" : status.err_msg);
+  throw_failed("starting Python", status.err_msg == nullptr ? "an unknown error" : status.err_msg);
 }
 
 // The caller's lock state, if the process already had an interpreter.
@@ -87,9 +87,9 @@ void leave_interpreter() {
 
 PythonObject module_of(const char* name, const char* text) {
   const PythonObject code(Py_CompileString(text, name, Py_file_input));
-  if (!code) throw_failed("hasten's Python", raised());
+  if (!code) throw_failed("loading hasten's Python program", raised());
   PythonObject module(PyImport_ExecCodeModule(name, code.get()));
-  if (!module) throw_failed("hasten's Python", raised());
+  if (!module) throw_failed("loading hasten's Python program", raised());
   return module;
 }
 
@@ -101,7 +101,7 @@ PythonObject call(const PythonObject& module, const char* function,
     PyTuple_SetItem(tuple.get(), place++, PyUnicode_DecodeFSDefault(argument.c_str()));
   const PythonObject callable(PyObject_GetAttrString(module.get(), function));
   PythonObject result(callable ? PyObject_CallObject(callable.get(), tuple.get()) : nullptr);
-  if (!result) throw_failed(function, raised());
+  if (!result) throw_failed("hasten's Python function " + std::string(function), raised());
   return result;
 }
 

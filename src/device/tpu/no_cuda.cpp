@@ -4,7 +4,9 @@
 #include <cstdlib>
 
 extern "C" [[noreturn]] void hasten_no_cuda(const char* name) {
-  std::fprintf(stderr, "hasten: LibTorch calls CUDA's %s in a process with a TPU\n", name);
+  std::fprintf(stderr,
+               "hasten: LibTorch called the CUDA function %s in a TPU process, which has no CUDA\n",
+               name);
   std::abort();
 }
 

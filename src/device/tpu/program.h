@@ -25,7 +25,7 @@ def numbers(version):
 
 
 def said_of_torch(package):
-    """What the package's metadata asks of torch, such as [(">=", "2.11.0")]."""
+    """Returns the versions of torch that the package's metadata requires, such as [(">=", "2.11.0")]."""
     for line in metadata.requires(package) or []:
         if re.match(r"torch\b(?!-)", line):
             return re.findall(r"([<>=!]=|[<>])\s*([\d.]+)", line.split(";")[0])
@@ -33,27 +33,27 @@ def said_of_torch(package):
 
 
 def check(folder, libtorch, needs_libtpu):
-    """Looks without importing, so that what is missing is told at once. `folder` holds the LibTorch of this process."""
+    """Checks the packages without importing them, so that errors are reported at once. `folder` holds the LibTorch of this process."""
     sys.path.insert(0, folder)
     for package in ["torch_tpu"] + (["libtpu"] if needs_libtpu else []):
         if importlib.util.find_spec(package) is None:
-            return ("device.tpu-package", f"the Python package {package}", "not among " + ", ".join(filter(None, sys.path)), "",
-                    INSTALL % libtorch + " (into a virtual environment that is active, or name its site-packages in PYTHONPATH)")
+            return ("device.tpu-package", f"the Python package {package}", "not found in " + ", ".join(filter(None, sys.path)), "",
+                    INSTALL % libtorch + " (in the active virtual environment, or add the folder of the packages to PYTHONPATH)")
     asked = said_of_torch("torch_tpu")
     if not all(HOLDS[sign](numbers(libtorch), numbers(version)) for sign, version in asked):
-        return ("device.tpu-versions", "torch_tpu " + metadata.version("torch_tpu") + " with LibTorch " + libtorch, "LibTorch " + libtorch,
+        return ("device.tpu-versions", "LibTorch for torch_tpu " + metadata.version("torch_tpu"), libtorch,
                 "torch" + ",".join(sign + version for sign, version in asked), "build hasten with such a LibTorch, or: " + INSTALL % libtorch)
     return None
 
 
 def topology(processes):
-    """The chips of this machine as torch_tpu lays them out, one a process; in a row where PCI shows none."""
+    """Returns the topology of this machine's chips as torch_tpu lays them out, one per process; in a row if PCI shows none."""
     from torch_tpu._internal.utils import hardware
     return hardware.get_tpu_topology(processes) or f"{processes},1,1"
 
 
 def start(libtorch, together):
-    said = io.StringIO()  # torch_tpu tells its steps on standard error
+    said = io.StringIO()  # torch_tpu reports its progress on standard error
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             import torch
@@ -62,15 +62,15 @@ def start(libtorch, together):
                 os.environ["TORCH_TPU_TOPOLOGY"] = topology(int(together))
             torch_tpu._loader._init_device("tpu")
             from torch_tpu._internal.device import _device_ops_backend
-            return _device_ops_backend._get_device_count()  # connects; an operator that has to ends the process where it cannot
+            return _device_ops_backend._get_device_count()  # connects here: an operator that connects ends the process if it fails
     except ImportError as error:
         return ("device.tpu-package", "importing torch_tpu", str(error), "", INSTALL % libtorch)
     except Exception as error:
-        return ("device.tpu-failed", "opening the TPU", f"{type(error).__name__}: {error}", "", "see whether another process has it")
+        return ("device.tpu-failed", "opening the TPU", f"{type(error).__name__}: {error}", "", "check whether another process uses the TPU")
 
 
 def programs():
-    """What has been asked for so far that was compiled nowhere before."""
+    """Returns how many programs were compiled so far because no cache had them."""
     from torch_tpu._internal.device import _device_ops_backend
     return _device_ops_backend._get_cache_misses()
 

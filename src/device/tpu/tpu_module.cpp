@@ -72,8 +72,8 @@ void check_plugin(const char* path) {
   if (path == nullptr) return;
   if (dlsym(open_library(path, RTLD_LAZY | RTLD_LOCAL), "GetPjrtApi") != nullptr) return;
   throw IoError("device.tpu-failed", {.what = "the plugin of TPU_LIBRARY_PATH",
-                                      .got = std::string(path) + " without GetPjrtApi",
-                                      .hint = "name libtpu.so, or unset it"});
+                                      .got = std::string(path) + ", which has no GetPjrtApi()",
+                                      .hint = "set it to libtpu.so's path, or unset it"});
 }
 
 bool on_google_cloud() {

@@ -15,7 +15,8 @@ const PJRT_Api& api_of(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) throw Failure(PJRT_Error_Code_NOT_FOUND, dlerror());
   const auto get = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(handle, "GetPjrtApi"));
-  if (get == nullptr) throw Failure(PJRT_Error_Code_NOT_FOUND, library + " without GetPjrtApi");
+  if (get == nullptr)
+    throw Failure(PJRT_Error_Code_NOT_FOUND, library + " has no function GetPjrtApi");
   return *get();
 }
 

@@ -42,9 +42,8 @@ void error_code(PJRT_Error_GetCode_Args& args) { args.code = args.error->code; }
 // Stands for the functions that torch_tpu has not been seen to call.
 template <std::size_t slot>
 PJRT_Error* not_here(void* /*args*/) {
-  return new PJRT_Error{
-      PJRT_Error_Code_UNIMPLEMENTED,
-      "function " + std::to_string(slot) + " of PJRT's table, which a dry TPU does not have"};
+  return new PJRT_Error{PJRT_Error_Code_UNIMPLEMENTED, "PJRT function " + std::to_string(slot) +
+                                                           " is not implemented for a dry TPU"};
 }
 
 using Function = PJRT_Error* (*)(void*);

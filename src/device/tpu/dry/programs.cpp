@@ -234,7 +234,8 @@ void text(PJRT_Executable_OptimizedProgram_Args& args) {
   args.program->format_size = program.format.size();
   if (args.program->code != nullptr) {
     if (args.program->code_size < program.text.size())
-      throw Failure(PJRT_Error_Code_INVALID_ARGUMENT, "too small for the program's text");
+      throw Failure(PJRT_Error_Code_INVALID_ARGUMENT,
+                    "the buffer is too small for the program's text");
     std::copy(program.text.begin(), program.text.end(), args.program->code);
   }
   args.program->code_size = program.text.size();
