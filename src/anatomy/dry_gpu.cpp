@@ -135,14 +135,18 @@ DryGpu::DryGpu(const Gpu& gpu)
   static DeviceMemory& device_memory = *new DeviceMemory;
   if (active_gpu) {
     throw UsageError("anatomy.two-gpus",
-                     {.what = "a dry run for a GPU inside another one", .hint = "end the first"});
+                     {.what = "dry run for a GPU",
+                      .got = "a second one while the first exists",
+                      .expected = "one at a time in a process",
+                      .hint = "destroy the first DryRun before making another"});
   }
   const bool cuda_library = has_cuda_library();
   if (cuda_library && !at::hasCUDA()) {
     throw UsageError("anatomy.cuda-without-gpu",
-                     {.what = "a dry run for a GPU",
-                      .got = "a LibTorch with CUDA on a machine without a GPU",
-                      .hint = "use hasten with LibTorch's CPU build there"});
+                     {.what = "dry run for a GPU",
+                      .got = "LibTorch's CUDA build on a machine without a GPU",
+                      .expected = "LibTorch's CPU build, or a machine with a GPU",
+                      .hint = "build hasten with LibTorch's CPU build"});
   }
   install_engine();
   active_gpu = this;

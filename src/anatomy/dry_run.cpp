@@ -122,11 +122,11 @@ std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
     op.callBoxed(meta);
   } catch (const c10::NotImplementedError&) {
     if (auto shapes = asked_shapes(op, arguments)) return *shapes;
-    throw UsageError(
-        "anatomy.no-shape-rule",
-        {.what = "a dry run",
-         .got = plan.name + in_module() + ", whose results' shapes LibTorch tells in Python only",
-         .hint = "measure a real step instead, or report the operator's name"});
+    throw UsageError("anatomy.no-shape-rule",
+                     {.what = "dry run",
+                      .got = plan.name + in_module() +
+                             ", an operator whose result shapes LibTorch computes in Python only",
+                      .hint = "measure a real step instead, or report the operator's name"});
   }
   return meta;
 }
@@ -274,11 +274,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
       stack->push_back(true);
       return;
     case Way::depends:
-      throw UsageError("anatomy.data-dependent",
-                       {.what = "a dry run",
-                        .got = plan.name + in_module() + ", whose result's size depends on values",
-                        .hint = "measure a real step instead, or use a form of fixed size "
-                                "(where, a mask)"});
+      throw UsageError(
+          "anatomy.data-dependent",
+          {.what = "dry run",
+           .got = plan.name + in_module() + ", an operator whose result size depends on values",
+           .hint = "measure a real step instead, or use an operator with a fixed "
+                   "result size (where, a mask)"});
     default:
       return by_shapes(op, plan, stack);
   }

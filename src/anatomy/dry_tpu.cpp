@@ -33,10 +33,10 @@ Function* function_of_module(const char* name) {
   const Module<Function> found = load_module<Function>(kDryTpuModule, name);
   if (found.function != nullptr) return found.function;
   throw IoError("device.tpu-module",
-                {.what = "hasten's module for estimates of TPUs",
+                {.what = "loading libhasten_dry_tpu.so, hasten's module for TPU estimates",
                  .got = found.missing,
                  .hint = "install libprotozero-dev and pjrt_c_api.h (python3 -m pip install "
-                         "--no-deps xla-cpu-pjrt==0.0.1 beside LibTorch's wheel, or cmake "
+                         "--no-deps xla-cpu-pjrt==0.0.1 next to LibTorch's wheel, or cmake "
                          "-DHASTEN_PJRT_INCLUDE=FOLDER) and build hasten again"});
 }
 
@@ -228,10 +228,12 @@ DryTpu::DryTpu(const std::string& topology, const std::string& compiler)
   const TpuTopology asked = parse_tpu_topology(topology);
   if (only_one() != nullptr ||
       (!variable(kDryTpuTopology).empty() && variable(kDryTpuTopology) != asked.name)) {
-    throw UsageError("device.tpu-dry-twice",
-                     {.what = "a dry TPU",
-                      .got = asked.name + " after " + variable(kDryTpuTopology),
-                      .expected = "one in a process"});
+    throw UsageError(
+        "device.tpu-dry-twice",
+        {.what = "dry TPU",
+         .got = "a second one, for " + asked.name + " after " + variable(kDryTpuTopology),
+         .expected = "one per process",
+         .hint = "estimate each topology in a process of its own"});
   }
   std::string library = compiler.empty() ? variable(kDryTpuCompiler) : compiler;
   if (library.empty()) library = find_libtpu(config::whole_environment(), packages_of_libtorch());

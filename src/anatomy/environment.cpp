@@ -69,7 +69,7 @@ class Teller : public StepObserver {
       std::fputs(("\n" + text()).c_str(), stdout);
     } else {
       write(output_);
-      std::fprintf(stderr, "hasten: the %s is in %s\n", what_, output_.c_str());
+      std::fprintf(stderr, "hasten: wrote the %s to %s\n", what_, output_.c_str());
     }
     std::fflush(nullptr);
   }
@@ -114,7 +114,7 @@ class AnatomyTeller : public Teller {
 class AccountTeller : public Teller {
  public:
   explicit AccountTeller(const DryTpu& dry)
-      : Teller("account"), dry_(dry), steps_(steps()), prediction_(prediction_beside()) {}
+      : Teller("TPU account"), dry_(dry), steps_(steps()), prediction_(prediction_beside()) {}
 
  private:
   static std::optional<TpuPrediction> prediction_beside() {

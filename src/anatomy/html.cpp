@@ -11,22 +11,23 @@ constexpr const char* kScript =
 function summary() {
   const figures = memory.known ? [[bytes(memory.peak), "memory at the peak"]] : [];
   figures.push([memory.parameters.toLocaleString("en"), "parameters"]);
-  if (memory.known) figures.push([memory.parameters ? (memory.peak / memory.parameters).toFixed(2) + " B" : "–", "a parameter, in all"]);
+  if (memory.known) figures.push([memory.parameters ? (memory.peak / memory.parameters).toFixed(2) + " B" : "–", "per parameter"]);
   if (!report.dry && report.seconds > 0) {
-    figures.push([(report.samples / report.seconds).toLocaleString("en", { maximumSignificantDigits: 3 }), "samples a second"]);
-    if (report.tokens) figures.push([Math.round(report.tokens / report.seconds).toLocaleString("en"), "tokens a second"]);
+    figures.push([(report.samples / report.seconds).toLocaleString("en", { maximumSignificantDigits: 3 }), "samples per second"]);
+    if (report.tokens) figures.push([Math.round(report.tokens / report.seconds).toLocaleString("en"), "tokens per second"]);
   }
-  if (report.model_flops_utilization) figures.push([share(report.model_flops_utilization, 1), "of the roof (MFU)"]);
-  if (report.dry && report.least_step_seconds) figures.push([(1000 * report.least_step_seconds).toPrecision(3) + " ms", "a step at least, at the GPU's roofs"]);
-  if (memory.gpu) figures.push([bytes(memory.gpu.reserved + memory.gpu.context), memory.gpu.capacity ? `of the GPU's ${bytes(memory.gpu.capacity)}` : "of the GPU"]);
+  if (report.model_flops_utilization) figures.push([share(report.model_flops_utilization, 1), "model FLOPs utilization (MFU)"]);
+  if (report.dry && report.least_step_seconds) figures.push([(1000 * report.least_step_seconds).toPrecision(3) + " ms", "lower bound for a step"]);
+  if (memory.gpu) figures.push([bytes(memory.gpu.reserved + memory.gpu.context), memory.gpu.capacity ? `of the GPU's ${bytes(memory.gpu.capacity)}` : "memory of the GPU"]);
   heading("Training anatomy", `${report.dry ? "Predicted" : "Measured"} on ${memory.gpu && memory.gpu.title || report.device}, ${report.steps} step${report.steps === 1 ? "" : "s"}.`, figures);
 }
 
 function atThePeak() {
   const values = components.map(name => memory.at_peak[name]);
   const where = [memory.peak_operation, memory.peak_module].filter(word => word).join(" of ");
-  section("Memory at the peak", `It came in the ${memory.peak_phase} ${memory.peak_phase === "optimizer" ? "step" : "pass"}${where ? ", in " + where : ""}.`,
-    bar(components, values), key(components), table(["component", "bytes", "share", "a parameter", "textbook"], components.map((name, i) =>
+  const phase = memory.peak_phase === "other" ? "outside of the phases of a step" : `in the ${memory.peak_phase} ${memory.peak_phase === "optimizer" ? "step" : "pass"}`;
+  section("Memory at the peak", `The peak was ${phase}${where ? ", in " + where : ""}.`,
+    bar(components, values), key(components), table(["component", "bytes", "share", "per parameter", "textbook"], components.map((name, i) =>
       [title(name), values[i].toLocaleString("en"), share(values[i], memory.peak),
         i < 3 && memory.parameters ? (values[i] / memory.parameters).toFixed(2) + " B" : "", (memory.textbook[name] || { text: "" }).text])));
 }
@@ -35,10 +36,11 @@ function onTheGpu() {
   const gpu = memory.gpu;
   if (!gpu) return;
   const needed = gpu.reserved + gpu.context;
-  const parts = [["tensors at the peak", memory.peak], ["held by the allocator then, unused", gpu.reserved_at_peak - memory.peak],
-    ["held at other times, beyond that", gpu.reserved - gpu.reserved_at_peak], ["context, kernels, libraries", gpu.context], ["in all", needed]];
-  const verdict = !gpu.capacity ? "" : gpu.missing ? `It does not fit the ${gpu.title}: ${bytes(gpu.missing)} are missing.`
-    : `It fits the ${gpu.title}: ${bytes(gpu.capacity - needed)} are left.`;
+  const parts = [["tensors at the peak", memory.peak], ["cached by the allocator at the peak", gpu.reserved_at_peak - memory.peak],
+    ["more cached at other times", gpu.reserved - gpu.reserved_at_peak], ["context, kernels, libraries", gpu.context], ["total", needed]];
+  const subject = `${gpu.title || "GPU"} (${bytes(gpu.capacity)})`;
+  const verdict = !gpu.capacity ? "" : gpu.missing ? `The step does not fit the ${subject}: ${bytes(gpu.missing)} more are needed.`
+    : `The step fits the ${subject}: ${bytes(gpu.capacity - needed)} remain free.`;
   section("Memory of the GPU", verdict, table(["", "bytes", "share"], parts.map(([name, value]) => [name, value.toLocaleString("en"), share(value, needed)])));
 }
 
@@ -68,8 +70,8 @@ function overTime() {
     chart.append(element("text", { x: left - 6, y: Math.max(12, y(value) + 4), "text-anchor": "end" }, bytes(value)));
   }
   chart.append(element("text", { x: left, y: height - 6 }, step ? "first allocation" : "0 s"));
-  chart.append(element("text", { x: width, y: height - 6, "text-anchor": "end" }, step ? "last" : end.toPrecision(3) + " s"));
-  section("Memory over time", "Every allocation, stacked by what it turned out to be for.", element("div", { class: "wide" }, chart), key(components));
+  chart.append(element("text", { x: width, y: height - 6, "text-anchor": "end" }, step ? "last allocation or release" : end.toPrecision(3) + " s"));
+  section("Memory over time", "The memory of all allocations, stacked by component.", element("div", { class: "wide" }, chart), key(components));
 }
 
 function operations() {
@@ -79,11 +81,11 @@ function operations() {
       bytes(each.bytes_read), bytes(each.bytes_written), traffic ? (each.flops / traffic).toFixed(2) : "–"];
     return report.dry ? cells : [...cells, (1000 * each.seconds).toFixed(1) + " ms", share(each.seconds, all.seconds)];
   });
-  const header = first => [first, "count", "computed", "share", "read", "written", "FLOP a byte", ...(report.dry ? [] : ["time", "share"])];
+  const header = first => [first, "count", "FLOP", "share", "read", "written", "FLOP per byte", ...(report.dry ? [] : ["time", "share"])];
   const groups = Object.values(report.groups);
   if (!sum(groups.map(each => each.count))) return;
   const all = { flops: sum(groups.map(each => each.flops)), seconds: sum(groups.map(each => each.seconds)) };
-  section("Operations", report.backward_to_forward ? `The backward pass computes ${report.backward_to_forward.toFixed(2)} times what the forward pass does.` : "",
+  section("Operations", report.backward_to_forward ? `The backward pass takes ${report.backward_to_forward.toFixed(2)} times the FLOP of the forward pass.` : "",
     table(header("group"), rows(report.groups, all)), element("p", {}, ""), table(header("phase"), rows(report.phases, all)));
   const names = {};
   for (const each of report.operations) {
@@ -91,7 +93,7 @@ function operations() {
     for (const field of Object.keys(total)) total[field] += each[field];
   }
   const order = Object.entries(names).sort(([, a], [, b]) => report.dry ? b.flops - a.flops : b.seconds - a.seconds).slice(0, 20);
-  section("Operators", report.dry ? "The twenty that compute most." : "The twenty that take the most time.", table(header("operator"), rows(Object.fromEntries(order), all)));
+  section("Operators", report.dry ? "The 20 operators with the most FLOP." : "The 20 operators that take the most time.", table(header("operator"), rows(Object.fromEntries(order), all)));
   roofline(groups);
 }
 
@@ -113,12 +115,12 @@ function roofline(groups) {
   chart.append(element("polyline", { fill: "none", stroke: "var(--ink)", "stroke-width": 2,
     points: [[xs[0], roofs.bytes_per_second * xs[0]], [ridge, roofs.flops_per_second], [xs[1], roofs.flops_per_second]].map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }));
   chart.append(element("text", { x: x(ridge) + 8, y: y(roofs.flops_per_second) - 6 }, flop(roofs.flops_per_second) + "/s"));
-  chart.append(element("text", { x: width, y: height - bottom - 6, "text-anchor": "end" }, "FLOP a byte"));
+  chart.append(element("text", { x: width, y: height - bottom - 6, "text-anchor": "end" }, "FLOP per byte"));
   for (const point of points) {
     chart.append(element("circle", { cx: x(point.x), cy: y(point.y), r: 7, fill: colour(point.i) }));
     chart.append(element("text", { x: x(point.x) + 11, y: y(point.y) + 4 }, `${title(point.name)}, ${flop(point.y)}/s`));
   }
-  section("Roofline", `This machine's roofs, measured: ${flop(roofs.flops_per_second)}/s and ${bytes(roofs.bytes_per_second)}/s.`, element("div", { class: "wide" }, chart));
+  section("Roofline", `Measured on this machine: at most ${flop(roofs.flops_per_second)}/s and ${bytes(roofs.bytes_per_second)}/s.`, element("div", { class: "wide" }, chart));
 }
 
 function byLayer() {
@@ -139,7 +141,7 @@ function byLayer() {
     for (const [child, below] of children) open.append(draw(child, below, depth + 1));
     return open;
   };
-  section("Layers at the peak", "", draw("everything", root, 0));
+  section("Layers at the peak", "", draw("total", root, 0));
 }
 
 summary();

@@ -99,8 +99,8 @@ function heading(text, below, figures) {
 }
 function whatIf(now) {
   if (!(report.alternatives || []).length) return;
-  section("What if", "The same step, predicted with one thing changed.", table(["change", "needed", "difference"], report.alternatives.map(each =>
-    each.stopped ? [each.name, "not known", each.stopped]
+  section("What if", "Predictions for the same step with one setting changed.", table(["change", "needed", "difference"], report.alternatives.map(each =>
+    each.stopped ? [each.name, "unknown", each.stopped]
       : [each.name, bytes(each.needed), (each.needed < now ? "−" : each.needed > now ? "+" : "") + bytes(Math.abs(each.needed - now))])));
 }
 

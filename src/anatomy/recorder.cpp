@@ -139,8 +139,10 @@ Anatomy::Recorder::~Recorder() { stop(); }
 
 void Anatomy::Recorder::start() {
   if (active_ != nullptr) {
-    throw UsageError("anatomy.nested", {.what = "an anatomy inside another one",
-                                        .hint = "end the first: destroy it, or ask its report()"});
+    throw UsageError("anatomy.nested", {.what = "Anatomy",
+                                        .got = "a second one while another is recording",
+                                        .expected = "one at a time",
+                                        .hint = "destroy the first, or call its report()"});
   }
   active_ = this;
   dry_ = DryRun::active();

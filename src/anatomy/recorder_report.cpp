@@ -80,7 +80,7 @@ void Anatomy::Recorder::fill_gpu(Report& report) const {
     gpu.missing = dry->memory()->missing();
   } else if (used == 0) {
     report.notes.emplace_back(
-        "NVML is not there (libnvidia-ml.so.1): the GPU's context and capacity are not known");
+        "NVML (libnvidia-ml.so.1) is unavailable, so the GPU's context and capacity are unknown");
   }
   report.memory.gpu = gpu;
 }
@@ -138,7 +138,7 @@ void note_stand_ins(Report& report) {
   }
   report.notes.push_back(str("the program read back ", grouped(all),
                              " numbers (item(), comparisons): ", join(words, ", "),
-                             "; a prediction answers 1 and true"));
+                             "; the prediction used 1 and true instead"));
 }
 
 }  // namespace
@@ -163,8 +163,8 @@ Report Anatomy::Recorder::report() {
   if (dry_) note_stand_ins(report);
   if (!report.memory.known) {
     report.notes.emplace_back(
-        "of a TPU's memory nothing is heard: hasten estimate --tpu tells it; times are those of "
-        "the program, which runs ahead of the TPU");
+        "the memory of a TPU cannot be measured (hasten estimate --tpu predicts it), and times are "
+        "those of the program on the host, which runs ahead of the TPU");
   }
   if (const Gpu* const gpu = DryRun::gpu()) {
     report.roofs = {.flops_per_second = gpu->flops_per_second,

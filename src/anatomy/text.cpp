@@ -37,6 +37,20 @@ std::string a_second(double number, const char* what) {
              "/s");
 }
 
+const char* in_phase(Phase phase) {
+  switch (phase) {
+    case Phase::forward:
+      return "in the forward pass";
+    case Phase::backward:
+      return "in the backward pass";
+    case Phase::optimizer:
+      return "in the optimizer step";
+    case Phase::other:
+      break;
+  }
+  return "outside of the phases of a step";
+}
+
 std::string memory_text(const Report& report) {
   const Memory& memory = report.memory;
   Rows rows;
@@ -51,14 +65,13 @@ std::string memory_text(const Report& report) {
   }
   rows.push_back({"peak", grouped(memory.peak), "100.0 %",
                   a_parameter(memory.peak, memory.parameters), "", ""});
-  return table({"memory at the peak", "bytes", "share", "a parameter", "textbook", "most at once"},
+  return table({"memory at the peak", "bytes", "share", "per parameter", "textbook", "own peak"},
                rows) +
-         str("The peak came in the ", name_of(memory.peak_phase),
-             memory.peak_phase == Phase::other ? " code" : "",
+         str("The peak was ", in_phase(memory.peak_phase),
              memory.peak_operation.empty() ? "" : ", in " + memory.peak_operation,
              memory.peak_module.empty() ? "" : " of " + memory.peak_module,
-             ". Before the first step ", human_bytes(memory.before), ", after the last ",
-             human_bytes(memory.after), ".\n");
+             ". Memory before the first step: ", human_bytes(memory.before),
+             "; after the last: ", human_bytes(memory.after), ".\n");
 }
 
 // The memory that the GPU needs, and whether it has as much.
@@ -70,16 +83,18 @@ std::string gpu_text(const Memory& memory) {
                                     share(static_cast<double>(bytes), static_cast<double>(needed))};
   };
   Rows rows = {row("tensors at the peak", memory.peak),
-               row("held by the allocator then, unused", gpu.reserved_at_peak - memory.peak),
-               row("held at other times, beyond that", gpu.reserved - gpu.reserved_at_peak)};
+               row("cached by the allocator at the peak", gpu.reserved_at_peak - memory.peak),
+               row("more cached at other times", gpu.reserved - gpu.reserved_at_peak)};
   if (gpu.context > 0) rows.push_back(row("context, kernels, libraries", gpu.context));
-  rows.push_back(row("in all", needed));
+  rows.push_back(row("total", needed));
   std::string text = table({"memory of the GPU", "bytes", "share"}, rows);
   if (gpu.capacity == 0) return text;
-  text += str("The ", gpu.title, " has ", human_bytes(gpu.capacity), ": ");
-  return text + (gpu.missing > 0
-                     ? str("it does not fit, ", human_bytes(gpu.missing), " are missing.\n")
-                     : str("it fits, ", human_bytes(gpu.capacity - needed), " are left.\n"));
+  const std::string subject =
+      str(gpu.title.empty() ? "GPU" : gpu.title, " (", human_bytes(gpu.capacity), "): ");
+  return text + (gpu.missing > 0 ? str("The step does not fit the ", subject,
+                                       human_bytes(gpu.missing), " more are needed.\n")
+                                 : str("The step fits the ", subject,
+                                       human_bytes(gpu.capacity - needed), " remain free.\n"));
 }
 
 std::string modules_text(const Memory& memory) {
@@ -93,7 +108,7 @@ std::string modules_text(const Memory& memory) {
                     grouped(total(each.at_peak))});
   }
   std::string text =
-      table({"layer", "weights", "optimizer", "gradients", "activations", "all"}, rows);
+      table({"layer", "weights", "optimizer", "gradients", "activations", "total"}, rows);
   if (memory.modules.size() > rows.size())
     text += str("... and ", memory.modules.size() - rows.size(), " more layers\n");
   return text;
@@ -118,8 +133,7 @@ std::vector<std::string> operation_row(const std::string& name, const OperationT
 }
 
 std::vector<std::string> operation_header(const char* first, bool dry) {
-  std::vector<std::string> header = {first,  "count",   "computed", "share",
-                                     "read", "written", "FLOP/B"};
+  std::vector<std::string> header = {first, "count", "FLOP", "share", "read", "written", "FLOP/B"};
   if (!dry) header.insert(header.end(), {"time", "share"});
   return header;
 }
@@ -147,18 +161,19 @@ std::string operations_text(const Report& report) {
   std::string text = table(operation_header("operations", report.dry), groups) + "\n" +
                      table(operation_header("phase", report.dry), phases);
   if (report.roofs.flops_per_second > 0) {
-    text += str(
-        report.dry ? "The GPU's roofs: " : "This machine's roofs: ",
-        in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
-        report.roofs.bf16_flops_per_second > 0
-            ? in_units(report.roofs.bf16_flops_per_second, "FLOP/s") + " bf16, "
-            : "",
-        human_bytes(static_cast<std::int64_t>(report.roofs.bytes_per_second)), "/s; they meet at ",
-        fixed(report.roofs.flops_per_second / report.roofs.bytes_per_second, 1), " FLOP/B.\n");
+    text +=
+        str(report.dry ? "Roofline of the GPU: " : "Roofline of this machine: ",
+            in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
+            report.roofs.bf16_flops_per_second > 0
+                ? in_units(report.roofs.bf16_flops_per_second, "FLOP/s") + " bf16, "
+                : "",
+            human_bytes(static_cast<std::int64_t>(report.roofs.bytes_per_second)),
+            "/s; ridge point at ",
+            fixed(report.roofs.flops_per_second / report.roofs.bytes_per_second, 1), " FLOP/B.\n");
   }
   if (const double times = backward_to_forward(report); times > 0)
     text +=
-        str("The backward pass computes ", fixed(times, 2), " times what the forward pass does.\n");
+        str("The backward pass takes ", fixed(times, 2), " times the FLOP of the forward pass.\n");
   return text;
 }
 
@@ -196,8 +211,9 @@ std::string head(const Report& report) {
   if (const double least = least_step_seconds(report); report.dry && least > 0) {
     const double rows = static_cast<double>(report.samples) /
                         static_cast<double>(std::max<std::int64_t>(1, report.steps));
-    text += str("\nAt its roofs a step takes ", significant(1000 * least, 3), " ms, ",
-                a_second(rows / least, "samples"), "; no program is faster");
+    text +=
+        str("\nLower bound for a step (every operator at its roof): ", significant(1000 * least, 3),
+            " ms, ", a_second(rows / least, "samples"));
   }
   return text + "\n";
 }
@@ -212,7 +228,7 @@ std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t n
       rows.push_back(
           {each.name, grouped(each.needed), str(sign, human_bytes(std::abs(each.needed - now)))});
     } else {
-      rows.push_back({each.name, "not known", each.stopped});
+      rows.push_back({each.name, "unknown", each.stopped});
     }
   }
   return table({"what if", "needed", "difference"}, rows);
@@ -228,7 +244,7 @@ std::string to_text(const Report& report) {
   if (!report.operations.empty()) {
     text += "\n" + operations_text(report) + "\n" + by_name_text(report);
     if (!report.without_formula.empty())
-      text += "Without a formula, so not in FLOP: " + join(report.without_formula, ", ") + "\n";
+      text += "Not counted in FLOP (no formula): " + join(report.without_formula, ", ") + "\n";
   }
   if (!report.alternatives.empty())
     text += "\n" + to_text(report.alternatives, needed_bytes(report.memory));

@@ -68,7 +68,7 @@ std::string components_text(const TpuAccount& account, const TpuPrediction* pred
   for (const Component component : kShown) {
     const std::int64_t bytes = of(account.components, component);
     const bool held = component == Component::unknown;
-    std::vector<std::string> row = {held ? "held besides" : std::string(name_of(component)),
+    std::vector<std::string> row = {held ? "other tensors" : std::string(name_of(component)),
                                     grouped(bytes)};
     if (prediction != nullptr) {
       const std::int64_t predicted = of(prediction->most, component);
@@ -77,20 +77,21 @@ std::string components_text(const TpuAccount& account, const TpuPrediction* pred
     }
     rows.push_back(std::move(row));
   }
-  std::vector<std::string> header = {"most of each", "bytes on the TPU"};
+  std::vector<std::string> header = {"peak of each component", "bytes on the TPU"};
   if (prediction != nullptr) header.insert(header.end(), {"anatomy (CPU)", "ratio"});
   return table(header, rows);
 }
 
 std::string peak_text(const TpuAccount& account, const TpuPrediction* prediction) {
   Rows rows = {{"tensors", grouped(account.peak.tensors)},
-               {"temporaries of the program that runs", grouped(account.peak.temporaries)},
-               {"code of the programs loaded by then", grouped(account.peak.code)},
-               {"in all", grouped(account.peak.total())}};
+               {"temporaries of the running program", grouped(account.peak.temporaries)},
+               {"code of the loaded programs", grouped(account.peak.code)},
+               {"total", grouped(account.peak.total())}};
   std::string text = table({"memory at the peak", "bytes on the TPU"}, rows);
-  if (!account.peak.program.empty()) text += "The program was " + account.peak.program + ". ";
+  if (!account.peak.program.empty())
+    text += "The running program was " + account.peak.program + ". ";
   if (prediction != nullptr)
-    text += "The anatomy's peak, without code: " + grouped(prediction->peak) + ".";
+    text += "The anatomy predicts " + grouped(prediction->peak) + " bytes, without code.";
   return text + "\n";
 }
 
@@ -100,41 +101,44 @@ std::string phases_text(const TpuAccount& account) {
     rows.push_back({phase.name, grouped(phase.peak.total()), grouped(phase.peak.tensors),
                     grouped(phase.peak.temporaries), phase.peak.program});
   }
-  return table({"most in the phase", "in all", "tensors", "temporaries", "in"}, rows);
+  return table({"peak in the phase", "total", "tensors", "temporaries", "program"}, rows);
 }
 
 std::string verdict(const TpuAccount& account) {
-  if (account.memory == 0) return "The memory of such a device is not known.\n";
-  const std::string has = str("A device has ", grouped(account.memory), " bytes for programs: ");
+  if (account.memory == 0) return "The memory size of this device is unknown.\n";
+  const std::string has = str("A device has ", grouped(account.memory), " bytes for programs. ");
   const std::int64_t left = account.memory - account.peak.total();
-  if (left < 0) return str(has, "it does not fit, ", human_bytes(-left), " are missing.\n");
-  if (!fits(account)) return has + "it does not fit, says the compiler (below).\n";
-  if (!account.stopped.empty()) return has + "so far it fits, and the program ended early.\n";
-  return str(has, "it fits, ", human_bytes(left), " are left.\n");
+  if (left < 0)
+    return str(has, "The step does not fit: ", human_bytes(-left), " more are needed.\n");
+  if (!fits(account))
+    return has + "The step does not fit: the compiler ran out of memory (see below).\n";
+  if (!account.stopped.empty()) return has + "The step fits so far, but the program ended early.\n";
+  return str(has, "The step fits: ", human_bytes(left), " remain free.\n");
 }
 
 std::string notes(const TpuAccount& account) {
   std::string text;
   if (!account.ahead_of_time) {
     text += "note: compiled for " + account.compiled_for +
-            " by an engine that is no TPU's compiler: these are not a TPU's figures\n";
+            " by a compiler that is not for TPUs, so the figures are not those of a TPU\n";
   }
   if (!account.in_order) {
     text +=
-        "note: operators were deferred, so phases, activations and what is held besides are those "
-        "of the moment they ran\n";
+        "note: operators were deferred, so phases, activations and other tensors are as of the "
+        "time at which the operators ran\n";
   }
   if (account.reads > 0) {
     text += str("note: ", grouped(account.reads),
-                " values were read back; nothing was computed, they were 1 or true\n");
+                " values were read back; they are 1 or true, because nothing is computed\n");
   }
   if (account.not_laid_out > 0) {
-    text += str("note: ", grouped(account.not_laid_out),
-                " bytes are of tensors that no program read, counted without padding\n");
+    text +=
+        str("note: ", grouped(account.not_laid_out),
+            " bytes belong to tensors that no program read; they are counted without padding\n");
   }
   if (account.unlike > 0) {
     text += str("note: in ", grouped(account.unlike),
-                " runs the arguments' sizes do not add up to the compiler's sum\n");
+                " runs the sum of the argument sizes differs from the compiler's figure\n");
   }
   return text;
 }
@@ -197,10 +201,9 @@ TpuPrediction read_prediction(const std::string& report_json) {
 }
 
 std::string to_text(const TpuAccount& account, const TpuPrediction* prediction) {
-  std::string text =
-      str("tpu ", account.topology, ", one device of ", account.devices, " (", account.compiled_for,
-          "); ", account.steps, account.steps == 1 ? " step" : " steps",
-          ", predicted: compiled, not run\n\n");
+  std::string text = str("Predicted for tpu:", account.topology, ", one device of ",
+                         account.devices, " (", account.compiled_for, "), ", account.steps,
+                         account.steps == 1 ? " step" : " steps", ": compiled, not run\n\n");
   text += components_text(account, prediction) + "\n" + peak_text(account, prediction) + "\n" +
           phases_text(account) + "\n";
   text += str("Programs: ", grouped(account.programs), " compiled in ",

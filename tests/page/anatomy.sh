@@ -22,7 +22,7 @@ done
 "$hasten" estimate "$model" --batch 2 --seq 16 --device cuda:t4 --html gpu.html >/dev/null
 look gpu.html 390 0
 grep -q '<h2>Memory of the GPU</h2>' dom || fail "a page for a GPU does not show its memory"
-grep -q 'It fits the Tesla T4' dom || fail "a page for a GPU does not say whether it fits"
+grep -q 'The step fits the Tesla T4' dom || fail "a page for a GPU does not say whether it fits"
 grep -q 'data-fits="true"' dom || fail "the page for a GPU is wider than a phone"
 look measured.html 1200 1
 grep -q '<h2>Roofline</h2>' dom || fail "a measured page has no roofline"

@@ -13,10 +13,10 @@ grep -qE '^what if +needed' good.txt || fail "no alternatives in the text"
 fetches_nothing good.html
 for width in 1200 390; do
   look good.html $width $((width > 1000))
-  for heading in "Most of each" "Memory at the peak" "Most in each phase" "What if"; do
+  for heading in "Peak of each component" "Memory at the peak" "Peak in each phase" "What if"; do
     grep -q "<h2>$heading</h2>" dom || fail "$width: no section '$heading'"
   done
-  for word in "the anatomy's prediction" "held besides" "rows of 16 tokens" "no TPU's compiler"; do
+  for word in "the anatomy's prediction" "other tensors" "rows of 16 tokens" "not one for TPUs"; do
     grep -q "$word" dom || fail "$width: nothing of '$word'"
   done
   [ "$(grep -o 'class="bar"' dom | wc -l)" -eq 2 ] || fail "$width: not two bars"

@@ -93,7 +93,7 @@ def a_program():
     check("a program's steps", code == 0 and account.get("steps") == 3 and account["programs_after_second_step"] == 0)
     check("beside its anatomy", account["anatomy"]["most"]["model_weights"] == account["components"]["model_weights"])
     run, _ = estimate("--tpu", "v6e:2x4", "--", PROGRAM, compiler=CPU_ENGINE)
-    check("as text", run.returncode == 0 and "most of each" in run.stdout and "anatomy (CPU)" in run.stdout)
+    check("as text", run.returncode == 0 and "peak of each component" in run.stdout and "anatomy (CPU)" in run.stdout)
 
 
 def libtpu():

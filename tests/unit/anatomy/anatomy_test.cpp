@@ -215,7 +215,7 @@ TEST_CASE("anatomy: as text and as JSON") {
   const Report report = report_of(adamw, net, accelerator, 1);
   const std::string text = to_text(report);
   for (const char* word :
-       {"model_weights", "tensor_contraction", "a parameter", "up", "aten::addmm"})
+       {"model_weights", "tensor_contraction", "per parameter", "up", "aten::addmm"})
     CHECK_MESSAGE(text.find(word) != std::string::npos, word);
   const auto json = nlohmann::json::parse(to_json(report));
   CHECK(json["memory"]["peak"] == report.memory.peak);

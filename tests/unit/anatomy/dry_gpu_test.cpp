@@ -157,7 +157,7 @@ TEST_CASE("dry GPU: a step that does not fit is told, with what is missing") {
                                            .arguments = {.per_device_train_batch_size = 64},
                                            .device = "cuda:t4"});
   CHECK(report.memory.gpu->missing > (std::int64_t{10} << 30));
-  CHECK(to_text(report).find("it does not fit") != std::string::npos);
+  CHECK(to_text(report).find("The step does not fit the Tesla T4") != std::string::npos);
 }
 
 TEST_CASE("dry GPU: an experiment leaves nothing behind") {
