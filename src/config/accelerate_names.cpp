@@ -134,8 +134,8 @@ const std::vector<Section>& sections() {
        false,
        {"mpirun_hostfile", "mpirun_ccl"},
        "",
-       "no mpirun is started"},
-      {"ipex_config", "", false, {"ipex", "use_xpu"}, "", "LibTorch has what it added"},
+       "hasten launch does not start mpirun"},
+      {"ipex_config", "", false, {"ipex", "use_xpu"}, "", "LibTorch contains what it added"},
   };
   return all;
 }
@@ -159,11 +159,11 @@ const std::vector<KeyGroup>& key_groups() {
       {kForTpus,
        {"tpu_name", "tpu_zone", "tpu_vm", "tpu_use_cluster", "tpu_use_sudo", "commands",
         "command_file"}},
-      {"for SageMaker",
+      {"only used by SageMaker",
        {"ec2_instance_type", "iam_role_name", "image_uri", "profile", "region", "base_job_name",
         "pytorch_version", "transformers_version", "py_version", "sagemaker_inputs_file",
         "sagemaker_metrics_file", "additional_args"}},
-      {"for Python", {"main_training_function", "dynamo_backend", "use_xpu"}},
+      {"only used by Python programs", {"main_training_function", "dynamo_backend", "use_xpu"}},
   };
   return all;
 }

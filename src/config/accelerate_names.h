@@ -35,7 +35,7 @@ const Section* find_section(const std::string& name);
 const Section* section_of(const std::string& key);
 
 // The reason for keys that `hasten tpu-config` reads or that need more than one machine.
-inline constexpr const char* kForTpus = "for TPUs";
+inline constexpr const char* kForTpus = "only used on TPUs";
 // True for the values of distributed_type that mean TPUs: XLA, and TPU in Accelerate's first files.
 bool means_tpus(const std::string& distributed_type);
 

@@ -39,8 +39,8 @@ std::string hint_for(const Section& section, const std::string& key) {
   // The name may lack its prefix and be misspelt too.
   if (const auto near = nearest(section.prefix + word, section.names))
     return "did you mean " + *near + "?";
-  if (const Section* other = section_of(word)) return "it belongs into " + other->name;
-  return section.name + " knows " + join(section.names, ", ");
+  if (const Section* other = section_of(word)) return "it belongs in " + other->name;
+  return "the keys of " + section.name + " are " + join(section.names, ", ");
 }
 
 void check_names(const Section& section, const Assignment& assignment) {
@@ -64,7 +64,7 @@ void check_names(const Section& section, const Assignment& assignment) {
   if (const Section* section = section_of(lower(assignment.key))) {
     throw ConfigError("config.unknown-key",
                       {.what = assignment.origin.where + ": unknown key " + assignment.key,
-                       .hint = "it belongs into " + section->name});
+                       .hint = "it belongs in " + section->name});
   }
   std::vector<std::string> names = table.names();
   const std::vector<std::string> more = accelerate_names();
@@ -146,7 +146,8 @@ class Taker {
     if (word == "LOCAL_MACHINE") return;
     const std::string where = located(said->origin, "compute_environment");
     if (word == "AMAZON_SAGEMAKER")
-      throw_not_supported(where + " " + word, "launch starts processes on this machine");
+      throw_not_supported(where + " " + word,
+                          "hasten launch starts processes on this machine only");
     throw ConfigError(
         "config.bad-value",
         {.what = where, .got = "'" + word + "'", .expected = "LOCAL_MACHINE or AMAZON_SAGEMAKER"});
@@ -175,7 +176,8 @@ class Taker {
                                                .got = "'" + value.text() + "'",
                                                .expected = "a whole number of at least 1"});
       }
-      if (*size > 1) throw_not_supported(str(where, " ", *size), "each process trains by itself");
+      if (*size > 1)
+        throw_not_supported(str(where, " ", *size), "each process holds the whole model");
     }
   }
 
@@ -183,17 +185,16 @@ class Taker {
     const std::string key = "mpirun_hostfile";
     const std::string hosts = inside(said).text(key, "");
     if (hosts.empty() || hosts == "null") return;
-    throw_not_supported(place_of(said, key) + ": " + key,
-                        "call mpirun yourself, with the program behind it");
+    throw_not_supported(place_of(said, key) + ": " + key, "start the program with mpirun directly");
   }
 
   void tell_empty() {
     if (empty_.empty()) return;
     std::vector<std::string> names;
     for (const Assignment* said : empty_) names.push_back(said->key);
-    notices_.push_back(str(empty_.front()->origin.where, ": ", join(names, ", "),
-                           names.size() == 1 ? " is" : " are", " ignored: nothing is in ",
-                           names.size() == 1 ? "it" : "them"));
+    notices_.push_back(
+        str(empty_.front()->origin.where, ": ", join(names, ", "),
+            names.size() == 1 ? " is ignored: it is empty" : " are ignored: they are empty"));
   }
 
   // In a file for TPUs, these keys are for hasten tpu-config, except the following.

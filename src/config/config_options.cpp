@@ -20,11 +20,11 @@ void describe(config::OptionTable& table, O& options,
   const auto has = [&](std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  d("config_file", &O::config_file, "The file.");
+  d("config_file", &O::config_file, "Set the file to read or write.");
   if (has("mixed_precision"))
-    d("mixed_precision", &O::mixed_precision, "What it says of precision.").later({"fp8"});
-  if (has("overwrite")) d("overwrite", &O::overwrite, "Write over a file that is there already.");
-  if (has("json")) d("json", &O::json, "JSON.");
+    d("mixed_precision", &O::mixed_precision, "Set mixed_precision in the file.").later({"fp8"});
+  if (has("overwrite")) d("overwrite", &O::overwrite, "Replace a file that exists already.");
+  if (has("json")) d("json", &O::json, "Print JSON.");
 }
 
 // Reads the flags, and HASTEN_CONFIG_FILE if they name no file.
@@ -56,7 +56,7 @@ ConfigAction take_action(std::vector<std::string>& words) {
   const auto near = nearest(word, {"default", "update"});
   throw ConfigError("config.unexpected-argument",
                     {.what = "unexpected argument '" + word + "'",
-                     .expected = "default, update, or nothing to be asked",
+                     .expected = "default, update or no argument",
                      .hint = near ? "did you mean hasten config " + *near + "?" : ""});
 }
 
@@ -86,8 +86,8 @@ ConfigCommand parse_config(int argc, const char* const* argv,
   if (!run.path.empty()) return run;
   throw ConfigError("config.missing", {.what = run.action == ConfigAction::update
                                                    ? "there is no configuration file to update"
-                                                   : "no place for the file: HOME is not set",
-                                       .hint = "--config_file FILE names one"});
+                                                   : "no folder for the file: HOME is not set",
+                                       .hint = "name one with --config_file FILE"});
 }
 
 std::string config_help() {
@@ -95,16 +95,16 @@ std::string config_help() {
          "       hasten config default [--config_file FILE] [--overwrite] [--mixed_precision "
          "no|fp16|bf16]\n"
          "       hasten config update  [--config_file FILE]\n\n"
-         "Writes the file that `hasten launch` reads where no other is named; `accelerate launch` "
-         "reads\n"
-         "it too. Without a word it asks, default writes what fits this machine, and update brings "
-         "an\n"
-         "older file of Accelerate's up to date, keeping it as FILE.bak.\n\n"
-         "  --config_file FILE    YAML, or JSON where it ends in .json [HASTEN_CONFIG_FILE, else\n"
-         "                        default_config.yaml in $HASTEN_HOME, $XDG_CACHE_HOME/hasten or\n"
-         "                        ~/.cache/hasten; update: the file that launch would read]\n"
-         "  --mixed_precision P   no, fp16 or bf16 [no]\n"
-         "  --overwrite           write over a file that is there already\n";
+         "Writes the file that `hasten launch` and `accelerate launch` read if no other file is\n"
+         "named. `hasten config` asks questions, `hasten config default` writes a file that fits\n"
+         "this machine, and `hasten config update` updates an older file of Accelerate and keeps\n"
+         "the old one as FILE.bak.\n\n"
+         "  --config_file FILE    Write this file: YAML, or JSON if its name ends in .json.\n"
+         "                        [HASTEN_CONFIG_FILE, else default_config.yaml in $HASTEN_HOME,\n"
+         "                        $XDG_CACHE_HOME/hasten or ~/.cache/hasten; update: the file\n"
+         "                        that launch would read]\n"
+         "  --mixed_precision P   Set the precision: no, fp16 or bf16. [no]\n"
+         "  --overwrite           Replace a file that exists already.\n";
 }
 
 ConfigCommand parse_env(int argc, const char* const* argv, const config::Environment& environment) {
@@ -119,13 +119,12 @@ ConfigCommand parse_env(int argc, const char* const* argv, const config::Environ
 
 std::string env_help() {
   return "usage: hasten env [--config_file FILE] [--json]\n\n"
-         "What a report of a problem should tell of this machine, as lines to copy: versions, "
-         "CPU,\n"
-         "memory, GPUs, network, launchers, variables, and the configuration file that launch "
-         "would\n"
-         "read. Nothing is loaded for it, and no variable that could hold a secret is shown.\n\n"
-         "  --config_file FILE   this file instead of the one that launch would read\n"
-         "  --json               the same as JSON\n";
+         "Prints what a problem report should say about this machine, as lines to copy: versions,\n"
+         "CPU, memory, GPUs, network, launchers, variables, and the configuration file that\n"
+         "launch would read. It loads no library and shows no variable that could hold a "
+         "secret.\n\n"
+         "  --config_file FILE   Show this file instead of the one that launch would read.\n"
+         "  --json               Print the same as JSON.\n";
 }
 
 }  // namespace hasten

@@ -36,7 +36,7 @@ void check_intervals(const A& a) {
   if (a.save_strategy == SaveStrategy::steps) check_steps("save_steps", a.save_steps);
   if (a.eval_strategy == IntervalStrategy::steps) {
     check_steps(
-        a.eval_steps.value_or(0) == 0 ? "logging_steps, which eval_steps follows" : "eval_steps",
+        a.eval_steps.value_or(0) == 0 ? "logging_steps, the default of eval_steps" : "eval_steps",
         eval_steps(a));
   }
   if (a.warmup_steps >= 1 && a.warmup_steps != std::floor(a.warmup_steps)) {
@@ -47,7 +47,7 @@ void check_intervals(const A& a) {
 
 void check_duration(const A& a) {
   if (a.max_steps > 0 || a.num_train_epochs > 0) return;
-  contradiction("nothing to train: max_steps is " + str(a.max_steps) + " and num_train_epochs " +
+  contradiction("nothing to train: max_steps is " + str(a.max_steps) + " and num_train_epochs is " +
                     str(a.num_train_epochs),
                 "set one of them above 0");
 }
@@ -68,23 +68,23 @@ void check_saves_meet_evaluations(const A& a) {
     contradiction(
         "load_best_model_at_end needs save_strategy and eval_strategy to be equal: they are " +
             std::string(save) + " and " + std::string(eval),
-        "--save_strategy " + std::string(eval));
+        "use --save_strategy " + std::string(eval));
   }
   if (a.eval_strategy != IntervalStrategy::steps) return;
   const double every = eval_steps(a), multiple = a.save_steps / every;
   if ((a.save_steps < 1) != (every < 1)) {
     contradiction(
-        "load_best_model_at_end needs save_steps and eval_steps both as steps or both as shares: "
+        "load_best_model_at_end needs save_steps and eval_steps to be both steps or both shares: "
         "they are " +
             str(a.save_steps) + " and " + str(every),
-        "--save_steps " + str(every));
+        "use --save_steps " + str(every));
   }
   // Shares are decimal fractions, so their quotient is whole only up to rounding.
   if (multiple >= 1 && std::fabs(multiple - std::round(multiple)) < 1e-9) return;
   contradiction(
       "load_best_model_at_end needs save_steps to be a multiple of eval_steps: they are " +
           str(a.save_steps) + " and " + str(every),
-      "--save_steps " + str(every * std::max(1.0, std::round(multiple))));
+      "use --save_steps " + str(every * std::max(1.0, std::round(multiple))));
 }
 
 void check_best(const A& a) {
@@ -93,17 +93,18 @@ void check_best(const A& a) {
   const std::string who = best ? "save_strategy best" : "load_best_model_at_end";
   if (a.eval_strategy == IntervalStrategy::no) {
     contradiction(who + " needs evaluations: eval_strategy is no",
-                  "--eval_strategy epoch --save_strategy epoch");
+                  "use --eval_strategy epoch --save_strategy epoch");
   }
   if (best && !a.load_best_model_at_end && a.metric_for_best_model.empty()) {
-    contradiction("save_strategy best needs metric_for_best_model", "--metric_for_best_model loss");
+    contradiction("save_strategy best needs metric_for_best_model",
+                  "use --metric_for_best_model loss");
   }
   if (a.load_best_model_at_end) check_saves_meet_evaluations(a);
   if (a.prediction_loss_only && !a.metric_for_best_model.empty() &&
       !ends_with(a.metric_for_best_model, "loss")) {
     contradiction("metric_for_best_model " + a.metric_for_best_model +
                       " is never computed with prediction_loss_only",
-                  "--metric_for_best_model loss, or without prediction_loss_only");
+                  "use --metric_for_best_model loss, or remove prediction_loss_only");
   }
 }
 
@@ -111,7 +112,7 @@ void check_loading(const A& a) {
   if (a.dataloader_num_workers > 0) return;
   if (a.dataloader_prefetch_factor) {
     contradiction("dataloader_prefetch_factor needs workers: dataloader_num_workers is 0",
-                  "--dataloader_num_workers 1");
+                  "use --dataloader_num_workers 1");
   }
 }
 
@@ -126,8 +127,8 @@ void check_output(const A& a) {
   if (a.output_dir.empty()) out_of_range("output_dir", "''", "a folder");
   const std::string resume = lower(a.resume_from_checkpoint);
   if (a.overwrite_output_dir && !resume.empty() && resume != "false") {
-    contradiction("overwrite_output_dir starts anew and resume_from_checkpoint goes on",
-                  "keep one of them");
+    contradiction("overwrite_output_dir starts over and resume_from_checkpoint resumes",
+                  "remove one of them");
   }
 }
 

@@ -42,7 +42,7 @@ std::string to_text(const Origin& origin) {
     case Origin::Source::default_value:
       return "default";
     case Origin::Source::derived:
-      return "follows " + origin.where;
+      return "derived from " + origin.where;
     default:
       return origin.where;
   }
@@ -74,11 +74,12 @@ std::string Option::expected() const {
     case Kind::number:
       return "a number" + range(limits) + unset;
     case Kind::text:
-      return "one text";
+      return "a string";
     case Kind::choice:
       return "one of " + join(choices, ", ") + unset;
     case Kind::list:
-      return choices.empty() ? "names separated by commas" : "some of " + join(choices, ", ");
+      return choices.empty() ? "names separated by commas"
+                             : "one or more of " + join(choices, ", ");
     case Kind::kwargs:
       return "name=value,name=value or a flat JSON object";
   }

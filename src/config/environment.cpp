@@ -26,7 +26,7 @@ std::vector<Assignment> read_environment(const OptionTable& table, const Environ
     } else if (suggestion(table, key)) {
       throw_unknown(table, key, origin);
     } else {
-      notices.push_back("the environment's " + variable + " is no option: ignored");
+      notices.push_back("environment variable " + variable + " is ignored: it is not an option");
     }
   }
   return assignments;

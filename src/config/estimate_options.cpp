@@ -117,9 +117,9 @@ EstimateConfiguration parse_estimate(int argc, const char* const* argv,
   if (estimate.help || estimate.devices) return estimate;
   if (estimate.measure && estimate.device != "cpu") {
     throw ConfigError("config.contradiction",
-                      {.what = "--measure makes the steps on this machine's CPU",
+                      {.what = "--measure runs the steps on this machine's CPU",
                        .got = "--device " + estimate.device,
-                       .hint = "leave one of them out"});
+                       .hint = "remove one of them"});
   }
   const std::vector<std::string> words = translation.words();
   std::vector<const char*> pointers;
@@ -133,29 +133,28 @@ std::string estimate_help() {
          "fp32|bf16]\n"
          "                       [--json] [--NAME VALUE ...]\n"
          "       hasten estimate [--steps N] [--json] -- PROGRAM [ARGUMENT ...]\n\n"
-         "What a training step takes, without making it: memory by component at its peak, by "
-         "layer,\n"
-         "operations by group. MODEL is a folder with config.json, a config.json, bert-base or\n"
-         "bert-large. Nothing is computed and no memory of the model's size is taken.\n\n"
-         "  --batch N       rows of a batch [8]\n"
-         "  --seq N         tokens of a row [512]\n"
-         "  --optim NAME    adamw, sgd [adamw]\n"
-         "  --precision P   fp32 or bf16 [fp32]\n"
-         "  --device NAME   cpu, or a GPU that need not be there: cuda:v100-16gb, cuda:a100-80gb "
-         "... [cpu]\n"
-         "  --devices       list those GPUs\n"
-         "  --tpu TOPOLOGY  a TPU that need not be there: v5e:2x2, v6e:2x4, v5p:2x2x2 ...; the "
-         "step's\n"
-         "                  programs are compiled by libtpu (python3 -m pip install libtpu), which "
-         "tells\n"
-         "                  their memory\n"
-         "  --mode NAME     training or inference [training]\n"
-         "  --steps N       steps to look at [2]\n"
-         "  --measure       make the steps for real and measure them\n"
-         "  --what_if       the peaks with one thing changed: precision, batch, length, optimizer\n"
-         "  --html FILE     a page with charts beside the tables\n"
-         "  --json          everything as JSON, in bytes\n\n"
-         "Every option of `hasten train` that changes a step may follow, for example\n"
+         "Predicts what a training step needs, without running it: memory at its peak by\n"
+         "component and by layer, and operations by group. MODEL is a folder with config.json, a\n"
+         "config.json, bert-base or bert-large. Nothing is computed, and no memory of the model's\n"
+         "size is allocated.\n\n"
+         "  --batch N       Set the number of rows in a batch. [8]\n"
+         "  --seq N         Set the number of tokens in a row. [512]\n"
+         "  --optim NAME    Select the optimizer: adamw or sgd. [adamw]\n"
+         "  --precision P   Compute in fp32 or bf16. [fp32]\n"
+         "  --device NAME   Predict for cpu, or for a GPU that need not be installed:\n"
+         "                  cuda:v100-16gb, cuda:a100-80gb ... [cpu]\n"
+         "  --devices       List these GPUs.\n"
+         "  --tpu TOPOLOGY  Predict for a TPU that need not be installed: v5e:2x2, v6e:2x4,\n"
+         "                  v5p:2x2x2 ... libtpu (python3 -m pip install libtpu) compiles the\n"
+         "                  programs of the step and reports their memory.\n"
+         "  --mode NAME     Predict training or inference. [training]\n"
+         "  --steps N       Predict this many steps. [2]\n"
+         "  --measure       Run the steps and measure them instead of predicting them.\n"
+         "  --what_if       Also report the peak with one thing changed: precision, batch,\n"
+         "                  length or optimizer.\n"
+         "  --html FILE     Also write an HTML page with charts and tables.\n"
+         "  --json          Print everything as JSON, in bytes.\n\n"
+         "Every option of `hasten train` that changes a step is accepted too, for example\n"
          "--gradient_accumulation_steps 4.\n";
 }
 

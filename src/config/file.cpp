@@ -45,7 +45,7 @@ std::string read_text(const std::string& path) {
   if (text.size() <= largest_file) return text;
   throw ConfigError("config.file-too-large", {.what = "configuration file " + path,
                                               .got = "more than 1 MiB",
-                                              .expected = "a few lines of options"});
+                                              .expected = "at most 1 MiB"});
 }
 
 // --- YAML
@@ -71,7 +71,7 @@ Value value_in(const YAML::Node& node, const std::string& name, const std::strin
     std::vector<std::string> items;
     for (const YAML::Node& item : node) {
       if (!item.IsScalar())
-        throw_syntax(where, "a list holds " + scalar(item) + " instead of names");
+        throw_syntax(where, "a list contains " + scalar(item) + " instead of names");
       items.push_back(item.Scalar());
     }
     return items;
@@ -180,7 +180,7 @@ nlohmann::ordered_json load_json(const std::string& text, const std::string& nam
     std::string problem = error.what();
     if (const auto at = problem.find(": "); at != std::string::npos) problem.erase(0, at + 2);
     throw_syntax(str(name, ':', 1 + std::count(text.begin(), end, '\n')),
-                 "no valid JSON: " + problem);
+                 "invalid JSON: " + problem);
   } catch (const nlohmann::json::exception& error) {
     throw_syntax(name, error.what());
   }

@@ -31,8 +31,8 @@ Flag take_apart(std::string_view word) {
   const bool file = ends_with(word, ".yaml") || ends_with(word, ".yml") || ends_with(word, ".json");
   throw ConfigError("config.unexpected-argument",
                     {.what = "unexpected argument '" + word + "'",
-                     .hint = file ? "a configuration file is given as --config_file " + word
-                                  : "every option is written --name value"});
+                     .hint = file ? "name a configuration file with --config_file " + word
+                                  : "write every option as --name value"});
 }
 
 class Reader {
@@ -72,7 +72,7 @@ class Reader {
     if (flag.value) {
       throw ConfigError("config.bad-value", {.what = "--" + flag.name,
                                              .got = "'" + *flag.value + "'",
-                                             .expected = "no value: the name itself says false"});
+                                             .expected = "no value, because the name means false"});
     }
     add(flag.name, std::string("false"));
     assignments_.back().key = flag.name.substr(3);

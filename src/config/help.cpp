@@ -24,9 +24,9 @@ std::string placeholder(const Option& option) {
     case Kind::text:
       return "TEXT";
     case Kind::choice:
-      return "WORD";
+      return "NAME";
     case Kind::list:
-      return "WORDS";
+      return "LIST";
     case Kind::kwargs:
       return "PAIRS";
   }

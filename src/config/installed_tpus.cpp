@@ -59,9 +59,9 @@ std::vector<std::string> numbers_of(const char* name, const std::string& text) {
                         number.find_first_not_of("0123456789") == std::string::npos;
     const auto here = numbers.begin() + static_cast<std::ptrdiff_t>(i);
     if (digits && std::find(numbers.begin(), here, number) == here) continue;
-    throw ConfigError(
-        "launch.environment",
-        {.what = name, .got = "'" + text + "'", .expected = "numbers with commas, each once"});
+    throw ConfigError("launch.environment", {.what = name,
+                                             .got = "'" + text + "'",
+                                             .expected = "numbers separated by commas, each once"});
   }
   return numbers;
 }

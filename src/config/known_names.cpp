@@ -13,61 +13,61 @@ using Words = std::vector<std::string>;
 
 void not_yet(D& d) {
   d.group("Known, not supported yet");
-  d.not_yet<AnyText>("optim_target_modules", "no optimizer of this release takes it");
-  d.not_yet<MaybeFlag>("tf32", "float32 is computed as float32");
+  d.not_yet<AnyText>("optim_target_modules", "no optimizer of this release uses it");
+  d.not_yet<MaybeFlag>("tf32", "float32 is always computed as float32");
   d.not_yet<MaybeFlag>("activation_checkpointing",
                        "a smaller batch with gradient_accumulation_steps saves memory too")
       .former_name("gradient_checkpointing");
   d.not_yet<AnyText>("activation_checkpointing_kwargs", "see activation_checkpointing")
       .former_name("gradient_checkpointing_kwargs");
-  d.not_yet<MaybeNumber>("neftune_noise_alpha", "leave it out");
+  d.not_yet<MaybeNumber>("neftune_noise_alpha", "remove it");
   d.not_yet<bool>("auto_find_batch_size", "set per_device_train_batch_size");
   d.not_yet<bool>("eval_do_concat_batches", "predictions are always one tensor", true);
-  d.not_yet<Words>("include_for_metrics", "metrics see predictions and labels");
+  d.not_yet<Words>("include_for_metrics", "metrics receive predictions and labels");
   d.not_yet<bool>("batch_eval_metrics", "metrics are computed once, over all rows");
-  d.not_yet<bool>("enable_jit_checkpoint", "save_steps bounds what a killed run loses");
+  d.not_yet<bool>("enable_jit_checkpoint", "limit what a killed run loses with save_steps");
   d.not_yet<bool>("restore_callback_states_from_checkpoint",
                   "a resumed run restores every callback that has a name");
-  d.not_yet<bool>("group_by_length", "train_sampling_strategy is random or sequential");
+  d.not_yet<bool>("group_by_length", "use train_sampling_strategy random or sequential");
   d.not_yet<AnyText>("length_column_name", "rows are not sampled by length in this release",
                      {"length"});
-  d.not_yet<AnyText>("accelerator_config", "leave it out");
-  d.not_yet<AnyText>("parallelism_config", "processes share the data; models are not divided");
+  d.not_yet<AnyText>("accelerator_config", "remove it");
+  d.not_yet<AnyText>("parallelism_config", "processes divide the data; models are not divided");
   d.not_yet<AnyText>("fsdp", "each process holds the whole model");
   d.not_yet<AnyText>("fsdp_config", "each process holds the whole model");
   d.not_yet<AnyText>("deepspeed", "each process holds the whole model");
-  d.not_yet<AnyText>("debug", "stop_on_nonfinite_loss ends a run at its first bad loss");
+  d.not_yet<AnyText>("debug", "use stop_on_nonfinite_loss to end a run at its first bad loss");
 }
 
 void of_processes(D& d) {
-  d.no_meaning<bool>("log_on_each_node", "the job's main process tells for all", true);
-  d.no_meaning<AnyText>("log_level_replica", "the job's main process tells for all", {"warning"});
+  d.no_meaning<bool>("log_on_each_node", "only the main process of the job logs", true);
+  d.no_meaning<AnyText>("log_level_replica", "only the main process of the job logs", {"warning"});
   d.no_meaning<AnyText>("ddp_backend",
-                        "tensors go by Gloo, those of GPUs by NCCL where it can be loaded");
-  d.no_meaning<std::int64_t>("local_rank", "whoever starts the processes tells it them", -1);
+                        "CPU tensors use Gloo, GPU tensors use NCCL if it can be loaded");
+  d.no_meaning<std::int64_t>("local_rank", "the launcher sets it", -1);
 }
 
 void of_python(D& d) {
-  d.no_meaning<bool>("torch_compile", "it compiles Python code, and there is none here");
+  d.no_meaning<bool>("torch_compile", "it compiles Python code, and hasten has none");
   d.no_meaning<AnyText>("torch_compile_backend", "see torch_compile");
   d.no_meaning<AnyText>("torch_compile_mode", "see torch_compile");
-  d.no_meaning<bool>("use_liger_kernel", "its kernels are Python");
+  d.no_meaning<bool>("use_liger_kernel", "its kernels are written in Python");
   d.no_meaning<AnyText>("liger_kernel_config", "see use_liger_kernel");
   d.no_meaning<bool>("use_cache", "no model of this release has a cache");
   d.no_meaning<bool>("eval_use_gather_object", "predictions are tensors, not Python objects");
   d.no_meaning<AnyText>("dataloader_multiprocessing_context",
-                        "it tells how Python starts its worker processes");
+                        "it selects how Python starts worker processes");
   d.no_meaning<bool>("dataloader_persistent_workers",
-                     "workers are threads, started anew each epoch within microseconds");
-  d.no_meaning<bool>("remove_unused_columns", "models take what they know from a batch, by name",
-                     true);
+                     "workers are threads, which start within microseconds in each epoch");
+  d.no_meaning<bool>("remove_unused_columns",
+                     "models read the columns that they know from a batch, by name", true);
   d.no_meaning<bool>("dataloader_in_order", "batches always come in order", true);
   d.no_meaning<bool>("save_safetensors", "weights are always saved as safetensors", true);
 }
 
 void hub_and_trackers(D& d) {
   const std::string hub =
-      "nothing is sent to a hub; the folder output_dir is what one would upload";
+      "nothing is sent to a hub; to publish a model, upload the folder output_dir";
   d.no_meaning<bool>("push_to_hub", hub);
   d.no_meaning<AnyText>("hub_token", hub);
   d.no_meaning<MaybeFlag>("hub_private_repo", hub);
@@ -133,7 +133,7 @@ Words trackers_not_yet() {
 
 void describe_known_names(D& d) {
   not_yet(d);
-  d.group("Known, without meaning here");
+  d.group("Known, without effect");
   of_processes(d);
   of_python(d);
   hub_and_trackers(d);

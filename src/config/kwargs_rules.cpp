@@ -12,7 +12,7 @@ namespace {
 const std::vector<std::string> shapes = {"linear", "cosine", "1-sqrt"};
 const std::vector<std::string> booleans = {"true", "false"};
 constexpr std::string_view cycles =
-    "Waves of the cosine; 0.5 falls once, from the peak to the end.";
+    "Set the number of cosine waves; with 0.5 the rate falls once, from the peak to the end.";
 
 const KwargRule* find(const std::vector<KwargRule>& rules, std::string_view owner,
                       std::string_view name) {
@@ -68,7 +68,7 @@ void check(const std::string& option, std::string_view owner, const Kwargs& kwar
       continue;
     throw ConfigError("config.missing",
                       {.what = std::string(owner) + " needs " + std::string(rule.name),
-                       .hint = "--" + option + " " + std::string(rule.name) + "=..."});
+                       .hint = "set --" + option + " " + std::string(rule.name) + "=..."});
   }
 }
 
@@ -82,7 +82,7 @@ void check_one_floor(std::string_view owner, const Kwargs& kwargs) {
   const std::string what =
       std::string(owner) +
       (rate ? " takes one of min_lr and min_lr_rate, not both" : " needs min_lr or min_lr_rate");
-  throw_contradiction(what, "--lr_scheduler_kwargs min_lr_rate=0.1");
+  throw_contradiction(what, "use --lr_scheduler_kwargs min_lr_rate=0.1");
 }
 
 }  // namespace
@@ -90,29 +90,35 @@ void check_one_floor(std::string_view owner, const Kwargs& kwargs) {
 const std::vector<KwargRule>& schedule_rules() {
   static const std::vector<KwargRule> rules = {
       {"cosine", "num_cycles", "0.5", cycles},
-      {"cosine_with_restarts", "num_cycles", "1", "How often the rate falls from the peak to 0.", 1,
-       true},
-      {"polynomial", "lr_end", "1e-7", "Rate at the end, below learning_rate."},
-      {"polynomial", "power", "1", "Power of the share that remains; 1 is a straight line."},
-      {"inverse_sqrt", "timescale", "warm-up steps, or 10000", "Time scale of the fall, in steps.",
-       1, true},
+      {"cosine_with_restarts", "num_cycles", "1",
+       "Let the rate fall from the peak to 0 this many times.", 1, true},
+      {"polynomial", "lr_end", "1e-7",
+       "Set the rate at the end, which must be below learning_rate."},
+      {"polynomial", "power", "1",
+       "Raise the remaining share of steps to this power; 1 is a straight line."},
+      {"inverse_sqrt", "timescale", "warm-up steps, or 10000",
+       "Set the time scale of the decay, in steps.", 1, true},
       {"cosine_with_min_lr", "num_cycles", "0.5", cycles},
-      {"cosine_with_min_lr", "min_lr", "this or min_lr_rate", "Rate at the end."},
-      {"cosine_with_min_lr", "min_lr_rate", "this or min_lr",
-       "Rate at the end, as a share of learning_rate."},
+      {"cosine_with_min_lr", "min_lr", "required without min_lr_rate", "Set the rate at the end."},
+      {"cosine_with_min_lr", "min_lr_rate", "required without min_lr",
+       "Set the rate at the end, as a share of learning_rate."},
       {"cosine_warmup_with_min_lr", "num_cycles", "0.5", cycles},
-      {"cosine_warmup_with_min_lr", "min_lr", "this or min_lr_rate", "Rate at the end."},
-      {"cosine_warmup_with_min_lr", "min_lr_rate", "this or min_lr",
-       "Rate at the end, as a share of learning_rate."},
+      {"cosine_warmup_with_min_lr", "min_lr", "required without min_lr_rate",
+       "Set the rate at the end."},
+      {"cosine_warmup_with_min_lr", "min_lr_rate", "required without min_lr",
+       "Set the rate at the end, as a share of learning_rate."},
       {"cosine_warmup_with_min_lr", "warmup_lr_rate", "1 / warm-up steps",
-       "Rate at the start, as a share of learning_rate."},
-      {"warmup_stable_decay", "num_decay_steps", "required", "Steps of falling rate at the end.", 0,
-       true},
-      {"warmup_stable_decay", "num_stable_steps", "what remains", "Steps at the peak.", 0, true},
-      {"warmup_stable_decay", "warmup_type", "linear", "Shape of the rise.", 0, false, shapes},
-      {"warmup_stable_decay", "decay_type", "cosine", "Shape of the fall.", 0, false, shapes},
+       "Set the rate at the start, as a share of learning_rate."},
+      {"warmup_stable_decay", "num_decay_steps", "required",
+       "Decay the rate over this many steps at the end.", 0, true},
+      {"warmup_stable_decay", "num_stable_steps", "the remaining steps",
+       "Keep the peak rate for this many steps.", 0, true},
+      {"warmup_stable_decay", "warmup_type", "linear", "Select the shape of the warm-up.", 0, false,
+       shapes},
+      {"warmup_stable_decay", "decay_type", "cosine", "Select the shape of the decay.", 0, false,
+       shapes},
       {"warmup_stable_decay", "min_lr_ratio", "0",
-       "Rate at both ends, as a share of learning_rate."},
+       "Set the rate at both ends, as a share of learning_rate."},
       {"warmup_stable_decay", "num_cycles", "0.5", cycles},
   };
   return rules;
@@ -120,10 +126,10 @@ const std::vector<KwargRule>& schedule_rules() {
 
 const std::vector<KwargRule>& optimizer_rules() {
   static const std::vector<KwargRule> rules = {
-      {"sgd", "momentum", "0", "Share of the last update that is kept."},
-      {"sgd", "dampening", "0", "Share of the gradient that momentum leaves out."},
-      {"sgd", "nesterov", "false", "Nesterov's momentum: needs momentum and no dampening.", 0,
-       false, booleans},
+      {"sgd", "momentum", "0", "Keep this share of the last update."},
+      {"sgd", "dampening", "0", "Leave this share of the gradient out of momentum."},
+      {"sgd", "nesterov", "false",
+       "Use Nesterov's momentum, which needs momentum and no dampening.", 0, false, booleans},
   };
   return rules;
 }
@@ -140,7 +146,7 @@ void check_schedule_kwargs(const TrainingArguments& arguments) {
       if (kwargs.number("lr_end", 1e-7) < arguments.learning_rate) return;
       throw_contradiction("polynomial: lr_end " + str(kwargs.number("lr_end", 1e-7)) +
                               " is not below learning_rate " + str(arguments.learning_rate),
-                          "--lr_scheduler_kwargs lr_end=0");
+                          "use --lr_scheduler_kwargs lr_end=0");
     default:
       return;
   }
@@ -152,7 +158,7 @@ void check_optimizer_args(const TrainingArguments& arguments) {
   if (!kwargs.flag("nesterov", false)) return;
   if (kwargs.number("momentum", 0) > 0 && kwargs.number("dampening", 0) == 0) return;
   throw_contradiction("sgd: nesterov needs a momentum above 0 and no dampening",
-                      "--optim_args momentum=0.9,nesterov=true");
+                      "use --optim_args momentum=0.9,nesterov=true");
 }
 
 }  // namespace hasten::config

@@ -82,8 +82,9 @@ std::string launch_file_text(const LaunchFile& file, bool json) {
   if (json) return json_text(document);
   std::string text = "# Read by `hasten launch` and by `accelerate launch`.\n";
   if (const auto own = own_keys(file); !own.empty()) {
-    text = "# Read by `hasten launch`; `accelerate launch` does not know " + join(own, ", ") +
-           " and refuses the file\n# until that is taken out.\n";
+    text =
+        "# Read by `hasten launch`. `accelerate launch` rejects this file:\n# it does not know " +
+        join(own, ", ") + ".\n";
   }
   return text + yaml_text(document);
 }

@@ -25,29 +25,30 @@ using config::AnyText;
 void later(config::Describer<O>& d) {
   for (const char* name : {"mpirun_config", "mpirun_hostfile"})
     d.not_yet<AnyText>(name,
-                       "hasten launch starts the processes itself; or mpirun does, without it");
-  for (const char* name : {"fsdp_config", "deepspeed_config", "megatron_lm_config", "fp8_config",
-                           "parallelism_config"})
-    d.not_yet<AnyText>(name, "each process trains by itself");
+                       "hasten launch starts the processes itself; to use mpirun, start the "
+                       "program with mpirun directly");
+  for (const char* name :
+       {"fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config"})
+    d.not_yet<AnyText>(name, "each process holds the whole model");
+  d.not_yet<AnyText>("fp8_config", "use mixed_precision bf16");
   for (const char* name :
        {"use_fsdp", "use_deepspeed", "use_megatron_lm", "use_parallelism_config"})
-    d.not_yet<bool>(name, "each process trains by itself");
+    d.not_yet<bool>(name, "each process holds the whole model");
   d.not_yet<AnyText>("tpu_vm", config::kEachMachine);
   d.not_yet<bool>("tpu_use_cluster", config::kEachMachine);
 }
 
 void without_meaning(config::Describer<O>& d) {
-  d.no_meaning<AnyText>("compute_environment", "it is this machine");
-  d.no_meaning<AnyText>("main_training_function", "a program has its own main");
-  d.no_meaning<bool>("same_network", "machines meet where main_process_ip or rdzv_endpoint says",
-                     true);
-  d.no_meaning<AnyText>("role", "all processes are alike");
-  d.no_meaning<double>("monitor_interval", "the system tells when a process ends", 0.1);
+  d.no_meaning<AnyText>("compute_environment", "processes always start on this machine");
+  d.no_meaning<AnyText>("main_training_function", "a program has its own main function");
+  d.no_meaning<bool>("same_network", "machines meet at main_process_ip or rdzv_endpoint", true);
+  d.no_meaning<AnyText>("role", "all processes have the same role");
+  d.no_meaning<double>("monitor_interval", "the operating system reports when a process ends", 0.1);
   d.no_meaning<bool>("multi_gpu", "it follows from num_processes");
-  d.no_meaning<bool>("no_python", "programs are started as they are");
+  d.no_meaning<bool>("no_python", "programs are started directly, without Python");
   d.no_meaning<AnyText>("dynamo_config", "programs are compiled before they run");
   for (const char* name : {"tpu_name", "tpu_zone", "commands", "command_file"})
-    d.no_meaning<AnyText>(name, "it is for hasten tpu-config");
+    d.no_meaning<AnyText>(name, "only hasten tpu-config uses it");
   d.no_meaning<bool>("tpu_use_sudo", config::kOwnUser);
 }
 
@@ -61,11 +62,11 @@ void check_numbers(const std::string& option, const std::string& text) {
   };
   for (const char letter : text + ",") {
     if (letter != ',') {
-      if (letter < '0' || letter > '9') refuse("numbers with commas, such as 0,1");
+      if (letter < '0' || letter > '9') refuse("numbers separated by commas, such as 0,1");
       word += letter;
       continue;
     }
-    if (word.empty() || word.size() > 6) refuse("numbers with commas, such as 0,1");
+    if (word.empty() || word.size() > 6) refuse("numbers separated by commas, such as 0,1");
     if (std::find(seen.begin(), seen.end(), word) != seen.end()) refuse("each number once");
     seen.push_back(word);
     word.clear();
@@ -80,18 +81,18 @@ void check_rendezvous(const Kwargs& conf) {
   for (const auto& [name, value] : conf.items()) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       const auto near = nearest(name, known);
-      throw ConfigError("config.unknown-key", {.what = "rdzv_conf has no " + name,
+      throw ConfigError("config.unknown-key", {.what = "unknown key " + name + " in rdzv_conf",
                                                .hint = near ? "did you mean " + *near + "?"
-                                                            : "it has " + join(known, ", ")});
+                                                            : "the keys are " + join(known, ", ")});
     }
     const bool is_time = name != "same_program";
     const bool good = is_time ? value.is_number() && value.number() > 0 && value.number() <= 1e7
                               : value.text() == "true" || value.text() == "false";
     if (good) continue;
     throw ConfigError("config.bad-value",
-                      {.what = "rdzv_conf's " + name,
+                      {.what = "rdzv_conf: " + name,
                        .got = "'" + value.text() + "'",
-                       .expected = is_time ? "seconds above 0" : "true or false"});
+                       .expected = is_time ? "a number of seconds above 0" : "true or false"});
   }
 }
 
@@ -105,9 +106,9 @@ std::string token_of(const O& options, const Machines& machines,
   if (token.empty() && machines.several() && !options.slurm) {
     throw ConfigError(
         "config.missing",
-        {.what = "the job's token, which keeps strangers out",
-         .hint = "(umask 077; openssl rand -hex 32 >token); the file, the same on all machines, by "
-                 "--token_file or its text in HASTEN_JOB_TOKEN"});
+        {.what = "the job's token is missing, and several machines need one",
+         .hint = "create a file with (umask 077; openssl rand -hex 32 >token), copy it to all "
+                 "machines and name it with --token_file, or set HASTEN_JOB_TOKEN to its text"});
   }
   return token;
 }
@@ -118,9 +119,9 @@ void check_streams(const O& options) {
                                    {"redirects", options.redirects}}) {
     if (!streams_of(name, text).any() || !options.log_dir.empty()) continue;
     throw ConfigError("config.missing",
-                      {.what = str(name, " is ", text, ", and log_dir is not set"),
-                       .expected = "a folder for the files",
-                       .hint = "--log_dir logs"});
+                      {.what = str(name, " is ", text, ", but log_dir is not set"),
+                       .expected = "a folder for the output files",
+                       .hint = "set it, for example with --log_dir logs"});
   }
 }
 
@@ -131,8 +132,8 @@ void validate(const O& options) {
   if (!options.local_ranks_filter.empty())
     check_numbers("local_ranks_filter", options.local_ranks_filter);
   if (options.use_cpu && options.gpu_ids != "all") {
-    throw ConfigError("config.contradiction", {.what = "gpu_ids names GPUs, and use_cpu is set",
-                                               .hint = "leave one of them out"});
+    throw ConfigError("config.contradiction", {.what = "gpu_ids selects GPUs, but use_cpu is set",
+                                               .hint = "remove one of them"});
   }
 }
 
@@ -191,8 +192,9 @@ void check_counted(bool counted, const O& options) {
   if (!counted || !options.slurm) return;
   throw ConfigError(
       "config.contradiction",
-      {.what = "slurm with nproc_per_node gpu, cpu or auto, which counts this machine",
-       .hint = "--nproc_per_node with a number"});
+      {.what =
+           "slurm with nproc_per_node gpu, cpu or auto, which count the devices of this machine",
+       .hint = "set --nproc_per_node to a number"});
 }
 
 struct LaunchFiles {
@@ -232,7 +234,7 @@ LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
   ErrorText text = error.text();
   const std::string& file = files.names.front();
   text.hint += str(text.hint.empty() ? "" : "; ", starts_with(what, file) ? "it" : file,
-                   " was read, as nobody named a file: --no_config_file leaves it out");
+                   " was read because no configuration file was named; --no_config_file skips it");
   throw ConfigError(error.code(), text);
 }
 
@@ -242,85 +244,109 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
   config::Describer d(table, options);
   d.group("Command");
   d("config_file", &O::config_file,
-    "YAML or JSON file, Accelerate's too; of several, later ones win.");
+    "Read options from this YAML or JSON file; a file of Accelerate works too. If several files "
+    "are named, later ones override earlier ones.");
   d("no_config_file", &O::no_config_file,
-    "Read no file, not even the default one: hasten's, else Accelerate's.");
-  d("dry_run", &O::dry_run, "Print the settings, and each process's command and environment.");
+    "Read no configuration file, not even the default one (that of hasten, otherwise that of "
+    "Accelerate).");
+  d("dry_run", &O::dry_run,
+    "Print the settings and the command and environment of each process, and start nothing.");
   d.group("Processes");
   d("num_processes", &O::num_processes,
-    "How many (-n), on all machines together; unset = one for each TPU chip or GPU, "
-    "else one.")
+    "Start this many processes on all machines together (-n). If unset, one for each TPU chip or "
+    "GPU, or one if there is neither.")
       .at_least(1)
       .at_most(1 << 20);
   d("nproc_per_node", &O::nproc_per_node,
-    "The same, said for each machine: a number, or gpu, cpu or auto, which count it.")
+    "Start this many processes on each machine: a number, or gpu, cpu or auto to count the devices "
+    "of the machine.")
       .at_least(1)
       .at_most(4096);
-  d("use_cpu", &O::use_cpu, "The CPU even where there are GPUs (--cpu).");
-  d("gpu_ids", &O::gpu_ids, "GPUs that the processes see: all, or numbers with commas.");
+  d("use_cpu", &O::use_cpu, "Use the CPU even if there are GPUs (--cpu).");
+  d("gpu_ids", &O::gpu_ids,
+    "Make only these GPUs visible to the processes: all, or numbers separated by commas.");
   d("num_cpu_threads_per_process", &O::num_cpu_threads_per_process,
-    "OMP_NUM_THREADS of each; unset = cores / processes, unless the variable is set.")
+    "Set OMP_NUM_THREADS of each process. If unset, it is cores / processes, unless the variable "
+    "is set already.")
       .at_least(1);
-  d("enable_cpu_affinity", &O::enable_cpu_affinity, "Give each process cores of its own.");
+  d("enable_cpu_affinity", &O::enable_cpu_affinity, "Bind each process to its own cores.");
   d("mixed_precision", &O::mixed_precision,
-    "What an Accelerator without an own setting computes in.")
+    "Set the precision of each Accelerator that does not set its own.")
       .later({"fp8"});
   d("distributed_type", &O::distributed_type,
-    "Said by Accelerate's files; it follows from the rest.")
+    "Accept this key of Accelerate's files. XLA turns on tpu; other values have no effect, because "
+    "hasten derives the type from the other options.")
       .spelling("tpu", "XLA")
       .later({"FSDP", "DEEPSPEED", "MEGATRON_LM", "TP", "MULTI_XPU", "MULTI_NPU", "MULTI_MLU",
               "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON"});
   d("debug", &O::debug, "Check collectives before they run.");
   config::describe_tpus(d);
   d.group("Machines");
-  d("num_machines", &O::num_machines, "How many; unset = 1.").at_least(1).at_most(4096);
-  d("nnodes", &O::nnodes, "The same in torchrun's words: 2, or 2:4 where it may change.");
-  d("standalone", &O::standalone, "One machine, as torchrun says it.");
-  d("machine_rank", &O::machine_rank, "Which of them this is, from 0.").at_least(0);
-  d("main_process_ip", &O::main_process_ip, "Address of machine 0, where all meet.");
+  d("num_machines", &O::num_machines, "Run on this many machines. If unset, 1.")
+      .at_least(1)
+      .at_most(4096);
+  d("nnodes", &O::nnodes,
+    "Set the number of machines in the form of torchrun: 2, or 2:4 for a range.");
+  d("standalone", &O::standalone, "Run on one machine, as torchrun does with this option.");
+  d("machine_rank", &O::machine_rank, "Set the rank of this machine, counted from 0.").at_least(0);
+  d("main_process_ip", &O::main_process_ip,
+    "Set the address of machine 0, where all machines meet.");
   d("main_process_port", &O::main_process_port,
-    "Port there; unset = 29500. With one machine MASTER_PORT; unset or 0 = a free one.")
+    "Set the port at that address. If unset, 29500. With one machine this is MASTER_PORT, and "
+    "unset or 0 selects a free port.")
       .at_least(0)
       .at_most(65535);
   d("rdzv_endpoint", &O::rdzv_endpoint,
-    "HOST:PORT where all meet, served by the machine that has the address; ranks are given.");
+    "Set the HOST:PORT where all machines meet. The machine with that address serves the others "
+    "and assigns the ranks.");
   d("rdzv_backend", &O::rdzv_backend,
-    "static: machine_rank tells ranks; c10d: they are given. Unset = as the others say.");
-  d("rdzv_id", &O::rdzv_id, "Name of the job, the same on all machines.");
+    "Select how machines get their ranks: static uses machine_rank, c10d assigns them. If unset, "
+    "c10d with rdzv_endpoint or a range of machines, otherwise static.");
+  d("rdzv_id", &O::rdzv_id, "Set the name of the job, the same on all machines.");
   d("rdzv_conf", &O::rdzv_conf,
-    "join_timeout=600, last_call_timeout=30, keep_alive_timeout=30 (seconds), same_program=true.");
-  d("local_addr", &O::local_addr, "This machine's address for the others; unset = as they see it.");
+    "Change the settings of the rendezvous: join_timeout=600, last_call_timeout=30, "
+    "keep_alive_timeout=30 (seconds), same_program=true.");
+  d("local_addr", &O::local_addr,
+    "Set the address by which the other machines reach this one. If unset, the address that they "
+    "see.");
   d("token_file", &O::token_file,
-    "File with the job's token, the same on all machines; unset = HASTEN_JOB_TOKEN.");
+    "Read the job's token from this file, the same on all machines. If unset, HASTEN_JOB_TOKEN is "
+    "used.");
   d("encrypt", &O::encrypt,
-    "Encrypt the tensors that go from machine to machine, but for NCCL's; unset = yes, unless the "
-    "program says otherwise.");
+    "Encrypt the tensors that are sent between machines, except those that NCCL sends. If unset, "
+    "they are encrypted unless the program decides otherwise.");
   d.group("Supervision");
-  d("max_restarts", &O::max_restarts, "How often all start again after one has failed.")
+  d("max_restarts", &O::max_restarts,
+    "Restart all processes up to this many times after one has failed.")
       .at_least(0);
   d("grace_period", &O::grace_period,
-    "Seconds that processes have to end after a signal, before they are killed.")
+    "Wait this many seconds after a stop signal before processes are killed.")
       .at_least(0);
   d.group("Output");
-  d("log_dir", &O::log_dir, "Folder for the output of each attempt and process.");
+  d("log_dir", &O::log_dir, "Write the output of each attempt and process to this folder.");
   d("tee", &O::tee,
-    "What is shown and kept in log_dir (-t): 0 none, 1 output, 2 errors, 3 both, of all "
-    "processes, or of each local rank: 0:3,1:1.");
-  d("redirects", &O::redirects, "What is kept in log_dir and not shown (-r), in the same form.");
-  d("local_ranks_filter", &O::local_ranks_filter, "Processes whose output is shown; unset = all.");
-  d("quiet", &O::quiet, "Say nothing but errors (-q).");
+    "Show these streams and also write them to log_dir (-t): 0 none, 1 output, 2 errors, 3 both; "
+    "for all processes, or for each local rank, such as 0:3,1:1.");
+  d("redirects", &O::redirects,
+    "Write these streams to log_dir without showing them (-r), in the same form.");
+  d("local_ranks_filter", &O::local_ranks_filter,
+    "Show only the output of these local ranks, separated by commas. If unset, all.");
+  d("quiet", &O::quiet, "Print only the launcher's errors (-q).");
   d.group("Slurm");
-  d("slurm", &O::slurm, "Print a script for sbatch that starts PROGRAM so; submit nothing.");
+  d("slurm", &O::slurm,
+    "Print a script for sbatch that starts PROGRAM with these options, and submit nothing.");
   d("slurm_time", &O::slurm_time,
-    "How long it may run, as 1-12:00:00; unset = the partition's own.");
-  d("slurm_partition", &O::slurm_partition, "Where it runs; unset = the cluster's own.");
-  d("slurm_account", &O::slurm_account, "Who is charged.");
+    "Limit the job to this time, such as 1-12:00:00. If unset, the partition's limit applies.");
+  d("slurm_partition", &O::slurm_partition,
+    "Run in this partition. If unset, in the cluster's default partition.");
+  d("slurm_account", &O::slurm_account, "Charge this account.");
   d("slurm_signal", &O::slurm_signal,
-    "What Slurm sends before the time is up, as USR1@120, for a program that handles it; unset = "
-    "nothing.");
-  d("slurm_gpus_per_node", &O::slurm_gpus_per_node, "GPUs of each machine.").at_least(1);
+    "Let Slurm send this signal before the time is up, such as USR1@120, for a program that "
+    "handles it. If unset, none.");
+  d("slurm_gpus_per_node", &O::slurm_gpus_per_node, "Request this many GPUs on each machine.")
+      .at_least(1);
   d("slurm_cpus_per_task", &O::slurm_cpus_per_task,
-    "Cores of each machine; unset = machines are taken whole.")
+    "Request this many cores on each machine. If unset, whole machines.")
       .at_least(1);
   later(d);
   without_meaning(d);
@@ -350,8 +376,9 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   const auto variables = config::read_environment(table, environment, others, run.notices);
   const LaunchFiles files = launch_files(flags, variables, environment);
   if (files.found) {
-    run.notices.push_back(files.names.front() +
-                          " is read, as no file is named (--no_config_file: none)");
+    run.notices.push_back(
+        files.names.front() +
+        " is read because no configuration file is named (--no_config_file skips it)");
   }
   try {
     std::vector<std::vector<config::Assignment>> sources;
@@ -375,8 +402,10 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
     rethrow(error, files);
   }
   if (run.program.empty()) {
-    throw ConfigError("config.missing", {.what = "no program to start",
-                                         .hint = "hasten launch -n 4 ./train --epochs 3"});
+    throw ConfigError(
+        "config.missing",
+        {.what = "no program to start",
+         .hint = "name one after the options: hasten launch -n 4 ./train --epochs 3"});
   }
   run.values = config::snapshot(table);
   return run;
@@ -387,14 +416,11 @@ std::string launch_help(int width) {
   config::OptionTable table;
   describe(table, options);
   return "usage: hasten launch [--NAME VALUE ...] PROGRAM [ARGUMENT ...]\n\n"
-         "Starts PROGRAM several times, on one machine or on many, each with a rank in its "
-         "environment "
-         "(RANK,\n"
-         "LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun has them), and looks "
-         "after\n"
-         "the processes: when one fails the others are stopped, the first failure is told with "
-         "its\n"
-         "last lines, and all start again where --max_restarts says so.\n\n" +
+         "Starts PROGRAM in several processes, on one machine or on many, each with a rank in its\n"
+         "environment (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun sets\n"
+         "them), and supervises them: if one fails, the others are stopped, the first failure is\n"
+         "reported with its last lines of output, and all are restarted if --max_restarts allows\n"
+         "it.\n\n" +
          config::help_text(table, width);
 }
 

@@ -38,14 +38,14 @@ ListenOptions parse_listen(int argc, const char* const* argv, const std::string&
       throw ConfigError("config.unknown-key",
                         {.what = "unknown argument " + words[i],
                          .hint = near ? "did you mean " + *near + "?"
-                                      : "options of the program stand behind its name"});
+                                      : "options of the program follow its name"});
     }
   }
   options.program.assign(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
   if (options.program.empty() && !options.help) {
     throw ConfigError("config.missing",
                       {.what = "hasten " + command + ": no program to run",
-                       .hint = "hasten anatomy ./train, hasten estimate -- ./train"});
+                       .hint = "name one: hasten anatomy ./train, or hasten estimate -- ./train"});
   }
   return options;
 }
@@ -53,16 +53,17 @@ ListenOptions parse_listen(int argc, const char* const* argv, const std::string&
 std::string anatomy_help() {
   return "usage: hasten anatomy [--steps N] [--json | --output FILE] PROGRAM [ARGUMENT ...]\n"
          "       hasten estimate [...] -- PROGRAM [ARGUMENT ...]\n\n"
-         "Runs a program that trains with a hasten::Accelerator, unchanged, for a few optimizer\n"
-         "steps, tells where memory and operations went, and ends it. With estimate the program\n"
-         "runs dry: nothing is computed and no memory of the model's size is taken.\n\n"
-         "  --steps N       optimizer steps [3]\n"
-         "  --device NAME   estimate: cpu, or a GPU that need not be there: cuda:v100-16gb ... "
-         "[cpu]\n"
-         "  --tpu TOPOLOGY  estimate: on device tpu, each program compiled by libtpu: v5e:2x2, "
-         "v6e:2x4 ...\n"
-         "  --json          JSON on standard output instead of tables\n"
-         "  --output FILE   into a file: .json, .html, or text\n";
+         "Runs an unchanged program that trains with a hasten::Accelerator for a few optimizer\n"
+         "steps, reports where memory and operations went, and stops it. With estimate the\n"
+         "program runs dry: nothing is computed, and no memory of the model's size is "
+         "allocated.\n\n"
+         "  --steps N       Stop after this many optimizer steps. [3]\n"
+         "  --device NAME   estimate: predict for cpu, or for a GPU that need not be installed:\n"
+         "                  cuda:v100-16gb ... [cpu]\n"
+         "  --tpu TOPOLOGY  estimate: run on device tpu, where libtpu compiles each program:\n"
+         "                  v5e:2x2, v6e:2x4 ...\n"
+         "  --json          Print JSON on standard output instead of tables.\n"
+         "  --output FILE   Write to a file: .json, .html, or text for other names.\n";
 }
 
 }  // namespace hasten

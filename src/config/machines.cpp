@@ -22,9 +22,10 @@ std::int64_t count_in(const std::string& text, const std::string& part) {
   std::int64_t count = 0;
   const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), count);
   if (error != std::errc() || end != part.data() + part.size() || count < 1 || count > 4096) {
-    throw ConfigError("config.bad-value", {.what = "nnodes",
-                                           .got = "'" + text + "'",
-                                           .expected = "a number such as 2, or two such as 2:4"});
+    throw ConfigError("config.bad-value",
+                      {.what = "nnodes",
+                       .got = "'" + text + "'",
+                       .expected = "a number such as 2, or a range such as 2:4"});
   }
   return count;
 }
@@ -39,17 +40,18 @@ void set_counts(Machines& machines, const LaunchOptions& options) {
     throw ConfigError("config.bad-value",
                       {.what = "nnodes",
                        .got = "'" + options.nnodes + "'",
-                       .expected = "LEAST:MOST, the first not above the second"});
+                       .expected = "LEAST:MOST, where LEAST is not above MOST"});
   }
   if (options.num_machines &&
       (*options.num_machines != machines.most || machines.least != machines.most))
-    contradiction(str("num_machines is ", *options.num_machines, ", and nnodes ", options.nnodes),
-                  "leave one of them out");
+    contradiction(
+        str("num_machines is ", *options.num_machines, ", but nnodes is ", options.nnodes),
+        "remove one of them");
 }
 
 void check_standalone(const Machines& machines, const LaunchOptions& options) {
   if (options.standalone && machines.several())
-    contradiction(str("standalone, and ", machines.most, " machines"), "leave one of them out");
+    contradiction(str("standalone with ", machines.most, " machines"), "remove one of them");
 }
 
 void set_place(Machines& machines, const LaunchOptions& options) {
@@ -59,13 +61,13 @@ void set_place(Machines& machines, const LaunchOptions& options) {
   if (options.rdzv_endpoint.empty()) return;
   const auto endpoint = endpoint_of(options.rdzv_endpoint, machines.port);
   if (!options.main_process_ip.empty() && options.main_process_ip != endpoint.host)
-    contradiction("main_process_ip is " + options.main_process_ip + ", and rdzv_endpoint " +
+    contradiction("main_process_ip is " + options.main_process_ip + ", but rdzv_endpoint is " +
                       options.rdzv_endpoint,
-                  "leave one of them out");
+                  "remove one of them");
   if (options.main_process_port && *options.main_process_port != endpoint.port)
-    contradiction(str("main_process_port is ", *options.main_process_port, ", and rdzv_endpoint ",
-                      options.rdzv_endpoint),
-                  "leave one of them out");
+    contradiction(str("main_process_port is ", *options.main_process_port,
+                      ", but rdzv_endpoint is ", options.rdzv_endpoint),
+                  "remove one of them");
   machines.host = endpoint.host;
   machines.port = endpoint.port;
 }
@@ -75,55 +77,57 @@ void set_place(Machines& machines, const LaunchOptions& options) {
 void check_script(const Machines& machines, const LaunchOptions& options) {
   if (machines.least != machines.most)
     contradiction("slurm with nnodes " + options.nnodes,
-                  "Slurm gives a job all of its machines at once");
+                  "set a fixed number, because Slurm gives a job all of its machines at once");
   const bool says_more = options.machine_rank.value_or(0) != 0 ||
                          !options.main_process_ip.empty() || options.main_process_port ||
                          !options.rdzv_endpoint.empty();
   if (says_more)
-    contradiction("slurm with machine_rank or where the machines meet",
-                  "leave these out: the script finds them");
+    contradiction("slurm with machine_rank, main_process_ip, main_process_port or rdzv_endpoint",
+                  "remove these options, because the script sets them");
 }
 
 void check_rank(const Machines& machines, const LaunchOptions& options) {
   const bool by_endpoint =
       !options.rdzv_endpoint.empty() || options.rdzv_backend == RendezvousBackend::c10d;
   if (options.machine_rank && *options.machine_rank >= machines.most)
-    contradiction(
-        str("machine_rank is ", *options.machine_rank, " of ", machines.most, " machines"),
-        "ranks begin at 0");
+    contradiction(str("machine_rank is ", *options.machine_rank, " with ", machines.most,
+                      machines.most == 1 ? " machine" : " machines"),
+                  str("use a rank from 0 to ", machines.most - 1));
   if (options.machine_rank && machines.least != machines.most && *options.machine_rank > 0)
-    contradiction("machine_rank with a number of machines that may change",
-                  "leave it out: ranks are given");
+    contradiction("machine_rank with a range of machines",
+                  "remove machine_rank, because ranks are assigned");
   if (machines.least != machines.most && options.rdzv_backend == RendezvousBackend::static_)
-    contradiction("rdzv_backend is static, and nnodes " + options.nnodes, "--rdzv_backend c10d");
+    contradiction("rdzv_backend is static, but nnodes is the range " + options.nnodes,
+                  "use --rdzv_backend c10d");
   if (!machines.several()) return;
   if (machines.host.empty())
-    missing("where the machines meet",
-            "--main_process_ip ADDRESS of machine 0, or --rdzv_endpoint HOST:PORT, the same "
-            "on all");
+    missing("the address at which the machines meet is missing",
+            "set --main_process_ip to the address of machine 0, or --rdzv_endpoint to HOST:PORT, "
+            "the same on all machines");
   if (machines.port == 0)
-    missing("the port at which the machines meet", "--main_process_port, the same on all");
+    missing("the port at which the machines meet is missing",
+            "set --main_process_port, the same on all machines");
   if (!by_endpoint && machines.least == machines.most && !options.machine_rank)
-    missing("which of the machines this is",
-            "--machine_rank, another one on each; or --rdzv_endpoint, where ranks "
-            "are given");
+    missing("the rank of this machine is missing",
+            "set --machine_rank to a different value on each machine, or use --rdzv_endpoint, "
+            "which assigns ranks");
 }
 
 void check_processes(const Machines& machines, const LaunchOptions& options) {
   if (!options.num_processes) return;
   if (machines.least != machines.most)
-    contradiction("num_processes with a number of machines that may change",
-                  "--nproc_per_node says how many each machine has");
+    contradiction("num_processes with a range of machines",
+                  "set the number per machine with --nproc_per_node");
   if (options.nproc_per_node && *options.nproc_per_node * machines.most != *options.num_processes)
-    contradiction(str("num_processes is ", *options.num_processes, ", and nproc_per_node ",
+    contradiction(str("num_processes is ", *options.num_processes, ", but nproc_per_node is ",
                       *options.nproc_per_node, " on ", machines.most, " machines"),
-                  "leave one of them out");
+                  "remove one of them");
   if (*options.num_processes % machines.most != 0) {
     throw ConfigError("config.contradiction",
-                      {.what = "num_processes is the total of all machines",
+                      {.what = "num_processes, the total of all machines",
                        .got = str(*options.num_processes, " on ", machines.most, " machines"),
                        .expected = str("a multiple of ", machines.most),
-                       .hint = "--nproc_per_node says how many each machine has"});
+                       .hint = "set the number per machine with --nproc_per_node"});
   }
 }
 

@@ -47,8 +47,8 @@ void refuse_in_file(const std::vector<config::Assignment>& assignments) {
     if (assignment.key != "config_file" && assignment.key != "print_config") continue;
     throw ConfigError("config.unknown-key",
                       {.what = assignment.origin.where + ": " + assignment.key +
-                               " cannot stand in a configuration file",
-                       .hint = "give it as --" + assignment.key});
+                               " cannot be set in a configuration file",
+                       .hint = "pass it as --" + assignment.key});
   }
 }
 

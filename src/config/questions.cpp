@@ -116,17 +116,17 @@ void ask_machines(LaunchFile& file, const Dialogue& dialogue) {
   file.num_machines =
       ask_number("How many machines?", file.num_machines, 1, most_processes, dialogue);
   if (file.num_machines == 1) return;
-  file.machine_rank = ask_number("Which of them is this (0: the main one)?", file.machine_rank, 0,
-                                 file.num_machines - 1, dialogue);
+  file.machine_rank = ask_number("What is the rank of this machine (0: the main one)?",
+                                 file.machine_rank, 0, file.num_machines - 1, dialogue);
   file.main_process_ip =
-      ask_text("Address of the main machine?", file.main_process_ip,
+      ask_text("What is the address of the main machine?", file.main_process_ip,
                "a name or an address that the other machines can reach", is_host, dialogue);
   file.main_process_port =
-      ask_number("Port there?", file.main_process_port, 1, highest_port, dialogue);
+      ask_number("Which port does it use?", file.main_process_port, 1, highest_port, dialogue);
   file.rdzv_backend =
-      ask_choice("How do they meet?", {"static", "c10d"}, file.rdzv_backend, dialogue);
+      ask_choice("Which rendezvous backend?", {"static", "c10d"}, file.rdzv_backend, dialogue);
   file.same_network =
-      ask_flag("Are all in one network, so that they can be reached by their names?",
+      ask_flag("Are all machines in one network, where they can reach each other by name?",
                file.same_network, dialogue);
 }
 
@@ -149,29 +149,30 @@ void ask_variables(LaunchFile& file, const Dialogue& dialogue) {
     const std::vector<std::string> all = split(answer, ',');
     return answer == "none" || std::all_of(all.begin(), all.end(), is_variable);
   };
-  const std::string answer = ask_text("Variables of each process (NAME=value with commas)?",
-                                      file.tpu_env.empty() ? "none" : join(file.tpu_env, ","),
-                                      "none, or NAME=value with commas", are_variables, dialogue);
+  const std::string answer =
+      ask_text("Which variables does each process get (NAME=value, separated by commas)?",
+               file.tpu_env.empty() ? "none" : join(file.tpu_env, ","),
+               "none, or NAME=value separated by commas", are_variables, dialogue);
   file.tpu_env = answer == "none" ? std::vector<std::string>{} : split(answer, ',');
 }
 
 // Asks for what hasten tpu-config runs on all machines of a pod.
 void ask_pod(LaunchFile& file, const Dialogue& dialogue) {
-  if (!ask_flag("Is it a pod, on whose machines hasten tpu-config is to run commands?",
+  if (!ask_flag("Is it a pod on whose machines hasten tpu-config should run commands?",
                 !file.tpu_name.empty(), dialogue)) {
     file.tpu_name = file.tpu_zone = file.command_file = "";
     file.commands.clear();
     return;
   }
-  const std::string name = "a name without blanks";
-  file.tpu_name = ask_text("Name of the TPU?", file.tpu_name, name, is_host, dialogue);
-  file.tpu_zone = ask_text("Its zone?", file.tpu_zone, name, is_host, dialogue);
+  const std::string name = "a name without spaces";
+  file.tpu_name = ask_text("What is the name of the TPU?", file.tpu_name, name, is_host, dialogue);
+  file.tpu_zone = ask_text("What is its zone?", file.tpu_zone, name, is_host, dialogue);
   file.command_file =
-      ask_optional("File with the commands?", file.command_file, "a file", dialogue);
+      ask_optional("Which file has the commands?", file.command_file, "a file", dialogue);
   file.commands.clear();
   while (file.command_file.empty()) {
     const std::string command = ask_optional(
-        file.commands.empty() ? "A command?" : "Another command?", "", "a command", dialogue);
+        file.commands.empty() ? "Which command?" : "Another command?", "", "a command", dialogue);
     if (command.empty()) break;
     file.commands.push_back(command);
   }
@@ -180,7 +181,7 @@ void ask_pod(LaunchFile& file, const Dialogue& dialogue) {
 void ask_processes_on_tpus(LaunchFile& file, std::size_t tpus, const Dialogue& dialogue) {
   constexpr std::int64_t unknown = 8;  // Accelerate's default
   const std::int64_t each = tpus == 0 ? unknown : static_cast<std::int64_t>(tpus);
-  file.num_processes = ask_number("How many processes, one for each TPU chip?",
+  file.num_processes = ask_number("How many processes (one for each TPU chip)?",
                                   each * file.num_machines, file.num_machines,
                                   most_processes * file.num_machines, dialogue, file.num_machines);
   ask_variables(file, dialogue);
@@ -189,8 +190,8 @@ void ask_processes_on_tpus(LaunchFile& file, std::size_t tpus, const Dialogue& d
 
 void ask_processes(LaunchFile& file, std::size_t gpus, const Dialogue& dialogue) {
   if (!file.use_cpu)
-    file.gpu_ids = ask_text("Which GPUs (all, or numbers with commas)?", file.gpu_ids,
-                            "all, or numbers with commas, such as 0,1", are_gpus, dialogue);
+    file.gpu_ids = ask_text("Which GPUs (all, or numbers separated by commas)?", file.gpu_ids,
+                            "all, or numbers separated by commas, such as 0,1", are_gpus, dialogue);
   std::int64_t each = 1;  // processes per machine
   if (!file.use_cpu) {
     each = file.gpu_ids == "all" ? static_cast<std::int64_t>(gpus)
@@ -212,17 +213,18 @@ LaunchFile asked_launch_file(LaunchFile file, std::size_t gpus, std::size_t tpus
   file.tpu = !file.use_cpu && ask_flag("Use TPUs?", file.tpu, dialogue);
   file.tpu ? ask_processes_on_tpus(file, tpus, dialogue) : ask_processes(file, gpus, dialogue);
   file.enable_cpu_affinity =
-      ask_flag("Give each process cores of its own?", file.enable_cpu_affinity, dialogue);
+      ask_flag("Bind each process to its own cores?", file.enable_cpu_affinity, dialogue);
   const std::string precision = ask_choice("Mixed precision?", {"no", "fp16", "bf16"},
                                            std::string(name_of(file.mixed_precision)), dialogue);
   file.mixed_precision = *from_name<LaunchPrecision>(precision);
-  file.downcast_bf16 = file.tpu && file.mixed_precision == LaunchPrecision::bf16 &&
-                       ask_flag("Keep double as float, not as bf16?", file.downcast_bf16, dialogue);
+  file.downcast_bf16 =
+      file.tpu && file.mixed_precision == LaunchPrecision::bf16 &&
+      ask_flag("Compute double as float instead of bf16?", file.downcast_bf16, dialogue);
   file.debug = ask_flag("Check collectives before they run (slow)?", file.debug, dialogue);
-  file.max_restarts = ask_number("How often may all start again after one has failed?",
+  file.max_restarts = ask_number("How many times may all processes restart after a failure?",
                                  file.max_restarts, 0, 1000000, dialogue);
-  file.log_dir =
-      ask_optional("Folder for the output of each process?", file.log_dir, "a folder", dialogue);
+  file.log_dir = ask_optional("Which folder gets the output of each process?", file.log_dir,
+                              "a folder", dialogue);
   return file;
 }
 

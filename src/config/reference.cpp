@@ -47,8 +47,8 @@ std::string supported(const OptionTable& table) {
 
 std::string of_status(const OptionTable& table, Status status, const std::string& title,
                       const std::string& text) {
-  std::string out =
-      "\n## " + title + "\n\n" + text + "\n\n" + head({"Name", "Default", "Why, or what instead"});
+  std::string out = "\n## " + title + "\n\n" + text + "\n\n" +
+                    head({"Name", "Default", "Reason, or what to use instead"});
   for (const Option& option : table.options()) {
     if (option.status != status) continue;
     const std::string what = meaning(option);
@@ -78,17 +78,18 @@ std::string kwargs(const std::string& title, const std::string& owner,
 std::string reference_text(const OptionTable& table) {
   std::string out =
       "# Options of `hasten train` and of `TrainingArguments`\n\n"
-      "<!-- Written by `hasten train --help markdown`; a test fails when it is stale. -->\n\n"
+      "<!-- Written by `hasten train --help markdown`; a test fails if it is out of date. -->\n\n"
       "Every option is a flag (`--name value`), a key of a YAML or JSON file given as "
       "`--config_file`, and an\n"
-      "environment variable (`HASTEN_NAME`). A flag wins over the environment, that over a file, "
-      "that over the\n"
-      "default. Flags may be written with `-` for `_`; a true-or-false option stands alone for "
-      "true, and\n"
-      "`--no_name` is false. `null` in a file leaves the default. `hasten train --print_config "
-      "...` shows every\n"
-      "value and where it came from, as a file that can be used again.\n\n"
-      "In C++ the groups from \"What to do\" on are the fields of `hasten::TrainingArguments`.\n";
+      "environment variable (`HASTEN_NAME`). Flags override the environment, the environment "
+      "overrides files, and\n"
+      "files override the defaults. Flags may be written with `-` instead of `_`. A true-or-false "
+      "option without a\n"
+      "value is true, and `--no_name` is false. `null` in a file keeps the default. `hasten train "
+      "--print_config\n"
+      "...` prints every value and where it came from, as a file for `--config_file`.\n\n"
+      "In C++ the groups from \"Actions and output\" on are the fields of "
+      "`hasten::TrainingArguments`.\n";
   out += supported(table);
   out += kwargs("Keys of lr_scheduler_kwargs", "lr_scheduler_type", schedule_rules());
   out += "\n`linear`, `constant` and `constant_with_warmup` take none.\n";
@@ -96,9 +97,9 @@ std::string reference_text(const OptionTable& table) {
   out += "\n`adamw_torch` and `adamw_torch_fused` take none.\n";
   out += of_status(
       table, Status::not_yet, "Known, not supported yet",
-      "Setting one to something other than its default is the error `config.not-supported`.");
-  out += of_status(table, Status::no_meaning, "Known, without meaning here",
-                   "Setting one gives a notice; the value is ignored.");
+      "Setting one to a value other than its default is the error `config.not-supported`.");
+  out += of_status(table, Status::no_meaning, "Known, without effect",
+                   "Setting one prints a notice, and the value is ignored.");
   return out;
 }
 

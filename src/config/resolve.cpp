@@ -63,7 +63,7 @@ void check_choice(const Option& option, const Assignment& assignment) {
     for (const std::string& later : option.choices_not_yet) {
       if (word != later) continue;
       throw_not_supported(located(assignment.origin, assignment.key) + " " + word,
-                          "there is " + join(option.choices, ", "));
+                          "supported values are " + join(option.choices, ", "));
     }
   }
 }
@@ -86,7 +86,7 @@ void check_former(const Option& option, const Assignment& assignment,
     throw ConfigError("config.out-of-range", {.what = located(assignment.origin, assignment.key),
                                               .got = quoted(assignment.value),
                                               .expected = "a number below " + str(*former->below),
-                                              .hint = "the present name is " + option.name});
+                                              .hint = "use the current name, " + option.name});
   }
   notices.push_back(located(assignment.origin, assignment.key) + " is a former name of " +
                     option.name);

@@ -26,7 +26,7 @@ std::optional<std::int64_t> number(const std::string& word, std::int64_t limit) 
 }
 
 constexpr const char* kExpected =
-    "0, 1, 2 or 3 (none, output, errors, both), or one for each local rank, such as 0:3,1:1";
+    "0, 1, 2 or 3 (none, output, errors, both), or one per local rank, such as 0:3,1:1";
 
 }  // namespace
 

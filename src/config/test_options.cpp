@@ -13,8 +13,8 @@ using O = TestOptions;
 
 void describe(config::OptionTable& table, O& options) {
   config::Describer d(table, options);
-  d("json", &O::json, "The results as JSON.");
-  d("timeout", &O::timeout, "Seconds for each check.").above(0).at_most(1e6);
+  d("json", &O::json, "Print the results as JSON.");
+  d("timeout", &O::timeout, "Limit each check to this many seconds.").above(0).at_most(1e6);
 }
 
 std::string name_in(const std::string& word) {
@@ -75,8 +75,8 @@ LaunchConfiguration parsed(const std::vector<std::string>& options,
   if (!run.help && run.program != program) {
     throw ConfigError("config.unexpected-argument",
                       {.what = "unexpected argument '" + run.program.front() + "'",
-                       .expected = "options alone: hasten test brings its own program",
-                       .hint = "hasten launch starts yours"});
+                       .expected = "only options, because hasten test has its own program",
+                       .hint = "start your program with hasten launch"});
   }
   return run;
 }
@@ -102,8 +102,8 @@ TestCommand parse_test(int argc, const char* const* argv, const config::Environm
   if (run.help) return run;
   if (run.launch.options.slurm) {
     throw ConfigError("config.contradiction",
-                      {.what = "--slurm prints a script, and starts nothing to be tested",
-                       .hint = "leave it out, and call hasten test on each machine of a job"});
+                      {.what = "--slurm prints a script and starts nothing to test",
+                       .hint = "remove it, and run hasten test on each machine of a job"});
   }
   if (!says_how_many(run.launch)) {
     for (const char* const word : {"--num_processes", "2"}) words.emplace_back(word);
@@ -117,19 +117,17 @@ TestCommand parse_test(int argc, const char* const* argv, const config::Environm
 
 std::string test_help() {
   return "usage: hasten test [--NAME VALUE ...]\n\n"
-         "Tries this machine, or on each of several, with your configuration: starts processes "
-         "through\n"
-         "hasten launch, lets them meet and checks what training needs; then kills some, to see "
-         "that\n"
-         "the launcher holds what it promises. One line a check; the exit code is 0 where all "
-         "passed.\n\n"
-         "  --timeout SECONDS   for each check [60]\n"
-         "  --json              the results as JSON on standard output, the lines on standard "
-         "error\n\n"
-         "and every option of hasten launch: --config_file FILE, -n 4, --num_machines 2, ...\n"
-         "(hasten launch --help). Where nothing says how many, it is one process for each GPU "
-         "or TPU\n"
-         "chip, else two.\n";
+         "Tests this machine, or several machines if it is started on each of them, with your\n"
+         "configuration: starts processes through hasten launch, connects them and checks what\n"
+         "training needs; then kills some of them to check how the launcher handles it.\n"
+         "Prints one line per check. The exit code is 0 if all checks passed.\n\n"
+         "  --timeout SECONDS   Limit each check to this time. [60]\n"
+         "  --json              Print the results as JSON on standard output, and the lines on\n"
+         "                      standard error.\n\n"
+         "All options of hasten launch are accepted too: --config_file FILE, -n 4,\n"
+         "--num_machines 2, ... (hasten launch --help). If no option sets the number of\n"
+         "processes, one is started for each TPU chip or for each of several GPUs, otherwise "
+         "two.\n";
 }
 
 }  // namespace hasten

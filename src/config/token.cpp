@@ -19,7 +19,7 @@ constexpr const char* kHowToMakeOne = "openssl rand -hex 32";
   throw ConfigError("config.token", {.what = str("the job's token, from ", origin),
                                      .got = std::move(got),
                                      .expected = std::move(expected),
-                                     .hint = kHowToMakeOne});
+                                     .hint = str("create one with ", kHowToMakeOne)});
 }
 
 std::string octal(mode_t mode) {
@@ -37,9 +37,9 @@ void check_only_own(const std::filesystem::path& file) {
   throw ConfigError("config.token",
                     {.what = str("the job's token, from ", file.string()),
                      .got = str("a file that other users can open, mode ", octal(status.st_mode)),
-                     .expected = "one that you alone can read and write, mode 600",
-                     .hint = "chmod 600 " + file.string() +
-                             "; make a new token if others may have read this one"});
+                     .expected = "a file that only you can read and write, mode 600",
+                     .hint = "run chmod 600 " + file.string() +
+                             ", and create a new token if others may have read this one"});
 }
 
 }  // namespace
@@ -51,15 +51,16 @@ void check_token(std::string_view token, std::string_view origin) {
   if (token.size() < kShortestToken || token.size() > kLongestToken || !printable) {
     refuse_token(
         origin,
-        printable ? str(token.size(), " letters") : "spaces or letters that cannot be printed",
-        str(kShortestToken, " to ", kLongestToken, " printable letters without spaces"));
+        printable ? str(token.size(), " characters")
+                  : "spaces or characters that cannot be printed",
+        str(kShortestToken, " to ", kLongestToken, " printable characters without spaces"));
   }
   const std::size_t distinct = std::set<char>(token.begin(), token.end()).size();
   if (distinct < kFewestDistinctLetters) {
-    refuse_token(
-        origin,
-        distinct == 1 ? "one letter again and again" : str("only ", distinct, " different letters"),
-        str("random letters, at least ", kFewestDistinctLetters, " different ones"));
+    refuse_token(origin,
+                 distinct == 1 ? "a single repeated character"
+                               : str("only ", distinct, " different characters"),
+                 str("random characters, at least ", kFewestDistinctLetters, " different ones"));
   }
 }
 

@@ -22,16 +22,18 @@ constexpr const char* kFolder = "cd /usr/share";
 void describe(config::OptionTable& table, O& options) {
   config::Describer d(table, options);
   d("config_file", &O::config_file,
-    "File of hasten launch with tpu_name and the others; unset = the one that launch would read.");
-  d("tpu_name", &O::tpu_name, "Name of the TPU.");
-  d("tpu_zone", &O::tpu_zone, "Its zone.");
-  d("command", &O::commands, "A command; several one after the other, also by several --command.");
-  d("command_file", &O::command_file, "A file with the commands.");
-  d("use_alpha", &O::use_alpha, "gcloud alpha instead of gcloud.");
-  d("dry_run", &O::dry_run, "Print the line and run nothing (--debug).");
+    "Read tpu_name and the other options from this file of hasten launch. If unset, the file that "
+    "launch would read.");
+  d("tpu_name", &O::tpu_name, "Set the name of the TPU.");
+  d("tpu_zone", &O::tpu_zone, "Set the zone of the TPU.");
+  d("command", &O::commands,
+    "Run this command. Several commands, also of several --command, run one after the other.");
+  d("command_file", &O::command_file, "Run the commands of this file.");
+  d("use_alpha", &O::use_alpha, "Call gcloud alpha instead of gcloud.");
+  d("dry_run", &O::dry_run, "Print the command line and run nothing (--debug).");
   const char* const copied =
-      "programs are no Python packages: gcloud compute tpus tpu-vm scp --worker all copies yours "
-      "and hasten";
+      "programs are not Python packages: copy yours and hasten with gcloud compute tpus tpu-vm scp "
+      "--worker all";
   d.not_yet<bool>("install_accelerate", copied);
   d.not_yet<config::AnyText>("accelerate_version", copied, {"latest"});
 }
@@ -99,7 +101,8 @@ void take_file(O& options, const std::string& file) {
 }
 
 void check_name(const char* option, const std::string& name) {
-  if (name.empty()) miss(str("no ", option), str("--", option, " NAME, or a file that says it"));
+  if (name.empty())
+    miss(str("no ", option), str("set --", option, ", or ", option, " in a configuration file"));
   const bool plain = std::all_of(name.begin(), name.end(), [](char letter) {
     return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
            (letter >= '0' && letter <= '9') || letter == '-' || letter == '_' || letter == '.';
@@ -114,10 +117,10 @@ void check(const O& options) {
   check_name("tpu_name", options.tpu_name);
   check_name("tpu_zone", options.tpu_zone);
   if (options.commands.empty() && options.command_file.empty())
-    miss("nothing to run on the machines", "--command COMMAND, or --command_file FILE");
+    miss("nothing to run on the machines", "set --command COMMAND or --command_file FILE");
   if (!options.commands.empty() && !options.command_file.empty())
-    throw ConfigError("config.contradiction", {.what = "commands and a command_file are both given",
-                                               .hint = "leave one of them out"});
+    throw ConfigError("config.contradiction", {.what = "command and command_file are both set",
+                                               .hint = "remove one of them"});
   for (const std::string& command : options.commands) {
     if (!trim(command).empty()) continue;
     throw ConfigError("config.bad-value",
@@ -132,10 +135,11 @@ std::string command_of(const O& options) {
   const std::string script = read_file(options.command_file);
   if (script.find('\0') != std::string::npos)
     throw ConfigError("config.bad-value", {.what = "command_file " + options.command_file,
-                                           .got = "a byte 0",
+                                           .got = "a NUL byte",
                                            .expected = "a script"});
   if (trim(script).empty())
-    miss("nothing to run on the machines", options.command_file + " is empty");
+    miss("nothing to run on the machines",
+         "write commands to " + options.command_file + ", which is empty");
   return str(kFolder, "\n", trim(script));
 }
 
@@ -172,9 +176,9 @@ std::string tpu_config_help(int width) {
   config::OptionTable table;
   describe(table, options);
   return "usage: hasten tpu-config [--NAME VALUE ...]\n\n"
-         "Runs commands on all machines of a TPU pod, by gcloud's ssh, in /usr/share: what is to "
-         "be there\n"
-         "before `hasten launch --tpu` is started on each of them. The exit code is gcloud's.\n\n" +
+         "Runs commands on all machines of a TPU pod, over gcloud's ssh, in /usr/share. Use it to\n"
+         "prepare the machines before `hasten launch --tpu` is started on each of them. The exit\n"
+         "code is gcloud's.\n\n" +
          config::help_text(table, width);
 }
 

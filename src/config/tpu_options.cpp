@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/accelerate_names.h"
 #include "config/messages.h"
 #include "config/value.h"
 #include "hasten/base/error.h"
@@ -53,7 +54,7 @@ void settle_cpu(const OptionTable& table, O& options, Said& said) {
   if (!said.tpu || !options.use_cpu) return;
   if (cpu.origin.source == said.source)
     contradict(said.text + " and " + located(cpu.origin, cpu.name) + " are both set",
-               "leave one of them out");
+               "remove one of them");
   (cpu.origin.source > said.source ? said.tpu : options.use_cpu) = false;
 }
 
@@ -61,11 +62,11 @@ void refuse_gpus(const OptionTable& table, const O& options, const Said& said) {
   const Option& several = *table.find("multi_gpu");
   if (!several.is_default())
     contradict(said.text + " and " + located(several.origin, several.name) + " are both set",
-               "leave one of them out");
+               "remove one of them");
   const Option& ids = *table.find("gpu_ids");
   if (options.gpu_ids != "all")
-    contradict(located(ids.origin, ids.name) + " names GPUs, and " + said.text + " is set",
-               "TPU_VISIBLE_DEVICES says which chips there are to share");
+    contradict(located(ids.origin, ids.name) + " selects GPUs, but " + said.text + " is set",
+               "select TPU chips with TPU_VISIBLE_DEVICES");
 }
 
 // True if no option names a device and the machine has TPUs but no GPUs: launch then uses the TPUs,
@@ -87,9 +88,10 @@ void check_variables(const OptionTable& table, const O& options) {
         std::none_of(name.begin(), name.end(), [](unsigned char letter) { return letter <= ' '; });
     if (good) continue;
     const Option& option = *table.find("tpu_env");
-    throw ConfigError("config.bad-value", {.what = located(option.origin, option.name),
-                                           .got = "'" + variable + "'",
-                                           .expected = "NAME=value, several with commas"});
+    throw ConfigError("config.bad-value",
+                      {.what = located(option.origin, option.name),
+                       .got = "'" + variable + "'",
+                       .expected = "NAME=value, or several separated by commas"});
   }
 }
 
@@ -97,7 +99,7 @@ void tell_of_no_use(const OptionTable& table, std::vector<std::string>& notices)
   for (const char* name : {"downcast_bf16", "tpu_env"}) {
     const Option& option = *table.find(name);
     if (!option.is_default())
-      notices.push_back(located(option.origin, option.name) + " is ignored: for TPUs");
+      notices.push_back(located(option.origin, option.name) + " is ignored: " + kForTpus);
   }
 }
 
@@ -105,10 +107,14 @@ void tell_of_no_use(const OptionTable& table, std::vector<std::string>& notices)
 
 void describe_tpus(Describer<O>& d) {
   d.group("TPUs");
-  d("tpu", &O::tpu, "A TPU chip for each process; unset = where the machine has TPUs.");
+  d("tpu", &O::tpu,
+    "Run each process on its own TPU chip. If no option selects a device, this is on if the "
+    "machine has TPUs but no GPUs.");
   d("downcast_bf16", &O::downcast_bf16,
-    "With mixed_precision bf16: float becomes bf16 and double float, not bf16 too.");
-  d("tpu_env", &O::tpu_env, "Variables of each process, NAME=value with commas (--env).");
+    "With mixed_precision bf16 on TPUs, compute float as bf16 and double as float instead of both "
+    "as bf16.");
+  d("tpu_env", &O::tpu_env,
+    "Set these variables in each process on a TPU: NAME=value, separated by commas (--env).");
 }
 
 void settle_tpus(OptionTable& table, O& options, const Environment& environment,
@@ -129,7 +135,7 @@ void settle_tpus(OptionTable& table, O& options, const Environment& environment,
   check_variables(table, options);
   if (options.downcast_bf16 && options.mixed_precision != LaunchPrecision::bf16) {
     const Option& option = *table.find("downcast_bf16");
-    contradict(located(option.origin, option.name) + " without bf16", "--mixed_precision bf16");
+    contradict(located(option.origin, option.name) + " without bf16", "set --mixed_precision bf16");
   }
 }
 

@@ -12,7 +12,7 @@ namespace hasten::config {
 
 // The reason for refusing what Accelerate does over ssh for all machines of a pod at once.
 inline constexpr const char* kEachMachine =
-    "hasten launch is started on each machine, and hasten tpu-config may start it there";
+    "start hasten launch on each machine, for example with hasten tpu-config";
 
 // The reason for ignoring tpu_use_sudo.
 inline constexpr const char* kOwnUser = "processes run as the user who starts them";

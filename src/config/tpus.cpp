@@ -68,7 +68,7 @@ TpuTopology parse_tpu_topology(std::string_view name) {
     if (const std::int64_t chips = chips_in(grid, chip.dimensions); chips > 0)
       return {.name = std::string(name), .chip = chip_name, .chips = chips};
     throw ConfigError("config.unknown-device",
-                      {.what = "a topology of " + chip_name,
+                      {.what = "the topology of a " + chip_name,
                        .got = "'" + std::string(name) + "'",
                        .expected = str(chip.dimensions, " sizes, such as ", chip.example)});
   }
@@ -78,9 +78,9 @@ TpuTopology parse_tpu_topology(std::string_view name) {
   if (const auto nearest_name = nearest(chip_name, names); near.empty() && nearest_name)
     near.push_back(*nearest_name);
   throw ConfigError("config.unknown-device",
-                    {.what = "a TPU's topology",
+                    {.what = "the topology of a TPU",
                      .got = "'" + std::string(name) + "'",
-                     .expected = "a chip and its grid: " + examples(),
+                     .expected = "a chip and its grid, such as " + examples(),
                      .hint = near.empty() ? "" : "did you mean " + join(near, " or ") + "?"});
 }
 
@@ -105,13 +105,13 @@ std::string find_libtpu(const config::Environment& environment,
   } else if (fs::exists(named)) {
     return named;
   }
-  throw IoError("device.tpu-compiler",
-                {.what = "Google's compiler for TPUs, libtpu.so",
-                 .got = !named.empty() ? "HASTEN_LIBTPU=" + named + ", which is not there"
-                        : all.empty()  ? "no active Python environment"
-                                       : "none in " + join(all, ", "),
-                 .hint = "python3 -m pip install libtpu (into the environment that is active; it "
-                         "needs no TPU)"});
+  throw IoError(
+      "device.tpu-compiler",
+      {.what = "Google's compiler for TPUs, libtpu.so",
+       .got = !named.empty() ? "HASTEN_LIBTPU=" + named + ", which does not exist"
+              : all.empty()  ? "no active Python environment"
+                             : "none in " + join(all, ", "),
+       .hint = "run python3 -m pip install libtpu in the active environment; no TPU is needed"});
 }
 
 }  // namespace hasten

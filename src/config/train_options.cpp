@@ -31,7 +31,7 @@ void check_data_name(const std::string& option, const std::string& path) {
        .got = "'" + path + "'",
        .expected =
            "a file ending in " + join(data_endings, ", ") + ", or " + std::string(dummy_data),
-       .hint = ends_with(path, ".json") ? "one JSON object a line is called .jsonl" : ""});
+       .hint = ends_with(path, ".json") ? "name a file with one JSON object per line .jsonl" : ""});
 }
 
 void check_evaluation_has_data(const O& options, const TrainingArguments& arguments) {
@@ -45,20 +45,20 @@ void check_evaluation_has_data(const O& options, const TrainingArguments& argume
                      : arguments.eval_on_start        ? "eval_on_start"
                      : arguments.do_predict           ? "do_predict"
                                                       : nullptr;
-  if (asks) missing(std::string(asks) + " needs rows to evaluate", "--eval_data FILE");
+  if (asks) missing(std::string(asks) + " needs rows to evaluate", "set --eval_data FILE");
 }
 
 void check_dummy(const O& options, const config::OptionTable& table) {
   const bool dummy = options.data == dummy_data || options.eval_data == dummy_data;
   for (const char* name : {"dummy_rows", "dummy_length"}) {
     if (dummy || table.find(name)->is_default()) continue;
-    contradiction(std::string(name) + " is for dummy data alone: data is '" + options.data + "'",
-                  "--data dummy");
+    contradiction(std::string(name) + " is only for dummy data: data is '" + options.data + "'",
+                  "use --data dummy");
   }
   if (dummy && options.dummy_length > options.max_length) {
     contradiction("dummy_length " + str(options.dummy_length) + " is more than max_length " +
                       str(options.max_length),
-                  "--max_length " + str(options.dummy_length));
+                  "use --max_length " + str(options.dummy_length));
   }
 }
 
@@ -72,49 +72,55 @@ const std::vector<std::string>& builtin_models() {
 void describe(config::OptionTable& table, TrainOptions& options) {
   config::Describer d(table, options);
   d.group("Command");
-  d("config_file", &O::config_file, "YAML or JSON file of options; of several, later ones win.");
+  d("config_file", &O::config_file,
+    "Read options from this YAML or JSON file. If several files are named, later ones override "
+    "earlier ones.");
   d("print_config", &O::print_config, "Print every value and where it came from, then stop.");
   d.group("Model");
   d("model", &O::model,
-    "Folder with config.json, a config.json, or " + join(builtin_models(), " or ") + ".");
+    "Set the model: a folder with config.json, a config.json, or " +
+        join(builtin_models(), " or ") + ".");
   d("weights", &O::weights,
-    "Safetensors file; unset = the model folder's; random for a config.json or a built-in name.");
-  d("task", &O::task, "What the model is trained for.")
-      .later({"token-classification", "masked-lm"});
+    "Load this safetensors file. If unset, that of the model folder; a config.json or a built-in "
+    "name gets random weights.");
+  d("task", &O::task, "Select the task to train for.").later({"token-classification", "masked-lm"});
   d("num_labels", &O::num_labels,
-    "Labels to tell apart, 1 for a regression; unset = as the labels of a text file or the model's "
-    "config say.")
+    "Set the number of labels; 1 means a regression. If unset, the labels of a text file or the "
+    "model's config decide.")
       .at_least(1);
   d("ignore_mismatched_sizes", &O::ignore_mismatched_sizes,
-    "Initialize weights anew where the file has another shape, such as a classifier of other "
-    "labels.");
+    "Initialize weights randomly if their shape differs from that in the file, such as those of a "
+    "classifier for other labels.");
   d("hidden_dropout", &O::hidden_dropout,
-    "Dropout of embeddings and layers, not of attention; unset = as the model's config says.")
+    "Set the dropout of embeddings and layers, but not of attention. If unset, the model's config "
+    "decides.")
       .at_least(0)
       .below(1);
   d("attention_dropout", &O::attention_dropout,
-    "Dropout of attention's weights; unset = as the model's config says.")
+    "Set the dropout of attention weights. If unset, the model's config decides.")
       .at_least(0)
       .below(1);
   d("classifier_dropout", &O::classifier_dropout,
-    "Dropout in front of the classifier; unset = as the model's config says, or else "
-    "hidden_dropout.")
+    "Set the dropout before the classifier. If unset, the model's config decides, or else "
+    "hidden_dropout applies.")
       .at_least(0)
       .below(1);
   d("attn_implementation", &O::attn_implementation,
-    "How attention is computed: in one operator, or step by step.");
+    "Compute attention in one operator (sdpa) or step by step (eager).");
   d.group("Data");
   d("data", &O::data,
-    "Training rows: " + join(data_endings, ", ") + ", or dummy for made-up ones.");
-  d("eval_data", &O::eval_data, "Evaluation rows, in the same forms.");
-  d("text_column", &O::text_column, "Column with the text.");
+    "Read training rows from this file (" + join(data_endings, ", ") +
+        "); dummy generates random rows.");
+  d("eval_data", &O::eval_data, "Read evaluation rows from this file, in the same formats.");
+  d("text_column", &O::text_column, "Set the column of the text.");
   d("text_pair_column", &O::text_pair_column,
-    "Column with a second text; used where the data has it.");
-  d("label_column", &O::label_column, "Column with the label.");
-  d("max_length", &O::max_length, "Tokens of a row at most; the model may bound it further.")
+    "Set the column of the second text, which is used if the data has it.");
+  d("label_column", &O::label_column, "Set the column of the label.");
+  d("max_length", &O::max_length,
+    "Limit rows to this many tokens. The model may limit them further.")
       .at_least(1);
-  d("dummy_rows", &O::dummy_rows, "Rows of dummy data.").at_least(1);
-  d("dummy_length", &O::dummy_length, "Tokens in each row of dummy data.").at_least(1);
+  d("dummy_rows", &O::dummy_rows, "Generate this many rows of dummy data.").at_least(1);
+  d("dummy_length", &O::dummy_length, "Generate dummy rows of this many tokens.").at_least(1);
 }
 
 void validate(const TrainOptions& options, const TrainingArguments& arguments) {
@@ -123,9 +129,10 @@ void validate(const TrainOptions& options, const TrainingArguments& arguments) {
   describe(table, copy);
   config::check_limits(table);
   if (options.model.empty())
-    missing("--model is missing", "--model FOLDER, or one of " + join(builtin_models(), ", "));
+    missing("--model is missing",
+            "set --model to a folder or to one of " + join(builtin_models(), ", "));
   if (arguments.do_train && options.data.empty())
-    missing("--data is missing", "--data FILE, or --data dummy");
+    missing("--data is missing", "set --data to a file, or to dummy");
   check_data_name("data", options.data);
   check_data_name("eval_data", options.eval_data);
   if (!options.weights.empty() && !ends_with(options.weights, ".safetensors")) {
@@ -135,7 +142,7 @@ void validate(const TrainOptions& options, const TrainingArguments& arguments) {
   }
   if (!arguments.do_train && !arguments.do_eval && !arguments.do_predict) {
     missing("nothing to do: do_train, do_eval and do_predict are all false",
-            "leave them out to train");
+            "remove these options to train");
   }
   check_evaluation_has_data(options, arguments);
   check_dummy(options, table);
@@ -175,10 +182,9 @@ std::string train_help(int width) {
   describe(table, options);
   describe(table, arguments);
   return "usage: hasten train --model MODEL --data FILE [--NAME VALUE ...]\n\n"
-         "Fine-tunes a model and saves it as Transformers does. An option is a flag here, a key "
-         "of\n"
-         "--config_file, or HASTEN_NAME in the environment; flags win. Defaults stand in "
-         "brackets.\n" +
+         "Fine-tunes a model and saves it as Transformers does. Each option is a flag, a key of\n"
+         "--config_file or a variable HASTEN_NAME in the environment; flags override the others.\n"
+         "Defaults are in brackets.\n" +
          config::help_text(table, width);
 }
 

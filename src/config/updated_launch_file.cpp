@@ -59,7 +59,7 @@ class Update {
     if (key == "distributed_type" && means_tpus(text_of(value))) return take_type(value);
     if (const KeyGroup* group = group_of(key)) return drop(key, "it is " + group->reason);
     if (key == "fp16") return take_fp16(value);
-    if (value.is_null()) return drop(key, "it says nothing");
+    if (value.is_null()) return drop(key, "it has no value");
     after_[key] = typed(key, value);
     if (after_[key] != value)
       changes_.push_back(str(key, ": '", text_of(value), "' is now ", text_of(after_[key])));
@@ -75,7 +75,7 @@ class Update {
         before_.contains("distributed_type") && means_tpus(text_of(before_["distributed_type"]));
     if (!tpus) return drop(key, str("it is ", kForTpus));
     if (key == "tpu_use_sudo") return drop(key, kOwnUser);
-    if (!says_anything(value)) return drop(key, "it says nothing");
+    if (!says_anything(value)) return drop(key, "it has no value");
     after_[key] = typed(key, value);
     if (after_[key] != value)
       changes_.push_back(str(key, ": '", text_of(value), "' is now ", text_of(after_[key])));
@@ -113,19 +113,20 @@ class Update {
   }
 
   void take_fp16(const Document& value) {
-    if (before_.contains("mixed_precision")) return drop("fp16", "mixed_precision says it");
+    if (before_.contains("mixed_precision")) return drop("fp16", "mixed_precision replaces it");
     after_["mixed_precision"] = parse_bool(text_of(value)).value_or(false) ? "fp16" : "no";
     changes_.push_back("fp16 is now mixed_precision: " + text_of(after_["mixed_precision"]));
   }
 
   void take(const Section& section, const Document& value) {
-    if (!value.is_object() || value.empty()) return drop(section.name, "nothing is in it");
+    if (!value.is_object() || value.empty()) return drop(section.name, "it is empty");
     if (!is_read(section, value)) return drop(section.name, section.reason);
     Document inside = Document::object();
     for (const auto& [key, item] : value.items()) {
       const std::string name = section.full_name(key);
       if (name != key)
-        changes_.push_back(str(section.name, ": ", key, " is now ", name, ", as it is read"));
+        changes_.push_back(
+            str(section.name, ": ", key, " is now ", name, ", the name that launch reads"));
       inside[name] = item;
     }
     after_[section.name] = inside;

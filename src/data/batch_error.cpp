@@ -30,7 +30,7 @@ void throw_if(const Error& error, const std::string& name) {
 
 [[noreturn]] void throw_nested(const std::string& name, const std::string& what) {
   std::throw_with_nested(
-      DataError("data.batch", {.what = name + " could not be made", .got = what}));
+      DataError("data.batch", {.what = "making " + name + " failed", .got = what}));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ std::int64_t BatchReader::number() {
 }
 
 void BatchReader::bytes(void* data, std::size_t size) {
-  TORCH_CHECK(at_ + size <= bytes_.nbytes(), "unpack: a batch that ends too early");
+  TORCH_CHECK(at_ + size <= bytes_.nbytes(), "unpack: the bytes of the batch are incomplete");
   if (size > 0) std::memcpy(data, bytes_.const_data_ptr<std::uint8_t>() + at_, size);
   at_ += size;
 }

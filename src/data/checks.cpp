@@ -32,7 +32,7 @@ bool label_fits(std::int64_t label, std::int64_t count) {
   throw DataError("data.ids", {.what = str(where, "an id of row ", row),
                                .got = std::to_string(got),
                                .expected = str("0 to ", size - 1, ", the ids of the vocabulary"),
-                               .hint = "the data was made with the vocabulary of another model"});
+                               .hint = "tokenize the data with the vocabulary of this model"});
 }
 
 // Calls `check(row, value)` for each value of a column, converted to Value. Takes 4096 rows at a
@@ -56,14 +56,13 @@ void check_label_numbers(const at::Tensor& labels, std::int64_t num_labels,
                          const std::string& where, const std::string& problem_type) {
   const std::int64_t columns = labels.dim() > 1 ? labels.size(1) : 1;
   if (labels.dim() > 2 || columns != num_labels) {
-    throw DataError(
-        "data.labels",
-        {.what =
-             where + (labels.is_floating_point() ? "labels that are not whole numbers" : "labels"),
-         .got = str(columns, " a row"),
-         .expected = str(num_labels, " a row, for ", problem_type),
-         .hint = "convert class numbers to int64; num_labels and problem_type stand in the model's "
-                 "config.json"});
+    throw DataError("data.labels", {.what = where + (labels.is_floating_point()
+                                                         ? "labels that are not whole numbers"
+                                                         : "labels"),
+                                    .got = str(columns, " per row"),
+                                    .expected = str(num_labels, " per row, for ", problem_type),
+                                    .hint = "convert class numbers to int64, or set num_labels and "
+                                            "problem_type in the model's config.json"});
   }
   const bool shares = problem_type == kMultiLabel;
   for_each_value<double>(labels, [&](std::int64_t row, double value) {
@@ -73,9 +72,8 @@ void check_label_numbers(const at::Tensor& labels, std::int64_t num_labels,
         {.what = str(where, "the label of row ", row),
          .got = str(value),
          .expected = shares ? str("0 to 1, for ", problem_type) : "a finite number",
-         .hint = shares
-                     ? "for numbers to predict, config.json says \"problem_type\": \"regression\""
-                     : ""});
+         .hint = shares ? "to predict numbers, set \"problem_type\": \"regression\" in config.json"
+                        : ""});
   });
 }
 
@@ -155,10 +153,11 @@ void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
                    const std::string& source) {
   const std::int64_t length = take(dataset.columns(), "input_ids").size(1);
   if (length <= max_length) return;
-  throw DataError("data.lengths", {.what = prefix(source) + "input_ids",
-                                   .got = str(length, " tokens a row"),
-                                   .expected = str("at most ", max_length, ", as the model takes"),
-                                   .hint = "shorten the rows, or take a model for longer ones"});
+  throw DataError("data.lengths",
+                  {.what = prefix(source) + "input_ids",
+                   .got = str(length, " tokens per row"),
+                   .expected = str("at most ", max_length, ", the limit of the model"),
+                   .hint = "shorten the rows, or use a model for longer ones"});
 }
 
 }  // namespace hasten

@@ -30,7 +30,7 @@ std::string type_and_shape(const at::Tensor& tensor) {
 }
 
 void require_rows(std::size_t rows) {
-  if (rows == 0) throw DataError("data.collate", {.what = "a batch of no rows"});
+  if (rows == 0) throw DataError("data.collate", {.what = "a batch without rows"});
 }
 
 at::Tensor stacked(const std::vector<at::Tensor>& tensors, const std::string& column) {
@@ -125,7 +125,7 @@ at::Tensor padded_column(const std::string& name, std::vector<at::Tensor> column
     if (!tensor.defined() || tensor.dim() != 1 || tensor.size(0) != lengths[row] ||
         tensor.is_floating_point()) {
       fail(row, name, type_and_shape(tensor),
-           str("whole numbers [", lengths[row], "], one a token"));
+           str("whole numbers [", lengths[row], "], one per token"));
     }
     tensor = tensor.to(at::kCPU, at::kLong).contiguous();
   }

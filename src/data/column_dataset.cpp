@@ -141,7 +141,7 @@ ColumnDataset load_columns(const std::filesystem::path& path) {
 ColumnDataset dummy_classification(std::int64_t rows, std::int64_t length, std::int64_t low,
                                    std::int64_t high, std::uint64_t seed) {
   if (rows < 1 || length < 1 || low >= high) {
-    throw UsageError("data.option", {.what = "a stand-in dataset",
+    throw UsageError("data.option", {.what = "a dummy dataset",
                                      .got = str("rows ", rows, ", length ", length, ", ids from ",
                                                 low, " to ", high),
                                      .expected = "rows and length above 0, and low below high"});

@@ -39,7 +39,7 @@ std::exception_ptr thrown_by(const at::Tensor& bytes) {
   const CarriedError carried = carried_error(letter);
   if (carried.error) return carried.error;
   return std::make_exception_ptr(DataError(
-      "data.batch", {.what = "rank 0 could not make the next batches", .got = carried.words}));
+      "data.batch", {.what = "making the next batches on rank 0 failed", .got = carried.words}));
 }
 
 using WorkOfGroup = c10::intrusive_ptr<c10d::Work>;
@@ -116,14 +116,15 @@ Made Dispatch::receive(const DispatchPlace& place) const {
     if (head.place.pass < place.pass) continue;  // of a pass that this process left earlier
     if (head.failed != 0) return {.error = thrown_by(body)};
     if (head.place != place) {
-      throw UsageError("data.dispatch-order",
-                       {.what = str("rank ", group_.rank(),
-                                    " and rank 0, which reads for it, are "
-                                    "at different places of a loader"),
-                        .got = text_of(place),
-                        .expected = text_of(head.place) + ", as on rank 0",
-                        .hint = "iterate over the loader in every process alike: the same passes, "
-                                "left at the same batch; set_epoch and load_state everywhere"});
+      throw UsageError(
+          "data.dispatch-order",
+          {.what = str("rank ", group_.rank(),
+                       " and rank 0, which reads for it, are at different batches of a loader"),
+           .got = text_of(place),
+           .expected = text_of(head.place) + ", as on rank 0",
+           .hint =
+               "iterate over the loader in the same way in every process: make the same passes, "
+               "leave them at the same batch, and call set_epoch and load_state everywhere"});
     }
     Made made{.step_rows = head.step_rows, .rows = head.rows, .real_rows = head.real_rows};
     if (body.defined()) made.batch = unpack_(body);

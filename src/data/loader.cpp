@@ -102,10 +102,10 @@ void LoaderCore::Impl::check_not_empty() const {
   if (!rows || steps_of(*rows) > 0) return;
   if (*rows <= 0) throw DataError("data.empty", {.what = "the dataset has no rows"});
   throw ConfigError("data.option",
-                    {.what = "drop_last leaves no batch at all",
+                    {.what = "drop_last leaves no batch",
                      .got = str(*rows, " rows"),
                      .expected = str("at least ", step_rows(),
-                                     world() == 1 ? ", batch_size" : ", a batch for each process"),
+                                     world() == 1 ? ", batch_size" : ", one batch per process"),
                      .hint = "set drop_last = false, or a smaller batch_size"});
 }
 
@@ -132,15 +132,14 @@ LoaderState LoaderCore::Impl::checked(LoaderState state) const {
   const bool by_rows = state.rows >= 0;
   const bool past_end = rows && (by_rows ? state.rows > *rows : state.batch > steps);
   if (state.epoch < 0 || state.batch < 0 || state.rows < -1 || past_end) {
-    throw DataError(
-        "data.state",
-        {.what = "a place to start from",
-         .got = str(by_rows ? str("row ", state.rows) : str("batch ", state.batch), " of epoch ",
-                    state.epoch),
-         .expected = !rows     ? "numbers from 0"
-                     : by_rows ? str("a row from 0 to ", *rows)
-                               : str("a batch from 0 to ", steps),
-         .hint = "the dataset or batch_size is not the one that the state was saved with"});
+    throw DataError("data.state",
+                    {.what = "the position to resume from",
+                     .got = str(by_rows ? str("row ", state.rows) : str("batch ", state.batch),
+                                " of epoch ", state.epoch),
+                     .expected = !rows     ? "numbers from 0"
+                                 : by_rows ? str("a row from 0 to ", *rows)
+                                           : str("a batch from 0 to ", steps),
+                     .hint = "use the dataset and batch_size that the state was saved with"});
   }
   const bool at_end = rows && (by_rows ? steps_of(*rows - state.rows) == 0 : state.batch == steps);
   if (at_end) return {.seed = state.seed, .epoch = state.epoch + 1, .batch = 0, .rows = 0};
@@ -295,11 +294,10 @@ void LoaderCore::Impl::start(const LoaderState& from) {
     ahead = pipe->next();
     if (ahead.is_end()) {
       stop();
-      if (from.rows == 0) throw DataError("data.empty", {.what = "the stream gave no batch"});
+      if (from.rows == 0) throw DataError("data.empty", {.what = "the stream returned no batch"});
       throw DataError("data.state", {.what = str("the stream ended before batch ", from.batch,
                                                  " of epoch ", from.epoch),
-                                     .hint = "the stream is not the one that the state was saved "
-                                             "with"});
+                                     .hint = "use the stream that the state was saved with"});
     }
     finished = !ahead.batch && !ahead.error;
   } else {
@@ -334,11 +332,9 @@ void LoaderCore::Impl::stop() {
 
 void LoaderCore::Impl::require_running(std::int64_t of_pass) const {
   if (running && of_pass == pass) return;
-  throw UsageError(
-      "data.pass",
-      {.what = "this pass over the loader has ended",
-       .hint = "a loader has one pass at a time; a second loop over the same rows at the "
-               "same time needs a loader of its own"});
+  throw UsageError("data.pass", {.what = "this pass over the loader has ended",
+                                 .hint = "use a second loader for a second loop at the same time: "
+                                         "a loader has one pass at a time"});
 }
 
 // Describes the properties that must be equal in all processes.
@@ -415,13 +411,13 @@ void LoaderCore::share(const LoaderShare& share) {
   Impl& own = *impl_;
   const bool again = own.world() > 1;
   if (!again) own.share.how = share.how;
-  check_same_loader(own.description() + (again ? ", divided already" : ""),
-                    "prepare() the same loaders in the same order in every process, of the same "
-                    "data; each then reads its part",
+  check_same_loader(own.description() + (again ? ", already prepared" : ""),
+                    "prepare() the same loaders of the same data in the same order in every "
+                    "process; each process then reads its part",
                     share.group);
   if (again) {
     throw ConfigError("data.share",
-                      {.what = "a loader that is divided already", .hint = "prepare() it once"});
+                      {.what = "a loader is prepared twice", .hint = "prepare() it once"});
   }
   check_divides(own.options, share);
   const bool dispatch = share.how.dispatch_batches.value_or(own.stream());
@@ -480,14 +476,15 @@ void LoaderCore::seek(std::int64_t batch) {
 
 void throw_unknown_size(const char* call) {
   throw UsageError("data.unknown-size",
-                   {.what = str(call, " of a loader over a stream that does not know its rows"),
-                    .hint = "give the stream a size(), or ask has_size() first"});
+                   {.what = str(call, ": the number of rows is unknown"),
+                    .hint = "define size() in the dataset or stream, or check has_size() first"});
 }
 
 void throw_no_copies() {
-  throw UsageError("data.no-copies",
-                   {.what = "the last step of a stream whose rows cannot be copied is filled up",
-                    .hint = "set even_batches = false, or let rows be copied"});
+  throw UsageError(
+      "data.no-copies",
+      {.what = "the last step of a stream cannot be filled up, because its rows cannot be copied",
+       .hint = "set even_batches = false, or make the rows copyable"});
 }
 
 at::Tensor pinned(const at::Tensor& tensor) {

@@ -23,13 +23,13 @@ void check_options(const LoaderOptions& options, bool stream) {
   check_range("num_workers", options.num_workers, 0, 1024);
   check_range("prefetch_factor", options.prefetch_factor, 1, 65536);
   if (options.shuffle && options.order) {
-    throw ConfigError("data.option", {.what = "both shuffle and an order of your own are set",
-                                      .hint = "keep one"});
+    throw ConfigError("data.option",
+                      {.what = "shuffle and order are both set", .hint = "remove one of them"});
   }
   if (stream && (options.shuffle || options.order)) {
     throw ConfigError(
         "data.option",
-        {.what = "a stream has its own order: shuffle and order do not apply to it",
+        {.what = "shuffle or order is set for a stream, which has its own order",
          .hint = "shuffle inside the stream, or give the dataset size() and get(index)"});
   }
 }
@@ -42,8 +42,9 @@ void check_divides(const LoaderOptions& options, const LoaderShare& share) {
       {.what = "split_batches",
        .got = str("batches of ", options.batch_size, " rows"),
        .expected = str("a multiple of ", world, ", the number of processes"),
-       .hint = str("set batch_size = ", (options.batch_size + world - 1) / world * world,
-                   ", or split_batches = false, where each process has batches of batch_size")});
+       .hint =
+           str("set batch_size = ", (options.batch_size + world - 1) / world * world,
+               ", or split_batches = false, which gives each process batches of batch_size rows")});
 }
 
 void check_carries(const BatchSource& source) {
@@ -51,21 +52,21 @@ void check_carries(const BatchSource& source) {
   throw ConfigError("data.share",
                     {.what = "batches of a type that cannot be sent to another process",
                      .expected = "tensors, strings and numbers, standard containers and plain "
-                                 "structs of them, or a type with a visit_parts",
-                     .hint = "put a visit_parts beside the type (hasten/data/carry.h), or set "
-                             "dispatch_batches = false"});
+                                 "structs of them, or a type with visit_parts",
+                     .hint = "define visit_parts in the namespace of the type "
+                             "(hasten/data/carry.h), or set dispatch_batches = false"});
 }
 
 void check_same_loader(const std::string& description, const std::string& hint,
                        const Group& group) {
   const auto difference = difference_of(description, group);
   if (!difference) return;
-  throw UsageError("data.loaders-differ",
-                   {.what = "the loader that prepare() was given is another one on rank " +
-                            std::to_string(difference->rank),
-                    .got = difference->there,
-                    .expected = difference->on_rank_0 + ", as on rank 0",
-                    .hint = hint});
+  throw UsageError(
+      "data.loaders-differ",
+      {.what = "the loader passed to prepare() differs on rank " + std::to_string(difference->rank),
+       .got = difference->there,
+       .expected = difference->on_rank_0 + ", as on rank 0",
+       .hint = hint});
 }
 
 }  // namespace hasten::detail

@@ -93,10 +93,11 @@ TensorDict with_rows(TensorDict batch, std::int64_t rows, std::int64_t wanted,
 
 std::int64_t padded_length(std::int64_t length, const StaticShapes& shapes) {
   if (shapes.max_length > 0 && length > shapes.max_length) {
-    throw DataError("data.static-length", {.what = "a batch for a device of static shapes",
-                                           .got = str("rows of ", length, " tokens"),
-                                           .expected = str("at most ", shapes.max_length),
-                                           .hint = "truncate when tokenizing (--max_length)"});
+    throw DataError("data.static-length",
+                    {.what = "a batch for a device with static shapes",
+                     .got = str("rows of ", length, " tokens"),
+                     .expected = str("at most ", shapes.max_length),
+                     .hint = "truncate the texts when tokenizing (--max_length)"});
   }
   const auto given = std::lower_bound(shapes.lengths.begin(), shapes.lengths.end(), length);
   const std::int64_t padded = shapes.lengths.empty()          ? usual_length(length)

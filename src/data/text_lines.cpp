@@ -39,12 +39,12 @@ void check_characters(std::string_view text, const std::string& file) {
   for (std::size_t at = 0; at < text.size();) {
     if (text[at] == '\0') {
       fail_text("text.nul", file, line_of(text, at), "a NUL byte", "", "",
-                "is this a text file? UTF-16 has such bytes");
+                "check that this is a UTF-8 text file; UTF-16 contains such bytes");
     }
     const std::size_t length = character_length(text.substr(at));
     if (length == 0) {
       fail_text("text.utf8", file, line_of(text, at), "bytes that are not UTF-8", "", "",
-                "convert the file, with iconv for example");
+                "convert the file to UTF-8, for example with iconv");
     }
     at += length;
   }
@@ -109,7 +109,7 @@ std::string CsvReader::quoted_field() {
       if (at_ >= text_.size() || text_[at_] == ',' || at_line_end()) return value;
       fail_text("text.quotes", file_, line_, "text after a closing quote",
                 std::string(1, text_[at_]), "a comma or the end of the line",
-                "a quote inside a quoted field is written twice");
+                "write a quote inside a quoted field twice");
     }
     value += '"';
   }
@@ -122,7 +122,7 @@ std::string CsvReader::field() {
   while (at_ < text_.size() && text_[at_] != ',' && !at_line_end()) {
     if (text_[at_] == '"') {
       fail_text("text.quotes", file_, line_, "a quote inside a field that does not begin with one",
-                "", "", "put the whole field in quotes, and write those inside twice");
+                "", "", "quote the whole field, and write the quotes inside it twice");
     }
     ++at_;
   }

@@ -29,7 +29,7 @@ void check_names(const std::vector<std::string>& names, const std::string& file,
 // Requires the columns in options.columns and at least one row.
 void check_table(const TextTable& table, const TextOptions& options, const std::string& file) {
   for (const std::string& name : options.columns) table.column(name);
-  if (table.rows() == 0) fail_text("text.empty", file, 1, "there is a line of names and no row");
+  if (table.rows() == 0) fail_text("text.empty", file, 1, "the file has a header line but no rows");
 }
 
 TextTable read_records(const std::string& file, detail::RecordReader& reader,
@@ -103,7 +103,7 @@ std::vector<std::string> fields_in_order(const ordered_json& object,
   if (object.size() == names.size()) return fields;
   for (const auto& [key, value] : object.items()) {
     if (std::find(names.begin(), names.end(), key) == names.end()) {
-      fail_text("text.fields", file, line, "the key \"" + key + "\" is not in the lines before");
+      fail_text("text.fields", file, line, "the key \"" + key + "\" is not in the earlier lines");
     }
   }
   return fields;
@@ -153,7 +153,7 @@ TextTable read_text_table(const std::filesystem::path& path, const TextOptions& 
   if (ending == ".csv") return read_csv(path, options);
   if (ending == ".jsonl" || ending == ".json") return read_jsonl(path, options);
   throw UsageError("text.ending",
-                   {.what = path.string() + ": the ending says which format a table has",
+                   {.what = path.string() + ": the ending of the file, which selects its format",
                     .got = "\"" + ending + "\"",
                     .expected = ".tsv, .csv, .jsonl or .json",
                     .hint = "call read_tsv, read_csv or read_jsonl"});

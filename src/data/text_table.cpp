@@ -110,7 +110,7 @@ std::vector<std::string> TextTable::class_names(const std::string& name) const {
     const std::string_view text = trim(texts[row]);
     if (text.empty()) {
       fail("text.class", name, row, texts[row], "the name of a class",
-           "give the row its label, or remove it");
+           "give the row a label, or remove the row");
     }
     if (text != ignored_name) seen.emplace(text);
   }

@@ -15,10 +15,10 @@ namespace {
 // An optional column must have one value per token, in every row or in none.
 void check_column(std::int64_t row, const char* name, std::size_t got, std::size_t ids,
                   bool others_have) {
-  if (got != ids && got != 0) fail_row(row, name, str(got, " values"), str(ids, ", one a token"));
+  if (got != ids && got != 0) fail_row(row, name, str(got, " values"), str(ids, ", one per token"));
   if (row == 0 || (got != 0) == others_have) return;
   fail_row(row, name, got != 0 ? "some" : "none",
-           others_have ? "some, as the rows before" : "none, as the rows before");
+           others_have ? "some, as in the earlier rows" : "none, as in the earlier rows");
 }
 
 }  // namespace
@@ -52,13 +52,13 @@ void TokenDataset::set_labels(at::Tensor labels) {
                                     .got = !labels.defined()   ? "an undefined tensor"
                                            : labels.dim() == 0 ? "a scalar"
                                                                : str(labels.size(0), " rows"),
-                                    .expected = str(size(), ", one a row"),
-                                    .hint = "set the labels after all rows were added"});
+                                    .expected = str(size(), ", one per row"),
+                                    .hint = "set the labels after adding all rows"});
   }
   if (!token_labels_.empty()) {
     throw DataError("data.labels",
-                    {.what = "labels of a token dataset whose tokens have labels of their own",
-                     .hint = "a row has either a label or labels of its tokens"});
+                    {.what = "labels of a token dataset whose tokens have their own labels",
+                     .hint = "set either a label per row or labels of its tokens"});
   }
   if (labels.scalar_type() == at::kInt) labels = labels.to(at::kLong);
   labels_ = labels.contiguous();

@@ -74,10 +74,10 @@ AddedTokens::Patterns AddedTokens::patterns(bool normalized) const {
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     if (tokens_[i].normalized != normalized) continue;
     if (forms_[i].empty()) {
-      throw DataError("tokenizers.bad-added-token",
-                      {.what = "nothing is left of the added token \"" + tokens_[i].content +
-                               "\" once normalized",
-                       .hint = "set its \"normalized\" to false"});
+      throw DataError(
+          "tokenizers.bad-added-token",
+          {.what = "the added token \"" + tokens_[i].content + "\" is empty after normalization",
+           .hint = "set its \"normalized\" to false"});
     }
     out.starts[static_cast<unsigned char>(forms_[i][0])] = true;
     out.owners.push_back(i);
@@ -90,7 +90,7 @@ AddedTokens::Patterns AddedTokens::patterns(bool normalized) const {
     throw DataError(
         "tokenizers.bad-added-token",
         {.what = "the added tokens \"" + tokens_[out.owners[i]].content + "\" and \"" +
-                 tokens_[out.owners[found]].content + "\" are both found as \"" + keys[i] + "\"",
+                 tokens_[out.owners[found]].content + "\" are both matched by \"" + keys[i] + "\"",
          .hint = "keep one of them, or set their \"normalized\" to false"});
   }
   return out;

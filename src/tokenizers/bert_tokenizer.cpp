@@ -23,7 +23,7 @@ EncodeOptions resolved(const State& state, EncodeOptions options, bool is_pair) 
     throw UsageError("tokenizers.bad-max-length",
                      {.what = "EncodeOptions::max_length",
                       .got = str(options.max_length),
-                      .expected = "a positive number, or 0 for the model's"});
+                      .expected = "a positive number, or 0 for the model's limit"});
   }
   if (options.truncation == Truncation::none) return options;
   if (!options.truncation_side) options.truncation_side = state.options.truncation_side;
@@ -32,14 +32,14 @@ EncodeOptions resolved(const State& state, EncodeOptions options, bool is_pair) 
     throw UsageError(
         "tokenizers.bad-max-length",
         {.what =
-             "truncation without a length: neither the options nor the tokenizer's files name one",
+             "truncation without a length: neither the options nor the tokenizer's files set one",
          .hint = "set EncodeOptions::max_length"});
   }
   const auto specials =
       options.add_special_tokens ? tokenizers::special_count(state.templates.of(is_pair)) : 0;
   if (options.max_length < static_cast<std::int64_t>(specials)) {
     throw UsageError("tokenizers.bad-max-length",
-                     {.what = "EncodeOptions::max_length is too small for the special tokens alone",
+                     {.what = "EncodeOptions::max_length, which must include the special tokens",
                       .got = str(options.max_length),
                       .expected = str("at least ", specials)});
   }
@@ -134,7 +134,7 @@ std::vector<Encoding> BertTokenizer::encode_batch(std::span<const std::string> t
   if (texts.size() != pairs.size()) {
     throw UsageError("tokenizers.unequal-batch", {.what = "first and second texts of a batch",
                                                   .got = str(texts.size(), " and ", pairs.size()),
-                                                  .expected = "as many of each"});
+                                                  .expected = "an equal number of both"});
   }
   std::vector<Encoding> rows(texts.size());
   in_parts(texts.size(), threads, [&](std::size_t from, std::size_t to) {

@@ -53,7 +53,7 @@ std::vector<std::string> read_vocabulary(const Json& vocabulary, const std::stri
       bad_vocabulary(
           where,
           str("\"", token, "\" has the id ", id, ", but there are ", tokens.size(), " tokens"),
-          "ids must be 0, 1, 2, ... without holes; a token that is there twice leaves one");
+          "ids must be 0, 1, 2, ... without gaps; a duplicate token leaves a gap");
     }
     if (taken[id])
       bad_vocabulary(where, str("\"", tokens[id], "\" and \"", token, "\" have the same id ", id),

@@ -47,8 +47,8 @@ TemplatePiece read_piece(const Json& value, const Fields& specials, const std::s
   } else if (id == "B" && is_pair) {
     piece.kind = Kind::second_text;
   } else if (id != "A") {
-    bad_template(where, str("\"", id, "\" is not one of its ",
-                            is_pair ? "two texts, \"A\" and \"B\"" : "texts: there is only \"A\""));
+    bad_template(where,
+                 str("got text \"", id, "\", expected ", is_pair ? "\"A\" or \"B\"" : "\"A\""));
   }
   return piece;
 }

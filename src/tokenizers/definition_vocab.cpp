@@ -35,7 +35,7 @@ std::vector<std::string> read_lines(const std::filesystem::path& file) {
       throw DataError(
           "tokenizers.bad-vocabulary",
           {.what = str("line ", tokens.size() + 1, " of ", file.string(), " is not UTF-8"),
-           .hint = "convert the file, or is it another one's?"});
+           .hint = "convert the file to UTF-8, or check that it is a vocabulary"});
     }
     tokens.emplace_back(without_white_end(line));
     at = end + 1;
@@ -52,7 +52,7 @@ void refuse_repeated(const std::vector<std::string>& tokens, const std::filesyst
                     {.what = str("lines ", first->second + 1, " and ", i + 1, " of ", file.string(),
                                  " hold the same token \"", tokens[i], "\""),
                      .hint = tokens[i].empty() ? "remove the blank lines at its end"
-                                               : "a token must have one id"});
+                                               : "remove one of them, because a token has one id"});
   }
 }
 
@@ -63,7 +63,8 @@ std::int32_t find_required(const std::vector<std::string>& tokens, const std::st
     throw DataError(
         "tokenizers.missing-token",
         {.what = str(file.string(), " lacks the ", name, " \"", token, "\""),
-         .hint = "name the one that it has in tokenizer_config.json or TokenizerOptions"});
+         .hint =
+             "set this token to one of the file's, in tokenizer_config.json or TokenizerOptions"});
   }
   return static_cast<std::int32_t>(found - tokens.begin());
 }
@@ -104,7 +105,7 @@ void number_added_tokens(const std::vector<std::string>& vocabulary, const std::
     if (token.content.empty()) refuse("an added token without text", "", "");
     if (!is_utf8(token.content)) refuse("an added token that is not UTF-8", "", "");
     if (!seen.insert(token.content).second)
-      refuse("\"" + token.content + "\" is there twice", "", "");
+      refuse("\"" + token.content + "\" is listed twice", "", "");
     const std::int32_t known = ids.at(token.content);
     const std::int32_t id = known != -1 ? known : next++;
     if (token.id != -1 && token.id != id) {

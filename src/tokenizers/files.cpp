@@ -189,11 +189,12 @@ BertTokenizer BertTokenizer::from_pretrained(const std::filesystem::path& folder
   if (std::filesystem::exists(folder / "vocab.txt"))
     return make(from_vocab_and_config(folder, tokenizers::read_config(folder)),
                 folder / "vocab.txt");
-  throw IoError("tokenizers.no-tokenizer",
-                {.what = "no tokenizer in " + folder.string(),
-                 .expected = "tokenizer.json or vocab.txt",
-                 .hint = std::filesystem::is_directory(folder) ? "is it the folder of a model?"
-                                                               : "there is no such folder"});
+  throw IoError(
+      "tokenizers.no-tokenizer",
+      {.what = "no tokenizer in " + folder.string(),
+       .expected = "tokenizer.json or vocab.txt",
+       .hint = std::filesystem::is_directory(folder) ? "check that this is the folder of a model"
+                                                     : "check the path, there is no such folder"});
 }
 
 BertTokenizer BertTokenizer::from_vocab(const std::filesystem::path& file,

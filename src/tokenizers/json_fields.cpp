@@ -34,7 +34,7 @@ Json parse_json(const std::filesystem::path& file) {
     throw DataError("tokenizers.bad-json",
                     {.what = file.string() + " is not JSON",
                      .got = str("an error at byte ", error.byte),
-                     .hint = "is the download complete, or a Git LFS pointer?"});
+                     .hint = "check that the download is complete and is not a Git LFS pointer"});
   } catch (const Json::out_of_range&) {
     throw DataError("tokenizers.bad-json",
                     {.what = file.string() + " holds a number that is too large for any type"});
@@ -94,7 +94,7 @@ void Fields::refuse(const char* code, const std::string& what, const std::string
   throw DataError(code, {.what = where_,
                          .got = what,
                          .expected = expected,
-                         .hint = "BertTokenizer reads the tokenizers of BERT and its kin"});
+                         .hint = "BertTokenizer supports only the tokenizers of BERT models"});
 }
 
 }  // namespace hasten::tokenizers

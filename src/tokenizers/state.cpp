@@ -37,7 +37,7 @@ void check_templates(const BertTokenizer::State& state, const std::vector<Templa
            .got = token ? str("\"", *token, "\" at its id ", piece.ids[i])
                         : str("no token at its id ", piece.ids[i]),
            .expected = i < piece.tokens.size() ? str("\"", piece.tokens[i], "\"") : std::string{},
-           .hint = "the post-processor and the vocabulary belong to two tokenizers"});
+           .hint = "use a post-processor and a vocabulary of the same tokenizer"});
     }
   }
 }

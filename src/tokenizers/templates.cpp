@@ -111,10 +111,10 @@ std::pair<std::size_t, std::size_t> kept_lengths(std::size_t first, std::size_t 
   if (target <= excess) {
     throw DataError(
         "tokenizers.cannot-truncate",
-        {.what = str("the ", cut_first ? "second" : "first", " text alone leaves no room for the ",
-                     cut_first ? "first" : "second", ", the only one that may be cut"),
+        {.what = str("the ", cut_first ? "second" : "first", " text leaves no room for the ",
+                     cut_first ? "first" : "second", ", and only that one may be truncated"),
          .got = str(first, " and ", second, " tokens"),
-         .expected = str("at most ", room, " in all"),
+         .expected = str("at most ", room, " in total"),
          .hint = "use Truncation::longest_first, or a larger max_length"});
   }
   target -= excess;

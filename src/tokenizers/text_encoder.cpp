@@ -14,7 +14,7 @@ void TextEncoder::run(std::string_view text, std::size_t enough, TextTokens& out
     throw DataError("tokenizers.text-too-long",
                     {.what = "a text of 2 GiB or more",
                      .got = human_bytes(static_cast<std::int64_t>(text.size())),
-                     .hint = "split it into documents"});
+                     .hint = "split it into shorter texts"});
   }
   out_ = &out;
   out.clear();

@@ -17,7 +17,7 @@ WordPiece::WordPiece(std::vector<std::string> tokens, WordPieceOptions options)
     throw DataError(
         "tokenizers.missing-token",
         {.what = "the vocabulary lacks the unknown token \"" + options_.unk_token + "\"",
-         .hint = "is it the vocabulary of another model?"});
+         .hint = "check that the vocabulary belongs to this model"});
   }
 }
 

@@ -77,11 +77,11 @@ def questions(session, processes="2\n"):
 
 
 def rest(session):
-    session.answer(r"own\? .*\[no\] ", "yes\n")
+    session.answer(r"own cores\? .*\[no\] ", "yes\n")
     session.answer(r"Mixed precision\? .*\[no\] ", "bf16\n")
     session.answer(r"Check collectives .*\[no\] ", "\n")
-    session.answer(r"start again .*\[0\] ", "\n")
-    session.answer(r"Folder .*\[none\] ", "\n")
+    session.answer(r"restart after .*\[0\] ", "\n")
+    session.answer(r"Which folder .*\[none\] ", "\n")
 
 
 def everything():

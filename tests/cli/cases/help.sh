@@ -1,5 +1,5 @@
 hasten
 hasten --help
 hasten --version | sed 's/[0-9][0-9.]*/N/'
-hasten train --help | head -n 8
+hasten train --help | head -n 10
 hasten train --model x --lerning_rate 1 -h | head -n 1

@@ -35,7 +35,7 @@ done <<'END_OF_LINES'
 |--redirects=-1 --log_dir l|redirects
 |--standalone --nnodes 2|standalone
 |--standalone --num_machines 3|standalone
-|--nnodes 2|where the machines meet
+|--nnodes 2|at which the machines meet
 |--nnodes 2:1 --rdzv_endpoint h|nnodes
 |--nnodes x|nnodes
 |--nnodes 2 --rdzv-endpoint h:http|HOST:PORT
@@ -43,7 +43,7 @@ done <<'END_OF_LINES'
 |--nnodes 2 --node-rank 2 --master-addr h|machine_rank is 2
 |--node_rank=-1|machine_rank
 |--master-port 65536|main_process_port
-|--num_machines 2 --machine_rank 0|where the machines meet
+|--num_machines 2 --machine_rank 0|at which the machines meet
 |-n 3 --num_machines 2 --machine_rank 0 --main_process_ip h|a multiple of 2
 |--rdzv_backend etcd|rdzv_backend
 |--rdzv_conf join_timeout=-1|join_timeout
@@ -70,7 +70,7 @@ TPU_LIBRARY_PATH=/p.so TPU_VISIBLE_CHIPS=a|--tpu|TPU_VISIBLE_CHIPS
 |--config_file number.yaml|number.yaml:1
 |--config_file negative.json|max_restarts
 |--config_file broken.yaml|broken.yaml
-|--config_file rank.yaml|machine_rank is 2 of 2
+|--config_file rank.yaml|machine_rank is 2 with 2
 PET_NNODES=two||nnodes
 PET_NODE_RANK=1||machine_rank is 1
 PET_NPROC_PER_NODE=many||PET_NPROC_PER_NODE

@@ -32,7 +32,7 @@ const std::vector<BadLine> bad_lines = {
     // words that are no flags
     {"train.tsv", "config.unexpected-argument", "unexpected argument 'train.tsv'"},
     {"train.yaml", "config.unexpected-argument",
-     "a configuration file is given as --config_file train.yaml"},
+     "name a configuration file with --config_file train.yaml"},
     {"-s 1", "config.unexpected-argument", "unexpected argument '-s'"},
     {"--", "config.unexpected-argument", "unexpected argument '--'"},
     {"--bf16 maybe", "config.unexpected-argument", "unexpected argument 'maybe'"},
@@ -68,7 +68,7 @@ const std::vector<BadLine> bad_lines = {
     {"--lr_scheduler_kwargs {\"a\":", "config.bad-value", "--lr_scheduler_kwargs"},
     {"--data a.txt", "config.bad-value",
      "expected a file ending in .tsv, .csv, .jsonl, .safetensors, or dummy"},
-    {"--data a.json", "config.bad-value", "one JSON object a line is called .jsonl"},
+    {"--data a.json", "config.bad-value", "name a file with one JSON object per line .jsonl"},
     {"--weights model.bin", "config.bad-value", "expected a file ending in .safetensors"},
     // values out of range
     {"--learning_rate -1", "config.out-of-range",
@@ -87,19 +87,19 @@ const std::vector<BadLine> bad_lines = {
     {"--hidden_dropout 1", "config.out-of-range", "expected a number in [0, 1), or none"},
     {"--max_length 0", "config.out-of-range", "--max_length"},
     {"--report_to dashboard", "config.out-of-range",
-     "--report_to: got 'dashboard', expected some of none"},
+     "--report_to: got 'dashboard', expected one or more of none"},
     {"--logging_steps 0", "config.out-of-range", "logging_steps: got 0"},
     // known, later
-    {"--fp16", "config.not-supported", "--fp16 is not supported yet. Hint: bf16"},
+    {"--fp16", "config.not-supported", "--fp16 is not supported yet. Hint: use bf16"},
     {"--bf16 --fp16", "config.contradiction", "bf16 and fp16 are both set"},
     {"--gradient_checkpointing", "config.not-supported",
      "--activation_checkpointing is not supported yet"},
     {"--optim adafactor", "config.not-supported",
-     "--optim adafactor is not supported yet. Hint: there is adamw_torch"},
+     "--optim adafactor is not supported yet. Hint: supported values are adamw_torch"},
     {"--lr_scheduler_type greedy", "config.not-supported",
      "--lr_scheduler_type greedy is not supported yet"},
     {"--train_sampling_strategy group_by_length", "config.not-supported",
-     "there is random, sequential"},
+     "supported values are random, sequential"},
     {"--report_to none tensorboard", "config.not-supported",
      "--report_to tensorboard is not supported yet"},
     {"--task masked-lm", "config.not-supported", "--task masked-lm is not supported yet"},
@@ -110,7 +110,7 @@ const std::vector<BadLine> bad_lines = {
     // what does not go together
     {"--warmup_steps 5 --warmup_ratio 0.1", "config.contradiction", "set the same option"},
     {"--eval_strategy steps --load_best_model_at_end", "config.missing",
-     "load_best_model_at_end needs rows to evaluate. Hint: --eval_data FILE"},
+     "load_best_model_at_end needs rows to evaluate. Hint: set --eval_data FILE"},
     {"--do_eval", "config.missing", "do_eval needs rows"},
     {"--do_predict", "config.missing", "do_predict needs rows"},
     {"--eval_on_start", "config.missing", "eval_on_start needs rows"},
@@ -122,7 +122,7 @@ const std::vector<BadLine> bad_lines = {
     {"--lr_scheduler_kwargs power=2", "config.unknown-key", "linear takes none"},
     {"--dummy_length 600", "config.contradiction", "dummy_length 600 is more than max_length 512"},
     {"--data a.tsv --dummy_rows 5", "config.contradiction",
-     "dummy_rows is for dummy data alone: data is 'a.tsv'"},
+     "dummy_rows is only for dummy data: data is 'a.tsv'"},
     {"--num_train_epochs 0", "config.contradiction", "nothing to train"},
     // files
     {"--config_file /nowhere/a.yaml", "io.cannot-read", "No such file or directory"},
@@ -147,7 +147,7 @@ const std::vector<BadFile> bad_files = {
     {"a.yaml", "max_steps: 1.0\n", "config.bad-value", "max_steps: got '1.0'"},
     {"a.yaml", "max_steps: [1, 2]\n", "config.bad-value", "max_steps: got '1,2'"},
     {"a.yaml", "output_dir: [a, b]\n", "config.bad-value",
-     "output_dir: got 'a,b', expected one text"},
+     "output_dir: got 'a,b', expected a string"},
     {"a.yaml", "learning_rate: {peak: 1}\n", "config.bad-value", "learning_rate: got 'peak=1'"},
     {"a.yaml", "bf16: 2\n", "config.bad-value", "bf16: got '2', expected true or false"},
     {"a.yaml", "eval_strategy: false\n", "config.bad-value",
@@ -168,22 +168,22 @@ const std::vector<BadFile> bad_files = {
     {"a.yaml", "[a, b]: 1\n", "config.syntax", "/a.yaml:1: expected one map"},
     {"a.yaml", "training:\n  seed: 1\n", "config.unknown-key", "/a.yaml:1: unknown key training"},
     {"a.yaml", "config_file: b.yaml\n", "config.unknown-key",
-     "config_file cannot stand in a configuration file"},
+     "config_file cannot be set in a configuration file"},
     {"a.yaml", "print_config: true\n", "config.unknown-key",
-     "print_config cannot stand in a configuration file"},
+     "print_config cannot be set in a configuration file"},
     {"a.yaml", "lr_scheduler_type: cosine\nlr_scheduler_kwargs: {num_cycle: 1}\n",
      "config.unknown-key", "did you mean num_cycles?"},
     {"a.yaml", "lr_scheduler_type: cosine\nlr_scheduler_kwargs: {num_cycles: 1, num_cycles: 2}\n",
      "config.duplicate-key", "num_cycles is given twice"},
     {"a.yaml", "label_names: [a, [b]]\n", "config.syntax",
-     "/a.yaml:1: a list holds [...] instead of names"},
+     "/a.yaml:1: a list contains [...] instead of names"},
     {"a.yaml", ",seed: 1\n", "config.syntax", "more than one YAML document"},
     {"a.yaml", "{seed: 1} bf16: true\n", "config.syntax", "/a.yaml:"},
     {"a.json", "{\"seed\": 1,\n \"lerning_rate\": 1}", "config.unknown-key",
      "/a.json:2: unknown key lerning_rate"},
     {"a.json", "{\"seed\": 1,\n \"seed\": 2}", "config.duplicate-key", "seed is given twice"},
-    {"a.json", "{\"seed\": 1,\n \"bf16\": tru}", "config.syntax", "/a.json:2: no valid JSON"},
-    {"a.json", "", "config.syntax", "/a.json:1: no valid JSON"},
+    {"a.json", "{\"seed\": 1,\n \"bf16\": tru}", "config.syntax", "/a.json:2: invalid JSON"},
+    {"a.json", "", "config.syntax", "/a.json:1: invalid JSON"},
     {"a.json", "[1]", "config.syntax", "expected one map"},
     {"a.json", "{\"seed\": \"x\"}", "config.bad-value", "/a.json:1: seed: got 'x'"},
     {"a.json", "{\"max_steps\": 1.5}", "config.bad-value", "max_steps: got '1.5'"},
@@ -221,7 +221,8 @@ TEST_CASE("bad input: every wrong variable is told by its name") {
   CHECK(text("HASTEN_LEARNING_RATE", "-1") ==
         "HASTEN_LEARNING_RATE: got '-1', expected a number of at least 0");
   CHECK(text("HASTEN_OPTIM", "adagrad") ==
-        "HASTEN_OPTIM adagrad is not supported yet. Hint: there is adamw_torch, adamw_torch_fused, "
+        "HASTEN_OPTIM adagrad is not supported yet. Hint: supported values are adamw_torch, "
+        "adamw_torch_fused, "
         "sgd");
   CHECK(contains(text("HASTEN_MAX_STEP", "1"), "did you mean HASTEN_MAX_STEPS?"));
   CHECK(contains(text("HASTEN_CONFIG_FILE", "/nowhere"),
@@ -230,9 +231,9 @@ TEST_CASE("bad input: every wrong variable is told by its name") {
 
 TEST_CASE("bad input: a model and data are needed") {
   CHECK(error_of([] { parse({}); }).text ==
-        "--model is missing. Hint: --model FOLDER, or one of bert-base, bert-large");
+        "--model is missing. Hint: set --model to a folder or to one of bert-base, bert-large");
   CHECK(error_of([] {
           parse({"--model", "m"});
-        }).text == "--data is missing. Hint: --data FILE, or --data dummy");
+        }).text == "--data is missing. Hint: set --data to a file, or to dummy");
   CHECK(error_of([] { parse({"--model", "m", "--do_eval"}); }).code == "config.missing");
 }

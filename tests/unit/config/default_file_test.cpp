@@ -50,7 +50,8 @@ TEST_CASE("default file: launch reads hasten's, else Accelerate's, and says so")
   const auto json = launched({"p"}, environment);
   CHECK(json.options.num_processes == 2);
   REQUIRE(json.notices.size() == 1);
-  CHECK(test::contains(json.notices[0], "default_config.json is read, as no file is named"));
+  CHECK(test::contains(json.notices[0],
+                       "default_config.json is read because no configuration file is named"));
 
   put(cache / "huggingface/accelerate/default_config.yaml", "num_processes: 3\n");
   CHECK(launched({"p"}, environment).options.num_processes == 3);
@@ -86,7 +87,7 @@ TEST_CASE("default file: an error in it says how to do without it") {
   const auto caught = test::error_of([&] { launched({"p"}, environment); });
   CHECK(caught.code == "config.not-supported");
   CHECK(test::contains(caught.text, "default_config.yaml:1"));
-  CHECK(test::contains(caught.text, "--no_config_file leaves it out"));
+  CHECK(test::contains(caught.text, "--no_config_file skips it"));
   CHECK(test::error_of([&] {
           launched({"--distributed_type", "MULTI_CPU", "p"}, environment);
         }).code == "no error");

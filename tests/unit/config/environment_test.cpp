@@ -30,8 +30,10 @@ TEST_CASE("environment: a name near an option is an error, any other a notice") 
   CHECK(near.code == "config.unknown-key");
   CHECK(near.text == "unknown key HASTEN_LERNING_RATE. Hint: did you mean HASTEN_LEARNING_RATE?");
   const auto far = parse_more({}, {{"HASTEN_SOMETHING_ELSE_ALTOGETHER", "1"}});
-  CHECK(far.notices ==
-        Words{"the environment's HASTEN_SOMETHING_ELSE_ALTOGETHER is no option: ignored"});
+  CHECK(
+      far.notices ==
+      Words{
+          "environment variable HASTEN_SOMETHING_ELSE_ALTOGETHER is ignored: it is not an option"});
 }
 
 TEST_CASE("environment: a file may be named there, and flags override that") {

@@ -26,10 +26,12 @@ TEST_CASE(
 }
 
 TEST_CASE("help: long explanations are wrapped under their column") {
-  CHECK(
-      contains(train_help(100), "\n                                  several, and the same with one. [true]\n"));
-  CHECK(contains(train_help(60),
-                 "Rows of one training\n                                  batch. [8]\n"));
+  CHECK(contains(train_help(100),
+                 "\n                                  with several processes and has no effect "
+                 "with one. [true]\n"));
+  CHECK(contains(
+      train_help(60),
+      "Set the number of rows in\n                                  a training batch of one\n"));
 }
 
 TEST_CASE("help: the width of no terminal is 100") { CHECK(config::terminal_width() >= 60); }

@@ -176,7 +176,7 @@ TEST_CASE("update: everything it does is told") {
   CHECK(contains(changes, "use_cpu: 'yes' is now true"));
   CHECK(contains(changes, "dynamo_backend is dropped"));
   CHECK(contains(changes, "main_training_function is dropped"));
-  CHECK(contains(changes, "fsdp_config is dropped: nothing is in it"));
+  CHECK(contains(changes, "fsdp_config is dropped: it is empty"));
   CHECK(contains(changes, "deepspeed_config is dropped: distributed_type is not DEEPSPEED"));
   CHECK(contains(changes, "parallelism_config is dropped: every size is 1"));
   CHECK(contains(changes, "distributed_type: MULTI_CPU is added"));

@@ -42,7 +42,7 @@ TEST_CASE("questions: empty answers take the defaults") {
   CHECK(file.log_dir.empty());
   CHECK(script.at == 8);
   CHECK(!contains(script.said, "GPUs"));
-  CHECK(!contains(script.said, "Port"));
+  CHECK(!contains(script.said, "port"));
 }
 
 TEST_CASE("questions: GPUs say how many processes there are") {

@@ -52,9 +52,8 @@ TEST_CASE("resolve: what has no meaning here is ignored with one line") {
   const auto run =
       parse_more({"--push_to_hub", "--torch_compile_backend", "inductor", "--ddp_backend", "mpi"});
   REQUIRE(run.notices.size() == 3);
-  CHECK(
-      run.notices[0] ==
-      "--ddp_backend is ignored: tensors go by Gloo, those of GPUs by NCCL where it can be loaded");
+  CHECK(run.notices[0] ==
+        "--ddp_backend is ignored: CPU tensors use Gloo, GPU tensors use NCCL if it can be loaded");
   CHECK(run.notices[1] == "--torch_compile_backend is ignored: see torch_compile");
   CHECK(contains(run.notices[2], "--push_to_hub is ignored: "));
   CHECK(parse_more({"--push_to_hub", "false", "--local_rank", "-1"}).notices.empty());
@@ -63,12 +62,12 @@ TEST_CASE("resolve: what has no meaning here is ignored with one line") {
 TEST_CASE("resolve: what is not supported yet is refused unless it says the default") {
   const auto caught = error_of([] { parse_more({"--fp16"}); });
   CHECK(caught.code == "config.not-supported");
-  CHECK(caught.text == "--fp16 is not supported yet. Hint: bf16 needs no loss scaling: use that");
+  CHECK(caught.text == "--fp16 is not supported yet. Hint: use bf16, which needs no loss scaling");
   CHECK_NOTHROW(parse_more({"--fp16", "false", "--fsdp", "none", "--tf32", "none"}));
   const TemporaryFile file("a.yaml", "seed: 1\naccelerator_config: {split_batches: true}\n");
   CHECK(error_of([&] {
           parse_more({"--config_file", file.path()});
-        }).text == file.path() + ":2: accelerator_config is not supported yet. Hint: leave it out");
+        }).text == file.path() + ":2: accelerator_config is not supported yet. Hint: remove it");
 }
 
 TEST_CASE("resolve: null in a file takes the default back from an earlier file") {

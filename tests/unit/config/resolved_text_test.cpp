@@ -9,7 +9,7 @@ TEST_CASE("resolved text: shows what differs from the defaults and where it came
   CHECK(resolved_text(run, config::Show::changed) ==
         "model: bert-base      # --model\n"
         "data: dummy           # --data\n"
-        "do_train: true        # follows the command\n"
+        "do_train: true        # derived from the command\n"
         "learning_rate: 3e-05  # --learning_rate\n"
         "bf16: true            # HASTEN_BF16\n");
 }

@@ -42,7 +42,7 @@ std::string refusal_of_file(mode_t mode) {
 TEST_CASE("token: one of few different letters is refused") {
   CHECK(refusal_of(kGood).empty());
   CHECK(refusal_of("0123456789012345").empty());
-  CHECK(refusal_of(std::string(16, 'x')).find("one letter") != std::string::npos);
+  CHECK(refusal_of(std::string(16, 'x')).find("a single repeated character") != std::string::npos);
   CHECK(refusal_of("abababababababababab").find("at least 6 different") != std::string::npos);
   CHECK(refusal_of("short").find("16 to 1024") != std::string::npos);
 }

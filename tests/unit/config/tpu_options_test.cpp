@@ -98,7 +98,7 @@ TEST_CASE("tpu options: flags of Accelerate's by its names") {
   CHECK(launched({"--tpu", "--env=A=1"}).options.tpu_env == std::vector<std::string>{"A=1"});
   const auto without = launched({"--no_tpu", "--env", "A=1", "--downcast_bf16"});
   REQUIRE(without.notices.size() == 2);
-  CHECK(contains(without.notices[0], "--downcast_bf16 is ignored: for TPUs"));
+  CHECK(contains(without.notices[0], "--downcast_bf16 is ignored: only used on TPUs"));
   const auto named = launched({"--tpu", "--tpu_name", "a"});
   REQUIRE(named.notices.size() == 1);
   CHECK(contains(named.notices[0], "hasten tpu-config"));

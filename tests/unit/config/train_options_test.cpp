@@ -31,18 +31,18 @@ TEST_CASE("train options: a run trains unless only evaluation or prediction is a
 TEST_CASE("train options: rows to evaluate are evaluated") {
   const auto run = parse_more({"--eval_data", "a.tsv"});
   CHECK(run.arguments.do_eval);
-  CHECK(origin_in(run, "do_eval") == "follows eval_data");
+  CHECK(origin_in(run, "do_eval") == "derived from eval_data");
   CHECK_FALSE(parse_more({"--eval_data", "a.tsv", "--no_do_eval"}).arguments.do_eval);
 }
 
 TEST_CASE("train options: values that follow say from what") {
   const auto run =
       parse_more({"--eval_data", "a.tsv", "--eval_strategy", "steps", "--load_best_model_at_end"});
-  CHECK(origin_in(run, "eval_steps") == "follows logging_steps");
-  CHECK(origin_in(run, "metric_for_best_model") == "follows load_best_model_at_end");
-  CHECK(origin_in(run, "greater_is_better") == "follows metric_for_best_model");
-  CHECK(origin_in(run, "do_train") == "follows the command");
-  CHECK(origin_in(run, "do_eval") == "follows eval_strategy");
+  CHECK(origin_in(run, "eval_steps") == "derived from logging_steps");
+  CHECK(origin_in(run, "metric_for_best_model") == "derived from load_best_model_at_end");
+  CHECK(origin_in(run, "greater_is_better") == "derived from metric_for_best_model");
+  CHECK(origin_in(run, "do_train") == "derived from the command");
+  CHECK(origin_in(run, "do_eval") == "derived from eval_strategy");
 }
 
 TEST_CASE("train options: one file holds options of both kinds") {

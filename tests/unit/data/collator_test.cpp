@@ -45,7 +45,7 @@ TEST_CASE("collator: rows that differ are refused, naming row, column and shapes
   CHECK(contains(error({{{"x", at::ones({2})}}, {{"y", at::ones({2})}}}),
                  "row 1, column \"y\": got a tensor"));
   CHECK(contains(error({{{"x", at::ones({2})}}, {}}), "row 1, column \"x\": got nothing"));
-  CHECK(contains(error({}), "a batch of no rows"));
+  CHECK(contains(error({}), "a batch without rows"));
 }
 
 TEST_CASE(

@@ -122,8 +122,8 @@ TEST_CASE("columns: labels out of range are found, naming row and value; -100 is
   CHECK(contains(error(many, 2), "the label of row 8191: got 2"));
   CHECK(error(at::rand({4}), 1) == "none");
   CHECK(error(at::rand({4, 3}), 3) == "none");
-  CHECK(contains(error(at::rand({4, 2}), 3), "got 2 a row, expected 3 a row"));
-  CHECK(contains(error(at::rand({4}), 3), "got 1 a row"));
+  CHECK(contains(error(at::rand({4, 2}), 3), "got 2 per row, expected 3 per row"));
+  CHECK(contains(error(at::rand({4}), 3), "got 1 per row"));
   CHECK(error(longs({5}), 1) == "none");
   CHECK(contains(error(longs({5}), 0), "num_labels: got 0"));
   CHECK(contains(error_of([] {
@@ -143,8 +143,9 @@ TEST_CASE("columns: labels are what the problem type takes") {
   CHECK(error(shares * 9, 2, "regression") == "none");
   CHECK(contains(error(shares * 9, 2, ""), "f: the label of row 0: got 9, expected 0 to 1"));
   CHECK(contains(error(shares, 2, "single_label_classification"), "f: labels: got Double"));
-  CHECK(contains(error(longs({0, 1}), 2, "multi_label_classification"), "got 1 a row, expected 2"));
-  CHECK(contains(error(longs({0, 1}), 2, "regression"), "got 1 a row, expected 2"));
+  CHECK(
+      contains(error(longs({0, 1}), 2, "multi_label_classification"), "got 1 per row, expected 2"));
+  CHECK(contains(error(longs({0, 1}), 2, "regression"), "got 1 per row, expected 2"));
   CHECK(contains(error(longs({0, 1}), 1, "single_label_classification"), "row 1: got 1"));
   CHECK(contains(error(shares.log(), 2, "regression"), "the label of row 0: got"));
 }

@@ -131,7 +131,7 @@ TEST_CASE(
     } catch (const DataError& error) {
       CHECK(error.code() == "data.batch");
       CHECK(std::string(error.what()) ==
-            "batch 5 of epoch 0 (rows 20, 21, 22, 23) could not be made: got row is broken");
+            "making batch 5 of epoch 0 (rows 20, 21, 22, 23) failed: got row is broken");
       CHECK_THROWS_WITH(std::rethrow_if_nested(error), "row is broken");
     }
     CHECK(seen == 5);
@@ -164,8 +164,8 @@ TEST_CASE(
   }
   CHECK_THROWS_AS(run(0), IoError);
   CHECK_THROWS_AS(run(1), std::bad_alloc);
-  CHECK_THROWS_WITH_AS(
-      run(2), "batch 0 of epoch 0 (rows 0, 1) could not be made: got from LibTorch", DataError);
+  CHECK_THROWS_WITH_AS(run(2), "making batch 0 of epoch 0 (rows 0, 1) failed: got from LibTorch",
+                       DataError);
 }
 
 TEST_CASE(

@@ -103,7 +103,7 @@ TEST_CASE("text: errors name the file and the line") {
   fails(".csv", "a,b\n1\"x,2\n", "text.quotes", ":2: a quote inside a field");
   fails(".csv", "a,a\n1,2\n", "text.header", ":1: two columns named \"a\"");
   fails(".csv", "a,\n1,2\n", "text.header", ":1: a column without a name");
-  fails(".csv", "a,b\n", "text.empty", "a line of names and no row");
+  fails(".csv", "a,b\n", "text.empty", "a header line but no rows");
   fails(".tsv", "", "text.empty", ":1: the file is empty");
   fails(".tsv", "\xEF\xBB\xBF\r\n \n", "text.empty", "the file is empty");
   fails(".tsv", std::string("a\tb\n1\t\0\n", 8), "text.nul", ":2: a NUL byte");
@@ -111,7 +111,7 @@ TEST_CASE("text: errors name the file and the line") {
   fails(".jsonl", "{\"a\":1}\n[1]\n", "text.json", ":2: the line: got array, expected an object");
   fails(".jsonl", "{\"a\":1}\n{\"b\":1}\n", "text.fields", ":2: the key \"a\" is missing");
   fails(".jsonl", "{\"a\":1}\n{\"a\":1,\"b\":1}\n", "text.fields",
-        ":2: the key \"b\" is not in the lines before");
+        ":2: the key \"b\" is not in the earlier lines");
   fails(".jsonl", "{\"a\":[1]}\n", "text.json", ":1: key \"a\": got an array");
   fails(".jsonl", "{\"a\":1,\"a\":2}\n", "text.json", ":1: the key \"a\" appears twice");
   fails(".jsonl", "{\"a\":\"\\ud800\"}\n", "text.json", ":1: not valid JSON");

@@ -296,7 +296,7 @@ TEST_CASE(
     told = error.what();
   }
   CAPTURE(told);
-  CHECK(told.find("rank 1 and rank 0, which reads for it, are at different places") !=
+  CHECK(told.find("rank 1 and rank 0, which reads for it, are at different batches") !=
         std::string::npos);
 }
 
@@ -340,14 +340,14 @@ TEST_CASE("dispatch: loaders that differ are told in every process, with what an
         accelerator.prepare(raw);
       },
       "data.loaders-differ",
-      "another one on rank 2: got a loader of 41 rows, batch_size 4, seed 42, expected a loader of "
+      "differs on rank 2: got a loader of 41 rows, batch_size 4, seed 42, expected a loader of "
       "40 rows, batch_size 4, seed 42, as on rank 0");
   differ(
       [](Accelerator& accelerator, std::int64_t rank) {
         auto raw = make_loader(Count{40}, {.shuffle = rank != 1}, AsTexts{});
         accelerator.prepare(raw);
       },
-      "data.loaders-differ", "another one on rank 1");
+      "data.loaders-differ", "differs on rank 1");
   differ(
       [](Accelerator& accelerator, std::int64_t rank) {
         auto raw = make_loader(Stream{40}, {.batch_size = 2 + rank}, AsTexts{});
@@ -368,7 +368,7 @@ TEST_CASE("dispatch: loaders that differ are told in every process, with what an
         accelerator.prepare(net);
         if (rank != 1) accelerator.prepare(raw);
       },
-      "", "another one on rank 1: got a loader of 40 rows");
+      "", "differs on rank 1: got a loader of 40 rows");
 }
 
 TEST_CASE("dispatch: batches smaller than the number of processes") {
