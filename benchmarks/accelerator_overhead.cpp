@@ -1,7 +1,7 @@
-// What the Accelerator adds to a step: the same loop by hand and prepared, in turn; prints one JSON
-// line.
+// Measures what an Accelerator adds to the time of a step: runs the same training loop by hand and
+// with prepared objects, in turn, and prints one JSON line.
 //
-//   accelerator_overhead [--steps N]
+//   $ accelerator_overhead [--steps N]
 #include <torch/torch.h>
 
 #include <algorithm>

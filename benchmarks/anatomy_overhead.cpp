@@ -1,10 +1,10 @@
-// What the anatomy costs: steps of BERT-base by hand, prepared without an anatomy, with the ledger
-// of memory, and with operations too, one of each in turn, so that a machine that slows down slows
-// all of them. Counted is the processor's time, which other programs do not lengthen, of the
-// undisturbed quarter of the steps. Prints one JSON line: milliseconds, and percent more than by
-// hand.
+// Measures what an anatomy costs, on steps of BERT-base: by hand, prepared without an anatomy, with
+// an anatomy of the memory only, and with one of memory and operations. A round makes one step of
+// each kind, so that a machine that slows down slows all kinds. The figure of each kind is the
+// lower quartile of its steps' processor times, which other programs hardly lengthen. Prints one
+// JSON line: milliseconds, and how many percent more than by hand.
 //
-//   anatomy_overhead [--rounds N]
+//   $ anatomy_overhead [--rounds N]
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ double quartile(std::vector<double> v) {
 int main(int argc, char** argv) {
   const int rounds = argc > 2 && std::strcmp(argv[1], "--rounds") == 0 ? std::atoi(argv[2]) : 16;
   at::set_num_threads(1);
-  keep_freed_memory();  // as hasten's programs do: faults would drown the difference
+  keep_freed_memory();  // as hasten's programs do; page faults would hide the difference
   auto net = std::make_shared<BertForSequenceClassification>(*BertConfig::by_name("bert-base"));
   net->initialize();
   net->train();
@@ -75,8 +75,8 @@ int main(int argc, char** argv) {
       {"ledger", listened(false)},
       {"operations", listened(true)}};
   std::vector<std::vector<double>> times(ways.size());
-  for (int round = -2; round < rounds; ++round) {    // two to warm up
-    for (std::size_t i = 0; i < ways.size(); ++i) {  // each comes first in its turn
+  for (int round = -2; round < rounds; ++round) {    // the first two warm up
+    for (std::size_t i = 0; i < ways.size(); ++i) {  // each round begins with the next kind
       const std::size_t way = (i + static_cast<std::size_t>(round + 2)) % ways.size();
       const double took = milliseconds(ways[way].second);
       if (round >= 0) times[way].push_back(took);

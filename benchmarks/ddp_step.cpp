@@ -1,10 +1,15 @@
-// A BERT classifier trained by an Accelerator, in as many processes as there are; rank 0 prints one
-// JSON line. The work of a process is that of train_step and of benchmarks/peer/train_step.py.
+// Trains a BERT classifier with an Accelerator in any number of processes. Rank 0 prints one JSON
+// line. Each process does the work of train_step and of benchmarks/peer/train_step.py.
 //
-//   hasten launch -n 2 ddp_step --size small --steps 30 --batch 8 --seq 128
-//   hasten launch -n 2 ddp_step ... --exchange nothing    side by side, without a word
-//   hasten launch -n 2 ddp_step ... --exchange barrier    gradients of its own each, but in step
-//   hasten launch -n 2 ddp_step ... --bucket_cap_mb 25 --views 0 --sparse 0    in other ways
+//   $ hasten launch -n 2 ddp_step --size small --steps 30 --batch 8 --seq 128
+//
+// With further options:
+//
+//   --exchange nothing   the processes run at the same time and do not communicate
+//   --exchange barrier   they exchange no gradients, but wait for each other after each backward
+//   --bucket_cap_mb N    the size of a bucket of gradients in MB (default 25)
+//   --views 0            gradients are no views into buckets (gradient_as_bucket_view)
+//   --sparse 0           the embeddings have dense gradients
 #include <torch/torch.h>
 
 #include <algorithm>

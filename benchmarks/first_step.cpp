@@ -1,9 +1,9 @@
-// From the start to the end of a first step that several processes make together: a linear model,
-// its gradients averaged over all.
+// Makes the first step of several processes: a linear model, with gradients that are averaged over
+// all processes. The caller measures how long the program runs. The argument says where it ends:
 //
-//   hasten launch -n 4 first_step load     LibTorch is loaded and has computed something, no more
-//   hasten launch -n 4 first_step meet     and the processes have met
-//   hasten launch -n 4 first_step step     and made a step
+//   $ hasten launch -n 4 first_step load     # after LibTorch has been loaded and has run once
+//   $ hasten launch -n 4 first_step meet     # after the processes have also formed a group
+//   $ hasten launch -n 4 first_step step     # after they have also made a step
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>

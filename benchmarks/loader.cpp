@@ -1,7 +1,8 @@
-// Rows a second out of the loader: rows of 512 int64 token ids and a label, as
-// benchmarks/peer/dataloader.py measures them for Python's. One JSON line a case.
+// Measures how many rows per second a loader returns: rows of 512 int64 token ids and a label, as
+// benchmarks/peer/dataloader.py does for PyTorch's loader. Prints one JSON line per case, with the
+// rate of the fastest pass, as that program does.
 //
-//   loader [rows] [length] [passes]            4096 512 5; the fastest pass counts, as there
+//   $ loader [ROWS] [LENGTH] [PASSES]            # by default 4096 512 5
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 
@@ -31,7 +32,7 @@ double cpu_seconds() {
 
 struct Rate {
   double wall = std::numeric_limits<double>::max(),
-         cpu = std::numeric_limits<double>::max();  // seconds a pass
+         cpu = std::numeric_limits<double>::max();  // seconds per pass
 };
 
 template <class Batch>
@@ -58,7 +59,7 @@ void print(const std::string& kind, const hasten::LoaderOptions& options, std::i
       rows / rate.wall, rows / rate.cpu, rows * length / rate.wall / 1e6);
 }
 
-// The rows one by one and a collator, as a dataset of one's own has it.
+// A user's dataset, which returns single rows that a collator then stacks.
 struct DictRows {
   hasten::ColumnDataset columns;
   std::int64_t size() const { return columns.size(); }

@@ -1,5 +1,5 @@
-// BERT for sequence classification as a plain LibTorch user writes it: torch::nn modules and
-// nothing of hasten.
+// BERT for sequence classification as a user of plain LibTorch writes it: torch::nn modules only,
+// without hasten.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,17 +1,16 @@
-// One training step of a BERT classifier, many times; prints one JSON line. The work is that of
-// benchmarks/peer/train_step.py: random ids, masks of ones, AdamW, linear schedule, clipping at
-// norm 1.
+// Measures the training step of a BERT classifier, over many steps, and prints one JSON line. A
+// step does the work of benchmarks/peer/train_step.py: random ids, masks of ones, AdamW, a linear
+// schedule, and clipping at norm 1.
 //
-//   train_step --mode hasten|naive|floor --size tiny|small|base [--steps N] [--batch N] [--seq N]
-//   [--threads N]
-//              [--dropout P] [--bf16] [--profile]
+//   $ train_step --mode hasten|naive|floor --size tiny|small|base [--steps N] [--batch N] [--seq N]
+//                [--threads N] [--dropout P] [--bf16] [--profile]
 //
-// --profile (hasten): afterwards an anatomy of three more steps, as tables, and a second JSON line
-// with the milliseconds a step of each operator.
+// The mode naive trains as a user of plain LibTorch does (naive_bert.h, torch::optim::AdamW). The
+// mode floor does only what no implementation can omit: the matrix products of forward and backward
+// at the rate that this CPU reaches, and one pass of AdamW over its memory.
 //
-// naive: the same as a plain LibTorch user writes it (naive_bert.h, torch::optim::AdamW). floor:
-// only what no implementation can leave out: the matrix products of forward and backward at the
-// rate this CPU reaches, and one pass of AdamW over its memory.
+// --profile, for the mode hasten, adds an anatomy of three more steps, as tables on standard error,
+// and a second JSON line with the 14 operators that take longest, in milliseconds per step.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -159,8 +158,8 @@ StepFunction naive_step(const Options& o) {
   };
 }
 
-// Each product of the step on tensors of its own, in the type of the run; three a linear layer,
-// seven an attention.
+// Computes each matrix product of a step on its own tensors, in the type of the run: three products
+// per linear layer, six per attention.
 StepFunction floor_step(const Options& o) {
   const BertConfig c = config_of(o);
   const std::int64_t rows = o.batch * o.seq, n = c.hidden_size, inner = c.intermediate_size,

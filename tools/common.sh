@@ -1,5 +1,5 @@
-# Shared by ./dev and the scripts in tools/: messages, the cache, and one way to fetch wheels.
-# shellcheck shell=bash disable=SC2034  # those who source this use what is set
+# Functions and variables that ./dev and the scripts in tools/ share: messages, the cache folder, and fetching wheels.
+# shellcheck shell=bash disable=SC2034  # scripts that source this file use the variables
 
 HASTEN_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 HASTEN_CACHE=${HASTEN_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hasten}
@@ -7,15 +7,17 @@ HASTEN_CACHE=${HASTEN_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hasten}
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 die() { printf 'hasten: %s\n' "$*" >&2; exit 1; }
 
-# The version of the Python that the module for TPUs embeds: the system's, whichever comes first in PATH.
+# Prints the version of the Python that the module for TPUs embeds: /usr/bin/python3, whatever comes first in PATH; python3 of PATH if the
+# system has none.
 system_python() {
   local python=/usr/bin/python3
   [ -x $python ] || python=python3
   "$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 }
 
-# wheel_python LOCK: the version of Python for which wheels are fetched. A lock file lists those it has hashes for ("# python: ..."): the
-# system's where it is one of them, else the first, whose C++ libraries do as well.
+# wheel_python LOCK: prints the version of Python for which wheels are fetched. A lock file lists the versions that it has hashes for
+# ("# python: ..."). The result is the system's version if that is listed, or if none is; otherwise the first one, whose C++ libraries serve
+# as well.
 wheel_python() {
   local system listed
   system=$(system_python)
@@ -26,8 +28,8 @@ wheel_python() {
   esac
 }
 
-# fetch_wheels LOCK DIR: unpacks the wheels of a requirements file into DIR, once. pip checks the hashes that the
-# file carries; DIR appears by one rename, so an interrupted download leaves nothing that looks complete.
+# fetch_wheels LOCK DIR: unpacks the wheels of a requirements file into DIR, unless DIR exists. pip checks the hashes in the file. DIR is
+# created by a rename at the end, so an interrupted download leaves nothing that looks complete.
 fetch_wheels() {
   local lock=$1 dir=$2 partial=$2.partial.$$ hashes=(--require-hashes) machine glibc platforms=()
   [ -d "$dir" ] && return 0

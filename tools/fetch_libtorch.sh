@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the folder of a LibTorch: fetch_libtorch.sh [VERSION]. The pinned version has a lock file with checksums;
-# for another one cudart and cupti are chosen from the torch wheel's own metadata.
+# fetch_libtorch.sh [VERSION]: prints the folder of a LibTorch, and fetches it if it is not in the cache. A version with a lock file has
+# checksums. For others the versions of cudart and cupti follow from the metadata of the torch wheel.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the folder that holds MiniLM-L6's model.safetensors, config.json, tokenizer.json and vocab.txt; fetches it once.
+# Prints the folder with MiniLM-L6's model.safetensors, config.json, tokenizer.json and vocab.txt, and fetches it if it is not in the cache.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"

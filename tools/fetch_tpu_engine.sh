@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prints the folder of what the tests of device tpu run on: torch_tpu, a CPU engine in a TPU's place, the header of the plugin interface
-# between them. It serves as PYTHONPATH. Fetches it once: 250 MB of wheels, 630 MB unpacked. Exit status 3: nobody has published it for this
-# machine or its Python.
+# Prints the folder with what the tests of device tpu run on: torch_tpu, a CPU engine in place of a TPU, and the header of the plugin
+# interface between them. The folder serves as PYTHONPATH. Fetches it if it is not in the cache: 250 MB of wheels, 630 MB unpacked. Exit
+# status 3: there are no wheels for this machine or its Python.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what tools/packages/LIST.txt lists and this machine lacks: system_packages.sh [--optional] LIST...
-# A line of a list is one package, or alternatives of which the first that exists is installed: "a | b". With --optional the script goes
-# on without what it cannot install and prints one line for each. Without it, that is an error, which says what to type.
+# system_packages.sh [--optional] LIST...: installs the packages of tools/packages/LIST.txt that this machine lacks.
+# A line of a list is one package, or alternatives ("a | b"), of which the first that exists is installed. With --optional the script
+# continues without packages that it cannot install and prints their lines. Without it, that is an error, which shows the command to type.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
@@ -9,12 +9,12 @@ set -euo pipefail
 optional=
 if [ "${1:-}" = --optional ]; then optional=yes; shift; fi
 
-# shellcheck disable=SC2317  # first calls these two
+# shellcheck disable=SC2317  # `first` calls these two
 is_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 # shellcheck disable=SC2317
 is_available() { [[ $(LC_ALL=C apt-cache policy "$1" 2>/dev/null) = *"Candidate: "[!\(]* ]]; }
 
-# first IS LINE: prints the first alternative of the line for which the function IS answers yes.
+# first IS LINE: prints the first alternative of the line for which the function IS succeeds.
 first() {
   local package
   for package in ${2//|/ }; do
@@ -23,7 +23,7 @@ first() {
   return 1
 }
 
-# absent LIST...: the lines of these lists of which nothing is installed.
+# absent LIST...: prints the lines of these lists of which no alternative is installed.
 absent() {
   local list line
   for list in "$@"; do
@@ -33,7 +33,7 @@ absent() {
   done
 }
 
-# is_root, or as_root is set to what makes a command run as root.
+# can_be_root: succeeds if commands can run as root, and sets as_root to the prefix that makes them do so.
 as_root=()
 can_be_root() {
   [ "$(id -u)" -ne 0 ] || return 0
@@ -45,7 +45,8 @@ apt_install() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# Slurm's and munge's services are of no use here, as the tests run daemons of their own: Debian asks this file before it starts one.
+# Keeps Debian from starting the services of the installed packages (Slurm, munge), since the tests run their own daemons. Debian calls
+# policy-rc.d before it starts a service.
 keep_services_stopped() {
   local policy=/usr/sbin/policy-rc.d
   [ ! -e $policy ] || return 0
@@ -54,7 +55,8 @@ keep_services_stopped() {
   "${as_root[@]}" chmod +x $policy
 }
 
-# worth_a_look LINE...: fails where apt's lists are there and have none of these. ./dev test would fetch the lists each time otherwise.
+# worth_a_look LINE...: fails with --optional if apt's lists are present and have none of these packages. Otherwise ./dev test would fetch
+# the lists each time.
 worth_a_look() {
   local line
   [ -n "$optional" ] && compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || return 0
@@ -64,7 +66,7 @@ worth_a_look() {
   return 1
 }
 
-# install LINE...: what can be installed of these lines.
+# install LINE...: installs one alternative of each line that is available.
 install() {
   local line package packages=()
   "${as_root[@]}" apt-get update -qq || [ -n "$optional" ]
@@ -75,7 +77,7 @@ install() {
   say "installing ${#packages[@]} system packages: ${packages[*]}"
   keep_services_stopped
   apt_install "${packages[@]}" && return
-  # One of them cannot be installed: the others can.
+  # One of them cannot be installed; install the others one by one.
   for package in "${packages[@]}"; do apt_install "$package" || true; done
 }
 

@@ -1,8 +1,8 @@
-"""What c10d's own check of collectives adds to an all-reduce, beside an unchecked one: rank 0 prints one JSON line.
+"""Measures what c10d's check of collectives adds to an all-reduce. Rank 0 prints one JSON line.
 
     TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun --nproc_per_node 2 collective_cost.py --bytes 1048576 --calls 500
 
-The variable puts every new group behind a ProcessGroupWrapper; the group within is the unchecked one.
+With this variable c10d wraps each new group in a ProcessGroupWrapper, which checks; the wrapped group does not.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ options = parser.parse_args()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 checked = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
-plain = checked.wrapped_pg  # none where the variable is not set
+plain = checked.wrapped_pg  # there is no such attribute if the variable is not set
 data = torch.ones(options.bytes // 4)
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times PyTorch's data loader on rows of 512 token ids; prints one JSON line per kind of data set.
+"""Measures PyTorch's data loader on rows of 512 token ids. Prints one JSON line per kind of data set.
 
     python dataloader.py --batch 8 --shuffle 1 --workers 0
 
-Kinds: dict rows as a Hugging Face data set in tensor format gives them (`input_ids`, `labels`), put together by the default collate
-function; the same from the `datasets` library, if it is installed; a TensorDataset; and batches cut by index_select, which is what a
-loader that knows its tensors can do. rows_per_cpu_s counts the processor time of this process only, without its workers: it is the steadier
-figure on a machine that others use too.
+Kinds: dict_rows are dictionaries (`input_ids`, `labels`), as a Hugging Face data set in tensor format returns them, which the default
+collate function stacks; hf_datasets are the same rows from the `datasets` library, if it is installed; tensor_dataset is a TensorDataset;
+index_select selects each batch with index_select, which is possible for a loader that knows its tensors. rows_per_cpu_s counts the
+processor time of this process only, without its workers; it varies less on a machine that others use too.
 """
 import argparse
 import json

@@ -1,4 +1,7 @@
-"""The peer of first_step: a linear model's first step, its gradients averaged over all processes; started by torchrun."""
+"""Does the work of benchmarks/first_step.cpp in PyTorch: the first step of a linear model, with gradients averaged over all processes.
+
+    torchrun --nproc_per_node 4 first_step.py
+"""
 import torch
 import torch.distributed as dist
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What PyTorch's profiler costs where it tells what hasten's anatomy tells: memory, shapes and FLOP of a step of BERT-base, with the
-table made of it. One step with, one without, in turn, in the processor's time; prints one JSON line.
+"""Measures what PyTorch's profiler costs when it reports what hasten's anatomy reports.
 
     python profiler_overhead.py --rounds 7
+
+That is memory, shapes and FLOP of a step of BERT-base, with the table. Makes a step without and a step with the profiler in turn, and
+prints one JSON line with the lower quartiles of their processor times.
 """
 import argparse
 import json

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Times the training steps of a BERT classifier under PyTorch alone, Accelerate, or the Trainer; prints one JSON line.
+"""Measures the training steps of a BERT classifier in plain PyTorch, Accelerate, or Hugging Face Trainer. Prints one JSON line.
 
     python train_step.py --mode trainer --size small --threads 1
 
-The work is the same in each mode: random token ids, attention masks of ones (as a real batch without padding has), AdamW, a linear
-schedule, clipping at norm 1. Dropout is on by default, as it is for anyone who trains. The first tenth of the steps is left out of the
-figures, except first_ms.
+The work is the same in each mode: random token ids, attention masks of ones (as in a real batch without padding), AdamW, a linear
+schedule, clipping at norm 1. Dropout is on by default, as in real training. The first tenth of the steps counts only for first_ms.
 """
 import argparse
 import json
@@ -41,7 +40,7 @@ def parse():
 
 
 class Clock:
-    """Wall and processor time at the end of each step."""
+    """Records wall and processor time at the end of each step."""
 
     def __init__(self):
         self.wall, self.cpu = [], []
@@ -137,7 +136,7 @@ def main():
                 optim="adamw_torch_fused" if options.fused else "adamw_torch", max_grad_norm=1.0 if options.clip else 0.0,
                 logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True)
             trainer = Trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[Marks()])
-            trainer.remove_callback(PrinterCallback)       # it would print a second line
+            trainer.remove_callback(PrinterCallback)       # which would print a second line
             trainer.train()
 
     dict(plain=plain, accelerate=with_accelerate, trainer=with_trainer)[options.mode]()

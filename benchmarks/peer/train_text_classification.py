@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fine-tunes a BERT encoder to sort short texts into classes, with the peer's Trainer: the main job our own program does too.
+"""Fine-tunes a BERT encoder to classify short texts, with Hugging Face Trainer: the same main job that `hasten train` runs.
 
     python train_text_classification.py --train train.tsv --eval eval.tsv --output result.json
 
-To give two programs the same start and the same rows in the same order:
+To give two programs the same initial weights and the same rows in the same order:
 
-    python train_text_classification.py ... --dump-init init.safetensors     # all weights at the start, with a new head
-    python train_text_classification.py ... --make-order order.txt           # row numbers, one a line, one epoch after another
+    python train_text_classification.py ... --dump-init init.safetensors     # all initial weights, with a new head
+    python train_text_classification.py ... --make-order order.txt           # row numbers, one per line, epoch by epoch
     python train_text_classification.py ... --head init.safetensors --order order.txt --output result.json
 
 A run prints one JSON line, and writes the same with the whole log to --output.
@@ -118,7 +118,7 @@ def main():
     tokenized = time.perf_counter() - before
 
     class GivenOrder(torch.utils.data.Sampler):
-        """One epoch's share of the file at each pass."""
+        """Returns the next epoch's rows of the file in each pass."""
 
         def __init__(self, path):
             self.rows = [int(line) for line in pathlib.Path(path).read_text().split()]

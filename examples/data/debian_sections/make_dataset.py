@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes a small text classification data set from Debian's package index: a package's one-line description -> its section.
+"""Makes a small text classification data set from Debian's package index: the text is a package's one-line description, the label its section.
 
-    python3 make_dataset.py                        # read apt's list of the main component, write train.tsv and eval.tsv here
-    python3 make_dataset.py --packages Packages    # read a Packages file instead
+    python3 make_dataset.py                        # reads apt's list of the main component, writes train.tsv and eval.tsv here
+    python3 make_dataset.py --packages Packages    # reads a Packages file instead
 
-Nothing is drawn at random: rows are chosen and ordered by hashes of names, so the same list always gives the same files.
+Nothing is random: hashes of names select and order the rows, so the same list always gives the same files.
 """
 import argparse
 import collections
@@ -16,13 +16,13 @@ import subprocess
 
 SEED = "hasten-debian-sections-1"
 SECTIONS, TRAIN_ROWS, EVAL_ROWS, EVAL_SHARE = 10, 4000, 1000, 0.25
-# The release itself and not its updates: they change from day to day.
+# The list of the release without its updates, which change from day to day.
 LISTS = "/var/lib/apt/lists/*_debian_dists_bookworm_main_binary-*_Packages*"
 APT_HELPER = "/usr/lib/apt/apt-helper"
 
 
 def read_packages(path):
-    """apt keeps its lists compressed in one way or another; its own helper reads all of them."""
+    """Yields the fields of each package. apt compresses its lists in different ways; its helper program reads all of them."""
     if path is None:
         found = sorted(glob.glob(LISTS))
         if not found:
@@ -41,7 +41,9 @@ def rank(*parts):
 
 
 def candidates(packages):
-    """One row for each source package and section, so that forty language packs of one program do not count as forty."""
+    """Returns one row for each source package and section, so that forty language packs of one program count once.
+
+    Also returns how many packages were dropped for which reason."""
     dropped = collections.Counter()
     chosen = {}
     for fields in packages:
@@ -56,7 +58,7 @@ def candidates(packages):
         else:
             dropped["same source and section"] += (source, section) in chosen
             chosen[source, section] = (package, text)
-    # A description that stands for several sections has no right answer; one that repeats in its section is the same row again.
+    # A description with several sections has no right label. One that occurs several times in one section is a duplicate.
     same_text = collections.defaultdict(list)
     for (source, section), (package, text) in chosen.items():
         same_text[text.casefold()].append((source, section, package, text))
@@ -86,9 +88,9 @@ def main():
     packages = list(read_packages(options.packages))
     rows, dropped = candidates(packages)
     largest = [name for name, _ in collections.Counter(row[1] for row in rows).most_common(SECTIONS)]
-    # Not by the package: the chosen ones are those with small hashes, and sources with many packages would come first.
+    # The order does not depend on the package, since the chosen packages have small hashes: sources with many packages would come first.
     rows = sorted((row for row in rows if row[1] in largest), key=lambda row: rank("order", row[0], row[1]))
-    # A source package is on one side only: its rows read alike.
+    # All rows of a source package go to the same file, since they resemble each other.
     evaluation = [row for row in rows if int(rank("split", row[0])[:8], 16) < EVAL_SHARE * 2**32]
     held_out = {row[0] for row in evaluation}
     train = [row for row in rows if row[0] not in held_out]
