@@ -33,13 +33,13 @@ config::Dialogue dialogue() {
 
 void keep_as_backup(const std::string& path, const std::string& text) {
   write_file_atomically(path + ".bak", text);
-  std::cout << "The file before is kept as " << path << ".bak\n";
+  std::cout << "The previous file is kept as " << path << ".bak\n";
 }
 
 void say_own_keys(const config::LaunchFile& file) {
   const auto own = config::own_keys(file);
   if (!own.empty())
-    std::cout << "Accelerate does not know " << join(own, ", ") << " and refuses this file\n";
+    std::cout << "Accelerate does not know " << join(own, ", ") << " and rejects this file\n";
 }
 
 int ask(const ConfigCommand& run) {
@@ -53,10 +53,10 @@ int ask(const ConfigCommand& run) {
   if (fs::exists(run.path) && !run.options.overwrite) {
     const std::string before = read_file(run.path);
     const bool over = config::asked_yes(
-        run.path + " is there already. Write over it, keeping it as " + run.path + ".bak?",
+        run.path + " exists. Replace it and keep the previous file as " + run.path + ".bak?",
         /*by_default=*/true, with_user);
     if (!over) {
-      std::cout << "Nothing is written\n";
+      std::cout << "Nothing was written\n";
       return 0;
     }
     keep_as_backup(run.path, before);
@@ -68,8 +68,9 @@ int ask(const ConfigCommand& run) {
 
 int write_default(const ConfigCommand& run) {
   if (fs::exists(run.path) && !run.options.overwrite) {
-    throw IoError("io.exists", {.what = run.path + " is there already",
-                                .hint = "--overwrite writes over it, --config_file names another"});
+    throw IoError("io.exists",
+                  {.what = run.path + " exists",
+                   .hint = "--overwrite replaces it, --config_file FILE writes another file"});
   }
   config::LaunchFile file = config::launch_file_here();
   file.mixed_precision = run.options.mixed_precision;

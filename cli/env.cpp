@@ -44,7 +44,7 @@ int environment(int argc, char** argv) {
   using Json = nlohmann::ordered_json;
   const std::string text =
       run.options.json ? facts.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                       : "Copy the lines below into a report of a problem.\n\n" + lines_of(facts);
+                       : "Copy the lines below into a problem report.\n\n" + lines_of(facts);
   std::fputs(text.c_str(), stdout);
   return 0;
 }

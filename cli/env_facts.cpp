@@ -140,7 +140,7 @@ Facts gpus() {
   Facts facts = Facts::object();
   int number = 0;
   for (const std::string& model : config::installed_gpus())
-    facts[str("gpu", number++)] = model.empty() ? "model not told" : model;
+    facts[str("gpu", number++)] = model.empty() ? "unknown model" : model;
   if (const std::string version = driver(); !version.empty()) facts["driver"] = version;
   return facts;
 }

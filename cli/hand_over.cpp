@@ -23,7 +23,7 @@ std::string torch_program() {
   if (fs::exists(installed)) return installed.string();
   throw IoError("io.not-found", {.what = "hasten-torch is missing",
                                  .expected = beside.string() + " or " + installed.string(),
-                                 .hint = "build or install hasten as a whole"});
+                                 .hint = "build or install all of hasten"});
 }
 
 void hand_over(char** argv) {

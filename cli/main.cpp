@@ -91,21 +91,20 @@ int estimate(int argc, char** argv) {
 }
 
 constexpr Command commands[] = {
-    {"anatomy", "where memory and operations of a program's steps go", anatomy},
-    {"config", "the file that launch reads: asked for, made, or brought up to date",
-     cli::configure},
-    {"env", "what a report of a problem should tell of this machine", cli::environment},
-    {"estimate", "what a training step takes, before it is made", estimate},
-    {"launch", "a program several times, each with a rank", cli::launch},
-    {"test", "whether this machine is ready for several processes", cli::test},
-    {"tpu-config", "commands on all machines of a TPU pod", cli::tpu_config},
+    {"anatomy", "show where a program's steps spend memory and time", anatomy},
+    {"config", "write or update the configuration file of hasten launch", cli::configure},
+    {"env", "print facts about this machine for a problem report", cli::environment},
+    {"estimate", "predict the memory and time of a training step", estimate},
+    {"launch", "start a program in several processes, each with a rank", cli::launch},
+    {"test", "check that this machine is ready for several processes", cli::test},
+    {"tpu-config", "run commands on all machines of a TPU pod", cli::tpu_config},
     {"train", "fine-tune a model, evaluate it and save it", train},
 };
 
 std::string usage() {
   std::string out =
       "usage: hasten COMMAND [--NAME VALUE ...]\n\n"
-      "Training on LibTorch: what a run does, what it costs, and why.\n\n";
+      "Trains models on LibTorch, and measures or predicts the memory and time of training.\n\n";
   for (const Command& command : commands)
     out += "  " + std::string(command.name).append(12 - std::string(command.name).size(), ' ') +
            command.help + "\n";

@@ -22,11 +22,11 @@ std::string announcement(const TestCommand& run) {
   const std::int64_t here = processes_here(run.launch);
   const std::string processes = str(here, here == 1 ? " process" : " processes");
   const Machines& machines = run.launch.machines;
-  const std::string where = machines.several() ? str(" on this machine, which meets others at ",
-                                                     machines.host, ":", machines.port)
+  const std::string where = machines.several() ? str(" on this machine (others connect at ",
+                                                     machines.host, ":", machines.port, ")")
                                                : " on this machine";
-  return str("hasten test: ", processes, where, ", through hasten launch; ",
-             significant(run.options.timeout, 6), " s at most for a check");
+  return str("hasten test: ", processes, where, ", started by hasten launch; at most ",
+             significant(run.options.timeout, 6), " s per check");
 }
 
 // The checks of a single rank prove nothing about several.

@@ -51,9 +51,8 @@ Told judge_ranks(RankTest& rank, const std::vector<Json>& facts) {
   for (std::size_t each = 0; each < facts.size(); ++each) {
     expect_equal(str("the world size of rank ", each), facts[each].at("world").get<std::int64_t>(),
                  size);
-    expect_equal(str("how often rank ", each, " is there"),
-                 facts[each].at("times").get<std::int64_t>(), 1);
-    expect_equal(str("who has started rank ", each), facts[each].at("by").get<std::string>(),
+    expect_equal(str("processes with rank ", each), facts[each].at("times").get<std::int64_t>(), 1);
+    expect_equal(str("the launcher of rank ", each), facts[each].at("by").get<std::string>(),
                  "hasten launch");
   }
   return {size == 1 ? "0, once" : str("0 to ", size - 1, ", once each"), {{"world_size", size}}};
@@ -79,7 +78,7 @@ Told judge_local_ranks(RankTest& rank, const std::vector<Json>& facts) {
     const auto machine = static_cast<std::int64_t>(machines.size());
     for (std::size_t local = 0; local < count; ++local, ++at) {
       if (at >= facts.size())
-        throw Wrong(str("ranks of machine ", machine), local, str(count, ", as it says"));
+        throw Wrong(str("ranks of machine ", machine), local, str(count, ", its local world size"));
       expect_equal(str("the local rank of rank ", at),
                    facts[at].at("local_rank").get<std::size_t>(), local);
       expect_equal(str("the machine of rank ", at), facts[at].at("machine").get<std::int64_t>(),
@@ -111,8 +110,8 @@ Json environment(RankTest& rank) {
 Told judge_address(RankTest&, const std::vector<Json>& facts) {
   const std::string address = same_for_all(facts, "address", "MASTER_ADDR");
   const std::string port = same_for_all(facts, "port", "MASTER_PORT");
-  if (address.empty() || port.empty()) throw Wrong("MASTER_ADDR and MASTER_PORT are not told");
-  return {str("MASTER_ADDR ", address, " and a MASTER_PORT, the same for all"),
+  if (address.empty() || port.empty()) throw Wrong("MASTER_ADDR or MASTER_PORT is not set");
+  return {str("the same MASTER_ADDR ", address, " and the same MASTER_PORT on all ranks"),
           {{"address", address}, {"port", port}}};
 }
 
@@ -140,7 +139,7 @@ Told judge_threads(RankTest&, const std::vector<Json>& facts) {
   for (const auto& [number, machine] : machines) {
     const auto cores = static_cast<std::int64_t>(machine.cores.size());
     const std::string text =
-        str("OMP_NUM_THREADS ", machine.omp, " for each, of ", plural(machine.cores.size(), "core"),
+        str("OMP_NUM_THREADS ", machine.omp, " per rank, ", plural(machine.cores.size(), "core"),
             machine.threads > cores ? ": more threads than cores" : "");
     if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
   }
@@ -157,7 +156,7 @@ Told judge_devices(RankTest&, const std::vector<Json>& facts) {
   }
   if (kinds.size() > 1) throw Wrong("devices of ranks", values_of(facts, "device"), "one kind");
   const bool shared = *kinds.begin() == "cuda" && users.size() < facts.size();
-  return {str(values_of(facts, "device"), *kinds.begin() == "cpu" ? " for each" : "",
+  return {str(values_of(facts, "device"), *kinds.begin() == "cpu" ? " on each rank" : "",
               shared ? ": some ranks share a GPU" : ""),
           {{"devices", values_of(facts, "device")}}};
 }
@@ -189,7 +188,7 @@ Told judge_process_state(RankTest& rank, const std::vector<Json>& facts) {
     local_mains += own.at("local_main").get<bool>() ? 1 : 0;
   }
   expect_equal("local main processes", local_mains, rank.worker.num_machines);
-  return {"made twice, equal; one main, one last, one local main a machine", {}};
+  return {"created twice, equal; one main, one last, one local main per machine", {}};
 }
 
 // Seeds.
@@ -211,7 +210,7 @@ Json seeds(RankTest&) {
 
 Told judge_seeds(RankTest&, const std::vector<Json>& facts) {
   same_for_all(facts, "digest", "random numbers after manual_seed(4711), as a digest");
-  return {"uniform, normal, permuted, dropped: the same on all ranks", {}};
+  return {"uniform, normal, permutation, Bernoulli: the same on all ranks", {}};
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Told judge_all_reduce(RankTest&, const std::vector<Json>& facts) {
   const double seconds = greatest(facts, "seconds"), size = static_cast<double>(facts.size());
   const double algorithm = static_cast<double>(bytes) / seconds / 1e9;
   const double bus = algorithm * 2 * (size - 1) / size;
-  return {str(fixed(seconds * 1e6, 0), " µs, ", significant(algorithm, 3), " GB/s, on the bus ",
+  return {str(fixed(seconds * 1e6, 0), " µs, ", significant(algorithm, 3), " GB/s, bus ",
               significant(bus, 3), " GB/s"),
           {{"microseconds", seconds * 1e6}, {"algorithm_gb_s", algorithm}, {"bus_gb_s", bus}}};
 }

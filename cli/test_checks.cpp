@@ -5,7 +5,7 @@
 namespace hasten::cli {
 
 const Group& RankTest::met() const {
-  if (!group) throw Skip("the ranks have not met");
+  if (!group) throw Skip("the ranks have not formed a group");
   return *group;
 }
 
@@ -21,7 +21,7 @@ std::string same_for_all(const std::vector<Json>& facts, const char* name, const
   const std::string first = facts.front().at(name);
   for (std::size_t rank = 1; rank < facts.size(); ++rank) {
     const std::string own = facts[rank].at(name);
-    if (own != first) throw Wrong(str(title, " of rank ", rank), own, str(first, ", as rank 0's"));
+    if (own != first) throw Wrong(str(title, " of rank ", rank), own, str(first, ", as on rank 0"));
   }
   return first;
 }

@@ -39,7 +39,7 @@ class Mistakes {
                             : tensor.sizes() == expected.sizes() &&
                                   at::allclose(tensor.to(at::kDouble), expected.to(at::kDouble),
                                                tolerance, tolerance);
-      if (!same) keep(str(what, ": other numbers than every rank can work out"));
+      if (!same) keep(str(what, ": the numbers differ from those that every rank can compute"));
     } catch (const c10::Error& error) {
       keep(str(what, ": ", error.what_without_backtrace()));
     } catch (const std::exception& error) {
@@ -122,7 +122,7 @@ Json pad_across_processes(RankTest& rank) {
         name_of_type(type), [&] { return group.pad_across_processes(own); },
         at::cat({own, filling}));
     mistakes.expect(
-        name_of_type(type) + ", filled before",
+        name_of_type(type) + ", padded at the beginning",
         [&] { return group.pad_across_processes(own, 0, 0, /*pad_first=*/true); },
         at::cat({filling, own}));
   }
@@ -135,7 +135,7 @@ Json barrier(RankTest& rank) {
   const std::string key = rank.keys + "before the barrier";
   rank.store.add(key, 1);
   group.barrier();
-  expect_equal("ranks at the barrier when one is through", rank.store.add(key, 0), group.size());
+  expect_equal("ranks at the barrier when one has passed it", rank.store.add(key, 0), group.size());
   return {};
 }
 
@@ -153,7 +153,7 @@ Told judge_broadcast(RankTest&, const std::vector<Json>& facts) {
   return {str("from each of ", plural(facts.size(), "rank"), ": ", types_text(kAll)), {}};
 }
 Told judge_barrier(RankTest&, const std::vector<Json>& facts) {
-  return {str("nobody is through before all ", facts.size(), " are there"), {}};
+  return {str("no rank passes it before all ", facts.size(), " have arrived"), {}};
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ Finished run_to_end(Child& child, Clock::time_point deadline) {
   Finished finished;
   while (auto line = child.line(deadline)) finished.lines.push_back(std::move(*line));
   const auto code = child.over() ? child.wait(deadline) : std::nullopt;
-  if (!code) throw Wrong("the launcher has not ended in time");
+  if (!code) throw Wrong("the launcher has not ended within the limit");
   finished.code = *code;
   return finished;
 }
@@ -100,12 +100,13 @@ std::vector<Part> parts_of(const std::vector<Child::Line>& lines) {
 
 // A launcher's errors explain more than what is missing because of them.
 std::string last_words(const Finished& finished) {
-  return finished.lines.empty() ? "it said nothing" : "it said: " + finished.lines.back().text;
+  return finished.lines.empty() ? "no output" : "last line: " + finished.lines.back().text;
 }
 
 void expect_code(const Finished& finished, int expected) {
   if (finished.code == expected) return;
-  throw Wrong("the launcher's code", str(finished.code, " (", last_words(finished), ")"), expected);
+  throw Wrong("the launcher's exit code", str(finished.code, " (", last_words(finished), ")"),
+              expected);
 }
 
 std::string restart(double limit) {
@@ -125,9 +126,9 @@ std::string restart(double limit) {
   }
   expect_equal("processes of the second attempt", back, 2);
   expect_equal("ports of two attempts", ports.size(), 2U);
-  if (!killed || !again) throw Wrong("rank 1 has not told that it kills itself");
-  return "rank 1 killed by SIGKILL, all run again " + in_milliseconds(*again - *killed) +
-         " later with another port";
+  if (!killed || !again) throw Wrong("rank 1 did not report before it killed itself");
+  return "rank 1 killed by SIGKILL; all ranks restarted " + in_milliseconds(*again - *killed) +
+         " later on another port";
 }
 
 std::string first_failure(double limit) {
@@ -144,8 +145,8 @@ std::string first_failure(double limit) {
     has_words |= line.text == str("  | ", kLastWords);
   }
   if (!told || !failed) throw Wrong("the report", last_words(finished), "rank 1 and its code 7");
-  if (!has_words) throw Wrong("the report has not the last words of rank 1");
-  return str("rank 1, its code ", kCodeOfFailure, " and last words told after ",
+  if (!has_words) throw Wrong("the report lacks the last line of rank 1");
+  return str("rank 1, its exit code ", kCodeOfFailure, " and its last line were reported after ",
              in_milliseconds(*told - *failed));
 }
 
@@ -170,7 +171,7 @@ std::string nothing_left(double limit) {
   std::string last = "nothing";
   while (processes.size() < 4) {
     const auto line = launcher.line(deadline);
-    if (!line) throw Wrong("processes of the job", last, "two ranks that tell their numbers");
+    if (!line) throw Wrong("processes of the job", last, "two ranks that print their process IDs");
     last = line->text;
     if (const auto part = part_of(line->text)) {
       processes.push_back(part->pid);
@@ -184,9 +185,10 @@ std::string nothing_left(double limit) {
   const auto left = alive_of(processes);
   for (const std::int64_t process : left) kill(static_cast<pid_t>(process), SIGKILL);
   if (!left.empty())
-    throw Wrong(str(left.size(), " processes live 2 s after their launcher is killed, such as ",
+    throw Wrong(str(left.size(),
+                    " processes still run 2 s after their launcher was killed, one is ",
                     left.front()));
-  return "launcher killed by SIGKILL, ranks and their children gone after " +
+  return "launcher killed by SIGKILL; ranks and their children gone after " +
          in_milliseconds(Clock::now() - killed);
 }
 
@@ -202,9 +204,9 @@ std::string strangers(double limit) {
     rendezvous::StoreClient(at, other, longest);
   } catch (const IoError& error) {
     expect_equal("the error of a wrong token", error.code(), "rendezvous.refused");
-    return "another token is refused by the job's store, the right one is not";
+    return "the job's store refuses a wrong token and accepts the right one";
   }
-  throw Wrong("a process with another token is let into the job's store");
+  throw Wrong("the job's store accepts a process with a wrong token");
 }
 
 std::string rendezvous_here(double limit) {
@@ -228,7 +230,7 @@ std::string rendezvous_here(double limit) {
     expect_equal("the machine", parts[0].machine, rank);
     expect_equal("the world size", parts[0].world, 2);
   }
-  return "two launchers met on loopback and ended well after " +
+  return "two launchers met on loopback and succeeded after " +
          in_milliseconds(Clock::now() - began);
 }
 
@@ -247,8 +249,8 @@ std::string watchdog(double limit) {
   const auto after = *told - *waits - kLimitOfHang;
   if (after > kUntilTold)
     throw Wrong("the report after the limit", in_milliseconds(after), in_milliseconds(kUntilTold));
-  return str("rank 1, which hangs, told ", in_milliseconds(after), " after the limit of ",
-             kLimitOfHang.count(), " s, both ended");
+  return str("hanging rank 1 reported ", in_milliseconds(after), " after the limit of ",
+             kLimitOfHang.count(), " s, both ranks ended");
 }
 
 struct MachineCheck {

@@ -24,8 +24,8 @@ Json meeting(RankTest& rank) {
 
 Told judge_meeting(RankTest& rank, const std::vector<Json>& facts) {
   const double seconds = greatest(facts, "seconds");
-  return {str(facts.size(), " ranks in ", fixed(seconds * 1e3, 0), " ms, by the store at ",
-              text_of(rank.store.store()), " behind TLS"),
+  return {str(facts.size(), " ranks in ", fixed(seconds * 1e3, 0), " ms, through the store at ",
+              text_of(rank.store.store()), " over TLS"),
           {{"seconds", seconds}}};
 }
 
@@ -62,7 +62,7 @@ Told judge_process_execution(RankTest& rank, const std::vector<Json>& facts) {
     for (const std::string& word : split(text, ' ')) {
       if (!word.empty()) got.insert(std::atoll(word.c_str()));
     }
-    if (got != expected) throw Wrong(str("what is for ", where, " alone has run on ranks ", text));
+    if (got != expected) throw Wrong(str("code for ", where, " only has run on ranks ", text));
   };
   std::set<std::int64_t> local_mains;
   const auto size = static_cast<std::int64_t>(facts.size());
@@ -79,7 +79,7 @@ Told judge_process_execution(RankTest& rank, const std::vector<Json>& facts) {
   expect_runs("main", {0});
   expect_runs("last", {size - 1});
   expect_runs("local main", local_mains);
-  return {"main processes first; what is for one runs there alone", {}};
+  return {"main processes run first; code for one process runs only there", {}};
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ constexpr std::size_t kLongestText = 2000;  // bytes; lines of up to 4096 stay w
 std::string needed(const char* name) {
   const char* const value = std::getenv(name);
   if (value != nullptr) return value;
-  throw ConfigError("config.missing",
-                    {.what = name, .hint = "hasten test starts its ranks itself"});
+  throw ConfigError("config.missing", {.what = str(name, " is not set"),
+                                       .hint = "run hasten test, which starts its ranks itself"});
 }
 
 rendezvous::StoreClient store_of_job(milliseconds limit) {
@@ -41,7 +41,7 @@ rendezvous::StoreClient store_of_job(milliseconds limit) {
 void report(const Json& message) {
   const std::string line = message.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (write(kReportFile, line.data(), line.size()) < 0)
-    throw IoError("io.write", {.what = "the report of hasten test"});
+    throw IoError("io.write", {.what = "cannot write the report of hasten test"});
 }
 
 class RankOfTest {
@@ -69,7 +69,7 @@ class RankOfTest {
   // Ends with a failure, so that the launcher ends the other ranks, and at once, as a thread may
   // still be in the check that has not ended and use what an orderly end would destroy.
   [[noreturn]] void break_off() const {
-    std::fputs("hasten test: the ranks' checks are broken off\n", stderr);
+    std::fputs("hasten test: the remaining checks of the ranks are skipped\n", stderr);
     _exit(1);
   }
 
@@ -146,10 +146,10 @@ class RankOfTest {
     if (!late.empty()) {
       broken_off_ = true;
       result.result = "FAIL";
-      result.text = str("got no answer of rank", late.size() > 1 ? "s " : " ", join(late, ", "),
+      result.text = str("got no answer from rank", late.size() > 1 ? "s " : " ", join(late, ", "),
                         ", expected one within ",
                         significant(static_cast<double>(rank_.limit.count()) / 1e3, 6),
-                        " s; the ranks' other checks are left out");
+                        " s; the remaining checks of the ranks are skipped");
       return result;
     }
     std::vector<Json> facts;

@@ -26,7 +26,9 @@ class Ranks {
     const int code = launcher_.wait(in(kToEnd)).value_or(-1);
     if (!ended_ || (code != 0 && !stopped_)) return fail_with(code);
     if (elsewhere && failures_ > 0)
-      fail("ranks", str(failures_, " of their checks failed, as the main process's machine tells"));
+      fail("ranks", str(failures_,
+                        " of their checks failed; see the output on the machine of the "
+                        "main process"));
   }
 
  private:
@@ -61,14 +63,14 @@ class Ranks {
 
   // Called if no message of rank 0 comes in time.
   void give_up() {
-    fail(now_, str("no word of rank 0 for ", fixed(run_.limit + kForRankZero, 0), " s"));
+    fail(now_, str("no message from rank 0 for ", fixed(run_.limit + kForRankZero, 0), " s"));
     launcher_.send(SIGTERM);
     launcher_.wait(in(kToEnd));
   }
 
   void fail_with(int code) {
-    fail(now_, code == 0 ? "the ranks have ended without a word"
-                         : str("hasten launch ended with code ", code, "; what it said is above"));
+    fail(now_, code == 0 ? "the ranks ended without a message"
+                         : str("hasten launch ended with code ", code, "; its output is above"));
   }
 
   const RanksRun& run_;

@@ -43,7 +43,7 @@ std::string TestReport::sum(const std::string& ready_for) const {
                ready_for, ".");
   if (failures_alone_)
     return str("All ", all, " checks of this machine passed", skipped,
-               "; those of the ranks are told on the main process's.");
+               "; those of the ranks are reported on the machine of the main process.");
   return str("All ", all, " checks passed", skipped, ": ready for ", ready_for, ".");
 }
 

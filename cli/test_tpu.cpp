@@ -19,15 +19,16 @@ Json product(RankTest& rank) {
   const at::Tensor a = (at::arange(64 * 64) % 7).reshape({64, 64}).to(at::kFloat);
   const at::Tensor expected = a.mm(a), got = a.to(tpu).mm(a.to(tpu)).cpu();
   if (!at::equal(got, expected))
-    throw Wrong("a product of two matrices on the TPU",
-                str("a difference of ", (got - expected).abs().max().item<float>()), "none");
+    throw Wrong("a matrix product on the TPU",
+                str("a difference of ", (got - expected).abs().max().item<float>()),
+                "the numbers of the CPU");
   const char* const chip = std::getenv("TPU_VISIBLE_DEVICES");
   return {{"chip", chip == nullptr ? "0" : chip}, {"seconds", seconds}};
 }
 
 Told judge_product(RankTest&, const std::vector<Json>& facts) {
   return {str("chip ", values_of(facts, "chip"), ", open after ",
-              fixed(greatest(facts, "seconds"), 1), " s; a product of matrices is that of the CPU"),
+              fixed(greatest(facts, "seconds"), 1), " s; a matrix product equals the CPU's"),
           {{"chips", values_of(facts, "chip")}}};
 }
 

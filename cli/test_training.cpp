@@ -43,7 +43,7 @@ Json split(RankTest& rank) {
     const auto all = counted(length);
     const auto own = split_between_processes(all, rank.process);
     const auto of_tensor = split_between_processes(at::arange(length), rank.process);
-    if (numbers_in(of_tensor) != own) throw Wrong("a tensor is divided otherwise than a list");
+    if (numbers_in(of_tensor) != own) throw Wrong("a tensor is split differently from a list");
     std::string text;
     for (const std::int64_t number : own) text += str(number, " ");
     std::string together, expected;
@@ -60,7 +60,8 @@ Json trigger(RankTest& rank) {
   const bool before = accelerator.check_trigger();
   if (accelerator.is_last_process()) accelerator.set_trigger();
   const bool seen = accelerator.check_trigger(), after = accelerator.check_trigger();
-  if (before || !seen || after) throw Wrong("a flag that one rank sets is not seen once by all");
+  if (before || !seen || after)
+    throw Wrong("a flag that one rank sets is not seen exactly once by each rank");
   return {};
 }
 
@@ -86,12 +87,12 @@ Json data(RankTest& rank) {
     const LoaderOptions in_order{.batch_size = 2 * world};
     const LoaderOptions shuffled{.batch_size = 2 * world, .shuffle = true, .seed = 5};
     if (epoch_of(*accelerator, 8 * world * world, in_order) != counted(8 * world * world))
-      throw Wrong("rows in another order than the dataset's");
+      throw Wrong("the rows are not in the dataset's order");
     auto rows = epoch_of(*accelerator, 8 * world * world, shuffled);
     const bool is_shuffled = !std::is_sorted(rows.begin(), rows.end());
     std::sort(rows.begin(), rows.end());
     if (!is_shuffled || rows != counted(8 * world * world))
-      throw Wrong("shuffled rows that are not each row once");
+      throw Wrong("a shuffled pass does not return each row exactly once");
   }
   return {};
 }
@@ -102,7 +103,7 @@ Json metrics(RankTest& rank) {
   for (std::int64_t rows = 1; rows <= 4 * world + 1; ++rows) {
     const auto seen = epoch_of(accelerator, rows, {.batch_size = 2});
     expect_equal(str("rows counted of ", rows), static_cast<std::int64_t>(seen.size()), rows);
-    if (seen != counted(rows)) throw Wrong(str("of ", rows, " rows some are counted twice"));
+    if (seen != counted(rows)) throw Wrong(str("some of ", rows, " rows are counted twice"));
   }
   return {};
 }
@@ -154,7 +155,8 @@ Json training(RankTest& rank) {
     const at::Tensor difference = net->parameters()[i] - alone->parameters()[i];
     most = std::max(most, difference.abs().max().item<double>());
   }
-  if (most > 1e-5) throw Wrong(str("weights that differ by ", most, " from one process's"));
+  if (most > 1e-5)
+    throw Wrong(str("the weights differ by ", most, " from those of a single process"));
   return {{"difference", most}};
 }
 
@@ -162,16 +164,16 @@ Told judge_split(RankTest&, const std::vector<Json>&) {
   return {"lists and tensors, each entry once, in order", {}};
 }
 Told judge_trigger(RankTest&, const std::vector<Json>&) {
-  return {"set on the last rank, seen once by all", {}};
+  return {"set on the last rank, seen once by each rank", {}};
 }
 Told judge_data(RankTest&, const std::vector<Json>&) {
-  return {"in order and shuffled, batches of each and of all: each row once", {}};
+  return {"in order and shuffled, batches per process and split batches: each row once", {}};
 }
 Told judge_metrics(RankTest&, const std::vector<Json>& facts) {
   return {str("exact for 1 to ", 4 * facts.size() + 1, " rows"), {}};
 }
 Told judge_training(RankTest&, const std::vector<Json>& facts) {
-  return {str(kSteps, " steps give the weights of one process, from other ones"),
+  return {str(kSteps, " steps from different weights give those of a single process"),
           {{"difference", greatest(facts, "difference")}}};
 }
 

@@ -29,7 +29,8 @@ int main(int argc, char** argv) {
     } else {
       std::fprintf(
           stderr,
-          "hasten-torch: error: got '%s', expected a command of hasten's. Hint: call hasten\n",
+          "hasten-torch: error: command: got '%s', expected one that needs LibTorch. Hint: run "
+          "hasten instead\n",
           word.c_str());
     }
   } catch (const hasten::Error& error) {
@@ -41,8 +42,8 @@ int main(int argc, char** argv) {
     code = 1;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr,
-                 "\nhasten %s: error: memory ran out before training began. Hint: a smaller model "
-                 "or data set\n",
+                 "\nhasten %s: error: out of memory before training began. Hint: use a smaller "
+                 "model or data set\n",
                  word.c_str());
     code = 5;
   } catch (const std::exception& error) {

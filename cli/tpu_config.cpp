@@ -24,8 +24,8 @@ std::string found_gcloud() {
   } catch (const IoError& error) {
     ErrorText text = error.text();
     text.hint =
-        "install Google Cloud's CLI (https://cloud.google.com/sdk/docs/install), or --dry_run and "
-        "run the line where it is";
+        "install Google Cloud's CLI (https://cloud.google.com/sdk/docs/install), or use --dry_run "
+        "and run the printed line on a machine that has it";
     throw IoError(error.code(), text);
   }
 }

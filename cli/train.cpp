@@ -37,7 +37,7 @@ void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
   for (const at::Tensor& parameter : loaded.model->parameters()) parameters += parameter.numel();
   say(str(loaded.model->name(), ": ", grouped(parameters), " parameters",
           loaded.random ? ", random weights" : " from " + options.model,
-          loaded.model->problem_type() == "regression" ? ", a regression" : ""));
+          loaded.model->problem_type() == "regression" ? ", regression" : ""));
   if (!loaded.report.missing.empty()) say("  new weights: " + join(loaded.report.missing, ", "));
   if (!loaded.report.mismatched.empty()) {
     std::vector<std::string> parts;
@@ -45,10 +45,10 @@ void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
       parts.push_back(str(each.name, " (", shape_text(each.in_file), " in the file, ",
                           shape_text(each.in_model), " in the model)"));
     }
-    say("  new weights, of another shape in the file: " + join(parts, ", "));
+    say("  new weights (different shape in the file): " + join(parts, ", "));
   }
   if (!loaded.report.unexpected.empty())
-    say("  not used of the file: " + join(loaded.report.unexpected, ", "));
+    say("  unused weights of the file: " + join(loaded.report.unexpected, ", "));
 }
 
 // Prints what Hugging Face Trainer prints before the first step.
@@ -136,8 +136,8 @@ Trained train_and_evaluate(Trainer& trainer, bool evaluates) {
   if (trained.saved) {
     say_summary(trained.result, trainer.args().output_dir);
   } else {
-    say("Nothing was trained, so the model and the results in " + trainer.args().output_dir +
-        " stay as they are.");
+    say("Nothing was trained: the model and the results in " + trainer.args().output_dir +
+        " are unchanged.");
   }
   return trained;
 }

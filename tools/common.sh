@@ -41,6 +41,6 @@ fetch_wheels() {
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile --no-cache-dir \
     --only-binary=:all: --python-version "$(wheel_python "$lock")" --implementation cp "${platforms[@]}" \
     --platform "manylinux2014_$machine" --platform any "${hashes[@]}" --target "$partial" -r "$lock" >&2 ||
-    { rm -rf "$partial"; die "could not fetch $(basename "$lock"): is PyPI reachable (or a pip index configured)?"; }
+    { rm -rf "$partial"; die "could not fetch $(basename "$lock"): check that PyPI or a configured pip index can be reached"; }
   mv -T "$partial" "$dir" 2>/dev/null || { rm -rf "$partial"; [ -d "$dir" ]; }
 }

@@ -16,7 +16,7 @@ if [ ! -f "$lock" ] && [ ! -d "$dir" ]; then
   echo "torch==$version" >"$only"
   fetch_wheels "$only" "$dir.torch"
   cuda=$(sed -n 's/^Requires-Dist: cuda-toolkit.*==\([0-9]*\.[0-9]*\).*/\1/p' "$dir.torch"/torch-*.dist-info/METADATA | head -1)
-  [ -n "$cuda" ] || die "torch $version names no cuda-toolkit in its metadata: point -DHASTEN_LIBTORCH= at a LibTorch of yours"
+  [ -n "$cuda" ] || die "the metadata of torch $version has no cuda-toolkit: set -DHASTEN_LIBTORCH to the folder of your own LibTorch"
   printf 'nvidia-cuda-runtime==%s.*\nnvidia-cuda-cupti==%s.*\n' "$cuda" "$cuda" >"$lock"
   fetch_wheels "$lock" "$dir.cuda"
   cp -r "$dir.cuda/." "$dir.torch/" && rm -rf "$dir.cuda" && mv -T "$dir.torch" "$dir"

@@ -85,7 +85,7 @@ for list in "$@"; do
   [ -f "$HASTEN_ROOT/tools/packages/$list.txt" ] || die "there is no list tools/packages/$list.txt"
 done
 if ! command -v dpkg-query >/dev/null; then
-  say "not a Debian-like system: install the counterparts of what tools/packages/{$(IFS=,; echo "$*")}.txt list yourself"
+  say "this is not a Debian-like system: install the equivalents of the packages in tools/packages/{$(IFS=,; echo "$*")}.txt yourself"
   exit 0
 fi
 mapfile -t wanted < <(absent "$@")
@@ -94,5 +94,5 @@ if worth_a_look "${wanted[@]}" && can_be_root; then install "${wanted[@]}"; fi
 mapfile -t wanted < <(absent "$@")
 [ ${#wanted[@]} -gt 0 ] || exit 0
 if [ -n "$optional" ]; then printf '%s\n' "${wanted[@]}"; exit 0; fi
-die "these packages are missing; as root, type:
+die "these packages are missing; install them as root:
   apt-get update && apt-get install -y --no-install-recommends ${wanted[*]%% |*}"

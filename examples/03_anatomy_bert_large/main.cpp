@@ -32,8 +32,7 @@ constexpr std::int64_t kRows = 512, kLength = 512;
 TrainerDataset dummy_data() { return TrainerDataset(dummy_classification(kRows, kLength)); }
 
 void print_operations(const Report& report) {
-  std::cout << "\nThe three groups of operations, by the share of what they compute and how long "
-               "they take\n";
+  std::cout << "\nThe three groups of operations: their shares of computation and time\n";
   anatomy::OperationTotal all;
   for (std::size_t i = 0; i < anatomy::kGroups; ++i)
     all += total_of(report, static_cast<anatomy::OperationGroup>(i));
@@ -51,7 +50,7 @@ void print_operations(const Report& report) {
 }
 
 void print_components(const Report& report) {
-  std::cout << "\nThe components of memory, at its peak\n";
+  std::cout << "\nThe components of memory at the peak\n";
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < anatomy::kComponents; ++i) {
     const std::int64_t bytes = report.memory.at_peak[i];

@@ -136,7 +136,7 @@ void print_since() {
     before = now;
   };
   way.keeps_softmax_input = false;
-  add("softmax keeps its result alone (PyTorch 1.11)");
+  add("softmax keeps only its result (PyTorch 1.11)");
   way.keeps_gradients = false;
   add("gradients freed after a step, not filled with zeros (2.0)");
   way.fused_optimizer = true;

@@ -91,20 +91,22 @@ int main(int argc, char** argv) {
   auto began = Clock::now();
   const auto model = made(layers);
   const double size = mebibytes_of(*model);
-  std::printf("a BERT of %lld layers: %.0f MiB, made in %.2f s\n", static_cast<long long>(layers),
-              size, seconds_since(began));
+  std::printf("a BERT with %lld layers: %.0f MiB, created in %.2f s\n",
+              static_cast<long long>(layers), size, seconds_since(began));
 
-  std::printf("made once, used by %lld processes:\n", static_cast<long long>(processes));
+  std::printf("created once, used by %lld processes:\n", static_cast<long long>(processes));
   hasten::notebook_launcher(embed, std::tuple(model, began, result), options);
   const double shared = size + number_in(result);
 
-  std::printf("made by each of them:\n");
+  std::printf("created by each of them:\n");
   began = Clock::now();
   hasten::notebook_launcher([&] { embed(made(layers), began, result); }, options);
   const double copied = number_in(result);
   std::remove(result.c_str());
 
-  std::printf("the model once and what each adds: %.0f MiB; a model each: %.0f MiB (%.1f times)\n",
-              shared, copied, copied / shared);
+  std::printf(
+      "one shared model and what each process adds: %.0f MiB; one model per process: %.0f MiB "
+      "(%.1f times as much)\n",
+      shared, copied, copied / shared);
   return shared < copied ? 0 : 1;
 }

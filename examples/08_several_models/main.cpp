@@ -75,7 +75,7 @@ int main() {
     const torch::NoGradGuard no_grad;
     const at::Tensor points = accelerator.gather(generator(noise(500)));
     accelerator.print(hasten::str("step ", step + 1, ": ", points.size(0),
-                                  " points, from the ring ",
+                                  " points, mean distance from the ring ",
                                   hasten::fixed(distance_of(points), 3)));
   }
 }

@@ -179,9 +179,9 @@ void Attempt::report_stop(std::size_t local_rank) {
   const auto signal = ranks_[local_rank].has_just_stopped();
   if (!signal || stop_is_told_[local_rank]) return;
   stop_is_told_[local_rank] = true;
-  context_.console.say(str(name_of(local_rank), " is stopped by ", signal_text(*signal),
-                           ", and waits for SIGCONT",
-                           *signal == SIGTTIN ? ": it reads a terminal" : ""));
+  context_.console.say(str(name_of(local_rank), " was stopped by ", signal_text(*signal),
+                           *signal == SIGTTIN ? ", since it reads from the terminal," : "",
+                           " and continues when it receives SIGCONT"));
 }
 
 void Attempt::pass_on(int signal) {
@@ -256,9 +256,9 @@ std::string Attempt::failure_text(std::size_t local_rank) {
   const std::string how =
       by_watchdog ? str("was ended by its watchdog (code ", rank.code(), ")") : rank.how_it_ended();
   std::string text = str(name_of(local_rank), " ", how, " after ", fixed(rank.seconds(), 1), " s");
-  if (stopped_by_ == 0 && !by_watchdog) text += ", the first to fail";
+  if (stopped_by_ == 0 && !by_watchdog) text += " (the first rank to fail)";
   if (!output.kept_in().empty()) text += "; its output is in " + output.kept_in().string();
-  text += output.last_lines().empty() ? "; it said nothing\n" : "; its last lines:\n";
+  text += output.last_lines().empty() ? "; it printed nothing\n" : "; last lines of its output:\n";
   for (const std::string& line : output.last_lines()) text += "  | " + line + "\n";
   return text;
 }

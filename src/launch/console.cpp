@@ -34,14 +34,15 @@ bool same_file(int one, int other) {
 
 int new_event() {
   const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event < 0) throw IoError("io.write", {.what = "an eventfd", .got = std::strerror(errno)});
+  if (event < 0)
+    throw IoError("io.write", {.what = "creating an eventfd", .got = std::strerror(errno)});
   return event;
 }
 
-// Which output is lost after a write has failed with `error`.
+// How long output is lost after a write has failed with `error`.
 const char* after(int error) {
   const bool may_recover = error == ENOSPC || error == EDQUOT;
-  return may_recover ? "lost until it can be" : "lost from now on";
+  return may_recover ? "until writing succeeds again" : "from now on";
 }
 
 }  // namespace
@@ -82,8 +83,9 @@ void Console::look() {
     const int error = of(stream).take_error();
     if (error == 0 || is_one_file()) continue;
     of(3 - stream)
-        .write(str("hasten launch: ", name_of(stream), " cannot be written: ", std::strerror(error),
-                   "; the processes go on, and what they print is ", after(error), "\n"));
+        .write(str("hasten launch: cannot write to ", name_of(stream), ": ", std::strerror(error),
+                   ". The processes continue, but their output there is lost ", after(error),
+                   "\n"));
   }
   look_at_logs();
 }
@@ -92,8 +94,8 @@ void Console::look_at_logs() {
   for (const auto& log : logs_) {
     const int error = log->writer().take_error();
     if (error == 0) continue;
-    say(str("log_dir: ", log->path().string(), " cannot be written: ", std::strerror(error),
-            "; the processes go on, and what would be kept there is ", after(error)));
+    say(str("log_dir: cannot write to ", log->path().string(), ": ", std::strerror(error),
+            ". The processes continue, but their output is not saved there ", after(error)));
   }
 }
 
@@ -107,7 +109,7 @@ std::shared_ptr<LogFile> Console::open_log(const std::filesystem::path& path, Lo
   } catch (const IoError& error) {
     if (failure == LogFailure::throws) throw;
     say(str(error.text().what, ": ", error.text().got,
-            "; the processes go on, and what they print is not kept there"));
+            ". The processes continue, but their output is not saved there"));
     return nullptr;
   }
 }
@@ -157,7 +159,7 @@ void Console::drop_logs() {
     const std::size_t dropped = log->writer().stop();
     if (lost)
       say(str("log_dir: ", dropped, " bytes could not be written to ", log->path().string(),
-              ", and are dropped"));
+              " and were dropped"));
   }
   logs_.clear();
 }
@@ -175,7 +177,7 @@ void Console::drop() {
     const std::size_t dropped = writers_[i]->stop();
     if (is_one_file()) continue;
     writers_[1 - i]->write(str("hasten launch: ", dropped, " bytes could not be written to ",
-                               name_of(i + 1), ", and are dropped\n"));
+                               name_of(i + 1), " and were dropped\n"));
   }
   wait_briefly();
   for (auto& writer : writers_) {

@@ -149,7 +149,7 @@ void Contact::take(std::unique_ptr<rendezvous::Connection> connection, Time now)
   }
   dialer_.reset();
   heard_ = now;
-  if (told_) news_ = str("the machine they meet at, ", text_of(place_.named), ", is reached again");
+  if (told_) news_ = str("connected to the coordinator at ", text_of(place_.named), " again");
   had_one_ = true;
   told_ = false;
   for (const json& message : introduction_()) send(message);
@@ -163,17 +163,19 @@ void Contact::check_first_attempt(Time now) const {
   if (dialer_->problem() == Dialer::Problem::unknown_host && !names_may_come())
     throw unknown_host(place_.named.host, dialer_->why());
   if (dialer_->problem() == Dialer::Problem::wrong_token) {
-    throw ConfigError("rendezvous.refused",
-                      {.what = "the job at " + text_of(place_.named) + " has refused this machine",
-                       .got = dialer_->why(),
-                       .hint = "the token must be the same on every machine"});
+    throw ConfigError(
+        "rendezvous.refused",
+        {.what = str("the coordinator at ", text_of(place_.named),
+                     " has refused this machine: ", dialer_->why()),
+         .hint = "use the same token on every machine (HASTEN_JOB_TOKEN or --token_file)"});
   }
   if (seconds_left(now) > 0) return;
   throw IoError("rendezvous.connect",
-                {.what = "the machine to meet at, " + text_of(place_.named),
+                {.what = "connecting to the coordinator at " + text_of(place_.named),
                  .got = dialer_->why().empty() ? "no answer" : dialer_->why(),
                  .expected = str("an answer within ", fixed(limits_.join_timeout, 0), " s"),
-                 .hint = "is its launcher started, and the port open to this machine?"});
+                 .hint = "check that the launcher there has started, and that this machine can "
+                         "connect to its port"});
 }
 
 // If nobody listens on the machine any more, the coordinator has ended. Other problems may pass: a
@@ -186,8 +188,8 @@ void Contact::check_attempt(Time now) {
     lost_because_ = why_;
   } else if (seconds_of(now - since_) > 1 && !told_) {
     told_ = true;
-    news_ = str("the machine they meet at, ", text_of(place_.named), ", is not reached: ", why_,
-                "; it is tried again for ", fixed(limits_.join_timeout, 0), " s");
+    news_ = str("lost the connection to the coordinator at ", text_of(place_.named), ": ", why_,
+                "; retrying for ", fixed(limits_.join_timeout, 0), " s");
   }
 }
 
@@ -198,7 +200,7 @@ std::string Contact::why_waiting() const {
 std::string Contact::waiting_text() const {
   const std::string way = dialer_ ? dialer_->way() : "";
   return str(why_waiting(), way.empty() ? "" : ", from " + way, "; ",
-             static_cast<std::int64_t>(seconds_left(now_)), " s are left");
+             static_cast<std::int64_t>(seconds_left(now_)), " s left");
 }
 
 std::optional<std::string> Contact::news() { return std::exchange(news_, std::nullopt); }

@@ -78,7 +78,8 @@ std::unique_ptr<Connection> Dialer::shake_hands() {
   if (connection_->known()) return std::move(connection_);
   if (!connection_->open()) {
     const bool refused = connection_->refused();
-    fail(refused ? connection_->why_closed() : "it is busy: " + connection_->why_closed(),
+    fail(refused ? connection_->why_closed()
+                 : str("a busy server (", connection_->why_closed(), ")"),
          refused ? Problem::wrong_token : Problem::none);
   } else if (Clock::now() >= until_) {
     fail("no answer", Problem::none);

@@ -23,9 +23,10 @@ inline std::string host_name() {
 inline bool names_may_come() { return std::getenv("KUBERNETES_SERVICE_HOST") != nullptr; }
 
 inline IoError unknown_host(const std::string& host, const std::string& why) {
-  return IoError("rendezvous.host", {.what = "the machine to meet at, " + host,
-                                     .got = why,
-                                     .expected = "a name or an address that this machine knows"});
+  return IoError("rendezvous.host",
+                 {.what = "the coordinator's host " + host,
+                  .got = why,
+                  .expected = "a name or address that this machine can resolve"});
 }
 
 }  // namespace hasten

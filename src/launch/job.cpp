@@ -145,10 +145,10 @@ Guardian::Guardian(JobProcesses& processes) : processes_(processes) {
   if (const auto self = own_entry()) processes_.since = self->start;
   const int error = start();
   if (error != 0)
-    throw IoError("launch.start",
-                  {.what = "the guardian process could not be started",
-                   .got = std::strerror(error),
-                   .expected = "a process that ends what a killed launcher leaves behind"});
+    throw IoError("launch.start", {.what = "starting the guardian process",
+                                   .got = std::strerror(error),
+                                   .expected = "a process that cleans up if the launcher is killed",
+                                   .hint = "raise ulimit -u or the control group's pids.max"});
 }
 
 Guardian::~Guardian() { end(); }
@@ -198,12 +198,12 @@ std::string Guardian::replace_if_ended() {
   const int error = start();
   if (error == 0) {
     failure_is_told_ = false;
-    return "the guardian process was killed from outside; another one has been started";
+    return "the guardian process was killed; a new one has been started";
   }
   if (failure_is_told_) return "";
   failure_is_told_ = true;
-  return str("the guardian process was killed from outside, and another one could not be started: ",
-             std::strerror(error), "; if this launcher is killed, processes may be left behind");
+  return str("the guardian process was killed, and a new one could not be started: ",
+             std::strerror(error), ". If this launcher is killed, processes may keep running");
 }
 
 }  // namespace hasten

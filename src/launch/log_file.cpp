@@ -29,7 +29,8 @@ int opened(const std::filesystem::path& path) {
   std::filesystem::create_directories(path.parent_path(), ignored);
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (file < 0)
-    throw IoError("io.write", {.what = "log_dir: " + path.string(), .got = std::strerror(errno)});
+    throw IoError("io.write",
+                  {.what = "log_dir: cannot open " + path.string(), .got = std::strerror(errno)});
   return file;
 }
 

@@ -50,7 +50,7 @@ void settle_port(Worker& worker, const Variables& variables) {
     worker.port_from = "the job's number " + key;
   } else {
     worker.master_port = kUsualPort;
-    worker.port_from = "PyTorch's usual port, as the job has no number";
+    worker.port_from = "PyTorch's default port, since the job has no number";
   }
 }
 
@@ -67,18 +67,19 @@ std::string cleaned(std::string address) {
     throw_environment({.what = "MASTER_ADDR",
                        .got = "'" + address + "'",
                        .expected = "the name or the address of one host",
-                       .hint = colons == 1 ? "the port belongs into MASTER_PORT" : ""});
+                       .hint = colons == 1 ? "set the port in MASTER_PORT" : ""});
   return address;
 }
 
 std::string hint_for_address(StartedBy by) {
   switch (by) {
     case StartedBy::open_mpi:
-      return "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ..., HOST being rank 0's";
+      return "run mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ..., where HOST is rank 0's host";
     case StartedBy::pmi:
-      return "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500 ..., HOST being rank 0's";
+      return "run mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500 ..., where HOST is rank "
+             "0's host";
     default:
-      return "set MASTER_ADDR to rank 0's host, for every process";
+      return "set MASTER_ADDR to rank 0's host in every process";
   }
 }
 

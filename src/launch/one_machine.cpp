@@ -25,8 +25,8 @@ Next OneMachine::next() {
   if (again && (failed_code_ == 0 || attempt_ > run_.options.max_restarts))
     return End{.code = failed_code_};
   if (again && !run_.options.quiet) {
-    console_.say(
-        str("all processes start again (", attempt_, " of ", run_.options.max_restarts, ")"));
+    console_.say(str("restarting all processes (restart ", attempt_, " of ",
+                     run_.options.max_restarts, ")"));
   }
   failed_code_ = 0;
   server_.clear();

@@ -35,14 +35,13 @@ Worker worker_in(config::Environment environment) {
 std::string hint_for(StartedBy by) {
   switch (by) {
     case StartedBy::slurm:
-      return "one launcher a machine, each with its --machine_rank: hasten launch --slurm writes "
-             "such a script; or srun PROGRAM, without hasten launch";
+      return "start one launcher per machine with --machine_rank (hasten launch --slurm writes the "
+             "script), or run srun PROGRAM without hasten launch";
     case StartedBy::kubernetes:
-      return "--num_machines with --machine_rank or --rdzv_endpoint; or the program itself, "
-             "without "
-             "hasten launch";
+      return "pass --num_machines with --machine_rank or --rdzv_endpoint, or run the program "
+             "without hasten launch";
     default:
-      return "mpirun PROGRAM, without hasten launch; or one launcher a machine, with "
+      return "run mpirun PROGRAM without hasten launch, or start one launcher per machine with "
              "--num_machines";
   }
 }
@@ -63,9 +62,9 @@ void check_not_one_of_many(const LaunchConfiguration& run, config::Environment e
   if (worker.world_size < 2) return;
   throw ConfigError("launch.one-of-many",
                     {.what = str("this launcher is process ", worker.rank, " of ",
-                                 worker.world_size, ", started by ", name_of(worker.started_by),
-                                 ", and each would start a job of its own"),
-                     .expected = "num_machines, or one launcher",
+                                 worker.world_size, " started by ", name_of(worker.started_by),
+                                 ", and each of them would start its own job"),
+                     .expected = "one launcher, or one per machine with num_machines",
                      .hint = hint_for(worker.started_by)});
 }
 

@@ -53,7 +53,7 @@ ssize_t write_piece(int file, std::string_view piece) {
 int duplicate_of(int file) {
   const int duplicate = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   if (duplicate < 0)
-    throw IoError("io.write", {.what = "a file to write to", .got = std::strerror(errno)});
+    throw IoError("io.write", {.what = "duplicating a file number", .got = std::strerror(errno)});
   return duplicate;
 }
 
@@ -97,9 +97,9 @@ class OutputWriter::Queue {
 OutputWriter::OutputWriter(int file, int event) : queue_(std::make_shared<Queue>(file, event)) {
   thread_ = start_thread([queue = queue_] { queue->run(); });
   if (!thread_.joinable())
-    throw IoError("launch.start", {.what = "a thread that writes the processes' output",
+    throw IoError("launch.start", {.what = "starting the thread that writes the processes' output",
                                    .got = std::strerror(EAGAIN),
-                                   .hint = "see ulimit -u and the control group's pids.max"});
+                                   .hint = "raise ulimit -u or the control group's pids.max"});
 }
 
 OutputWriter::~OutputWriter() { stop(); }

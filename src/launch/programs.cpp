@@ -24,8 +24,8 @@ std::string found_program(const std::string& name) {
     if (can_run(name)) return name;
     throw IoError("launch.program",
                   {.what = "program " + name,
-                   .got = fs::exists(name) ? "not a program that may be run" : "no such file",
-                   .hint = fs::exists(name) ? "chmod +x" : ""});
+                   .got = fs::exists(name) ? "a file that is not executable" : "no such file",
+                   .hint = fs::exists(name) ? "run chmod +x " + name : ""});
   }
   const char* const path = std::getenv("PATH");
   for (const std::string& folder : split(path ? path : "", ':')) {
@@ -33,7 +33,7 @@ std::string found_program(const std::string& name) {
       return (fs::path(folder) / name).string();
   }
   throw IoError("launch.program", {.what = "program " + name,
-                                   .got = "no program of that name in PATH",
+                                   .got = "no such program in PATH",
                                    .hint = fs::exists(name) ? "did you mean ./" + name + "?" : ""});
 }
 

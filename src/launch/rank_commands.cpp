@@ -146,8 +146,8 @@ std::string launch_text(const LaunchConfiguration& run) {
   for (std::size_t local = 0; local < commands.size(); ++local) {
     text += str("\n# rank ", round.first_rank + static_cast<std::int64_t>(local),
                 run.machines.rank < 0 && run.machines.several()
-                    ? " (or another: ranks are given when the machines meet)\n"
-                    : " (what is chosen when it starts is in capitals)\n");
+                    ? " (may differ: ranks are assigned when the machines meet)\n"
+                    : " (values in capitals are chosen at the start)\n");
     for (const std::string& variable : commands[local].environment) text += shown(variable) + "\n";
     if (!commands[local].cores.empty())
       text += "# on the CPUs " + numbers_text(commands[local].cores) + "\n";

@@ -179,7 +179,7 @@ int RankProcess::code() const {
 }
 
 std::string RankProcess::how_it_ended() const {
-  if (*status_ == kUnknownStatus) return "ended, and the system did not keep its code";
+  if (*status_ == kUnknownStatus) return "ended with an unknown code";
   if (!WIFSIGNALED(*status_)) return str("ended with code ", WEXITSTATUS(*status_));
   return "was killed by " + signal_text(WTERMSIG(*status_));
 }

@@ -143,7 +143,7 @@ void SeveralMachines::tell_stop(const json& message) {
   // and reports the last one for a quiet launcher.
   if (reason.empty() || !told_reason_.empty() || run_.options.quiet) return;
   told_reason_ = reason;
-  tell("the processes are stopped: " + reason);
+  tell("stopping the processes: " + reason);
 }
 
 void SeveralMachines::tell_news() {
@@ -160,7 +160,7 @@ void SeveralMachines::tell_waiting(const std::string& stem,
   tell_after_ = std::clamp<Clock::duration>(tell_after_ * 2, kBeforeTelling, kTellAgain);
   told_ = stem;
   told_at_ = now;
-  tell("waits at " + text_of(at_) + ": " + text());
+  tell("waiting at " + text_of(at_) + ": " + text());
 }
 
 void SeveralMachines::ask_for_round() {
@@ -223,7 +223,7 @@ Round SeveralMachines::round_of(const json& message) const {
 Round SeveralMachines::begin_round(const json& message) {
   const Round round = round_of(message);
   if (round.attempt > 0) {
-    tell(str("all processes start again, on ", round.num_machines, " machines"));
+    tell(str("restarting all processes on ", round.num_machines, " machines"));
   }
   told_reason_.clear();
   report_.reset();
@@ -240,7 +240,7 @@ End SeveralMachines::end_of(const json& message) const {
 }
 
 End SeveralMachines::lost(const std::string& why) const {
-  return {.code = 1, .reason = "the machine they meet at, " + text_of(at_) + ", is lost: " + why};
+  return {.code = 1, .reason = "the coordinator at " + text_of(at_) + " is lost: " + why};
 }
 
 void SeveralMachines::refuse(const json& message) const {

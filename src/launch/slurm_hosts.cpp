@@ -24,15 +24,15 @@ std::vector<std::string_view> parts_of(std::string_view list) {
   for (std::size_t at = 0; at <= list.size(); ++at) {
     const char letter = at < list.size() ? list[at] : ',';
     if (letter == '[' || letter == ']') {
-      if (inside == (letter == '[')) refuse(list, "brackets in pairs, and none inside another");
+      if (inside == (letter == '[')) refuse(list, "matching brackets, none inside another");
       inside = !inside;
     } else if (letter == ',' && (at == list.size() || !inside)) {
-      if (at == begin) refuse(list, "a name on both sides of each comma");
+      if (at == begin) refuse(list, "a host name on both sides of each comma");
       parts.push_back(list.substr(begin, at - begin));
       begin = at + 1;
     }
   }
-  if (inside) refuse(list, "brackets in pairs, and none inside another");
+  if (inside) refuse(list, "matching brackets, none inside another");
   return parts;
 }
 
@@ -54,7 +54,7 @@ std::vector<std::string> numbers_of(std::string_view inside, std::string_view li
     const std::uint64_t from = number(first, list);
     const std::uint64_t to =
         dash == std::string::npos ? from : number(std::string_view(range).substr(dash + 1), list);
-    if (to < from) refuse(list, "ranges that go up");
+    if (to < from) refuse(list, "ascending ranges");
     if (to - from >= kMostHosts - numbers.size())
       refuse(list, str("at most ", kMostHosts, " hosts"));
     for (std::uint64_t value = from; value <= to; ++value) {
@@ -93,7 +93,7 @@ std::vector<std::string> names_of(std::string_view part, std::string_view list) 
 std::vector<std::string> hosts_of_slurm(std::string_view list) {
   for (const unsigned char letter : list) {
     if (letter <= ' ' || letter >= 0x7f || letter == '(')
-      refuse(list, "names such as gpu[01-03,7],login");
+      refuse(list, "host names such as gpu[01-03,7],login");
   }
   std::vector<std::string> hosts;
   for (const std::string_view part : parts_of(list)) {

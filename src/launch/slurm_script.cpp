@@ -122,15 +122,15 @@ std::string to_text(const SlurmScript& script) {
          "# Written by hasten launch --slurm. One launcher runs on each machine.\n" +
          sbatch_lines(script) +
          "set -eu\n\n"
-         "# Only processes of this job know the token by which they recognise each other.\n"
+         "# Only processes of this job know this token, with which they authenticate each other.\n"
          "HASTEN_JOB_TOKEN=$(od -An -v -tx1 -N32 /dev/urandom | tr -d ' \\n')\n"
          "export HASTEN_JOB_TOKEN\n"
-         "# They meet on the first machine, at a port that follows from the job's number.\n"
+         "# All launchers connect to the first machine, at a port computed from the job's number.\n"
          "read -r first_host < <(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n"
          "port=$((20000 + SLURM_JOB_ID % 9973))\n\n" +
-         (script.signal.empty()
-              ? ""
-              : "# Slurm sends a signal before the time is up; the launchers pass it on.\n") +
+         (script.signal.empty() ? ""
+                                : "# Slurm sends a signal before the time limit; launchers forward "
+                                  "it to the ranks.\n") +
          step_lines(script);
 }
 

@@ -19,7 +19,7 @@ struct Group {
 [[noreturn]] void refuse(std::string_view list) {
   throw_environment({.what = "SLURM_STEP_TASKS_PER_NODE",
                      .got = "'" + std::string(list) + "'",
-                     .expected = "tasks of each machine of the step, such as 2(x3),1"});
+                     .expected = "the number of tasks on each machine, such as 2(x3),1"});
 }
 
 std::int64_t take_number(std::string_view& text, std::string_view list) {

@@ -34,12 +34,12 @@ const Wirings& wirings_of(const std::string& generation) {
                     {.what = "processes on this machine's TPUs",
                      .got = got,
                      .expected = expected,
-                     .hint = "--num_processes; each process has a chip of its own"});
+                     .hint = "set --num_processes so that each process has its own chip"});
 }
 
 void check_enough(std::int64_t processes, std::size_t chips, const std::string& whose) {
   if (processes <= static_cast<std::int64_t>(chips)) return;
-  refuse(str(processes, " processes, ", chips, chips == 1 ? " chip" : " chips", whose),
+  refuse(str(processes, " processes for ", chips, chips == 1 ? " chip" : " chips", whose),
          str("at most ", chips));
 }
 
@@ -49,7 +49,7 @@ void check_there(const std::vector<std::string>& chips, std::size_t installed) {
     if (std::stoul(chip) < installed) continue;
     throw_environment({.what = "TPU_VISIBLE_DEVICES",
                        .got = "chip " + chip,
-                       .expected = str("0 to ", installed - 1)});
+                       .expected = str("a chip from 0 to ", installed - 1)});
   }
 }
 
@@ -61,7 +61,7 @@ std::string wiring(std::int64_t processes, const std::vector<std::string>& insta
   for (const auto& [count, text] : known) {
     if (count <= static_cast<std::int64_t>(installed.size())) possible.push_back(str(count));
   }
-  refuse(str(processes, processes == 1 ? " process, " : " processes, ", installed.size(),
+  refuse(str(processes, processes == 1 ? " process for " : " processes for ", installed.size(),
              " chips of TPU ", installed.front()),
          "one of " + join(possible, ", "));
 }
@@ -80,14 +80,14 @@ std::string free_addresses(std::int64_t processes) {
 
 [[noreturn]] void miss(const std::string& what, const std::string& hint) {
   throw ConfigError("config.missing",
-                    {.what = what + ", for TPUs on several machines", .hint = hint});
+                    {.what = "TPUs on several machines need " + what, .hint = hint});
 }
 
 std::string addresses_of_all(const Round& round, const Variables& variables) {
   const std::vector<std::string> hosts = split(variables.text(kHosts), ',');
   if (!variables.has(kHosts) || static_cast<std::int64_t>(hosts.size()) != round.num_machines)
-    miss(str(kHosts, " with the ", round.num_machines, " machines' names"),
-         str("set it on each of them, in the order of their ranks; or ", kAddresses));
+    miss(str(kHosts, " with the names of the ", round.num_machines, " machines"),
+         str("set it on each machine, in the order of the machine ranks, or set ", kAddresses));
   const std::int64_t first = variables.number("TORCH_TPU_BASE_PORT").value_or(kFirstPort);
   std::vector<std::string> addresses;
   for (const std::string& host : hosts) {
@@ -119,7 +119,7 @@ TpuPlaces::TpuPlaces(const Round& round, const config::Environment& environment,
 
   common_.emplace_back("ACCELERATE_USE_TPU", "true");
   if (!variables.has(kTopology)) {
-    if (several) miss(kTopology, "set it to that of the whole slice, such as 4,4,1");
+    if (several) miss(kTopology, "set it to the topology of the whole slice, such as 4,4,1");
     common_.emplace_back(kTopology, wiring(round.processes, installed));
   }
   if (!variables.has(kAddresses)) {

@@ -23,14 +23,15 @@ std::optional<std::int64_t> Variables::number(const std::string& name) const {
   const auto [stop, error] = std::from_chars(word.data(), end, value);
   // Below 2^40, so that sums of such numbers cannot overflow.
   if (error != std::errc() || stop != end || value < 0 || value >> 40 != 0)
-    throw_environment({.what = name, .got = "'" + word + "'", .expected = "a whole number from 0"});
+    throw_environment(
+        {.what = name, .got = "'" + word + "'", .expected = "a whole number of at least 0"});
   return value;
 }
 
 std::int64_t Variables::needed(const std::string& name) const {
   if (const auto value = number(name)) return *value;
-  throw_environment({.what = name + " is not set, though its fellows are",
-                     .hint = "set all variables of a launcher, or none"});
+  throw_environment({.what = name + " is not set, but other variables of the same launcher are",
+                     .hint = "set all of its variables, or none"});
 }
 
 }  // namespace hasten

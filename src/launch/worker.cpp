@@ -74,14 +74,14 @@ void check_other_world(const Vocabulary& words, const Worker& worker, const Vari
   const auto other = variables.number("WORLD_SIZE");
   if (other && *other != worker.world_size)
     throw_environment(
-        {.what = str("WORLD_SIZE is ", *other, ", and ", words.world, " is ", worker.world_size),
+        {.what = str("WORLD_SIZE is ", *other, ", but ", words.world, " is ", worker.world_size),
          .hint = "unset WORLD_SIZE, or set RANK too"});
 }
 
 void check_below(std::int64_t value, const char* name, std::int64_t limit, const char* of) {
   if (value >= limit)
     throw_environment(
-        {.what = name, .got = str(value), .expected = str("below ", of, ", ", limit)});
+        {.what = name, .got = str(value), .expected = str("less than ", of, " (", limit, ")")});
 }
 
 StartedBy starter(const Vocabulary& words, const Variables& variables) {
@@ -95,7 +95,8 @@ StartedBy starter(const Vocabulary& words, const Variables& variables) {
 void settle_rank(Worker& worker, const Vocabulary& words, const Variables& variables) {
   worker.world_size = variables.needed(words.world);
   if (worker.world_size < 1)
-    throw_environment({.what = words.world, .got = "0", .expected = "a number from 1"});
+    throw_environment(
+        {.what = words.world, .got = "0", .expected = "a whole number of at least 1"});
   check_other_world(words, worker, variables);
   worker.rank = variables.needed(words.rank);
   check_below(worker.rank, words.rank, worker.world_size, words.world);
@@ -114,18 +115,19 @@ std::int64_t derived_local_world(const Worker& worker, const Vocabulary& words,
     return 1;
   if (rendezvous::is_loopback(variables.text("MASTER_ADDR"))) return worker.world_size;
   throw_environment({.what = str(words.local_world, " is not set"),
-                     .expected = "how many of the processes this machine has",
+                     .expected = "the number of processes on this machine",
                      .hint = "set it, or start with hasten launch"});
 }
 
 void settle_local_rank(Worker& worker, const Vocabulary& words, const Variables& variables) {
   const auto world = variables.number(words.local_world);
   worker.local_world_size = world ? *world : derived_local_world(worker, words, variables);
-  const char* const name = *words.local_world ? words.local_world : "this machine's processes";
+  const char* const name =
+      *words.local_world ? words.local_world : "the number of processes on this machine";
   if (worker.local_world_size < 1 || worker.local_world_size > worker.world_size)
     throw_environment({.what = name,
                        .got = str(worker.local_world_size),
-                       .expected = str("from 1 to ", words.world, ", ", worker.world_size)});
+                       .expected = str("from 1 to ", words.world, " (", worker.world_size, ")")});
   worker.local_rank = worker.local_world_size > 1 ? variables.needed(words.local_rank)
                                                   : variables.number(words.local_rank).value_or(0);
   check_below(worker.local_rank, words.local_rank, worker.local_world_size, name);
@@ -146,7 +148,7 @@ void settle_machine(Worker& worker, const Vocabulary& words, const Variables& va
   if (worker.num_machines < 1 || worker.num_machines > worker.world_size)
     throw_environment({.what = words.machines,
                        .got = str(worker.num_machines),
-                       .expected = str("from 1 to ", words.world, ", ", worker.world_size)});
+                       .expected = str("from 1 to ", words.world, " (", worker.world_size, ")")});
   const std::int64_t filled =
       std::max<std::int64_t>(0, worker.rank - worker.local_rank) / worker.local_world_size;
   worker.machine_rank =

@@ -154,7 +154,7 @@ def reader_goes_away():
     run.stdout.close()
     check(code_within(run, 20) == 5 and done.exists(), "the reader goes away: the rank ends by itself")
     text = run.stderr.read()
-    check(text.count("standard output cannot be written: Broken pipe") == 1, "which is said once", text)
+    check(text.count("cannot write to standard output: Broken pipe") == 1, "which is said once", text)
     run = launch("-n", "1", program("sed -n 's/^SigIgn:\t//p' /proc/self/status\n"), stdout=subprocess.PIPE)
     ignored = int(run.communicate(timeout=20)[0], 16)
     check(not ignored >> (signal.SIGPIPE - 1) & 1, "ranks do not ignore SIGPIPE")
@@ -240,7 +240,7 @@ def guardian_refused():
         return print("not tried: the command cannot be run by another user")
     run = launch("-n", "1", "/bin/true", stderr=subprocess.PIPE, preexec_fn=alone)
     code, text = code_within(run, 20), run.stderr.read()
-    check(code == 4 and "launch.start" in text and "guardian process could not be started" in text, "no process is left for the guardian: said before the start", code, text)
+    check(code == 4 and "launch.start" in text and "starting the guardian process" in text, "no process is left for the guardian: said before the start", code, text)
 
 
 def guardian_of(run):
@@ -282,7 +282,7 @@ def guardian_attacked():
     run.kill()
     run.wait()
     text = run.stderr.read()
-    check(text.count("another one has been started") == 2, "which is said", text)
+    check(text.count("a new one has been started") == 2, "which is said", text)
     check(gone(mark), "and the new one ends what the killed launcher leaves")
 
 
@@ -319,7 +319,7 @@ def logs_in_trouble():
     code = code_within(run, 20)
     output, errors = run.stdout.read(), run.stderr.read()
     check(code == 0 and output == "up 0\nup 1\n", "a restart without its log file: the job goes on", code, output, errors)
-    check(errors.count("attempt_1/rank_0.log: ") == 1 and "is not kept there" in errors, "which is said once", errors)
+    check(errors.count("attempt_1/rank_0.log: ") == 1 and "is not saved there" in errors, "which is said once", errors)
 
     file = FOLDER / "limited" / "attempt_0" / "rank_0.log"
     script = program(f"{MANY_LINES}sed -n 's/^SigIgn:\t//p' /proc/self/status\n")

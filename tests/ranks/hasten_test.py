@@ -65,11 +65,11 @@ def stopped(rank, named, *words):
 
 def stopped_rank():
     # Others may wait for it in a collective until that gives up, and count as late too.
-    stopped(1, r"^FAIL .*: got no answer of ranks? ([0-9], )*1.*, expected one within 4 s")
+    stopped(1, r"^FAIL .*: got no answer from ranks? ([0-9], )*1.*, expected one within 4 s")
 
 
 def stopped_main():
-    stopped(0, "^FAIL .*: no word of rank 0 for 14 s", "--grace_period", "1")
+    stopped(0, "^FAIL .*: no message from rank 0 for 14 s", "--grace_period", "1")
 
 
 def killed_rank():

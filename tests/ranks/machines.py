@@ -153,7 +153,7 @@ def told(launches):
 def static_machines(machines):
     tell = program(TELL)
     first = Launch(machines, 1, *static(3, 1), "--num_processes", 6, tell)
-    check(first.says(r"waits at 10.77.0.1:29500: Connection refused, from 10.77.0.2 \(eth0\)"),
+    check(first.says(r"waiting at 10.77.0.1:29500: Connection refused, from 10.77.0.2 \(eth0\)"),
           "who waits for the machine to meet at says where, why, and from which interface", first.text)
     late = [Launch(machines, 0, *static(3, 0), "--num_processes", 6, tell)]
     check(late[0].says(r"2 of 3 machines are here: .*node1 \(10.77.0.2\).*; missing: machine_rank 2; 59\d s are left"),
@@ -242,9 +242,9 @@ def restart(machines):
     check([launch.end() for launch in launches] == [0, 0], "killed twice, started three times", *(launch.text for launch in launches))
     ports = set(re.findall(r"10.77.0.1:(\d+), attempt", "".join(launch.text for launch in launches)))
     check(len(ports) == 3, f"each time with another port: {sorted(ports)}")
-    check("the processes are stopped: rank 2 on node1" in launches[0].text, "and why", launches[0].text)
-    check("the processes are stopped" not in launches[1].text, "the machine of the failure tells it once", launches[1].text)
-    check(launches[0].text.count("all processes start again, on 2 machines\n") == 2, "each start is told", launches[0].text)
+    check("stopping the processes: rank 2 on node1" in launches[0].text, "and why", launches[0].text)
+    check("stopping the processes" not in launches[1].text, "the machine of the failure tells it once", launches[1].text)
+    check(launches[0].text.count("restarting all processes on 2 machines\n") == 2, "each start is told", launches[0].text)
 
 
 def elastic_machines(machines):
@@ -376,7 +376,7 @@ def cannot_start(machines):
     for number, (what, restarts) in enumerate((("no restart", 0), ("a restart", 1))):
         words = ["--main_process_port", 29600 + number, "--max_restarts", restarts, "--grace_period", 20]
         launches = [Launch(machines, 0, *static(2, 0), *words, "--log_dir", "/proc/none", ranks), Launch(machines, 1, *static(2, 1), *words, ranks)]
-        check(launches[1].says("the processes are stopped: node0: .*/proc/none", 10), f"with {what} left the other machine is told why", launches[1].text)
+        check(launches[1].says("stopping the processes: node0: .*/proc/none", 10), f"with {what} left the other machine is told why", launches[1].text)
         if restarts:
             launches[0].process.send_signal(signal.SIGTERM)
         check(launches[0].end() == 4 and "error[io.write]" in launches[0].text, "the machine itself says it, whatever signal comes", launches[0].text)
@@ -389,7 +389,7 @@ def told_at_once(machines):
     launches = [Launch(machines, i, *static(2, i), "--max_restarts", 1, program(TELL + "exec sleep 60\n")) for i in range(2)]
     check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
     launches[1].process.kill()
-    check(launches[0].says(r"the processes are stopped: machine 1 \(node1, 10.77.0.2\) is lost", 10), "a lost machine", launches[0].text)
+    check(launches[0].says(r"stopping the processes: machine 1 \(node1, 10.77.0.2\) is lost", 10), "a lost machine", launches[0].text)
     check(launches[0].says("1 of 2 machines are here", 10), "whose place is free", launches[0].text)
     launches[0].process.send_signal(signal.SIGTERM)
     check(launches[0].end(10) == 143, "and may stay so", launches[0].text)
@@ -419,7 +419,7 @@ def cut_off(machines):
     check([launches[0].end(20), launches[1].end(20)] == [1, 1], f"a machine whose cable is cut ends the job, after {time.monotonic() - began:.1f} s",
           *(l.text for l in launches))
     check(re.search(r"machine . \(node2, 10.77.0.3\) is lost: no message for 2.0 s", launches[0].text), "it is named", launches[0].text)
-    check(launches[2].says("is not reached: it sends no messages", 10), "and it knows itself that it is cut off", launches[2].text)
+    check(launches[2].says("lost the connection to the coordinator at .*: it sends no messages", 10), "and it knows itself that it is cut off", launches[2].text)
     machines.cable(2, "up")
     check(launches[2].end(40) == 1 and "is lost: it sends no messages" in launches[2].text, "it ends when it finds nobody there", launches[2].text)
 
@@ -433,10 +433,10 @@ def cut_and_back(machines):
                     Launch(machines, 1, *static(2, 1), *words, "keep_alive_timeout=1", waits)]
         check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
         machines.cable(1, "down")
-        check(launches[1].says("is not reached", 15), "one is cut off, and says so", launches[1].text)
+        check(launches[1].says("lost the connection to the coordinator", 15), "one is cut off, and says so", launches[1].text)
         time.sleep(seconds - 3)
         machines.cable(1, "up")
-        check(launches[1].says("is reached again", 60), f"it comes back to a coordinator that {what}", launches[1].text)
+        check(launches[1].says("connected to the coordinator at .* again", 60), f"it comes back to a coordinator that {what}", launches[1].text)
         if attempt:
             check(launches[1].says("rank 1 of 2.*attempt 1", 30), "and both start again", launches[1].text, launches[0].text)
         (FOLDER / "go").touch()
@@ -486,7 +486,7 @@ def dead_name_server(machines):
 def busy(machines):
     """Strangers who hold all places keep a launcher waiting, and do not turn it away."""
     first = Launch(machines, 0, *static(2, 0), program("exit 0\n"))
-    check(first.says("waits at"), "a launcher waits for another one", first.text)
+    check(first.says("waiting at"), "a launcher waits for another one", first.text)
     idle = subprocess.Popen(machines.command(2, [sys.executable, "-c", (
         "import socket, sys, time\n"
         "idle = [socket.create_connection(('10.77.0.1', 29500), 2) for i in range(400)]\n"
@@ -522,7 +522,7 @@ def wrong_places(machines):
     alone = Launch(machines, 0, *static(2, 0), "--rdzv_conf", "join_timeout=2", tell)
     check(alone.end(30) == 1 and "too few machines in time: 1 of 2" in alone.text, "nobody comes in time", alone.text)
     first = Launch(machines, 0, *static(2, 0), tell)
-    first.says("waits")
+    first.says("waiting")
     second = Launch(machines, 0, *static(2, 0), tell)
     check(second.end(30) == 4 and "rendezvous.port-taken" in second.text, "the port is taken", second.text)
     first.process.send_signal(signal.SIGTERM)

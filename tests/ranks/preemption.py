@@ -99,7 +99,7 @@ def together():
         running.await_steps()
         running.process.send_signal(number)
         check_stopped(f"{number.name} to the launcher of two", running, number)
-        check("start again" not in running.text(), f"{number.name} to the launcher of two: they do not start again", running.last_lines())
+        check("restarting all processes" not in running.text(), f"{number.name} to the launcher of two: they do not start again", running.last_lines())
     # As Slurm does: each rank receives it twice, because the launcher passes its own on.
     for number in (signal.SIGTERM, signal.SIGUSR1):
         running = Running(f"all{number}", ("launch", "-n", 2, "--max_restarts", 1, "--grace_period", LIMIT))

@@ -309,7 +309,7 @@ def steps(slurm):
 
 def scripts(slurm):
     """What sbatch starts is one process, whatever Slurm's variables say; what srun starts in it is many."""
-    slurm.check_batch("sbatch without srun", "nobody", [1], f"{PROGRAM}\n", "-N2", "-n4")
+    slurm.check_batch("sbatch without srun", "no launcher", [1], f"{PROGRAM}\n", "-N2", "-n4")
     slurm.check_batch("sbatch with srun", "Slurm", [2, 2], f"srun {PROGRAM}\n", "-N2", "-n4", "--ntasks-per-node=2")
     text = slurm.batch(f"srun --exact -N2 -n2 {PROGRAM} & srun --exact -N2 -n2 {PROGRAM} & wait\n", "-N2", "-n4")
     found = workers_in(text)
@@ -323,7 +323,7 @@ def scripts(slurm):
     out = slurm.folder / "inner"
     submitted = slurm.run("srun", "-N2", "-n2", "sh", "-c", f"[ $SLURM_PROCID = 1 ] || sbatch --parsable -n3 -o {out} {script}")
     slurm.ended(submitted.stdout.strip())
-    check_workers("sbatch from inside of a step", workers_in(out.read_text()), "nobody", [1])
+    check_workers("sbatch from inside of a step", workers_in(out.read_text()), "no launcher", [1])
 
 
 def mpi_inside(slurm):

@@ -34,8 +34,9 @@ enum class StartedBy { nobody, hasten, torchrun, open_mpi, mvapich, pmi, slurm, 
 
 template <>
 struct Names<StartedBy> {
-  static constexpr std::string_view text[] = {"nobody",  "hasten launch", "torchrun", "Open MPI",
-                                              "MVAPICH", "PMI",           "Slurm",    "Kubernetes"};
+  static constexpr std::string_view text[] = {"no launcher", "hasten launch", "torchrun",
+                                              "Open MPI",    "MVAPICH",       "PMI",
+                                              "Slurm",       "Kubernetes"};
 };
 
 // The place of a process among those that were started together.

@@ -1,7 +1,7 @@
 # Real processes, which meet, and some of which are killed. What differs from machine to machine is taken out.
 hasten test -n 2 --num_cpu_threads_per_process 1 2>&1 |
   sed -E "s/ +[0-9]+\.[0-9]{2} s$/  T s/; s/[0-9]+ ms/T ms/; s/: [0-9]+ µs.*GB\/s/: BANDWIDTH/; s/127.0.0.1:[0-9]+/127.0.0.1:PORT/; s/on $(hostname)$/on HOST/;
-    s/on $(hostname)  /on HOST  /; s/hasten [0-9.]+, LibTorch [^,]+/hasten N, LibTorch N/; s/of [0-9]+ cores?(: more threads than cores)?/of N cores/;
+    s/on $(hostname)  /on HOST  /; s/hasten [0-9.]+, LibTorch [^,]+/hasten N, LibTorch N/; s/, [0-9]+ cores?(: more threads than cores)?/, N cores/;
     s/(devices: ).*  T/\1DEVICES  T/"
 # One process: what needs two is skipped.
 hasten test -n 1 --timeout 50 2>&1 | sed -E 's/ +[0-9]+\.[0-9]{2} s$//' | grep -E '^skip|^hasten|^All'
