@@ -242,7 +242,7 @@ std::string watchdog(double limit) {
   for (const Child::Line& line : finished.lines) {
     if (const auto part = part_of(line.text); part && part->rank == 0) waits = part->time();
     const bool names =
-        line.text.find("error[process.late-rank]: rank 1 has not come to") != line.text.npos;
+        line.text.find("error[process.late-rank]: rank 1 has not reached") != line.text.npos;
     if (names && !told) told = line.at;
   }
   if (!waits || !told) throw Wrong("the report", last_words(finished), "rank 1, which hangs");

@@ -43,7 +43,7 @@ std::string hint_for(int error) {
     case EPERM:
       return "check the owner and the permissions of the path and of the folders above it";
     case ENOENT:
-      return "check the path; a folder on the way may be missing";
+      return "check the path; a folder above it may be missing";
     case EMFILE:
     case ENFILE:
       return "too many open files: raise the limit with ulimit -n";
@@ -280,7 +280,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), file_(-1) {
                                       mark_of_this_process());
   ::unlink(temporary_.c_str());
   file_ = open_retrying(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0666);
-  if (file_ < 0) fail("io.open", "cannot make a file beside", path_, errno);
+  if (file_ < 0) fail("io.open", "cannot create a temporary file next to", path_, errno);
 }
 
 AtomicFile::~AtomicFile() {
@@ -325,7 +325,7 @@ StagedDirectory::StagedDirectory(fs::path target) : target_(std::move(target)) {
   remove_all_quietly(staged_);
   make_directories(folder_of(target_));
   if (::mkdir(staged_.c_str(), 0777) != 0) {
-    fail("io.mkdir", "cannot make the folder", staged_, errno);
+    fail("io.mkdir", "cannot create the folder", staged_, errno);
   }
 }
 
@@ -339,7 +339,7 @@ void StagedDirectory::commit(Existing existing) {
   std::error_code error;
   const bool there = fs::exists(fs::symlink_status(target_, error));
   if (there && existing == Existing::refuse) {
-    throw IoError("io.exists", {.what = target_.string() + " exists already",
+    throw IoError("io.exists", {.what = target_.string() + " already exists",
                                 .hint = "write to a new folder, or delete this one first"});
   }
   if (there) {
@@ -389,22 +389,22 @@ void move_files(const fs::path& from, const fs::path& to, const std::vector<std:
 void make_directories(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) fail("io.mkdir", "cannot make the folder", path, error.value());
+  if (error) fail("io.mkdir", "cannot create the folder", path, error.value());
 }
 
 void check_writable_directory(const fs::path& path) {
   std::error_code error;
   if (fs::exists(path, error) && !fs::is_directory(path, error)) {
     throw IoError("io.not-a-directory", {.what = path.string() + " is not a folder",
-                                         .hint = "name a folder, or move the file away"});
+                                         .hint = "pass the path of a folder, or move the file"});
   }
   fs::create_directories(path, error);
-  if (error) fail("io.not-writable", "cannot make the folder", path, error.value());
+  if (error) fail("io.not-writable", "cannot create the folder", path, error.value());
   // Permissions are not enough: the file system may be read-only, and root may do what others may
   // not. A full file system still creates empty files, so the probe has content.
   const fs::path probe = path / str(".hasten", kTemporary, "0-", mark_of_this_process());
   const Descriptor file(open_retrying(probe, O_WRONLY | O_CREAT, 0600));
-  if (file.get() < 0) fail("io.not-writable", "cannot make files in", path, errno);
+  if (file.get() < 0) fail("io.not-writable", "cannot create files in", path, errno);
   const std::string block(4096, '\0');
   const bool written =
       ::write(file.get(), block.data(), block.size()) == static_cast<ssize_t>(block.size());
@@ -419,8 +419,8 @@ void check_free_space(const fs::path& path, std::uintmax_t bytes, const std::str
   const bool known = !error && space.capacity > 0;  // Some network file systems do not report it.
   if (!known || space.available >= bytes) return;
   throw IoError("io.no-space",
-                {.what = "the disk of " + path.string(),
-                 .got = human_bytes(static_cast<std::int64_t>(space.available)) + " free",
+                {.what = "free space on the disk of " + path.string(),
+                 .got = human_bytes(static_cast<std::int64_t>(space.available)),
                  .expected = str("at least ", human_bytes(static_cast<std::int64_t>(bytes)),
                                  " for ", purpose),
                  .hint = hint_for(ENOSPC)});
@@ -432,7 +432,7 @@ TemporaryDirectory::TemporaryDirectory(std::string_view prefix) {
   if (error) fail("io.mkdir", "no folder for temporary files:", parent, error.value());
   std::string pattern = (parent / str(prefix, "-XXXXXX")).string();
   if (::mkdtemp(pattern.data()) == nullptr) {
-    fail("io.mkdir", "cannot make a folder like", pattern, errno);
+    fail("io.mkdir", "cannot create a folder like", pattern, errno);
   }
   path_ = pattern;
 }

@@ -194,20 +194,19 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       case Place::start:
         fail_header(got, "an object");
       case Place::name_value:
-        fail("safetensors.header", "its entry", got, "an object");
+        fail("safetensors.header", "entry", got, "an object");
       case Place::metadata_value:
-        fail_header("for the metadata " + quoted(key_) + " " + got, "a string");
+        fail_header(got + " as the metadata " + quoted(key_), "a string");
       case Place::dtype:
         fail("safetensors.dtype", "dtype", got, "a string");
       case Place::shape:
         fail("safetensors.shape", "shape", got, "an array of numbers");
       case Place::shape_numbers:
-        fail("safetensors.shape", "shape", got, "numbers that are whole and not negative");
+        fail("safetensors.shape", "shape", got, "non-negative integers");
       case Place::offsets:
         fail("safetensors.offsets", "data_offsets", got, "an array of 2 numbers");
       default:
-        fail("safetensors.offsets", "data_offsets", got,
-             "2 numbers that are whole and not negative");
+        fail("safetensors.offsets", "data_offsets", got, "2 non-negative integers");
     }
   }
   [[noreturn]] void fail_header(const std::string& got, const std::string& expected) const {
@@ -259,7 +258,7 @@ std::uint64_t check_layout(const Header& header, const std::string& file) {
           {.what = what + "data_offsets",
            .got = offsets,
            .expected = str("a start of ", end,
-                           " (the end of the tensor before it) and an end not below it"),
+                           " (the end of the previous tensor) and an end that is not before it"),
            .hint = damaged});
     }
     const bool odd = entry.dtype->bits == 4 && (entry.shape.empty() || entry.shape.back() % 2 != 0);
@@ -321,7 +320,8 @@ void check_frame(std::string_view json, const std::string& file) {
   if (begins && json[last] == '}' && json.find('\0') == std::string_view::npos) return;
   throw DataError("safetensors.header",
                   {.what = file + ": the header",
-                   .got = begins ? "other bytes inside or at the end" : "something else",
+                   .got = begins ? "a NUL, or bytes other than spaces after the object"
+                                 : "no object at the start",
                    .expected = "a JSON object that starts with { and is padded with spaces",
                    .hint = damaged});
 }

@@ -22,7 +22,7 @@ const Dtype* checked_dtype(const std::string& name, const at::Tensor& tensor,
   }
   if (name == "__metadata__") {
     throw UsageError("safetensors.unsupported",
-                     {.what = what + ": the format keeps this name for its metadata"});
+                     {.what = what + ": the format reserves this name for its metadata"});
   }
   if (tensor.layout() != at::kStrided || tensor.is_meta()) {
     throw UsageError("safetensors.unsupported",

@@ -73,11 +73,11 @@ void detail::refuse_shared(const TensorDict& tensors, const std::string& file) {
                              widest->memory == extent.memory;
     if (same_memory && extent.begin < widest->end &&
         (extent.contiguous || widest->contiguous || extent.begin == widest->begin)) {
-      throw UsageError(
-          "safetensors.shared",
-          {.what = file + ": tensors " + quoted(*widest->name) + " and " + quoted(*extent.name) +
-                   " share memory",
-           .hint = "drop_shared() removes the second name of tied weights; clone() parts them"});
+      throw UsageError("safetensors.shared",
+                       {.what = file + ": tensors " + quoted(*widest->name) + " and " +
+                                quoted(*extent.name) + " share memory",
+                        .hint = "drop_shared() removes the second name of tied weights; clone() "
+                                "gives each its own memory"});
     }
     if (!same_memory || extent.end > widest->end) widest = &extent;
   }

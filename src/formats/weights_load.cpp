@@ -16,7 +16,7 @@ using nlohmann::json;
 using safetensors::quoted;
 
 constexpr const char* fetch_again =
-    "fetch the folder again; index and files must come from one save";
+    "fetch the folder again: the index and the files must come from the same save";
 
 [[noreturn]] void fail_index(const fs::path& index, const std::string& what) {
   throw DataError("weights.index", {.what = index.string() + ": " + what, .hint = fetch_again});
@@ -94,7 +94,7 @@ TensorDict load_index(const fs::path& index) {
     if (!fs::exists(shard, ignored)) {
       throw DataError(
           "weights.missing-file",
-          {.what = shard.string() + ": the index lists this file, and it is not there",
+          {.what = shard.string() + ": the index lists this file, but it does not exist",
            .hint = str("the index lists ", files.size(), " files: fetch those that are missing")});
     }
     const SafetensorsFile file(shard);
@@ -110,7 +110,8 @@ std::string hint_for_folder(const fs::path& folder) {
   for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (fs::exists(folder / pickle, ignored)) {
       return std::string(pickle) +
-             " is there, a pickle, which hasten does not open: load it in Python and save it "
+             " is in the folder, but hasten does not read pickle files: load it in Python and save "
+             "it "
              "with save_pretrained";
     }
   }

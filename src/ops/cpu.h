@@ -63,7 +63,7 @@ template <class T>
 T* rows_of(const at::Tensor& x) {
   constexpr at::ScalarType expected = std::is_same_v<T, float> ? at::kFloat : at::kBFloat16;
   TORCH_CHECK(x.scalar_type() == expected, "hasten's CPU kernels: got ", x.scalar_type(),
-              " beside tensors of ", expected);
+              " mixed with tensors of ", expected);
   return static_cast<T*>(x.data_ptr());
 }
 

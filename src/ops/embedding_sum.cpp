@@ -22,7 +22,7 @@ void check_ids(const Tensor& ids, std::int64_t rows, const char* table) {
           {.what = str(table, ", row ", i / length, " position ", i % length, " of the batch"),
            .got = str("id ", id[i]),
            .expected = str("0 to ", rows - 1),
-           .hint = "is the tokenizer the one that belongs to the model?"});
+           .hint = "use the tokenizer that belongs to the model"});
     }
   }
 }
@@ -217,7 +217,7 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
   check_integers(type_ids, "type_ids");
   TORCH_CHECK(
       type_ids.defined() || type.size(0) > 0,
-      "embedding_sum: got a table of types without rows and no type_ids, which means type 0");
+      "embedding_sum: got an empty table of types and no type_ids, expected a table with type 0");
   if (ids.size(1) > position.size(0) && !position_ids.defined()) {
     throw DataError("models.sequence-too-long",
                     {.what = "a batch of ids",

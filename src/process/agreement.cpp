@@ -63,20 +63,20 @@ void Agreement::tell_difference(const Call& call) {
   const std::vector<std::optional<std::string>> said(texts.begin(), texts.end());
   Unlike unlike = unlike_most(said);
   if (unlike.others.empty()) {  // the texts are equal, so tensors that they do not show differ
-    unlike.right = "other tensors on some rank";
+    unlike.right = "tensors of the same types and shapes on every rank";
     unlike.first_other = call.text();
     unlike.most = {};
   }
-  const std::string whose =
-      unlike.others.empty() ? "ranks call" : str(ranks_text(unlike.others), " calls");
+  const std::string where =
+      unlike.others.empty() ? "between ranks" : "on " + ranks_text(unlike.others);
   throw UsageError(
       "process.calls-differ",
-      {.what = str(whose, " another collective as the group's ", ordinal(checked_)),
+      {.what = str("the group's ", ordinal(checked_), " collective differs ", where),
        .got = unlike.first_other,
        .expected = unlike.most.empty() ? unlike.right
                                        : str(unlike.right, ", as on ", ranks_text(unlike.most)),
-       .hint = "every rank calls the same collectives in the same order, with the same types and "
-               "shapes; pad_across_processes makes shapes equal"});
+       .hint = "make every rank call the same collectives in the same order, with the same types "
+               "and shapes; pad_across_processes makes shapes equal"});
 }
 
 }  // namespace hasten

@@ -54,12 +54,11 @@ void arrive(c10d::Store& store, std::int64_t rank, std::int64_t size,
     if (missing == kNobody) throw;
     const double limit = std::chrono::duration<double>(timeout).count();
     throw IoError("process.rank-missing",
-                  {.what = str("a group of ", size, " processes, on rank ", rank, ", within ",
-                               significant(limit, 6), " s"),
-                   .got = "nothing from " + missing,
-                   .expected = "every rank to form the group",
-                   .hint = "see whether it has been started, has ended, or does not reach this "
-                           "line; the limit is GroupOptions::timeout "
+                  {.what = str("forming a group of ", size, " processes, on rank ", rank),
+                   .got = str("nothing from ", missing, " within ", significant(limit, 6), " s"),
+                   .expected = "every rank to join",
+                   .hint = "check that the missing ranks have been started, are still running and "
+                           "reach this call; the limit is GroupOptions::timeout "
                            "(AcceleratorOptions::process_group.timeout)"});
   }
 }

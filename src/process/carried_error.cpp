@@ -46,7 +46,7 @@ std::string letter_of(const std::exception_ptr& thrown) {
   } catch (const std::exception& error) {
     return json_text({{"words", error.what()}});
   } catch (...) {
-    return json_text({{"words", "something that is no exception"}});
+    return json_text({{"words", "an object that is not a std::exception"}});
   }
 }
 

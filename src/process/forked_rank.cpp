@@ -61,7 +61,7 @@ Outcome run(const std::function<void()>& function) {
   } catch (const std::exception& error) {
     return {.code = 1, .text = str(is_consequence(error) ? kConsequence : "", error.what())};
   } catch (...) {
-    return {.code = 1, .text = "an exception that is no std::exception"};
+    return {.code = 1, .text = "an object that is not a std::exception"};
   }
 }
 
@@ -129,7 +129,9 @@ ForkedRank::ForkedRank(const std::function<void()>& function, const Environment&
                        int threads) {
   int report[2];
   if (pipe2(report, O_CLOEXEC) != 0)
-    throw IoError("process.fork", {.what = "a pipe", .got = std::strerror(errno)});
+    throw IoError("process.fork", {.what = "creating a pipe",
+                                   .got = std::strerror(errno),
+                                   .hint = "raise the limit of open files (ulimit -n)"});
   flush_all();
   const pid_t launcher = getpid();
   process_ = fork();
@@ -137,7 +139,11 @@ ForkedRank::ForkedRank(const std::function<void()>& function, const Environment&
     const int error = errno;
     close(report[0]);
     close(report[1]);
-    throw IoError("process.fork", {.what = "a process", .got = std::strerror(error)});
+    throw IoError("process.fork",
+                  {.what = "forking a process",
+                   .got = std::strerror(error),
+                   .hint = "raise the limit of processes (ulimit -u, or pids.max of the control "
+                           "group), or free memory"});
   }
   if (process_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -190,8 +196,8 @@ void ForkedRank::collect_end() {
   } while (waited < 0 && errno == EINTR);
   if (waited < 0 && !outcome)
     text_ =
-        "ended without a result; its status is not known, as SIGCHLD is ignored here or "
-        "somebody else has waited for it";
+        "ended without a result; its exit status is unknown because this process ignores SIGCHLD "
+        "or other code has waited for it";
   if (waited < 0) status = W_EXITCODE(outcome ? outcome->code : 1, 0);
   status_ = status;
 }

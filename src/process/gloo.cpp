@@ -84,7 +84,8 @@ class Gloo : public ProcessGroupGloo {
     if (!factor) return ProcessGroupGloo::allreduce(tensors, options);
     for (const at::Tensor& tensor : tensors) {
       TORCH_CHECK(options.reduceOp != c10d::ReduceOp::PREMUL_SUM || tensor.is_floating_point(),
-                  "a sum of multiples: got ", tensor.scalar_type(), ", expected a floating type");
+                  "all_reduce with PREMUL_SUM: got ", tensor.scalar_type(),
+                  ", expected a floating-point type");
     }
     if (!in_memory(tensors)) return sum_by_messages(tensors, options, *factor);
     return enqueue_shared(
@@ -102,7 +103,8 @@ class Gloo : public ProcessGroupGloo {
                               const c10d::AllgatherOptions& options) override {
     if (!in_memory({own, all}, 2)) return ProcessGroupGloo::_allgather_base(all, own, options);
     TORCH_CHECK(all.scalar_type() == own.scalar_type() && all.numel() == own.numel() * getSize(),
-                "all_gather: got ", all.sizes(), " for ", getSize(), " times ", own.sizes());
+                "all_gather: got an output of ", all.sizes(), ", expected ", getSize(), " times ",
+                own.sizes());
     return enqueue_shared(
         {.type = c10d::OpType::_ALLGATHER_BASE,
          .title = "hasten:all_gather",

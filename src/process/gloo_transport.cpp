@@ -78,8 +78,7 @@ class Pair : public transport::Pair {
   void connect(const std::vector<char>&) override { refuse(); }
   void close() override {
     link_.fail(std::make_exception_ptr(
-        IoError("process.rank-missing",
-                {.what = "the group's connections", .got = "this rank has closed them"})));
+        IoError("process.rank-missing", {.what = "this rank has closed the group's connections"})));
   }
   void setSync(bool, bool) override {}
   std::unique_ptr<transport::Buffer> createSendBuffer(int, void*, std::size_t) override {
@@ -138,8 +137,8 @@ class GroupConnections : public transport::Context,
   }
 
   Link& link(int other) {
-    TORCH_CHECK(other >= 0 && other < size && other != rank, "a message from rank ", rank,
-                " to rank ", other, ", expected another one of ", size);
+    TORCH_CHECK(other >= 0 && other < size && other != rank, "messages of rank ", rank,
+                ": got rank ", other, " as the other side, expected another rank below ", size);
     return *links_[static_cast<std::size_t>(other)];
   }
 
@@ -197,9 +196,8 @@ class GroupConnections : public transport::Context,
 
   static std::exception_ptr all_have_ended() {
     return std::make_exception_ptr(
-        IoError("process.rank-missing",
-                {.what = "a message from any rank",
-                 .got = "the connections with all ranks that it may come from have ended"}));
+        IoError("process.rank-missing", {.what = "a message from any rank",
+                                         .got = "no open connection to a rank that may send it"}));
   }
 
   // Fails the receivers whose ranks have all ended. The caller holds any_mutex_.
@@ -231,8 +229,9 @@ Buffer::~Buffer() {
 
 Transfer Buffer::transfer(std::size_t offset, std::size_t bytes) {
   if (bytes == kUnspecifiedByteCount) bytes = size - std::min(offset, size);
-  TORCH_CHECK(offset <= size && bytes <= size - offset, "a message of ", bytes, " bytes at ",
-              offset, " of a buffer of ", size);
+  TORCH_CHECK(offset <= size && bytes <= size - offset, "a message: got ", bytes,
+              " bytes at offset ", offset, ", expected a range within the buffer of ", size,
+              " bytes");
   return {.at = static_cast<std::byte*>(ptr) + offset, .bytes = bytes, .owner = this};
 }
 
@@ -292,10 +291,10 @@ void Buffer::abort(Direction& direction) {
 std::exception_ptr Buffer::too_late(const char* what, milliseconds timeout) const {
   return std::make_exception_ptr(
       IoError("process.rank-missing",
-              {.what = str("a message between the ranks, on rank ", connections_->rank),
-               .got = str("no end of its ", what),
-               .expected = str("an end within ", timeout.count(), " ms"),
-               .hint = "every rank calls the same collectives in the same order"}));
+              {.what = str("a message between ranks, on rank ", connections_->rank),
+               .got = str("a ", what, " that has not completed"),
+               .expected = str("completion within ", timeout.count(), " ms"),
+               .hint = "make every rank call the same collectives in the same order"}));
 }
 
 bool Buffer::wait(Direction& direction, int* rank, milliseconds timeout) {
@@ -329,11 +328,11 @@ class Device : public transport::Device {
  public:
   explicit Device(Streams streams) : streams_(std::move(streams)) {}
 
-  std::string str() const override { return "hasten: connections of the job alone"; }
+  std::string str() const override { return "hasten: connections between the job's ranks"; }
   const std::string& getPCIBusID() const override { return no_bus_; }
   std::shared_ptr<transport::Context> createContext(int rank, int size) override {
-    TORCH_CHECK(std::ssize(streams_) == size, "connections of a group of ", size, ", got ",
-                streams_.size());
+    TORCH_CHECK(std::ssize(streams_) == size, "connections of a group: got ", streams_.size(),
+                ", expected ", size);
     return std::make_shared<GroupConnections>(rank, size, std::exchange(streams_, {}));
   }
 

@@ -91,7 +91,7 @@ void check_object(std::int64_t bytes, const char* what) {
                    {.what = what,
                     .got = human_bytes(bytes),
                     .expected = "at most " + human_bytes(kLargestObjects),
-                    .hint = "send tensors, or files"});
+                    .hint = "exchange large data as tensors or files"});
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -202,7 +202,7 @@ std::vector<std::string> Group::gather_object(const std::string& bytes) const {
   const CallScope scope(*this, "gather_object");
   const at::Tensor sizes = gather(number(static_cast<std::int64_t>(bytes.size())));
   const auto longest = sizes.max().item<std::int64_t>();
-  check_object(longest * size_, "gathered objects, each as long as the longest of them");
+  check_object(longest * size_, "the objects of gather_object, each padded to the longest");
   at::Tensor padded = at::zeros({1, longest}, at::kByte);
   std::copy(bytes.begin(), bytes.end(), padded.data_ptr<std::uint8_t>());
   const at::Tensor all = gather(padded);
@@ -220,7 +220,7 @@ std::string Group::broadcast_object(const std::string& bytes, std::int64_t from)
   const CallScope scope(*this, "broadcast_object");
   const auto size =
       broadcast(number(static_cast<std::int64_t>(bytes.size())), from).item<std::int64_t>();
-  check_object(size, "an object for all processes");
+  check_object(size, "the object of broadcast_object");
   at::Tensor carried = at::zeros({size}, at::kByte);
   if (rank_ == from) std::copy(bytes.begin(), bytes.end(), carried.data_ptr<std::uint8_t>());
   const at::Tensor all = broadcast(carried, from);

@@ -47,7 +47,11 @@ void GroupSignals::start() {
   if (process_ == 0) wait_for_a_signal(launcher, before);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (process_ < 0)
-    throw IoError("process.fork", {.what = "a process", .got = std::strerror(error)});
+    throw IoError("process.fork",
+                  {.what = "forking a process",
+                   .got = std::strerror(error),
+                   .hint = "raise the limit of processes (ulimit -u, or pids.max of the control "
+                           "group), or free memory"});
   file_ = static_cast<int>(syscall(SYS_pidfd_open, process_, 0));
 }
 

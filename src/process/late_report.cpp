@@ -44,7 +44,7 @@ class Court {
     const std::string call = str("the group's ", ordinal(number_), " collective");
     const auto not_come = [&](const Ranks& ranks) {
       return Cause{ranks, str(ranks_text(ranks), ranks.size() == 1 ? " has" : " have",
-                              " not come to ", call)};
+                              " not reached ", call)};
     };
     if (const Ranks away = that([&](const RankRecord& each) {
           return each.begun < number_ && each.waits_in() == nullptr;
@@ -64,7 +64,7 @@ class Court {
     if (const Ranks behind = that([&](const RankRecord& each) { return each.begun < number_; });
         !behind.empty())
       return not_come(behind);
-    return {{}, str(call, " has not ended, though every rank is in it,")};
+    return {{}, str("every rank has called ", call, ", but it has not ended")};
   }
 
   Ranks waiting() const {
@@ -102,8 +102,8 @@ class Court {
     if (unlike.others.empty()) return {};
     return {unlike.others,
             str(ranks_text(unlike.others), " called ", unlike.first_other, " as the group's ",
-                ordinal(number), " collective, where ", ranks_text(unlike.most), " called ",
-                unlike.right, "; one of them has not ended")};
+                ordinal(number), " collective, but ", ranks_text(unlike.most), " called ",
+                unlike.right, "; one of these calls has not ended")};
   }
 
   const std::vector<std::optional<RankRecord>>& records_;
@@ -117,8 +117,8 @@ std::string doing_text(const RankRecord& record) {
                seconds_text(call->seconds));
   if (record.calls.empty()) return steps + "has not begun a collective";
   const auto& last = record.calls.back();
-  return str(steps, "in no collective; its last, the ", ordinal(last.number), ", ", last.purpose,
-             ", was over ", seconds_text(last.seconds), " ago");
+  return str(steps, "not in a collective; its last one (the ", ordinal(last.number), ", ",
+             last.purpose, ") ended ", seconds_text(last.seconds), " ago");
 }
 
 std::string place_text(const Whereabouts& where) {
@@ -127,7 +127,7 @@ std::string place_text(const Whereabouts& where) {
 
 void append_stack(std::string& text, const std::vector<std::string>& stack) {
   if (stack.empty()) {
-    text += "\n    where it is could not be found out";
+    text += "\n    its stack could not be read";
     return;
   }
   for (std::size_t i = 0; i < std::min(stack.size(), kShownFrames); ++i)
@@ -243,7 +243,7 @@ LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
       "process.late-rank",
       {.what = str(cause.what, " within ", significant(limit, 6), " s; the job ends"),
        .hint = "the limit is GroupOptions::timeout (AcceleratorOptions::process_group.timeout); "
-               "raise it where ranks may have to wait longer"});
+               "raise it if ranks may have to wait longer"});
   LateReport report{.told_by = judge};
   report.text = str("hasten: error[", error.code(), "]: ", error.what());
   std::size_t shown = 0;
@@ -276,7 +276,7 @@ std::string seen_of(const Whereabouts& there, const Whereabouts& here) {
   if (state == 0) return "its process is gone";
   if (has_ended(state)) return "its process has ended";
   if (state == 'T' || state == 't') return "its process is stopped by a signal or a debugger";
-  if (state == 'D') return "its process waits for a device in the kernel";
+  if (state == 'D') return "its process waits in the kernel (uninterruptible sleep)";
   return "";
 }
 

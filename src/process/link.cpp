@@ -20,10 +20,9 @@ constexpr std::size_t kStaging = std::size_t{16} << 10;
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
 
 std::exception_ptr ended(int rank, const std::string& why) {
-  return std::make_exception_ptr(
-      IoError("process.rank-missing", {.what = str("the connection with rank ", rank, " has ended"),
-                                       .got = why,
-                                       .hint = "if that rank has ended its own output says why"}));
+  return std::make_exception_ptr(IoError(
+      "process.rank-missing", {.what = str("the connection with rank ", rank, " has ended: ", why),
+                               .hint = "if that rank has ended, its output says why"}));
 }
 
 }  // namespace
@@ -199,16 +198,15 @@ bool Link::take_header() {
     const std::size_t room = std::exchange(incoming_, {}).bytes;
     end(std::make_exception_ptr(UsageError(
         "process.calls-differ",
-        {.what = str("a message of rank ", rank_),
+        {.what = str("a message from rank ", rank_),
          .got = str(header_.bytes, " bytes"),
-         .expected = str("at most ", room),
-         .hint =
-             "every rank calls the same collectives in the same order, with tensors of the same "
-             "sizes"})));
+         .expected = str("at most ", room, " bytes"),
+         .hint = "make every rank call the same collectives in the same order, with tensors of "
+                 "the same sizes"})));
     return false;
   }
   if (is_notice && header_.bytes == 0) return true;
-  end(ended(rank_, "it has sent what this rank has not asked for"));
+  end(ended(rank_, "it has sent an unexpected message"));
   return false;
 }
 
@@ -279,7 +277,7 @@ void Link::forget(const TransferOwner* owner) {
       std::erase_if(outgoing_, [&](const Outgoing& each) { return is_its(each.transfer); }) > 0;
   tell_interest();
   lock.unlock();
-  if (is_known_there) fail(ended(rank_, "this rank has given up a message to it"));
+  if (is_known_there) fail(ended(rank_, "this rank has cancelled a message to it"));
 }
 
 }  // namespace hasten

@@ -24,8 +24,8 @@ bool watch(int poll, int operation, Link* link, int file, bool wants_to_write) {
 }
 
 [[noreturn]] void cannot_wait() {
-  throw IoError("rendezvous.socket",
-                {.what = "waiting for messages of the other ranks", .got = std::strerror(errno)});
+  throw IoError("rendezvous.socket", {.what = "polling the connections to the other ranks",
+                                      .got = std::strerror(errno)});
 }
 
 }  // namespace

@@ -52,9 +52,10 @@ void check_encryption(bool is_asked_for, const std::string& token) {
   if (is_asked_for && token.empty()) {
     throw ConfigError("process.encryption",
                       {.what = "encryption between the ranks",
-                       .got = "no token that only the ranks know",
-                       .hint = "start them by hasten launch, or set HASTEN_JOB_TOKEN to the same "
-                               "text for each: openssl rand -hex 32"});
+                       .got = "no job token",
+                       .hint = "start the ranks with hasten launch, or set HASTEN_JOB_TOKEN to the "
+                               "same secret on all of them, such as the output of: openssl rand "
+                               "-hex 32"});
   }
 }
 

@@ -29,9 +29,9 @@ void check_encryption_by_nccl(const Meeting& meeting) {
       "process.encryption",
       {.what = "encryption between machines",
        .got = "NCCL, which does not encrypt",
-       .hint =
-           "leave --encrypt (HASTEN_ENCRYPT) out in a network you trust: the tensors of CPUs are "
-           "encrypted all the same; or HASTEN_PROCESS_GROUP_BACKEND=gloo, which is slow"});
+       .hint = "omit --encrypt (HASTEN_ENCRYPT) in a network that you trust (CPU tensors are then "
+               "still encrypted if the job has a token), or set "
+               "HASTEN_PROCESS_GROUP_BACKEND=gloo, which is slow"});
 }
 
 // Returns whether NCCL carries the tensors of a GPU. All ranks that have a GPU get the same answer.
@@ -45,10 +45,11 @@ bool by_nccl(const Meeting& meeting, int size, const GroupOptions& options) {
   throw UsageError(
       "process.no-nccl",
       {.what = "backend nccl",
-       .got = missing.empty() ? "another rank that cannot load it" : missing,
-       .expected = "libhasten_nccl.so beside libhasten.so, and LibTorch's CUDA library",
-       .hint = "build hasten where nccl.h and CUDA's headers are, or leave the "
-               "backend open: Gloo then carries a GPU's tensors by way of the CPU"});
+       .got = missing.empty() ? "a rank that cannot load it" : missing,
+       .expected = "libhasten_nccl.so next to libhasten.so, and LibTorch's CUDA library",
+       .hint =
+           "build hasten on a machine with nccl.h and CUDA's headers, or do not choose a backend: "
+           "Gloo then carries GPU tensors through the CPU"});
 }
 
 }  // namespace

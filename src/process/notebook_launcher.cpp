@@ -64,35 +64,36 @@ void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
   }
   if (num_processes == 1) return;
   if (worker_of(config::whole_environment()).world_size > 1) {
-    throw UsageError("process.nested-launch",
-                     {.what = "notebook_launcher in one of several processes",
-                      .hint = "start the program alone"});
+    throw UsageError("process.nested-launch", {.what = "notebook_launcher in a launched process",
+                                               .hint = "start the program without a launcher"});
   }
   if (const auto count = number_of(Living::accelerator); count > 0) {
     throw UsageError("process.fork-after-accelerator",
-                     {.what = "notebook_launcher beside an Accelerator",
-                      .got = str(count, " alive: made for one process, it would be in all of them"),
-                      .hint = "make it inside of the function, and let go of this one"});
+                     {.what = "notebook_launcher while an Accelerator exists",
+                      .got = str(count, count == 1 ? " Accelerator" : " Accelerators",
+                                 " made for a single process"),
+                      .hint = "make the Accelerator inside the function, and destroy this one "
+                              "first"});
   }
   if (number_of(Living::group) > 0) {
     throw UsageError(
         "process.fork-after-group",
-        {.what = "notebook_launcher beside a Group of several processes",
-         .hint = "its connections and threads are not in a fork: let go of it before"});
+        {.what = "notebook_launcher while a Group of several processes exists",
+         .hint = "destroy the group first: a fork has neither its connections nor its threads"});
   }
   if (number_of(Living::tpu) > 0) {
     throw UsageError("process.fork-after-tpu",
                      {.what = "notebook_launcher after the TPU was opened",
                       .got = "a connection to the TPU, which does not work in a fork",
-                      .hint = "touch the TPU inside of the function only; restart a notebook's "
-                              "kernel"});
+                      .hint = "use the TPU only inside the function; in a notebook, restart the "
+                              "kernel first"});
   }
   if (cuda_is_used()) {
     throw UsageError(
         "process.fork-after-cuda",
         {.what = "notebook_launcher after CUDA was used",
          .got = "a CUDA context, which does not work in a fork",
-         .hint = "touch the GPU inside of the function only; restart a notebook's kernel"});
+         .hint = "use the GPU only inside the function; in a notebook, restart the kernel first"});
   }
 }
 

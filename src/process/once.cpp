@@ -15,7 +15,8 @@ constexpr int kOtherError = 1;  // a command's exit code for errors that are not
   const CarriedError carried = carried_error(letter);
   if (carried.error) std::rethrow_exception(carried.error);
   throw Error("process.failed-elsewhere",
-              {.what = str("rank ", rank, ", which works for all"), .got = carried.words},
+              {.what = str("the work that rank ", rank, " does for all ranks"),
+               .got = "an exception: " + carried.words},
               kOtherError);
 }
 

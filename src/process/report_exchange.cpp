@@ -102,7 +102,8 @@ LateReport report_without_others(const RankRecord& own, const WatchdogOptions& o
   std::vector<std::optional<RankRecord>> records(size);
   records[static_cast<std::size_t>(options.rank)] = own;
   std::map<std::int64_t, std::string> seen;
-  for (std::int64_t rank = 0; rank < options.size; ++rank) seen[rank] = "nor does the job's store";
+  for (std::int64_t rank = 0; rank < options.size; ++rank)
+    seen[rank] = "neither does the job's store";
   return late_report(records, std::vector<Whereabouts>(size), seen, options.rank,
                      seconds(options.limit));
 }

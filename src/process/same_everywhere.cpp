@@ -36,7 +36,7 @@ std::optional<Difference> difference_of(const std::string& text, const Group& gr
   const std::vector<std::string> texts = group.gather_object(text);
   const auto first = split(texts[0], '\n');
   const auto line = [](const std::vector<std::string>& lines, std::size_t at) {
-    return at < lines.size() && !lines[at].empty() ? lines[at] : std::string("nothing more");
+    return at < lines.size() && !lines[at].empty() ? lines[at] : std::string("no further line");
   };
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;

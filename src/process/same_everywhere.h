@@ -18,7 +18,7 @@ std::int64_t fingerprint(const void* data, std::size_t size);
 struct Difference {
   // The first rank whose text differs from that of rank 0.
   std::int64_t rank = 0;
-  // The first line that differs, in each of the two texts; "nothing more" if a text has ended.
+  // The first line that differs, in each of the two texts; "no further line" if a text has ended.
   std::string there, on_rank_0;
 };
 

@@ -112,12 +112,13 @@ void Seats::await_all(std::uint32_t step) {
 
 void Seats::miss(std::int64_t rank, bool ended) const {
   const double limit = std::chrono::duration<double>(limit_).count();
-  throw IoError(
-      "process.rank-missing",
-      {.what = str(task_, ", on rank ", rank_),
-       .got = str("rank ", rank, ended ? " has left the group before it" : " has not come to it"),
-       .expected = str("every rank within ", significant(limit, 6), " s"),
-       .hint = "every rank calls the same collectives in the same order"});
+  throw IoError("process.rank-missing",
+                {.what = str(task_, ", on rank ", rank_),
+                 .got = str("rank ", rank,
+                            ended ? " has ended or left the group before reaching it"
+                                  : " has not reached it"),
+                 .expected = str("every rank within ", significant(limit, 6), " s"),
+                 .hint = "make every rank call the same collectives in the same order"});
 }
 
 }  // namespace hasten

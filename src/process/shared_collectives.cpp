@@ -312,7 +312,7 @@ void SharedCollectives::meet(const Ticket& own) {
 void SharedCollectives::tell_difference(std::int64_t rank) const {
   throw UsageError(
       "process.calls-differ",
-      {.what = str("a collective of ranks that do not call the same, on rank ", rank_),
+      {.what = str("a collective that differs between ranks, on rank ", rank_),
        .got = ticket(rank_).words(),
        .expected = str(ticket(rank).words(), ", as on rank ", rank),
        .hint = "pad_across_processes() makes shapes equal; GroupOptions{.debug = true} compares "

@@ -77,11 +77,11 @@ std::byte* SharedHeap::at(std::int64_t rank, const Place& place) {
   auto& view = views.by_offset[place.offset];
   if (!view) view = memory_->view(place.offset, static_cast<std::size_t>(place.bytes));
   if (view) return view->data();
-  throw IoError(
-      "process.shared-memory",
-      {.what = str("a view of ", human_bytes(place.bytes), " of rank ", rank, ", on rank ", rank_),
-       .got = "no room in this process",
-       .hint = "HASTEN_SHARED_MEMORY=off sends messages instead"});
+  throw IoError("process.shared-memory",
+                {.what = str("mapping ", human_bytes(place.bytes), " of rank ", rank,
+                             "'s shared memory, on rank ", rank_),
+                 .got = "no free address space",
+                 .hint = "set HASTEN_SHARED_MEMORY=off to send messages instead"});
 }
 
 }  // namespace hasten

@@ -21,9 +21,10 @@ std::vector<std::int64_t> detail::part_of(std::int64_t length, const ProcessStat
 }
 
 void detail::throw_uneven_lists() {
-  throw UsageError("process.split",
-                   {.what = "split_between_processes of a map whose lists have unequal lengths",
-                    .hint = "an entry of each belongs together: give them one length"});
+  throw UsageError(
+      "process.split",
+      {.what = "split_between_processes of a map whose lists have unequal lengths",
+       .hint = "entries with the same index belong together, so give all lists the same length"});
 }
 
 at::Tensor split_between_processes(const at::Tensor& inputs, const ProcessState& process,

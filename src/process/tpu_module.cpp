@@ -8,7 +8,7 @@ void refuse_tpu(const std::string& missing) {
   throw IoError("device.tpu-module",
                 {.what = "hasten's module for TPUs",
                  .got = missing,
-                 .hint = "apt-get install python3-dev, and build hasten again"});
+                 .hint = "run apt-get install python3-dev and build hasten again"});
 }
 
 }  // namespace hasten

@@ -35,10 +35,10 @@ json agent_message_of(const std::string& bytes) {
   if (bytes.size() > kLongest)
     throw DataError("rendezvous.message", {.what = "a launcher's message",
                                            .got = str(bytes.size(), " bytes"),
-                                           .expected = str("at most ", kLongest)});
+                                           .expected = str("at most ", kLongest, " bytes")});
   return json::parse(bytes, [](int depth, json::parse_event_t, const json&) {
     if (depth > kDeepest)
-      throw DataError("rendezvous.message", {.what = "the depth of a launcher's message",
+      throw DataError("rendezvous.message", {.what = "nesting depth of a launcher's message",
                                              .got = str(depth),
                                              .expected = str("at most ", kDeepest)});
     return true;
@@ -46,13 +46,13 @@ json agent_message_of(const std::string& bytes) {
 }
 
 std::string text_in(const json& message, const char* name, const std::string& other) {
-  const json* const field = field_in(message, name, &json::is_string, "a text");
+  const json* const field = field_in(message, name, &json::is_string, "a string");
   return field ? field->get<std::string>() : other;
 }
 
 // Accepts only integers: converting a fraction or a number beyond 64 bits would be undefined.
 std::int64_t number_in(const json& message, const char* name, std::int64_t other) {
-  const json* const field = field_in(message, name, &json::is_number_integer, "a whole number");
+  const json* const field = field_in(message, name, &json::is_number_integer, "an integer");
   if (field == nullptr) return other;
   const bool fits = !field->is_number_unsigned() || field->get<std::uint64_t>() >> 63 == 0;
   if (!fits)

@@ -95,7 +95,7 @@ void Connection::shake_hands() {
   if (done != 1) return;
   known_ = has_key;
   refused_ = !known_;
-  if (!known_) return close_because("without the job's token");
+  if (!known_) return close_because("the other side does not know the job's token");
   if (before_known_.empty()) return;
   encrypt(before_known_);
   before_known_ = {};
@@ -116,9 +116,9 @@ void Connection::encrypt(std::string_view bytes) {
 
 void Connection::send(std::string_view message) {
   if (message.size() > kLongestMessage) {
-    throw DataError("rendezvous.message", {.what = "a message that is too long to be sent",
+    throw DataError("rendezvous.message", {.what = "length of a message",
                                            .got = str(message.size(), " bytes"),
-                                           .expected = str("at most ", kLongestMessage)});
+                                           .expected = str("at most ", kLongestMessage, " bytes")});
   }
   if (!open()) return;
   const std::string bytes =
@@ -155,7 +155,7 @@ void Connection::read_socket() {
     if (got < 0) return close_because(std::strerror(problem));
     if (got == 0) {
       ended_ = true;
-      return close_because("the other side has closed it");
+      return close_because("the other side has closed the connection");
     }
     total += static_cast<std::size_t>(got);
     BIO_write(from_socket_, buffer, static_cast<int>(got));
@@ -175,7 +175,8 @@ void Connection::read_messages() {
   while (incoming_.size() - at >= kLength) {
     const auto size = static_cast<std::uint64_t>(
         Unpacker(std::string_view(incoming_).substr(at, kLength)).number());
-    if (size > kLongestMessage) return close_because(str("a message of ", size, " bytes"));
+    if (size > kLongestMessage)
+      return close_because(str("a message of ", size, " bytes is too long"));
     if (incoming_.size() - at - kLength < size) break;
     messages_.push_back(incoming_.substr(at + kLength, size));
     at += kLength + size;
@@ -204,10 +205,10 @@ std::string Connection::receive(Clock::time_point deadline, std::string_view wha
     if (auto message = next()) return *message;
     if (!open()) {
       throw IoError("rendezvous.lost",
-                    {.what = str("the connection for ", what, " is lost"), .got = why_closed_});
+                    {.what = str("the connection for ", what, " is lost: ", why_closed_)});
     }
     if (Clock::now() >= deadline)
-      throw IoError("rendezvous.time", {.what = str("no answer in time for ", what)});
+      throw IoError("rendezvous.time", {.what = str("no answer within the time limit for ", what)});
     pollfd file{.fd = socket_, .events = events(), .revents = 0};
     poll(&file, 1, milliseconds_until(deadline));
   }

@@ -123,7 +123,7 @@ void Coordinator::leave(Number number, const json& message, Clock::time_point no
       static_cast<int>(std::clamp<std::int64_t>(number_in(message, "signal", 15), 1, 127));
   const Agent agent = take_out(number);
   if (finish_) return;
-  const Finish finish{128 + signal, str(agent.request.host, " leaves: signal ", signal)};
+  const Finish finish{128 + signal, str(agent.request.host, " left because of signal ", signal)};
   if (agent.request.serves) return end(finish);
   if (agent.state != State::running) return try_to_start(now);
   restart_or_finish(finish, /*counts=*/!settings_.is_elastic(), now);
@@ -149,7 +149,7 @@ std::optional<json> Coordinator::refusal(const JoinRequest& request, std::option
     named.address = agent.address;
     return rank_taken(request, named);
   }
-  give_up(holder->first, "another launcher has come for its place", now);
+  give_up(holder->first, "another launcher has taken its machine_rank", now);
   return std::nullopt;
 }
 
@@ -191,7 +191,7 @@ void Coordinator::rejoin(int connection, const json& message, Clock::time_point 
   const auto number = number_of(identity);
   if (!number) {
     return send_(connection, {{"kind", "stop"},
-                              {"reason", "this machine had been given up as lost"},
+                              {"reason", "the coordinator had given up this machine as lost"},
                               {"after_failure", true}});
   }
   bind(*number, connection);
@@ -221,7 +221,7 @@ void Coordinator::take_in_newcomers(Clock::time_point now) {
   if (come.empty()) return;
   for (const std::string& host : come) newcomers_.taken_in(host, now);
   const std::string others = come.size() == 1 ? "" : str(" and ", come.size() - 1, " more");
-  restart_or_finish({0, str(come.front(), others, come.size() == 1 ? " has" : " have", " come")},
+  restart_or_finish({0, str(come.front(), others, come.size() == 1 ? " has" : " have", " joined")},
                     /*counts=*/false, now);
 }
 
@@ -386,7 +386,7 @@ std::string Coordinator::count_text() const {
   const std::string wanted = settings_.is_elastic()
                                  ? str(settings_.min_machines, " to ", settings_.max_machines)
                                  : str(settings_.max_machines);
-  return str(agents_.size(), " of ", wanted, " machines are here");
+  return str(agents_.size(), " of ", wanted, " machines are present");
 }
 
 // Lists the machines that are present and the ranks that are missing, at readable length.
@@ -418,13 +418,13 @@ std::string Coordinator::names_text() const {
 // names, so the bytes sent do not grow with the square of the number of machines.
 void Coordinator::tell_waiting(Clock::time_point now) {
   const auto until = *gathering_since_ + seconds(settings_.join_timeout);
-  const std::string left = str(
-      "; ", std::chrono::duration_cast<std::chrono::seconds>(until - now).count(), " s are left");
+  const std::string left =
+      str("; ", std::chrono::duration_cast<std::chrono::seconds>(until - now).count(), " s left");
   const json for_others = {{"kind", "waiting"}, {"text", count_text() + left}};
   const json for_host = {{"kind", "waiting"}, {"text", count_text() + names_text() + left}};
   if (now >= until) {
     const std::string text = for_host["text"];
-    return end({1, "too few machines in time: " + text, /*after_failure=*/true});
+    return end({1, "too few machines within join_timeout: " + text, /*after_failure=*/true});
   }
   for (const auto& [number, agent] : agents_) {
     if (agent.state == State::waiting) send(agent, agent.request.serves ? for_host : for_others);

@@ -146,8 +146,8 @@ class JobServer::Loop {
     const auto now = Clock::now();
     if (!on_shortage_ || now < next_report_) return;
     next_report_ = now + kBetweenReports;
-    on_shortage_(str("no more connections of ranks can be accepted beside these ", guests_.size(),
-                     ": ", std::strerror(error), "; those that come wait until one is closed"));
+    on_shortage_(str("cannot accept more connections of ranks: ", guests_.size(), " are open (",
+                     std::strerror(error), "); new connections wait until one is closed"));
   }
 
   void listen_again() {
@@ -262,7 +262,8 @@ class JobServer::Loop {
   // A launcher that ends closes its connection in order; any other failure may be the network's.
   void tell_coordinator(int id, const Connection& connection, Clock::time_point now) {
     if (connection.open())
-      return coordinator_->lost(id, "it sent a message that this hasten cannot read", now);
+      return coordinator_->lost(id, "it sent a message that this version of hasten cannot read",
+                                now);
     if (connection.ended()) return coordinator_->lost(id, connection.why_closed(), now);
     coordinator_->broken(id);
   }
@@ -295,9 +296,10 @@ JobServer::JobServer(ServerOptions options) : loop_(std::make_unique<Loop>(std::
   port_ = loop_->port();
   thread_ = start_thread([this] { loop_->run(); });
   if (!thread_.joinable())
-    throw IoError("launch.start", {.what = "a thread that serves the job's keys and values",
-                                   .got = std::strerror(EAGAIN),
-                                   .hint = "see ulimit -u and the control group's pids.max"});
+    throw IoError("launch.start",
+                  {.what = "starting the thread that serves the job's keys and values",
+                   .got = std::strerror(EAGAIN),
+                   .hint = "raise ulimit -u or the control group's pids.max"});
 }
 
 JobServer::~JobServer() {

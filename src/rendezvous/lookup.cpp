@@ -67,7 +67,8 @@ Lookup::Lookup(const Endpoint& endpoint) : shared_(std::make_shared<Shared>()) {
   if (thread.joinable()) {
     thread.detach();
   } else {
-    shared_->finish({.why = "no more threads"});  // A later lookup may succeed.
+    // A later lookup may succeed.
+    shared_->finish({.why = "the system cannot start another thread"});
   }
 }
 

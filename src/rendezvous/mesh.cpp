@@ -195,9 +195,9 @@ class Mesh {
     throw ConfigError(
         "process.encryption",
         {.what = "encryption between the ranks of a group",
-         .got = str(options_.encrypt ? "yes" : "no", " in rank ", options_.rank, ", ",
-                    other->encrypt ? "yes" : "no", " in rank ", other - starts.begin()),
-         .expected = "the same in every rank",
+         .got = str(options_.encrypt ? "yes" : "no", " on rank ", options_.rank, ", ",
+                    other->encrypt ? "yes" : "no", " on rank ", other - starts.begin()),
+         .expected = "the same on every rank",
          .hint = "--encrypt (HASTEN_ENCRYPT) must be the same on every machine"});
   }
 
@@ -216,9 +216,9 @@ class Mesh {
         {.what = str("connecting the ranks of a group, on rank ", options_.rank),
          .got = str("no connection with rank ", join(ranks, ", "),
                     last_problem_.empty() ? "" : "; " + last_problem_),
-         .expected = "a connection with every rank in time",
-         .hint = "see whether it has ended, and whether its address and ports are open to "
-                 "this machine"});
+         .expected = "a connection with every rank within the time limit",
+         .hint = "check whether it has ended, and whether its address and ports can be reached "
+                 "from this machine"});
   }
 
   void start_attempts() {

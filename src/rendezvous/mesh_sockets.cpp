@@ -37,7 +37,7 @@ struct LocalName {
 };
 
 [[noreturn]] void cannot_listen(const std::string& where) {
-  throw IoError("rendezvous.socket", {.what = "a socket for the ranks of a group, " + where,
+  throw IoError("rendezvous.socket", {.what = "listening for the ranks of a group " + where,
                                       .got = std::strerror(errno)});
 }
 
@@ -105,9 +105,10 @@ int connect_locally(const std::string& name) {
 std::unique_ptr<Descriptor> listen_at(const std::string& address) {
   const auto at = number(address, 0);
   if (!at) {
-    throw IoError("rendezvous.socket", {.what = "a socket for the ranks of a group",
-                                        .got = "'" + address + "'",
-                                        .expected = "an address of this machine, in numbers"});
+    throw IoError("rendezvous.socket",
+                  {.what = "the address on which to listen for the ranks of a group",
+                   .got = "'" + address + "'",
+                   .expected = "a numeric address of this machine"});
   }
   auto listener = std::make_unique<Descriptor>(
       socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -30,9 +30,9 @@ Packer& Packer::packed(std::string_view fields) {
 
 std::string_view Unpacker::take(std::uint64_t size) {
   if (size > rest_.size()) {
-    throw DataError("rendezvous.message", {.what = "a message that ends too early",
+    throw DataError("rendezvous.message", {.what = "the rest of a truncated message",
                                            .got = str(rest_.size(), " bytes"),
-                                           .expected = str(size)});
+                                           .expected = str("at least ", size, " bytes")});
   }
   const std::string_view taken = rest_.substr(0, size);
   rest_.remove_prefix(size);
@@ -59,7 +59,7 @@ std::vector<std::string> Unpacker::texts() {
 
 void Unpacker::end() const {
   if (rest_.empty()) return;
-  throw DataError("rendezvous.message", {.what = "a message with something behind its end",
+  throw DataError("rendezvous.message", {.what = "extra bytes at the end of a message",
                                          .got = str(rest_.size(), " bytes")});
 }
 

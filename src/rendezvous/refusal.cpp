@@ -47,7 +47,7 @@ std::optional<json> unusable_text(const JoinRequest& newcomer) {
                                    {"launcher's identity", &newcomer.agent}}) {
     const bool is_long = text->size() > kLongestText;
     if (!is_long && !has_control_characters(*text)) continue;
-    return refused("rendezvous.machines", str("the ", name, " of a machine that wants to join"),
+    return refused("rendezvous.machines", str("the ", name, " of a machine that asks to join"),
                    is_long ? str(text->size(), " bytes") : "control characters",
                    str("at most ", kLongestText, " bytes without control characters"), "");
   }
@@ -73,14 +73,13 @@ std::optional<json> unusable_number(const JoinRequest& newcomer, const Settings&
 std::optional<json> refusal_of(const JoinRequest& newcomer, const Settings& settings) {
   if (auto no = unusable_text(newcomer)) return no;
   if (newcomer.protocol != kProtocol) {
-    return refused("rendezvous.version", "hasten of " + newcomer.host,
+    return refused("rendezvous.version", "version of hasten on " + newcomer.host,
                    str("protocol ", newcomer.protocol), str("protocol ", kProtocol),
-                   "the same hasten on every machine");
+                   "install the same version of hasten on every machine");
   }
   if (newcomer.min_machines != settings.min_machines ||
       newcomer.max_machines != settings.max_machines) {
-    return refused("rendezvous.machines",
-                   newcomer.host + " was started for another number of machines",
+    return refused("rendezvous.machines", "number of machines given on " + newcomer.host,
                    str(newcomer.min_machines, ":", newcomer.max_machines),
                    str(settings.min_machines, ":", settings.max_machines),
                    "--num_machines (--nnodes) must be the same on every machine");
@@ -101,10 +100,9 @@ std::optional<json> contradiction(const JoinRequest& newcomer, const JoinRequest
                    "rdzv_id is the job's name, the same on each machine");
   }
   if (settings.same_program && newcomer.program != other.program) {
-    return refused("rendezvous.program", "another program on " + newcomer.host,
-                   beginning(newcomer.program),
+    return refused("rendezvous.program", "program on " + newcomer.host, beginning(newcomer.program),
                    str(beginning(other.program), " (SHA-256), as on ", other.host),
-                   "install the same build, or say --rdzv_conf same_program=false");
+                   "install the same build, or pass --rdzv_conf same_program=false");
   }
   const auto rank_text = [](std::int64_t rank) {
     return rank < 0 ? std::string("none") : std::to_string(rank);
@@ -112,18 +110,18 @@ std::optional<json> contradiction(const JoinRequest& newcomer, const JoinRequest
   if ((newcomer.wanted_rank < 0) != (other.wanted_rank < 0)) {
     return refused("rendezvous.machine-rank", "machine_rank of " + newcomer.host,
                    rank_text(newcomer.wanted_rank),
-                   str(rank_text(other.wanted_rank), " on ", other.host),
-                   "say --machine_rank on every machine or on none");
+                   str(rank_text(other.wanted_rank), ", as on ", other.host),
+                   "pass --machine_rank on every machine or on none");
   }
   return std::nullopt;
 }
 
 json rank_taken(const JoinRequest& newcomer, const JoinRequest& holder) {
-  return refused("rendezvous.machine-rank",
-                 str("machine_rank ", newcomer.wanted_rank, " of ", newcomer.host, " (",
-                     newcomer.address, ")"),
-                 str(holder.host, " (", holder.address, ") has it"),
-                 "a rank of its own for each machine", "");
+  return refused(
+      "rendezvous.machine-rank",
+      str("machine_rank of ", newcomer.host, " (", newcomer.address, ")"),
+      str(newcomer.wanted_rank, ", which ", holder.host, " (", holder.address, ") already has"),
+      "a different machine_rank on each machine", "");
 }
 
 }  // namespace hasten::rendezvous

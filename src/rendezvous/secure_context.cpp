@@ -31,7 +31,7 @@ std::string digest_of(std::string_view token) {
   const std::string text = str("hasten job token", '\0', token);
   if (EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(key.data()), &size,
                  EVP_sha256(), nullptr) != 1)
-    fail("a token's digest");
+    fail("computing a token's digest");
   return key;
 }
 
@@ -71,7 +71,7 @@ int find_key(SSL* connection, const unsigned char* identity, std::size_t size,
 
 std::string new_token() {
   std::array<unsigned char, 32> bytes;
-  if (RAND_bytes(bytes.data(), bytes.size()) != 1) fail("random bytes for a token");
+  if (RAND_bytes(bytes.data(), bytes.size()) != 1) fail("generating random bytes for a token");
   return hexadecimal(bytes);
 }
 
@@ -84,7 +84,7 @@ SecureContext::SecureContext(Side side, std::string_view token)
   SSL_CTX* const context = context_.get();
   if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_ciphersuites(context, kCipherName) != 1)
-    fail("TLS 1.3");
+    fail("setting up TLS 1.3");
   SSL_CTX_set_app_data(context, &key_);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   if (side == Side::server) {

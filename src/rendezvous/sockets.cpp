@@ -89,10 +89,9 @@ int bound_socket(bool loopback_only, int port) {
   throw IoError(error == EADDRINUSE ? "rendezvous.port-taken" : "rendezvous.socket",
                 {.what = str("port ", port, " of this machine"),
                  .got = std::strerror(error),
-                 .hint = error == EADDRINUSE
-                             ? "another job may have it: choose one with --main_process_port, the "
-                               "same on every machine"
-                             : ""});
+                 .hint = error == EADDRINUSE ? "another job may use it: choose another port with "
+                                               "--main_process_port, the same on every machine"
+                                             : ""});
 }
 
 // Takes a name in the kernel's list of local sockets, which frees it when the process ends.

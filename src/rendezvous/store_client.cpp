@@ -54,8 +54,8 @@ bool StoreClient::try_to_connect(Clock::time_point deadline) {
   connection_->flush(until);
   if (connection_->refused()) {
     throw IoError("rendezvous.refused",
-                  {.what = "the job's store at " + text_of(store_) + " has refused this process",
-                   .got = connection_->why_closed(),
+                  {.what = str("the job's store at ", text_of(store_),
+                               " has refused this process: ", connection_->why_closed()),
                    .hint = "HASTEN_JOB_TOKEN must be the same in every process of the job"});
   }
   return hear_greeting(until);
@@ -66,15 +66,16 @@ bool StoreClient::hear_greeting(Clock::time_point deadline) {
   try {
     greeting = connection_->receive(deadline, "the store's greeting");
   } catch (const IoError&) {
-    why_ = connection_->open() ? "no answer" : "it is busy: " + connection_->why_closed();
+    why_ =
+        connection_->open() ? "no answer" : str("a busy server (", connection_->why_closed(), ")");
     return false;
   }
   if (greeting == kStoreGreeting) return true;
   throw IoError("rendezvous.version",
                 {.what = "the job's store at " + text_of(store_),
-                 .got = str("the protocol '", greeting, "'"),
-                 .expected = str("'", kStoreGreeting, "'"),
-                 .hint = "use one version of hasten for the launchers and all ranks"});
+                 .got = str("protocol '", greeting, "'"),
+                 .expected = str("protocol '", kStoreGreeting, "'"),
+                 .hint = "use the same version of hasten for the launchers and all ranks"});
 }
 
 Packer StoreClient::request(StoreRequest kind) {
@@ -97,13 +98,14 @@ Unpacker StoreClient::ask(const Packer& request, std::string_view what,
     const bool more = fields.number() != 0;
     throw IoError(
         "rendezvous.time",
-        {.what = str("keys that did not come within ", fixed(seconds_of(longest), 1), " s"),
-         .got = join(fields.texts(), ", ") + (more ? " and others" : ""),
-         .hint = "a rank that has not started, or has ended, would have set them"});
+        {.what = "waiting for keys of the job's store",
+         .got = str("no ", join(fields.texts(), ", "), more ? " and others" : "", " within ",
+                    fixed(seconds_of(longest), 1), " s"),
+         .hint = "check whether the ranks that set them have started and are still running"});
   }
   if (kind != StoreAnswer::done)
     throw UsageError("rendezvous.store",
-                     {.what = str("the store refuses ", what), .got = fields.text()});
+                     {.what = str("the store refused the request ", what, ": ", fields.text())});
   return fields;
 }
 

@@ -75,12 +75,12 @@ void StoreTable::answer_request(const Question& question, StoreRequest request, 
     case StoreRequest::list:
       return list(question);
   }
-  refuse(question, "an unknown request");
+  refuse(question, "it is unknown");
 }
 
 void StoreTable::tell(const Question& question, const Packer& answer) {
   if (answer.bytes().size() > kLongestMessage)
-    return refuse(question, "an answer that is longer than a message may be");
+    return refuse(question, "the answer would exceed the maximum length of a message");
   reply_(question.connection, answer.bytes());
 }
 
@@ -122,7 +122,7 @@ void StoreTable::add(const Question& question, Unpacker& fields) {
   const std::int64_t more = fields.number();
   const auto found = values_.find(key);
   const auto before = number_in(found == values_.end() ? "" : std::string_view(found->second));
-  if (!before) return refuse(question, key + " holds no number");
+  if (!before) return refuse(question, str("the value of ", key, " is not a number"));
   const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(*before) +
                                              static_cast<std::uint64_t>(more));
   values_[key] = std::to_string(sum);
@@ -148,7 +148,7 @@ void StoreTable::append(const Question& question, Unpacker& fields) {
   const std::string_view more = fields.view();
   const auto found = values_.find(key);
   if (found != values_.end() && found->second.size() + more.size() > kLongestValue)
-    return refuse(question, key + " would be too long");
+    return refuse(question, str("the value of ", key, " would exceed the maximum length"));
   values_[key] += more;
   tell(question, answer_to(question.number));
   wake_waiters(key);
@@ -215,7 +215,8 @@ void StoreTable::pack_values(KeyList& list) const {
 void StoreTable::answer_from(KeyList& list, const Question& question, bool wants_values) {
   if (!wants_values) return tell(question, answer_to(question.number));
   if (list.packed_at != changes_) pack_values(list);
-  if (list.are_too_long) return refuse(question, "values that are too long for one answer");
+  if (list.are_too_long)
+    return refuse(question, "the values exceed the maximum length of an answer");
   tell(question, answer_to(question.number).packed(list.values));
 }
 

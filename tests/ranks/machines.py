@@ -156,7 +156,7 @@ def static_machines(machines):
     check(first.says(r"waiting at 10.77.0.1:29500: Connection refused, from 10.77.0.2 \(eth0\)"),
           "who waits for the machine to meet at says where, why, and from which interface", first.text)
     late = [Launch(machines, 0, *static(3, 0), "--num_processes", 6, tell)]
-    check(late[0].says(r"2 of 3 machines are here: .*node1 \(10.77.0.2\).*; missing: machine_rank 2; 59\d s are left"),
+    check(late[0].says(r"2 of 3 machines are present: .*node1 \(10.77.0.2\).*; missing: machine_rank 2; 59\d s left"),
           "who waits for the others says which are missing, and how long", late[0].text)
     all_of_them = [first, *late, Launch(machines, 2, *static(3, 2), "--num_processes", 6, tell)]
     check([launch.end() for launch in all_of_them] == [0, 0, 0], "all end well", *(launch.text for launch in all_of_them))
@@ -199,8 +199,8 @@ def strangers(machines):
     check(wrong.end() == 2 and "has refused this machine" in wrong.text and wrong.ended_after < 1,
           f"another token is refused, after {wrong.ended_after:.2f} s", wrong.text)
     for what, words, expected in [
-            ("machine_rank", static(2, 1), "machine_rank 1 of node2 .* node1 .* has it"),
-            ("num_machines", static(3, 2), "node2 was started for another number of machines: got 3:3, expected 2:2"),
+            ("machine_rank", static(2, 1), "machine_rank of node2 .*: got 1, which node1 .* already has"),
+            ("num_machines", static(3, 2), "number of machines given on node2: got 3:3, expected 2:2"),
     ]:
         other = Launch(machines, 2, *words, sleeper)
         check(other.end() == 2 and re.search(expected, other.text), f"another {what} is refused", other.text)
@@ -219,7 +219,7 @@ def another_program_first(machines):
     job = [Launch(machines, 0, *static(2, 0), program("exit 0\n"))]
     time.sleep(0.3)
     other = Launch(machines, 1, *static(2, 1), program("exit 0 # other\n"))
-    check(other.end() == 2 and "another program on node1" in other.text, "the digests of programs are compared", other.text)
+    check(other.end() == 2 and "program on node1: got" in other.text, "the digests of programs are compared", other.text)
     same = Launch(machines, 1, *static(2, 1), program("exit 0\n"))
     check(same.end() == 0 and job[0].end() == 0, "and the right one may still come", same.text, job[0].text)
 
@@ -253,7 +253,7 @@ def elastic_machines(machines):
     check(all(launch.says("rank . of 4", 10) for launch in launches), "two of at most three start after the last call", *(l.text for l in launches))
     third = Launch(machines, 2, *elastic("2:3"), "--nproc_per_node", 2, "--max_restarts", 1, waits)
     check(third.says("rank [45] of 6", 10) and launches[0].says("rank 0 of 6", 5), "a third is taken in", third.text, launches[0].text)
-    check("node2 has come" in launches[0].text, "and the others are told")
+    check("node2 has joined" in launches[0].text, "and the others are told")
     began = time.monotonic()
     third.process.kill()
     third.end()
@@ -288,7 +288,7 @@ def preempted(machines):
     check(all(launch.says("of 2, local", 10) for launch in launches), "two of two to three machines run", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGTERM)
     check(launches[1].end() == 143, "one is asked to leave", launches[1].text)
-    check(launches[0].says("1 of 2 to 3 machines are here", 10), "the other one waits for another machine", launches[0].text)
+    check(launches[0].says("1 of 2 to 3 machines are present", 10), "the other one waits for another machine", launches[0].text)
     third = Launch(machines, 2, *words)
     check(third.says("of 2, local.*attempt 1", 10), "and goes on with the one that comes", third.text, launches[0].text)
     (FOLDER / "go").touch()
@@ -298,7 +298,7 @@ def preempted(machines):
     launches = [Launch(machines, rank, *static(2, rank), "--max_restarts", 1, waits) for rank in range(2)]
     check(all(launch.says("of 2, local", 10) for launch in launches), "a fixed number with a restart left runs", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGTERM)
-    check(launches[1].end() == 143 and launches[0].says("1 of 2 machines are here.*missing: machine_rank 1", 10),
+    check(launches[1].end() == 143 and launches[0].says("1 of 2 machines are present.*missing: machine_rank 1", 10),
           "where one leaves, the other waits for it", launches[0].text)
     again = Launch(machines, 2, *static(2, 1), "--max_restarts", 1, waits)
     check(again.says("rank 1 of 2.*attempt 1", 10), "and starts again with the one that comes in its place", again.text, launches[0].text)
@@ -390,7 +390,7 @@ def told_at_once(machines):
     check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
     launches[1].process.kill()
     check(launches[0].says(r"stopping the processes: machine 1 \(node1, 10.77.0.2\) is lost", 10), "a lost machine", launches[0].text)
-    check(launches[0].says("1 of 2 machines are here", 10), "whose place is free", launches[0].text)
+    check(launches[0].says("1 of 2 machines are present", 10), "whose place is free", launches[0].text)
     launches[0].process.send_signal(signal.SIGTERM)
     check(launches[0].end(10) == 143, "and may stay so", launches[0].text)
 
@@ -520,7 +520,7 @@ def wrong_places(machines):
     nobody = Launch(machines, 1, *static(2, 1), "--rdzv_conf", "join_timeout=2", tell)
     check(nobody.end(30) == 4 and "rendezvous.connect" in nobody.text and nobody.ended_after < 4, "nobody there in time", nobody.text)
     alone = Launch(machines, 0, *static(2, 0), "--rdzv_conf", "join_timeout=2", tell)
-    check(alone.end(30) == 1 and "too few machines in time: 1 of 2" in alone.text, "nobody comes in time", alone.text)
+    check(alone.end(30) == 1 and "too few machines within join_timeout: 1 of 2" in alone.text, "nobody comes in time", alone.text)
     first = Launch(machines, 0, *static(2, 0), tell)
     first.says("waiting")
     second = Launch(machines, 0, *static(2, 0), tell)

@@ -110,8 +110,8 @@ def check_report(job, name, waiting, *patterns, late=None):
 def sleeps():
     job = launched("sleeps", 3)
     check_report(job, "a rank in a function of the program", (0, 2),
-                 r"rank 1 has not come to the group's \d+\w\w collective within 2 s; the job ends",
-                 r"rank 1 \(\S+, pid \d+\): 0 steps done, in no collective; its last, the \d+\w\w, all_gather of 4 x 512 float, was over 2\.\d s ago",
+                 r"rank 1 has not reached the group's \d+\w\w collective within 2 s; the job ends",
+                 r"rank 1 \(\S+, pid \d+\): 0 steps done, not in a collective; its last one \(the \d+\w\w, all_gather of 4 x 512 float\) ended 2\.\d s ago",
                  r"(at|by) .*waits_for_a_file_that_never_comes\(\) in hang\+0x[0-9a-f]+",
                  r"ranks 0, 2: 0 steps done, in the \d+\w\w collective, all_reduce of 3 float, for 2\.\d s", late=1)
     check("what was printed before" in job.text, "what was printed before is not lost", job.text)
@@ -119,7 +119,7 @@ def sleeps():
 
 def stops_early():
     job = launched("stops early", 3)
-    check_report(job, "a rank with fewer collectives", (0, 1), r"rank 2 has not come to the group's 6th collective",
+    check_report(job, "a rank with fewer collectives", (0, 1), r"rank 2 has not reached the group's 6th collective",
                  r"waits_for_a_file_that_never_comes", r"ranks 0, 1: .*in the 6th collective, all_reduce of 6 float", late=2)
 
 
@@ -132,7 +132,7 @@ def is_stopped():
 
 def skips_backward():
     job = launched("skips backward", 2)
-    check_report(job, "a rank that skips backward", (0,), r"rank 1 has not come to", r"rank 1 \(.*\): 2 steps done, in no collective",
+    check_report(job, "a rank that skips backward", (0,), r"rank 1 has not reached", r"rank 1 \(.*\): 2 steps done, not in a collective",
                  r"waits_for_a_file_that_never_comes", r"rank 0: 2 steps done, in the \d+\w\w collective, all_reduce of \d+ float \(gradients, bucket 0\)",
                  late=1)
 
@@ -140,7 +140,7 @@ def skips_backward():
 def calls_another():
     job = launched("calls another", 3)
     check_report(job, "a rank in another collective", (0, 2),
-                 r"rank 1 called barrier as the group's 2nd collective, where ranks 0, 2 called all_reduce \(max\) of 6 float; one of them has not ended",
+                 r"rank 1 called barrier as the group's 2nd collective, but ranks 0, 2 called all_reduce \(max\) of 6 float; one of these calls has not ended",
                  r"rank 1 \(.*\): 0 steps done, in its 2nd collective, barrier, for 2\.\d s",
                  r"ranks 0, 2: .*all_reduce \(max\) of 6 float \(fold 3\)", late=1)
 
@@ -160,7 +160,7 @@ def by_hand(case, count, **options):
 
 def without_launcher():
     job = by_hand("sleeps", 3)
-    check_report(job, "c10d's TCPStore", (0, 2), r"rank 1 has not come to", r"waits_for_a_file_that_never_comes\(\) in hang\+0x")
+    check_report(job, "c10d's TCPStore", (0, 2), r"rank 1 has not reached", r"waits_for_a_file_that_never_comes\(\) in hang\+0x")
     job = by_hand("works long", 2)
     check(job.codes == [0, 0] and "late-rank" not in job.text and "TCPStore" not in job.text,
           "work that nobody waits for takes longer than the limit", job.text)
@@ -175,7 +175,7 @@ def store_is_stopped():
     job = Job([HANG, "store is stopped", LIMIT], [place | {"RANK": "1", "LOCAL_RANK": "1"}])
     os.kill(stopped.pid, signal.SIGKILL)
     stopped.communicate()
-    check_report(job, "a store that is stopped", (1,), r"rank 0 does not answer", r"rank 0: does not answer; nor does the job's store",
+    check_report(job, "a store that is stopped", (1,), r"rank 0 does not answer", r"rank 0: does not answer; neither does the job's store",
                  r"rank 1: .*in the 2nd collective, barrier")
 
 
@@ -183,16 +183,16 @@ def switched_off():
     began = time.time()
     command = [HASTEN, "launch", "--no_config_file", "-n", 2, HANG, "sleeps", LIMIT]
     job = Job(command, [{"HASTEN_WATCHDOG": "off"}])
-    check("late-rank" not in job.text and re.search(r"error\[process.rank-missing\]: .* rank 1 has not come to it", job.text) and job.codes == [4],
+    check("late-rank" not in job.text and re.search(r"error\[process.rank-missing\]: .* rank 1 has not reached it", job.text) and job.codes == [4],
           f"off: the collective throws where it waits, after {time.time() - began:.1f} s", job.text)
     job = Job(command, [{"HASTEN_WATCHDOG": "off", "HASTEN_SHARED_MEMORY": "off"}])
-    check("late-rank" not in job.text and re.search(r"error\[process.rank-missing\]: a message between the ranks.* within 2000 ms", job.text) and job.codes == [4],
+    check("late-rank" not in job.text and re.search(r"error\[process.rank-missing\]: a message between ranks.* within 2000 ms", job.text) and job.codes == [4],
           "off, by messages: the message throws where it waits", job.text)
 
 
 def never_there():
     job = launched("is never there", 2)
-    check(re.search(r"error\[process.rank-missing\]: a group of 2 processes, on rank 0, within 2 s: got nothing from rank 1", job.text) and job.codes == [4],
+    check(re.search(r"error\[process.rank-missing\]: forming a group of 2 processes, on rank 0: got nothing from rank 1 within 2 s", job.text) and job.codes == [4],
           "a rank that never comes is named", job.text)
 
 
@@ -220,14 +220,14 @@ def hangs_and_is_suspended():
 
 def hangs_in_the_loader():
     job = launched("hangs in the loader", 2)
-    check_report(job, "a rank in the loader", (0,), r"rank 1 has not come to", r"by \(anonymous namespace\)::NeverReady::NeverReady\(\) in \S*hang_on_load.so\+0x", late=1)
+    check_report(job, "a rank in the loader", (0,), r"rank 1 has not reached", r"by \(anonymous namespace\)::NeverReady::NeverReady\(\) in \S*hang_on_load.so\+0x", late=1)
     job = by_hand("hangs in the loader", 2)
     check(job.codes == [CODE, CODE] and not job.was_killed, "each rank ends itself, the one in the loader too", job.codes, job.text)
 
 
 def throws_with_work_under_way():
     job = launched("throws with work under way", 2)
-    check(job.codes == [CODE] and not job.was_killed and "rank 1 has not come to the group's 2nd collective" in job.text,
+    check(job.codes == [CODE] and not job.was_killed and "rank 1 has not reached the group's 2nd collective" in job.text,
           "a group whose end waits for a late rank is watched to the end", job.codes, job.text)
 
 

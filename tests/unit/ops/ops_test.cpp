@@ -239,8 +239,8 @@ TEST_CASE("ops: an id outside the table is named with its row and position") {
   } catch (const DataError& error) {
     CHECK(error.code() == "models.id-out-of-range");
     CHECK(std::string(error.what()) ==
-          "input_ids, row 1 position 2 of the batch: got id 9, expected 0 to 8. Hint: is the "
-          "tokenizer the one that belongs to the model?");
+          "input_ids, row 1 position 2 of the batch: got id 9, expected 0 to 8. Hint: use the "
+          "tokenizer that belongs to the model");
   }
   CHECK_THROWS_AS(ops::embedding_sum(at::zeros({9, 4}), at::zeros({2, 4}), at::zeros({2, 4}),
                                      at::zeros({1, 3}, at::kLong), {}, {}, -1, false),

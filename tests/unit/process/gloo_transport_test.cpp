@@ -154,6 +154,6 @@ TEST_CASE("gloo transport: a rank that does not come in time is an error") {
     }
     gloo->barrier({.timeout = 300ms})->wait();
   });
-  CHECK(thrown[1].find("an end within 300 ms") + thrown[2].find("an end within 300 ms") !=
+  CHECK(thrown[1].find("completion within 300 ms") + thrown[2].find("completion within 300 ms") !=
         2 * std::string::npos);
 }

@@ -210,7 +210,7 @@ TEST_CASE(
   two.second.link->receive(all_of(room, receiver), 1);
   two.first.link->send(all_of(bytes, sender), 1);
   wait_until([&] { return receiver.failures == 1 && two.first.failed == 1; });
-  CHECK(receiver.why.find("a message of rank 0: got 100 bytes, expected at most 99") !=
+  CHECK(receiver.why.find("a message from rank 0: got 100 bytes, expected at most 99 bytes") !=
         std::string::npos);
   CHECK_THROWS_AS(two.second.link->receive(all_of(room, receiver), 1), UsageError);
   CHECK_THROWS_AS(two.first.link->send(all_of(bytes, sender), 1), IoError);

@@ -178,7 +178,7 @@ TEST_CASE("notebook_launcher: in a program that ignores SIGCHLD, ends are seen a
   CHECK(thrown.find("a row") != std::string::npos);
   const std::string killed = failure_of([] { raise(SIGKILL); });
   CHECK(killed.find("1 1") == 0);
-  CHECK(killed.find("its status is not known") != std::string::npos);
+  CHECK(killed.find("its exit status is unknown") != std::string::npos);
   CHECK(seconds_since(began) < 20);
   signal(SIGCHLD, before);
 }

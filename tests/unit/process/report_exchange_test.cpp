@@ -45,7 +45,7 @@ TEST_CASE("report exchange: all ranks read one report, that of the first which i
     REQUIRE(texts.size() == 1);
     const LateReport report = LateReport::of_text(*texts.begin());
     CHECK(report.told_by == 1);
-    CHECK(report.text.find("rank 1 has not come to the group's 4th") != std::string::npos);
+    CHECK(report.text.find("rank 1 has not reached the group's 4th") != std::string::npos);
     CHECK(store.messages < 200 * size);
   }
 }
@@ -75,5 +75,6 @@ TEST_CASE("report exchange: a rank that cannot ask the others reports what it kn
   const LateReport report =
       report_without_others(waiting_in(4), {.rank = 1, .size = 2, .limit = 2s});
   CHECK(report.told_by == 1);
-  CHECK(report.text.find("rank 0: does not answer; nor does the job's store") != std::string::npos);
+  CHECK(report.text.find("rank 0: does not answer; neither does the job's store") !=
+        std::string::npos);
 }

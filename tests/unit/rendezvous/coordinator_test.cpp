@@ -77,9 +77,9 @@ TEST_CASE("coordinator: a fixed number of machines starts when all are there, by
   CHECK(job.last(7) == "waiting");
   const std::string host = job.last_of(8, "waiting")["text"],
                     other = job.last_of(7, "waiting")["text"];
-  CHECK(host.find("2 of 3 machines are here: node7 (10.0.0.7), node8 (10.0.0.9); missing: "
+  CHECK(host.find("2 of 3 machines are present: node7 (10.0.0.7), node8 (10.0.0.9); missing: "
                   "machine_rank 1; 59") == 0);
-  CHECK(other.find("2 of 3 machines are here; 59") == 0);
+  CHECK(other.find("2 of 3 machines are present; 59") == 0);
   job.join(9, {{"machine_rank", 1}});
   CHECK(job.rounds == 1);
   const json first = job.last_of(8, "round"), third = job.last_of(7, "round");
@@ -147,7 +147,7 @@ TEST_CASE(
   job.after(9);
   CHECK(job.last(1) == "round");  // it may end as soon as it has come
   job.after(2);
-  CHECK(job.last_of(1, "stop")["reason"] == "node3 has come");
+  CHECK(job.last_of(1, "stop")["reason"] == "node3 has joined");
   job.join(2);
   job.join(1);
   CHECK(job.rounds == 2);
@@ -445,7 +445,7 @@ TEST_CASE("coordinator: a line names at most sixteen of the missing machines") {
   for (int id = 0; id < 50; ++id) job.join(id, {{"machine_rank", id}, {"serves", id == 0}});
   job.after(1);
   const std::string text = job.last_of(0, "waiting")["text"];
-  CHECK(text.find("50 of 100 machines are here; missing: machine_rank 50, 51, ") == 0);
+  CHECK(text.find("50 of 100 machines are present; missing: machine_rank 50, 51, ") == 0);
   CHECK(text.find(", 65 and 34 more; 5") != std::string::npos);
 }
 
@@ -469,7 +469,7 @@ TEST_CASE("coordinator: no more are told to have come than there was room for") 
   REQUIRE(job.rounds == 1);
   for (const int id : {2, 3, 4, 5}) job.join(id);
   job.after(11);
-  CHECK(job.last_of(1, "stop")["reason"] == "node2 and 1 more have come");
+  CHECK(job.last_of(1, "stop")["reason"] == "node2 and 1 more have joined");
   job.join(1, {{"serves", true}});
   CHECK(job.last(2) == "round");
   CHECK(job.last(3) == "round");
@@ -479,7 +479,7 @@ TEST_CASE("coordinator: no more are told to have come than there was room for") 
   full.after(11);
   for (const int id : {2, 3}) full.join(id);
   full.after(11);
-  CHECK(full.last_of(1, "stop")["reason"] == "node2 has come");
+  CHECK(full.last_of(1, "stop")["reason"] == "node2 has joined");
 }
 
 TEST_CASE("coordinator: too few machines in time") {
@@ -489,8 +489,8 @@ TEST_CASE("coordinator: too few machines in time") {
   CHECK(job.last(1) == "waiting");
   job.after(2);
   CHECK(job.last_of(1, "finish")["code"] == 1);
-  CHECK(std::string(job.last_of(1, "finish")["reason"]).find("too few machines in time: 1 of 2") ==
-        0);
+  CHECK(std::string(job.last_of(1, "finish")["reason"])
+            .find("too few machines within join_timeout: 1 of 2") == 0);
 }
 
 TEST_CASE("coordinator: what contradicts the others is refused, and disturbs nobody") {

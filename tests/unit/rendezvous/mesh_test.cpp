@@ -301,7 +301,7 @@ TEST_CASE("mesh: ranks that differ in encryption refuse each other") {
     return other_machines(options);
   });
   for (const Result& result : results) CHECK(result.code == "process.encryption");
-  CHECK(results[1].text.find("no in rank 1, yes in rank 0") != std::string::npos);
+  CHECK(results[1].text.find("no on rank 1, yes on rank 0") != std::string::npos);
 }
 
 TEST_CASE("mesh: nobody takes the place of a rank that has ended on this machine") {

@@ -204,7 +204,7 @@ TEST_CASE("job server: who sends what cannot be read is lost at once, and the ot
     second.hears("round");
     second.connection.send(noise);
     const std::string reason = first.hears("stop").at("reason");
-    CHECK(reason.find("is lost: it sent a message that this hasten cannot read") !=
+    CHECK(reason.find("is lost: it sent a message that this version of hasten cannot read") !=
           std::string::npos);
     CHECK(code_of([&] { second.hears("stop"); }) == "rendezvous.lost");
   }
