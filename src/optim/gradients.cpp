@@ -3,6 +3,7 @@
 #include <ATen/OpMathType.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -52,7 +53,8 @@ double largest(const std::vector<at::Tensor>& gradients) {
   double out = 0;
   for (const at::Tensor& values : gradients) {
     const double here = values.abs().max().item<double>();
-    if (!(out >= here)) out = here;  // true for a NaN as well
+    if (std::isnan(here)) return here;
+    out = std::max(out, here);
   }
   return out;
 }

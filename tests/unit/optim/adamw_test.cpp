@@ -108,6 +108,17 @@ TEST_CASE("adamw: clip_grad_norm_ agrees with LibTorch's and counts sparse gradi
   CHECK(gradient_norm({a[0]}) == doctest::Approx(1.0).epsilon(1e-4));
 }
 
+TEST_CASE("adamw: a NaN in any gradient is the infinite norm, as in PyTorch") {
+  for (const std::size_t broken : {0, 1, 2}) {
+    CAPTURE(broken);
+    const auto all = parameters(9);
+    for (const Tensor& each : all) each.mutable_grad() = at::ones_like(each).detach();
+    all[broken].grad().flatten()[0].fill_(NAN);
+    CHECK(std::isnan(gradient_norm(all, INFINITY)));
+    CHECK(std::isnan(double(clip_grad_norm_(all, 1.0, INFINITY))));
+  }
+}
+
 TEST_CASE("adamw: amsgrad and parameters that are not float are refused") {
   CHECK_THROWS_AS(AdamW(parameters(6), AdamWOptions(1e-3).amsgrad(true)), UsageError);
   CHECK_THROWS_AS(AdamW(std::vector<Tensor>{at::zeros({3}, at::kBFloat16)}), UsageError);
