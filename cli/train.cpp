@@ -88,7 +88,7 @@ bool misses_its_model(const Trainer& trainer) {
 void predict(Trainer& trainer, const TrainerDataset& data) {
   const PredictionOutput out = trainer.predict(data);
   trainer.save_metrics("test", out.metrics);
-  if (!trainer.is_world_process_zero()) return;
+  if (!trainer.is_world_process_zero() || !out.predictions.defined()) return;
   TensorDict tensors = {{"predictions", out.predictions}};
   if (out.label_ids.defined()) tensors["label_ids"] = out.label_ids;
   const std::filesystem::path file =

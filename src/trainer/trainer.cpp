@@ -61,6 +61,12 @@ double rounded(double value, int decimals) {
   return std::round(value * factor) / factor;
 }
 
+// Adds the scores under the prefix. A name that has the prefix already stays as it is.
+void add_scores(Metrics& metrics, const Metrics& scores, const std::string& prefix) {
+  for (const auto& [name, value] : scores)
+    metrics[starts_with(name, prefix + "_") ? name : prefix + "_" + name] = value;
+}
+
 }  // namespace
 
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps) {
@@ -284,10 +290,8 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
   if (stopped) return std::nullopt;
   Metrics metrics;
   if (loss) metrics[prefix + "_loss"] = *loss;
-  if (parts.compute_metrics && !args.prediction_loss_only) {
-    for (const auto& [name, value] : computed_metrics())
-      metrics[starts_with(name, prefix + "_") ? name : prefix + "_" + name] = value;
-  }
+  if (parts.compute_metrics && !args.prediction_loss_only)
+    add_scores(metrics, computed_metrics(), prefix);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
                               static_cast<double>(batches)));
@@ -338,6 +342,7 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
       dataset,
       [&](const at::Tensor& of_batch, const at::Tensor& wanted) {
         ++batches;
+        if (impl_->args.prediction_loss_only) return;
         logits.add(gather_rows(impl_->group(), of_batch));
         if (wanted.defined()) labels.add(gather_rows(impl_->group(), wanted));
       },
@@ -349,8 +354,7 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
   if (impl_->parts.compute_metrics && out.label_ids.defined()) {
     impl_->parts.compute_metrics->reset();
     impl_->parts.compute_metrics->add(out.predictions, out.label_ids);
-    for (const auto& [name, value] : impl_->parts.compute_metrics->compute())
-      out.metrics[prefix + "_" + name] = value;
+    add_scores(out.metrics, impl_->parts.compute_metrics->compute(), prefix);
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   out.metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),

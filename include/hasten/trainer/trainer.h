@@ -78,8 +78,8 @@ struct TrainOutput {
 };
 
 struct PredictionOutput {
-  at::Tensor predictions;  // logits of all rows, on the CPU
-  at::Tensor label_ids;    // undefined if the data has no labels
+  at::Tensor predictions;  // logits of all rows, on the CPU; undefined with prediction_loss_only
+  at::Tensor label_ids;    // undefined if the data has no labels, or with prediction_loss_only
   Metrics metrics;         // named test_*, or with another prefix
 };
 

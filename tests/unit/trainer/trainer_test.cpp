@@ -299,6 +299,32 @@ TEST_CASE("trainer: predict gives logits and labels of every row in order") {
         1e-5);
 }
 
+TEST_CASE("trainer: predict and evaluate leave a score alone that has the prefix already") {
+  const Folder folder;
+  const auto metric = collecting([](const EvalPrediction&) {
+    return Metrics{{"test_f1", 0.5}, {"recall", 0.25}};
+  });
+  Trainer trainer(new_model(), arguments(folder), {.compute_metrics = metric});
+  const TrainerDataset data(rows(8));
+  for (const Metrics& metrics : {trainer.predict(data).metrics, trainer.evaluate(data, "test")}) {
+    CHECK(metrics.count("test_test_f1") == 0);
+    CHECK(metrics.at("test_f1") == 0.5);
+    CHECK(metrics.at("test_recall") == 0.25);
+  }
+}
+
+TEST_CASE("trainer: with prediction_loss_only, predict gives the loss alone") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.prediction_loss_only = true;
+  Trainer trainer(new_model(), args, {.compute_metrics = std::make_shared<Accuracy>()});
+  const PredictionOutput out = trainer.predict(TrainerDataset(rows(8)));
+  CHECK_FALSE(out.predictions.defined());
+  CHECK_FALSE(out.label_ids.defined());
+  CHECK(out.metrics.count("test_loss") == 1);
+  CHECK(out.metrics.count("test_accuracy") == 0);
+}
+
 TEST_CASE(
     "trainer: collecting hands all predictions to a function of yours, padded where rows are of "
     "unequal length") {
