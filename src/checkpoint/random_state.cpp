@@ -65,15 +65,19 @@ TensorDict random_state() {
   return out;
 }
 
+void restore_generator(at::Generator generator, const TensorDict& state, const std::string& name) {
+  const auto found = state.find(name);
+  if (found != state.end()) generator.set_state(found->second.clone());
+}
+
 void restore_random_state(const TensorDict& state) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(take(state, "cpu").clone());
+  // A run may continue on more GPUs than it began with, or on a TPU that it began without. Such a
+  // device's generator then keeps its own state.
   for (std::size_t i = 0; i < gpus(); ++i)
-    generator_of(i).set_state(take(state, str("cuda.", i)).clone());
-  // A run that began without a TPU may continue on one. The generator of the TPU then
-  // keeps its own state.
-  auto tpu = generator_of_tpu();
-  if (tpu && state.contains("tpu")) tpu->set_state(state.at("tpu").clone());
+    restore_generator(generator_of(i), state, str("cuda.", i));
+  if (const auto tpu = generator_of_tpu()) restore_generator(*tpu, state, "tpu");
 }
 
 std::vector<TensorDict> random_states(const Group& group) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "checkpoint/random_state.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
@@ -165,6 +166,18 @@ TEST_CASE("training state: each rank's randomness is its own, and a new rank has
   save_training_state(folder.path(), adamw, training.names, position, of_ranks);
   CHECK(code_of([&] { load_training_state(folder.path(), adamw, training.names, 3); }) ==
         "checkpoint.random-state");
+}
+
+TEST_CASE("training state: a device that the checkpoint does not know keeps its own generator") {
+  at::Generator known = at::detail::createCPUGenerator(5),
+                added = at::detail::createCPUGenerator(6);
+  const TensorDict state = {{"cuda.0", known.get_state()}};
+  const at::Tensor drawn = at::rand({5}, known);
+  const at::Tensor own = at::rand({5}, at::detail::createCPUGenerator(6));
+  restore_generator(known, state, "cuda.0");
+  restore_generator(added, state, "cuda.1");
+  CHECK(at::equal(at::rand({5}, known), drawn));
+  CHECK(at::equal(at::rand({5}, added), own));
 }
 
 namespace {
