@@ -49,7 +49,8 @@ class RankOfTest {
   explicit RankOfTest(milliseconds limit)
       : store_(store_of_job(limit)),
         rank_{.worker = worker_of(config::whole_environment()), .limit = limit, .store = store_} {
-    const bool cpu = std::getenv("ACCELERATE_USE_CPU") != nullptr;
+    const bool cpu =
+        config::environment_flag(config::whole_environment(), "ACCELERATE_USE_CPU").value_or(false);
     rank_.process = ProcessState::of(rank_.worker, cpu);
     rank_.keys = str("hasten test ", rank_.worker.attempt, "/");
   }

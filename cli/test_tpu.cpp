@@ -2,10 +2,10 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
-#include <string_view>
 
 #include "device/tpu.h"
 #include "hasten/base/text.h"
+#include "hasten/config/sources.h"
 #include "test_checks.h"
 
 namespace hasten::cli {
@@ -35,8 +35,8 @@ Told judge_product(RankTest&, const std::vector<Json>& facts) {
 }  // namespace
 
 std::vector<Check> checks_of_tpus() {
-  const char* const asked = std::getenv("ACCELERATE_USE_TPU");
-  if (asked == nullptr || std::string_view(asked) != "true") return {};
+  if (!config::environment_flag(config::whole_environment(), "ACCELERATE_USE_TPU").value_or(false))
+    return {};
   return {{"tpu", product, judge_product}};
 }
 

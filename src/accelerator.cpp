@@ -113,14 +113,10 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
   const auto says = [&](const char* name) {
-    const auto found = environment.find(name);
-    return found != environment.end() && (lower(found->second) == "true" || found->second == "1");
+    return config::environment_flag(environment, name).value_or(false);
   };
   const auto denies = [&](const char* name) {
-    const auto found = environment.find(name);
-    if (found == environment.end()) return false;
-    const std::string value = lower(found->second);
-    return value == "off" || value == "false" || value == "0";
+    return !config::environment_flag(environment, name).value_or(true);
   };
   const bool cpu = options.cpu || says("ACCELERATE_USE_CPU");
   const auto takes_tpu = [&] {

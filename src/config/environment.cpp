@@ -4,6 +4,8 @@
 #include <string_view>
 
 #include "config/messages.h"
+#include "config/value.h"
+#include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/sources.h"
 
@@ -41,6 +43,14 @@ Environment whole_environment() {
     environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return environment;
+}
+
+std::optional<bool> environment_flag(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  if (found == environment.end() || found->second.empty()) return std::nullopt;
+  if (const auto flag = parse_bool(found->second)) return flag;
+  throw ConfigError("config.bad-value",
+                    {.what = name, .got = "'" + found->second + "'", .expected = "true or false"});
 }
 
 Environment process_environment() {

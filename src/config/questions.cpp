@@ -55,12 +55,9 @@ std::int64_t ask_number(const std::string& text, std::int64_t by_default, std::i
 }
 
 bool ask_flag(const std::string& text, bool by_default, const Dialogue& dialogue) {
-  const auto read = [](const std::string& answer) {
-    const std::string word = lower(answer);
-    return word == "y" ? true : word == "n" ? false : parse_bool(word);
-  };
-  return ask<bool>({text + " (yes, no)", by_default, by_default ? "yes" : "no", read, "yes or no"},
-                   dialogue);
+  return ask<bool>(
+      {text + " (yes, no)", by_default, by_default ? "yes" : "no", parse_bool, "yes or no"},
+      dialogue);
 }
 
 // Asks for one of the choices, by its word or its number in the list.

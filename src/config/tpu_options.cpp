@@ -4,7 +4,6 @@
 
 #include "config/accelerate_names.h"
 #include "config/messages.h"
-#include "config/value.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
@@ -40,9 +39,9 @@ Said said_by(const OptionTable& table, const O& options, const Environment& envi
     all.push_back({options.distributed_type == DistributedType::XLA, type.origin.source, type.name,
                    located(type.origin, type.name) + " XLA"});
   }
-  const auto variable = environment.find("ACCELERATE_USE_TPU");
-  if (variable != environment.end() && parse_bool(variable->second).value_or(false))
-    all.push_back({true, Origin::Source::environment, variable->first, variable->first});
+  const char* const variable = "ACCELERATE_USE_TPU";
+  if (environment_flag(environment, variable).value_or(false))
+    all.push_back({true, Origin::Source::environment, variable, variable});
   return *std::max_element(all.begin(), all.end(), [](const Said& weaker, const Said& stronger) {
     return weaker.source < stronger.source;
   });

@@ -1,7 +1,9 @@
 #include "config/value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 
 #include "hasten/base/text.h"
 #include "hasten/config/describe.h"
@@ -59,8 +61,11 @@ std::string plain_text(const Value& value) {
 
 std::optional<bool> parse_bool(std::string_view text) {
   const std::string word = lower(trim(text));
-  if (word == "true" || word == "1" || word == "yes" || word == "on") return true;
-  if (word == "false" || word == "0" || word == "no" || word == "off") return false;
+  const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  if (is_one_of({"y", "yes", "t", "true", "on", "1"})) return true;
+  if (is_one_of({"n", "no", "f", "false", "off", "0"})) return false;
   return std::nullopt;
 }
 

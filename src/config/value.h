@@ -8,7 +8,8 @@
 
 namespace hasten::config {
 
-// Accepts true, false, yes, no, on, off, 1 and 0, in any letter case.
+// Accepts y, yes, t, true, on, 1 and n, no, f, false, off, 0, as Accelerate does, in any letter
+// case.
 std::optional<bool> parse_bool(std::string_view text);
 // Accepts decimal digits with an optional sign.
 std::optional<std::int64_t> parse_integer(std::string_view text);

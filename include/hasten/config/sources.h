@@ -20,6 +20,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,6 +61,10 @@ std::vector<Assignment> read_environment(const OptionTable& table, const Environ
 Environment process_environment();
 // All variables of this process, including those of launchers and schedulers.
 Environment whole_environment();
+// The flag in a variable, in the words of Accelerate: y, yes, t, true, on, 1 and n, no, f, false,
+// off, 0, in any letter case. An empty variable counts as unset. Throws "config.bad-value" for any
+// other text.
+std::optional<bool> environment_flag(const Environment& environment, const std::string& name);
 
 // Applies the sources, weakest first, to the fields behind the table. Checks types, choices and
 // limits, and sets each Option::origin.

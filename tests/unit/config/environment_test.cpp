@@ -45,6 +45,25 @@ TEST_CASE("environment: a file may be named there, and flags override that") {
   CHECK(run.arguments.data_seed == 9);
 }
 
+TEST_CASE("environment: a flag is read in Accelerate's words, and any other text is an error") {
+  const auto flag = [](const std::string& value) {
+    return config::environment_flag({{"ACCELERATE_USE_CPU", value}}, "ACCELERATE_USE_CPU");
+  };
+  for (const char* yes : {"y", "yes", "t", "true", "on", "1", "YES", "True"}) {
+    CAPTURE(yes);
+    CHECK(flag(yes) == true);
+  }
+  for (const char* no : {"n", "no", "f", "false", "off", "0", "No", "FALSE"}) {
+    CAPTURE(no);
+    CHECK(flag(no) == false);
+  }
+  CHECK_FALSE(flag("").has_value());
+  CHECK_FALSE(config::environment_flag({}, "ACCELERATE_USE_CPU").has_value());
+  const auto caught = error_of([&] { flag("maybe"); });
+  CHECK(caught.code == "config.bad-value");
+  CHECK(caught.text == "ACCELERATE_USE_CPU: got 'maybe', expected true or false");
+}
+
 TEST_CASE("environment: the process's own is read") {
   setenv("HASTEN_TEST_OF_ENVIRONMENT", "a=b", 1);
   const auto environment = config::process_environment();

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -297,6 +298,14 @@ TEST_CASE("accelerator: wrong use is named") {
   auto [model] = accelerator.prepare(net);
   const auto guard = accelerator.accumulate(model);
   CHECK_THROWS_AS((void)accelerator.accumulate(model), UsageError);
+}
+
+TEST_CASE("accelerator: a flag of the environment is read in any of its words, or refused") {
+  setenv("ACCELERATE_USE_CPU", "yes", 1);
+  CHECK(Accelerator().device().is_cpu());
+  setenv("ACCELERATE_USE_CPU", "maybe", 1);
+  CHECK_THROWS_AS(Accelerator(), ConfigError);
+  unsetenv("ACCELERATE_USE_CPU");
 }
 
 TEST_CASE("accelerator: the collectives of a group of one are the identity") {
