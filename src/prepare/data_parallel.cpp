@@ -426,7 +426,7 @@ at::Tensor DataParallel::zero(const Leaves* some) const {
                                    /*padding_idx=*/-1, /*scale_grad_by_freq=*/false,
                                    /*sparse=*/true)
                          .sum()
-                   : parameter.flatten().narrow(0, 0, 1).sum() * 0;
+                   : parameter.flatten().slice(0, 0, 1).sum() * 0;
     zero = zero.defined() ? zero + one.to(zero.device()) : one;
   }
   return zero;

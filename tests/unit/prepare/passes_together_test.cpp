@@ -67,6 +67,12 @@ struct RoundedScale : torch::nn::Module {
   at::Tensor forward(double factor) { return (weight.to(at::kBFloat16) * factor).sum(); }
 };
 
+struct PartlyEmpty : torch::nn::Module {
+  at::Tensor weight = register_parameter("weight", torch::ones({6}));
+  at::Tensor nothing = register_parameter("nothing", torch::ones({0}));
+  at::Tensor forward(const at::Tensor& x) { return (x * weight).sum(1) + nothing.sum(); }
+};
+
 }  // namespace
 
 TEST_CASE("passes: micro-batches without a backward pass, in other places in each process") {
@@ -117,6 +123,28 @@ TEST_CASE("passes: micro-batches without a backward pass, in other places in eac
         });
       }
     }
+  }
+}
+
+TEST_CASE("passes: a process without a closing pass adds zeros for a parameter without elements") {
+  const at::Tensor expected =
+      (own_rows(0, 0).mean(0) + own_rows(0, 1).mean(0) + own_rows(1, 0).mean(0)) / 3;
+  for (const bool unused : {false, true}) {
+    debug_launcher([&] {
+      Accelerator accelerator(
+          {.gradient_accumulation_steps = 2, .ddp = {.find_unused_parameters = unused}});
+      const std::int64_t rank = accelerator.group().rank();
+      const auto net = std::make_shared<PartlyEmpty>();
+      torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.0));
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (std::int64_t i = 0; i < 2; ++i) {
+        auto guard = accelerator.accumulate(model);
+        const at::Tensor loss = model(own_rows(rank, i)).mean();
+        if (rank == 0 || i == 0) accelerator.backward(loss);
+        optimizer.step();
+      }
+      require_close({net->weight.grad()}, {expected}, "gradient");
+    });
   }
 }
 
