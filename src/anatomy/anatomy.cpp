@@ -21,7 +21,8 @@ Anatomy::~Anatomy() {
 
 void Anatomy::watch(torch::nn::Module& model) { recorder_->on_model(model); }
 void Anatomy::watch(torch::optim::Optimizer& optimizer) {
-  recorder_->on_optimizer({&optimizer, [](torch::optim::Optimizer*) {}});  // does not own it
+  watched_.emplace_back(&optimizer, [](torch::optim::Optimizer*) {});
+  recorder_->on_optimizer(watched_.back());
 }
 void Anatomy::watch_batch(const std::vector<at::Tensor>& tensors) { recorder_->on_batch(tensors); }
 

@@ -31,6 +31,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "hasten/anatomy/component.h"
 #include "hasten/anatomy/report.h"
@@ -81,6 +82,8 @@ class Anatomy {
   class Recorder;
   std::shared_ptr<Recorder> recorder_;
   std::shared_ptr<StepObservers> observers_;  // The Accelerator's, or its own.
+  // They do not own the optimizers; the Recorder has weak references to these pointers.
+  std::vector<std::shared_ptr<torch::optim::Optimizer>> watched_;
 };
 
 }  // namespace hasten

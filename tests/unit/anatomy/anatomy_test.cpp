@@ -208,6 +208,43 @@ TEST_CASE("anatomy: a plain loop without an Accelerator tells its phases itself"
   CHECK(of(report.memory.at_peak, Component::unknown) == 0);
 }
 
+TEST_CASE("anatomy: the states of a watched optimizer belong to layers, as those of a shared one") {
+  const auto states_by_layer = [](bool shared) {
+    TwoLayers net;
+    const auto adamw =
+        std::make_shared<torch::optim::AdamW>(net->parameters(), torch::optim::AdamWOptions(1e-3));
+    const auto observers = std::make_shared<StepObservers>();
+    if (shared) observers->optimizer(adamw);
+    Anatomy anatomy({.steps = 0}, observers);
+    anatomy.watch(*net);
+    if (!shared) anatomy.watch(*adamw);
+    for (int i = 0; i < 2; ++i) {
+      at::Tensor loss;
+      {
+        const auto phase = anatomy.forward();
+        loss = net(at::ones({8, 64})).square().mean();
+      }
+      {
+        const auto phase = anatomy.backward();
+        loss.backward();
+      }
+      {
+        const auto phase = anatomy.optimizer();
+        adamw->step();
+      }
+      anatomy.step();
+    }
+    std::map<std::string, std::int64_t> layers;
+    for (const auto& each : anatomy.report().memory.modules)
+      layers[each.module] = of(each.at_peak, Component::optimizer_states);
+    return layers;
+  };
+  const auto watched = states_by_layer(false);
+  CHECK(watched == states_by_layer(true));
+  REQUIRE(watched.count("up") == 1);
+  CHECK(watched.at("up") == 8 * (64 * 256 + 256));
+}
+
 TEST_CASE("anatomy: as text and as JSON") {
   Accelerator accelerator({.cpu = true});
   TwoLayers net;
