@@ -1,6 +1,7 @@
 #include "hasten/config/kwargs.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "config/value.h"
 #include "hasten/base/error.h"
@@ -29,8 +30,16 @@ std::optional<Kwargs> parse_pairs(std::string_view text) {
 }
 
 std::optional<Kwargs> parse_object(std::string_view text) {
-  const auto object = nlohmann::json::parse(text, nullptr, false);
-  if (!object.is_object()) return std::nullopt;
+  using Json = nlohmann::json;
+  std::set<std::string> names;
+  bool is_repeated = false;
+  const auto watch = [&](int, Json::parse_event_t event, Json& key) {
+    if (event == Json::parse_event_t::key)
+      is_repeated |= !names.insert(key.get<std::string>()).second;
+    return true;
+  };
+  const Json object = Json::parse(text, watch, false);
+  if (is_repeated || !object.is_object()) return std::nullopt;
   Kwargs kwargs;
   for (const auto& [name, value] : object.items()) {
     if (!value.is_primitive() || value.is_null()) return std::nullopt;

@@ -21,7 +21,7 @@ TEST_CASE("kwargs: no text is no pairs") {
 TEST_CASE("kwargs: what is neither pairs nor a flat object is refused") {
   for (const char* text :
        {"power", "=2", "power=", "power=1,power=2", "{\"a\":", "{\"a\": {\"b\": 1}}",
-        "{\"a\": [1]}", "{\"a\": null}", "[1]", "power=1,,", "{} x"}) {
+        "{\"a\": [1]}", "{\"a\": null}", "[1]", "power=1,,", "{} x", "{\"a\": 1, \"a\": 2}"}) {
     CAPTURE(text);
     CHECK_FALSE(parse_kwargs(text).has_value());
   }
