@@ -406,11 +406,11 @@ void check_writable_directory(const fs::path& path) {
   const Descriptor file(open_retrying(probe, O_WRONLY | O_CREAT, 0600));
   if (file.get() < 0) fail("io.not-writable", "cannot create files in", path, errno);
   const std::string block(4096, '\0');
-  const bool written =
-      ::write(file.get(), block.data(), block.size()) == static_cast<ssize_t>(block.size());
-  const int reason = written ? 0 : errno;
+  const ssize_t written = ::write(file.get(), block.data(), block.size());
+  const int reason = written < 0 ? errno : ENOSPC;  // a write that is cut short sets no errno
   ::unlink(probe.c_str());
-  if (!written) fail("io.not-writable", "cannot write files in", path, reason);
+  if (written != static_cast<ssize_t>(block.size()))
+    fail("io.not-writable", "cannot write files in", path, reason);
 }
 
 void check_free_space(const fs::path& path, std::uintmax_t bytes, const std::string& purpose) {

@@ -282,6 +282,25 @@ TEST_CASE("files: a folder in which nothing can be written to a file is not writ
   CHECK(entries(scratch.path()) == 0);
 }
 
+TEST_CASE("files: a folder in which a part of a block can be written has no space left") {
+  TemporaryDirectory scratch;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1000, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  std::string text;
+  try {
+    check_writable_directory(scratch.path());
+  } catch (const IoError& error) {
+    text = error.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK_MESSAGE(text.find("No space left on device") != std::string::npos, text);
+  CHECK(entries(scratch.path()) == 0);
+}
+
 TEST_CASE(
     "files: a folder is checked for being writable by writing, and made where it is missing") {
   TemporaryDirectory scratch;
