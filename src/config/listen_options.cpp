@@ -10,31 +10,35 @@ namespace hasten {
 ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command) {
   const std::vector<std::string> words(argv, argv + argc);
   ListenOptions options;
+  std::vector<std::string> names = {"--steps", "--json", "--html", "--output"};
+  if (command == "estimate") names.insert(names.end(), {"--device", "--tpu"});
   std::size_t i = 0;
-  const auto value = [&] {
-    if (i + 1 < words.size()) return words[++i];
-    throw ConfigError("config.missing-value", {.what = words[i] + " has no value"});
-  };
   for (; i < words.size() && starts_with(words[i], "-"); ++i) {
+    const std::size_t equals = words[i].find('=');
+    const std::string name = words[i].substr(0, equals);
+    const auto value = [&] {
+      if (equals != std::string::npos) return words[i].substr(equals + 1);
+      if (i + 1 < words.size()) return words[++i];
+      throw ConfigError("config.missing-value", {.what = name + " has no value"});
+    };
     if (words[i] == "--") {
       ++i;
       break;
     } else if (words[i] == "--help" || words[i] == "-h") {
       options.help = true;
-    } else if (words[i] == "--steps") {
+    } else if (name == "--steps") {
       options.steps = config::parse_count("--steps", value());
     } else if (words[i] == "--json") {
       options.output = "json";
-    } else if (words[i] == "--device" && command == "estimate") {
+    } else if (name == "--device" && command == "estimate") {
       options.device = value();
       if (options.device != "cpu") find_gpu(options.device);
-    } else if (words[i] == "--tpu" && command == "estimate") {
+    } else if (name == "--tpu" && command == "estimate") {
       options.device = std::string(kTpuDevice) + parse_tpu_topology(value()).name;
-    } else if (words[i] == "--html" || words[i] == "--output") {
+    } else if (name == "--html" || name == "--output") {
       options.output = value();
     } else {
-      const auto near =
-          nearest(words[i], {"--steps", "--json", "--html", "--output", "--device", "--tpu"});
+      const auto near = nearest(name, names);
       throw ConfigError("config.unknown-key",
                         {.what = "unknown argument " + words[i],
                          .hint = near ? "did you mean " + *near + "?"

@@ -1,0 +1,41 @@
+#include "hasten/config/listen_options.h"
+
+#include "unit/config/support.h"
+
+using namespace hasten;
+using namespace hasten::test;
+
+namespace {
+
+ListenOptions parsed(const std::string& command, const std::vector<const char*>& words) {
+  return parse_listen(static_cast<int>(words.size()), words.data(), command);
+}
+
+}  // namespace
+
+TEST_CASE("listen: a value follows a space or an equals sign") {
+  const ListenOptions spaced = parsed("estimate", {"--steps", "5", "--device", "cpu", "--output",
+                                                   "a=b.json", "--", "./train", "--steps=9"});
+  const ListenOptions joined = parsed(
+      "estimate", {"--steps=5", "--device=cpu", "--output=a=b.json", "--", "./train", "--steps=9"});
+  for (const ListenOptions& options : {spaced, joined}) {
+    CHECK(options.steps == 5);
+    CHECK(options.device == "cpu");
+    CHECK(options.output == "a=b.json");
+    CHECK(options.program == Words{"./train", "--steps=9"});
+  }
+  CHECK(parsed("anatomy", {"--html=page.html", "./train"}).output == "page.html");
+}
+
+TEST_CASE("listen: only a name that the command knows is suggested") {
+  CHECK(error_of([] {
+          parsed("anatomy", {"--device", "cpu", "./train"});
+        }).text == "unknown argument --device. Hint: options of the program stand behind its name");
+  CHECK(error_of([] {
+          parsed("anatomy", {"--stops=3", "./train"});
+        }).text == "unknown argument --stops=3. Hint: did you mean --steps?");
+  CHECK(error_of([] {
+          parsed("estimate", {"--divice", "cpu", "--", "./train"});
+        }).text == "unknown argument --divice. Hint: did you mean --device?");
+  CHECK(error_of([] { parsed("anatomy", {"--steps"}); }).text == "--steps has no value");
+}
