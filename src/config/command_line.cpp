@@ -1,5 +1,7 @@
 #include "config/command_line.h"
 
+#include "config/value.h"
+
 namespace hasten::config {
 namespace {
 
@@ -45,6 +47,11 @@ std::vector<std::string> named_files(const std::vector<Assignment>& flags,
                                      const std::vector<Assignment>& variables) {
   auto files = files_of(flags);
   return files.empty() ? files_of(variables) : files;
+}
+
+bool takes_word(const Option* option, const std::string& word) {
+  if (option != nullptr && option->kind != Kind::boolean) return true;
+  return parse_bool(word) || (option != nullptr && option->optional && detail::means_unset(word));
 }
 
 }  // namespace hasten::config

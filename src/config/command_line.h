@@ -16,4 +16,9 @@ const std::vector<std::string>& other_variables();
 std::vector<std::string> named_files(const std::vector<Assignment>& flags,
                                      const std::vector<Assignment>& variables);
 
+// True if a flag takes the word behind it as its value. A boolean flag may stand alone and takes
+// only a truth value or, if its option may be unset, "none". A flag without an option (null), such
+// as --no_bf16, is read like a boolean one, so that a value behind it is an error.
+bool takes_word(const Option* option, const std::string& word);
+
 }  // namespace hasten::config

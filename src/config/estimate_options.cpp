@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/command_line.h"
 #include "config/count.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -14,7 +15,10 @@ namespace {
 // Translates the words of `hasten estimate` to those of `hasten train`.
 class Translation {
  public:
-  explicit Translation(EstimateConfiguration& estimate) : estimate_(estimate) {}
+  explicit Translation(EstimateConfiguration& estimate) : estimate_(estimate) {
+    describe(table_, train_.options);
+    describe(table_, train_.arguments);
+  }
 
   void take(const std::vector<std::string>& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
@@ -60,7 +64,8 @@ class Translation {
         add({"--optim", optim == "adamw" ? "adamw_torch_fused" : optim});
       } else {
         words_.push_back(words[i]);
-        after_option_ = equals == std::string::npos;
+        after_option_ =
+            equals == std::string::npos && i + 1 < words.size() && takes(name, words[i + 1]);
         continue;
       }
       after_option_ = false;
@@ -76,6 +81,11 @@ class Translation {
   }
 
  private:
+  // True if this flag of `hasten train` takes the word behind it.
+  bool takes(const std::string& flag, const std::string& word) const {
+    return config::takes_word(table_.find(flag.substr(std::min<std::size_t>(2, flag.size()))),
+                              word);
+  }
   void add(std::initializer_list<std::string> words) {
     words_.insert(words_.end(), words.begin(), words.end());
   }
@@ -102,6 +112,8 @@ class Translation {
         {.what = "--mode", .got = "'" + word + "'", .expected = "training or inference"});
   }
   EstimateConfiguration& estimate_;
+  TrainConfiguration train_;  // what the table describes
+  config::OptionTable table_;
   std::vector<std::string> words_;
   std::string model_, length_ = "512";
   bool after_option_ = false;

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "config/command_line.h"
 #include "config/messages.h"
-#include "config/value.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/sources.h"
@@ -92,9 +92,7 @@ class Reader {
   }
 
   bool next_is_truth(const Option& option) const {
-    if (at_ >= words_.size()) return false;
-    const std::string word = words_[at_];
-    return parse_bool(word) || (option.optional && detail::means_unset(word));
+    return at_ < words_.size() && takes_word(&option, words_[at_]);
   }
   bool next_is_value() const { return at_ < words_.size() && !is_flag(words_[at_]); }
 

@@ -149,12 +149,7 @@ std::size_t program_at(const config::OptionTable& table, const std::vector<std::
     const std::string name =
         word.substr(word.find_first_not_of('-') == std::string::npos ? word.size()
                                                                      : word.find_first_not_of('-'));
-    const config::Option* const option = table.find(name);
-    if (option != nullptr && option->kind != config::Kind::boolean) {
-      ++i;
-    } else if (i < words.size() && (words[i] == "true" || words[i] == "false")) {
-      ++i;
-    }
+    if (i < words.size() && config::takes_word(table.find(name), words[i])) ++i;
   }
   return std::min(i, words.size());
 }

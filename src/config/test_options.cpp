@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/command_line.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
@@ -31,8 +32,7 @@ std::vector<std::string> taken_out(const config::OptionTable& table,
     (option != nullptr ? own : others).push_back(word);
     if (option == nullptr || word.find('=') != word.npos || i + 1 == words.size()) continue;
     const std::string& next = words[i + 1];
-    if (option->kind != config::Kind::boolean || next == "true" || next == "false")
-      own.push_back(words[++i]);
+    if (config::takes_word(option, next)) own.push_back(words[++i]);
   }
   words = std::move(others);
   return own;

@@ -64,7 +64,12 @@ TEST_CASE("launch options: the program begins at the first word that is no optio
   CHECK(run.options.quiet);
   CHECK(run.options.log_dir == "logs");
   CHECK(run.program == std::vector<std::string>{"./train", "-n", "7", "--x"});
-  CHECK(parsed({"--quiet", "false", "p"}).program == std::vector<std::string>{"p"});
+  for (const char* no : {"false", "no", "off", "0", "N"}) {
+    const auto said = parsed({"--quiet", no, "p"});
+    CHECK(said.program == std::vector<std::string>{"p"});
+    CHECK_FALSE(said.options.quiet);
+  }
+  CHECK(parsed({"--encrypt", "none", "p"}).program == std::vector<std::string>{"p"});
   CHECK(parsed({"-n", "2", "--", "-odd-name"}).program == std::vector<std::string>{"-odd-name"});
   CHECK(parsed({"--num-processes", "3", "p"}).options.num_processes == 3);
 }

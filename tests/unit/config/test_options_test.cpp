@@ -38,6 +38,7 @@ TEST_CASE("test options: its own are taken out, launch's are left in their order
                                               "ranks", "now"});
   CHECK(parsed({"--timeout=7", "--json", "false"}).options.timeout == 7);
   CHECK_FALSE(parsed({"--json", "false"}).options.json);
+  CHECK_FALSE(parsed({"--json", "no"}).options.json);
 }
 
 TEST_CASE("test options: where nothing says how many there are two processes") {
