@@ -123,14 +123,21 @@ YAML::Node load_yaml(const std::string& text, const std::string& name) {
 
 // --- JSON
 
-// Returns the position of `"key":`, because the JSON parser reports no lines; 0 if there is none.
-// The first position is right for everything that people write.
+// Returns the position of the key in the first map that begins at or after `from`, because the JSON
+// parser reports no lines; 0 if there is none, as for a key that is written with escapes.
 std::size_t json_place(const std::string& text, const std::string& key, std::size_t from = 0) {
   const std::string quoted = '"' + key + '"';
-  for (std::size_t at = text.find(quoted, from); at != std::string::npos;
-       at = text.find(quoted, at + 1)) {
-    const std::size_t next = text.find_first_not_of(" \t\r\n", at + quoted.size());
-    if (next != std::string::npos && text[next] == ':') return at;
+  int depth = 0;
+  for (std::size_t at = from; at < text.size(); ++at) {
+    if (text[at] == '{' || text[at] == '[') ++depth;
+    if ((text[at] == '}' || text[at] == ']') && --depth == 0) break;
+    if (text[at] != '"') continue;
+    std::size_t end = at + 1;
+    while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+    const std::size_t next = text.find_first_not_of(" \t\r\n", end + 1);
+    const bool is_key = next != std::string::npos && text[next] == ':';
+    if (depth == 1 && is_key && text.compare(at, end + 1 - at, quoted) == 0) return at;
+    at = end;
   }
   return 0;
 }
@@ -164,11 +171,13 @@ nlohmann::ordered_json load_json(const std::string& text, const std::string& nam
   const auto watch = [&](int depth, Event event, nlohmann::ordered_json& key) {
     if (event == Event::object_start && depth == 1) seen[2].clear();
     if (depth > 2 || event != Event::key) return true;
+    if (depth == 2 && seen[1].empty()) return true;  // the file is a list, which is refused later
     const auto word = key.get<std::string>();
-    const std::string where = str(name, ':', line_at(text, json_place(text, word)));
     auto& words = seen[depth];
-    if (std::find(words.begin(), words.end(), word) != words.end())
-      throw_duplicate(name, word, where);
+    if (std::find(words.begin(), words.end(), word) != words.end()) {
+      const std::size_t map = depth == 1 ? 0 : json_place(text, seen[1].back());
+      throw_duplicate(name, word, str(name, ':', line_at(text, json_place(text, word, map))));
+    }
     words.push_back(word);
     return true;
   };

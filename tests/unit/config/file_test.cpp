@@ -76,6 +76,21 @@ TEST_CASE("file: lines are counted from one, in YAML and in JSON") {
   REQUIRE(json.size() == 2);
   CHECK(json[0].origin.where == "a.json:2");
   CHECK(json[1].origin.where == "a.json:3");
+  const auto nested = config::read_json(
+      "{\n \"lr_scheduler_kwargs\": {\n  \"power\": 2},\n \"power\": 1\n}", "a.json");
+  REQUIRE(nested.size() == 2);
+  CHECK(nested[0].places.at("power") == "a.json:3");
+  CHECK(nested[1].origin.where == "a.json:4");
+}
+
+TEST_CASE("file: a JSON key that is given twice is told the line of the first in the same map") {
+  const auto first = [](const std::string& text) {
+    return error_of([&] { config::read_json(text, "a.json"); }).text;
+  };
+  const std::string expected = "a.json: seed is given twice. Hint: the first is at a.json:3";
+  CHECK(first("{\"a\": {\n \"seed\": 1},\n \"seed\": 2,\n \"seed\": 3}") == expected);
+  CHECK(first("{\"seed\": 1,\n \"a\": {\n \"seed\": 2,\n \"seed\": 3}}") == expected);
+  CHECK(first("{\"run_name\": \"\\\"seed\\\":\",\n\n \"seed\": 2,\n \"seed\": 3}") == expected);
 }
 
 TEST_CASE("file: one that is missing or a folder is an error of the system") {
