@@ -47,7 +47,7 @@ Definition definition_from_json(const std::filesystem::path& file);
 Definition definition_from_vocab(const std::filesystem::path& file,
                                  const TokenizerOptions& options);
 
-// Reads one object of added_tokens or added_tokens_decoder. The id of the result is -1.
+// Reads one object of the added_tokens of tokenizer.json. The id of the result is -1.
 AddedToken read_added_token(const Fields& fields);
 // Gives each added token the id of its text in the vocabulary, or the next free id after the
 // vocabulary. A token that already has an id (not -1) must have the same one. Throws DataError

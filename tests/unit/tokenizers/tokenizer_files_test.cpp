@@ -176,6 +176,35 @@ TEST_CASE("numbers and flags of tokenizer_config.json are checked, 1e30 means no
   CHECK(with("{") == "tokenizers.bad-json");
 }
 
+TEST_CASE("flags that added_tokens_decoder leaves out have the defaults of AddedToken") {
+  const TemporaryDirectory folder;
+  write(folder.path() / "vocab.txt", lines({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"}));
+  write(folder.path() / "tokenizer_config.json",
+        R"({"added_tokens_decoder": {"6": {"content": "<b>"},
+                                     "7": {"content": "<c>", "special": true}}})");
+  const BertTokenizer tokenizer = BertTokenizer::from_pretrained(folder.path());
+  int found = 0;
+  for (const AddedToken& token : tokenizer.options().added_tokens) {
+    if (token.content != "<b>" && token.content != "<c>") continue;
+    ++found;
+    CHECK(token.special == (token.content == "<c>"));
+    CHECK(token.normalized == (token.content == "<b>"));
+    CHECK_FALSE(token.single_word);
+    CHECK_FALSE(token.lstrip);
+    CHECK_FALSE(token.rstrip);
+  }
+  CHECK(found == 2);
+}
+
+TEST_CASE("a key of added_tokens_decoder that is no number is named") {
+  const TemporaryDirectory folder;
+  write(folder.path() / "tokenizer.json", small::small_json().dump());
+  write(folder.path() / "tokenizer_config.json",
+        R"({"added_tokens_decoder": {"x y": {"content": "a"}}})");
+  CHECK_THROWS_WITH_AS(BertTokenizer::from_pretrained(folder.path()),
+                       doctest::Contains("got \"x y\", expected an integer"), DataError);
+}
+
 TEST_CASE("a saved tokenizer reads back the same, from either file") {
   const TemporaryDirectory folder;
   json file = small::small_json();
