@@ -151,7 +151,13 @@ void check_ids(const TokenDataset& dataset, std::int64_t vocab_size, const std::
 
 void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
                    const std::string& source) {
-  const std::int64_t length = take(dataset.columns(), "input_ids").size(1);
+  const at::Tensor& ids = take(dataset.columns(), "input_ids");
+  if (ids.dim() < 2) {
+    throw DataError("data.lengths", {.what = prefix(source) + "input_ids",
+                                     .got = "one number a row",
+                                     .expected = "[rows, tokens]"});
+  }
+  const std::int64_t length = ids.size(1);
   if (length <= max_length) return;
   throw DataError("data.lengths",
                   {.what = prefix(source) + "input_ids",
