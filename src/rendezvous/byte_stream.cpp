@@ -12,12 +12,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "rendezvous/must_wait.h"
+
 namespace hasten::rendezvous {
 namespace {
-
-// Returns whether a failed write may succeed later: the socket is full, or the system lacks memory
-// for it.
-bool must_wait(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
 
 // OpenSSL's own socket BIO uses write(2), which ends the process with SIGPIPE if the other side has
 // closed the connection. These three functions implement a BIO that does not.

@@ -13,6 +13,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/message.h"
+#include "rendezvous/must_wait.h"
 
 namespace hasten::rendezvous {
 namespace {
@@ -137,7 +138,7 @@ void Connection::write_socket() {
     const ssize_t now = ::send(socket_, outgoing_.data() + written, outgoing_.size() - written,
                                MSG_NOSIGNAL | MSG_DONTWAIT);
     if (now < 0 && errno == EINTR) continue;
-    if (now < 0 && errno != EAGAIN) close_because(std::strerror(errno));
+    if (now < 0 && !must_wait(errno)) close_because(std::strerror(errno));
     if (now < 0) break;
     written += static_cast<std::size_t>(now);
   }

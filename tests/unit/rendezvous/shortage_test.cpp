@@ -1,12 +1,19 @@
 // A server without files for more connections, and one that is asked more than it can answer.
 #include <doctest/doctest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,6 +26,7 @@
 #include "rendezvous/job_server.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/store_client.h"
+#include "skip.h"
 #include "unit/code_of.h"
 
 namespace {
@@ -106,6 +114,41 @@ TEST_CASE("shortage: without a free file the server reports it, rests, and goes 
   std::this_thread::sleep_for(100ms);
   clients.clear();
   comes.join();
+}
+
+// From now on send() fails with this error in this process. Returns whether the kernel can do that.
+bool let_send_fail(int error) {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_sendto, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{.len = 4, .filter = program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST_CASE("shortage: a connection outlasts a system without memory for its socket") {
+  constexpr int kNoFilter = 77;
+  for (const int error : {ENOBUFS, ENOMEM}) {
+    CAPTURE(error);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::array<int, 2> ends{};
+      if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) != 0) _exit(1);
+      const SecureContext context(Side::client, kToken);
+      Connection connection(ends[0], context);
+      if (!let_send_fail(error)) _exit(kNoFilter);
+      connection.advance();
+      _exit(connection.open() && connection.has_unsent() ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoFilter)
+      return skip_test("this kernel has no seccomp filters");
+    CHECK(status == 0);
+  }
 }
 
 TEST_CASE("shortage: clients that never stop asking do not hold up the coordinator") {
