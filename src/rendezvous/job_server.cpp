@@ -197,9 +197,12 @@ class JobServer::Loop {
     } else if (!connection.open()) {
       closed_.insert(id);
     }
-    if (const short events = connection.events(); events != guest.watched) {
+    const short events = connection.events();
+    if (events == guest.watched) return;
+    if (poller_.change(connection.file(), static_cast<std::uint64_t>(id), events)) {
       guest.watched = events;
-      poller_.change(connection.file(), static_cast<std::uint64_t>(id), events);
+    } else {
+      unfinished_.insert(id);  // served in the next pass without being reported
     }
   }
 

@@ -36,8 +36,8 @@ bool Poller::control(int operation, int file, std::uint64_t id, short events) {
 bool Poller::watch(int file, std::uint64_t id, short events) {
   return control(EPOLL_CTL_ADD, file, id, events);
 }
-void Poller::change(int file, std::uint64_t id, short events) {
-  control(EPOLL_CTL_MOD, file, id, events);
+bool Poller::change(int file, std::uint64_t id, short events) {
+  return control(EPOLL_CTL_MOD, file, id, events);
 }
 void Poller::forget(int file) { control(EPOLL_CTL_DEL, file, 0, 0); }
 

@@ -22,9 +22,9 @@ namespace hasten::rendezvous {
 class Poller {
  public:
   Poller();
-  // `events` are those of poll(2). Returns false if the kernel has no memory for it.
+  // `events` are those of poll(2). Both return false if the kernel refuses, as without memory.
   bool watch(int file, std::uint64_t id, short events);
-  void change(int file, std::uint64_t id, short events);
+  bool change(int file, std::uint64_t id, short events);
   void forget(int file);
   // Returns the ids of at most 256 ready files; none if the time is over.
   std::vector<std::uint64_t> wait(int milliseconds);
