@@ -9,10 +9,10 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 # The folder of doctest may be /usr/include, whose other headers are this machine's.
 mkdir include && ln -s "$doctest/doctest" include/doctest
-compile() { "$cxx" -std=c++20 -Wall -Wextra -Werror -isystem include -I"$source/src" "$@"; }
+compile() { "$cxx" -std=c++20 -Wall -Wextra -Werror -isystem include -I"$source/src" -I"$source/include" "$@"; }
 
 compile -O3 -fno-math-errno -fno-trapping-math -fopenmp-simd -DHASTEN_ISA=baseline -c "$source/src/ops/kernels/table.cpp"
-compile -O0 -c "$source/tests/main.cpp" "$source/tests/portability/kernels_test.cpp" "$source/src/ops/kernels.cpp"
+compile -O0 -c "$source/tests/main.cpp" "$source/tests/portability/kernels_test.cpp" "$source/src/ops/kernels.cpp" "$source/src/base/error.cpp"
 "$cxx" -static ./*.o -o kernels_tests
 HASTEN_CPU_KERNELS=baseline "$qemu" ./kernels_tests --no-intro
 

@@ -97,8 +97,12 @@ struct Kernels {
 // Returns the sets that this CPU can run, the slowest first.
 std::vector<const Kernels*> runnable_kernels();
 
+// Returns the set of that name among them, or the fastest for no name (null or empty). Throws
+// ConfigError "config.bad-value" for a name that is not among them.
+const Kernels& choose_kernels(const char* name);
+
 // Returns the fastest of them, or the one that HASTEN_CPU_KERNELS=baseline|avx2|avx512 names (for
-// tests). A name that is not among them is ignored.
+// tests). Throws as choose_kernels() does.
 const Kernels& kernels();
 
 }  // namespace hasten::ops

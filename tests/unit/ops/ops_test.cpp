@@ -120,6 +120,14 @@ TEST_CASE("ops: variables of the environment choose the instruction sets") {
   }
 }
 
+TEST_CASE("ops: an instruction set is chosen by its name, and an unknown one is refused") {
+  for (const ops::Kernels* set : ops::runnable_kernels())
+    CHECK(&ops::choose_kernels(set->isa) == set);
+  CHECK(&ops::choose_kernels("") == ops::runnable_kernels().back());
+  CHECK_THROWS_WITH_AS(ops::choose_kernels("avx3"), doctest::Contains("can run: baseline"),
+                       ConfigError);
+}
+
 TEST_CASE("ops: every instruction set gives the same decisions and the same numbers") {
   const ops::Dropout dropout = ops::Dropout::make(0.25, 12345);
   const std::int64_t rows = 7, columns = 301;
