@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 
 #include "base/signal_text.h"
 #include "hasten/base/text.h"
@@ -18,6 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr auto kPauseWithoutPoll = std::chrono::milliseconds(50);
 constexpr double kGraceAfterFailure = 1;  // seconds; ranks that wait for a dead one need no more
 
 }  // namespace
@@ -71,7 +73,11 @@ void Attempt::wait() {
       owners.emplace_back(rank, stream);
     }
   }
-  if (poll(files.data(), files.size(), longest_wait()) < 0 && errno != EINTR) return;
+  if (poll(files.data(), files.size(), longest_wait()) < 0 && errno != EINTR) {
+    // Without memory, or with a lower limit on files. None of the files blocks a reader.
+    std::this_thread::sleep_for(kPauseWithoutPoll);
+    for (pollfd& file : files) file.revents = POLLIN;
+  }
   if (files[2].revents != 0) context_.console.look();
   for (std::size_t i = others; i < files.size(); ++i) {
     const auto& [rank, stream] = owners[i - others];

@@ -309,6 +309,26 @@ def few_threads():
     check(seen == {0, 4}, "with few it fails, with more it does not", seen)
 
 
+def poll_refused():
+    """A launcher that may not wait for as many files as it has goes on, without a busy loop."""
+    script = program("trap 'exit 0' TERM\necho up\nsleep 2\necho later\nwhile :; do sleep 0.1; done\n")
+    run = launch("-n", "2", "--grace_period", "5", script, stdout=subprocess.PIPE)
+    said = [run.stdout.readline() for _ in range(2)]
+    check(said == ["[0] up\n", "[1] up\n"] or said == ["[1] up\n", "[0] up\n"], "two ranks run", said)
+    hard = resource.prlimit(run.pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (4, hard))
+
+    def ticks():
+        text = pathlib.Path(f"/proc/{run.pid}/stat").read_text()
+        return sum(map(int, text[text.rfind(")") + 2:].split()[11:13]))
+    before = ticks()
+    ready = select.select([run.stdout], [], [], 20)[0]
+    check(ready and "later" in run.stdout.readline(), "a refused poll: output is shown all the same")
+    check(ticks() - before <= 20, f"and a refused poll is no busy loop: {10 * (ticks() - before)} ms of the processor in 2 s")
+    run.send_signal(signal.SIGTERM)
+    check(code_within(run, 20) == 143, "and a signal ends the job")
+
+
 def logs_in_trouble():
     """A log that cannot be written any more ends no job, and one that hangs keeps no launcher."""
     again = program("echo up $TORCHELASTIC_RESTART_COUNT\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3\n")
@@ -466,7 +486,7 @@ def speed():
 
 
 for case in (output_not_read, output_read_late, reader_goes_away, writes_for_ever, odd_parents, nothing_left, guardian_refused,
-             guardian_attacked, few_threads, logs_in_trouble, in_namespaces, terminal_and_stops, logs, first_of_two, speed):
+             guardian_attacked, few_threads, poll_refused, logs_in_trouble, in_namespaces, terminal_and_stops, logs, first_of_two, speed):
     if not options.only or options.only in case.__name__:
         began = time.monotonic()
         case()
