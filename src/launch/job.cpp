@@ -12,7 +12,9 @@
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "hasten/base/error.h"
@@ -53,12 +55,21 @@ bool kill_same(const ProcessEntry& entry) {
   return now && now->start == entry.start && handle.send(SIGKILL);
 }
 
-int kill_once(const JobProcesses& processes, const ProcessEntry& self) {
+// Processes by their number and their start.
+using Killed = std::set<std::pair<pid_t, std::uint64_t>>;
+
+// Returns whether there was a process to kill. One that was killed before may take long to end.
+bool kill_once(const JobProcesses& processes, const ProcessEntry& self, Killed& killed) {
   const std::vector<ProcessEntry> table = process_table();
   std::vector<pid_t> descendants;
   if (processes.descendants) descendants = below(self.shown, table);
   const std::uint64_t oldest = processes.since.value_or(self.start);
-  int killed = 0;
+  bool found = false;
+  const auto kill_one = [&](const ProcessEntry& entry) {
+    if (!kill_same(entry)) return;
+    found = true;
+    killed.emplace(entry.process, entry.start);
+  };
   std::vector<ProcessEntry> others;
   std::vector<pid_t> numbers;
   for (const ProcessEntry& each : table) {
@@ -66,7 +77,7 @@ int kill_once(const JobProcesses& processes, const ProcessEntry& self) {
     if (each.state == 'Z' || each.state == 'X' || each.start < oldest) continue;
     if (each.process == self.process || each.process == processes.spared) continue;
     if (std::find(descendants.begin(), descendants.end(), each.shown) != descendants.end()) {
-      killed += kill_same(each);
+      kill_one(each);
     } else {
       others.push_back(each);
       numbers.push_back(each.shown);
@@ -75,9 +86,9 @@ int kill_once(const JobProcesses& processes, const ProcessEntry& self) {
   const auto named = look_at_environments(
       numbers, [job = processes.job](const std::string& text) { return has_name(text, job); });
   for (std::size_t i = 0; i < others.size(); ++i) {
-    if (named[i]) killed += kill_same(others[i]);
+    if (named[i]) kill_one(others[i]);
   }
-  return killed;
+  return found;
 }
 
 }  // namespace
@@ -98,15 +109,11 @@ std::string new_job_below(const char* outer) {
 int kill_job(const JobProcesses& processes) {
   const auto self = own_entry();
   if (!self) return 0;  // a /proc that does not show this process
-  int killed = 0;
+  Killed killed;
   // A process may start another one between the look and the kill.
-  for (int round = 0; round < 50; ++round) {
-    const int now = kill_once(processes, *self);
-    if (now == 0) break;
-    killed += now;
+  for (int round = 0; round < 50 && kill_once(processes, *self, killed); ++round)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return killed;
+  return static_cast<int>(killed.size());
 }
 
 namespace {

@@ -3,11 +3,13 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,30 @@ TEST_CASE("job: what has its name is killed, and what has another one is not") {
   CHECK(signal_that_ended(inner) == SIGKILL);
   CHECK(signal_that_ended(other) == 0);
   CHECK(signal_that_ended(spared) == 0);
+}
+
+TEST_CASE("job: a process that takes long to end is counted once") {
+  constexpr std::size_t kBytes = std::size_t{512} << 20;  // the system needs some rounds to free it
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    void* const memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) _exit(1);
+    madvise(memory, kBytes, MADV_NOHUGEPAGE);  // huge pages are freed too fast
+    std::memset(memory, 1, kBytes);
+    if (write(ends[1], "x", 1) != 1) _exit(1);
+    while (true) pause();
+  }
+  close(ends[1]);
+  char ready = 0;
+  CHECK(read(ends[0], &ready, 1) == 1);
+  close(ends[0]);
+  CHECK(kill_job({.job = new_job(), .descendants = true}) == 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WTERMSIG(status) == SIGKILL);
 }
 
 TEST_CASE("job: what is older than the process that asks is killed if the job is older, too") {
