@@ -9,6 +9,7 @@ namespace {
 
 // One counter holds the number of answers in its low 32 bits and the number of "no" above them.
 constexpr std::int64_t kNo = std::int64_t{1} << 32;
+constexpr const char* kResult = "/result";
 
 std::string text_from(const std::vector<std::uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
@@ -48,10 +49,15 @@ std::vector<bool> which_exist(c10d::Store& store, const std::vector<std::string>
 }
 
 bool holds_on_all(c10d::Store& store, const std::string& question, std::int64_t size, bool own) {
-  const std::string result = question + "/result";
+  const std::string result = question + kResult;
   const std::int64_t answers = store.add(question + "/answers", own ? 1 : kNo + 1);
   if (answers % kNo == size) store.set(result, answers / kNo == 0 ? "yes" : "no");
   return text_at(store, result) == "yes";
+}
+
+// The other ranks' answers never reach the number of ranks, so none of them sets another result.
+void deny_for_all(c10d::Store& store, const std::string& question) {
+  store.set(question + kResult, "no");
 }
 
 std::vector<std::string> texts_of_all(c10d::Store& store, const std::string& question,

@@ -29,6 +29,10 @@ std::vector<bool> which_exist(c10d::Store& store, const std::vector<std::string>
 // Returns whether `own` is true on every rank. Waits for every rank.
 bool holds_on_all(c10d::Store& store, const std::string& question, std::int64_t size, bool own);
 
+// Answers a question of holds_on_all() with "no" for every rank, in the place of a call of it and
+// without waiting for the others.
+void deny_for_all(c10d::Store& store, const std::string& question);
+
 // Returns the texts of all ranks, by rank. Waits for every rank. The reply grows with the number of
 // ranks, so use this for rare questions only.
 std::vector<std::string> texts_of_all(c10d::Store& store, const std::string& question,

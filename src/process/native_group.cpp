@@ -34,13 +34,18 @@ void check_encryption_by_nccl(const Meeting& meeting) {
                "HASTEN_PROCESS_GROUP_BACKEND=gloo, which is slow"});
 }
 
-// Returns whether NCCL carries the tensors of a GPU. All ranks that have a GPU get the same answer.
+// Returns whether NCCL carries the tensors of a GPU. All ranks that have a GPU get the same answer:
+// no if a rank of the group has none.
 bool by_nccl(const Meeting& meeting, int size, const GroupOptions& options) {
-  if (!options.device.is_cuda() || options.backend == ProcessGroupBackend::gloo) return false;
-  check_encryption_by_nccl(meeting);
+  const std::string question = "nccl";
   c10d::Store& store = *meeting.store;
+  if (!options.device.is_cuda() || options.backend == ProcessGroupBackend::gloo) {
+    deny_for_all(store, question);
+    return false;
+  }
+  check_encryption_by_nccl(meeting);
   const std::string missing = why_no_nccl();
-  const bool all = holds_on_all(store, "nccl", size, missing.empty());
+  const bool all = holds_on_all(store, question, size, missing.empty());
   if (all || options.backend == ProcessGroupBackend::automatic) return all;
   throw UsageError(
       "process.no-nccl",

@@ -23,6 +23,15 @@ TEST_CASE("ask all: the answer is yes where every rank says so, and costs three 
   }
 }
 
+TEST_CASE("ask all: a rank that denies is not waited for, and waits for nobody") {
+  CountingStore store;
+  deny_for_all(store, "denied");
+  CHECK(store.messages == 1);
+  std::atomic<std::int64_t> yes = 0;
+  in_threads(3, [&](std::int64_t) { yes += holds_on_all(store, "denied", 4, true); });
+  CHECK(yes == 0);
+}
+
 TEST_CASE("ask all: the texts of all ranks come by rank, with two messages each") {
   constexpr std::int64_t kSize = 60;
   CountingStore store;

@@ -4,8 +4,12 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <stdexcept>
 
+#include "hasten/launch/worker.h"
+#include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
 
 using namespace hasten;
@@ -31,6 +35,20 @@ TEST_CASE("group: a scalar is gathered as one number a rank") {
 
 TEST_CASE("group: a rank that is not there cannot send") {
   CHECK_THROWS_AS(Group::single().broadcast(at::ones({1}), 1), c10::Error);
+}
+
+TEST_CASE("group: a rank with a GPU and one without form a group") {
+  notebook_launcher(
+      [] {
+        const Worker worker = worker_of(config::whole_environment());
+        const at::Device device =
+            worker.rank == 0 ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+        const Group group =
+            Group::form(worker, {.timeout = std::chrono::seconds(20), .device = device});
+        if (!group.reduce(at::ones({3})).eq(2).all().item<bool>())
+          throw std::runtime_error("another sum");
+      },
+      {.num_processes = 2, .use_cpu = true});
 }
 
 TEST_CASE("process: one process is the first, the last and the main one") {
