@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "hasten/base/text.h"
 
@@ -300,16 +301,17 @@ const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>
   // A sum in the type of its operand copies nothing.
   static const std::set<std::string, std::less<>> sums = {"aten::sum", "aten::prod"};
   if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return nothing;
-  const auto [entry, is_new] = known.try_emplace(signature(op, arguments));
-  if (!is_new) return entry->second;
+  const std::string call = signature(op, arguments);
+  if (const auto found = known.find(call); found != known.end()) return found->second;
+  Script script;  // known once it is complete, as the kernel may throw
   if (product) {
-    entry->second = workspace_alone(asked_product(op, arguments));
+    script = workspace_alone(asked_product(op, arguments));
   } else if (const auto rows = rows_of(op.schema().name(), arguments)) {
-    entry->second = asked_with_fewer(op, arguments, *rows);
+    script = asked_with_fewer(op, arguments, *rows);
   } else {
-    entry->second = asked(op, arguments, {});
+    script = asked(op, arguments, {});
   }
-  return entry->second;
+  return known.emplace(call, std::move(script)).first->second;
 }
 
 std::optional<std::vector<IValue>> asked_shapes(const c10::OperatorHandle& op,
@@ -321,22 +323,22 @@ std::optional<std::vector<IValue>> asked_shapes(const c10::OperatorHandle& op,
     if (each.isTensor() && each.toTensor().defined()) bytes += each.toTensor().nbytes();
   }
   if (bytes > kMostBytes || !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
-  const auto [entry, is_new] = known.try_emplace(signature(op, arguments));
-  if (!is_new) return entry->second;
+  const std::string call = signature(op, arguments);
+  if (const auto found = known.find(call); found != known.end()) return found->second;
   const c10::DebugInfoGuard unheard(c10::DebugInfoKind::PROFILER_STATE,
                                     std::make_shared<Listener>());
   torch::jit::Stack results = stand_ins_of(arguments, {});
   op.callBoxed(results);
+  std::vector<IValue> shapes;  // known once they are complete, as the kernel may throw
   for (const IValue& each : results) {
     if (each.isTensor() && each.toTensor().defined()) {
       const Tensor x = each.toTensor();
-      entry->second.emplace_back(
-          at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta)));
+      shapes.emplace_back(at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta)));
     } else {
-      entry->second.push_back(each);
+      shapes.push_back(each);
     }
   }
-  return entry->second;
+  return known.emplace(call, std::move(shapes)).first->second;
 }
 
 }  // namespace hasten::anatomy

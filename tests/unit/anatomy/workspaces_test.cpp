@@ -1,0 +1,21 @@
+#include "anatomy/workspaces.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <vector>
+
+using namespace hasten;
+
+TEST_CASE("workspaces: a kernel that throws does so in every call with these arguments") {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::cumsum", "");
+  const auto arguments = [](std::int64_t dimension) {
+    return std::vector<c10::IValue>{at::ones({4}), dimension, c10::IValue()};
+  };
+  for (int call = 0; call < 2; ++call) {
+    CHECK_THROWS_AS(anatomy::script_of(op, arguments(7)), c10::Error);
+    CHECK_THROWS_AS(anatomy::asked_shapes(op, arguments(7)), c10::Error);
+    CHECK(anatomy::script_of(op, arguments(0)).results.size() == 1);
+    CHECK(anatomy::asked_shapes(op, arguments(0))->size() == 1);
+  }
+}
