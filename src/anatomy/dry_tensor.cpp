@@ -9,6 +9,8 @@
 #include <mutex>
 
 #include "anatomy/dry_gpu.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -21,7 +23,14 @@ class Addresses {
   void* take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const std::size_t rounded = (bytes + 63) / 64 * 64;
-    if (rounded > left_ && !reserve(rounded)) return nullptr;
+    if (rounded > left_ && !reserve(rounded)) {
+      throw MemoryError(
+          "anatomy.no-addresses",
+          {.what = "a tensor of a dry run",
+           .got = human_bytes(static_cast<std::int64_t>(bytes)),
+           .expected = "a range of addresses, of at most 4 TiB, that the system grants",
+           .hint = "see ulimit -v"});
+    }
     char* const out = next_;
     next_ += rounded;
     left_ -= rounded;

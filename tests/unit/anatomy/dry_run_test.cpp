@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 
+#include "anatomy/dry_tensor.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -31,6 +32,11 @@ TEST_CASE("dry run: memory written by pointer is kept") {
   const DryRun dry;
   const at::Tensor x = at::tensor({1.0f, 2.0f, 3.0f});
   CHECK(x.const_data_ptr<float>()[2] == 3.0f);
+}
+
+TEST_CASE("dry run: memory for which there is no range of addresses is refused") {
+  CHECK(code_of([] { (void)anatomy::dry_memory(std::int64_t{1} << 43, at::kCPU); }) ==
+        "anatomy.no-addresses");
 }
 
 TEST_CASE("dry run: it ends with its scope") {
