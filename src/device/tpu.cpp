@@ -109,6 +109,15 @@ at::Device tpu_device_of(const Worker& worker, TpuJob job) {
   return tpu_device();
 }
 
+void check_tpu_index(std::int64_t index, std::int64_t count) {
+  if (index >= 0 && index < count) return;
+  throw UsageError(
+      "device.tpu-index",
+      {.what = "device tpu",
+       .got = str("index ", index),
+       .expected = count > 0 ? str("0 to ", count - 1) : "none, as the plugin has no devices"});
+}
+
 at::Device tpu_device(std::int64_t index) {
   const Opened& tpu = opened({}, TpuJob::alone);
   is_open() = true;
@@ -119,11 +128,7 @@ at::Device tpu_device(std::int64_t index) {
                       .expected = str("process ", tpu.process, ", which opened it"),
                       .hint = "use the TPU only inside the forked function"});
   }
-  if (index < 0 || index >= tpu.count) {
-    throw UsageError("device.tpu-index", {.what = "device tpu",
-                                          .got = str("index ", index),
-                                          .expected = str("0 to ", tpu.count - 1)});
-  }
+  check_tpu_index(index, tpu.count);
   return at::Device(at::kPrivateUse1, static_cast<at::DeviceIndex>(index));
 }
 

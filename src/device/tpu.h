@@ -28,6 +28,8 @@ std::string why_no_tpu();
 // "device.tpu-versions", "device.tpu-busy", "device.tpu-failed", UsageError "device.tpu-forked",
 // "device.tpu-index".
 at::Device tpu_device(std::int64_t index = 0);
+// Throws UsageError "device.tpu-index" unless `index` is that of one of `count` devices.
+void check_tpu_index(std::int64_t index, std::int64_t count);
 // Returns the device of a process of a job, which has a chip of its own. `together` blocks until
 // all processes have called it. Also throws UsageError "device.tpu-chips", ConfigError
 // "device.tpu-job".

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "hasten/base/error.h"
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -25,4 +27,15 @@ TEST_CASE("tpu: a machine has one by its PCI devices, not by other devices of Go
   add("0000:00:03.0", "0x1ae0", "0x0063");
   CHECK(machine_has_tpu(folder.string()));
   fs::remove_all(folder);
+}
+
+TEST_CASE("tpu: an index beyond the devices is refused, and where there are none any index") {
+  check_tpu_index(3, 4);
+  CHECK_THROWS_WITH_AS(check_tpu_index(4, 4), "device tpu: got index 4, expected 0 to 3",
+                       UsageError);
+  CHECK_THROWS_WITH_AS(check_tpu_index(-1, 4), "device tpu: got index -1, expected 0 to 3",
+                       UsageError);
+  CHECK_THROWS_WITH_AS(check_tpu_index(0, 0),
+                       "device tpu: got index 0, expected none, as the plugin has no devices",
+                       UsageError);
 }
