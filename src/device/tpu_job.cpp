@@ -38,19 +38,23 @@ std::vector<std::string> hosts_of(const Worker& worker, const config::Environmen
                        " machines, separated by commas, in the order of their ranks")});
 }
 
-std::int64_t base_port_of(const config::Environment& environment) {
+// Returns the port of the machine's first process. Each of the others has the port after it.
+std::int64_t base_port_of(const config::Environment& environment, std::int64_t processes) {
+  const std::int64_t highest = 65536 - processes;
   const std::string text = value_of(environment, "TORCH_TPU_BASE_PORT", str(kBasePort));
   std::int64_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error == std::errc() && end == text.data() + text.size() && port > 0 && port < 65536)
+  if (error == std::errc() && end == text.data() + text.size() && port > 0 && port <= highest)
     return port;
-  throw ConfigError("device.tpu-job",
-                    {.what = "TORCH_TPU_BASE_PORT", .got = text, .expected = "a port, 1 to 65535"});
+  throw ConfigError("device.tpu-job", {.what = "TORCH_TPU_BASE_PORT",
+                                       .got = text,
+                                       .expected = str("a port, 1 to ", highest, ", for ",
+                                                       processes, " processes of a machine")});
 }
 
 std::string addresses_of(const Worker& worker, const config::Environment& environment) {
   std::vector<std::string> addresses;
-  const std::int64_t base = base_port_of(environment);
+  const std::int64_t base = base_port_of(environment, worker.local_world_size);
   for (const std::string& host : hosts_of(worker, environment)) {
     for (std::int64_t local = 0; local < worker.local_world_size; ++local)
       addresses.push_back(str(host, ":", base + local));

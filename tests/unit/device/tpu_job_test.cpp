@@ -62,9 +62,14 @@ TEST_CASE("tpu job: several machines take their hosts and their chips") {
     bad.erase(lacking);
     CHECK(code_of([&] { told(kFifth, TpuJob::together, bad); }) == "device.tpu-job");
   }
-  config::Environment bad = good;
-  bad["TORCH_TPU_BASE_PORT"] = "70000";
-  CHECK(code_of([&] { told(kFifth, TpuJob::together, bad); }) == "device.tpu-job");
+  for (const char* const port : {"70000", "65533", "0"}) {
+    config::Environment bad = good;
+    bad["TORCH_TPU_BASE_PORT"] = port;
+    CHECK(code_of([&] { told(kFifth, TpuJob::together, bad); }) == "device.tpu-job");
+  }
+  config::Environment last = good;
+  last["TORCH_TPU_BASE_PORT"] = "65532";  // the fourth process has port 65535
+  CHECK(code_of([&] { told(kFifth, TpuJob::together, last); }) == "none");
 }
 
 TEST_CASE("tpu job: alone, a process has the chip of its local rank and hears of no others") {
