@@ -96,9 +96,13 @@ PythonObject module_of(const char* name, const char* text) {
 PythonObject call(const PythonObject& module, const char* function,
                   std::initializer_list<std::string> arguments) {
   const PythonObject tuple(PyTuple_New(static_cast<Py_ssize_t>(arguments.size())));
+  if (!tuple) throw_failed(function, raised());
   Py_ssize_t place = 0;
-  for (const std::string& argument : arguments)
-    PyTuple_SetItem(tuple.get(), place++, PyUnicode_DecodeFSDefault(argument.c_str()));
+  for (const std::string& argument : arguments) {
+    PyObject* const text = PyUnicode_DecodeFSDefault(argument.c_str());
+    if (text == nullptr) throw_failed(function, raised());
+    PyTuple_SetItem(tuple.get(), place++, text);  // takes ownership
+  }
   const PythonObject callable(PyObject_GetAttrString(module.get(), function));
   PythonObject result(callable ? PyObject_CallObject(callable.get(), tuple.get()) : nullptr);
   if (!result) throw_failed("hasten's Python function " + std::string(function), raised());
