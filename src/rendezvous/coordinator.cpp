@@ -383,6 +383,10 @@ void Coordinator::broken(int connection) {
 }
 
 std::string Coordinator::count_text() const {
+  if (agents_.size() > static_cast<std::size_t>(settings_.max_machines)) {
+    return str(agents_.size(), " machines are here, at most ", settings_.max_machines,
+               " take part");
+  }
   const std::string wanted = settings_.is_elastic()
                                  ? str(settings_.min_machines, " to ", settings_.max_machines)
                                  : str(settings_.max_machines);

@@ -462,6 +462,17 @@ TEST_CASE("coordinator: one more than there is room for waits for a place") {
   CHECK(job.last(3) == "round");
 }
 
+TEST_CASE("coordinator: while more machines gather than take part, the text says so") {
+  for (const std::int64_t least : {1, 2}) {
+    Job job({.min_machines = least, .max_machines = 2, .max_restarts = 1});
+    for (const int id : {1, 2, 3}) job.join(id);
+    job.say(1, {{"kind", "failed"}, {"code", 7}, {"reason", "rank 0 failed"}});
+    job.after(2);
+    const std::string text = job.last_of(3, "waiting")["text"];
+    CHECK_MESSAGE(text.find("3 machines are here, at most 2 take part; 59") == 0, text);
+  }
+}
+
 TEST_CASE("coordinator: no more are told to have come than there was room for") {
   Job job({.min_machines = 1, .max_machines = 3, .last_call = 10});
   job.join(1, {{"serves", true}});
