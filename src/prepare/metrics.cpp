@@ -70,11 +70,11 @@ at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
   const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();
   if (group.size() == 1) return without_filling(entries, batch);
   const std::int64_t teller = step.announce_rows();
-  // Steps before the last one are full in every process that has data.
-  if (teller < 0 && (batch == nullptr || !batch->at_last_batch)) return group.gather(entries);
+  // Other steps are full in every process that has data.
+  const bool may_be_filled = batch != nullptr && (batch->at_last_batch || batch->pads_every_batch);
+  if (teller < 0 && !may_be_filled) return group.gather(entries);
   if (teller >= 0) group.broadcast_object(description_of(entries), teller);
-  const std::int64_t real =
-      batch != nullptr && batch->at_last_batch ? real_entries(entries, *batch) : entries.size(0);
+  const std::int64_t real = may_be_filled ? real_entries(entries, *batch) : entries.size(0);
   const auto all = gather_counted(entries, real, group);
   if (!all) throw_not_rows(tensor, batch);
   return *all;

@@ -1,13 +1,13 @@
 // File: hasten/prepare/metrics.h
-// Gathers the rows of a batch from all processes, without rows that only fill up the last step, so
-// that a metric counts each row of the dataset once. Accelerator::gather_for_metrics.
+// Gathers the rows of a batch from all processes, without rows that only fill up a step, so that a
+// metric counts each row of the dataset once. Accelerator::gather_for_metrics.
 //
 //   at::Tensor predictions = accelerator.gather_for_metrics(logits.argmax(1));
 //
 // Every row comes once, in the order of the dataset, for any length, batch size, number of
 // processes and drop_last: each process knows which of its rows are real, so nothing is guessed
-// from lengths. Throws UsageError "prepare.not-rows" in every process if, in a last step that is
-// filled up, a tensor does not have one entry per row. A collective. If processes may have
+// from lengths. Throws UsageError "prepare.not-rows" in every process if, in a step that is filled
+// up, a tensor does not have one entry per row. A collective. If processes may have
 // different numbers of batches (even_batches = false), call it inside join_uneven_inputs: processes
 // that have finished take part without rows and get no result. Rank 0 never has fewer batches than
 // another process. Thread rule: that of the group.

@@ -231,6 +231,11 @@ class PreparedLoader {
             foreign(*step, kDraws),
             at(begin_of(loader, *step, foreign)),
             end(loader.end()) {
+        // Before its last step, a loader that shares rows has full batches only.
+        if constexpr (!kSharesRows && std::is_same_v<Batch, TensorDict>) {
+          progress.pads_every_batch =
+              step->device_placement && step->dataloader.pad_to_static_shapes.value_or(false);
+        }
         take();
         step->loaders.push_back(&progress);  // last, in case the constructor throws
       }

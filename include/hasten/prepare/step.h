@@ -60,6 +60,8 @@ struct LoaderProgress {
   std::int64_t rows = -1;
   // Those of its rows that are not padding; -1: all.
   std::int64_t real_rows = -1;
+  // True if batches before the last one may be padded too, in this or another process.
+  bool pads_every_batch = false;
 };
 
 // Training state besides the models, which a process that ran out of data copies from one that

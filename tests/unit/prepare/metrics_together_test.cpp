@@ -256,3 +256,25 @@ TEST_CASE("together: in a filled up step what is not made of rows is refused eve
     require(step == 2, "two steps");
   });
 }
+
+TEST_CASE("together: rows that pad a batch to a static shape count nothing, in any step") {
+  debug_launcher([] {
+    Accelerator accelerator({.dataloader_config = {.pad_to_static_shapes = true}});
+    std::vector<TensorDict> batches;
+    std::int64_t rows = 0;
+    for (const std::int64_t size : {8, 8, 8, 5, 8, 8, 3}) {
+      batches.push_back(
+          {{"x", torch::ones({size, 2})}, {"labels", torch::arange(rows, rows + size)}});
+      rows += size;
+    }
+    auto [loader] = accelerator.prepare(batches);
+    std::vector<at::Tensor> all;
+    for (auto& batch : loader) {
+      require(batch.at("labels").size(0) == 8, "every batch is padded");
+      all.push_back(accelerator.gather_for_metrics(batch.at("labels")));
+    }
+    require(all.size() == 4, "as many steps in each process");
+    require(at::equal(at::cat(all), torch::arange(rows)),
+            str(at::cat(all).size(0), " rows of ", rows));
+  });
+}
