@@ -63,31 +63,31 @@ int main(int argc, char** argv) {
     optimizer.step();
     optimizer.zero_grad();
   };
-  const auto listened = [&](bool operations) {
+  const auto with_anatomy = [&](bool operations) {
     return [&, operations] {
       const Anatomy anatomy = accelerator.anatomy({.steps = 0, .operations = operations});
       prepared();
     };
   };
-  const std::vector<std::pair<const char*, std::function<void()>>> ways = {
+  const std::vector<std::pair<const char*, std::function<void()>>> kinds = {
       {"by_hand", by_hand},
       {"off", prepared},
-      {"ledger", listened(false)},
-      {"operations", listened(true)}};
-  std::vector<std::vector<double>> times(ways.size());
-  for (int round = -2; round < rounds; ++round) {    // the first two warm up
-    for (std::size_t i = 0; i < ways.size(); ++i) {  // each round begins with the next kind
-      const std::size_t way = (i + static_cast<std::size_t>(round + 2)) % ways.size();
-      const double took = milliseconds(ways[way].second);
-      if (round >= 0) times[way].push_back(took);
+      {"ledger", with_anatomy(false)},
+      {"operations", with_anatomy(true)}};
+  std::vector<std::vector<double>> times(kinds.size());
+  for (int round = -2; round < rounds; ++round) {     // the first two warm up
+    for (std::size_t i = 0; i < kinds.size(); ++i) {  // each round begins with the next kind
+      const std::size_t kind = (i + static_cast<std::size_t>(round + 2)) % kinds.size();
+      const double took = milliseconds(kinds[kind].second);
+      if (round >= 0) times[kind].push_back(took);
     }
   }
   const double by_itself = quartile(times[0]);
   std::printf("{");
-  for (std::size_t i = 0; i < ways.size(); ++i) {
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
     const double took = quartile(times[i]);
-    std::printf("%s\"%s_ms\": %.2f, \"%s_percent\": %.2f", i ? ", " : "", ways[i].first, took,
-                ways[i].first, 100 * (took / by_itself - 1));
+    std::printf("%s\"%s_ms\": %.2f, \"%s_percent\": %.2f", i ? ", " : "", kinds[i].first, took,
+                kinds[i].first, 100 * (took / by_itself - 1));
   }
   std::printf("}\n");
 }

@@ -14,7 +14,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "launch/exec_words.h"
+#include "launch/exec_arguments.h"
 
 extern char** environ;
 
@@ -27,23 +27,23 @@ std::vector<std::string> environment_of(const ChildOptions& options) {
   std::vector<std::string> all = options.variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string line = *variable;
-    if (!options.without_ours || !starts_with(line, "HASTEN_")) all.push_back(line);
+    if (!options.drop_hasten_variables || !starts_with(line, "HASTEN_")) all.push_back(line);
   }
   return all;
 }
 
 // Runs between fork and exec, so it calls only what is safe there.
-[[noreturn]] void become(pid_t parent, int pipe, int reads, char* const* words,
-                         char* const* environment) {
+[[noreturn]] void exec_program(pid_t parent, int pipe, int read_descriptor, char* const* words,
+                               char* const* environment) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // on SIGTERM a launcher ends its ranks
   if (getppid() != parent) _exit(127);
-  if (reads == 0) {
+  if (read_descriptor == 0) {
     dup2(pipe, STDOUT_FILENO);
     dup2(pipe, STDERR_FILENO);
   } else {
     dup2(STDERR_FILENO, STDOUT_FILENO);
-    dup2(pipe, reads);
-    fcntl(reads, F_SETFD, 0);  // dup2 does not clear close-on-exec if both are one number
+    dup2(pipe, read_descriptor);
+    fcntl(read_descriptor, F_SETFD, 0);  // dup2 does not clear close-on-exec if both are one number
   }
   execve(words[0], words, environment);
   _exit(127);
@@ -58,7 +58,8 @@ int milliseconds_until(Clock::time_point deadline) {
 
 Child::Child(const std::vector<std::string>& words, const ChildOptions& options) {
   const std::vector<std::string> environment = environment_of(options);
-  const std::vector<char*> arguments = exec_words(words), variables = exec_words(environment);
+  const std::vector<char*> arguments = exec_arguments(words),
+                           variables = exec_arguments(environment);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw IoError("launch.start", {.what = "program " + words[0], .got = std::strerror(errno)});
@@ -66,7 +67,8 @@ Child::Child(const std::vector<std::string>& words, const ChildOptions& options)
   signal(SIGCHLD, SIG_DFL);
   const pid_t parent = getpid();
   process_ = fork();
-  if (process_ == 0) become(parent, ends[1], options.reads, arguments.data(), variables.data());
+  if (process_ == 0)
+    exec_program(parent, ends[1], options.read_descriptor, arguments.data(), variables.data());
   const int error = errno;
   close(ends[1]);
   file_ = ends[0];
@@ -86,7 +88,7 @@ void Child::send(int signal) const {
   if (!code_) kill(process_, signal);
 }
 
-void Child::take() {
+void Child::read_lines() {
   char buffer[16 << 10];
   const ssize_t got = read(file_, buffer, sizeof buffer);
   if (got < 0 && errno == EINTR) return;
@@ -94,16 +96,16 @@ void Child::take() {
   if (got <= 0) {
     close(file_);
     file_ = -1;
-    if (!begun_.empty()) lines_.push_back({begun_, now});
+    if (!partial_line_.empty()) lines_.push_back({partial_line_, now});
     return;
   }
   for (const char letter : std::string_view(buffer, static_cast<std::size_t>(got))) {
     if (letter != '\n') {
-      begun_ += letter;
+      partial_line_ += letter;
       continue;
     }
-    lines_.push_back({begun_, now});
-    begun_.clear();
+    lines_.push_back({partial_line_, now});
+    partial_line_.clear();
   }
 }
 
@@ -111,7 +113,7 @@ std::optional<Child::Line> Child::line(Clock::time_point deadline) {
   while (lines_.empty() && file_ >= 0) {
     pollfd file = {.fd = file_, .events = POLLIN, .revents = 0};
     const int ready = poll(&file, 1, milliseconds_until(deadline));
-    if (ready > 0) take();
+    if (ready > 0) read_lines();
     if (ready == 0) return std::nullopt;
   }
   if (lines_.empty()) return std::nullopt;

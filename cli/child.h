@@ -24,9 +24,9 @@ using Clock = std::chrono::steady_clock;
 
 struct ChildOptions {
   std::vector<std::string> variables;  // NAME=value, in addition to this process's
-  bool without_ours = false;           // leaves out this process's HASTEN_* variables
+  bool drop_hasten_variables = false;  // leaves out this process's HASTEN_* variables
   // The child's file that is read, by number; 0: its standard output and standard error.
-  int reads = 0;
+  int read_descriptor = 0;
 };
 
 class Child {
@@ -43,18 +43,18 @@ class Child {
   // Waits for the next line. Returns nothing after the last line or the deadline.
   std::optional<Line> line(Clock::time_point deadline);
   // True if nobody is left who could write a line.
-  bool over() const { return file_ < 0; }
+  bool is_at_end() const { return file_ < 0; }
   // Returns the exit code, or 128 + n for signal n; nothing if the program runs at the deadline.
   std::optional<int> wait(Clock::time_point deadline);
   void send(int signal) const;
 
  private:
-  void take();
+  void read_lines();
 
   pid_t process_ = -1;
   int file_ = -1;
   std::optional<int> code_;
-  std::string begun_;
+  std::string partial_line_;
   std::deque<Line> lines_;
 };
 

@@ -13,7 +13,7 @@
 #include "hasten/config/installed_gpus.h"
 #include "hasten/config/installed_tpus.h"
 #include "hasten/config/questions.h"
-#include "processes.h"
+#include "light_commands.h"
 
 namespace hasten::cli {
 namespace {
@@ -36,7 +36,7 @@ void keep_as_backup(const std::string& path, const std::string& text) {
   std::cout << "The previous file is kept as " << path << ".bak\n";
 }
 
-void say_own_keys(const config::LaunchFile& file) {
+void print_unknown_keys(const config::LaunchFile& file) {
   const auto own = config::own_keys(file);
   if (!own.empty())
     std::cout << "Accelerate does not know " << join(own, ", ") << " and rejects this file\n";
@@ -49,7 +49,7 @@ int ask(const ConfigCommand& run) {
                                 config::installed_tpus().size(), with_user);
   const std::string text = config::launch_file_text(file, is_json(run.path));
   std::cout << "\n" << text << "\n";
-  say_own_keys(file);
+  print_unknown_keys(file);
   if (fs::exists(run.path) && !run.options.overwrite) {
     const std::string before = read_file(run.path);
     const bool over = config::asked_yes(

@@ -4,7 +4,7 @@
 #include "env_facts.h"
 #include "hasten/base/text.h"
 #include "hasten/config/config_options.h"
-#include "processes.h"
+#include "light_commands.h"
 
 namespace hasten::cli {
 namespace {

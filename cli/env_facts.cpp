@@ -15,13 +15,13 @@
 #include <memory>
 #include <set>
 
-#include "hand_over.h"
+#include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
 #include "hasten/config/installed_tpus.h"
 #include "hasten/config/sources.h"
-#include "libtorch_here.h"
+#include "libtorch_location.h"
 
 namespace hasten::cli {
 namespace {
@@ -68,7 +68,7 @@ Facts libtorch() {
   } catch (const IoError&) {
     // Without hasten-torch its own list of folders is not searched.
   }
-  const LibTorchHere here = libtorch_of(program);
+  const LibTorchLocation here = find_libtorch(program);
   return {{"version", here.version}, {"folder", here.folder.empty() ? "not found" : here.folder}};
 }
 
@@ -209,7 +209,7 @@ Facts network() {
   return facts;
 }
 
-std::string in_path(const std::string& program) {
+std::string find_in_path(const std::string& program) {
   const char* const path = std::getenv("PATH");
   for (const std::string& folder : split(path ? path : "", ':')) {
     if (folder.empty()) continue;
@@ -233,7 +233,7 @@ std::string version_of(const std::string& program) {
 Facts launchers() {
   Facts facts = Facts::object();
   for (const char* program : {"mpirun", "srun"}) {
-    const std::string path = in_path(program);
+    const std::string path = find_in_path(program);
     if (path.empty()) {
       facts[program] = "not in PATH";
       continue;
@@ -244,7 +244,7 @@ Facts launchers() {
   return facts;
 }
 
-bool tells_of_a_launch(const std::string& name) {
+bool is_launch_variable(const std::string& name) {
   static const std::set<std::string> names = {"RANK",
                                               "LOCAL_RANK",
                                               "WORLD_SIZE",
@@ -268,7 +268,7 @@ bool tells_of_a_launch(const std::string& name) {
                      [&](const std::string& prefix) { return starts_with(name, prefix); });
 }
 
-bool may_be_secret(const std::string& name) {
+bool is_secret_name(const std::string& name) {
   const std::vector<std::string> words = {"TOKEN",    "SECRET", "KEY",
                                           "PASSWORD", "JWT",    "CREDENTIAL"};
   return std::any_of(words.begin(), words.end(),
@@ -282,7 +282,7 @@ Facts variables() {
     const auto equals = text.find('=');
     if (equals == std::string::npos) continue;
     const std::string name = text.substr(0, equals);
-    if (tells_of_a_launch(name) && !may_be_secret(name))
+    if (is_launch_variable(name) && !is_secret_name(name))
       all.emplace_back(name, text.substr(equals + 1));
   }
   std::sort(all.begin(), all.end());

@@ -3,10 +3,10 @@
 
 #include <iostream>
 
-#include "commands.h"
 #include "hasten/base/text.h"
 #include "hasten/config/estimate_options.h"
 #include "hasten/config/tpus.h"
+#include "torch_commands.h"
 
 namespace hasten::cli {
 namespace {

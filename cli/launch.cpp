@@ -6,7 +6,7 @@
 #include <string>
 
 #include "hasten/launch/slurm_script.h"
-#include "processes.h"
+#include "light_commands.h"
 
 namespace hasten::cli {
 namespace {

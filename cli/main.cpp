@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hand_over.h"
+#include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/estimate_options.h"
@@ -16,8 +16,8 @@
 #include "hasten/config/tpus.h"
 #include "hasten/config/train_options.h"
 #include "hasten/launch/worker.h"
-#include "listen.h"
-#include "processes.h"
+#include "light_commands.h"
+#include "run_with_anatomy.h"
 
 namespace {
 
@@ -34,7 +34,7 @@ struct Command {
 void print(const std::string& text, std::FILE* to = stdout) { std::fputs(text.c_str(), to); }
 
 // Prints the notices, on rank 0 only.
-void tell_notices(const std::string& command, const std::vector<std::string>& notices) {
+void print_notices(const std::string& command, const std::vector<std::string>& notices) {
   if (worker_of(config::whole_environment()).rank != 0) return;
   for (const std::string& notice : notices)
     print("hasten " + command + ": note: " + notice + "\n", stderr);
@@ -42,7 +42,7 @@ void tell_notices(const std::string& command, const std::vector<std::string>& no
 
 int train(int argc, char** argv) {
   const auto run = parse_train(argc - 2, argv + 2, config::process_environment());
-  tell_notices("train", run.notices);
+  print_notices("train", run.notices);
   switch (run.answer) {
     case TrainAnswer::help:
       print(train_help(config::terminal_width()));
@@ -57,24 +57,24 @@ int train(int argc, char** argv) {
       break;
   }
   check_files(run.options);
-  cli::hand_over(argv);
+  cli::exec_torch_program(argv);
 }
 
-int listen(int argc, char** argv, bool dry) {
+int run_observed(int argc, char** argv, bool dry) {
   const ListenOptions options = parse_listen(argc - 2, argv + 2, argv[1]);
   if (options.help) {
     print(anatomy_help());
     return 0;
   }
-  cli::listen(options, dry);
+  cli::run_with_anatomy(options, dry);
 }
 
-int anatomy(int argc, char** argv) { return listen(argc, argv, /*dry=*/false); }
+int anatomy(int argc, char** argv) { return run_observed(argc, argv, /*dry=*/false); }
 
 int estimate(int argc, char** argv) {
   const std::vector<std::string> words(argv + 2, argv + argc);
   if (std::find(words.begin(), words.end(), "--") != words.end())
-    return listen(argc, argv, /*dry=*/true);
+    return run_observed(argc, argv, /*dry=*/true);
   const auto run = parse_estimate(argc - 2, argv + 2, config::process_environment());
   if (run.help) {
     print(estimate_help());
@@ -84,10 +84,10 @@ int estimate(int argc, char** argv) {
     print(gpus_text());
     return 0;
   }
-  tell_notices("estimate", run.train.notices);
+  print_notices("estimate", run.train.notices);
   check_files(run.train.options);
   if (starts_with(run.device, kTpuDevice)) cli::choose_tpu_compiler();
-  cli::hand_over(argv);
+  cli::exec_torch_program(argv);
 }
 
 constexpr Command commands[] = {

@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <string>
 
-#include "hand_over.h"
+#include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/config/test_options.h"
 #include "hasten/launch/launcher.h"
-#include "processes.h"
+#include "light_commands.h"
 #include "test_machine.h"
-#include "test_parts.h"
+#include "test_probes.h"
 #include "test_ranks.h"
 #include "test_report.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 // Says what is started, since the first result may take a while.
 std::string announcement(const TestCommand& run) {
-  const std::int64_t here = processes_here(run.launch);
+  const std::int64_t here = processes_on_this_machine(run.launch);
   const std::string processes = str(here, here == 1 ? " process" : " processes");
   const Machines& machines = run.launch.machines;
   const std::string where = machines.several() ? str(" on this machine (others connect at ",
@@ -31,7 +31,7 @@ std::string announcement(const TestCommand& run) {
 
 // The checks of a single rank prove nothing about several.
 std::string purpose(const LaunchConfiguration& run) {
-  const bool alone = processes_here(run) == 1 && !run.machines.several();
+  const bool alone = processes_on_this_machine(run) == 1 && !run.machines.several();
   return alone ? "training in one process" : "distributed training";
 }
 
@@ -47,7 +47,8 @@ RanksRun ranks_of(const TestCommand& run) {
 // The limit is also an argument of the ranks' program, and is known only after parsing.
 TestCommand parsed(int argc, char** argv) {
   const auto environment = config::whole_environment();
-  TestCommand run = parse_test(argc - 2, argv + 2, environment, {torch_program(), kRankOfTest});
+  TestCommand run =
+      parse_test(argc - 2, argv + 2, environment, {torch_program(), kTestRankCommand});
   run.words.push_back(str(run.options.timeout));
   run.launch.program.push_back(run.words.back());
   return run;
@@ -56,7 +57,7 @@ TestCommand parsed(int argc, char** argv) {
 }  // namespace
 
 int test(int argc, char** argv) {
-  if (argc == 4 && argv[2] == std::string(kAs)) return test_part(argv[3]);
+  if (argc == 4 && argv[2] == std::string(kProbeFlag)) return run_probe(argv[3]);
   const TestCommand run = parsed(argc, argv);
   if (run.help) {
     std::fputs(test_help().c_str(), stdout);
@@ -67,7 +68,7 @@ int test(int argc, char** argv) {
     return 0;
   }
   TestReport report(run.options.json);
-  report.say(announcement(run));
+  report.print_line(announcement(run));
   check_ranks(ranks_of(run), report);
   check_machine(run.options.timeout, report);
   return report.end(purpose(run.launch));

@@ -27,15 +27,15 @@ double median_seconds(const Group& group, std::int64_t bytes, int calls) {
 }
 
 template <std::int64_t bytes, int calls>
-Json all_reduce(RankTest& rank) {
-  if (rank.met().size() == 1) throw Skip("there is one rank");
-  return {{"seconds", median_seconds(rank.met(), bytes, calls)}};
+Json all_reduce(RankContext& rank) {
+  if (rank.require_group().size() == 1) throw CheckSkipped("there is one rank");
+  return {{"seconds", median_seconds(rank.require_group(), bytes, calls)}};
 }
 
 // The bandwidths of nccl-tests: that of the algorithm is bytes / time, and that of the bus, what
 // each link carries, is 2 (n - 1) / n times as much.
 template <std::int64_t bytes>
-Told judge_all_reduce(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_all_reduce(RankContext&, const std::vector<Json>& facts) {
   const double seconds = greatest(facts, "seconds"), size = static_cast<double>(facts.size());
   const double algorithm = static_cast<double>(bytes) / seconds / 1e9;
   const double bus = algorithm * 2 * (size - 1) / size;
@@ -50,9 +50,9 @@ constexpr std::int64_t kKilobyte = 1000, kMegabyte = 1000 * kKilobyte;
 
 std::vector<Check> checks_of_bandwidth() {
   return {
-      {"all-reduce of 1 KB", all_reduce<kKilobyte, 100>, judge_all_reduce<kKilobyte>},
-      {"all-reduce of 1 MB", all_reduce<kMegabyte, 20>, judge_all_reduce<kMegabyte>},
-      {"all-reduce of 64 MB", all_reduce<64 * kMegabyte, 3>, judge_all_reduce<64 * kMegabyte>},
+      {"all-reduce of 1 KB", all_reduce<kKilobyte, 100>, evaluate_all_reduce<kKilobyte>},
+      {"all-reduce of 1 MB", all_reduce<kMegabyte, 20>, evaluate_all_reduce<kMegabyte>},
+      {"all-reduce of 64 MB", all_reduce<64 * kMegabyte, 3>, evaluate_all_reduce<64 * kMegabyte>},
   };
 }
 

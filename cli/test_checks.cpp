@@ -4,8 +4,8 @@
 
 namespace hasten::cli {
 
-const Group& RankTest::met() const {
-  if (!group) throw Skip("the ranks have not formed a group");
+const Group& RankContext::require_group() const {
+  if (!group) throw CheckSkipped("the ranks have not formed a group");
   return *group;
 }
 
@@ -21,7 +21,8 @@ std::string same_for_all(const std::vector<Json>& facts, const char* name, const
   const std::string first = facts.front().at(name);
   for (std::size_t rank = 1; rank < facts.size(); ++rank) {
     const std::string own = facts[rank].at(name);
-    if (own != first) throw Wrong(str(title, " of rank ", rank), own, str(first, ", as on rank 0"));
+    if (own != first)
+      throw CheckFailed(str(title, " of rank ", rank), own, str(first, ", as on rank 0"));
   }
   return first;
 }
@@ -44,7 +45,7 @@ double greatest(const std::vector<Json>& facts, const char* name) {
 
 std::vector<Check> checks_of_ranks() {
   std::vector<Check> all;
-  for (const auto& some : {checks_of_each_alone(), checks_of_meeting(), checks_of_collectives(),
+  for (const auto& some : {checks_of_single_ranks(), checks_of_group(), checks_of_collectives(),
                            checks_of_training(), checks_of_bandwidth(), checks_of_tpus()})
     all.insert(all.end(), some.begin(), some.end());
   return all;

@@ -1,7 +1,7 @@
 // File: cli/test_checks.h
 // The checks of the ranks of `hasten test`. Every rank calls `run`, which returns facts, and rank 0
-// calls `judge` with the facts of all ranks. `run` may throw Wrong or Skip (test_result.h), `judge`
-// only Wrong.
+// calls `evaluate` with the facts of all ranks. `run` may throw CheckFailed or CheckSkipped
+// (test_result.h), `evaluate` only CheckFailed.
 #pragma once
 
 #include <chrono>
@@ -18,33 +18,33 @@ namespace hasten::cli {
 using Json = nlohmann::ordered_json;
 
 // One rank during all checks.
-struct RankTest {
+struct RankContext {
   Worker worker;
   ProcessState process;
-  std::chrono::milliseconds limit;  // for each check
-  std::string keys;                 // the prefix of each key of this test
-  rendezvous::StoreClient& store;   // works even if the group does not
-  std::optional<Group> group;       // set once the ranks have met
-  const Group& met() const;         // throws Skip if they have not
+  std::chrono::milliseconds limit;     // for each check
+  std::string keys;                    // the prefix of each key of this test
+  rendezvous::StoreClient& store;      // works even if the group does not
+  std::optional<Group> group;          // set once the ranks have met
+  const Group& require_group() const;  // throws CheckSkipped if they have not
 };
 
 // What a check reports.
-struct Told {
+struct CheckOutcome {
   std::string text;
   Json numbers;  // the same for programs; null: none
 };
 
 struct Check {
   const char* name;
-  Json (*run)(RankTest& rank);
+  Json (*run)(RankContext& rank);
   // `facts`: those of rank 0, 1, ...
-  Told (*judge)(RankTest& rank, const std::vector<Json>& facts);
+  CheckOutcome (*evaluate)(RankContext& rank, const std::vector<Json>& facts);
 };
 
 // All checks, in the order of the functions below.
 std::vector<Check> checks_of_ranks();
-std::vector<Check> checks_of_each_alone();
-std::vector<Check> checks_of_meeting();
+std::vector<Check> checks_of_single_ranks();
+std::vector<Check> checks_of_group();
 std::vector<Check> checks_of_collectives();
 std::vector<Check> checks_of_training();
 std::vector<Check> checks_of_bandwidth();
@@ -52,7 +52,7 @@ std::vector<Check> checks_of_tpus();  // empty if no TPU was asked for
 
 double seconds_since(std::chrono::steady_clock::time_point then);
 std::string plural(std::size_t count, const char* word);
-// Returns the text of a fact. Throws Wrong if it is not the same for all ranks.
+// Returns the text of a fact. Throws CheckFailed if it is not the same for all ranks.
 std::string same_for_all(const std::vector<Json>& facts, const char* name, const char* title);
 // The different values of a fact in the order of ranks: "1" or "2, 4".
 std::string values_of(const std::vector<Json>& facts, const char* name);

@@ -20,11 +20,11 @@ std::string name_of_type(at::ScalarType type) { return lower(at::toString(type))
 
 // Returns the values of one rank: small whole numbers, so that their sums over many ranks are exact
 // in every type.
-at::Tensor of_rank(std::int64_t rank, at::ScalarType type) {
+at::Tensor values_of_rank(std::int64_t rank, at::ScalarType type) {
   return ((at::arange(12).view({3, 4}) + rank) % 3).to(type);
 }
 
-at::Tensor rows(std::int64_t rank, at::ScalarType type) {
+at::Tensor rows_of_rank(std::int64_t rank, at::ScalarType type) {
   return at::full({rank + 1, 2}, static_cast<double>(rank % 2 + 1)).to(type);
 }
 
@@ -47,7 +47,7 @@ class Mistakes {
     }
   }
   Json end() const {
-    if (!first_.empty()) throw Wrong(first_);
+    if (!first_.empty()) throw CheckFailed(first_);
     return {};
   }
 
@@ -64,30 +64,31 @@ double tolerance_of(at::ScalarType type, std::int64_t ranks) {
   return step * static_cast<double>(ranks);
 }
 
-Json gather(RankTest& rank) {
-  const Group& group = rank.met();
+Json gather(RankContext& rank) {
+  const Group& group = rank.require_group();
   Mistakes mistakes;
   for (const auto type : kAll) {
     std::vector<at::Tensor> parts;
-    for (std::int64_t each = 0; each < group.size(); ++each) parts.push_back(of_rank(each, type));
+    for (std::int64_t each = 0; each < group.size(); ++each)
+      parts.push_back(values_of_rank(each, type));
     mistakes.expect(
-        name_of_type(type), [&] { return group.gather(of_rank(group.rank(), type)); },
+        name_of_type(type), [&] { return group.gather(values_of_rank(group.rank(), type)); },
         at::cat(parts));
   }
   return mistakes.end();
 }
 
-Json reduce(RankTest& rank) {
-  const Group& group = rank.met();
+Json reduce(RankContext& rank) {
+  const Group& group = rank.require_group();
   Mistakes mistakes;
   for (const auto type : kNumbers) {
     at::Tensor sum = at::zeros({3, 4}, at::kDouble), most = sum;
     for (std::int64_t each = 0; each < group.size(); ++each) {
-      sum = sum + of_rank(each, at::kDouble);
-      most = at::maximum(most, of_rank(each, at::kDouble));
+      sum = sum + values_of_rank(each, at::kDouble);
+      most = at::maximum(most, values_of_rank(each, at::kDouble));
     }
     const double tolerance = tolerance_of(type, group.size());
-    const at::Tensor own = of_rank(group.rank(), type);
+    const at::Tensor own = values_of_rank(group.rank(), type);
     const std::string name = name_of_type(type);
     mistakes.expect(
         "sum, " + name, [&] { return group.reduce(own); }, sum.to(type), tolerance);
@@ -100,23 +101,24 @@ Json reduce(RankTest& rank) {
   return mistakes.end();
 }
 
-Json broadcast(RankTest& rank) {
-  const Group& group = rank.met();
+Json broadcast(RankContext& rank) {
+  const Group& group = rank.require_group();
   Mistakes mistakes;
   for (const auto type : kAll) {
     for (std::int64_t from = 0; from < group.size(); ++from)
       mistakes.expect(
           str(name_of_type(type), " from rank ", from),
-          [&] { return group.broadcast(of_rank(group.rank(), type), from); }, of_rank(from, type));
+          [&] { return group.broadcast(values_of_rank(group.rank(), type), from); },
+          values_of_rank(from, type));
   }
   return mistakes.end();
 }
 
-Json pad_across_processes(RankTest& rank) {
-  const Group& group = rank.met();
+Json pad_across_processes(RankContext& rank) {
+  const Group& group = rank.require_group();
   Mistakes mistakes;
   for (const auto type : kAll) {
-    const at::Tensor own = rows(group.rank(), type);
+    const at::Tensor own = rows_of_rank(group.rank(), type);
     const at::Tensor filling = at::zeros({group.size() - own.size(0), 2}, own.options());
     mistakes.expect(
         name_of_type(type), [&] { return group.pad_across_processes(own); },
@@ -130,8 +132,8 @@ Json pad_across_processes(RankTest& rank) {
 }
 
 // Checks that no rank leaves the barrier before all have come.
-Json barrier(RankTest& rank) {
-  const Group& group = rank.met();
+Json barrier(RankContext& rank) {
+  const Group& group = rank.require_group();
   const std::string key = rank.keys + "before the barrier";
   rank.store.add(key, 1);
   group.barrier();
@@ -145,14 +147,16 @@ std::string types_text(std::span<const at::ScalarType> types) {
   return join(names, ", ");
 }
 
-Told judge_all_types(RankTest&, const std::vector<Json>&) { return {types_text(kAll), {}}; }
-Told judge_reduce(RankTest&, const std::vector<Json>&) {
+CheckOutcome evaluate_all_types(RankContext&, const std::vector<Json>&) {
+  return {types_text(kAll), {}};
+}
+CheckOutcome evaluate_reduce(RankContext&, const std::vector<Json>&) {
   return {"sum, mean, max of " + types_text(kNumbers), {}};
 }
-Told judge_broadcast(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_broadcast(RankContext&, const std::vector<Json>& facts) {
   return {str("from each of ", plural(facts.size(), "rank"), ": ", types_text(kAll)), {}};
 }
-Told judge_barrier(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_barrier(RankContext&, const std::vector<Json>& facts) {
   return {str("no rank passes it before all ", facts.size(), " have arrived"), {}};
 }
 
@@ -160,11 +164,11 @@ Told judge_barrier(RankTest&, const std::vector<Json>& facts) {
 
 std::vector<Check> checks_of_collectives() {
   return {
-      {"gather", gather, judge_all_types},
-      {"reduce", reduce, judge_reduce},
-      {"broadcast", broadcast, judge_broadcast},
-      {"pad_across_processes", pad_across_processes, judge_all_types},
-      {"barrier", barrier, judge_barrier},
+      {"gather", gather, evaluate_all_types},
+      {"reduce", reduce, evaluate_reduce},
+      {"broadcast", broadcast, evaluate_broadcast},
+      {"pad_across_processes", pad_across_processes, evaluate_all_types},
+      {"barrier", barrier, evaluate_barrier},
   };
 }
 

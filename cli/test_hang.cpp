@@ -2,18 +2,18 @@
 // watchdog reports that.
 #include <unistd.h>
 
-#include "commands.h"
 #include "hasten/process/group.h"
 #include "test_machine.h"
-#include "test_parts.h"
+#include "test_probes.h"
+#include "torch_commands.h"
 
 namespace hasten::cli {
 
 int test_hang(int, char**) {
   const Worker worker = worker_of(config::whole_environment());
-  const Group group = Group::form(worker, {.timeout = kLimitOfHang});
+  const Group group = Group::form(worker, {.timeout = kHangTimeout});
   group.barrier();
-  tell_part(worker);
+  print_probe_line(worker);
   while (worker.rank == 1) pause();
   group.barrier();
   return 0;

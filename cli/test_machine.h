@@ -11,7 +11,7 @@
 namespace hasten::cli {
 
 // How long a rank waits for one that hangs.
-inline constexpr std::chrono::seconds kLimitOfHang{1};
+inline constexpr std::chrono::seconds kHangTimeout{1};
 
 // `limit`: seconds for each check.
 void check_machine(double limit, TestReport& report);

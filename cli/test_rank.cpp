@@ -11,11 +11,11 @@
 #include <future>
 #include <thread>
 
-#include "commands.h"
 #include "hasten/base/error.h"
 #include "hasten/config/token.h"
 #include "launch/job.h"
 #include "test_checks.h"
+#include "torch_commands.h"
 
 namespace hasten::cli {
 namespace {
@@ -23,10 +23,10 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kForTheLast{3000};   // beyond the limit, as ranks are not quite in step
-constexpr std::size_t kLongestText = 2000;  // bytes; lines of up to 4096 stay whole in a pipe
+constexpr milliseconds kLateRankSlack{3000};  // beyond the limit, as ranks are not quite in step
+constexpr std::size_t kLongestText = 2000;    // bytes; lines of up to 4096 stay whole in a pipe
 
-std::string needed(const char* name) {
+std::string required_variable(const char* name) {
   const char* const value = std::getenv(name);
   if (value != nullptr) return value;
   throw ConfigError("config.missing", {.what = str(name, " is not set"),
@@ -34,8 +34,8 @@ std::string needed(const char* name) {
 }
 
 rendezvous::StoreClient store_of_job(milliseconds limit) {
-  const Endpoint at = endpoint_of(needed(kStoreVariable), 0);
-  return rendezvous::StoreClient(at, needed(kTokenVariable), limit);
+  const Endpoint at = endpoint_of(required_variable(kStoreVariable), 0);
+  return rendezvous::StoreClient(at, required_variable(kTokenVariable), limit);
 }
 
 void report(const Json& message) {
@@ -44,9 +44,9 @@ void report(const Json& message) {
     throw IoError("io.write", {.what = "cannot write the report of hasten test"});
 }
 
-class RankOfTest {
+class RankRunner {
  public:
-  explicit RankOfTest(milliseconds limit)
+  explicit RankRunner(milliseconds limit)
       : store_(store_of_job(limit)),
         rank_{.worker = worker_of(config::whole_environment()), .limit = limit, .store = store_} {
     const bool cpu =
@@ -58,51 +58,51 @@ class RankOfTest {
   // Returns the exit code.
   int run() {
     for (const Check& check : checks_of_ranks()) {
-      if (broken_off_) break;
-      one(check);
+      if (is_aborted_) break;
+      run_check(check);
     }
-    if (rank_.worker.local_rank == 0) report({{"end", failures_}, {"stopped", broken_off_}});
-    if (broken_off_) break_off();
+    if (rank_.worker.local_rank == 0) report({{"end", failures_}, {"stopped", is_aborted_}});
+    if (is_aborted_) abort_checks();
     return 0;
   }
 
  private:
   // Ends with a failure, so that the launcher ends the other ranks, and at once, as a thread may
   // still be in the check that has not ended and use what an orderly end would destroy.
-  [[noreturn]] void break_off() const {
+  [[noreturn]] void abort_checks() const {
     std::fputs("hasten test: the remaining checks of the ranks are skipped\n", stderr);
     _exit(1);
   }
 
   bool is_main() const { return rank_.process.is_main_process(); }
 
-  void one(const Check& check) {
+  void run_check(const Check& check) {
     const auto began = Clock::now();
     if (is_main()) report({{"begin", check.name}});
     const std::string key = str(rank_.keys, check.name, "/");
-    store_.set(str(key, rank_.worker.rank), own_part(check).dump());
+    store_.set(str(key, rank_.worker.rank), run_own_part(check).dump());
     if (is_main()) {
-      TestResult result = judged(check, began);
+      TestResult result = combine_results(check, began);
       result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
       result.text.resize(std::min(result.text.size(), kLongestText));
       report(result);
       failures_ += result.failed();
-      store_.set(key + "next", Json{{"failures", failures_}, {"stop", broken_off_}}.dump());
+      store_.set(key + "next", Json{{"failures", failures_}, {"stop", is_aborted_}}.dump());
     } else {
       const auto next =
-          Json::parse(store_.get({key + "next"}, 2 * (rank_.limit + kForTheLast)).front());
+          Json::parse(store_.get({key + "next"}, 2 * (rank_.limit + kLateRankSlack)).front());
       failures_ = next.at("failures");
-      broken_off_ = next.at("stop");
+      is_aborted_ = next.at("stop");
     }
   }
 
   // Returns {"facts"}, {"fail"} or {"skip"} with the reason, or {"hangs"}. The check runs in a
   // thread, which is left behind if it does not end in time.
-  Json own_part(const Check& check) {
+  Json run_own_part(const Check& check) {
     std::packaged_task<Json()> task([this, &check]() -> Json {
       try {
         return {{"facts", check.run(rank_)}};
-      } catch (const Skip& why) {
+      } catch (const CheckSkipped& why) {
         return {{"skip", why.what()}};
       } catch (const c10::Error& error) {
         return {{"fail", error.what_without_backtrace()}};
@@ -110,42 +110,42 @@ class RankOfTest {
         return {{"fail", error.what()}};
       }
     });
-    auto part = task.get_future();
+    auto result_future = task.get_future();
     std::thread thread(std::move(task));
-    if (part.wait_for(rank_.limit) == std::future_status::ready) {
+    if (result_future.wait_for(rank_.limit) == std::future_status::ready) {
       thread.join();
-      return part.get();
+      return result_future.get();
     }
     thread.detach();
     return {{"hangs", true}};
   }
 
   // Returns what all ranks have found; `late` gets those that have not answered in time.
-  std::vector<Json> collected(const Check& check, Clock::time_point began,
-                              std::vector<std::string>& late) {
-    std::vector<Json> parts;
+  std::vector<Json> collect_results(const Check& check, Clock::time_point began,
+                                    std::vector<std::string>& late) {
+    std::vector<Json> results;
     for (std::int64_t rank = 0; rank < rank_.worker.world_size; ++rank) {
-      const auto left = std::chrono::duration_cast<milliseconds>(began + rank_.limit + kForTheLast -
-                                                                 Clock::now());
+      const auto left = std::chrono::duration_cast<milliseconds>(began + rank_.limit +
+                                                                 kLateRankSlack - Clock::now());
       const std::string key = str(rank_.keys, check.name, "/", rank);
       try {
         const auto values = store_.get({key}, std::max(left, milliseconds(0)));
-        parts.push_back(Json::parse(values.front()));
+        results.push_back(Json::parse(values.front()));
       } catch (const IoError& error) {
         if (error.code() != "rendezvous.time") throw;
-        parts.push_back({{"hangs", true}});
+        results.push_back({{"hangs", true}});
       }
-      if (parts.back().contains("hangs")) late.push_back(str(rank));
+      if (results.back().contains("hangs")) late.push_back(str(rank));
     }
-    return parts;
+    return results;
   }
 
-  TestResult judged(const Check& check, Clock::time_point began) {
+  TestResult combine_results(const Check& check, Clock::time_point began) {
     TestResult result{.check = check.name, .result = "ok"};
     std::vector<std::string> late;
-    const std::vector<Json> parts = collected(check, began, late);
+    const std::vector<Json> results = collect_results(check, began, late);
     if (!late.empty()) {
-      broken_off_ = true;
+      is_aborted_ = true;
       result.result = "FAIL";
       result.text = str("got no answer from rank", late.size() > 1 ? "s " : " ", join(late, ", "),
                         ", expected one within ",
@@ -154,24 +154,24 @@ class RankOfTest {
       return result;
     }
     std::vector<Json> facts;
-    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-      if (parts[rank].contains("fail")) {
+    for (std::size_t rank = 0; rank < results.size(); ++rank) {
+      if (results[rank].contains("fail")) {
         result.result = "FAIL";
-        result.text = str("rank ", rank, ": ", parts[rank].at("fail").get<std::string>());
+        result.text = str("rank ", rank, ": ", results[rank].at("fail").get<std::string>());
         return result;
       }
-      if (parts[rank].contains("skip")) {
+      if (results[rank].contains("skip")) {
         result.result = "skip";
-        result.text = parts[rank].at("skip");
+        result.text = results[rank].at("skip");
       } else {
-        facts.push_back(parts[rank].at("facts"));
+        facts.push_back(results[rank].at("facts"));
       }
     }
     if (result.skipped()) return result;
     try {
-      Told told = check.judge(rank_, facts);
-      result.text = std::move(told.text);
-      result.numbers = std::move(told.numbers);
+      CheckOutcome outcome = check.evaluate(rank_, facts);
+      result.text = std::move(outcome.text);
+      result.numbers = std::move(outcome.numbers);
     } catch (const std::exception& error) {
       result.result = "FAIL";
       result.text = error.what();
@@ -180,9 +180,9 @@ class RankOfTest {
   }
 
   rendezvous::StoreClient store_;
-  RankTest rank_;
+  RankContext rank_;
   std::int64_t failures_ = 0;
-  bool broken_off_ = false;
+  bool is_aborted_ = false;
 };
 
 }  // namespace
@@ -190,7 +190,7 @@ class RankOfTest {
 int test_rank(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 60;
   fcntl(kReportFile, F_SETFD, FD_CLOEXEC);
-  return RankOfTest(milliseconds(static_cast<std::int64_t>(seconds * 1e3))).run();
+  return RankRunner(milliseconds(static_cast<std::int64_t>(seconds * 1e3))).run();
 }
 
 }  // namespace hasten::cli

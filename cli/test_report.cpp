@@ -16,7 +16,7 @@ std::size_t width_of(const std::string& text) {
 
 }  // namespace
 
-void TestReport::say(const std::string& line) const {
+void TestReport::print_line(const std::string& line) const {
   std::FILE* const to = json_ ? stderr : stdout;
   std::fprintf(to, "%s\n", line.c_str());
   std::fflush(to);
@@ -26,29 +26,29 @@ void TestReport::add(const TestResult& result) {
   results_.push_back(result);
   failed_ += result.failed();
   skipped_ += result.skipped();
-  if (failures_alone_ && !result.failed()) return;
+  if (only_failures_ && !result.failed()) return;
   std::string line = result.result + std::string(5 - result.result.size(), ' ') + result.check;
   line += ": " + result.text;
   const std::size_t width = width_of(line);
   line.append(width < kTimeColumn ? kTimeColumn - width : 1, ' ');
-  say(line + fixed(result.seconds, 2) + " s");
+  print_line(line + fixed(result.seconds, 2) + " s");
 }
 
-std::string TestReport::sum(const std::string& ready_for) const {
+std::string TestReport::summary(const std::string& ready_for) const {
   const std::size_t all = results_.size() - skipped_;
   const std::string skipped = skipped_ > 0 ? str(", ", skipped_, " skipped") : "";
-  const std::string where = failures_alone_ ? " of this machine" : "";
+  const std::string where = only_failures_ ? " of this machine" : "";
   if (failed_ > 0)
     return str(failed_, " of ", all, " checks", where, " failed", skipped, ": not ready for ",
                ready_for, ".");
-  if (failures_alone_)
+  if (only_failures_)
     return str("All ", all, " checks of this machine passed", skipped,
                "; those of the ranks are reported on the machine of the main process.");
   return str("All ", all, " checks passed", skipped, ": ready for ", ready_for, ".");
 }
 
 int TestReport::end(const std::string& ready_for) const {
-  say(sum(ready_for));
+  print_line(summary(ready_for));
   if (json_) {
     const nlohmann::ordered_json document = {
         {"passed", failed_ == 0}, {"failed", failed_}, {"skipped", skipped_}, {"checks", results_}};

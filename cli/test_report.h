@@ -15,15 +15,15 @@ class TestReport {
   explicit TestReport(bool json) : json_(json) {}
 
   // Shows only failures from now on, as another machine has the main process.
-  void show_failures_alone() { failures_alone_ = true; }
-  void say(const std::string& line) const;
+  void show_only_failures() { only_failures_ = true; }
+  void print_line(const std::string& line) const;
   void add(const TestResult& result);
   // Prints the summary with what the machine is ready for, and the JSON. Returns the exit code.
   int end(const std::string& ready_for) const;
 
  private:
-  std::string sum(const std::string& ready_for) const;
-  bool json_, failures_alone_ = false;
+  std::string summary(const std::string& ready_for) const;
+  bool json_, only_failures_ = false;
   std::vector<TestResult> results_;
   std::size_t failed_ = 0, skipped_ = 0;
 };

@@ -14,9 +14,9 @@ namespace hasten::cli {
 // The pipe's file number in every rank. The job has no other programs that could use the number.
 inline constexpr int kReportFile = 3;
 // The ranks run `hasten-torch test-rank SECONDS`.
-inline constexpr const char* kRankOfTest = "test-rank";
+inline constexpr const char* kTestRankCommand = "test-rank";
 // The ranks of the watchdog's check run `hasten-torch test-hang`.
-inline constexpr const char* kHangOfTest = "test-hang";
+inline constexpr const char* kTestHangCommand = "test-hang";
 
 struct TestResult {
   std::string check;
@@ -42,21 +42,21 @@ inline void from_json(const nlohmann::ordered_json& from, TestResult& result) {
 }
 
 // Thrown by a check that finds something else than it expects.
-struct Wrong : std::runtime_error {
-  explicit Wrong(const std::string& text) : std::runtime_error(text) {}
+struct CheckFailed : std::runtime_error {
+  explicit CheckFailed(const std::string& text) : std::runtime_error(text) {}
   template <class Got, class Expected>
-  Wrong(const std::string& what, const Got& got, const Expected& expected)
+  CheckFailed(const std::string& what, const Got& got, const Expected& expected)
       : std::runtime_error(str(what, ": got ", got, ", expected ", expected)) {}
 };
 
 // Thrown by a check that does not apply here.
-struct Skip : std::runtime_error {
+struct CheckSkipped : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 template <class Got, class Expected>
 void expect_equal(const std::string& what, const Got& got, const Expected& expected) {
-  if (!(got == expected)) throw Wrong(what, got, expected);
+  if (!(got == expected)) throw CheckFailed(what, got, expected);
 }
 
 }  // namespace hasten::cli

@@ -12,21 +12,21 @@ namespace hasten::cli {
 namespace {
 
 // Uses whole numbers, so that the TPU's sums are exact in any order and with bf16 products.
-Json product(RankTest& rank) {
+Json product(RankContext& rank) {
   const auto began = std::chrono::steady_clock::now();
   const at::Device tpu = tpu_device_of(rank.worker, TpuJob::alone);
   const double seconds = seconds_since(began);
   const at::Tensor a = (at::arange(64 * 64) % 7).reshape({64, 64}).to(at::kFloat);
   const at::Tensor expected = a.mm(a), got = a.to(tpu).mm(a.to(tpu)).cpu();
   if (!at::equal(got, expected))
-    throw Wrong("a matrix product on the TPU",
-                str("a difference of ", (got - expected).abs().max().item<float>()),
-                "the numbers of the CPU");
+    throw CheckFailed("a matrix product on the TPU",
+                      str("a difference of ", (got - expected).abs().max().item<float>()),
+                      "the numbers of the CPU");
   const char* const chip = std::getenv("TPU_VISIBLE_DEVICES");
   return {{"chip", chip == nullptr ? "0" : chip}, {"seconds", seconds}};
 }
 
-Told judge_product(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_product(RankContext&, const std::vector<Json>& facts) {
   return {str("chip ", values_of(facts, "chip"), ", open after ",
               fixed(greatest(facts, "seconds"), 1), " s; a matrix product equals the CPU's"),
           {{"chips", values_of(facts, "chip")}}};
@@ -37,7 +37,7 @@ Told judge_product(RankTest&, const std::vector<Json>& facts) {
 std::vector<Check> checks_of_tpus() {
   if (!config::environment_flag(config::whole_environment(), "ACCELERATE_USE_TPU").value_or(false))
     return {};
-  return {{"tpu", product, judge_product}};
+  return {{"tpu", product, evaluate_product}};
 }
 
 }  // namespace hasten::cli

@@ -37,13 +37,14 @@ std::vector<std::int64_t> numbers_in(const at::Tensor& tensor) {
 }
 
 // Splits lists and tensors, and gathers the parts as texts, since their sizes differ.
-Json split(RankTest& rank) {
-  const Group& group = rank.met();
+Json split(RankContext& rank) {
+  const Group& group = rank.require_group();
   for (const std::int64_t length : {std::int64_t{0}, std::int64_t{1}, 3 * group.size() + 1}) {
     const auto all = counted(length);
     const auto own = split_between_processes(all, rank.process);
     const auto of_tensor = split_between_processes(at::arange(length), rank.process);
-    if (numbers_in(of_tensor) != own) throw Wrong("a tensor is split differently from a list");
+    if (numbers_in(of_tensor) != own)
+      throw CheckFailed("a tensor is split differently from a list");
     std::string text;
     for (const std::int64_t number : own) text += str(number, " ");
     std::string together, expected;
@@ -54,14 +55,14 @@ Json split(RankTest& rank) {
   return {};
 }
 
-Json trigger(RankTest& rank) {
-  rank.met();
+Json trigger(RankContext& rank) {
+  rank.require_group();
   Accelerator accelerator(on_cpu());
   const bool before = accelerator.check_trigger();
   if (accelerator.is_last_process()) accelerator.set_trigger();
   const bool seen = accelerator.check_trigger(), after = accelerator.check_trigger();
   if (before || !seen || after)
-    throw Wrong("a flag that one rank sets is not seen exactly once by each rank");
+    throw CheckFailed("a flag that one rank sets is not seen exactly once by each rank");
   return {};
 }
 
@@ -78,8 +79,8 @@ std::vector<std::int64_t> epoch_of(Accelerator& accelerator, std::int64_t rows,
   return seen;
 }
 
-Json data(RankTest& rank) {
-  const std::int64_t world = rank.met().size();
+Json data(RankContext& rank) {
+  const std::int64_t world = rank.require_group().size();
   Accelerator plain(on_cpu()), splitting(on_cpu({.split_batches = true})),
       dispatching(on_cpu({.dispatch_batches = true})),
       both(on_cpu({.split_batches = true, .dispatch_batches = true}));
@@ -87,23 +88,23 @@ Json data(RankTest& rank) {
     const LoaderOptions in_order{.batch_size = 2 * world};
     const LoaderOptions shuffled{.batch_size = 2 * world, .shuffle = true, .seed = 5};
     if (epoch_of(*accelerator, 8 * world * world, in_order) != counted(8 * world * world))
-      throw Wrong("the rows are not in the dataset's order");
+      throw CheckFailed("the rows are not in the dataset's order");
     auto rows = epoch_of(*accelerator, 8 * world * world, shuffled);
     const bool is_shuffled = !std::is_sorted(rows.begin(), rows.end());
     std::sort(rows.begin(), rows.end());
     if (!is_shuffled || rows != counted(8 * world * world))
-      throw Wrong("a shuffled pass does not return each row exactly once");
+      throw CheckFailed("a shuffled pass does not return each row exactly once");
   }
   return {};
 }
 
-Json metrics(RankTest& rank) {
-  const std::int64_t world = rank.met().size();
+Json metrics(RankContext& rank) {
+  const std::int64_t world = rank.require_group().size();
   Accelerator accelerator(on_cpu());
   for (std::int64_t rows = 1; rows <= 4 * world + 1; ++rows) {
     const auto seen = epoch_of(accelerator, rows, {.batch_size = 2});
     expect_equal(str("rows counted of ", rows), static_cast<std::int64_t>(seen.size()), rows);
-    if (seen != counted(rows)) throw Wrong(str("some of ", rows, " rows are counted twice"));
+    if (seen != counted(rows)) throw CheckFailed(str("some of ", rows, " rows are counted twice"));
   }
   return {};
 }
@@ -127,8 +128,8 @@ Sequential model_of(double weight) {
   return model;
 }
 
-Json training(RankTest& rank) {
-  const std::int64_t world = rank.met().size();
+Json training(RankContext& rank) {
+  const std::int64_t world = rank.require_group().size();
   const at::Tensor inputs = inputs_of(world);
   Sequential alone = model_of(0.1);
   torch::optim::SGD by_hand(alone->parameters(), 0.1);
@@ -156,23 +157,23 @@ Json training(RankTest& rank) {
     most = std::max(most, difference.abs().max().item<double>());
   }
   if (most > 1e-5)
-    throw Wrong(str("the weights differ by ", most, " from those of a single process"));
+    throw CheckFailed(str("the weights differ by ", most, " from those of a single process"));
   return {{"difference", most}};
 }
 
-Told judge_split(RankTest&, const std::vector<Json>&) {
+CheckOutcome evaluate_split(RankContext&, const std::vector<Json>&) {
   return {"lists and tensors, each entry once, in order", {}};
 }
-Told judge_trigger(RankTest&, const std::vector<Json>&) {
+CheckOutcome evaluate_trigger(RankContext&, const std::vector<Json>&) {
   return {"set on the last rank, seen once by each rank", {}};
 }
-Told judge_data(RankTest&, const std::vector<Json>&) {
+CheckOutcome evaluate_data(RankContext&, const std::vector<Json>&) {
   return {"in order and shuffled, batches per process and split batches: each row once", {}};
 }
-Told judge_metrics(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_metrics(RankContext&, const std::vector<Json>& facts) {
   return {str("exact for 1 to ", 4 * facts.size() + 1, " rows"), {}};
 }
-Told judge_training(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_training(RankContext&, const std::vector<Json>& facts) {
   return {str(kSteps, " steps from different weights give those of a single process"),
           {{"difference", greatest(facts, "difference")}}};
 }
@@ -181,11 +182,11 @@ Told judge_training(RankTest&, const std::vector<Json>& facts) {
 
 std::vector<Check> checks_of_training() {
   return {
-      {"split_between_processes", split, judge_split},
-      {"trigger", trigger, judge_trigger},
-      {"data", data, judge_data},
-      {"metrics", metrics, judge_metrics},
-      {"training", training, judge_training},
+      {"split_between_processes", split, evaluate_split},
+      {"trigger", trigger, evaluate_trigger},
+      {"data", data, evaluate_data},
+      {"metrics", metrics, evaluate_metrics},
+      {"training", training, evaluate_training},
   };
 }
 

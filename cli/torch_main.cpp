@@ -9,7 +9,7 @@
 #include <new>
 
 #include <c10/util/Exception.h>
-#include "commands.h"
+#include "torch_commands.h"
 
 #include "hasten/base/error.h"
 #include "test_result.h"
@@ -22,9 +22,9 @@ int main(int argc, char** argv) {
       code = hasten::cli::train(argc, argv);
     } else if (word == "estimate") {
       code = hasten::cli::estimate(argc, argv);
-    } else if (word == hasten::cli::kRankOfTest) {
+    } else if (word == hasten::cli::kTestRankCommand) {
       code = hasten::cli::test_rank(argc, argv);
-    } else if (word == hasten::cli::kHangOfTest) {
+    } else if (word == hasten::cli::kTestHangCommand) {
       code = hasten::cli::test_hang(argc, argv);
     } else {
       std::fprintf(

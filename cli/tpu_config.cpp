@@ -11,16 +11,16 @@
 #include "hasten/base/text.h"
 #include "hasten/config/help.h"
 #include "hasten/launch/slurm_script.h"
-#include "launch/exec_words.h"
+#include "launch/exec_arguments.h"
 #include "launch/programs.h"
-#include "processes.h"
+#include "light_commands.h"
 
 namespace hasten::cli {
 namespace {
 
-std::string found_gcloud() {
+std::string find_gcloud() {
   try {
-    return found_program("gcloud");
+    return find_program("gcloud");
   } catch (const IoError& error) {
     ErrorText text = error.text();
     text.hint =
@@ -45,9 +45,9 @@ int tpu_config(int argc, char** argv) {
     std::fputs((join(quoted, " ") + "\n").c_str(), stdout);
     return 0;
   }
-  const std::string program = found_gcloud();
+  const std::string program = find_gcloud();
   std::fflush(nullptr);
-  execv(program.c_str(), exec_words(words).data());
+  execv(program.c_str(), exec_arguments(words).data());
   throw IoError("io.cannot-run", {.what = program + ": " + std::strerror(errno)});
 }
 

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <iostream>
 
-#include "commands.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/text.h"
 #include "hasten/config/train_options.h"
@@ -18,13 +17,14 @@
 #include "hasten/trainer/progress_callback.h"
 #include "hasten/trainer/stop_on_signal.h"
 #include "hasten/trainer/trainer.h"
+#include "torch_commands.h"
 
 namespace hasten::cli {
 namespace {
 
-constexpr int kBySignal = 128;  // added to the signal's number, as shells do
+constexpr int kSignalExitBase = 128;  // added to the signal's number, as shells do
 
-void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+void print_line(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
 std::string shape_text(const std::vector<std::int64_t>& sizes) {
   std::vector<std::string> parts;
@@ -32,35 +32,37 @@ std::string shape_text(const std::vector<std::int64_t>& sizes) {
   return "[" + join(parts, ", ") + "]";
 }
 
-void say_loaded(const LoadedModel& loaded, const TrainOptions& options) {
+void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) {
   std::int64_t parameters = 0;
   for (const at::Tensor& parameter : loaded.model->parameters()) parameters += parameter.numel();
-  say(str(loaded.model->name(), ": ", grouped(parameters), " parameters",
-          loaded.random ? ", random weights" : " from " + options.model,
-          loaded.model->problem_type() == "regression" ? ", regression" : ""));
-  if (!loaded.report.missing.empty()) say("  new weights: " + join(loaded.report.missing, ", "));
+  print_line(str(loaded.model->name(), ": ", grouped(parameters), " parameters",
+                 loaded.random ? ", random weights" : " from " + options.model,
+                 loaded.model->problem_type() == "regression" ? ", regression" : ""));
+  if (!loaded.report.missing.empty())
+    print_line("  new weights: " + join(loaded.report.missing, ", "));
   if (!loaded.report.mismatched.empty()) {
     std::vector<std::string> parts;
     for (const Mismatch& each : loaded.report.mismatched) {
       parts.push_back(str(each.name, " (", shape_text(each.in_file), " in the file, ",
                           shape_text(each.in_model), " in the model)"));
     }
-    say("  new weights (different shape in the file): " + join(parts, ", "));
+    print_line("  new weights (different shape in the file): " + join(parts, ", "));
   }
   if (!loaded.report.unexpected.empty())
-    say("  unused weights of the file: " + join(loaded.report.unexpected, ", "));
+    print_line("  unused weights of the file: " + join(loaded.report.unexpected, ", "));
 }
 
 // Prints what Hugging Face Trainer prints before the first step.
-void say_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
-  say(str("***** Running training *****\n  Num examples = ", grouped(rows), "\n  Processes = ",
-          processes, "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
-          "\n  Total train batch size (with processes and accumulation) = ",
-          args.per_device_train_batch_size * args.gradient_accumulation_steps * processes,
-          "\n  Matrix products by ", ops::matrix_product_engine()));
+void print_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
+  print_line(str("***** Running training *****\n  Num examples = ", grouped(rows),
+                 "\n  Processes = ", processes,
+                 "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
+                 "\n  Total train batch size (with processes and accumulation) = ",
+                 args.per_device_train_batch_size * args.gradient_accumulation_steps * processes,
+                 "\n  Matrix products by ", ops::matrix_product_engine()));
 }
 
-void say_evaluation(const Metrics& metrics) {
+void print_evaluation(const Metrics& metrics) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, value] : metrics) rows.push_back({name, fixed(value, 4)});
   std::cout << '\n' << table({"evaluation", "value"}, rows);
@@ -70,17 +72,17 @@ void evaluate(Trainer& trainer) {
   const Metrics metrics = trainer.evaluate();
   trainer.save_metrics("eval", metrics);
   trainer.save_state();
-  if (trainer.is_world_process_zero()) say_evaluation(metrics);
+  if (trainer.is_world_process_zero()) print_evaluation(metrics);
 }
 
-void say_summary(const TrainOutput& result, const std::string& folder) {
+void print_training_summary(const TrainOutput& result, const std::string& folder) {
   std::cout << '\n';
   print_summary(result);
   std::cout << "Saved in " << folder << '\n';
 }
 
 // True if the run has made its last step but was stopped before it saved its model.
-bool misses_its_model(const Trainer& trainer) {
+bool model_is_unsaved(const Trainer& trainer) {
   const bool saved = trainer.has_saved_model();
   return !saved && trainer.state().global_step == trainer.state().max_steps;
 }
@@ -106,14 +108,16 @@ void save(Trainer& trainer, const TrainOutput& result) {
   trainer.save_model();  // last, so that a saved model implies that the rest is saved
 }
 
-bool trained_nothing(const Trainer& trainer, const TrainOutput& result) {
-  return result.steps == 0 && result.global_step > 0 && !misses_its_model(trainer);
+bool nothing_was_trained(const Trainer& trainer, const TrainOutput& result) {
+  return result.steps == 0 && result.global_step > 0 && !model_is_unsaved(trainer);
 }
 
 struct Trained {
   TrainOutput result;
   bool saved = false;
-  int exit_code() const { return result.stop_signal == 0 ? 0 : kBySignal + result.stop_signal; }
+  int exit_code() const {
+    return result.stop_signal == 0 ? 0 : kSignalExitBase + result.stop_signal;
+  }
 };
 
 // A signal ends the run after the current step, and what was learnt is saved.
@@ -121,7 +125,7 @@ Trained train_until_signal(Trainer& trainer) {
   const auto stop = std::make_shared<StopOnSignal>();
   trainer.add_callback(stop);
   Trained out{.result = trainer.train()};
-  out.saved = !trained_nothing(trainer, out.result);
+  out.saved = !nothing_was_trained(trainer, out.result);
   if (out.saved) save(trainer, out.result);
   stop->restore_handlers();
   // A signal has come after the last step. Everything is saved, so it may end the process.
@@ -134,10 +138,10 @@ Trained train_and_evaluate(Trainer& trainer, bool evaluates) {
   if (trained.saved && evaluates && trained.exit_code() == 0) evaluate(trainer);
   if (!trainer.is_world_process_zero()) return trained;
   if (trained.saved) {
-    say_summary(trained.result, trainer.args().output_dir);
+    print_training_summary(trained.result, trainer.args().output_dir);
   } else {
-    say("Nothing was trained: the model and the results in " + trainer.args().output_dir +
-        " are unchanged.");
+    print_line("Nothing was trained: the model and the results in " + trainer.args().output_dir +
+               " are unchanged.");
   }
   return trained;
 }
@@ -154,7 +158,7 @@ int train(int argc, char** argv) {
   set_seed(run.arguments.seed);  // the seed determines new weights
   const LoadedModel loaded = load_model(run.options.model, files.model_options());
   const Worker worker = worker_of(config::whole_environment());
-  if (worker.rank == 0) say_loaded(loaded, run.options);
+  if (worker.rank == 0) print_loaded_model(loaded, run.options);
 
   const bool bar = !run.arguments.disable_tqdm.value_or(false);
   const bool quiet =
@@ -171,7 +175,7 @@ int train(int argc, char** argv) {
 
   if (run.arguments.do_train) {
     if (trainer.is_world_process_zero() && !quiet)
-      say_plan(trainer.args(), rows, worker.world_size);
+      print_plan(trainer.args(), rows, worker.world_size);
     const Trained trained = train_and_evaluate(trainer, eval && run.arguments.do_eval);
     if (!trained.saved || trained.exit_code() != 0) return trained.exit_code();
   } else if (run.arguments.do_eval) {

@@ -18,10 +18,10 @@ namespace hasten {
 Accumulate::Accumulate(std::shared_ptr<Step> step,
                        const std::vector<std::shared_ptr<torch::nn::Module>>& models)
     : step_(std::move(step)) {
-  step_->enter(models);
+  step_->begin_micro_batch(models);
 }
 
-Accumulate::~Accumulate() { step_->leave(); }
+Accumulate::~Accumulate() { step_->end_micro_batch(); }
 
 Profile::Profile(std::filesystem::path trace) : trace_(std::move(trace)) {
   namespace profiler = torch::autograd::profiler;
@@ -60,12 +60,13 @@ Precision precision_of(const AcceleratorOptions& options, const config::Environm
 // Prints on rank 0 where the processes meet, which explains a firewall or a port in use, unless
 // MASTER_ADDR and MASTER_PORT were both given.
 void tell_derived_place(const Worker& worker) {
-  const bool was_said = worker.address_from == "MASTER_ADDR" && worker.port_from == "MASTER_PORT";
+  const bool was_said =
+      worker.address_source == "MASTER_ADDR" && worker.port_source == "MASTER_PORT";
   if (worker.world_size == 1 || worker.rank != 0 || was_said) return;
   const Endpoint place{.host = worker.master_addr, .port = worker.master_port};
   std::cerr << str("hasten: ", worker.world_size, " processes started by ",
                    name_of(worker.started_by), " meet at ", text_of(place),
-                   " (address: ", worker.address_from, "; port: ", worker.port_from, ")\n");
+                   " (address: ", worker.address_source, "; port: ", worker.port_source, ")\n");
 }
 
 // Returns the backend for the device's tensors: the options' or, if automatic, the one in hasten
@@ -148,7 +149,7 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   if (!step->dataloader.pad_to_static_shapes) step->dataloader.pad_to_static_shapes = true;
   if (precision == Precision::bf16) {
     const bool downcast = options.downcast_bf16 || says("ACCELERATE_DOWNCAST_BF16");
-    step->double_there = downcast ? at::kFloat : at::kBFloat16;
+    step->double_type_on_device = downcast ? at::kFloat : at::kBFloat16;
   }
   step->observers.add(std::make_shared<CompileWatch>(
       tpu_programs, [device = process.device] { wait_for_tpu(device); },
@@ -164,12 +165,12 @@ Accelerator::Accelerator(AcceleratorOptions options) : step_(step_of(options)) {
 
 DeferredScalar Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
                                             double max_norm, double norm_type) {
-  if (!step_->complete(parameters)) return 0.0;
+  if (!step_->close_due_windows(parameters)) return 0.0;
   return hasten::clip_grad_norm_(parameters, max_norm, norm_type);
 }
 
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
-  if (step_->complete(parameters)) hasten::clip_grad_value_(parameters, clip_value);
+  if (step_->close_due_windows(parameters)) hasten::clip_grad_value_(parameters, clip_value);
 }
 
 bool Accelerator::check_trigger() {
@@ -200,12 +201,12 @@ Logger Accelerator::get_logger(const std::string& name, LogLevel level) const {
 }
 
 TensorDict Accelerator::to_device(TensorDict batch, std::int64_t rows) const {
-  TensorDict there = step_->arriving(std::move(batch), rows);
-  if (step_->observers.empty()) return there;
+  TensorDict on_device = step_->place_batch(std::move(batch), rows);
+  if (step_->observers.empty()) return on_device;
   std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : there) tensors.push_back(tensor);
+  for (const auto& [name, tensor] : on_device) tensors.push_back(tensor);
   step_->observers.tell(&StepObserver::on_batch, tensors);
-  return there;
+  return on_device;
 }
 
 std::int64_t Accelerator::compiled_programs() const {

@@ -22,7 +22,7 @@ constexpr std::int64_t kFirstTensor = 1343, kWithModel = 2631, kAfterTraining = 
                        kFourTimesOne = 8681;  // batches of 1, four of them accumulated
 
 // How a program trains. The defaults are those of the page's programs, the other values today's.
-struct Way {
+struct TrainingSetup {
   std::int64_t batch = 4, accumulated = 1;
   // Softmax keeps its input as well as its result; not since PyTorch 1.11 (issue 64000).
   bool keeps_softmax_input = true;
@@ -65,38 +65,39 @@ struct Stages {
   std::int64_t first_tensor = 0, with_model = 0, after_training = 0;  // MiB
 };
 
-Stages predicted(const Way& way) {
+Stages predicted(const TrainingSetup& setup) {
   Gpu gpu = find_gpu("cuda:v100-16gb");
-  if (!way.lazy_kernels) gpu.context = (kFirstTensor - 2) << 20;  // 2 MiB are the tensor's segment
+  if (!setup.lazy_kernels)
+    gpu.context = (kFirstTensor - 2) << 20;  // 2 MiB are the tensor's segment
   const DryRun dry(gpu);
   const auto used = [] { return gpu_memory_used().value_or(0) >> 20; };
   Stages stages;
   const at::Tensor first = at::ones({1, 1}).to(at::kCUDA);
   stages.first_tensor = used();
-  const auto model = load_model("bert-large", {.attn_implementation = way.attention}).model;
+  const auto model = load_model("bert-large", {.attn_implementation = setup.attention}).model;
   model->to(at::kCUDA);
   stages.with_model = used();
 
   std::unique_ptr<torch::optim::Optimizer> optimizer;
-  if (way.fused_optimizer) {
+  if (setup.fused_optimizer) {
     optimizer = std::make_unique<AdamW>(model->parameters());
   } else {
     optimizer = std::make_unique<torch::optim::AdamW>(model->parameters());
   }
   std::optional<KeepSoftmaxInputs> keep;
-  if (way.keeps_softmax_input) keep.emplace();
+  if (setup.keeps_softmax_input) keep.emplace();
   for (int step = 0; step < 3; ++step) {
-    for (std::int64_t i = 0; i < way.accumulated; ++i) {
-      const at::Tensor ids = at::randint(100, 30000, {way.batch, 512}).to(at::kCUDA),
-                       labels = at::randint(0, 2, {way.batch}).to(at::kCUDA),
-                       mask = at::ones({way.batch, 512}, at::kLong).to(at::kCUDA);
+    for (std::int64_t i = 0; i < setup.accumulated; ++i) {
+      const at::Tensor ids = at::randint(100, 30000, {setup.batch, 512}).to(at::kCUDA),
+                       labels = at::randint(0, 2, {setup.batch}).to(at::kCUDA),
+                       mask = at::ones({setup.batch, 512}, at::kLong).to(at::kCUDA);
       const auto out =
           model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
-      (out.loss / way.accumulated).backward();
+      (out.loss / setup.accumulated).backward();
     }
     torch::nn::utils::clip_grad_norm_(model->parameters(), 1.0);
     optimizer->step();
-    optimizer->zero_grad(/*set_to_none=*/!way.keeps_gradients);
+    optimizer->zero_grad(/*set_to_none=*/!setup.keeps_gradients);
   }
   stages.after_training = used();
   return stages;
@@ -125,25 +126,25 @@ void print_measured() {
                          one.after_training)});
 }
 
-void print_since() {
-  Way way;
-  std::int64_t before = predicted(way).after_training;
+void print_changes_since() {
+  TrainingSetup setup;
+  std::int64_t before = predicted(setup).after_training;
   std::vector<std::vector<std::string>> rows = {
       {"as the page's programs did, batches of 4", "", grouped(before)}};
   const auto add = [&](const std::string& name) {
-    const std::int64_t now = predicted(way).after_training;
+    const std::int64_t now = predicted(setup).after_training;
     rows.push_back({name, change(before, now), grouped(now)});
     before = now;
   };
-  way.keeps_softmax_input = false;
+  setup.keeps_softmax_input = false;
   add("softmax keeps only its result (PyTorch 1.11)");
-  way.keeps_gradients = false;
+  setup.keeps_gradients = false;
   add("gradients freed after a step, not filled with zeros (2.0)");
-  way.fused_optimizer = true;
+  setup.fused_optimizer = true;
   add("AdamW in one operator");
-  way.attention = AttentionImplementation::sdpa;
+  setup.attention = AttentionImplementation::sdpa;
   add("attention in one kernel, which keeps no probabilities");
-  way.lazy_kernels = true;
+  setup.lazy_kernels = true;
   add("kernels loaded when they are used (CUDA 11.7)");
   std::cout << "\nWhat has changed since, one thing after the other\n\n"
             << table({"", "MiB", "after training"}, rows);
@@ -153,5 +154,5 @@ void print_since() {
 
 void compare_with_page() {
   print_measured();
-  print_since();
+  print_changes_since();
 }

@@ -21,7 +21,7 @@ double seconds_since(Clock::time_point then) {
   return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
-std::shared_ptr<hasten::BertModel> made(std::int64_t layers) {
+std::shared_ptr<hasten::BertModel> make_model(std::int64_t layers) {
   torch::manual_seed(42);
   auto model = std::make_shared<hasten::BertModel>(hasten::BertConfig{.num_hidden_layers = layers});
   model->initialize();
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   const std::string result = "/tmp/hasten_example_04_" + std::to_string(getpid());
 
   auto began = Clock::now();
-  const auto model = made(layers);
+  const auto model = make_model(layers);
   const double size = mebibytes_of(*model);
   std::printf("a BERT with %lld layers: %.0f MiB, created in %.2f s\n",
               static_cast<long long>(layers), size, seconds_since(began));
@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
 
   std::printf("created by each of them:\n");
   began = Clock::now();
-  hasten::notebook_launcher([&] { embed(made(layers), began, result); }, options);
+  hasten::notebook_launcher([&] { embed(make_model(layers), began, result); }, options);
   const double copied = number_in(result);
   std::remove(result.c_str());
 

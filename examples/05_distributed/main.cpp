@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr std::int64_t kRowsAStep = 60;  // in all processes together
+constexpr std::int64_t kRowsPerStep = 60;  // in all processes together
 
 double accuracy_of(hasten::Accelerator& accelerator, auto& model, auto& loader,
                    std::int64_t& rows) {
@@ -43,8 +43,8 @@ int main() {
   auto stacked = [](std::int64_t rows) {
     return spirals(rows).map(torch::data::transforms::Stack<>());
   };
-  auto train = hasten::make_loader(stacked(3000), {.batch_size = kRowsAStep, .shuffle = true});
-  auto evaluation = hasten::make_loader(stacked(1001), {.batch_size = kRowsAStep});
+  auto train = hasten::make_loader(stacked(3000), {.batch_size = kRowsPerStep, .shuffle = true});
+  auto evaluation = hasten::make_loader(stacked(1001), {.batch_size = kRowsPerStep});
   auto [model, optimizer, train_loader, eval_loader] =
       accelerator.prepare(net, adamw, train, evaluation);
 

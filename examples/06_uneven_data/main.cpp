@@ -13,11 +13,11 @@
 
 namespace {
 
-constexpr std::int64_t kRowsAStep = 60;  // in each recording
+constexpr std::int64_t kRowsPerStep = 60;  // in each recording
 
 struct Recording {
   at::Tensor points, spirals;
-  std::int64_t steps() const { return (points.size(0) + kRowsAStep - 1) / kRowsAStep; }
+  std::int64_t steps() const { return (points.size(0) + kRowsPerStep - 1) / kRowsPerStep; }
 };
 
 Recording recording(std::int64_t rows) {
@@ -34,8 +34,8 @@ std::optional<Recording> rows_of_step(const std::vector<Recording>& own, std::in
   std::vector<at::Tensor> points, spirals;
   for (const Recording& each : own) {
     if (step >= each.steps()) continue;
-    points.push_back(each.points.split(kRowsAStep)[static_cast<std::size_t>(step)]);
-    spirals.push_back(each.spirals.split(kRowsAStep)[static_cast<std::size_t>(step)]);
+    points.push_back(each.points.split(kRowsPerStep)[static_cast<std::size_t>(step)]);
+    spirals.push_back(each.spirals.split(kRowsPerStep)[static_cast<std::size_t>(step)]);
   }
   if (points.empty()) return std::nullopt;
   return Recording{at::cat(points), at::cat(spirals)};
@@ -66,7 +66,7 @@ class Reports {
 // A batch of reports. Texts are sent to the other processes just as tensors are.
 using Batch = std::pair<at::Tensor, std::vector<std::string>>;
 
-struct Together {
+struct StackReports {
   Batch operator()(std::span<const Report> reports) const {
     std::vector<at::Tensor> points;
     std::vector<std::string> words;
@@ -110,7 +110,7 @@ int main() {
     Recording each = recording(rows);
     if (number++ % accelerator.group().size() == accelerator.group().rank()) own.push_back(each);
   }
-  auto reports = hasten::make_loader(Reports(recording(1001)), {.batch_size = 50}, Together{});
+  auto reports = hasten::make_loader(Reports(recording(1001)), {.batch_size = 50}, StackReports{});
   auto [model, optimizer, eval_loader] = accelerator.prepare(net, adamw, reports);
 
   for (int epoch = 0; epoch < 6; ++epoch) {

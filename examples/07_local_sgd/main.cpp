@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr std::int64_t kEpochs = 12, kRowsAStep = 60;
+constexpr std::int64_t kEpochs = 12, kRowsPerStep = 60;
 
 struct Result {
   double accuracy = 0;
@@ -36,8 +36,9 @@ Result train(hasten::Accelerator& accelerator, std::int64_t local_sgd_steps) {
   const auto stacked = [](std::int64_t rows) {
     return spirals(rows).map(torch::data::transforms::Stack<>());
   };
-  auto train_rows = hasten::make_loader(stacked(3000), {.batch_size = kRowsAStep, .shuffle = true});
-  auto test_rows = hasten::make_loader(stacked(1001), {.batch_size = kRowsAStep});
+  auto train_rows =
+      hasten::make_loader(stacked(3000), {.batch_size = kRowsPerStep, .shuffle = true});
+  auto test_rows = hasten::make_loader(stacked(1001), {.batch_size = kRowsPerStep});
   auto [model, optimizer, loader, test_loader] =
       accelerator.prepare(net, adamw, train_rows, test_rows);
   Result result;

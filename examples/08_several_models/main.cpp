@@ -14,7 +14,7 @@ using torch::nn::LeakyReLU;
 using torch::nn::Linear;
 using torch::nn::Sequential;
 
-constexpr std::int64_t kSteps = 1200, kRowsAStep = 128;
+constexpr std::int64_t kSteps = 1200, kRowsPerStep = 128;
 
 // Returns points of a ring with radius 2.
 at::Tensor ring(std::int64_t rows) {
@@ -52,7 +52,7 @@ int main() {
       accelerator.prepare(raw_generator, raw_critic, raw_of_generator, raw_of_critic);
 
   const auto& group = accelerator.group();
-  const std::int64_t rows = kRowsAStep / 2 / group.size();
+  const std::int64_t rows = kRowsPerStep / 2 / group.size();
   const auto noise = [](std::int64_t count) { return torch::randn({count, 4}); };
   torch::manual_seed(100 + group.rank());  // different points in each process
   for (std::int64_t step = 0; step < kSteps; ++step) {

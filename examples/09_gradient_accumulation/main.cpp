@@ -30,16 +30,17 @@ Batch step_of(std::int64_t step) {
 }
 
 // Micro-batches of 1, 2, 3, ... rows: their means must be weighted by their rows.
-std::vector<Batch> parts_of(const Batch& batch) {
-  std::vector<Batch> parts;
+std::vector<Batch> micro_batches_of(const Batch& batch) {
+  std::vector<Batch> micro_batches;
   std::int64_t first = 0;
   for (std::int64_t i = 0; i < kWindow; ++i) {
     const std::int64_t rest = batch.points.size(0) - first;
     const std::int64_t rows = i + 1 == kWindow ? rest : std::min(rest, i + 1);
-    parts.push_back({batch.points.narrow(0, first, rows), batch.spiral.narrow(0, first, rows)});
+    micro_batches.push_back(
+        {batch.points.narrow(0, first, rows), batch.spiral.narrow(0, first, rows)});
     first += rows;
   }
-  return parts;
+  return micro_batches;
 }
 
 Net new_net() {
@@ -80,10 +81,11 @@ int main() {
     const std::int64_t first = group.rank() * share,
                        rows = group.rank() + 1 == group.size() ? kRows - first : share;
     const Batch own = {whole.points.narrow(0, first, rows), whole.spiral.narrow(0, first, rows)};
-    for (const Batch& part : parts_of(own)) {
+    for (const Batch& micro_batch : micro_batches_of(own)) {
       auto guard = accelerator.accumulate(model);
-      const std::int64_t items = part.points.size(0);
-      accelerator.backward(loss_of(model(part.points), part.spiral), static_cast<double>(items));
+      const std::int64_t items = micro_batch.points.size(0);
+      accelerator.backward(loss_of(model(micro_batch.points), micro_batch.spiral),
+                           static_cast<double>(items));
       optimizer.step();
       optimizer.zero_grad();
       largest = std::max(largest, items);

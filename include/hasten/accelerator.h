@@ -196,7 +196,7 @@ class Accelerator {
   bool sync_gradients() const { return step_->sync_gradients(); }
   // Marks the gradients of the latest window as used. A loop whose optimizer is not prepared calls
   // it after a step.
-  void stepped() { step_->stepped(); }
+  void stepped() { step_->mark_gradients_used(); }
   std::int64_t gradient_accumulation_steps() const { return step_->accumulation_steps; }
 
   // Scales the gradients so that their norm is at most max_norm, and returns the norm before. While
@@ -301,7 +301,7 @@ class Accelerator {
   template <class Handle>
   void release(Handle& handle) {
     if constexpr (requires { static_cast<const torch::nn::Module*>(handle.unwrap().get()); })
-      step_->forget(handle.unwrap().get());
+      step_->remove_model(handle.unwrap().get());
     handle.reset();
   }
 

@@ -98,11 +98,11 @@ class Taker {
     file = std::move(options);
   }
 
-  void judge() {
-    judge_environment();
-    for (const Section& section : sections()) judge(section);
-    tell_empty();
-    for (const KeyGroup& group : key_groups()) judge(group);
+  void check_keys() {
+    check_environment();
+    for (const Section& section : sections()) check_keys(section);
+    report_empty();
+    for (const KeyGroup& group : key_groups()) check_keys(group);
   }
 
  private:
@@ -139,12 +139,12 @@ class Taker {
     return found == taken_.end() ? nullptr : &found->second;
   }
 
-  void judge_environment() const {
-    const Assignment* const said = taken("compute_environment");
-    if (!said || !says_something(said->value)) return;
-    const std::string word = to_text(said->value);
+  void check_environment() const {
+    const Assignment* const assignment = taken("compute_environment");
+    if (!assignment || !says_something(assignment->value)) return;
+    const std::string word = to_text(assignment->value);
     if (word == "LOCAL_MACHINE") return;
-    const std::string where = located(said->origin, "compute_environment");
+    const std::string where = located(assignment->origin, "compute_environment");
     if (word == "AMAZON_SAGEMAKER")
       throw_not_supported(where + " " + word,
                           "hasten launch starts processes on this machine only");
@@ -153,24 +153,25 @@ class Taker {
         {.what = where, .got = "'" + word + "'", .expected = "LOCAL_MACHINE or AMAZON_SAGEMAKER"});
   }
 
-  void judge(const Section& section) {
-    const Assignment* const said = taken(section.name);
-    if (!said) return;
-    if (!says_something(said->value)) {
-      empty_.push_back(said);
+  void check_keys(const Section& section) {
+    const Assignment* const assignment = taken(section.name);
+    if (!assignment) return;
+    if (!says_something(assignment->value)) {
+      empty_.push_back(assignment);
       return;
     }
-    if (section.name == "parallelism_config") refuse_sizes(*said);
-    if (section.name == "mpirun_config") refuse_hosts(*said);
-    notices_.push_back(str(located(said->origin, section.name), " (",
-                           join(names_inside(*said), ", "), ") is ignored: ", section.reason));
+    if (section.name == "parallelism_config") reject_parallel_sizes(*assignment);
+    if (section.name == "mpirun_config") reject_hostfile(*assignment);
+    notices_.push_back(str(located(assignment->origin, section.name), " (",
+                           join(names_inside(*assignment), ", "),
+                           ") is ignored: ", section.reason));
   }
 
-  void refuse_sizes(const Assignment& said) const {
-    for (const auto& [key, value] : inside(said).items()) {
+  void reject_parallel_sizes(const Assignment& assignment) const {
+    for (const auto& [key, value] : inside(assignment).items()) {
       if (!ends_with(key, "_size") || value.text() == "null") continue;
       const auto size = parse_integer(value.text());
-      const std::string where = place_of(said, key) + ": " + key;
+      const std::string where = place_of(assignment, key) + ": " + key;
       if (!size || *size < 1) {
         throw ConfigError("config.bad-value", {.what = where,
                                                .got = "'" + value.text() + "'",
@@ -181,43 +182,44 @@ class Taker {
     }
   }
 
-  void refuse_hosts(const Assignment& said) const {
+  void reject_hostfile(const Assignment& assignment) const {
     const std::string key = "mpirun_hostfile";
-    const std::string hosts = inside(said).text(key, "");
+    const std::string hosts = inside(assignment).text(key, "");
     if (hosts.empty() || hosts == "null") return;
-    throw_not_supported(place_of(said, key) + ": " + key, "start the program with mpirun directly");
+    throw_not_supported(place_of(assignment, key) + ": " + key,
+                        "start the program with mpirun directly");
   }
 
-  void tell_empty() {
+  void report_empty() {
     if (empty_.empty()) return;
     std::vector<std::string> names;
-    for (const Assignment* said : empty_) names.push_back(said->key);
+    for (const Assignment* assignment : empty_) names.push_back(assignment->key);
     notices_.push_back(
         str(empty_.front()->origin.where, ": ", join(names, ", "),
             names.size() == 1 ? " is ignored: it is empty" : " are ignored: they are empty"));
   }
 
   // In a file for TPUs, these keys are for hasten tpu-config, except the following.
-  void judge_pod() {
+  void check_pod_keys() {
     for (const char* name : {"tpu_use_cluster", "tpu_vm"}) {
-      const Assignment* const said = taken(name);
-      if (said && says_something(said->value))
-        throw_not_supported(located(said->origin, name), kEachMachine);
+      const Assignment* const assignment = taken(name);
+      if (assignment && says_something(assignment->value))
+        throw_not_supported(located(assignment->origin, name), kEachMachine);
     }
     const Assignment* const sudo = taken("tpu_use_sudo");
     if (sudo && says_something(sudo->value))
       notices_.push_back(located(sudo->origin, sudo->key) + " is ignored: " + kOwnUser);
   }
 
-  void judge(const KeyGroup& group) {
-    if (tpus_ && group.reason == kForTpus) return judge_pod();
+  void check_keys(const KeyGroup& group) {
+    if (tpus_ && group.reason == kForTpus) return check_pod_keys();
     std::vector<std::string> names;
     std::string where;
     for (const std::string& name : group.names) {
-      const Assignment* const said = taken(name);
-      if (!said || !says_something(said->value)) continue;
-      if (name == "main_training_function" && to_text(said->value) == "main") continue;
-      if (names.empty()) where = said->origin.where;
+      const Assignment* const assignment = taken(name);
+      if (!assignment || !says_something(assignment->value)) continue;
+      if (name == "main_training_function" && to_text(assignment->value) == "main") continue;
+      if (names.empty()) where = assignment->origin.where;
       names.push_back(name);
     }
     if (names.empty()) return;
@@ -263,7 +265,7 @@ void take_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assi
                           std::vector<std::string>& notices) {
   Taker taker(table, notices);
   for (std::vector<Assignment>& file : files) taker.take(file);
-  taker.judge();
+  taker.check_keys();
 }
 
 }  // namespace hasten::config

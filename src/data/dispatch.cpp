@@ -36,10 +36,10 @@ at::Tensor bytes_of(const std::string& text) {
 std::exception_ptr thrown_by(const at::Tensor& bytes) {
   const std::string letter(static_cast<const char*>(bytes.const_data_ptr()),
                            static_cast<std::size_t>(bytes.numel()));
-  const CarriedError carried = carried_error(letter);
+  const RemoteException carried = deserialize_exception(letter);
   if (carried.error) return carried.error;
   return std::make_exception_ptr(DataError(
-      "data.batch", {.what = "making the next batches on rank 0 failed", .got = carried.words}));
+      "data.batch", {.what = "making the next batches on rank 0 failed", .got = carried.message}));
 }
 
 using WorkOfGroup = c10::intrusive_ptr<c10d::Work>;
@@ -64,7 +64,7 @@ Dispatch::Dispatch(const Group& group, Pack pack, Unpack unpack)
     : group_(group.duplicate()), pack_(std::move(pack)), unpack_(std::move(unpack)) {}
 
 at::Tensor Dispatch::body_of(const Made& made) const {
-  if (made.error) return bytes_of(letter_of(made.error));
+  if (made.error) return bytes_of(serialize_exception(made.error));
   return made.batch ? pack_(made.batch) : at::Tensor();
 }
 

@@ -59,12 +59,12 @@ void check_carries(const BatchSource& source) {
 
 void check_same_loader(const std::string& description, const std::string& hint,
                        const Group& group) {
-  const auto difference = difference_of(description, group);
+  const auto difference = find_difference(description, group);
   if (!difference) return;
   throw UsageError(
       "data.loaders-differ",
       {.what = "the loader passed to prepare() differs on rank " + std::to_string(difference->rank),
-       .got = difference->there,
+       .got = difference->on_rank,
        .expected = difference->on_rank_0 + ", as on rank 0",
        .hint = hint});
 }

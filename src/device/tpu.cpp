@@ -67,7 +67,7 @@ const Opened& opened(const Worker& worker, TpuJob job) {
     const ScopedVariables told(tpu_variables(worker, job, config::whole_environment()));
     const std::int64_t together = job == TpuJob::together ? worker.local_world_size : 0;
     const Opened it{.count = open(together), .process = getpid()};
-    static const LivingMark& mark = *new LivingMark(Living::tpu);
+    static const ForkHazardMark& mark = *new ForkHazardMark(ForkHazard::tpu);
     static_cast<void>(mark);
     return it;
   }();

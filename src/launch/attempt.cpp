@@ -26,9 +26,9 @@ constexpr double kGraceAfterFailure = 1;  // seconds; ranks that wait for a dead
 
 Attempt::Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context)
     : options_(run.options), round_(round), context_(context), cleanup_(context.processes) {
-  look_after_guardian();  // the guardian may have been killed between two attempts
+  replace_guardian_if_ended();  // the guardian may have been killed between two attempts
   const auto commands = rank_commands(run, round, context.processes.job);
-  stop_is_told_.resize(commands.size());
+  stop_is_reported_.resize(commands.size());
   for (std::size_t local = 0; local < commands.size(); ++local) {
     outputs_.emplace_back(output_plan(options_, round, local), context.console);
     ranks_.emplace_back(commands[local], context.signals);
@@ -43,12 +43,12 @@ void Attempt::run() {
     if (deadline_ && Clock::now() >= *deadline_) kill_all();
   }
   cleanup_.run();
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) read_what_is_there(rank);
-  if (!first_failed_ && !ordered_ && stopped_by_ == 0) context_.membership.ended();
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) drain_pipes(rank);
+  if (!first_failed_ && !stop_is_ordered_ && end_signal_ == 0) context_.controller.report_success();
 }
 
 int Attempt::longest_wait() const {
-  const int longest = context_.membership.longest_wait();
+  const int longest = context_.controller.longest_wait();
   if (!deadline_) return longest;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
   const int until = static_cast<int>(std::max<std::int64_t>(0, left));
@@ -57,11 +57,11 @@ int Attempt::longest_wait() const {
 
 // Waits until something happens, but never for the reader of the launcher's output.
 void Attempt::wait() {
-  Membership& membership = context_.membership;
+  JobController& controller = context_.controller;
   std::vector<pollfd> files = {
-      {.fd = context_.signals.file(), .events = POLLIN, .revents = 0},
-      {.fd = membership.file(), .events = membership.events(), .revents = 0},
-      {.fd = context_.console.file(), .events = POLLIN, .revents = 0}};
+      {.fd = context_.signals.descriptor(), .events = POLLIN, .revents = 0},
+      {.fd = controller.descriptor(), .events = controller.events(), .revents = 0},
+      {.fd = context_.console.descriptor(), .events = POLLIN, .revents = 0}};
   const std::size_t others = files.size();
   std::vector<std::pair<std::size_t, int>> owners;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -78,18 +78,18 @@ void Attempt::wait() {
     std::this_thread::sleep_for(kPauseWithoutPoll);
     for (pollfd& file : files) file.revents = POLLIN;
   }
-  if (files[2].revents != 0) context_.console.look();
+  if (files[2].revents != 0) context_.console.handle_event();
   for (std::size_t i = others; i < files.size(); ++i) {
     const auto& [rank, stream] = owners[i - others];
     if (files[i].revents != 0) read_from(rank, files[i].fd, stream);
   }
   // Ends are handled before orders, so that a failure here is reported as this machine's.
-  take_signals();
-  if (const auto order = membership.order(); order && !ordered_) {
-    ordered_ = true;
-    ask_to_end(SIGTERM);
-    limit(order->after_failure ? std::min(options_.grace_period, kGraceAfterFailure)
-                               : options_.grace_period);
+  handle_signals();
+  if (const auto order = controller.stop_order(); order && !stop_is_ordered_) {
+    stop_is_ordered_ = true;
+    send_end_signal_once(SIGTERM);
+    set_kill_deadline(order->after_failure ? std::min(options_.grace_period, kGraceAfterFailure)
+                                           : options_.grace_period);
   }
 }
 
@@ -109,7 +109,7 @@ std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
 // Reads what is now in the pipes of a rank that has ended, and no more, because a process that the
 // rank left behind may write for ever. Reads even if the console is full, since the failure report
 // contains the last lines.
-void Attempt::read_what_is_there(std::size_t local_rank) {
+void Attempt::drain_pipes(std::size_t local_rank) {
   for (const int stream : {1, 2}) {
     const int file = stream == 1 ? ranks_[local_rank].output() : ranks_[local_rank].errors();
     int bytes = 0;
@@ -123,23 +123,23 @@ void Attempt::read_what_is_there(std::size_t local_rank) {
   outputs_[local_rank].finish();
 }
 
-void Attempt::take_signals() {
+void Attempt::handle_signals() {
   while (const auto number = context_.signals.next()) {
-    *number == SIGCHLD ? look_for_ends() : pass_on(*number);
+    *number == SIGCHLD ? handle_ended_ranks() : forward_signal(*number);
   }
 }
 
-void Attempt::look_after_guardian() {
+void Attempt::replace_guardian_if_ended() {
   const std::string news = context_.guardian.replace_if_ended();
-  if (!news.empty()) context_.console.say(news);
+  if (!news.empty()) context_.console.print_message(news);
 }
 
-void Attempt::look_for_ends() {
-  look_after_guardian();
-  for (const std::size_t rank : in_order_of_end()) {
+void Attempt::handle_ended_ranks() {
+  replace_guardian_if_ended();
+  for (const std::size_t rank : ranks_in_order_of_end()) {
     report_stop(rank);
     if (!ranks_[rank].has_just_ended()) continue;
-    if (ranks_[rank].code() != 0 && !first_failed_ && !ordered_) take_failure(rank);
+    if (ranks_[rank].code() != 0 && !first_failed_ && !stop_is_ordered_) handle_failure(rank);
   }
   context_.orphans.reap([this](pid_t process) {
     if (process == context_.guardian.process()) return true;
@@ -151,7 +151,7 @@ void Attempt::look_for_ends() {
 
 // All local ranks: first those that have just ended, in the order that the kernel reports, then the
 // others.
-std::vector<std::size_t> Attempt::in_order_of_end() {
+std::vector<std::size_t> Attempt::ranks_in_order_of_end() {
   std::vector<std::size_t> order = end_order_.next();
   const std::size_t ended = order.size();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -161,76 +161,78 @@ std::vector<std::size_t> Attempt::in_order_of_end() {
   return order;
 }
 
-void Attempt::take_failure(std::size_t local_rank) {
+void Attempt::handle_failure(std::size_t local_rank) {
   first_failed_ = local_rank;
   // A rank that ends by a signal that was passed on has done what it was asked to do, and a restart
   // would undo that. The others received the signal too, and get the grace period to react.
   const int signal = ranks_[local_rank].code() - 128;
-  if (stopped_by_ == 0 && was_passed_on(signal)) {
-    end_by(signal);
-    limit(options_.grace_period);
+  if (end_signal_ == 0 && was_forwarded(signal)) {
+    end_job_with(signal);
+    set_kill_deadline(options_.grace_period);
   }
   const std::string text = failure_text(local_rank);
-  if (stopped_by_ == 0) {
-    context_.membership.failed(ranks_[local_rank].code(), text);
+  if (end_signal_ == 0) {
+    context_.controller.report_failure(ranks_[local_rank].code(), text);
     // The others may wait for the failed rank for ever.
-    ask_to_end(SIGTERM);
-    limit(std::min(options_.grace_period, kGraceAfterFailure));
+    send_end_signal_once(SIGTERM);
+    set_kill_deadline(std::min(options_.grace_period, kGraceAfterFailure));
   }
-  context_.console.say(text);
+  context_.console.print_message(text);
 }
 
 // A stopped rank looks like one that hangs, so it is reported, once.
 void Attempt::report_stop(std::size_t local_rank) {
   const auto signal = ranks_[local_rank].has_just_stopped();
-  if (!signal || stop_is_told_[local_rank]) return;
-  stop_is_told_[local_rank] = true;
-  context_.console.say(str(name_of(local_rank), " was stopped by ", signal_text(*signal),
-                           *signal == SIGTTIN ? ", since it reads from the terminal," : "",
-                           " and continues when it receives SIGCONT"));
+  if (!signal || stop_is_reported_[local_rank]) return;
+  stop_is_reported_[local_rank] = true;
+  context_.console.print_message(
+      str(rank_text(local_rank), " was stopped by ", signal_text(*signal),
+          *signal == SIGTTIN ? ", since it reads from the terminal," : "",
+          " and continues when it receives SIGCONT"));
 }
 
-void Attempt::pass_on(int signal) {
-  if (!is_end(signal)) {
-    passed_on_.push_back(signal);
+void Attempt::forward_signal(int signal) {
+  if (!is_end_signal(signal)) {
+    forwarded_signals_.push_back(signal);
     return send(signal);
   }
-  const bool is_repeated = stopped_by_ != 0;
+  const bool is_repeated = end_signal_ != 0;
   if (is_repeated && signal == SIGINT) return kill_all();
   if (is_repeated) {
-    send_end(signal);
+    send_end_signal(signal);
   } else {
-    end_by(signal);
-    ask_to_end(signal);
+    end_job_with(signal);
+    send_end_signal_once(signal);
   }
-  limit(options_.grace_period);
+  set_kill_deadline(options_.grace_period);
 }
 
-bool Attempt::was_passed_on(int signal) const {
-  return std::find(passed_on_.begin(), passed_on_.end(), signal) != passed_on_.end();
+bool Attempt::was_forwarded(int signal) const {
+  return std::find(forwarded_signals_.begin(), forwarded_signals_.end(), signal) !=
+         forwarded_signals_.end();
 }
 
 // Makes 128 + `signal` the exit code of the job, and prevents a restart.
-void Attempt::end_by(int signal) {
-  context_.membership.leaving(signal);
-  stopped_by_ = signal;
+void Attempt::end_job_with(int signal) {
+  context_.controller.report_leaving(signal);
+  end_signal_ = signal;
 }
 
 // Many programs end at once when they receive a second signal, so ranks get only one, whether a
 // failure, an order of the coordinator or a signal to this launcher comes first.
-void Attempt::ask_to_end(int signal) {
-  if (asked_to_end_) return;
-  send_end(signal);
+void Attempt::send_end_signal_once(int signal) {
+  if (end_signal_is_sent_) return;
+  send_end_signal(signal);
 }
 
-void Attempt::send_end(int signal) {
-  asked_to_end_ = true;
+void Attempt::send_end_signal(int signal) {
+  end_signal_is_sent_ = true;
   send(signal);
   send(SIGCONT);  // a stopped process handles the signal only when it continues
 }
 
 // Ranks that are still alive after `grace` seconds are killed then, unless an earlier limit is set.
-void Attempt::limit(double grace) {
+void Attempt::set_kill_deadline(double grace) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(grace));
   if (!deadline_ || end < *deadline_) deadline_ = end;
@@ -249,7 +251,7 @@ void Attempt::kill_all() {
 }
 
 // For example "rank 3 on node1 (pid 4711)".
-std::string Attempt::name_of(std::size_t local_rank) const {
+std::string Attempt::rank_text(std::size_t local_rank) const {
   return str("rank ", round_.first_rank + static_cast<std::int64_t>(local_rank), " on ",
              host_name(), " (pid ", ranks_[local_rank].process(), ")");
 }
@@ -257,13 +259,14 @@ std::string Attempt::name_of(std::size_t local_rank) const {
 std::string Attempt::failure_text(std::size_t local_rank) {
   const RankProcess& rank = ranks_[local_rank];
   const RankOutput& output = outputs_[local_rank];
-  read_what_is_there(local_rank);
+  drain_pipes(local_rank);
   const bool by_watchdog = rank.code() == kLateRankCode;  // perhaps because another rank is late
-  const std::string how =
-      by_watchdog ? str("was ended by its watchdog (code ", rank.code(), ")") : rank.how_it_ended();
-  std::string text = str(name_of(local_rank), " ", how, " after ", fixed(rank.seconds(), 1), " s");
-  if (stopped_by_ == 0 && !by_watchdog) text += " (the first rank to fail)";
-  if (!output.kept_in().empty()) text += "; its output is in " + output.kept_in().string();
+  const std::string how = by_watchdog ? str("was ended by its watchdog (code ", rank.code(), ")")
+                                      : rank.end_description();
+  std::string text =
+      str(rank_text(local_rank), " ", how, " after ", fixed(rank.seconds(), 1), " s");
+  if (end_signal_ == 0 && !by_watchdog) text += " (the first rank to fail)";
+  if (!output.saved_path().empty()) text += "; its output is in " + output.saved_path().string();
   text += output.last_lines().empty() ? "; it printed nothing\n" : "; last lines of its output:\n";
   for (const std::string& line : output.last_lines()) text += "  | " + line + "\n";
   return text;

@@ -1,7 +1,7 @@
 // File: launch/attempt.h (internal)
 // Runs the ranks of this machine for one round, from their start to their end.
 //
-//   Attempt attempt(configuration, round, {processes, guardian, membership, signals, console,
+//   Attempt attempt(configuration, round, {processes, guardian, controller, signals, console,
 //                                         orphans});
 //   attempt.run();                                 // returns when all ranks have ended
 //
@@ -17,7 +17,7 @@
 #include "launch/console.h"
 #include "launch/end_order.h"
 #include "launch/job.h"
-#include "launch/membership.h"
+#include "launch/job_controller.h"
 #include "launch/orphan_collector.h"
 #include "launch/rank_output.h"
 #include "launch/rank_process.h"
@@ -28,7 +28,7 @@ namespace hasten {
 struct AttemptContext {
   const JobProcesses& processes;
   Guardian& guardian;
-  Membership& membership;
+  JobController& controller;
   Signals& signals;
   Console& console;
   const OrphanCollector& orphans;
@@ -40,29 +40,29 @@ class Attempt {
   Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context);
 
   // Returns when all ranks have ended. Reports the first failure, a signal that ends the job, or a
-  // good end to the membership as soon as it happens.
+  // good end to the controller as soon as it happens.
   void run();
 
  private:
   void wait();
   int longest_wait() const;  // milliseconds; -1: no limit
   std::size_t read_from(std::size_t local_rank, int file, int stream);
-  void read_what_is_there(std::size_t local_rank);
-  void take_signals();
-  void look_after_guardian();
-  void look_for_ends();
-  std::vector<std::size_t> in_order_of_end();
-  void take_failure(std::size_t local_rank);
+  void drain_pipes(std::size_t local_rank);
+  void handle_signals();
+  void replace_guardian_if_ended();
+  void handle_ended_ranks();
+  std::vector<std::size_t> ranks_in_order_of_end();
+  void handle_failure(std::size_t local_rank);
   void report_stop(std::size_t local_rank);
-  void pass_on(int signal);
-  bool was_passed_on(int signal) const;
-  void end_by(int signal);
-  void ask_to_end(int signal);
-  void send_end(int signal);
-  void limit(double grace);
+  void forward_signal(int signal);
+  bool was_forwarded(int signal) const;
+  void end_job_with(int signal);
+  void send_end_signal_once(int signal);
+  void send_end_signal(int signal);
+  void set_kill_deadline(double grace);
   void send(int signal);
   void kill_all();
-  std::string name_of(std::size_t local_rank) const;
+  std::string rank_text(std::size_t local_rank) const;
   std::string failure_text(std::size_t local_rank);
 
   const LaunchOptions& options_;
@@ -72,13 +72,13 @@ class Attempt {
   EndOrder end_order_;
   std::vector<RankOutput> outputs_;
   std::vector<RankProcess> ranks_;
-  std::vector<bool> stop_is_told_;
+  std::vector<bool> stop_is_reported_;
   std::optional<std::size_t> first_failed_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
-  bool ordered_ = false;        // the membership has ordered a stop
-  bool asked_to_end_ = false;   // the ranks have received a signal to end
-  std::vector<int> passed_on_;  // signals that do not end the job by themselves
-  int stopped_by_ = 0;          // the signal to the launcher that ends the job
+  bool stop_is_ordered_ = false;        // the controller has ordered a stop
+  bool end_signal_is_sent_ = false;     // the ranks have received a signal to end
+  std::vector<int> forwarded_signals_;  // signals that do not end the job by themselves
+  int end_signal_ = 0;                  // the signal to the launcher that ends the job
 };
 
 }  // namespace hasten

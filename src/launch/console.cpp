@@ -19,11 +19,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kWithoutProgress = 2s;
-constexpr auto kInAll = 5s;
-constexpr auto kForLastMessage = 500ms;
+constexpr auto kLongestStall = 2s;
+constexpr auto kLongestFinish = 5s;
+constexpr auto kLastMessageTimeout = 500ms;
 
-const char* name_of(int stream) { return stream == 1 ? "standard output" : "standard error"; }
+const char* stream_name(int stream) { return stream == 1 ? "standard output" : "standard error"; }
 
 bool same_file(int one, int other) {
   struct stat first {
@@ -40,7 +40,7 @@ int new_event() {
 }
 
 // How long output is lost after a write has failed with `error`.
-const char* after(int error) {
+const char* loss_duration(int error) {
   const bool may_recover = error == ENOSPC || error == EDQUOT;
   return may_recover ? "until writing succeeds again" : "from now on";
 }
@@ -62,40 +62,42 @@ Console::Console() : event_(new_event()) {
 
 Console::~Console() { wait_briefly(); }  // has work only if an exception has skipped finish()
 
-OutputWriter& Console::of(int stream) {
+OutputWriter& Console::writer_for(int stream) {
   return stream == 2 && writers_[1] ? *writers_[1] : *writers_[0];
 }
 
-void Console::show(std::string_view lines, int stream) { of(stream).write(lines); }
+void Console::print_output(std::string_view lines, int stream) { writer_for(stream).write(lines); }
 
-void Console::say(std::string_view message) {
+void Console::print_message(std::string_view message) {
   std::string text = str("hasten launch: ", message);
   if (text.back() != '\n') text += '\n';
-  of(2).write(text);
+  writer_for(2).write(text);
 }
 
-bool Console::is_full(int stream) { return of(stream).is_full(); }
+bool Console::is_full(int stream) { return writer_for(stream).is_full(); }
 
-void Console::look() {
+void Console::handle_event() {
   eventfd_t times = 0;
   eventfd_read(event_.get(), &times);
   for (const int stream : {1, 2}) {
-    const int error = of(stream).take_error();
+    const int error = writer_for(stream).take_error();
     if (error == 0 || is_one_file()) continue;
-    of(3 - stream)
-        .write(str("hasten launch: cannot write to ", name_of(stream), ": ", std::strerror(error),
-                   ". The processes continue, but their output there is lost ", after(error),
-                   "\n"));
+    writer_for(3 - stream)
+        .write(str("hasten launch: cannot write to ", stream_name(stream), ": ",
+                   std::strerror(error),
+                   ". The processes continue, but their output there is lost ",
+                   loss_duration(error), "\n"));
   }
-  look_at_logs();
+  report_log_errors();
 }
 
-void Console::look_at_logs() {
+void Console::report_log_errors() {
   for (const auto& log : logs_) {
     const int error = log->writer().take_error();
     if (error == 0) continue;
-    say(str("log_dir: cannot write to ", log->path().string(), ": ", std::strerror(error),
-            ". The processes continue, but their output is not saved there ", after(error)));
+    print_message(str("log_dir: cannot write to ", log->path().string(), ": ", std::strerror(error),
+                      ". The processes continue, but their output is not saved there ",
+                      loss_duration(error)));
   }
 }
 
@@ -108,8 +110,8 @@ std::shared_ptr<LogFile> Console::open_log(const std::filesystem::path& path, Lo
     return logs_.emplace_back(std::make_shared<LogFile>(path, event_.get()));
   } catch (const IoError& error) {
     if (failure == LogFailure::throws) throw;
-    say(str(error.text().what, ": ", error.text().got,
-            ". The processes continue, but their output is not saved there"));
+    print_message(str(error.text().what, ": ", error.text().got,
+                      ". The processes continue, but their output is not saved there"));
     return nullptr;
   }
 }
@@ -120,53 +122,54 @@ std::size_t Console::unwritten() {
   return bytes;
 }
 
-std::optional<int> Console::finish(Signals& signals, Patience patience) {
+std::optional<int> Console::finish(Signals& signals, FinishPolicy policy) {
   const auto began = Clock::now();
   auto progress = began;
-  std::optional<int> asked;
-  look();
-  for (std::size_t left = unwritten(), before = left; left > 0 && !asked; left = unwritten()) {
+  std::optional<int> end_signal;
+  handle_event();
+  for (std::size_t left = unwritten(), before = left; left > 0 && !end_signal; left = unwritten()) {
     if (left != before) progress = Clock::now();
     before = left;
     const auto now = Clock::now();
-    if (patience == Patience::none && (now - progress > kWithoutProgress || now - began > kInAll))
+    if (policy == FinishPolicy::brief &&
+        (now - progress > kLongestStall || now - began > kLongestFinish))
       break;
-    pollfd files[] = {{.fd = signals.file(), .events = POLLIN, .revents = 0},
+    pollfd files[] = {{.fd = signals.descriptor(), .events = POLLIN, .revents = 0},
                       {.fd = event_.get(), .events = POLLIN, .revents = 0}};
-    poll(files, 2, patience == Patience::none ? 100 : -1);
-    look();
+    poll(files, 2, policy == FinishPolicy::brief ? 100 : -1);
+    handle_event();
     while (const auto number = signals.next()) {
-      if (is_end(*number)) asked = *number;
+      if (is_end_signal(*number)) end_signal = *number;
     }
   }
-  drop();
-  return asked;
+  drop_unwritten();
+  return end_signal;
 }
 
 void Console::wait_briefly() {
-  const auto limit = Clock::now() + kForLastMessage;
+  const auto limit = Clock::now() + kLastMessageTimeout;
   while (unwritten() > 0 && Clock::now() < limit) {
     pollfd file = {.fd = event_.get(), .events = POLLIN, .revents = 0};
     poll(&file, 1, 50);
-    look();
+    handle_event();
   }
 }
 
 void Console::drop_logs() {
-  look_at_logs();
+  report_log_errors();
   for (const auto& log : logs_) {
     const bool lost = log->writer().unwritten() > 0 || log->writer().has_dropped();
     const std::size_t dropped = log->writer().stop();
     if (lost)
-      say(str("log_dir: ", dropped, " bytes could not be written to ", log->path().string(),
-              " and were dropped"));
+      print_message(str("log_dir: ", dropped, " bytes could not be written to ",
+                        log->path().string(), " and were dropped"));
   }
   logs_.clear();
 }
 
 // Drops what is not written. Reports the loss on one stream on the other one, and the loss of logs
 // on standard error.
-void Console::drop() {
+void Console::drop_unwritten() {
   const int streams = is_one_file() ? 1 : 2;
   bool lost[2] = {};
   for (int i = 0; i < streams; ++i)
@@ -177,7 +180,7 @@ void Console::drop() {
     const std::size_t dropped = writers_[i]->stop();
     if (is_one_file()) continue;
     writers_[1 - i]->write(str("hasten launch: ", dropped, " bytes could not be written to ",
-                               name_of(i + 1), " and were dropped\n"));
+                               stream_name(i + 1), " and were dropped\n"));
   }
   wait_briefly();
   for (auto& writer : writers_) {

@@ -5,15 +5,15 @@
 //
 //   open_closed_streams();                      // before the first file is opened
 //   Console console;
-//   console.show("[0] loss 0.7\n", 1);
-//   console.say("rank 1 has failed");           // to standard error, after "hasten launch: "
-//   if (console.is_full(1)) ...                 // its reader is slow: leave the pipes unread
-//   poll(console.file()), console.look();       // there is room again, or a reader has gone away
-//   console.finish(signals, Patience::none);
+//   console.print_output("[0] loss 0.7\n", 1);
+//   console.print_message("rank 1 has failed");   // to standard error, after "hasten launch: "
+//   if (console.is_full(1)) ...                   // its reader is slow: leave the pipes unread
+//   poll(console.descriptor()), console.handle_event();   // there is room, or a reader is gone
+//   console.finish(signals, FinishPolicy::brief);
 //
 // If both streams are one file, as with 2>&1, their order is kept. The constructor throws IoError
 // "io.write" if the system has no eventfd left, "launch.start" if it has no thread left. Thread
-// rule: say() from any thread, everything else from the launcher's own thread.
+// rule: print_message() from any thread, everything else from the launcher's own thread.
 #pragma once
 
 #include <filesystem>
@@ -31,9 +31,9 @@
 namespace hasten {
 
 // How long finish() waits for a reader.
-enum class Patience {
-  none,       // 2 seconds without progress, 5 at most: the job has failed or was stopped
-  unlimited,  // until a signal asks to end, like any program in a pipeline
+enum class FinishPolicy {
+  brief,       // 2 seconds without progress, 5 at most: the job has failed or was stopped
+  until_read,  // until a signal asks to end, like any program in a pipeline
 };
 
 // Opens /dev/null for each closed standard stream, so that no other file gets its number.
@@ -50,9 +50,9 @@ class Console {
   ~Console();
 
   // Writes whole lines to standard output (1) or standard error (2).
-  void show(std::string_view lines, int stream);
+  void print_output(std::string_view lines, int stream);
   // Writes a message of the launcher to standard error.
-  void say(std::string_view message);
+  void print_message(std::string_view message);
 
   // Opens a log file, for which finish() waits, too. If that fails, throws what LogFile throws, or
   // with LogFailure::is_reported reports it and returns null.
@@ -61,22 +61,22 @@ class Console {
   // True if the caller should write no more lines for now.
   bool is_full(int stream);
   // Readable when is_full() has changed, or when a stream or log can no longer be written.
-  int file() const { return event_.get(); }
-  // Resets file(), and reports each stream and log that can no longer be written, once.
-  void look();
+  int descriptor() const { return event_.get(); }
+  // Resets descriptor(), and reports each stream and log that can no longer be written, once.
+  void handle_event();
 
   // Waits for the readers and the logs, then drops the rest and reports its size. Returns the
   // signal that has asked to end meanwhile, if any. Nothing is shown afterwards.
-  std::optional<int> finish(Signals& signals, Patience patience);
+  std::optional<int> finish(Signals& signals, FinishPolicy policy);
 
  private:
-  OutputWriter& of(int stream);
+  OutputWriter& writer_for(int stream);
   bool is_one_file() const { return !writers_[1]; }
   std::size_t unwritten();
-  void look_at_logs();
+  void report_log_errors();
   void wait_briefly();
   void drop_logs();
-  void drop();
+  void drop_unwritten();
 
   const Descriptor event_;
   std::unique_ptr<OutputWriter> writers_[2];  // the second is null if both streams are one file

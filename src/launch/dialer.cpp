@@ -15,11 +15,11 @@ using rendezvous::Clock;
 using rendezvous::Connection;
 using namespace std::chrono_literals;
 
-constexpr auto kForTheName = 30s;       // as long as the system takes to ask three name servers
-constexpr auto kForAllAddresses = 5s;   // a new attempt comes sooner than TCP's own retransmission
-constexpr auto kForTheHandshake = 30s;  // a server that is suspended answers when it wakes
-constexpr auto kShortestPause = 100ms;
-constexpr auto kLongestPause = 5s;
+constexpr auto kLookupTimeout = 30s;     // as long as the system takes to ask three name servers
+constexpr auto kConnectTimeout = 5s;     // a new attempt comes sooner than TCP's own retransmission
+constexpr auto kHandshakeTimeout = 30s;  // a server that is suspended answers when it wakes
+constexpr auto kMinRetryPause = 100ms;
+constexpr auto kMaxRetryPause = 5s;
 
 }  // namespace
 
@@ -27,9 +27,9 @@ Dialer::Dialer(Endpoint endpoint, const rendezvous::SecureContext& context, std:
     : endpoint_(std::move(endpoint)),
       context_(context),
       greeting_(std::move(greeting)),
-      backoff_(kShortestPause, kLongestPause) {}
+      backoff_(kMinRetryPause, kMaxRetryPause) {}
 
-int Dialer::file() const {
+int Dialer::descriptor() const {
   if (connection_) return connection_->file();
   return dial_ ? dial_->file() : -1;
 }
@@ -41,35 +41,36 @@ short Dialer::events() const {
 
 int Dialer::longest_wait() const {
   if (dial_) return dial_->longest_wait();
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - Clock::now()).count();
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(wait_until_ - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
 }
 
-void Dialer::fail(std::string why, Problem problem) {
+void Dialer::fail(std::string why, Failure failure) {
   connection_.reset();
-  why_ = std::move(why);
-  problem_ = problem;
-  until_ = Clock::now() + backoff_.next();
+  failure_text_ = std::move(why);
+  failure_ = failure;
+  wait_until_ = Clock::now() + backoff_.next();
 }
 
 std::unique_ptr<Connection> Dialer::advance() {
   if (connection_) return shake_hands();
-  if (!dial_ && Clock::now() < until_) return nullptr;
-  if (!dial_) dial_.emplace(endpoint_, Clock::now() + kForTheName, kForAllAddresses);
+  if (!dial_ && Clock::now() < wait_until_) return nullptr;
+  if (!dial_) dial_.emplace(endpoint_, Clock::now() + kLookupTimeout, kConnectTimeout);
   dial_->advance();
   if (!dial_->done()) return nullptr;
   const Attempted attempted = dial_->take();
   if (const auto address = dial_->address()) address_ = address;
   dial_.reset();
   if (attempted.socket < 0) {
-    fail(attempted.why, attempted.unknown_host ? Problem::unknown_host
-                        : attempted.refused    ? Problem::nobody_listens
-                                               : Problem::none);
+    fail(attempted.why, attempted.unknown_host ? Failure::unknown_host
+                        : attempted.refused    ? Failure::connection_refused
+                                               : Failure::none);
     return nullptr;
   }
   connection_ = std::make_unique<Connection>(attempted.socket, context_);
   connection_->send(greeting_);
-  until_ = Clock::now() + kForTheHandshake;
+  wait_until_ = Clock::now() + kHandshakeTimeout;
   return shake_hands();
 }
 
@@ -80,14 +81,14 @@ std::unique_ptr<Connection> Dialer::shake_hands() {
     const bool refused = connection_->refused();
     fail(refused ? connection_->why_closed()
                  : str("a busy server (", connection_->why_closed(), ")"),
-         refused ? Problem::wrong_token : Problem::none);
-  } else if (Clock::now() >= until_) {
-    fail("no answer", Problem::none);
+         refused ? Failure::wrong_token : Failure::none);
+  } else if (Clock::now() >= wait_until_) {
+    fail("no answer", Failure::none);
   }
   return nullptr;
 }
 
-std::string Dialer::way() const {
+std::string Dialer::local_address_text() const {
   if (!address_) return "";
   const std::string own = rendezvous::address_towards(*address_);
   const std::string interface = rendezvous::interface_of(own);

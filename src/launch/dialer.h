@@ -3,7 +3,7 @@
 // connection have shown that they know the job's token.
 //
 //   Dialer dialer(endpoint, context, "agent");
-//   poll dialer.file() for dialer.events(), at most dialer.longest_wait() milliseconds
+//   poll dialer.descriptor() for dialer.events(), at most dialer.longest_wait() milliseconds
 //   if (auto connection = dialer.advance()) ...
 //
 // A server that closes a connection before it answers the handshake is busy; only a TLS alert means
@@ -23,37 +23,37 @@ namespace hasten {
 class Dialer {
  public:
   // Why an attempt failed; `none`: for another reason, such as no answer.
-  enum class Problem { none, unknown_host, nobody_listens, wrong_token };
+  enum class Failure { none, unknown_host, connection_refused, wrong_token };
 
   Dialer(Endpoint endpoint, const rendezvous::SecureContext& context, std::string greeting);
 
-  int file() const;
+  int descriptor() const;
   short events() const;
   int longest_wait() const;  // milliseconds
   // Returns the connection once there is one; the greeting has been sent on it.
   std::unique_ptr<rendezvous::Connection> advance();
 
   // Why the last failed attempt failed, as a text.
-  const std::string& why() const { return why_; }
+  const std::string& failure_text() const { return failure_text_; }
   // The kind of that failure.
-  Problem problem() const { return problem_; }
+  Failure failure() const { return failure_; }
   // This machine's address and interface on the way there, "10.0.0.2 (eth0)"; empty if unknown.
-  std::string way() const;
+  std::string local_address_text() const;
 
  private:
   std::unique_ptr<rendezvous::Connection> shake_hands();
-  void fail(std::string why, Problem problem);
+  void fail(std::string why, Failure failure);
 
   Endpoint endpoint_;
   const rendezvous::SecureContext& context_;
   std::string greeting_;
   rendezvous::Backoff backoff_;
-  rendezvous::Clock::time_point until_;  // the end of the pause, or the handshake's deadline
+  rendezvous::Clock::time_point wait_until_;  // the end of the pause, or the handshake's deadline
   std::optional<rendezvous::Dial> dial_;
   std::unique_ptr<rendezvous::Connection> connection_;  // during the handshake
   std::optional<rendezvous::SocketAddress> address_;    // the last that was tried
-  std::string why_;
-  Problem problem_ = Problem::none;
+  std::string failure_text_;
+  Failure failure_ = Failure::none;
 };
 
 }  // namespace hasten

@@ -11,7 +11,7 @@
 namespace hasten {
 
 std::string digest_of_program(const std::vector<std::string>& program) {
-  std::ifstream file(found_program(program[0]), std::ios::binary);
+  std::ifstream file(find_program(program[0]), std::ios::binary);
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> digest(EVP_MD_CTX_new(),
                                                                   EVP_MD_CTX_free);
   EVP_DigestInit_ex(digest.get(), EVP_sha256(), nullptr);

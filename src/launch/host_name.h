@@ -20,9 +20,11 @@ inline std::string host_name() {
 
 // True if an unknown host name may become known later, so that it is worth asking again: in
 // Kubernetes a name exists only once its pod does.
-inline bool names_may_come() { return std::getenv("KUBERNETES_SERVICE_HOST") != nullptr; }
+inline bool host_names_may_appear_later() {
+  return std::getenv("KUBERNETES_SERVICE_HOST") != nullptr;
+}
 
-inline IoError unknown_host(const std::string& host, const std::string& why) {
+inline IoError unknown_host_error(const std::string& host, const std::string& why) {
   return IoError("rendezvous.host",
                  {.what = "the coordinator's host " + host,
                   .got = why,

@@ -26,7 +26,7 @@ namespace hasten {
 namespace {
 
 // True if the environment has the name of the job or of a job inside it.
-bool has_name(const std::string& environment, const std::string& job) {
+bool belongs_to_job(const std::string& environment, const std::string& job) {
   const std::string line = str('\0', kJobVariable, "=", job);
   const std::string lines = str('\0', environment);
   for (std::size_t at = 0; (at = lines.find(line, at)) != lines.npos; ++at) {
@@ -37,11 +37,11 @@ bool has_name(const std::string& environment, const std::string& job) {
 }
 
 // Returns the numbers that /proc shows for all descendants of `top`.
-std::vector<pid_t> below(pid_t top, const std::vector<ProcessEntry>& table) {
+std::vector<pid_t> descendants_of(pid_t top, const std::vector<ProcessEntry>& table) {
   std::vector<pid_t> found = {top};
   for (std::size_t i = 0; i < found.size(); ++i) {
     for (const ProcessEntry& each : table) {
-      if (each.parent == found[i]) found.push_back(each.shown);
+      if (each.parent_proc_pid == found[i]) found.push_back(each.proc_pid);
     }
   }
   found.erase(found.begin());
@@ -49,9 +49,9 @@ std::vector<pid_t> below(pid_t top, const std::vector<ProcessEntry>& table) {
 }
 
 // Kills the process, unless its number belongs to another one by now.
-bool kill_same(const ProcessEntry& entry) {
-  const ProcessHandle handle(entry.process);
-  const auto now = entry_of(entry.shown);
+bool kill_if_same_process(const ProcessEntry& entry) {
+  const ProcessHandle handle(entry.pid);
+  const auto now = entry_of(entry.proc_pid);
   return now && now->start == entry.start && handle.send(SIGKILL);
 }
 
@@ -59,32 +59,33 @@ bool kill_same(const ProcessEntry& entry) {
 using Killed = std::set<std::pair<pid_t, std::uint64_t>>;
 
 // Returns whether there was a process to kill. One that was killed before may take long to end.
-bool kill_once(const JobProcesses& processes, const ProcessEntry& self, Killed& killed) {
+bool kill_processes_once(const JobProcesses& processes, const ProcessEntry& self, Killed& killed) {
   const std::vector<ProcessEntry> table = process_table();
   std::vector<pid_t> descendants;
-  if (processes.descendants) descendants = below(self.shown, table);
-  const std::uint64_t oldest = processes.since.value_or(self.start);
+  if (processes.descendants) descendants = descendants_of(self.proc_pid, table);
+  const std::uint64_t oldest = processes.launcher_start.value_or(self.start);
   bool found = false;
   const auto kill_one = [&](const ProcessEntry& entry) {
-    if (!kill_same(entry)) return;
+    if (!kill_if_same_process(entry)) return;
     found = true;
-    killed.emplace(entry.process, entry.start);
+    killed.emplace(entry.pid, entry.start);
   };
   std::vector<ProcessEntry> others;
   std::vector<pid_t> numbers;
   for (const ProcessEntry& each : table) {
     // A process that is older than the launcher does not belong to the job. A zombie has ended.
     if (each.state == 'Z' || each.state == 'X' || each.start < oldest) continue;
-    if (each.process == self.process || each.process == processes.spared) continue;
-    if (std::find(descendants.begin(), descendants.end(), each.shown) != descendants.end()) {
+    if (each.pid == self.pid || each.pid == processes.guardian_pid) continue;
+    if (std::find(descendants.begin(), descendants.end(), each.proc_pid) != descendants.end()) {
       kill_one(each);
     } else {
       others.push_back(each);
-      numbers.push_back(each.shown);
+      numbers.push_back(each.proc_pid);
     }
   }
-  const auto named = look_at_environments(
-      numbers, [job = processes.job](const std::string& text) { return has_name(text, job); });
+  const auto named = test_environments(numbers, [job = processes.job](const std::string& text) {
+    return belongs_to_job(text, job);
+  });
   for (std::size_t i = 0; i < others.size(); ++i) {
     if (named[i]) kill_one(others[i]);
   }
@@ -93,7 +94,7 @@ bool kill_once(const JobProcesses& processes, const ProcessEntry& self, Killed& 
 
 }  // namespace
 
-std::string new_job() {
+std::string new_job_name() {
   std::random_device random;
   constexpr char kLetters[] = "0123456789abcdef";
   std::string name;
@@ -101,9 +102,9 @@ std::string new_job() {
   return name;
 }
 
-std::string new_job_below(const char* outer) {
+std::string new_inner_job_name(const char* outer) {
   const bool is_inner = outer != nullptr && *outer != '\0';
-  return is_inner ? str(outer, ".", new_job()) : new_job();
+  return is_inner ? str(outer, ".", new_job_name()) : new_job_name();
 }
 
 int kill_job(const JobProcesses& processes) {
@@ -111,7 +112,7 @@ int kill_job(const JobProcesses& processes) {
   if (!self) return 0;  // a /proc that does not show this process
   Killed killed;
   // A process may start another one between the look and the kill.
-  for (int round = 0; round < 50 && kill_once(processes, *self, killed); ++round)
+  for (int round = 0; round < 50 && kill_processes_once(processes, *self, killed); ++round)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return static_cast<int>(killed.size());
 }
@@ -132,24 +133,24 @@ void close_all_but(int kept) {
   }
 }
 
-// The guardian's main function. `alive` is the end of a pipe whose other end only the launcher
+// The guardian's main function. `pipe_end` is the end of a pipe whose other end only the launcher
 // holds.
-[[noreturn]] void guard(int alive, const JobProcesses& processes) {
+[[noreturn]] void guard(int pipe_end, const JobProcesses& processes) {
   setsid();  // out of reach of signals to the terminal or to the launcher's group
   prctl(PR_SET_NAME, "hasten-guardian");
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
-  close_all_but(alive);
+  close_all_but(pipe_end);
   char byte = 0;
-  while (read(alive, &byte, 1) < 0 && errno == EINTR) {
+  while (read(pipe_end, &byte, 1) < 0 && errno == EINTR) {
   }
-  kill_job({.job = processes.job, .since = processes.since});
+  kill_job({.job = processes.job, .launcher_start = processes.launcher_start});
   _exit(0);
 }
 
 }  // namespace
 
 Guardian::Guardian(JobProcesses& processes) : processes_(processes) {
-  if (const auto self = own_entry()) processes_.since = self->start;
+  if (const auto self = own_entry()) processes_.launcher_start = self->start;
   const int error = start();
   if (error != 0)
     throw IoError("launch.start", {.what = "starting the guardian process",
@@ -174,9 +175,9 @@ int Guardian::start() {
     close(ends[1]);
     return error;
   }
-  alive_ = ends[1];
+  pipe_ = ends[1];
   handle_.emplace(process);
-  processes_.spared = process;
+  processes_.guardian_pid = process;
   return 0;
 }
 
@@ -185,18 +186,18 @@ int Guardian::start() {
 void Guardian::end() {
   if (!handle_) return;
   handle_->send(SIGKILL);
-  waitpid(processes_.spared, nullptr, 0);
+  waitpid(processes_.guardian_pid, nullptr, 0);
   handle_.reset();
-  close(alive_);
-  processes_.spared = -1;
+  close(pipe_);
+  processes_.guardian_pid = -1;
 }
 
 bool Guardian::has_ended() {
   if (!handle_) return true;
   siginfo_t info{};
   const int asked =
-      waitid(P_PID, static_cast<id_t>(processes_.spared), &info, WEXITED | WNOHANG | WNOWAIT);
-  return asked == 0 ? info.si_pid == processes_.spared : errno == ECHILD;
+      waitid(P_PID, static_cast<id_t>(processes_.guardian_pid), &info, WEXITED | WNOHANG | WNOWAIT);
+  return asked == 0 ? info.si_pid == processes_.guardian_pid : errno == ECHILD;
 }
 
 std::string Guardian::replace_if_ended() {
@@ -204,11 +205,11 @@ std::string Guardian::replace_if_ended() {
   end();
   const int error = start();
   if (error == 0) {
-    failure_is_told_ = false;
+    failure_is_reported_ = false;
     return "the guardian process was killed; a new one has been started";
   }
-  if (failure_is_told_) return "";
-  failure_is_told_ = true;
+  if (failure_is_reported_) return "";
+  failure_is_reported_ = true;
   return str("the guardian process was killed, and a new one could not be started: ",
              std::strerror(error), ". If this launcher is killed, processes may keep running");
 }

@@ -2,7 +2,7 @@
 // Finds all processes of one launch by a variable in their environment, which children of ranks
 // inherit, whatever their group or session.
 //
-//   JobProcesses processes{.job = new_job_below(std::getenv(kJobVariable))};
+//   JobProcesses processes{.job = new_inner_job_name(std::getenv(kJobVariable))};
 //   Guardian guardian(processes);
 //   ... ranks run; on SIGCHLD: guardian.replace_if_ended() ...
 //   kill_job(processes);
@@ -26,19 +26,19 @@ inline constexpr const char* kJobVariable = "HASTEN_JOB_ID";
 inline constexpr const char* kStoreVariable = "HASTEN_STORE";
 
 // Returns a random name that no other job on any machine has.
-std::string new_job();
+std::string new_job_name();
 // Returns the name of a job inside a rank of `outer`: OUTER.NEW, so that the end of the outer job
-// is the end of the inner one, too. Returns new_job() if `outer` is null or empty.
-std::string new_job_below(const char* outer);
+// is the end of the inner one, too. Returns new_job_name() if `outer` is null or empty.
+std::string new_inner_job_name(const char* outer);
 
 // Which processes belong to a job.
 struct JobProcesses {
   std::string job;           // those with its name, or that of a job inside it
   bool descendants = false;  // and all descendants of this process
-  pid_t spared = -1;         // the guardian, which is not killed
+  pid_t guardian_pid = -1;   // the guardian, which is not killed
   // The launcher's start in clock ticks; older processes do not belong to the job. Empty: the start
   // of the calling process.
-  std::optional<std::uint64_t> since{};
+  std::optional<std::uint64_t> launcher_start{};
 };
 
 // Kills every process of the job but this one, and looks again every 10 ms until there is none, at
@@ -69,15 +69,15 @@ class JobCleanup {
 // job. It lives as long as the object, which is constructed before the first rank.
 class Guardian {
  public:
-  // Sets `spared` to the guardian and `since` to the launcher's start in `processes`, which must
-  // live longer. Throws IoError "launch.start" if the system refuses a process or a pipe, as
-  // nothing would then end what a killed launcher leaves behind.
+  // Sets `guardian_pid` and `launcher_start` in `processes`, which must live longer. Throws IoError
+  // "launch.start" if the system refuses a process or a pipe, as nothing would then end what a
+  // killed launcher leaves behind.
   explicit Guardian(JobProcesses& processes);
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
   ~Guardian();
 
-  pid_t process() const { return processes_.spared; }
+  pid_t process() const { return processes_.guardian_pid; }
   // Starts another guardian if somebody has killed this one. Returns a message for the user; empty
   // if there is nothing new. Throws nothing: the next call repeats a start that fails.
   std::string replace_if_ended();
@@ -89,8 +89,8 @@ class Guardian {
 
   JobProcesses& processes_;
   std::optional<ProcessHandle> handle_;  // empty if there is no guardian now
-  int alive_ = -1;                       // a pipe, which the kernel closes when the launcher ends
-  bool failure_is_told_ = false;
+  int pipe_ = -1;                        // a pipe, which the kernel closes when the launcher ends
+  bool failure_is_reported_ = false;
 };
 
 }  // namespace hasten

@@ -8,28 +8,28 @@
 #include "hasten/base/text.h"
 #include "launch/attempt.h"
 #include "launch/console.h"
+#include "launch/duplicate_launcher.h"
 #include "launch/host_name.h"
 #include "launch/job.h"
 #include "launch/one_machine.h"
-#include "launch/one_of_many.h"
 #include "launch/orphan_collector.h"
 #include "launch/several_machines.h"
 
 namespace hasten {
 namespace {
 
-std::unique_ptr<Membership> membership_of(const LaunchConfiguration& run, Console& console,
-                                          Signals& signals) {
+std::unique_ptr<JobController> make_controller(const LaunchConfiguration& run, Console& console,
+                                               Signals& signals) {
   if (run.machines.several()) return std::make_unique<SeveralMachines>(run, console, signals);
   return std::make_unique<OneMachine>(run, console);
 }
 
 // A job that has ended well waits until its output is read; one that has failed or was stopped
 // waits only some seconds.
-int code_after_output(const End& end, Console& console, Signals& signals) {
-  if (!end.reason.empty()) console.say(end.reason);
-  const auto patience = end.code == 0 ? Patience::unlimited : Patience::none;
-  const auto asked = console.finish(signals, patience);
+int code_after_output(const JobEnd& end, Console& console, Signals& signals) {
+  if (!end.reason.empty()) console.print_message(end.reason);
+  const auto policy = end.code == 0 ? FinishPolicy::until_read : FinishPolicy::brief;
+  const auto asked = console.finish(signals, policy);
   return asked && end.code == 0 ? 128 + *asked : end.code;
 }
 
@@ -38,7 +38,7 @@ void run_round(const LaunchConfiguration& run, const Round& round, const Attempt
   try {
     Attempt(run, round, context).run();
   } catch (const Error& error) {
-    context.membership.failed(error.exit_code(), str(host_name(), ": ", error.what()));
+    context.controller.report_failure(error.exit_code(), str(host_name(), ": ", error.what()));
     throw;
   }
 }
@@ -46,23 +46,23 @@ void run_round(const LaunchConfiguration& run, const Round& round, const Attempt
 }  // namespace
 
 int launch(const LaunchConfiguration& run) {
-  check_not_one_of_many(run, config::whole_environment());
+  check_not_duplicate_launcher(run, config::whole_environment());
   check_rank_commands(run);  // throws before anything is started
   raise_file_limit();        // each rank needs two connections
-  const std::string job = new_job_below(std::getenv(kJobVariable));
+  const std::string job = new_inner_job_name(std::getenv(kJobVariable));
   open_closed_streams();
   Signals signals;
   const OrphanCollector orphans;  // before there are children
   JobProcesses processes{.job = job, .descendants = orphans.has_only_own_children()};
   Guardian guardian(processes);  // before there are threads
   Console console;
-  const auto membership = membership_of(run, console, signals);
+  const auto controller = make_controller(run, console, signals);
   while (true) {
-    const Next next = membership->next();
-    if (const End* const end = std::get_if<End>(&next))
+    const RoundOrEnd next = controller->next();
+    if (const JobEnd* const end = std::get_if<JobEnd>(&next))
       return code_after_output(*end, console, signals);
     run_round(run, std::get<Round>(next),
-              {processes, guardian, *membership, signals, console, orphans});
+              {processes, guardian, *controller, signals, console, orphans});
   }
 }
 

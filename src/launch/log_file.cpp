@@ -15,7 +15,7 @@
 namespace hasten {
 namespace {
 
-std::string beginning() {
+std::string job_separator() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   gmtime_r(&now, &parts);
@@ -24,7 +24,7 @@ std::string beginning() {
   return str("--- hasten launch: another job begins, ", text, " UTC ---\n");
 }
 
-int opened(const std::filesystem::path& path) {
+int open_log_file(const std::filesystem::path& path) {
   std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(path.parent_path(), ignored);
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -37,9 +37,9 @@ int opened(const std::filesystem::path& path) {
 }  // namespace
 
 LogFile::LogFile(std::filesystem::path path, int event)
-    : path_(std::move(path)), file_(opened(path_)), writer_(file_.get(), event) {
+    : path_(std::move(path)), file_(open_log_file(path_)), writer_(file_.get(), event) {
   struct stat found {};
-  if (fstat(file_.get(), &found) == 0 && found.st_size > 0) writer_.write(beginning());
+  if (fstat(file_.get(), &found) == 0 && found.st_size > 0) writer_.write(job_separator());
 }
 
 }  // namespace hasten

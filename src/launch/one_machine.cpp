@@ -19,19 +19,19 @@ OneMachine::OneMachine(const LaunchConfiguration& run, Console& console)
   if (run.machines.port != 0) port_.emplace(/*loopback_only=*/true, run.machines.port);
 }
 
-Next OneMachine::next() {
-  if (left_by_ != 0) return End{.code = 128 + left_by_};
+RoundOrEnd OneMachine::next() {
+  if (leave_signal_ != 0) return JobEnd{.code = 128 + leave_signal_};
   const bool again = attempt_ > 0;
   if (again && (failed_code_ == 0 || attempt_ > run_.options.max_restarts))
-    return End{.code = failed_code_};
+    return JobEnd{.code = failed_code_};
   if (again && !run_.options.quiet) {
-    console_.say(str("restarting all processes (restart ", attempt_, " of ",
-                     run_.options.max_restarts, ")"));
+    console_.print_message(str("restarting all processes (restart ", attempt_, " of ",
+                               run_.options.max_restarts, ")"));
   }
   failed_code_ = 0;
   server_.clear();
   if (run_.machines.port == 0) port_.emplace(/*loopback_only=*/true);  // a new one for each attempt
-  const std::int64_t count = processes_here(run_);
+  const std::int64_t count = processes_on_this_machine(run_);
   return Round{.attempt = attempt_++,
                .world_size = count,
                .processes = count,
@@ -42,7 +42,7 @@ Next OneMachine::next() {
                .run_id = run_.options.rdzv_id};
 }
 
-void OneMachine::failed(int code, const std::string&) { failed_code_ = code; }
-void OneMachine::leaving(int signal) { left_by_ = signal; }
+void OneMachine::report_failure(int code, const std::string&) { failed_code_ = code; }
+void OneMachine::report_leaving(int signal) { leave_signal_ = signal; }
 
 }  // namespace hasten

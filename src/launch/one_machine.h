@@ -6,21 +6,21 @@
 #include <string>
 
 #include "launch/console.h"
-#include "launch/membership.h"
+#include "launch/job_controller.h"
 #include "rendezvous/job_server.h"
 #include "rendezvous/sockets.h"
 
 namespace hasten {
 
-class OneMachine : public Membership {
+class OneMachine : public JobController {
  public:
   // Throws IoError "rendezvous.port-taken" if the requested port is in use.
   OneMachine(const LaunchConfiguration& run, Console& console);
 
-  Next next() override;
-  void failed(int code, const std::string& reason) override;
-  void ended() override {}
-  void leaving(int signal) override;
+  RoundOrEnd next() override;
+  void report_failure(int code, const std::string& reason) override;
+  void report_success() override {}
+  void report_leaving(int signal) override;
 
  private:
   const LaunchConfiguration& run_;
@@ -30,7 +30,7 @@ class OneMachine : public Membership {
   std::optional<rendezvous::ReservedPort> port_;
   int attempt_ = 0;
   int failed_code_ = 0;
-  int left_by_ = 0;
+  int leave_signal_ = 0;
 };
 
 }  // namespace hasten

@@ -14,16 +14,16 @@ bool is_shown(const LaunchOptions& options, std::size_t local_rank) {
   return std::find(shown.begin(), shown.end(), std::to_string(local_rank)) != shown.end();
 }
 
-void divide(OutputPlan& plan, const LaunchOptions& options, std::size_t local_rank,
-            const std::filesystem::path& folder) {
+void split_streams(OutputPlan& plan, const LaunchOptions& options, std::size_t local_rank,
+                   const std::filesystem::path& folder) {
   const auto local = static_cast<std::int64_t>(local_rank);
   const Streams tee = streams_of("tee", options.tee),
                 redirects = streams_of("redirects", options.redirects);
   for (const int stream : {1, 2}) {
-    const bool both = tee.has(local, stream), kept_only = redirects.has(local, stream) && !both;
-    if (both || kept_only)
+    const bool both = tee.has(local, stream), only_file = redirects.has(local, stream) && !both;
+    if (both || only_file)
       plan.file[stream - 1] = folder / (stream == 1 ? "stdout.log" : "stderr.log");
-    if (kept_only) plan.shown[stream - 1] = false;
+    if (only_file) plan.shown[stream - 1] = false;
   }
 }
 
@@ -39,7 +39,7 @@ OutputPlan output_plan(const LaunchOptions& options, const Round& round, std::si
   if (round.attempt > 0) plan.log_failure = LogFailure::is_reported;
   const auto folder = std::filesystem::path(options.log_dir) / str("attempt_", round.attempt);
   if (!options.tee.empty() || !options.redirects.empty()) {
-    divide(plan, options, local_rank, folder / str("rank_", rank));
+    split_streams(plan, options, local_rank, folder / str("rank_", rank));
   } else {
     plan.file[0] = plan.file[1] = folder / str("rank_", rank, ".log");
   }

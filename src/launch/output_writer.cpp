@@ -21,14 +21,14 @@
 namespace hasten {
 namespace {
 
-constexpr std::size_t kFull = 256 << 10;
-// Beyond kFull there is still room for the last lines of many ranks at once and for failure
+constexpr std::size_t kSoftLimit = 256 << 10;
+// Beyond kSoftLimit there is still room for the last lines of many ranks at once and for failure
 // reports.
-constexpr std::size_t kLimit = 16 << 20;
-constexpr auto kForTheThread = std::chrono::milliseconds(500);
+constexpr std::size_t kHardLimit = 16 << 20;
+constexpr auto kStopTimeout = std::chrono::milliseconds(500);
 
 // The first lines of `text`: as many as a pipe takes at once, or a single one that is longer.
-std::string_view piece_of(std::string_view text) {
+std::string_view next_piece(std::string_view text) {
   if (text.size() <= PIPE_BUF) return text;
   std::size_t end = text.rfind('\n', PIPE_BUF - 1);
   if (end == text.npos) end = text.find('\n');
@@ -71,26 +71,26 @@ class OutputWriter::Queue {
   bool has_dropped();
   int take_error();
   void begin_to_stop();
-  bool ends_soon();
+  bool wait_for_end();
   std::size_t drop();
 
  private:
   void write_batches();
   void write_batch();
-  bool take_result(ssize_t result, int error, std::size_t size);
+  bool handle_result(ssize_t result, int error, std::size_t size);
   void give_up(int error);
   void wake_caller();
 
   const Descriptor file_;
   const int event_;
-  std::mutex turn_;
-  std::condition_variable more_, over_;
+  std::mutex mutex_;
+  std::condition_variable work_available_, thread_ended_;
   std::string waiting_;  // lines that the thread has not taken yet
   std::string batch_;    // lines that the thread is writing
   std::size_t offset_ = 0;
   std::size_t unwritten_ = 0, dropped_ = 0;
   std::size_t wake_at_ = 0;  // wakes the caller at this many unwritten bytes or fewer
-  bool wakes_ = false, stops_ = false, broken_ = false, has_ended_ = false;
+  bool wakes_caller_ = false, is_stopping_ = false, has_failed_ = false, has_ended_ = false;
   int error_ = 0;
 };
 
@@ -114,66 +114,66 @@ std::size_t OutputWriter::stop() {
   queue_->begin_to_stop();
   if (thread_.joinable()) {
     pthread_cancel(thread_.native_handle());
-    queue_->ends_soon() ? thread_.join() : thread_.detach();
+    queue_->wait_for_end() ? thread_.join() : thread_.detach();
   }
   return queue_->drop();
 }
 
 void OutputWriter::Queue::begin_to_stop() {
   {
-    const std::lock_guard<std::mutex> turn(turn_);
-    stops_ = true;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_stopping_ = true;
   }
-  more_.notify_one();
+  work_available_.notify_one();
 }
 
-bool OutputWriter::Queue::ends_soon() {
-  std::unique_lock<std::mutex> turn(turn_);
-  return over_.wait_for(turn, kForTheThread, [this] { return has_ended_; });
+bool OutputWriter::Queue::wait_for_end() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return thread_ended_.wait_for(lock, kStopTimeout, [this] { return has_ended_; });
 }
 
 std::size_t OutputWriter::Queue::drop() {
-  const std::lock_guard<std::mutex> turn(turn_);
-  broken_ = true;  // the thread must not count these bytes again
+  const std::lock_guard<std::mutex> lock(mutex_);
+  has_failed_ = true;  // the thread must not count these bytes again
   dropped_ += unwritten_;
   unwritten_ = 0;
   return dropped_;
 }
 
 void OutputWriter::Queue::write(std::string_view lines) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  if (stops_ || (!broken_ && unwritten_ + lines.size() > kLimit)) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (is_stopping_ || (!has_failed_ && unwritten_ + lines.size() > kHardLimit)) {
     dropped_ += lines.size();
     return;
   }
-  if (broken_) return;
+  if (has_failed_) return;
   waiting_ += lines;
   unwritten_ += lines.size();
-  more_.notify_one();
+  work_available_.notify_one();
 }
 
 bool OutputWriter::Queue::is_full() {
-  const std::lock_guard<std::mutex> turn(turn_);
-  if (unwritten_ < kFull) return false;
-  wakes_ = true;
-  wake_at_ = kFull / 2;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (unwritten_ < kSoftLimit) return false;
+  wakes_caller_ = true;
+  wake_at_ = kSoftLimit / 2;
   return true;
 }
 
 std::size_t OutputWriter::Queue::unwritten() {
-  const std::lock_guard<std::mutex> turn(turn_);
-  wakes_ = unwritten_ > 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  wakes_caller_ = unwritten_ > 0;
   wake_at_ = 0;
   return unwritten_;
 }
 
 bool OutputWriter::Queue::has_dropped() {
-  const std::lock_guard<std::mutex> turn(turn_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   return dropped_ > 0;
 }
 
 int OutputWriter::Queue::take_error() {
-  const std::lock_guard<std::mutex> turn(turn_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   const int error = error_;
   if (error > 0) error_ = -1;
   return error > 0 ? error : 0;
@@ -184,9 +184,9 @@ void OutputWriter::Queue::run() {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
   struct End {
     ~End() {
-      const std::lock_guard<std::mutex> turn(queue.turn_);
+      const std::lock_guard<std::mutex> lock(queue.mutex_);
       queue.has_ended_ = true;
-      queue.over_.notify_one();
+      queue.thread_ended_.notify_one();
     }
     Queue& queue;
   } const end{*this};
@@ -194,30 +194,30 @@ void OutputWriter::Queue::run() {
 }
 
 void OutputWriter::Queue::write_batches() {
-  std::unique_lock<std::mutex> turn(turn_);
+  std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    more_.wait(turn, [this] { return stops_ || !waiting_.empty(); });
-    if (stops_) return;
+    work_available_.wait(lock, [this] { return is_stopping_ || !waiting_.empty(); });
+    if (is_stopping_) return;
     batch_.swap(waiting_);
-    turn.unlock();
+    lock.unlock();
     write_batch();
-    turn.lock();
+    lock.lock();
     batch_.clear();
   }
 }
 
 void OutputWriter::Queue::write_batch() {
   for (offset_ = 0; offset_ < batch_.size();) {
-    const std::string_view piece = piece_of(std::string_view(batch_).substr(offset_));
+    const std::string_view piece = next_piece(std::string_view(batch_).substr(offset_));
     const ssize_t result = write_piece(file_.get(), piece);
-    if (!take_result(result, errno, piece.size())) return;
+    if (!handle_result(result, errno, piece.size())) return;
   }
 }
 
 // Returns false if nothing more of this batch is to be written.
-bool OutputWriter::Queue::take_result(ssize_t result, int error, std::size_t size) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  if (broken_) return false;  // the caller has stopped waiting
+bool OutputWriter::Queue::handle_result(ssize_t result, int error, std::size_t size) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (has_failed_) return false;  // the caller has stopped waiting
   std::size_t done = result > 0 ? static_cast<std::size_t>(result) : 0;
   if (result < 0 && error != EINTR) {
     if (error != ENOSPC && error != EDQUOT) {
@@ -231,20 +231,20 @@ bool OutputWriter::Queue::take_result(ssize_t result, int error, std::size_t siz
   }
   offset_ += done;
   unwritten_ -= done;
-  if (wakes_ && unwritten_ <= wake_at_) wake_caller();
-  return !stops_;
+  if (wakes_caller_ && unwritten_ <= wake_at_) wake_caller();
+  return !is_stopping_;
 }
 
 void OutputWriter::Queue::give_up(int error) {
   error_ = error;
-  broken_ = true;
+  has_failed_ = true;
   waiting_.clear();
   unwritten_ = 0;
   wake_caller();
 }
 
 void OutputWriter::Queue::wake_caller() {
-  wakes_ = false;
+  wakes_caller_ = false;
   eventfd_write(event_, 1);
 }
 

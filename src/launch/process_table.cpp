@@ -33,11 +33,11 @@ std::string content_of(const std::string& file) {
   return content;
 }
 
-std::string folder_of(pid_t shown) { return "/proc/" + std::to_string(shown); }
+std::string folder_of(pid_t proc_pid) { return "/proc/" + std::to_string(proc_pid); }
 
 // The process's number in each PID namespace, from that of /proc down to its own.
-std::vector<pid_t> numbers_of(pid_t shown) {
-  const std::string status = content_of(folder_of(shown) + "/status");
+std::vector<pid_t> numbers_of(pid_t proc_pid) {
+  const std::string status = content_of(folder_of(proc_pid) + "/status");
   const std::size_t at = status.find("\nNSpid:");
   if (at == status.npos) return {};
   std::istringstream words(status.substr(at + 7, status.find('\n', at + 1) - at - 7));
@@ -47,81 +47,81 @@ std::vector<pid_t> numbers_of(pid_t shown) {
 }
 
 // How this process appears in /proc.
-struct Viewpoint {
-  pid_t shown = -1;
+struct ProcView {
+  pid_t proc_pid = -1;
   std::size_t depth = 0;  // levels of its PID namespace below that of /proc; 0: the same one
 };
 
-std::optional<Viewpoint> viewpoint() {
+std::optional<ProcView> find_proc_view() {
   char link[32] = "";
   if (readlink("/proc/self", link, sizeof link - 1) <= 0) return std::nullopt;
-  const auto shown = static_cast<pid_t>(std::atol(link));
-  if (shown == getpid()) return Viewpoint{shown, 0};
-  const std::vector<pid_t> numbers = numbers_of(shown);
+  const auto proc_pid = static_cast<pid_t>(std::atol(link));
+  if (proc_pid == getpid()) return ProcView{proc_pid, 0};
+  const std::vector<pid_t> numbers = numbers_of(proc_pid);
   if (numbers.empty() || numbers.back() != getpid()) return std::nullopt;
-  return Viewpoint{shown, numbers.size() - 1};
+  return ProcView{proc_pid, numbers.size() - 1};
 }
 
 // Reads `pid (name) state parent ...`; field 22 is the start. The name may contain anything.
-std::optional<ProcessEntry> entry_seen_from(const Viewpoint& here, pid_t shown) {
-  const std::string line = content_of(folder_of(shown) + "/stat");
+std::optional<ProcessEntry> read_entry(const ProcView& here, pid_t proc_pid) {
+  const std::string line = content_of(folder_of(proc_pid) + "/stat");
   const std::size_t end = line.rfind(')');
   if (end == line.npos) return std::nullopt;
   std::istringstream words(line.substr(end + 1));
-  ProcessEntry entry{.shown = shown, .process = shown};
-  words >> entry.state >> entry.parent;
+  ProcessEntry entry{.proc_pid = proc_pid, .pid = proc_pid};
+  words >> entry.state >> entry.parent_proc_pid;
   std::string skipped;
   for (int field = 5; field < 22; ++field) words >> skipped;
   words >> entry.start;
   if (!words) return std::nullopt;
   if (here.depth == 0) return entry;
-  const std::vector<pid_t> numbers = numbers_of(shown);
+  const std::vector<pid_t> numbers = numbers_of(proc_pid);
   if (numbers.size() <= here.depth) return std::nullopt;  // outside of this namespace
-  entry.process = numbers[here.depth];
+  entry.pid = numbers[here.depth];
   return entry;
 }
 
 }  // namespace
 
 std::optional<ProcessEntry> own_entry() {
-  const auto here = viewpoint();
-  return here ? entry_seen_from(*here, here->shown) : std::nullopt;
+  const auto here = find_proc_view();
+  return here ? read_entry(*here, here->proc_pid) : std::nullopt;
 }
 
-std::optional<ProcessEntry> entry_of(pid_t shown) {
-  const auto here = viewpoint();
-  return here ? entry_seen_from(*here, shown) : std::nullopt;
+std::optional<ProcessEntry> entry_of(pid_t proc_pid) {
+  const auto here = find_proc_view();
+  return here ? read_entry(*here, proc_pid) : std::nullopt;
 }
 
 std::vector<ProcessEntry> process_table() {
   std::vector<ProcessEntry> table;
-  const auto here = viewpoint();
+  const auto here = find_proc_view();
   DIR* const folder = here ? opendir("/proc") : nullptr;
   if (folder == nullptr) return table;
   while (const dirent* file = readdir(folder)) {
     const std::string name = file->d_name;
     if (name.find_first_not_of("0123456789") != name.npos) continue;
-    if (const auto entry = entry_seen_from(*here, static_cast<pid_t>(std::atol(name.c_str()))))
+    if (const auto entry = read_entry(*here, static_cast<pid_t>(std::atol(name.c_str()))))
       table.push_back(*entry);
   }
   closedir(folder);
   return table;
 }
 
-std::string environment_of(pid_t shown) { return content_of(folder_of(shown) + "/environ"); }
+std::string environment_of(pid_t proc_pid) { return content_of(folder_of(proc_pid) + "/environ"); }
 
 namespace {
 
 // Reads all environments in one thread. A thread that hangs is left behind, and another one
 // continues after the process at which it hangs.
 struct EnvironmentReading {
-  EnvironmentReading(std::vector<pid_t> shown, std::function<bool(const std::string&)> function)
-      : processes(std::move(shown)), look(std::move(function)) {}
+  EnvironmentReading(std::vector<pid_t> proc_pids, std::function<bool(const std::string&)> function)
+      : processes(std::move(proc_pids)), predicate(std::move(function)) {}
 
   void run() {
     for (std::size_t i = 0; i < processes.size(); ++i) {
-      const bool found = look(environment_of(processes[i]));
-      const std::lock_guard<std::mutex> turn(this->turn);
+      const bool found = predicate(environment_of(processes[i]));
+      const std::lock_guard<std::mutex> lock(this->mutex);
       results.push_back(found);
       one_more.notify_one();
     }
@@ -129,40 +129,40 @@ struct EnvironmentReading {
 
   // Waits until all environments are read or one takes too long. Returns the results so far.
   std::vector<bool> wait() {
-    std::unique_lock<std::mutex> turn(this->turn);
+    std::unique_lock<std::mutex> lock(this->mutex);
     for (std::size_t had = 0; results.size() < processes.size(); had = results.size()) {
-      if (!one_more.wait_for(turn, kLongestRead, [&] { return results.size() > had; })) break;
+      if (!one_more.wait_for(lock, kLongestRead, [&] { return results.size() > had; })) break;
     }
     return results;
   }
 
   const std::vector<pid_t> processes;
-  const std::function<bool(const std::string&)> look;
-  std::mutex turn;
+  const std::function<bool(const std::string&)> predicate;
+  std::mutex mutex;
   std::condition_variable one_more;
   std::vector<bool> results;
 };
 
 // A folder in /proc belongs to the owner of its process, or to root.
-bool may_be_read(pid_t shown) {
+bool may_be_read(pid_t proc_pid) {
   if (geteuid() == 0) return true;
   struct stat folder {};
-  return stat(folder_of(shown).c_str(), &folder) == 0 && folder.st_uid == geteuid();
+  return stat(folder_of(proc_pid).c_str(), &folder) == 0 && folder.st_uid == geteuid();
 }
 
 }  // namespace
 
-std::vector<bool> look_at_environments(const std::vector<pid_t>& shown,
-                                       const std::function<bool(const std::string&)>& look) {
-  std::vector<bool> found(shown.size(), false);
+std::vector<bool> test_environments(const std::vector<pid_t>& proc_pids,
+                                    const std::function<bool(const std::string&)>& predicate) {
+  std::vector<bool> found(proc_pids.size(), false);
   std::vector<std::size_t> left;
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    if (may_be_read(shown[i])) left.push_back(i);
+  for (std::size_t i = 0; i < proc_pids.size(); ++i) {
+    if (may_be_read(proc_pids[i])) left.push_back(i);
   }
   while (!left.empty()) {
     std::vector<pid_t> processes;
-    for (const std::size_t i : left) processes.push_back(shown[i]);
-    const auto reading = std::make_shared<EnvironmentReading>(std::move(processes), look);
+    for (const std::size_t i : left) processes.push_back(proc_pids[i]);
+    const auto reading = std::make_shared<EnvironmentReading>(std::move(processes), predicate);
     std::thread thread = start_thread([reading] { reading->run(); });
     if (!thread.joinable()) reading->run();
     const std::vector<bool> results = reading->wait();

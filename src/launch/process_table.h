@@ -2,7 +2,8 @@
 // The processes that /proc shows, with their numbers in this process's own PID namespace, which may
 // differ from that of /proc.
 //
-//   for (const ProcessEntry& each : process_table()) if (each.parent == own_entry.shown) ...
+//   for (const ProcessEntry& each : process_table())
+//     if (each.parent_proc_pid == own_entry()->proc_pid) ...
 //
 // Throws nothing. Thread rule: any thread.
 #pragma once
@@ -18,11 +19,11 @@
 namespace hasten {
 
 struct ProcessEntry {
-  pid_t shown = -1;         // the number in /proc
-  pid_t process = -1;       // the number in this PID namespace, for kill(2)
-  pid_t parent = -1;        // the parent's number in /proc
-  char state = '?';         // as in /proc/PID/stat; Z: has ended and waits to be reaped
-  std::uint64_t start = 0;  // in clock ticks since the machine's start
+  pid_t proc_pid = -1;         // the number in /proc
+  pid_t pid = -1;              // the number in this PID namespace, for kill(2)
+  pid_t parent_proc_pid = -1;  // the parent's number in /proc
+  char state = '?';            // as in /proc/PID/stat; Z: has ended and waits to be reaped
+  std::uint64_t start = 0;     // in clock ticks since the machine's start
 };
 
 // Nothing if /proc does not show this process.
@@ -30,14 +31,14 @@ std::optional<ProcessEntry> own_entry();
 // Empty if /proc does not show this process.
 std::vector<ProcessEntry> process_table();
 // The process as it is now; nothing if it is gone.
-std::optional<ProcessEntry> entry_of(pid_t shown);
+std::optional<ProcessEntry> entry_of(pid_t proc_pid);
 // NAME=value texts, each with a NUL at its end; empty if it may not be read. Blocks while the
 // memory of the process is locked, for ever if that process waits for a dead disk or a driver.
-std::string environment_of(pid_t shown);
-// Returns what `look` returns for the environment of each process: false if it may not be read, as
-// for other users' processes unless this user is root, or cannot be read within a second. `look` is
-// called in another thread, perhaps even after the return.
-std::vector<bool> look_at_environments(const std::vector<pid_t>& shown,
-                                       const std::function<bool(const std::string&)>& look);
+std::string environment_of(pid_t proc_pid);
+// Returns what `predicate` returns for the environment of each process: false if it may not be
+// read, as for other users' processes unless this user is root, or cannot be read within a second.
+// `predicate` is called in another thread, perhaps even after the return.
+std::vector<bool> test_environments(const std::vector<pid_t>& proc_pids,
+                                    const std::function<bool(const std::string&)>& predicate);
 
 }  // namespace hasten

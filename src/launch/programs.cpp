@@ -19,7 +19,7 @@ bool can_run(const fs::path& file) {
 
 }  // namespace
 
-std::string found_program(const std::string& name) {
+std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     if (can_run(name)) return name;
     throw IoError("launch.program",

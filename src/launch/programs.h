@@ -7,6 +7,6 @@
 namespace hasten {
 
 // Returns the file that execvp would run. Throws IoError "launch.program" if there is none.
-std::string found_program(const std::string& name);
+std::string find_program(const std::string& name);
 
 }  // namespace hasten

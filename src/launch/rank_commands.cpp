@@ -18,7 +18,7 @@
 
 namespace hasten {
 
-std::int64_t processes_here(const LaunchConfiguration& run) {
+std::int64_t processes_on_this_machine(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   if (options.nproc_per_node) return *options.nproc_per_node;
   if (options.num_processes) return *options.num_processes / run.machines.most;
@@ -44,7 +44,7 @@ std::vector<int> gpus_of(const LaunchOptions& options, const Topology& topology,
     for (std::size_t gpu = 0; gpu < topology.gpu_nodes.size(); ++gpu)
       all.push_back(static_cast<int>(gpu));
   } else if (visible.find('-') == std::string::npos) {  // CUDA knows no ranges
-    all = numbers_of_list(visible);
+    all = parse_number_list(visible);
   }
   std::vector<int> gpus;
   for (std::int64_t local = 0; local < count && !all.empty(); ++local)
@@ -59,15 +59,15 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
   const LaunchOptions& options = run.options;
   const std::int64_t count = round.processes;
   std::vector<std::string> program = run.program;
-  program[0] = found_program(program[0]);
+  program[0] = find_program(program[0]);
   const Topology topology = topology_of("/", usable_cpus());
   std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty: all
   if (options.enable_cpu_affinity)
     cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
-  std::optional<TpuPlaces> tpus;
+  std::optional<TpuVariables> tpus;
   if (options.tpu) tpus.emplace(round, config::whole_environment());
   // A program uses TPUs unasked unless a variable forbids it.
-  const bool denies_tpus = !options.tpu && !config::installed_tpus().empty();
+  const bool forbids_tpus = !options.tpu && !config::installed_tpus().empty();
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
     RankCommand command{
@@ -87,12 +87,12 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     if (const auto variable = thread_waiting_variable()) set(variable->first, variable->second);
     set("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");
-    if (denies_tpus) set("ACCELERATE_USE_TPU", "false");
+    if (forbids_tpus) set("ACCELERATE_USE_TPU", "false");
     if (options.debug) set("ACCELERATE_DEBUG_MODE", "true");
     if (options.encrypt) set("HASTEN_ENCRYPT", *options.encrypt ? "true" : "false");
     if (options.gpu_ids != "all") set("CUDA_VISIBLE_DEVICES", options.gpu_ids);
     if (tpus) {
-      set_all(tpus->of(local));
+      set_all(tpus->variables_of(local));
       set_all(bf16_variables(options.mixed_precision, options.downcast_bf16));
       for (const std::string& variable : options.tpu_env) command.environment.push_back(variable);
     }
@@ -104,7 +104,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
 namespace {
 
 // Hides what is not known before the start, and the secret token.
-std::string shown(const std::string& variable) {
+std::string displayed(const std::string& variable) {
   if (starts_with(variable, "MASTER_PORT=0")) return "MASTER_PORT=PORT";
   if (variable == "MASTER_ADDR=") return "MASTER_ADDR=ADDRESS";
   if (starts_with(variable, str(kStoreVariable, "="))) return str(kStoreVariable, "=HOST:PORT");
@@ -122,7 +122,8 @@ std::string numbers_text(const std::vector<int>& numbers) {
 // meet.
 Round round_before_start(const LaunchConfiguration& run) {
   const Machines& machines = run.machines;
-  const std::int64_t here = processes_here(run), machine = std::max<std::int64_t>(0, machines.rank);
+  const std::int64_t here = processes_on_this_machine(run),
+                     machine = std::max<std::int64_t>(0, machines.rank);
   return {.machine_rank = machine,
           .num_machines = machines.most,
           .first_rank = machine * here,
@@ -148,7 +149,8 @@ std::string launch_text(const LaunchConfiguration& run) {
                 run.machines.rank < 0 && run.machines.several()
                     ? " (may differ: ranks are assigned when the machines meet)\n"
                     : " (values in capitals are chosen at the start)\n");
-    for (const std::string& variable : commands[local].environment) text += shown(variable) + "\n";
+    for (const std::string& variable : commands[local].environment)
+      text += displayed(variable) + "\n";
     if (!commands[local].cores.empty())
       text += "# on the CPUs " + numbers_text(commands[local].cores) + "\n";
     text += join(commands[local].program, " ") + "\n";

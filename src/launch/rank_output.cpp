@@ -23,7 +23,7 @@ RankOutput::RankOutput(OutputPlan plan, Console& console)
   }
 }
 
-std::filesystem::path RankOutput::kept_in() const {
+std::filesystem::path RankOutput::saved_path() const {
   const auto &output = plan_.file[0], &errors = plan_.file[1];
   if (output == errors || errors.empty()) return output;
   return output.empty() ? errors : output.parent_path();
@@ -35,28 +35,28 @@ bool RankOutput::must_wait(int stream) const {
 }
 
 void RankOutput::take(std::string_view piece, int stream) {
-  std::string& begun = begun_[stream - 1];
+  std::string& partial_line = partial_line_[stream - 1];
   while (!piece.empty()) {
     const std::size_t end = piece.find('\n');
-    begun += piece.substr(0, end);
-    if (end == piece.npos && begun.size() < kLongestLine) break;
-    add_line(begun, stream);
+    partial_line += piece.substr(0, end);
+    if (end == piece.npos && partial_line.size() < kLongestLine) break;
+    add_line(partial_line, stream);
     piece.remove_prefix(end == piece.npos ? piece.size() : end + 1);
   }
-  put_out(stream);
+  write_lines(stream);
 }
 
 void RankOutput::finish() {
   for (const int stream : {1, 2}) {
-    if (!begun_[stream - 1].empty()) add_line(begun_[stream - 1], stream);
-    put_out(stream);
+    if (!partial_line_[stream - 1].empty()) add_line(partial_line_[stream - 1], stream);
+    write_lines(stream);
   }
 }
 
 // Leaves `text` empty.
 void RankOutput::add_line(std::string& text, int stream) {
-  if (plan_.shown[stream - 1]) ((shown_ += plan_.prefix) += text) += '\n';
-  if (log_[stream - 1]) (kept_ += text) += '\n';
+  if (plan_.shown[stream - 1]) ((console_text_ += plan_.prefix) += text) += '\n';
+  if (log_[stream - 1]) (log_text_ += text) += '\n';
   if (text.size() > kLongestLastLine) {
     text.resize(beginning_of(text, kLongestLastLine).size());
     text += " ...";
@@ -66,11 +66,11 @@ void RankOutput::add_line(std::string& text, int stream) {
   text.clear();
 }
 
-void RankOutput::put_out(int stream) {
-  if (!shown_.empty()) console_.show(shown_, stream);
-  if (!kept_.empty()) log_[stream - 1]->writer().write(kept_);
-  shown_.clear();
-  kept_.clear();
+void RankOutput::write_lines(int stream) {
+  if (!console_text_.empty()) console_.print_output(console_text_, stream);
+  if (!log_text_.empty()) log_[stream - 1]->writer().write(log_text_);
+  console_text_.clear();
+  log_text_.clear();
 }
 
 }  // namespace hasten

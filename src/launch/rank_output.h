@@ -43,17 +43,17 @@ class RankOutput {
 
   const std::deque<std::string>& last_lines() const { return last_; }
   // Returns the file that has the output, or the folder if there are two files; empty if none.
-  std::filesystem::path kept_in() const;
+  std::filesystem::path saved_path() const;
 
  private:
   void add_line(std::string& text, int stream);
-  void put_out(int stream);
+  void write_lines(int stream);
 
   OutputPlan plan_;
   Console& console_;
-  std::string begun_[2];  // lines whose end has not come yet
+  std::string partial_line_[2];  // lines whose end has not come yet
   std::shared_ptr<LogFile> log_[2];
-  std::string shown_, kept_;  // whole lines of one piece, written together
+  std::string console_text_, log_text_;  // whole lines of one piece, written together
   std::deque<std::string> last_;
 };
 

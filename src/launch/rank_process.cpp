@@ -15,7 +15,7 @@
 #include "base/signal_text.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "launch/exec_words.h"
+#include "launch/exec_arguments.h"
 
 extern char** environ;
 
@@ -48,14 +48,14 @@ constexpr int kUnknownStatus = -1;
 struct Start {
   pid_t launcher;
   int input, output, errors, failed;  // input -1: the launcher's; failed: receives exec's errno
-  char* const* words;
+  char* const* arguments;
   char* const* environment;
   const cpu_set_t* cores;  // null: all
   const Signals& signals;
 };
 
 // Runs between fork and exec, so it calls only what is safe there.
-[[noreturn]] void run_program(const Start& start) {
+[[noreturn]] void exec_program(const Start& start) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != start.launcher) _exit(127);  // the launcher has died meanwhile
@@ -65,9 +65,9 @@ struct Start {
   if (start.input >= 0) dup2(start.input, STDIN_FILENO);
   dup2(start.output, STDOUT_FILENO);
   dup2(start.errors, STDERR_FILENO);
-  execve(start.words[0], start.words, start.environment);
+  execve(start.arguments[0], start.arguments, start.environment);
   const int error = errno;
-  [[maybe_unused]] const ssize_t told = write(start.failed, &error, sizeof error);
+  [[maybe_unused]] const ssize_t written = write(start.failed, &error, sizeof error);
   _exit(127);
 }
 
@@ -77,13 +77,14 @@ int input_of_rank() { return isatty(STDIN_FILENO) ? open("/dev/null", O_RDONLY |
 }  // namespace
 
 RankProcess::RankProcess(const RankCommand& command, const Signals& signals)
-    : began_(Clock::now()) {
+    : started_at_(Clock::now()) {
   int output[2], errors[2], failed[2];
   if (pipe2(output, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0 ||
       pipe2(failed, O_CLOEXEC) != 0)
     cannot_start(command.program[0], errno);
   const std::vector<std::string> environment = whole_environment(command.environment);
-  const std::vector<char*> words = exec_words(command.program), variables = exec_words(environment);
+  const std::vector<char*> arguments = exec_arguments(command.program),
+                           variables = exec_arguments(environment);
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int core : command.cores) CPU_SET(core, &set);
@@ -92,12 +93,12 @@ RankProcess::RankProcess(const RankCommand& command, const Signals& signals)
                        .output = output[1],
                        .errors = errors[1],
                        .failed = failed[1],
-                       .words = words.data(),
+                       .arguments = arguments.data(),
                        .environment = variables.data(),
                        .cores = command.cores.empty() ? nullptr : &set,
                        .signals = signals};
   process_ = fork();
-  if (process_ == 0) run_program(start);
+  if (process_ == 0) exec_program(start);
   const int fork_error = errno;
   for (const int end : {start.input, output[1], errors[1], failed[1]}) {
     if (end >= 0) close(end);
@@ -124,8 +125,8 @@ RankProcess::RankProcess(RankProcess&& other) noexcept
     : process_(std::exchange(other.process_, -1)),
       files_{std::exchange(other.files_[0], -1), std::exchange(other.files_[1], -1)},
       status_(other.status_),
-      began_(other.began_),
-      over_(other.over_) {}
+      started_at_(other.started_at_),
+      ended_at_(other.ended_at_) {}
 
 RankProcess::~RankProcess() {
   for (const int file : files_) {
@@ -161,7 +162,7 @@ bool RankProcess::has_just_ended() {
     waitpid(process_, &status, 0);
   }
   status_ = status;
-  over_ = Clock::now();
+  ended_at_ = Clock::now();
   return true;
 }
 
@@ -178,14 +179,14 @@ int RankProcess::code() const {
   return WIFSIGNALED(*status_) ? 128 + WTERMSIG(*status_) : WEXITSTATUS(*status_);
 }
 
-std::string RankProcess::how_it_ended() const {
+std::string RankProcess::end_description() const {
   if (*status_ == kUnknownStatus) return "ended with an unknown code";
   if (!WIFSIGNALED(*status_)) return str("ended with code ", WEXITSTATUS(*status_));
   return "was killed by " + signal_text(WTERMSIG(*status_));
 }
 
 double RankProcess::seconds() const {
-  return std::chrono::duration<double>((status_ ? over_ : Clock::now()) - began_).count();
+  return std::chrono::duration<double>((status_ ? ended_at_ : Clock::now()) - started_at_).count();
 }
 
 }  // namespace hasten

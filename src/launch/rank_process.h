@@ -2,7 +2,8 @@
 // One rank: a process that leads a group, writes into pipes, and dies when the launcher does.
 //
 //   RankProcess rank(command, signals);
-//   poll(rank.output(), rank.errors()); on SIGCHLD: if (rank.has_just_ended()) rank.how_it_ended()
+//   poll(rank.output(), rank.errors());
+//   on SIGCHLD: if (rank.has_just_ended()) rank.end_description()
 //
 // It must not read the terminal, since it is not in the foreground: its standard input is /dev/null
 // if the launcher's is a terminal. Thread rule: the thread that constructed it, since the rank dies
@@ -47,14 +48,14 @@ class RankProcess {
   // 0 to 255, or 128 + the signal that killed it; 1 if the system does not know.
   int code() const;
   // "ended with code 3", "was killed by signal 9 (SIGKILL)".
-  std::string how_it_ended() const;
+  std::string end_description() const;
   double seconds() const;  // from its start to its end, or until now
 
  private:
   pid_t process_ = -1;
   int files_[2] = {-1, -1};
   std::optional<int> status_;
-  std::chrono::steady_clock::time_point began_, over_;
+  std::chrono::steady_clock::time_point started_at_, ended_at_;
 };
 
 }  // namespace hasten

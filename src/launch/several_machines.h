@@ -15,15 +15,15 @@
 #include <vector>
 
 #include "launch/console.h"
-#include "launch/contact.h"
-#include "launch/membership.h"
+#include "launch/coordinator_connection.h"
+#include "launch/job_controller.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/job_server.h"
 #include "rendezvous/sockets.h"
 
 namespace hasten {
 
-class SeveralMachines : public Membership {
+class SeveralMachines : public JobController {
  public:
   SeveralMachines(const LaunchConfiguration& run, Console& console, Signals& signals);
   ~SeveralMachines() override;
@@ -31,61 +31,61 @@ class SeveralMachines : public Membership {
   // Also starts the server if this is the machine at which all meet. Throws ConfigError with the
   // coordinator's reason if it refuses this machine, IoError "rendezvous.port-taken",
   // "rendezvous.host", "rendezvous.connect".
-  Next next() override;
-  int file() const override { return contact_->file(); }
-  short events() const override { return contact_->events(); }
-  int longest_wait() const override { return contact_->longest_wait(); }
-  std::optional<Order> order() override;
-  void failed(int code, const std::string& reason) override;
-  void ended() override;
-  void leaving(int signal) override;
+  RoundOrEnd next() override;
+  int descriptor() const override { return coordinator_->descriptor(); }
+  short events() const override { return coordinator_->events(); }
+  int longest_wait() const override { return coordinator_->longest_wait(); }
+  std::optional<StopOrder> stop_order() override;
+  void report_failure(int code, const std::string& reason) override;
+  void report_success() override;
+  void report_leaving(int signal) override;
 
  private:
-  void begin();
+  void connect();
   std::optional<bool> is_host();
-  void ask_for_round();
+  void request_round();
   nlohmann::json join_message() const;
   nlohmann::json leaving_message() const;
-  std::vector<nlohmann::json> introduction() const;
-  std::optional<Next> hear(const nlohmann::json& message);
-  [[noreturn]] void refuse(const nlohmann::json& message) const;
+  std::vector<nlohmann::json> opening_messages() const;
+  std::optional<RoundOrEnd> handle_message(const nlohmann::json& message);
+  [[noreturn]] void throw_refused(const nlohmann::json& message) const;
   Round begin_round(const nlohmann::json& message);
   Round round_of(const nlohmann::json& message) const;
-  End end_of(const nlohmann::json& message) const;
-  End lost(const std::string& why) const;
+  JobEnd make_job_end(const nlohmann::json& message) const;
+  JobEnd end_by_loss(const std::string& why) const;
   void wait(int file, short events, int milliseconds);
   void wait_until_all_have_gone();
-  void tell_stop(const nlohmann::json& message);
-  void tell_news();
-  void tell_waiting(const std::string& stem, const std::function<std::string()>& text);
-  void tell(const std::string& text) const;
+  void report_stop(const nlohmann::json& message);
+  void report_notice();
+  void report_waiting(const std::string& stem, const std::function<std::string()>& text);
+  void report(const std::string& text) const;
 
   const LaunchConfiguration& run_;
   Console& console_;
   Signals& signals_;
   const rendezvous::Settings settings_;
-  const Endpoint at_;
-  const std::string program_;  // the digest of the program
-  const std::string agent_;    // the identity by which the coordinator knows this launcher
-  const std::string run_id_;   // the job's name, if this is the machine at which all meet
-  bool serves_ = false;
+  const Endpoint coordinator_endpoint_;
+  const std::string program_digest_;  // the digest of the program
+  const std::string agent_id_;        // the identity by which the coordinator knows this launcher
+  const std::string run_id_;          // the job's name, if this is the machine at which all meet
+  bool hosts_coordinator_ = false;
   std::unique_ptr<rendezvous::JobServer> server_;
   std::optional<rendezvous::ReservedPort> port_;
-  std::unique_ptr<Contact> contact_;
+  std::unique_ptr<CoordinatorConnection> coordinator_;
 
-  int attempt_ = -1;                      // of the last round
-  bool asks_for_round_ = false;           // has asked to join, without an answer yet
-  std::optional<nlohmann::json> report_;  // how this round's ranks have ended
-  bool has_ended_ = false;                // this round's ranks have ended well
-  std::string told_reason_;               // why this round's ranks were stopped, as reported
-  std::optional<std::string> end_;        // why the coordinator was lost while ranks ran
-  int left_by_ = 0;                       // the signal that asked this launcher to end
-  rendezvous::Clock::time_point left_at_{};
+  int attempt_ = -1;                             // of the last round
+  bool round_is_requested_ = false;              // has asked to join, without an answer yet
+  std::optional<nlohmann::json> round_report_;   // how this round's ranks have ended
+  bool round_succeeded_ = false;                 // this round's ranks have ended well
+  std::string reported_reason_;                  // why this round's ranks were stopped, as reported
+  std::optional<std::string> coordinator_loss_;  // why the coordinator was lost while ranks ran
+  int leave_signal_ = 0;                         // the signal that asked this launcher to end
+  rendezvous::Clock::time_point leave_time_{};
 
-  // The state of tell_waiting().
-  std::string told_;
-  rendezvous::Clock::time_point told_at_{}, asked_at_{};
-  rendezvous::Clock::duration tell_after_{};
+  // The state of report_waiting().
+  std::string reported_wait_;
+  rendezvous::Clock::time_point reported_at_{}, wait_start_{};
+  rendezvous::Clock::duration report_interval_{};
 };
 
 }  // namespace hasten

@@ -16,7 +16,7 @@
 namespace hasten {
 
 inline std::function<void(const std::string&)> shortage_report(Console& console) {
-  return [&console](const std::string& text) { console.say(text + "; raise ulimit -n"); };
+  return [&console](const std::string& text) { console.print_message(text + "; raise ulimit -n"); };
 }
 
 }  // namespace hasten

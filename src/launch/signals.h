@@ -2,7 +2,7 @@
 // Receives the launcher's signals from a file (a signalfd) instead of a handler.
 //
 //   Signals signals;
-//   poll(signals.file()); while (const auto number = signals.next()) ...
+//   poll(signals.descriptor()); while (const auto number = signals.next()) ...
 //
 // A signal that was ignored when the launcher was started (nohup, `trap '' INT`, a script's `&`)
 // stays ignored, in the launcher and in its ranks. Only SIGCHLD does not, as a process that ignores
@@ -24,7 +24,7 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
   ~Signals();
 
-  int file() const { return file_; }
+  int descriptor() const { return file_; }
   // Returns the next signal that has come, if there is one.
   std::optional<int> next();
   // For use between fork and exec of a rank: unblocks all signals, restores SIGPIPE and SIGXFSZ.
@@ -38,6 +38,8 @@ class Signals {
 };
 
 // True if the signal asks the job to end.
-inline bool is_end(int number) { return number == SIGINT || number == SIGTERM || number == SIGHUP; }
+inline bool is_end_signal(int number) {
+  return number == SIGINT || number == SIGTERM || number == SIGHUP;
+}
 
 }  // namespace hasten

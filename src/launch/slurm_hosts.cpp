@@ -8,7 +8,7 @@
 namespace hasten {
 namespace {
 
-constexpr std::size_t kMostHosts = 65536;  // in one list; Slurm's own limit is about this size
+constexpr std::size_t kMaxHosts = 65536;  // in one list; Slurm's own limit is about this size
 
 [[noreturn]] void refuse(std::string_view list, const std::string& expected) {
   throw_environment({.what = "Slurm's list of hosts",
@@ -17,7 +17,7 @@ constexpr std::size_t kMostHosts = 65536;  // in one list; Slurm's own limit is 
 }
 
 // Splits the list at the commas that are not in brackets.
-std::vector<std::string_view> parts_of(std::string_view list) {
+std::vector<std::string_view> split_outside_brackets(std::string_view list) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
   bool inside = false;
@@ -36,7 +36,7 @@ std::vector<std::string_view> parts_of(std::string_view list) {
   return parts;
 }
 
-std::uint64_t number(std::string_view digits, std::string_view list) {
+std::uint64_t parse_number(std::string_view digits, std::string_view list) {
   std::uint64_t value = 0;
   const char* const end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, value);
@@ -46,17 +46,17 @@ std::uint64_t number(std::string_view digits, std::string_view list) {
 }
 
 // Turns "01-03,7" into 01 02 03 7. All numbers of a range have as many digits as its first one.
-std::vector<std::string> numbers_of(std::string_view inside, std::string_view list) {
+std::vector<std::string> expand_ranges(std::string_view inside, std::string_view list) {
   std::vector<std::string> numbers;
   for (const std::string& range : split(inside, ',')) {
     const std::size_t dash = range.find('-');
     const std::string first = range.substr(0, dash);
-    const std::uint64_t from = number(first, list);
-    const std::uint64_t to =
-        dash == std::string::npos ? from : number(std::string_view(range).substr(dash + 1), list);
+    const std::uint64_t from = parse_number(first, list);
+    const std::uint64_t to = dash == std::string::npos
+                                 ? from
+                                 : parse_number(std::string_view(range).substr(dash + 1), list);
     if (to < from) refuse(list, "ascending ranges");
-    if (to - from >= kMostHosts - numbers.size())
-      refuse(list, str("at most ", kMostHosts, " hosts"));
+    if (to - from >= kMaxHosts - numbers.size()) refuse(list, str("at most ", kMaxHosts, " hosts"));
     for (std::uint64_t value = from; value <= to; ++value) {
       std::string digits = std::to_string(value);
       if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
@@ -67,7 +67,7 @@ std::vector<std::string> numbers_of(std::string_view inside, std::string_view li
 }
 
 // Expands one name with any number of brackets; the last bracket counts fastest.
-std::vector<std::string> names_of(std::string_view part, std::string_view list) {
+std::vector<std::string> expand_name(std::string_view part, std::string_view list) {
   std::vector<std::string> names = {""};
   while (!part.empty()) {
     const std::size_t open = std::min(part.find('['), part.size());
@@ -75,10 +75,10 @@ std::vector<std::string> names_of(std::string_view part, std::string_view list) 
     part.remove_prefix(open);
     if (part.empty()) break;
     const std::size_t close = part.find(']');
-    const auto numbers = numbers_of(part.substr(1, close - 1), list);
+    const auto numbers = expand_ranges(part.substr(1, close - 1), list);
     part.remove_prefix(close + 1);
-    if (names.size() * numbers.size() > kMostHosts)
-      refuse(list, str("at most ", kMostHosts, " hosts"));
+    if (names.size() * numbers.size() > kMaxHosts)
+      refuse(list, str("at most ", kMaxHosts, " hosts"));
     std::vector<std::string> longer;
     for (const std::string& name : names) {
       for (const std::string& digits : numbers) longer.push_back(name + digits);
@@ -90,16 +90,15 @@ std::vector<std::string> names_of(std::string_view part, std::string_view list) 
 
 }  // namespace
 
-std::vector<std::string> hosts_of_slurm(std::string_view list) {
+std::vector<std::string> expand_slurm_hosts(std::string_view list) {
   for (const unsigned char letter : list) {
     if (letter <= ' ' || letter >= 0x7f || letter == '(')
       refuse(list, "host names such as gpu[01-03,7],login");
   }
   std::vector<std::string> hosts;
-  for (const std::string_view part : parts_of(list)) {
-    auto names = names_of(part, list);
-    if (hosts.size() + names.size() > kMostHosts)
-      refuse(list, str("at most ", kMostHosts, " hosts"));
+  for (const std::string_view part : split_outside_brackets(list)) {
+    auto names = expand_name(part, list);
+    if (hosts.size() + names.size() > kMaxHosts) refuse(list, str("at most ", kMaxHosts, " hosts"));
     hosts.insert(hosts.end(), names.begin(), names.end());
   }
   return hosts;

@@ -75,7 +75,7 @@ std::string step_lines(const SlurmScript& script) {
 }
 
 // True for an option that the script sets itself, or that only matters for writing it.
-bool is_of_the_script(const std::string& name) {
+bool is_set_by_script(const std::string& name) {
   static const std::vector<std::string> names = {"config_file",     "no_config_file",   "dry_run",
                                                  "num_machines",    "machine_rank",     "nnodes",
                                                  "main_process_ip", "main_process_port"};
@@ -110,7 +110,7 @@ SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hast
                      .cpus_per_task = options.slurm_cpus_per_task,
                      .program = run.program};
   for (const config::ResolvedValue& value : run.values) {
-    if (is_of_the_script(value.name) || value.value == value.default_value) continue;
+    if (is_set_by_script(value.name) || value.value == value.default_value) continue;
     script.options.push_back("--" + value.name);
     script.options.push_back(config::to_text(value.value));
   }

@@ -33,7 +33,7 @@ std::optional<int> number(std::string_view text) {
 }
 
 // Returns 3 for "node3" and "node".
-std::optional<int> number_behind(std::string_view word, std::string_view name) {
+std::optional<int> number_after(std::string_view word, std::string_view name) {
   return starts_with(word, name) ? number(word.substr(name.size())) : std::nullopt;
 }
 
@@ -41,9 +41,10 @@ std::map<int, int> nodes_of_cpus(const fs::path& root) {
   std::map<int, int> nodes;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", error)) {
-    const auto node = number_behind(entry.path().filename().string(), "node");
+    const auto node = number_after(entry.path().filename().string(), "node");
     if (!node) continue;
-    for (const int cpu : numbers_of_list(first_line(entry.path() / "cpulist"))) nodes[cpu] = *node;
+    for (const int cpu : parse_number_list(first_line(entry.path() / "cpulist")))
+      nodes[cpu] = *node;
   }
   return nodes;
 }
@@ -59,7 +60,7 @@ std::vector<PhysicalCore> cores_of(const fs::path& root, const std::vector<int>&
     left.erase(first);
     const auto file =
         root / str("sys/devices/system/cpu/cpu", first, "/topology/thread_siblings_list");
-    for (const int sibling : numbers_of_list(first_line(file))) {
+    for (const int sibling : parse_number_list(first_line(file))) {
       if (left.erase(sibling) > 0) core.cpus.push_back(sibling);
     }
     cores.push_back(std::move(core));
@@ -130,15 +131,15 @@ std::vector<int> usable_cpus() {
   return cpus;
 }
 
-std::vector<int> numbers_of_list(std::string_view text) {
-  constexpr int kMost = 1 << 16;  // processors of one machine
+std::vector<int> parse_number_list(std::string_view text) {
+  constexpr int kMaxCpus = 1 << 16;  // processors of one machine
   std::vector<int> numbers;
   for (const std::string& range : split(trim(text), ',')) {
     const std::size_t dash = range.find('-');
     const auto first = number(std::string_view(range).substr(0, dash));
     const auto last =
         dash == std::string::npos ? first : number(std::string_view(range).substr(dash + 1));
-    if (!first || !last || *first < 0 || *last < *first || *last >= kMost) break;
+    if (!first || !last || *first < 0 || *last < *first || *last >= kMaxCpus) break;
     for (int each = *first; each <= *last; ++each) numbers.push_back(each);
   }
   return numbers;

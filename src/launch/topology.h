@@ -32,6 +32,6 @@ Topology topology_of(const std::filesystem::path& root, const std::vector<int>& 
 std::vector<int> usable_cpus();
 
 // Turns "0-3,8" into 0 1 2 3 8. Stops at the first mistake and returns what comes before it.
-std::vector<int> numbers_of_list(std::string_view text);
+std::vector<int> parse_number_list(std::string_view text);
 
 }  // namespace hasten

@@ -17,10 +17,10 @@ constexpr const char* kHosts = "TPU_WORKER_HOSTNAMES";
 constexpr std::int64_t kFirstPort = 8070;  // torch_tpu's default for several machines
 
 // The chips' topology for each number of processes of one machine that torch_tpu supports.
-using Wirings = std::map<std::int64_t, const char*>;
+using ChipTopologies = std::map<std::int64_t, const char*>;
 
-const Wirings& wirings_of(const std::string& generation) {
-  static const std::map<std::string, Wirings> all = {
+const ChipTopologies& chip_topologies_of(const std::string& generation) {
+  static const std::map<std::string, ChipTopologies> all = {
       {"v4", {{1, "1,1,1"}, {2, "1,2,1"}, {4, "2,2,1"}, {8, "2,2,2"}}},
       {"v5p", {{1, "1,1,1"}, {2, "1,2,1"}, {4, "2,2,1"}, {8, "2,2,2"}}},
       {"v5e", {{1, "1,1,1"}, {4, "2,2,1"}, {8, "2,4,1"}}},
@@ -44,7 +44,7 @@ void check_enough(std::int64_t processes, std::size_t chips, const std::string& 
 }
 
 // Throws if TPU_VISIBLE_DEVICES names a chip that is not installed.
-void check_there(const std::vector<std::string>& chips, std::size_t installed) {
+void check_installed(const std::vector<std::string>& chips, std::size_t installed) {
   for (const std::string& chip : chips) {
     if (std::stoul(chip) < installed) continue;
     throw_environment({.what = "TPU_VISIBLE_DEVICES",
@@ -53,9 +53,9 @@ void check_there(const std::vector<std::string>& chips, std::size_t installed) {
   }
 }
 
-std::string wiring(std::int64_t processes, const std::vector<std::string>& installed) {
+std::string chip_topology(std::int64_t processes, const std::vector<std::string>& installed) {
   if (installed.empty()) return str(processes, ",1,1");  // for a plugin; hasten does not use it
-  const Wirings& known = wirings_of(installed.front());
+  const ChipTopologies& known = chip_topologies_of(installed.front());
   if (const auto found = known.find(processes); found != known.end()) return found->second;
   std::vector<std::string> possible;
   for (const auto& [count, text] : known) {
@@ -78,7 +78,7 @@ std::string free_addresses(std::int64_t processes) {
   return join(addresses, ",");
 }
 
-[[noreturn]] void miss(const std::string& what, const std::string& hint) {
+[[noreturn]] void throw_missing(const std::string& what, const std::string& hint) {
   throw ConfigError("config.missing",
                     {.what = "TPUs on several machines need " + what, .hint = hint});
 }
@@ -86,8 +86,9 @@ std::string free_addresses(std::int64_t processes) {
 std::string addresses_of_all(const Round& round, const Variables& variables) {
   const std::vector<std::string> hosts = split(variables.text(kHosts), ',');
   if (!variables.has(kHosts) || static_cast<std::int64_t>(hosts.size()) != round.num_machines)
-    miss(str(kHosts, " with the names of the ", round.num_machines, " machines"),
-         str("set it on each machine, in the order of the machine ranks, or set ", kAddresses));
+    throw_missing(
+        str(kHosts, " with the names of the ", round.num_machines, " machines"),
+        str("set it on each machine, in the order of the machine ranks, or set ", kAddresses));
   const std::int64_t first = variables.number("TORCH_TPU_BASE_PORT").value_or(kFirstPort);
   std::vector<std::string> addresses;
   for (const std::string& host : hosts) {
@@ -99,8 +100,8 @@ std::string addresses_of_all(const Round& round, const Variables& variables) {
 
 }  // namespace
 
-TpuPlaces::TpuPlaces(const Round& round, const config::Environment& environment,
-                     const std::vector<std::string>& installed) {
+TpuVariables::TpuVariables(const Round& round, const config::Environment& environment,
+                           const std::vector<std::string>& installed) {
   if (const std::string missing = config::why_no_tpu(environment);
       installed.empty() && !missing.empty()) {
     throw IoError("device.tpu-missing", {.what = "processes on TPUs",
@@ -113,14 +114,15 @@ TpuPlaces::TpuPlaces(const Round& round, const config::Environment& environment,
   if (chips) check_enough(round.processes, chips->size(), " in TPU_VISIBLE_DEVICES");
   if (!installed.empty())
     check_enough(round.processes, installed.size(), " of TPU " + installed.front());
-  if (chips && !installed.empty()) check_there(*chips, installed.size());
+  if (chips && !installed.empty()) check_installed(*chips, installed.size());
   for (std::int64_t local = 0; local < round.processes; ++local)
     chips_.push_back(chips ? (*chips)[static_cast<std::size_t>(local)] : str(local));
 
   common_.emplace_back("ACCELERATE_USE_TPU", "true");
   if (!variables.has(kTopology)) {
-    if (several) miss(kTopology, "set it to the topology of the whole slice, such as 4,4,1");
-    common_.emplace_back(kTopology, wiring(round.processes, installed));
+    if (several)
+      throw_missing(kTopology, "set it to the topology of the whole slice, such as 4,4,1");
+    common_.emplace_back(kTopology, chip_topology(round.processes, installed));
   }
   if (!variables.has(kAddresses)) {
     common_.emplace_back(
@@ -130,7 +132,7 @@ TpuPlaces::TpuPlaces(const Round& round, const config::Environment& environment,
     common_.emplace_back("TORCH_TPU_DEVICES_PER_HOST", str(round.processes));
 }
 
-VariableList TpuPlaces::of(std::int64_t local_rank) const {
+VariableList TpuVariables::variables_of(std::int64_t local_rank) const {
   VariableList all = common_;
   const std::string& chip = chips_[static_cast<std::size_t>(local_rank)];
   for (const char* name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"})

@@ -18,15 +18,15 @@ namespace hasten {
 
 using VariableList = std::vector<std::pair<std::string, std::string>>;
 
-class TpuPlaces {
+class TpuVariables {
  public:
   // `environment` is the launcher's. What is set there is kept, except that TPU_VISIBLE_DEVICES or
   // TPU_VISIBLE_CHIPS lists the chips to divide. Throws IoError "device.tpu-missing", ConfigError
   // "launch.tpu-processes", "launch.environment", "config.missing".
-  TpuPlaces(const Round& round, const config::Environment& environment,
-            const std::vector<std::string>& installed = config::installed_tpus());
+  TpuVariables(const Round& round, const config::Environment& environment,
+               const std::vector<std::string>& installed = config::installed_tpus());
 
-  VariableList of(std::int64_t local_rank) const;
+  VariableList variables_of(std::int64_t local_rank) const;
 
  private:
   VariableList common_;             // of all processes

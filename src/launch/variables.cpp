@@ -28,7 +28,7 @@ std::optional<std::int64_t> Variables::number(const std::string& name) const {
   return value;
 }
 
-std::int64_t Variables::needed(const std::string& name) const {
+std::int64_t Variables::required_number(const std::string& name) const {
   if (const auto value = number(name)) return *value;
   throw_environment({.what = name + " is not set, but other variables of the same launcher are",
                      .hint = "set all of its variables, or none"});

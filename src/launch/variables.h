@@ -25,7 +25,7 @@ class Variables {
   // A whole number from 0 to 2^40 - 1; nothing if unset. Throws for any other text.
   std::optional<std::int64_t> number(const std::string& name) const;
   // The same, but throws if unset.
-  std::int64_t needed(const std::string& name) const;
+  std::int64_t required_number(const std::string& name) const;
 
  private:
   const config::Environment& environment_;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "hasten/base/text.h"
-#include "launch/meeting_place.h"
+#include "launch/master_endpoint.h"
 #include "launch/slurm_tasks.h"
 #include "launch/variables.h"
 #include "rendezvous/sockets.h"
@@ -13,7 +13,7 @@ namespace hasten {
 namespace {
 
 // The variables with which a launcher gives a process its place; empty if it has no such variable.
-struct Vocabulary {
+struct LauncherVariables {
   StartedBy by;
   const char* rank;
   const char* world;
@@ -23,22 +23,24 @@ struct Vocabulary {
   const char* machines = "";
 };
 
-constexpr Vocabulary kTorchrun = {
+constexpr LauncherVariables kTorchrun = {
     StartedBy::torchrun, "RANK",       "WORLD_SIZE",      "LOCAL_RANK",
     "LOCAL_WORLD_SIZE",  "GROUP_RANK", "GROUP_WORLD_SIZE"};
-constexpr Vocabulary kOpenMpi = {StartedBy::open_mpi,          "OMPI_COMM_WORLD_RANK",
-                                 "OMPI_COMM_WORLD_SIZE",       "OMPI_COMM_WORLD_LOCAL_RANK",
-                                 "OMPI_COMM_WORLD_LOCAL_SIZE", "",
-                                 "OMPI_MCA_orte_num_nodes"};
-constexpr Vocabulary kMvapich = {StartedBy::mvapich, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
-                                 "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"};
-constexpr Vocabulary kPmi = {StartedBy::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
-                             "MPI_LOCALNRANKS"};
-constexpr Vocabulary kSlurm = {
+constexpr LauncherVariables kOpenMpi = {StartedBy::open_mpi,          "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",       "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE", "",
+                                        "OMPI_MCA_orte_num_nodes"};
+constexpr LauncherVariables kMvapich = {StartedBy::mvapich, "MV2_COMM_WORLD_RANK",
+                                        "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+                                        "MV2_COMM_WORLD_LOCAL_SIZE"};
+constexpr LauncherVariables kPmi = {StartedBy::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                                    "MPI_LOCALNRANKS"};
+constexpr LauncherVariables kSlurm = {
     StartedBy::slurm, "SLURM_PROCID",        "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
     "SLURM_NODEID",   "SLURM_STEP_NUM_NODES"};
-constexpr Vocabulary kIndexedJob = {StartedBy::kubernetes, "JOB_COMPLETION_INDEX", "WORLD_SIZE"};
-constexpr Vocabulary kVolcano = {StartedBy::kubernetes, "VC_TASK_INDEX", "WORLD_SIZE"};
+constexpr LauncherVariables kIndexedJob = {StartedBy::kubernetes, "JOB_COMPLETION_INDEX",
+                                           "WORLD_SIZE"};
+constexpr LauncherVariables kVolcano = {StartedBy::kubernetes, "VC_TASK_INDEX", "WORLD_SIZE"};
 
 // Hydra is the mpiexec of MPICH and Intel MPI. srun --mpi=pmi2 sets PMI's variables too, but not
 // the local ones.
@@ -47,7 +49,7 @@ bool is_hydra(const Variables& variables) {
          (variables.has("MPI_LOCALRANKID") || !is_slurm_task(variables));
 }
 
-const Vocabulary* vocabulary_of(const Variables& variables) {
+const LauncherVariables* find_launcher_variables(const Variables& variables) {
   const bool world = variables.has("WORLD_SIZE");
   if (world && variables.has("RANK")) return &kTorchrun;
   if (variables.has(kOpenMpi.world)) return &kOpenMpi;
@@ -70,11 +72,12 @@ void check_alone(const Variables& variables) {
 }
 
 // Scripts for Slurm and MPI often export WORLD_SIZE; it must agree with the launcher's number.
-void check_other_world(const Vocabulary& words, const Worker& worker, const Variables& variables) {
+void check_other_world(const LauncherVariables& names, const Worker& worker,
+                       const Variables& variables) {
   const auto other = variables.number("WORLD_SIZE");
   if (other && *other != worker.world_size)
     throw_environment(
-        {.what = str("WORLD_SIZE is ", *other, ", but ", words.world, " is ", worker.world_size),
+        {.what = str("WORLD_SIZE is ", *other, ", but ", names.world, " is ", worker.world_size),
          .hint = "unset WORLD_SIZE, or set RANK too"});
 }
 
@@ -84,76 +87,76 @@ void check_below(std::int64_t value, const char* name, std::int64_t limit, const
         {.what = name, .got = str(value), .expected = str("less than ", of, " (", limit, ")")});
 }
 
-StartedBy starter(const Vocabulary& words, const Variables& variables) {
-  if (words.by != StartedBy::torchrun) return words.by;
+StartedBy starter(const LauncherVariables& names, const Variables& variables) {
+  if (names.by != StartedBy::torchrun) return names.by;
   if (variables.has("HASTEN_JOB_ID")) return StartedBy::hasten;
   // Kubeflow's PyTorchJob uses torchrun's names, for one process per pod.
   const bool pod = variables.has("KUBERNETES_SERVICE_HOST") && !variables.has("LOCAL_RANK");
   return pod ? StartedBy::kubernetes : StartedBy::torchrun;
 }
 
-void settle_rank(Worker& worker, const Vocabulary& words, const Variables& variables) {
-  worker.world_size = variables.needed(words.world);
+void set_rank(Worker& worker, const LauncherVariables& names, const Variables& variables) {
+  worker.world_size = variables.required_number(names.world);
   if (worker.world_size < 1)
     throw_environment(
-        {.what = words.world, .got = "0", .expected = "a whole number of at least 1"});
-  check_other_world(words, worker, variables);
-  worker.rank = variables.needed(words.rank);
-  check_below(worker.rank, words.rank, worker.world_size, words.world);
+        {.what = names.world, .got = "0", .expected = "a whole number of at least 1"});
+  check_other_world(names, worker, variables);
+  worker.rank = variables.required_number(names.rank);
+  check_below(worker.rank, names.rank, worker.world_size, names.world);
 }
 
 // The number of this machine's processes, if no single variable gives it.
-std::int64_t derived_local_world(const Worker& worker, const Vocabulary& words,
+std::int64_t derived_local_world(const Worker& worker, const LauncherVariables& names,
                                  const Variables& variables) {
   if (worker.world_size == 1) return 1;
-  if (words.by == StartedBy::slurm)
+  if (names.by == StartedBy::slurm)
     return tasks_of_machine(variables.text("SLURM_STEP_TASKS_PER_NODE"),
-                            variables.needed(words.machine));
+                            variables.required_number(names.machine));
   // A launcher with one process per pod or machine does not set local ranks.
-  if (words.by == StartedBy::kubernetes ||
-      (words.by == StartedBy::torchrun && !variables.has(words.local_rank)))
+  if (names.by == StartedBy::kubernetes ||
+      (names.by == StartedBy::torchrun && !variables.has(names.local_rank)))
     return 1;
   if (rendezvous::is_loopback(variables.text("MASTER_ADDR"))) return worker.world_size;
-  throw_environment({.what = str(words.local_world, " is not set"),
+  throw_environment({.what = str(names.local_world, " is not set"),
                      .expected = "the number of processes on this machine",
                      .hint = "set it, or start with hasten launch"});
 }
 
-void settle_local_rank(Worker& worker, const Vocabulary& words, const Variables& variables) {
-  const auto world = variables.number(words.local_world);
-  worker.local_world_size = world ? *world : derived_local_world(worker, words, variables);
+void set_local_rank(Worker& worker, const LauncherVariables& names, const Variables& variables) {
+  const auto world = variables.number(names.local_world);
+  worker.local_world_size = world ? *world : derived_local_world(worker, names, variables);
   const char* const name =
-      *words.local_world ? words.local_world : "the number of processes on this machine";
+      *names.local_world ? names.local_world : "the number of processes on this machine";
   if (worker.local_world_size < 1 || worker.local_world_size > worker.world_size)
     throw_environment({.what = name,
                        .got = str(worker.local_world_size),
-                       .expected = str("from 1 to ", words.world, " (", worker.world_size, ")")});
-  worker.local_rank = worker.local_world_size > 1 ? variables.needed(words.local_rank)
-                                                  : variables.number(words.local_rank).value_or(0);
-  check_below(worker.local_rank, words.local_rank, worker.local_world_size, name);
+                       .expected = str("from 1 to ", names.world, " (", worker.world_size, ")")});
+  worker.local_rank = worker.local_world_size > 1 ? variables.required_number(names.local_rank)
+                                                  : variables.number(names.local_rank).value_or(0);
+  check_below(worker.local_rank, names.local_rank, worker.local_world_size, name);
 }
 
 // If the launcher does not number its machines, they are assumed to be filled one after the other.
-std::int64_t machines_of(const Worker& worker, const Vocabulary& words,
-                         const Variables& variables) {
+std::int64_t number_of_machines(const Worker& worker, const LauncherVariables& names,
+                                const Variables& variables) {
   const std::int64_t each = worker.local_world_size;
   const std::int64_t derived = (worker.world_size + each - 1) / each;
-  const std::int64_t told = variables.number(words.machines).value_or(derived);
+  const std::int64_t given = variables.number(names.machines).value_or(derived);
   // mpirun also counts machines on which it starts nothing.
-  return words.by == StartedBy::open_mpi ? std::min(told, derived) : told;
+  return names.by == StartedBy::open_mpi ? std::min(given, derived) : given;
 }
 
-void settle_machine(Worker& worker, const Vocabulary& words, const Variables& variables) {
-  worker.num_machines = machines_of(worker, words, variables);
+void set_machine(Worker& worker, const LauncherVariables& names, const Variables& variables) {
+  worker.num_machines = number_of_machines(worker, names, variables);
   if (worker.num_machines < 1 || worker.num_machines > worker.world_size)
-    throw_environment({.what = words.machines,
+    throw_environment({.what = names.machines,
                        .got = str(worker.num_machines),
-                       .expected = str("from 1 to ", words.world, " (", worker.world_size, ")")});
+                       .expected = str("from 1 to ", names.world, " (", worker.world_size, ")")});
   const std::int64_t filled =
       std::max<std::int64_t>(0, worker.rank - worker.local_rank) / worker.local_world_size;
   worker.machine_rank =
-      variables.number(words.machine).value_or(std::min(filled, worker.num_machines - 1));
-  check_below(worker.machine_rank, words.machine, worker.num_machines, words.machines);
+      variables.number(names.machine).value_or(std::min(filled, worker.num_machines - 1));
+  check_below(worker.machine_rank, names.machine, worker.num_machines, names.machines);
 }
 
 }  // namespace
@@ -161,19 +164,19 @@ void settle_machine(Worker& worker, const Vocabulary& words, const Variables& va
 Worker worker_of(const config::Environment& environment) {
   const Variables variables(environment);
   Worker worker;
-  const Vocabulary* const words = vocabulary_of(variables);
-  if (words == nullptr) {
+  const LauncherVariables* const names = find_launcher_variables(variables);
+  if (names == nullptr) {
     check_alone(variables);
     return worker;
   }
-  worker.started_by = starter(*words, variables);
-  settle_rank(worker, *words, variables);
-  settle_local_rank(worker, *words, variables);
-  settle_machine(worker, *words, variables);
+  worker.started_by = starter(*names, variables);
+  set_rank(worker, *names, variables);
+  set_local_rank(worker, *names, variables);
+  set_machine(worker, *names, variables);
   worker.attempt = variables.number("TORCHELASTIC_RESTART_COUNT")
                        .value_or(variables.number("SLURM_RESTART_COUNT").value_or(0));
-  worker.job = job_of(worker, variables);
-  if (worker.world_size > 1) settle_meeting_place(worker, variables);
+  worker.job = find_job_name(worker, variables);
+  if (worker.world_size > 1) set_master_endpoint(worker, variables);
   return worker;
 }
 

@@ -132,7 +132,7 @@ class DataParallel::RawPasses {
       const std::uintptr_t key =
           accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
               [this, i, &model](const variable_list& outputs, const variable_list&) {
-                if (!model.announced && exchanges(model)) any_ = marked_[i] = true;
+                if (!model.in_accelerator_backward && exchanges(model)) any_ = marked_[i] = true;
                 return outputs;
               }));
       hooks_.push_back({std::move(accumulator), key});
@@ -396,7 +396,7 @@ void DataParallel::refuse_raw(const std::vector<at::Tensor>& parameters) const {
            "train without exchanges, use accelerator.no_sync(model) or LocalSGD"});
 }
 
-void DataParallel::cleared(const std::vector<at::Tensor>& parameters) {
+void DataParallel::mark_cleared(const std::vector<at::Tensor>& parameters) {
   if (!raw_->any()) return;
   TensorSet gone;
   distinct(parameters, gone);

@@ -85,9 +85,9 @@ class DataParallel {
   // is exchanged (no_sync, LocalSGD) do not count.
   void refuse_raw(const std::vector<at::Tensor>& parameters) const;
   // Notes that these gradients have been cleared.
-  void cleared(const std::vector<at::Tensor>& parameters);
+  void mark_cleared(const std::vector<at::Tensor>& parameters);
   // True while Accelerator::backward runs a pass.
-  std::atomic<bool> announced = false;
+  std::atomic<bool> in_accelerator_backward = false;
 
   // Averages the parameters over the processes. A collective.
   void average();

@@ -18,12 +18,12 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kNumbers = sizeof(JoinWord) / sizeof(std::int64_t);
-static_assert(sizeof(JoinWord) == kNumbers * sizeof(std::int64_t));
+constexpr std::int64_t kNumbers = sizeof(JoinMessage) / sizeof(std::int64_t);
+static_assert(sizeof(JoinMessage) == kNumbers * sizeof(std::int64_t));
 
 const char* name_of(JoinCall call) {
   switch (call) {
-    case JoinCall::through:
+    case JoinCall::finished:
       return "nothing";
     case JoinCall::backward:
       return "a backward pass that exchanges gradients";
@@ -39,63 +39,67 @@ const char* name_of(JoinCall call) {
 
 }  // namespace
 
-void Words::say(JoinWord word) {
-  if (word.call != JoinCall::through) ++calls_;
-  word.calls = calls_;
+void MessageExchange::exchange(JoinMessage message) {
+  if (message.call != JoinCall::finished) ++calls_;
+  message.calls = calls_;
   at::Tensor own = at::empty({1, kNumbers}, at::kLong);
-  std::memcpy(own.data_ptr(), &word, sizeof word);
+  std::memcpy(own.data_ptr(), &message, sizeof message);
   const at::Tensor all = group_.gather(own);
-  words_.resize(static_cast<std::size_t>(group_.size()));
-  std::memcpy(words_.data(), all.const_data_ptr(), words_.size() * sizeof word);
+  messages_.resize(static_cast<std::size_t>(group_.size()));
+  std::memcpy(messages_.data(), all.const_data_ptr(), messages_.size() * sizeof message);
   const auto first = [&](const auto& is_it) {
-    const auto found = std::find_if(words_.begin(), words_.end(), is_it);
-    return found == words_.end() ? -1 : found - words_.begin();
+    const auto found = std::find_if(messages_.begin(), messages_.end(), is_it);
+    return found == messages_.end() ? -1 : found - messages_.begin();
   };
-  const auto is_through = [](const JoinWord& each) { return each.call == JoinCall::through; };
-  ended_ = std::count_if(words_.begin(), words_.end(), is_through);
-  leader_ = first([&](const JoinWord& each) { return !is_through(each) && !each.is_remaining(); });
-  if (leader_ < 0) leader_ = first([](const JoinWord& each) { return each.is_remaining(); });
+  const auto has_finished = [](const JoinMessage& each) { return each.call == JoinCall::finished; };
+  finished_count_ = std::count_if(messages_.begin(), messages_.end(), has_finished);
+  leader_ =
+      first([&](const JoinMessage& each) { return !has_finished(each) && !each.is_catch_up(); });
+  if (leader_ < 0) leader_ = first([](const JoinMessage& each) { return each.is_catch_up(); });
   if (leader_ < 0) return;
-  const JoinWord& leads = this->word();
-  const bool closes =
-      leads.call == JoinCall::backward && (leads.pass == JoinPass::closing || leads.is_remaining());
+  const JoinMessage& expected = this->leader_message();
+  const bool closes = expected.call == JoinCall::backward &&
+                      (expected.pass == JoinPass::closing || expected.is_catch_up());
   for (std::int64_t rank = 0; rank < group_.size(); ++rank) {
-    const JoinWord& other = words_[static_cast<std::size_t>(rank)];
-    const bool alike = other.call == leads.call && other.models == leads.models &&
-                       other.pass == leads.pass && other.weighs == leads.weighs;
-    const bool follows = other.is_remaining() && closes && other.weighs == leads.weighs;
-    if (is_through(other) || alike || follows) continue;
+    const JoinMessage& other = messages_[static_cast<std::size_t>(rank)];
+    const bool alike = other.call == expected.call && other.models == expected.models &&
+                       other.pass == expected.pass && other.sums_weights == expected.sums_weights;
+    const bool follows =
+        other.is_catch_up() && closes && other.sums_weights == expected.sums_weights;
+    if (has_finished(other) || alike || follows) continue;
     throw UsageError(
         code(),
-        {.what = str("rank ", rank, " and rank ", leader_, " run different operations ", place()),
+        {.what =
+             str("rank ", rank, " and rank ", leader_, " run different operations ", situation()),
          .got = name_of(other.call),
-         .expected = str(name_of(leads.call), ", of the same models, as on rank ", leader_),
+         .expected = str(name_of(expected.call), ", of the same models, as on rank ", leader_),
          .hint = "run the same loop in every process; only its length may differ"});
   }
 }
 
-std::int64_t Words::models_of_word() const {
-  if (!word().is_remaining()) return word().models;
+std::int64_t MessageExchange::announced_models() const {
+  if (!leader_message().is_catch_up()) return leader_message().models;
   std::int64_t all = 0;
-  for (const JoinWord& each : words_) all |= each.is_remaining() ? each.models : 0;
+  for (const JoinMessage& each : messages_) all |= each.is_catch_up() ? each.models : 0;
   return all;
 }
 
 std::int64_t Join::last_rank() const {
-  const auto most =
-      std::max_element(words_.begin(), words_.end(),
-                       [](const JoinWord& a, const JoinWord& b) { return a.calls < b.calls; });
-  return most - words_.begin();
+  const auto most = std::max_element(
+      messages_.begin(), messages_.end(),
+      [](const JoinMessage& a, const JoinMessage& b) { return a.calls < b.calls; });
+  return most - messages_.begin();
 }
 
 bool Join::was_uneven() const {
-  return std::any_of(words_.begin(), words_.end(),
-                     [&](const JoinWord& word) { return word.calls != words_[0].calls; });
+  return std::any_of(messages_.begin(), messages_.end(), [&](const JoinMessage& message) {
+    return message.calls != messages_[0].calls;
+  });
 }
 
-bool Join::missed_some(std::int64_t rank) const {
-  return words_[static_cast<std::size_t>(rank)].calls <
-         words_[static_cast<std::size_t>(last_rank())].calls;
+bool Join::is_behind(std::int64_t rank) const {
+  return messages_[static_cast<std::size_t>(rank)].calls <
+         messages_[static_cast<std::size_t>(last_rank())].calls;
 }
 
 std::string broadcast_bytes(const std::string& bytes, const Group& group, std::int64_t from) {
@@ -130,24 +134,24 @@ void Step::begin_join(const std::vector<torch::nn::Module*>& models,
     throw UsageError("prepare.nested-join", {.what = "join_uneven_inputs inside join_uneven_inputs",
                                              .hint = "pass all models to one call"});
   }
-  // A group of one process has a scope too, but exchanges no words.
+  // A group of one process has a scope too, but exchanges no messages.
   join_ = std::make_unique<Join>(group, models);
-  even_batches_here_ = even_batches;
+  join_even_batches_ = even_batches;
 }
 
 void Step::abandon_join() {
   join_.reset();
-  even_batches_here_.reset();
+  join_even_batches_.reset();
 }
 
 void Step::end_join() {
   try {
     while (group.size() > 1) {
-      join_->say({});
+      join_->exchange({});
       if (join_->nobody_has_data()) break;
-      shadow(join_->word());
+      participate_without_data(join_->leader_message());
     }
-    if (group.size() > 1 && join_->was_uneven()) take_over();
+    if (group.size() > 1 && join_->was_uneven()) copy_state_from_last_rank();
   } catch (...) {
     abandon_join();
     throw;
@@ -157,7 +161,7 @@ void Step::end_join() {
 
 void Step::require_all(const char* call) {
   if (!join_ || group.size() == 1) return;
-  join_->say({.call = JoinCall::other});
+  join_->exchange({.call = JoinCall::other});
   if (join_->all_have_data()) return;
   throw UsageError(
       "prepare.join-call",
@@ -167,23 +171,26 @@ void Step::require_all(const char* call) {
 
 std::int64_t Step::announce_rows() {
   if (!join_ || group.size() == 1) return -1;
-  join_->say({.call = JoinCall::rows});
+  join_->exchange({.call = JoinCall::rows});
   return join_->all_have_data() ? -1 : join_->leader();
 }
 
-Words& Step::words() {
+MessageExchange& Step::message_exchange() {
   if (join_) return *join_;
-  if (!words_) words_ = std::make_unique<Words>(group);
-  return *words_;
+  if (!message_exchange_) message_exchange_ = std::make_unique<MessageExchange>(group);
+  return *message_exchange_;
 }
 
-void Step::say_backward(const std::vector<DataParallel*>& models, JoinPass pass, bool weighs) {
-  words().say(
-      {.call = JoinCall::backward, .models = bits_of(models), .pass = pass, .weighs = weighs});
+void Step::announce_backward(const std::vector<DataParallel*>& models, JoinPass pass,
+                             bool sums_weights) {
+  message_exchange().exchange({.call = JoinCall::backward,
+                               .models = model_bits(models),
+                               .pass = pass,
+                               .sums_weights = sums_weights});
 }
 
 // Converts models to the bits that processes exchange: bit i is the i-th prepared model.
-std::int64_t Step::bits_of(const std::vector<DataParallel*>& models) const {
+std::int64_t Step::model_bits(const std::vector<DataParallel*>& models) const {
   std::int64_t bits = 0;
   for (std::size_t i = 0; i < parallel_.size(); ++i) {
     const auto* const model = parallel_[i].get();
@@ -205,7 +212,7 @@ std::int64_t Step::bits_of(const std::vector<DataParallel*>& models) const {
   return bits;
 }
 
-std::vector<DataParallel*> Step::models_of_bits(std::int64_t bits) const {
+std::vector<DataParallel*> Step::models_from_bits(std::int64_t bits) const {
   std::vector<DataParallel*> models;
   for (std::size_t i = 0; i < parallel_.size(); ++i) {
     if ((bits >> i & 1) != 0) models.push_back(parallel_[i].get());
@@ -214,36 +221,36 @@ std::vector<DataParallel*> Step::models_of_bits(std::int64_t bits) const {
 }
 
 // Takes part, without data, in what the others are about to do.
-void Step::shadow(const JoinWord& word) {
-  switch (word.call) {
+void Step::participate_without_data(const JoinMessage& message) {
+  switch (message.call) {
     case JoinCall::backward:
-      return shadow_backward(word);
+      return participate_in_backward(message);
     case JoinCall::buffers:
-      for (DataParallel* const model : models_of_bits(word.models))
+      for (DataParallel* const model : models_from_bits(message.models))
         model->send_buffers(join_->leader());
       return;
     case JoinCall::rows:
-      return gather_no_rows(*this, join_->leader());
+      return gather_without_rows(*this, join_->leader());
     case JoinCall::other:
       throw UsageError("prepare.join-call",
                        {.what = str("a collective inside join_uneven_inputs on rank ",
                                     join_->leader(), " after this process has run out of data"),
                         .hint = "call it after the scope; gather_for_metrics works inside"});
-    case JoinCall::through:
+    case JoinCall::finished:
       return;
   }
 }
 
 // Takes part with zeros, or with the gradients of an open window of this process.
-void Step::shadow_backward(const JoinWord& word) {
-  const std::int64_t bits = join_->models_of_word();
-  const std::vector<DataParallel*> models = models_of_bits(bits);
-  join_->shadowed |= bits;
-  if (word.pass == JoinPass::early) return shadow_early(models, bits);
-  const auto open = word.pass == JoinPass::alone ? nullptr : open_window_of(models);
-  if (word.weighs != 0) {
+void Step::participate_in_backward(const JoinMessage& message) {
+  const std::int64_t bits = join_->announced_models();
+  const std::vector<DataParallel*> models = models_from_bits(bits);
+  join_->exchanged_without_data |= bits;
+  if (message.pass == JoinPass::early) return participate_in_early_exchange(models, bits);
+  const auto open = message.pass == JoinPass::without_window ? nullptr : open_window_of(models);
+  if (message.sums_weights != 0) {
     join_->closing = open ? open : std::make_shared<Window>(Models{});
-    join_->closing->close(weight_of_all(join_->closing->weight(), /*differs=*/true));
+    join_->closing->close(total_weight(join_->closing->weight(), /*differs=*/true));
   }
   if (!join_->closing) {
     throw UsageError(
@@ -254,8 +261,8 @@ void Step::shadow_backward(const JoinWord& word) {
          .expected = "complete micro-batches in every process"});
   }
   Window& window = *join_->closing;
-  const bool keeps = (join_->kept & bits) != 0;
-  join_->kept &= ~bits;
+  const bool keeps = (join_->exchanged_early & bits) != 0;
+  join_->exchanged_early &= ~bits;
   for (DataParallel* const model : models) {
     const bool is_here = window.has_model(model->module()) || window.has_exchanged(model->module());
     if (!is_here && !keeps) clear_gradients({model});
@@ -266,9 +273,10 @@ void Step::shadow_backward(const JoinWord& word) {
 // Takes part when the others exchange before the end of their window. If this process has
 // no open window of these models, that window began after its data ended, and its old
 // gradients are cleared.
-void Step::shadow_early(const std::vector<DataParallel*>& models, std::int64_t bits) {
-  if (!open_window_of(models) && (join_->kept & bits) == 0) clear_gradients(models);
-  join_->kept |= bits;
+void Step::participate_in_early_exchange(const std::vector<DataParallel*>& models,
+                                         std::int64_t bits) {
+  if (!open_window_of(models) && (join_->exchanged_early & bits) == 0) clear_gradients(models);
+  join_->exchanged_early |= bits;
   reduce(models, nullptr, 0, 1.0, 1.0 / static_cast<double>(group.size()));
 }
 
@@ -288,14 +296,14 @@ void Step::clear_gradients(const std::vector<DataParallel*>& models) {
   }
 }
 
-void Step::take_over() {
+void Step::copy_state_from_last_rank() {
   const std::int64_t from = join_->last_rank();
   for (torch::nn::Module* const module : join_->models) equalize_weights(*module, group, from);
   for (std::size_t i = 0; i < parallel_.size(); ++i) {
-    if ((join_->shadowed >> i & 1) != 0) clear_gradients({parallel_[i].get()});
+    if ((join_->exchanged_without_data >> i & 1) != 0) clear_gradients({parallel_[i].get()});
   }
-  std::erase_if(followed, [](const auto& each) { return each.expired(); });
-  for (const auto& each : followed) {
+  std::erase_if(synced_states, [](const auto& each) { return each.expired(); });
+  for (const auto& each : synced_states) {
     const auto own = each.lock();
     std::string state, why;
     try {
@@ -312,7 +320,7 @@ void Step::take_over() {
                         .got = why,
                         .hint = "implement save() and load() in the optimizer"});
     }
-    if (join_->missed_some(group.rank())) own->follow(state);
+    if (join_->is_behind(group.rank())) own->restore(state);
   }
 }
 

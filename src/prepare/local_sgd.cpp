@@ -30,7 +30,7 @@ LocalSGD::~LocalSGD() noexcept(false) {
 }
 
 void LocalSGD::step() {
-  if (!options_.enabled || step_->waits(model_.get())) return;
+  if (!options_.enabled || step_->has_incomplete_window(model_.get())) return;
   if (++steps_ % options_.local_sgd_steps == 0) average();
 }
 

@@ -20,7 +20,7 @@ std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch
   return entries.size(0) == batch.rows ? batch.real_rows : -1;
 }
 
-[[noreturn]] void throw_not_rows(const at::Tensor& tensor, const LoaderProgress* batch) {
+[[noreturn]] void throw_not_row_wise(const at::Tensor& tensor, const LoaderProgress* batch) {
   throw UsageError(
       "prepare.not-rows",
       {.what = "gather_for_metrics in a padded last step",
@@ -34,7 +34,7 @@ std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch
 
 // Returns the real rows of a batch that was padded for a device of static shapes. Slices on the
 // CPU, because each other number of rows would be another program on the device.
-at::Tensor without_filling(const at::Tensor& entries, const LoaderProgress* batch) {
+at::Tensor without_padding_rows(const at::Tensor& entries, const LoaderProgress* batch) {
   const std::int64_t real = batch == nullptr ? -1 : real_entries(entries, *batch);
   if (real < 0 || real >= entries.size(0)) return entries;
   return entries.to(at::kCPU).narrow(0, 0, real).to(entries.device());
@@ -68,22 +68,22 @@ at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
   if (step.process.device.is_privateuseone() && entries.scalar_type() == at::kBFloat16)
     entries = entries.to(at::kFloat);
   const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();
-  if (group.size() == 1) return without_filling(entries, batch);
-  const std::int64_t teller = step.announce_rows();
+  if (group.size() == 1) return without_padding_rows(entries, batch);
+  const std::int64_t describing_rank = step.announce_rows();
   // Other steps are full in every process that has data.
   const bool may_be_filled = batch != nullptr && (batch->at_last_batch || batch->pads_every_batch);
-  if (teller < 0 && !may_be_filled) return group.gather(entries);
-  if (teller >= 0) group.broadcast_object(description_of(entries), teller);
+  if (describing_rank < 0 && !may_be_filled) return group.gather(entries);
+  if (describing_rank >= 0) group.broadcast_object(description_of(entries), describing_rank);
   const std::int64_t real = may_be_filled ? real_entries(entries, *batch) : entries.size(0);
   const auto all = gather_counted(entries, real, group);
-  if (!all) throw_not_rows(tensor, batch);
+  if (!all) throw_not_row_wise(tensor, batch);
   return *all;
 }
 
-void gather_no_rows(const Step& step, std::int64_t from) {
+void gather_without_rows(const Step& step, std::int64_t from) {
   const std::string description = step.group.broadcast_object("", from);
   const auto all = gather_counted(without_rows(description, step.process.device), 0, step.group);
-  if (!all) throw_not_rows(at::empty({0}), nullptr);
+  if (!all) throw_not_row_wise(at::empty({0}), nullptr);
 }
 
 }  // namespace hasten

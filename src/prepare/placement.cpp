@@ -34,8 +34,8 @@ void become(const at::Tensor& tensor, const at::Tensor& moved) {
 
 class Mover {
  public:
-  Mover(at::Device device, std::optional<at::ScalarType> double_there)
-      : device_(device), double_there_(double_there) {}
+  Mover(at::Device device, std::optional<at::ScalarType> double_type_on_device)
+      : device_(device), double_type_on_device_(double_type_on_device) {}
 
   void move(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.device() == device_) return;
@@ -53,8 +53,8 @@ class Mover {
 
  private:
   at::Tensor moved(const at::Tensor& tensor) const {
-    const bool changes = double_there_ && tensor.scalar_type() == at::kDouble;
-    return tensor.detach().to(device_, changes ? *double_there_ : tensor.scalar_type());
+    const bool changes = double_type_on_device_ && tensor.scalar_type() == at::kDouble;
+    return tensor.detach().to(device_, changes ? *double_type_on_device_ : tensor.scalar_type());
   }
 
   // Identifies the memory of a tensor: storage, offset, sizes and strides.
@@ -66,7 +66,7 @@ class Mover {
   };
 
   at::Device device_;
-  std::optional<at::ScalarType> double_there_;
+  std::optional<at::ScalarType> double_type_on_device_;
   std::map<Place, Moved> moved_;
 };
 
@@ -108,7 +108,7 @@ std::vector<at::Tensor> parts_of(const OptimizerParamState& state) {
 }
 
 void place(torch::nn::Module& module, at::Device device,
-           std::optional<at::ScalarType> double_there) {
+           std::optional<at::ScalarType> double_type_on_device) {
   const auto is_there = [&](const at::Tensor& tensor) { return tensor.device() == device; };
   const std::vector<at::Tensor> parameters = module.parameters();
   // A module is on one device, which its first parameter shows.
@@ -117,12 +117,13 @@ void place(torch::nn::Module& module, at::Device device,
     return;
   }
   // LibTorch moves modules only to its own kinds of devices.
-  device.is_privateuseone() ? move_module(module, device, double_there) : module.to(device);
+  device.is_privateuseone() ? move_module(module, device, double_type_on_device)
+                            : module.to(device);
 }
 
 void move_module(torch::nn::Module& module, at::Device device,
-                 std::optional<at::ScalarType> double_there) {
-  Mover mover(device, double_there);
+                 std::optional<at::ScalarType> double_type_on_device) {
+  Mover mover(device, double_type_on_device);
   for (const at::Tensor& parameter : module.parameters()) {
     mover.move(parameter);
     if (parameter.is_leaf()) mover.move(parameter.grad());
@@ -131,8 +132,8 @@ void move_module(torch::nn::Module& module, at::Device device,
 }
 
 void move_state(torch::optim::Optimizer& optimizer, at::Device device,
-                std::optional<at::ScalarType> double_there) {
-  Mover mover(device, double_there);
+                std::optional<at::ScalarType> double_type_on_device) {
+  Mover mover(device, double_type_on_device);
   for (const auto& [parameter, state] : optimizer.state()) {
     for (const at::Tensor& part : parts_of(*state)) mover.move(part);
   }

@@ -17,17 +17,17 @@ namespace hasten {
 std::vector<at::Tensor> parts_of(const torch::optim::OptimizerParamState& state);
 
 // Moves parameters, buffers and gradients to any device, unless they are there. On a TPU, doubles
-// become `double_there` if it is set.
+// become `double_type_on_device` if it is set.
 void place(torch::nn::Module& module, at::Device device,
-           std::optional<at::ScalarType> double_there = std::nullopt);
+           std::optional<at::ScalarType> double_type_on_device = std::nullopt);
 
 // Does place()'s work for a device that is not LibTorch's own, such as `tpu`. Parameters that are
 // one tensor, or the same view of one memory, stay so.
 void move_module(torch::nn::Module& module, at::Device device,
-                 std::optional<at::ScalarType> double_there = std::nullopt);
+                 std::optional<at::ScalarType> double_type_on_device = std::nullopt);
 // Moves what LibTorch's and hasten's optimizers keep of each parameter, in the type
 // that it has there.
 void move_state(torch::optim::Optimizer& optimizer, at::Device device,
-                std::optional<at::ScalarType> double_there = std::nullopt);
+                std::optional<at::ScalarType> double_type_on_device = std::nullopt);
 
 }  // namespace hasten

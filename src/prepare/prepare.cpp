@@ -13,19 +13,19 @@ namespace hasten::detail {
 namespace {
 
 // The type of double weights on the device: float, even if batches become bfloat16.
-std::optional<at::ScalarType> double_weights_there(const Step& step) {
-  return step.double_there ? std::make_optional(at::kFloat) : std::nullopt;
+std::optional<at::ScalarType> double_weight_type(const Step& step) {
+  return step.double_type_on_device ? std::make_optional(at::kFloat) : std::nullopt;
 }
 
 }  // namespace
 
 void place_module(torch::nn::Module& module, const Step& step) {
-  place(module, step.process.device, double_weights_there(step));
+  place(module, step.process.device, double_weight_type(step));
 }
 
 void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step) {
   if (step.process.device.is_privateuseone())
-    move_state(optimizer, step.process.device, double_weights_there(step));
+    move_state(optimizer, step.process.device, double_weight_type(step));
 }
 
 void check_same_batches(std::optional<std::int64_t> batches, const Group& group) {

@@ -15,9 +15,9 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
                                      std::shared_ptr<Step> step)
     : optimizer_(std::move(optimizer)),
       step_(std::move(step)),
-      count_(std::make_shared<detail::FollowedOptimizer>(optimizer_)) {
+      synced_optimizer_(std::make_shared<detail::SyncedOptimizer>(optimizer_)) {
   step_->observers.optimizer(optimizer_);
-  step_->followed.push_back(count_);
+  step_->synced_states.push_back(synced_optimizer_);
 }
 
 std::vector<at::Tensor> PreparedOptimizer::parameters() const {
@@ -29,8 +29,8 @@ std::vector<at::Tensor> PreparedOptimizer::parameters() const {
 
 void PreparedOptimizer::step() {
   const std::vector<at::Tensor> stepped = parameters();
-  if (!step_->complete(stepped)) return;
-  step_->warn_of_untrained(stepped);
+  if (!step_->close_due_windows(stepped)) return;
+  step_->warn_about_untrained(stepped);
   {
     const PhaseScope phase(step_->observers, StepPhase::optimizer);
     optimizer_->step();
@@ -56,10 +56,10 @@ at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
 
 at::Tensor PreparedOptimizer::evaluate(const std::function<at::Tensor()>& closure) {
   const std::vector<at::Tensor> stepped = parameters();
-  step_->begin_anew(stepped);
+  step_->restart_windows(stepped);
   const at::AutoGradMode with_grad(true);
   const at::Tensor loss = closure();
-  if (!step_->complete(stepped)) {
+  if (!step_->close_due_windows(stepped)) {
     throw UsageError(
         "prepare.open-window",
         {.what = "the closure of optimizer.step(closure)",
@@ -67,12 +67,12 @@ at::Tensor PreparedOptimizer::evaluate(const std::function<at::Tensor()>& closur
          .expected = "the whole window in each evaluation",
          .hint = "loop over gradient_accumulation_steps micro-batches in the closure"});
   }
-  return step_->loss_of_all(loss);
+  return step_->mean_loss(loss);
 }
 
 void PreparedOptimizer::count_step() {
-  ++count_->steps;
-  step_->group.at_step(count_->steps);
+  ++synced_optimizer_->steps;
+  step_->group.set_step(synced_optimizer_->steps);
   step_->observers.tell(&StepObserver::on_step);
 }
 
@@ -87,42 +87,46 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   const std::vector<at::Tensor> all = parameters();
   if (step_->window_is_open(all)) return;
   hasten::zero_grad(*optimizer_, set_to_none);
-  step_->cleared(all);
+  step_->mark_cleared(all);
 }
 
-std::int64_t PreparedOptimizer::steps() const { return count_->steps; }
+std::int64_t PreparedOptimizer::steps() const { return synced_optimizer_->steps; }
 
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                                      std::shared_ptr<Step> step)
     : scheduler_(std::move(scheduler)),
       step_(std::move(step)),
-      calls_(std::make_shared<detail::FollowedScheduler>(scheduler_)) {
-  follow_first();
+      synced_scheduler_(std::make_shared<detail::SyncedScheduler>(scheduler_)) {
+  register_before_optimizers();
 }
 
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                                      const PreparedOptimizer& optimizer)
     : scheduler_(std::move(scheduler)),
       step_(optimizer.step_),
-      count_(optimizer.count_),
-      calls_(std::make_shared<detail::FollowedScheduler>(scheduler_)) {
-  calls_->seen = optimizer.steps();
-  follow_first();
+      synced_optimizer_(optimizer.synced_optimizer_),
+      synced_scheduler_(std::make_shared<detail::SyncedScheduler>(scheduler_)) {
+  synced_scheduler_->optimizer_steps = optimizer.steps();
+  register_before_optimizers();
 }
 
 // Inserts the scheduler before every optimizer: the learning rates that it sets while it catches up
 // are then replaced by the right ones, with the optimizer's state.
-void PreparedScheduler::follow_first() { step_->followed.insert(step_->followed.begin(), calls_); }
+void PreparedScheduler::register_before_optimizers() {
+  step_->synced_states.insert(step_->synced_states.begin(), synced_scheduler_);
+}
 
 void PreparedScheduler::step() {
-  if (count_ ? count_->steps == calls_->seen : !step_->sync_gradients()) return;
-  if (count_) calls_->seen = count_->steps;
-  calls_->step();
+  if (synced_optimizer_ ? synced_optimizer_->steps == synced_scheduler_->optimizer_steps
+                        : !step_->sync_gradients())
+    return;
+  if (synced_optimizer_) synced_scheduler_->optimizer_steps = synced_optimizer_->steps;
+  synced_scheduler_->step();
 }
 
 namespace detail {
 
-std::string FollowedOptimizer::state() const {
+std::string SyncedOptimizer::state() const {
   torch::serialize::OutputArchive archive;
   optimizer_->save(archive);
   std::ostringstream out;
@@ -130,7 +134,7 @@ std::string FollowedOptimizer::state() const {
   return str(steps, "\n", out.str());
 }
 
-void FollowedOptimizer::follow(const std::string& state) {
+void SyncedOptimizer::restore(const std::string& state) {
   const std::size_t end = state.find('\n');
   steps = std::stoll(state.substr(0, end));
   std::istringstream bytes(state.substr(end + 1));
@@ -139,17 +143,17 @@ void FollowedOptimizer::follow(const std::string& state) {
   optimizer_->load(archive);
 }
 
-void FollowedScheduler::step() {
+void SyncedScheduler::step() {
   scheduler_->step();
   ++steps_;
 }
 
-std::string FollowedScheduler::state() const { return str(steps_, " ", seen); }
+std::string SyncedScheduler::state() const { return str(steps_, " ", optimizer_steps); }
 
-void FollowedScheduler::follow(const std::string& state) {
-  const std::int64_t there = std::stoll(state);
-  while (steps_ < there) step();
-  seen = std::stoll(state.substr(state.find(' ') + 1));
+void SyncedScheduler::restore(const std::string& state) {
+  const std::int64_t target = std::stoll(state);
+  while (steps_ < target) step();
+  optimizer_steps = std::stoll(state.substr(state.find(' ') + 1));
 }
 
 }  // namespace detail

@@ -42,12 +42,12 @@ void check_same_model(const torch::nn::Module& module, const Group& group) {
   const CallScope scope(group, "models compared by prepare()");
   std::string text;
   for (const Named& named : tensors_of(module)) text += description(named) + "\n";
-  const auto difference = difference_of(text, group);
+  const auto difference = find_difference(text, group);
   if (!difference) return;
   throw UsageError(
       "prepare.models-differ",
       {.what = "the model passed to prepare() differs on rank " + std::to_string(difference->rank),
-       .got = difference->there,
+       .got = difference->on_rank,
        .expected = difference->on_rank_0 + ", as on rank 0",
        .hint = "prepare() the same models in the same order in every process"});
 }

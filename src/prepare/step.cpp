@@ -21,16 +21,16 @@ namespace hasten {
 namespace {
 
 // Marks backward passes during its lifetime as Accelerator::backward's.
-class Announcement {
+class AcceleratorBackwardScope {
  public:
-  explicit Announcement(const std::vector<std::unique_ptr<DataParallel>>& models)
+  explicit AcceleratorBackwardScope(const std::vector<std::unique_ptr<DataParallel>>& models)
       : models_(models) {
-    for (const auto& model : models_) model->announced = true;
+    for (const auto& model : models_) model->in_accelerator_backward = true;
   }
-  Announcement(const Announcement&) = delete;
-  Announcement& operator=(const Announcement&) = delete;
-  ~Announcement() {
-    for (const auto& model : models_) model->announced = false;
+  AcceleratorBackwardScope(const AcceleratorBackwardScope&) = delete;
+  AcceleratorBackwardScope& operator=(const AcceleratorBackwardScope&) = delete;
+  ~AcceleratorBackwardScope() {
+    for (const auto& model : models_) model->in_accelerator_backward = false;
   }
 
  private:
@@ -46,7 +46,7 @@ Step::Step(std::int64_t accumulation_steps, Precision precision, ProcessState pr
       process(std::move(process)),
       group(std::move(group)),
       ddp_(ddp),
-      living_(std::make_shared<LivingMark>(Living::accelerator)),
+      fork_hazard_(std::make_shared<ForkHazardMark>(ForkHazard::accelerator)),
       logger_("hasten", LogLevel::passive, this->process, this->group) {
   if (accumulation_steps < 1) {
     throw UsageError("prepare.accumulation-steps", {.what = "gradient_accumulation_steps",
@@ -61,7 +61,7 @@ void Step::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   const auto* const known = dynamic_cast<const PreTrainedModel*>(module.get());
   if (known && dataloader.static_shapes.max_length == 0)
     dataloader.static_shapes.max_length = known->max_length();
-  drop_dead();
+  drop_destroyed();
   for (auto& model : models_) {
     if (model.lock() != module) continue;
     // The module was prepared before. Its owner may differ: each handle of a module on
@@ -76,12 +76,12 @@ void Step::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   if (group.size() > 1) parallel_.push_back(std::make_unique<DataParallel>(module, group, ddp_));
 }
 
-TensorDict Step::arriving(TensorDict batch, std::int64_t rows) const {
+TensorDict Step::place_batch(TensorDict batch, std::int64_t rows) const {
   const StaticShapes& shapes = dataloader.static_shapes;
   if (dataloader.pad_to_static_shapes.value_or(false))
     batch = with_static_shape(batch, rows, shapes);
   for (auto& [name, tensor] : batch) {
-    const auto type = type_there(tensor);
+    const auto type = device_type_of(tensor);
     // Labels become float even if other doubles become bfloat16: rounding them
     // would change the loss.
     if (type) tensor = tensor.to(name == shapes.labels ? at::kFloat : *type);
@@ -89,17 +89,17 @@ TensorDict Step::arriving(TensorDict batch, std::int64_t rows) const {
   return to_device(std::move(batch), process.device);
 }
 
-std::optional<at::ScalarType> Step::type_there(const at::Tensor& tensor) const {
+std::optional<at::ScalarType> Step::device_type_of(const at::Tensor& tensor) const {
   if (!tensor.defined() || tensor.scalar_type() != at::kDouble) return std::nullopt;
-  return double_there;
+  return double_type_on_device;
 }
 
-void Step::before_forward(const torch::nn::Module* module) {
+void Step::sync_buffers(const torch::nn::Module* module) {
   for (const auto& model : parallel_) {
     if (model->module() != module || !model->sends_buffers()) continue;
     std::int64_t from = 0;
     if (join_) {
-      join_->say({.call = JoinCall::buffers, .models = bits_of({model.get()})});
+      join_->exchange({.call = JoinCall::buffers, .models = model_bits({model.get()})});
       if (!join_->all_have_data()) from = join_->leader();
     }
     model->send_buffers(from);
@@ -120,19 +120,19 @@ void Step::average(const torch::nn::Module* module) {
   }
 }
 
-void Step::drop_dead() {
+void Step::drop_destroyed() {
   std::erase_if(models_, [](const auto& each) { return each.expired(); });
   std::erase_if(parallel_, [](const auto& each) { return each->module() == nullptr; });
-  std::erase_if(windows_, [](const auto& each) { return each->is_dead(); });
-  if (window_ && !inside_ && window_->is_dead()) window_.reset();
+  std::erase_if(windows_, [](const auto& each) { return each->has_destroyed_model(); });
+  if (window_ && !inside_ && window_->has_destroyed_model()) window_.reset();
 }
 
-void Step::enter(const Models& models) {
+void Step::begin_micro_batch(const Models& models) {
   if (inside_)
     throw UsageError("prepare.nested-accumulate",
                      {.what = "accumulate() inside accumulate()",
                       .hint = "pass all models of a step to one call"});
-  drop_dead();
+  drop_destroyed();
   const auto found = std::find_if(windows_.begin(), windows_.end(),
                                   [&](const auto& each) { return each->is_of(models); });
   if (found == windows_.end()) {
@@ -140,7 +140,7 @@ void Step::enter(const Models& models) {
     window_ = windows_.emplace_back(std::make_shared<Window>(models));
   } else {
     window_ = *found;
-    check_left_window(*window_);
+    check_abandoned_window(*window_);
   }
   inside_ = true;
   window_->begin_micro_batch(accumulation_steps, !loaders.empty() && loaders.back()->at_last_batch);
@@ -166,7 +166,7 @@ void Step::replace_windows_that_share(const Models& models) {
 
 // Throws if the window's last micro-batch was left with neither backward() nor step(): other
 // processes may have closed the window in it.
-void Step::check_left_window(const Window& window) const {
+void Step::check_abandoned_window(const Window& window) const {
   if (!window.is_due() || !window.holds_gradients()) return;
   const bool is_shared = std::any_of(parallel_.begin(), parallel_.end(), [&](const auto& model) {
     return window.has_model(model->module()) && model->synchronization != Synchronization::never;
@@ -183,14 +183,15 @@ void Step::check_left_window(const Window& window) const {
 // Drops windows that wait without gradients and have parameters that this pass reaches. A loop
 // left before a window's first backward pass leaves them; its models go on outside of accumulate()
 // and have to step.
-void Step::drop_left_windows(const Pass& pass) {
-  const auto is_left = [](const auto& window) {
-    return window->waits() && !window->holds_gradients();
+void Step::drop_abandoned_windows(const Pass& pass) {
+  const auto is_abandoned = [](const auto& window) {
+    return window->is_incomplete() && !window->holds_gradients();
   };
-  if (std::none_of(windows_.begin(), windows_.end(), is_left)) return;
+  if (std::none_of(windows_.begin(), windows_.end(), is_abandoned)) return;
   const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
-  std::erase_if(windows_,
-                [&](const auto& window) { return is_left(window) && window->has_one_of(leaves); });
+  std::erase_if(windows_, [&](const auto& window) {
+    return is_abandoned(window) && window->has_one_of(leaves);
+  });
 }
 
 bool Step::sync_gradients() const { return !window_ || window_->is_due(); }
@@ -210,8 +211,8 @@ void Step::backward(const at::Tensor& loss, double items, const BackwardOptions&
          .hint = "call the model that prepare() returned, model(x): model->forward(x) and the "
                  "original module run without autocast"});
   }
-  warn_of_16_bits(loss);
-  drop_dead();
+  warn_about_16_bits(loss);
+  drop_destroyed();
   if (!inside_) window_.reset();
   const Pass pass{.loss = loss,
                   .weight = items < 0 ? 1.0 : items,
@@ -221,19 +222,19 @@ void Step::backward(const at::Tensor& loss, double items, const BackwardOptions&
                   .retain_graph = options.retain_graph,
                   .create_graph = options.create_graph};
   check_options(pass);
-  if (!inside_) drop_left_windows(pass);
-  share_of_all_.reset();
+  if (!inside_) drop_abandoned_windows(pass);
+  weight_share_.reset();
   const PhaseScope phase(observers, StepPhase::backward);
   const auto before = window_ ? window_->counts() : Window::Counts{};
   try {
-    is_alone(pass) ? backward_alone(pass) : backward_together(pass);
+    is_local(pass) ? backward_local(pass) : backward_distributed(pass);
   } catch (...) {
     if (window_) window_->restore(before);
     throw;
   }
 }
 
-void Step::warn_of_16_bits(const at::Tensor& loss) {
+void Step::warn_about_16_bits(const at::Tensor& loss) {
   if (!has_16_bits(loss)) return;
   logger_.warning_once(
       str("backward() was given a loss in ", c10::toString(loss.scalar_type()),
@@ -245,7 +246,7 @@ void Step::warn_of_16_bits(const at::Tensor& loss) {
 void Step::check_options(const Pass& pass) const {
   if (!pass.create_graph) return;
   const bool divides = inside_ && accumulation_steps > 1;
-  if (!divides && is_alone(pass)) return;
+  if (!divides && is_local(pass)) return;
   throw UsageError(
       "prepare.create-graph",
       {.what = "backward(loss, {.create_graph = true})",
@@ -262,13 +263,13 @@ void Step::check_options(const Pass& pass) const {
 // next step would use.
 std::vector<at::Tensor> Step::inputs_of(const at::Tensor& loss, const BackwardOptions& options) {
   if (!options.inputs.empty()) return options.inputs;
-  const std::vector<at::Tensor> others = parameters_left_alone();
+  const std::vector<at::Tensor> others = excluded_parameters();
   if (others.empty()) return {};
   Leaves leaves = reached_by(loss);
   const std::size_t reached = leaves.size();
   for (const at::Tensor& other : others) {
     if (leaves.erase(other.unsafeGetTensorImpl()) > 0 && inside_)
-      left_alone_.insert(other.unsafeGetTensorImpl());
+      excluded_parameters_.insert(other.unsafeGetTensorImpl());
   }
   if (leaves.size() == reached) return {};
   if (!leaves.empty()) return tensors_of(leaves);
@@ -288,9 +289,9 @@ std::vector<at::Tensor> Step::inputs_of(const at::Tensor& loss, const BackwardOp
                "and zero_grad()"});
 }
 
-std::vector<at::Tensor> Step::parameters_left_alone() const {
+std::vector<at::Tensor> Step::excluded_parameters() const {
   if (models_.size() < 2 && (inside_ || windows_.empty())) return {};
-  const auto is_left_alone = [&](const torch::nn::Module* module) {
+  const auto is_excluded = [&](const torch::nn::Module* module) {
     if (inside_) return !window_->has_model(module);
     return std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) {
       return window->holds_gradients() && window->has_model(module);
@@ -299,7 +300,7 @@ std::vector<at::Tensor> Step::parameters_left_alone() const {
   Models trained, others;
   for (const auto& each : models_) {
     if (auto model = each.lock())
-      (is_left_alone(model.get()) ? others : trained).push_back(std::move(model));
+      (is_excluded(model.get()) ? others : trained).push_back(std::move(model));
   }
   if (others.empty()) return {};
   // Parameters that belong to both are trained.
@@ -313,14 +314,14 @@ std::vector<at::Tensor> Step::parameters_left_alone() const {
   return all;
 }
 
-bool Step::is_alone(const Pass& pass) const {
-  const auto goes_its_way = [](const auto& model) {
+bool Step::is_local(const Pass& pass) const {
+  const auto trains_locally = [](const auto& model) {
     return model->synchronization == Synchronization::never;
   };
   if (group.size() == 1) return true;
-  if (std::none_of(parallel_.begin(), parallel_.end(), goes_its_way)) return false;
+  if (std::none_of(parallel_.begin(), parallel_.end(), trains_locally)) return false;
   const std::vector<DataParallel*> models = models_of(pass);
-  const auto count = std::count_if(models.begin(), models.end(), goes_its_way);
+  const auto count = std::count_if(models.begin(), models.end(), trains_locally);
   if (count == 0 || count == std::ssize(models)) return count != 0;
   throw UsageError(
       "prepare.local-sgd-mixed",
@@ -331,7 +332,7 @@ bool Step::is_alone(const Pass& pass) const {
 }
 
 void Step::run(const Pass& pass, const at::Tensor& loss) {
-  const Announcement announcement(parallel_);
+  const AcceleratorBackwardScope scope(parallel_);
   torch::autograd::backward({loss}, {}, pass.retain_graph, pass.create_graph, pass.inputs);
 }
 
@@ -346,7 +347,7 @@ void Step::add_gradients(const Pass& pass, double share) {
   scale_gradients_(leaves, share);
 }
 
-void Step::backward_alone(const Pass& pass) {
+void Step::backward_local(const Pass& pass) {
   const double weight = pass.weight;
   if (!window_) {  // no accumulation: the weight of the only batch cancels
     if (weight > 0) run(pass, pass.loss);
@@ -370,26 +371,26 @@ void Step::backward_alone(const Pass& pass) {
   window_->close();
 }
 
-bool Step::waits(const std::vector<at::Tensor>& parameters) const {
+bool Step::has_incomplete_window(const std::vector<at::Tensor>& parameters) const {
   bool has_window = false;
   for (const auto& window : windows_) {
     if (!window->has_one_of(parameters)) continue;
-    if (window->waits()) return true;
+    if (window->is_incomplete()) return true;
     has_window = true;
   }
   // Parameters of no window, such as those of a loss function, follow the active
   // accumulate() scope.
-  return !has_window && inside_ && window_->waits();
+  return !has_window && inside_ && window_->is_incomplete();
 }
 
-bool Step::waits(const torch::nn::Module* module) const {
+bool Step::has_incomplete_window(const torch::nn::Module* module) const {
   return std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) {
-    return window->has_model(module) && window->waits();
+    return window->has_model(module) && window->is_incomplete();
   });
 }
 
-bool Step::complete(const std::vector<at::Tensor>& parameters) {
-  if (waits(parameters)) return false;
+bool Step::close_due_windows(const std::vector<at::Tensor>& parameters) {
+  if (has_incomplete_window(parameters)) return false;
   for (const auto& model : parallel_) model->refuse_raw(parameters);
   for (const auto& window : windows_) {
     if (window->is_due() && window->has_one_of(parameters)) close(*window, parameters);
@@ -397,17 +398,17 @@ bool Step::complete(const std::vector<at::Tensor>& parameters) {
   return true;
 }
 
-void Step::warn_of_untrained(const std::vector<at::Tensor>& parameters) {
-  if (left_alone_.empty()) return;
+void Step::warn_about_untrained(const std::vector<at::Tensor>& parameters) {
+  if (excluded_parameters_.empty()) return;
   std::vector<at::Tensor> untrained;
   for (const at::Tensor& parameter : parameters) {
-    if (left_alone_.count(parameter.unsafeGetTensorImpl()) == 0) continue;
+    if (excluded_parameters_.count(parameter.unsafeGetTensorImpl()) == 0) continue;
     const bool is_trained = std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) {
       return window->has_one_of({parameter});
     });
     if (!is_trained) untrained.push_back(parameter);
   }
-  left_alone_.clear();
+  excluded_parameters_.clear();
   if (untrained.empty()) return;
   logger_.warning_once(
       str("optimizer.step() updates ", untrained.size(),
@@ -422,15 +423,15 @@ bool Step::window_is_open(const std::vector<at::Tensor>& parameters) const {
   });
 }
 
-void Step::cleared(const std::vector<at::Tensor>& parameters) {
-  for (const auto& model : parallel_) model->cleared(parameters);
+void Step::mark_cleared(const std::vector<at::Tensor>& parameters) {
+  for (const auto& model : parallel_) model->mark_cleared(parameters);
 }
 
-void Step::stepped() {
+void Step::mark_gradients_used() {
   if (window_) window_->close();
 }
 
-void Step::begin_anew(const std::vector<at::Tensor>& parameters) {
+void Step::restart_windows(const std::vector<at::Tensor>& parameters) {
   for (const auto& window : windows_) {
     if (!window->has_one_of(parameters)) continue;
     if (!inside_ || window != window_) {
@@ -447,17 +448,17 @@ void Step::begin_anew(const std::vector<at::Tensor>& parameters) {
   }
 }
 
-at::Tensor Step::loss_of_all(const at::Tensor& loss) {
-  if (!share_of_all_ || !loss.defined()) return loss;
+at::Tensor Step::mean_loss(const at::Tensor& loss) {
+  if (!weight_share_ || !loss.defined()) return loss;
   require_all("optimizer.step(closure)");
   const torch::NoGradGuard no_grad;
   // A process without items has a loss of 0 / 0.
-  const at::Tensor own = *share_of_all_ > 0 ? loss.detach().to(at::kDouble) * *share_of_all_
+  const at::Tensor own = *weight_share_ > 0 ? loss.detach().to(at::kDouble) * *weight_share_
                                             : at::zeros({}, at::kDouble);
   return group.reduce(own.reshape({})).to(loss.options());
 }
 
-void Step::forget(const torch::nn::Module* module) {
+void Step::remove_model(const torch::nn::Module* module) {
   std::erase_if(models_, [&](const auto& each) { return each.lock().get() == module; });
   std::erase_if(parallel_, [&](const auto& each) { return each->module() == module; });
 }
@@ -465,9 +466,9 @@ void Step::forget(const torch::nn::Module* module) {
 void Step::drop_windows() {
   windows_.clear();
   window_.reset();
-  left_alone_.clear();
+  excluded_parameters_.clear();
   inside_ = false;
-  drop_dead();
+  drop_destroyed();
 }
 
 }  // namespace hasten

@@ -16,9 +16,9 @@
 
 namespace hasten {
 
-// Does what backward_alone does, over all processes: gradients are sums of loss gradients times
+// Does what backward_local does, over all processes: gradients are sums of loss gradients times
 // their weights, which the buckets divide once, by the sum of all weights.
-void Step::backward_together(const Pass& pass) {
+void Step::backward_distributed(const Pass& pass) {
   if (!window_) return exchange_pass(pass);
   const bool first = window_->count_pass(pass.weight);
   if (window_->is_due()) return exchange_at_end(pass, first);
@@ -26,9 +26,9 @@ void Step::backward_together(const Pass& pass) {
   const bool early = std::any_of(parallel_.begin(), parallel_.end(), [](const auto& model) {
     return model->synchronization == Synchronization::now;
   });
-  const auto models = early ? exchanging(pass) : std::vector<DataParallel*>{};
+  const auto models = early ? models_to_exchange(pass) : std::vector<DataParallel*>{};
   if (!models.empty()) {
-    if (join_) say_backward(models, JoinPass::early, /*weighs=*/false);
+    if (join_) announce_backward(models, JoinPass::early, /*sums_weights=*/false);
     const auto size = static_cast<double>(group.size());
     return reduce(models, &pass, pass.weight, pass.weight, 1.0 / size);
   }
@@ -38,32 +38,32 @@ void Step::backward_together(const Pass& pass) {
 // Exchanges a pass of no window. Weights are summed over the processes only if some may be out of
 // data or if weights may differ.
 void Step::exchange_pass(const Pass& pass) {
-  const std::vector<DataParallel*> models = exchanging(pass);
-  const bool asks = join_ && !models.empty();
-  if (asks) say_backward(models, JoinPass::alone, /*weighs=*/true);
-  const bool differs = join_ ? asks : pass.by_items;
-  const double all = weight_of_all(pass.weight, differs);
-  share_of_all_ = all > 0 ? pass.weight / all : 0;
-  reduce(models, &pass, pass.weight, 1.0, *share_of_all_);
+  const std::vector<DataParallel*> models = models_to_exchange(pass);
+  const bool announces = join_ && !models.empty();
+  if (announces) announce_backward(models, JoinPass::without_window, /*sums_weights=*/true);
+  const bool differs = join_ ? announces : pass.by_items;
+  const double all = total_weight(pass.weight, differs);
+  weight_share_ = all > 0 ? pass.weight / all : 0;
+  reduce(models, &pass, pass.weight, 1.0, *weight_share_);
 }
 
 // Exchanges a pass of a window's last micro-batch.
 void Step::exchange_at_end(const Pass& pass, bool first) {
-  const std::vector<DataParallel*> models = exchanging(pass);
+  const std::vector<DataParallel*> models = models_to_exchange(pass);
   // Processes without data do not take part in a collective that no exchange needs.
-  const bool asks = join_ ? !models.empty() : tells_models(*window_);
-  if (asks) say_backward(models, JoinPass::closing, /*weighs=*/first);
+  const bool announces = join_ ? !models.empty() : announces_models(*window_);
+  if (announces) announce_backward(models, JoinPass::closing, /*sums_weights=*/first);
   if (first) {
     // Processes may differ in which micro-batches had a backward pass.
-    const bool differs = join_ ? asks : pass.by_items || accumulation_steps > 1;
-    window_->close(weight_of_all(window_->weight(), differs));
+    const bool differs = join_ ? announces : pass.by_items || accumulation_steps > 1;
+    window_->close(total_weight(window_->weight(), differs));
   }
-  const double all = window_->weight_of_all();
-  share_of_all_ = all > 0 ? window_->weight() / all : 0;
+  const double all = window_->total_weight();
+  weight_share_ = all > 0 ? window_->weight() / all : 0;
   exchange_window(*window_, models, &pass);
 }
 
-double Step::weight_of_all(double own, bool differs) {
+double Step::total_weight(double own, bool differs) {
   if (!differs) return own * static_cast<double>(group.size());
   return group.reduce(at::scalar_tensor(own, at::kDouble)).item<double>();
 }
@@ -72,7 +72,7 @@ double Step::weight_of_all(double own, bool differs) {
 // or, once exchanged, what all processes have in common.
 void Step::exchange_window(Window& window, const std::vector<DataParallel*>& models,
                            const Pass* pass) {
-  const double all = window.weight_of_all(), weight = pass ? pass->weight : 0;
+  const double all = window.total_weight(), weight = pass ? pass->weight : 0;
   bool again = false;
   for (const DataParallel* const model : models) {
     if (!window.has_exchanged(model->module())) {
@@ -92,14 +92,14 @@ void Step::exchange_window(Window& window, const std::vector<DataParallel*>& mod
 // True if the processes announce to each other which models they are about to exchange at
 // the window's end: a loss may reach only some of the models, and a process may have left
 // the micro-batch out.
-bool Step::tells_models(const Window& window) const {
+bool Step::announces_models(const Window& window) const {
   return accumulation_steps > 1 && models_at_end(window).size() > 1;
 }
 
 // Called before a step if the window's last micro-batch had no backward pass, or none that reached
 // all of these parameters.
 void Step::close(Window& window, const std::vector<at::Tensor>& parameters) {
-  if (!window.is_closed()) divide_alone(window, parameters);
+  if (!window.is_closed()) divide_local(window, parameters);
   std::vector<DataParallel*> missing = models_at_end(window);
   if (missing.empty()) return window.close();
   std::erase_if(missing, [&](const DataParallel* model) {
@@ -116,8 +116,8 @@ void Step::close(Window& window, const std::vector<at::Tensor>& parameters) {
          .hint = "call accelerator.backward(loss * 0); or pass the number of items in every "
                  "process, which is 0 here; or skip the step in every process"});
   }
-  if (join_ || tells_models(window)) return exchange_remaining(window, std::move(missing));
-  window.close(weight_of_all(window.weight(), /*differs=*/true));
+  if (join_ || announces_models(window)) return exchange_remaining(window, std::move(missing));
+  window.close(total_weight(window.weight(), /*differs=*/true));
   exchange_window(window, missing, nullptr);
 }
 
@@ -127,11 +127,11 @@ void Step::exchange_remaining(Window& window, std::vector<DataParallel*> missing
   while (!missing.empty()) {
     std::vector<DataParallel*> held = missing;
     std::erase_if(held, [](const DataParallel* model) { return !model->has_gradients(); });
-    const bool weighs = !window.is_closed();
-    say_backward(held, JoinPass::remaining, weighs);
-    const bool is_last = words().word().is_remaining();
-    const auto models = models_of_bits(words().models_of_word());
-    if (weighs) window.close(weight_of_all(window.weight(), /*differs=*/true));
+    const bool sums_weights = !window.is_closed();
+    announce_backward(held, JoinPass::catch_up, sums_weights);
+    const bool is_last = message_exchange().leader_message().is_catch_up();
+    const auto models = models_from_bits(message_exchange().announced_models());
+    if (sums_weights) window.close(total_weight(window.weight(), /*differs=*/true));
     exchange_window(window, models, nullptr);
     if (is_last) {  // no process has gradients of the rest
       for (const DataParallel* const model : missing) window.note_exchange(model->module());
@@ -143,7 +143,7 @@ void Step::exchange_remaining(Window& window, std::vector<DataParallel*> missing
 }
 
 // Divides the gradients that no other process shares.
-void Step::divide_alone(Window& window, const std::vector<at::Tensor>& parameters) const {
+void Step::divide_local(Window& window, const std::vector<at::Tensor>& parameters) const {
   const double factor = window.weight() > 0 ? 1.0 / window.weight() : 1.0;
   if (parallel_.empty()) return scale_gradients_(window.parameters(), factor);
   for (const auto& model : parallel_) {
@@ -178,7 +178,7 @@ std::vector<DataParallel*> Step::models_of(const Pass& pass) const {
   return models;
 }
 
-std::vector<DataParallel*> Step::exchanging(const Pass& pass) const {
+std::vector<DataParallel*> Step::models_to_exchange(const Pass& pass) const {
   const bool closes = !window_ || window_->is_due();
   std::vector<DataParallel*> models = models_of(pass);
   std::erase_if(models, [&](const DataParallel* model) {
@@ -206,15 +206,15 @@ void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, do
                      std::none_of(models.begin(), models.end(),
                                   [](const auto* model) { return model->has_gradients(); });
   if (fresh) share *= std::exchange(factor, 1.0);
-  std::vector<at::Tensor> beside;  // leaves of the pass that no bucket holds
-  if (rounds && share != 1.0) {    // as in add_gradients; the buckets apply the share
+  std::vector<at::Tensor> outside_buckets;  // leaves of the pass that no bucket holds
+  if (rounds && share != 1.0) {             // as in add_gradients; the buckets apply the share
     Leaves leaves = pass->leaves();
     for (const DataParallel* const model : models) {
       scale_gradients_(model->parameters(), 1.0 / share);
       for (const at::Tensor& each : model->parameters()) leaves.erase(each.unsafeGetTensorImpl());
     }
-    beside = tensors_of(leaves);
-    scale_gradients_(beside, 1.0 / share);
+    outside_buckets = tensors_of(leaves);
+    scale_gradients_(outside_buckets, 1.0 / share);
     factor *= share;
   }
   at::Tensor own;
@@ -237,7 +237,7 @@ void Step::reduce(const std::vector<DataParallel*>& models, const Pass* pass, do
   if (order && own.defined()) at_end_of_pass(own, [order] { order->release(); });
   if (own.defined()) run(adds ? *pass : Pass{}, own);
   for (DataParallel* const model : models) model->finish(own);
-  scale_gradients_(beside, share);
+  scale_gradients_(outside_buckets, share);
 }
 
 }  // namespace hasten

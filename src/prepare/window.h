@@ -28,7 +28,7 @@ class Window {
   explicit Window(const Models& models) : models_(models.begin(), models.end()) {}
 
   // True if one of its models has been destroyed.
-  bool is_dead() const {
+  bool has_destroyed_model() const {
     return std::any_of(models_.begin(), models_.end(),
                        [](const auto& each) { return !each.lock(); });
   }
@@ -87,9 +87,9 @@ class Window {
     return first;
   }
   // Closes the window with the sum of its weights over all processes.
-  void close(double weight_of_all) {
+  void close(double total_weight) {
     close();
-    counts_.weight_of_all = weight_of_all;
+    counts_.total_weight = total_weight;
   }
   // Closes a window whose gradients are not exchanged.
   void close() { counts_.closed = counts_.due = true; }
@@ -110,19 +110,19 @@ class Window {
   // The sum of their weights in this process.
   double weight() const { return counts_.weight; }
   // That sum over all processes, once the window is closed with it.
-  double weight_of_all() const { return counts_.weight_of_all; }
+  double total_weight() const { return counts_.total_weight; }
   // True from the last micro-batch on.
   bool is_due() const { return counts_.due; }
   bool is_closed() const { return counts_.closed; }
   // True if a step now would use only a part of the window.
-  bool waits() const { return counts_.begun > 0 && !counts_.due && !counts_.closed; }
+  bool is_incomplete() const { return counts_.begun > 0 && !counts_.due && !counts_.closed; }
   // True if its gradients are not yet what a step uses.
   bool holds_gradients() const { return counts_.batches > 0 && !counts_.closed; }
 
   // The state that a backward pass changes. Restoring it undoes a pass that threw.
   struct Counts {
     std::int64_t begun = 0, batches = 0, passes = 0;  // passes: of the current micro-batch
-    double weight = 0, weight_of_all = 0;
+    double weight = 0, total_weight = 0;
     bool due = false, closed = false;
     std::vector<const torch::nn::Module*> exchanged;
   };

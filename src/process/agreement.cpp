@@ -17,11 +17,12 @@ namespace {
 
 // In each round a rank passes on the least and the greatest number that it knows. After round j,
 // from 0, each rank knows those of 2^(j+1) ranks.
-class ByMessages : public Comparison {
+class MessageComparison : public NumberComparison {
  public:
-  explicit ByMessages(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
+  explicit MessageComparison(c10::intrusive_ptr<c10d::Backend> backend)
+      : backend_(std::move(backend)) {}
 
-  bool same(std::uint64_t number) override {
+  bool is_same_on_all_ranks(std::uint64_t number) override {
     const int size = backend_->getSize(), rank = backend_->getRank();
     auto least = static_cast<std::int64_t>(number), greatest = least;
     for (int distance = 1; distance < size; distance *= 2) {
@@ -44,37 +45,42 @@ class ByMessages : public Comparison {
 
 }  // namespace
 
-std::unique_ptr<Comparison> comparison_by_messages(c10::intrusive_ptr<c10d::Backend> backend) {
-  return std::make_unique<ByMessages>(std::move(backend));
+std::unique_ptr<NumberComparison> make_message_comparison(
+    c10::intrusive_ptr<c10d::Backend> backend) {
+  return std::make_unique<MessageComparison>(std::move(backend));
 }
 
-Agreement::Agreement(std::unique_ptr<Comparison> comparison, c10::intrusive_ptr<c10d::Store> store,
-                     const RankOptions& options)
+CallChecker::CallChecker(std::unique_ptr<NumberComparison> comparison,
+                         c10::intrusive_ptr<c10d::Store> store, const RankOptions& options)
     : comparison_(std::move(comparison)), store_(std::move(store)), options_(options) {}
 
-void Agreement::check(const Call& call) {
+void CallChecker::check(const Call& call) {
   ++checked_;
-  if (!comparison_->same(call.fingerprint)) tell_difference(call);
+  if (!comparison_->is_same_on_all_ranks(call.fingerprint)) throw_calls_differ(call);
 }
 
-void Agreement::tell_difference(const Call& call) {
+void CallChecker::throw_calls_differ(const Call& call) {
   const auto texts =
-      texts_of_all(*store_, str("agreement/", checked_), options_.rank, options_.size, call.text());
-  const std::vector<std::optional<std::string>> said(texts.begin(), texts.end());
-  Unlike unlike = unlike_most(said);
-  if (unlike.others.empty()) {  // the texts are equal, so tensors that they do not show differ
-    unlike.right = "tensors of the same types and shapes on every rank";
-    unlike.first_other = call.text();
-    unlike.most = {};
+      gather_texts(*store_, str("agreement/", checked_), options_.rank, options_.size, call.text());
+  const std::vector<std::optional<std::string>> texts_of_ranks(texts.begin(), texts.end());
+  Disagreement disagreement = find_disagreement(texts_of_ranks);
+  if (disagreement.different_ranks
+          .empty()) {  // the texts are equal, so tensors that they do not show differ
+    disagreement.majority_text = "tensors of the same types and shapes on every rank";
+    disagreement.first_different_text = call.text();
+    disagreement.majority_ranks = {};
   }
-  const std::string where =
-      unlike.others.empty() ? "between ranks" : "on " + ranks_text(unlike.others);
+  const std::string where = disagreement.different_ranks.empty()
+                                ? "between ranks"
+                                : "on " + ranks_text(disagreement.different_ranks);
   throw UsageError(
       "process.calls-differ",
       {.what = str("the group's ", ordinal(checked_), " collective differs ", where),
-       .got = unlike.first_other,
-       .expected = unlike.most.empty() ? unlike.right
-                                       : str(unlike.right, ", as on ", ranks_text(unlike.most)),
+       .got = disagreement.first_different_text,
+       .expected = disagreement.majority_ranks.empty()
+                       ? disagreement.majority_text
+                       : str(disagreement.majority_text, ", as on ",
+                             ranks_text(disagreement.majority_ranks)),
        .hint = "make every rank call the same collectives in the same order, with the same types "
                "and shapes; pad_across_processes makes shapes equal"});
 }

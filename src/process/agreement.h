@@ -4,7 +4,7 @@
 // longer than a sum of 1 MB. Here the ranks compare a number of 64 bits, and exchange descriptions
 // of their calls only if the numbers differ.
 //
-//   agreement.check(Call::of("all_reduce", tensors));
+//   checker.check(Call::of("all_reduce", tensors));
 //
 // Ranks of one machine compare in shared memory; otherwise ranks compare by messages, in log2(n)
 // rounds.
@@ -24,29 +24,31 @@
 
 namespace hasten {
 
-// Tells whether a number is the same on all ranks. All ranks must call same() equally often.
-class Comparison {
+// Tells whether a number is the same on all ranks. All ranks must call is_same_on_all_ranks() equally often.
+class NumberComparison {
  public:
-  virtual ~Comparison() = default;
-  virtual bool same(std::uint64_t number) = 0;
+  virtual ~NumberComparison() = default;
+  virtual bool is_same_on_all_ranks(std::uint64_t number) = 0;
 };
 
 // Returns a comparison by messages of a backend that must not be used for anything else.
-std::unique_ptr<Comparison> comparison_by_messages(c10::intrusive_ptr<c10d::Backend> backend);
+std::unique_ptr<NumberComparison> make_message_comparison(
+    c10::intrusive_ptr<c10d::Backend> backend);
 // Returns a comparison in shared memory that rank 0 makes, or null on every rank if some rank
 // cannot open it. All ranks must call it.
-std::unique_ptr<Comparison> comparison_in_memory(c10d::Store& store, const RankOptions& options);
+std::unique_ptr<NumberComparison> make_shared_comparison(c10d::Store& store,
+                                                         const RankOptions& options);
 
-class Agreement {
+class CallChecker {
  public:
-  Agreement(std::unique_ptr<Comparison> comparison, c10::intrusive_ptr<c10d::Store> store,
-            const RankOptions& options);
+  CallChecker(std::unique_ptr<NumberComparison> comparison, c10::intrusive_ptr<c10d::Store> store,
+              const RankOptions& options);
   void check(const Call& call);
 
  private:
-  [[noreturn]] void tell_difference(const Call& call);
+  [[noreturn]] void throw_calls_differ(const Call& call);
 
-  std::unique_ptr<Comparison> comparison_;
+  std::unique_ptr<NumberComparison> comparison_;
   c10::intrusive_ptr<c10d::Store> store_;
   RankOptions options_;
   std::int64_t checked_ = 0;

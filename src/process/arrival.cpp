@@ -12,9 +12,9 @@ namespace hasten {
 namespace {
 
 const std::string kArrived = "arrival/count", kComplete = "arrival/complete";
-const std::string kExaminers = "arrival/examiners", kMissing = "arrival/missing";
+const std::string kExaminerCount = "arrival/examiners", kMissing = "arrival/missing";
 const std::string kNobody = "nobody";
-constexpr auto kForTheExaminer = std::chrono::seconds(10);
+constexpr auto kMissingRanksTimeout = std::chrono::seconds(10);
 
 std::string place_key(std::int64_t rank) { return str("arrival/place/", rank); }
 
@@ -25,10 +25,10 @@ std::vector<std::string> place_keys(std::int64_t size) {
 }
 
 std::string missing_now(c10d::Store& store, std::int64_t size) {
-  const std::vector<bool> there = which_exist(store, place_keys(size));
+  const std::vector<bool> has_arrived = keys_exist(store, place_keys(size));
   Ranks missing;
-  for (std::size_t rank = 0; rank < there.size(); ++rank) {
-    if (!there[rank]) missing.push_back(static_cast<std::int64_t>(rank));
+  for (std::size_t rank = 0; rank < has_arrived.size(); ++rank) {
+    if (!has_arrived[rank]) missing.push_back(static_cast<std::int64_t>(rank));
   }
   return missing.empty() ? kNobody : ranks_text(missing);
 }
@@ -36,16 +36,16 @@ std::string missing_now(c10d::Store& store, std::int64_t size) {
 // Returns the missing ranks as text. The first rank whose timeout has passed determines them for
 // all others.
 std::string missing_ranks(c10d::Store& store, std::int64_t size) {
-  if (store.add(kExaminers, 1) == 1) store.set(kMissing, missing_now(store, size));
-  store.wait({kMissing}, kForTheExaminer);
+  if (store.add(kExaminerCount, 1) == 1) store.set(kMissing, missing_now(store, size));
+  store.wait({kMissing}, kMissingRanksTimeout);
   return text_at(store, kMissing);
 }
 
 }  // namespace
 
-void arrive(c10d::Store& store, std::int64_t rank, std::int64_t size,
-            std::chrono::milliseconds timeout) {
-  store.set(place_key(rank), Whereabouts::own().to_text());
+void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size,
+                        std::chrono::milliseconds timeout) {
+  store.set(place_key(rank), RankLocation::own().to_text());
   if (store.add(kArrived, 1) == size) store.set(kComplete, "yes");
   try {
     store.wait({kComplete}, timeout);
@@ -63,10 +63,10 @@ void arrive(c10d::Store& store, std::int64_t rank, std::int64_t size,
   }
 }
 
-std::vector<Whereabouts> whereabouts_of_all(c10d::Store& store, std::int64_t size) {
-  std::vector<Whereabouts> all;
+std::vector<RankLocation> locations_of_all(c10d::Store& store, std::int64_t size) {
+  std::vector<RankLocation> all;
   for (const std::string& text : texts_at(store, place_keys(size)))
-    all.push_back(Whereabouts::of_text(text));
+    all.push_back(RankLocation::of_text(text));
   return all;
 }
 

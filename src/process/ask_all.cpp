@@ -42,29 +42,30 @@ std::vector<std::string> texts_at(c10d::Store& store, const std::vector<std::str
   return texts;
 }
 
-std::vector<bool> which_exist(c10d::Store& store, const std::vector<std::string>& keys) {
+std::vector<bool> keys_exist(c10d::Store& store, const std::vector<std::string>& keys) {
   std::vector<bool> exist(keys.size());
   mark_existing(store, keys, 0, keys.size(), exist);
   return exist;
 }
 
-bool holds_on_all(c10d::Store& store, const std::string& question, std::int64_t size, bool own) {
-  const std::string result = question + kResult;
-  const std::int64_t answers = store.add(question + "/answers", own ? 1 : kNo + 1);
+bool is_true_on_all_ranks(c10d::Store& store, const std::string& prefix, std::int64_t size,
+                          bool own) {
+  const std::string result = prefix + kResult;
+  const std::int64_t answers = store.add(prefix + "/answers", own ? 1 : kNo + 1);
   if (answers % kNo == size) store.set(result, answers / kNo == 0 ? "yes" : "no");
   return text_at(store, result) == "yes";
 }
 
 // The other ranks' answers never reach the number of ranks, so none of them sets another result.
-void deny_for_all(c10d::Store& store, const std::string& question) {
-  store.set(question + kResult, "no");
+void deny_for_all(c10d::Store& store, const std::string& prefix) {
+  store.set(prefix + kResult, "no");
 }
 
-std::vector<std::string> texts_of_all(c10d::Store& store, const std::string& question,
+std::vector<std::string> gather_texts(c10d::Store& store, const std::string& prefix,
                                       std::int64_t rank, std::int64_t size,
                                       const std::string& own) {
   std::vector<std::string> keys;
-  for (std::int64_t each = 0; each < size; ++each) keys.push_back(str(question, "/", each));
+  for (std::int64_t each = 0; each < size; ++each) keys.push_back(str(prefix, "/", each));
   store.set(keys[static_cast<std::size_t>(rank)], own);
   return texts_at(store, keys);
 }

@@ -8,7 +8,7 @@
 
 namespace hasten {
 
-bool completes_within(std::chrono::milliseconds longest, std::function<void()> function) {
+bool completes_within(std::chrono::milliseconds limit, std::function<void()> function) {
   struct Call {
     std::function<void()> function;
     std::promise<void> completed;
@@ -25,7 +25,7 @@ bool completes_within(std::chrono::milliseconds longest, std::function<void()> f
     call->function();
     return true;
   }
-  return completed.wait_for(longest) == std::future_status::ready;
+  return completed.wait_for(limit) == std::future_status::ready;
 }
 
 }  // namespace hasten

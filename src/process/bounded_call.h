@@ -15,6 +15,6 @@
 
 namespace hasten {
 
-bool completes_within(std::chrono::milliseconds longest, std::function<void()> function);
+bool completes_within(std::chrono::milliseconds limit, std::function<void()> function);
 
 }  // namespace hasten

@@ -52,19 +52,19 @@ class CallLog {
   void set_step(std::int64_t done);
 
   // The time at which the oldest call in progress began, or nothing if none is in progress.
-  std::optional<Clock::time_point> waits_since() const;
+  std::optional<Clock::time_point> oldest_call_start() const;
   // The time at which a call last began or ended; before the first call, the time at which the log
   // was made.
-  Clock::time_point last_sign() const;
+  Clock::time_point last_activity() const;
   Snapshot snapshot() const;
 
  private:
-  mutable std::mutex turn_;
+  mutable std::mutex mutex_;
   std::deque<Entry> entries_;
   std::int64_t begun_ = 0, step_ = 0;
   pid_t thread_ = 0;
   Purpose purpose_;
-  Clock::time_point last_sign_ = Clock::now();
+  Clock::time_point last_activity_ = Clock::now();
 };
 
 }  // namespace hasten

@@ -19,7 +19,7 @@ struct TypeList {
     ((++at, number = number == 0 && dynamic_cast<const Types*>(&error) ? at : number), ...);
     return number;
   }
-  static std::exception_ptr made(std::int64_t number, const std::string& code,
+  static std::exception_ptr make(std::int64_t number, const std::string& code,
                                  const ErrorText& text) {
     std::exception_ptr error;
     std::int64_t at = 0;
@@ -31,7 +31,7 @@ using Types = TypeList<UsageError, ConfigError, DataError, IoError, MemoryError,
 
 }  // namespace
 
-std::string letter_of(const std::exception_ptr& thrown) {
+std::string serialize_exception(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
@@ -50,16 +50,16 @@ std::string letter_of(const std::exception_ptr& thrown) {
   }
 }
 
-CarriedError carried_error(const std::string& letter) {
-  const Json json = Json::parse(letter);
+RemoteException deserialize_exception(const std::string& serialized) {
+  const Json json = Json::parse(serialized);
   const auto part = [&](const char* name) { return json.at(name).get<std::string>(); };
-  if (json.contains("words")) return {.error = nullptr, .words = part("words")};
+  if (json.contains("words")) return {.error = nullptr, .message = part("words")};
   const ErrorText text{
       .what = part("what"), .got = part("got"), .expected = part("expected"), .hint = part("hint")};
-  std::exception_ptr error = Types::made(json.at("type").get<std::int64_t>(), part("code"), text);
+  std::exception_ptr error = Types::make(json.at("type").get<std::int64_t>(), part("code"), text);
   if (!error)
     error = std::make_exception_ptr(Error(part("code"), text, json.at("exit_code").get<int>()));
-  return {.error = error, .words = {}};
+  return {.error = error, .message = {}};
 }
 
 }  // namespace hasten

@@ -2,8 +2,8 @@
 // Serializes an exception so that another process can throw it again. An error of hasten keeps its
 // type, code, text and exit code; any other exception keeps only its message.
 //
-//   const std::string letter = letter_of(std::current_exception());
-//   const CarriedError carried = carried_error(letter);          // in another process
+//   const std::string serialized = serialize_exception(std::current_exception());
+//   const RemoteException remote = deserialize_exception(serialized);          // in another process
 #pragma once
 
 #include <exception>
@@ -11,12 +11,12 @@
 
 namespace hasten {
 
-struct CarriedError {
+struct RemoteException {
   std::exception_ptr error;  // null unless it is an error of hasten
-  std::string words;         // the message of any other exception
+  std::string message;       // the message of any other exception
 };
 
-std::string letter_of(const std::exception_ptr& thrown);
-CarriedError carried_error(const std::string& letter);
+std::string serialize_exception(const std::exception_ptr& thrown);
+RemoteException deserialize_exception(const std::string& serialized);
 
 }  // namespace hasten

@@ -23,7 +23,7 @@
 namespace hasten {
 namespace {
 
-constexpr std::string_view kConsequence = "another process has ended: ";
+constexpr std::string_view kConsequencePrefix = "another process has ended: ";
 
 // Whether an exception reports that another process has ended. If two processes end at the same
 // time, the other one is then the cause. Connections and shared memory report this as
@@ -56,10 +56,10 @@ Outcome run(const std::function<void()>& function) {
     return {};
   } catch (const Error& error) {
     return {.code = error.exit_code(),
-            .text = str(is_consequence(error) ? kConsequence : "", "[", error.code(), "] ",
+            .text = str(is_consequence(error) ? kConsequencePrefix : "", "[", error.code(), "] ",
                         error.what())};
   } catch (const std::exception& error) {
-    return {.code = 1, .text = str(is_consequence(error) ? kConsequence : "", error.what())};
+    return {.code = 1, .text = str(is_consequence(error) ? kConsequencePrefix : "", error.what())};
   } catch (...) {
     return {.code = 1, .text = "an object that is not a std::exception"};
   }
@@ -80,20 +80,20 @@ void flush_all() {
   // ignored, as with nohup, stay ignored. The parent's thread may block these signals, so they are
   // unblocked. The rank must be able to wait for processes of its own. It is no longer in the
   // foreground of a terminal, which would stop it when it reads or writes there.
-  sigset_t taken;
-  sigemptyset(&taken);
+  sigset_t unblocked;
+  sigemptyset(&unblocked);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     if (signal(number, SIG_DFL) == SIG_IGN) signal(number, SIG_IGN);
-    sigaddset(&taken, number);
+    sigaddset(&unblocked, number);
   }
-  pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);
+  pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
   signal(SIGCHLD, SIG_DFL);
   for (const int number : {SIGTTIN, SIGTTOU}) signal(number, SIG_IGN);
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
   at::set_num_threads(threads);
   const Outcome outcome = run(function);
   const std::string text = outcome.to_text();
-  [[maybe_unused]] const ssize_t told = write(report, text.data(), text.size());
+  [[maybe_unused]] const ssize_t written = write(report, text.data(), text.size());
   flush_all();
   // Not exit(), which would clean up what belongs to the parent.
   _exit(outcome.code);
@@ -174,19 +174,19 @@ ForkedRank::~ForkedRank() {
   if (report_ >= 0) close(report_);
 }
 
-bool ForkedRank::take_end() {
+bool ForkedRank::poll_end() {
   if (!has_process_ended(process_, WNOHANG)) return false;
-  collect_end();
+  reap();
   return true;
 }
 
 void ForkedRank::wait_for_end() {
   if (ended()) return;
   has_process_ended(process_, /*options=*/0);
-  collect_end();
+  reap();
 }
 
-void ForkedRank::collect_end() {
+void ForkedRank::reap() {
   send_to_group(SIGKILL);
   const auto outcome = outcome_in(read_available(report_));
   text_ = outcome ? outcome->text : "";
@@ -210,14 +210,15 @@ void ForkedRank::send_to_group(int signal) const {
   if (!ended()) kill(-process_, signal);
 }
 
-bool ForkedRank::was_stopped() const {
+bool ForkedRank::was_terminated() const {
   const int status = status_.value_or(0);
   return WIFSIGNALED(status) && (WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGKILL);
 }
 
-bool ForkedRank::failed_by_another() const {
+bool ForkedRank::failed_because_of_another() const {
   const int status = status_.value_or(0);
-  return starts_with(text_, kConsequence) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+  return starts_with(text_, kConsequencePrefix) ||
+         (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
 }
 
 RankError ForkedRank::error(std::int64_t rank) const {

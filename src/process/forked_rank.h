@@ -3,8 +3,8 @@
 // process has ended, all that remains of its group is killed.
 //
 //   ForkedRank rank(function, {{"RANK", "0"}}, /*threads=*/1);
-//   pollfd end{.fd = rank.file(), .events = POLLIN, .revents = 0};
-//   while (!rank.take_end()) poll(&end, 1, 100);
+//   pollfd end{.fd = rank.descriptor(), .events = POLLIN, .revents = 0};
+//   while (!rank.poll_end()) poll(&end, 1, 100);
 //   if (rank.failed()) throw rank.error(0);
 //
 // Throws IoError "process.fork". Thread rule: one thread at a time.
@@ -31,19 +31,19 @@ class ForkedRank {
   ForkedRank& operator=(ForkedRank&&) = delete;
   ~ForkedRank();  // kills the process and its group if the process has not ended
 
-  // Readable when the process has ended. It is -1 on Linux before 5.3, where take_end() must be
+  // Readable when the process has ended. It is -1 on Linux before 5.3, where poll_end() must be
   // called from time to time.
-  int file() const { return process_file_; }
+  int descriptor() const { return process_file_; }
   // Collects status and report if the process has ended, and returns whether it has. Does not wait.
-  bool take_end();
+  bool poll_end();
   // Waits until the process has ended, and collects status and report.
   void wait_for_end();
   bool ended() const { return status_.has_value(); }
   bool failed() const { return status_.value_or(0) != 0; }
   // Whether SIGTERM or SIGKILL ended the process.
-  bool was_stopped() const;
+  bool was_terminated() const;
   // Whether the process failed because another one had ended, as its exception or SIGPIPE shows.
-  bool failed_by_another() const;
+  bool failed_because_of_another() const;
   // Sends a signal to the process alone.
   void send(int signal) const;
   // Sends a signal to the process and to those it has started, unless they left its group.
@@ -51,7 +51,7 @@ class ForkedRank {
   RankError error(std::int64_t rank) const;
 
  private:
-  void collect_end();
+  void reap();
 
   pid_t process_ = -1;
   int process_file_ = -1, report_ = -1;

@@ -42,10 +42,10 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
                   request.title, Tensors{request.in}),
         request_(std::move(request)),
         collectives_(std::move(collectives)),
-        place_(collectives_->line_up()) {}
+        turn_(collectives_->reserve_turn()) {}
 
   void run() override {
-    collectives_->run(place_, timeout_, [&] { request_.call(*collectives_); });
+    collectives_->run(turn_, timeout_, [&] { request_.call(*collectives_); });
   }
   const Tensors getInputTensors() override { return {request_.in}; }
   const Tensors getOutputTensors() override { return {request_.out}; }
@@ -53,7 +53,7 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
  private:
   Request request_;
   std::shared_ptr<SharedCollectives> collectives_;
-  std::int64_t place_;
+  std::int64_t turn_;
 };
 
 // Returns the factor of each rank's tensor in a sum, or nothing if the operation is not a sum.
@@ -130,7 +130,7 @@ class Gloo : public ProcessGroupGloo {
  private:
   bool in_memory(const Tensors& tensors, std::size_t expected = 1) const {
     return collectives_ && tensors.size() == expected &&
-           std::all_of(tensors.begin(), tensors.end(), SharedCollectives::takes);
+           std::all_of(tensors.begin(), tensors.end(), SharedCollectives::supports);
   }
 
   // Gloo itself has no sum with a factor.
@@ -187,7 +187,7 @@ c10::intrusive_ptr<c10d::Backend> gloo_backend(const c10::intrusive_ptr<c10d::St
                                          *store, settings.timeout));
   const int own = static_cast<int>(rank.rank), size = static_cast<int>(rank.size);
   auto collectives = settings.shared_memory
-                         ? SharedCollectives::over(*store, rank, settings.device_type)
+                         ? SharedCollectives::create(*store, rank, settings.device_type)
                          : nullptr;
   const auto group = c10::make_intrusive<Gloo>(store, own, size, options, std::move(collectives));
   group->setTimeout(rank.limit);  // now, as the constructor waits for the other ranks

@@ -60,7 +60,7 @@ class Buffer : public transport::UnboundBuffer, public TransferOwner {
   bool wait(Direction& direction, int* rank, milliseconds timeout);
   void complete(Direction& direction, int rank);
   void abort(Direction& direction);
-  std::exception_ptr too_late(const char* what, milliseconds timeout) const;
+  std::exception_ptr timeout_error(const char* what, milliseconds timeout) const;
 
   std::shared_ptr<GroupConnections> connections_;
   std::mutex mutex_;
@@ -111,10 +111,10 @@ class GroupConnections : public transport::Context,
 
   // The ranks are connected already, so the store is not used.
   void createAndConnectAllPairs(std::shared_ptr<gloo::IStore>) override {
-    events_ = {
-        .interest = [this](int other, bool wants) { loop_.set_interest(link(other), wants); },
-        .offered = [this](int other, std::uint64_t slot) { match(other, slot); },
-        .failed = [this](int other) { drop(other); }};
+    events_ = {.write_interest_changed =
+                   [this](int other, bool wants) { loop_.set_write_interest(link(other), wants); },
+               .offered = [this](int other, std::uint64_t slot) { match(other, slot); },
+               .failed = [this](int other) { drop(other); }};
     for (int other = 0; other < size; ++other) {
       const auto at = static_cast<std::size_t>(other);
       links_.push_back(other == rank
@@ -150,7 +150,7 @@ class GroupConnections : public transport::Context,
       if (link(other).receive_offered(transfer, slot)) return;
     }
     from_any_.push_back({slot, transfer, std::move(ranks)});
-    fail_hopeless();
+    fail_unreachable_receives();
   }
 
   void fail_all(const std::exception_ptr& error) {
@@ -159,13 +159,13 @@ class GroupConnections : public transport::Context,
     }
   }
 
-  void forget(const TransferOwner* owner) {
+  void cancel(const TransferOwner* owner) {
     {
       const std::lock_guard lock(any_mutex_);
       from_any_.remove_if([&](const FromAny& each) { return each.transfer.owner == owner; });
     }
     for (const auto& each : links_) {
-      if (each) each->forget(owner);
+      if (each) each->cancel(owner);
     }
   }
 
@@ -191,22 +191,22 @@ class GroupConnections : public transport::Context,
   void drop(int other) {
     loop_.drop(link(other));
     const std::lock_guard lock(any_mutex_);
-    fail_hopeless();
+    fail_unreachable_receives();
   }
 
-  static std::exception_ptr all_have_ended() {
+  static std::exception_ptr no_sender_error() {
     return std::make_exception_ptr(
         IoError("process.rank-missing", {.what = "a message from any rank",
                                          .got = "no open connection to a rank that may send it"}));
   }
 
   // Fails the receivers whose ranks have all ended. The caller holds any_mutex_.
-  void fail_hopeless() {
+  void fail_unreachable_receives() {
     from_any_.remove_if([&](const FromAny& each) {
-      const bool hopes = std::any_of(each.ranks.begin(), each.ranks.end(),
-                                     [&](int other) { return link(other).is_open(); });
-      if (!hopes) each.transfer.owner->failed(all_have_ended());
-      return !hopes;
+      const bool is_reachable = std::any_of(each.ranks.begin(), each.ranks.end(),
+                                            [&](int other) { return link(other).is_open(); });
+      if (!is_reachable) each.transfer.owner->failed(no_sender_error());
+      return !is_reachable;
     });
   }
 
@@ -224,7 +224,7 @@ Buffer::~Buffer() {
     const std::lock_guard lock(mutex_);
     is_waited_for = pending_ > 0;
   }
-  if (is_waited_for) connections_->forget(this);
+  if (is_waited_for) connections_->cancel(this);
 }
 
 Transfer Buffer::transfer(std::size_t offset, std::size_t bytes) {
@@ -288,7 +288,7 @@ void Buffer::abort(Direction& direction) {
   changed_.notify_all();
 }
 
-std::exception_ptr Buffer::too_late(const char* what, milliseconds timeout) const {
+std::exception_ptr Buffer::timeout_error(const char* what, milliseconds timeout) const {
   return std::make_exception_ptr(
       IoError("process.rank-missing",
               {.what = str("a message between ranks, on rank ", connections_->rank),
@@ -306,7 +306,7 @@ bool Buffer::wait(Direction& direction, int* rank, milliseconds timeout) {
     const auto left = deadline - clock.now();
     if (left <= left.zero()) {
       lock.unlock();
-      const auto error = too_late(direction.name, timeout);
+      const auto error = timeout_error(direction.name, timeout);
       connections_->fail_all(error);
       std::rethrow_exception(error);
     }
@@ -346,7 +346,7 @@ class Device : public transport::Device {
 std::shared_ptr<transport::Device> gloo_device(const rendezvous::MeshOptions& options,
                                                c10d::Store& store, milliseconds timeout) {
   const auto exchange = [&](const std::string& question, const std::string& own) {
-    return texts_of_all(store, "mesh/" + question, options.rank, options.size, own);
+    return gather_texts(store, "mesh/" + question, options.rank, options.size, own);
   };
   return std::make_shared<Device>(rendezvous::connect_mesh(options, exchange, timeout));
 }

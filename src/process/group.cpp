@@ -24,37 +24,38 @@ namespace {
 // Gloo's limit in a group with a watchdog. The watchdog alone decides that a collective takes too
 // long, because its report names the late rank; Gloo's limit would end the job before. NCCL keeps
 // its limit, because the watchdog does not see work that hangs on a GPU.
-constexpr std::chrono::hours kLeftToTheWatchdog{24 * 365};
+constexpr std::chrono::hours kGlooLimitWithWatchdog{24 * 365};
 
 }  // namespace
 
 struct Group::Shared {
-  Shared(Meeting met, std::int64_t rank, std::int64_t size, const GroupOptions& with)
-      : meeting(std::move(met)),
-        options(with),
-        group(native_group(meeting, static_cast<int>(rank), static_cast<int>(size), options,
-                           calls)) {}
+  Shared(StoreSetup store_setup, std::int64_t rank, std::int64_t size,
+         const GroupOptions& group_options)
+      : setup(std::move(store_setup)),
+        options(group_options),
+        group(native_group(setup, static_cast<int>(rank), static_cast<int>(size), options, calls)) {
+  }
 
   void watch() {
     const WatchdogOptions watched{
         .rank = group->getRank(), .size = group->getSize(), .limit = options.timeout};
-    watchdog = std::make_unique<Watchdog>(meeting.store, calls, watched);
-    group->getBackend(c10::DeviceType::CPU)->setTimeout(kLeftToTheWatchdog);
+    watchdog = std::make_unique<Watchdog>(setup.store, calls, watched);
+    group->getBackend(c10::DeviceType::CPU)->setTimeout(kGlooLimitWithWatchdog);
   }
 
-  Meeting meeting;  // destroyed after the group, which may use the store while it ends
+  StoreSetup setup;  // destroyed after the group, which may use the store while it ends
   GroupOptions options;
   std::shared_ptr<CallLog> calls = std::make_shared<CallLog>();
   // Destroyed after the group, whose destructor waits for collectives in progress.
   std::unique_ptr<Watchdog> watchdog;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::int64_t duplicates = 0;
-  LivingMark living{Living::group};
+  ForkHazardMark fork_hazard{ForkHazard::group};
 };
 
 namespace {
 
-constexpr std::int64_t kLargestObjects = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxObjectBytes = std::int64_t{1} << 30;
 
 at::Device device_of(std::int64_t local_rank, bool cpu) {
   if (cpu || !torch::cuda::is_available()) return at::kCPU;
@@ -64,13 +65,13 @@ at::Device device_of(std::int64_t local_rank, bool cpu) {
 }
 
 // Returns the tensor contiguous, and as bytes if it is boolean, because Gloo has no booleans.
-at::Tensor as_numbers(const at::Tensor& tensor) {
+at::Tensor bool_as_bytes(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.detach().contiguous();
   return whole.scalar_type() == at::kBool ? whole.view(at::kByte) : whole;
 }
-// Returns the result of as_numbers() as boolean if the original tensor was boolean.
-at::Tensor as_before(const at::Tensor& numbers, const at::Tensor& before) {
-  return before.scalar_type() == at::kBool ? numbers.view(at::kBool) : numbers;
+// Returns the result of bool_as_bytes() as boolean if the original tensor was boolean.
+at::Tensor restore_bool(const at::Tensor& result, const at::Tensor& original) {
+  return original.scalar_type() == at::kBool ? result.view(at::kBool) : result;
 }
 
 // LibTorch 2.15 renames _allgather_base to all_gather_single.
@@ -86,11 +87,11 @@ auto gather_into(Native& group, at::Tensor& all, at::Tensor& own) {
 at::Tensor number(std::int64_t value) { return at::full({1}, value, at::kLong); }
 
 void check_object(std::int64_t bytes, const char* what) {
-  if (bytes <= kLargestObjects) return;
+  if (bytes <= kMaxObjectBytes) return;
   throw UsageError("process.object-too-large",
                    {.what = what,
                     .got = human_bytes(bytes),
-                    .expected = "at most " + human_bytes(kLargestObjects),
+                    .expected = "at most " + human_bytes(kMaxObjectBytes),
                     .hint = "exchange large data as tensors or files"});
 }
 
@@ -112,11 +113,11 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   if (worker.world_size == 1) return group;
   group.rank_ = worker.rank;
   group.size_ = worker.world_size;
-  Meeting meeting =
-      meeting_of(worker, config::whole_environment(), options.timeout, options.encrypt);
-  arrive(*meeting.store, worker.rank, worker.world_size, options.timeout);
+  StoreSetup setup =
+      set_up_store(worker, config::whole_environment(), options.timeout, options.encrypt);
+  wait_for_all_ranks(*setup.store, worker.rank, worker.world_size, options.timeout);
   group.shared_ =
-      std::make_shared<Shared>(std::move(meeting), worker.rank, worker.world_size, options);
+      std::make_shared<Shared>(std::move(setup), worker.rank, worker.world_size, options);
   if (options.watchdog) group.shared_->watch();
   return group;
 }
@@ -125,16 +126,16 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
 // that is not needed yet.
 Group Group::duplicate() const {
   if (size_ == 1) return *this;
-  Meeting meeting = shared_->meeting;
-  meeting.store = c10::make_intrusive<c10d::PrefixStore>(str("duplicate ", ++shared_->duplicates),
-                                                         meeting.store);
+  StoreSetup setup = shared_->setup;
+  setup.store =
+      c10::make_intrusive<c10d::PrefixStore>(str("duplicate ", ++shared_->duplicates), setup.store);
   GroupOptions options = shared_->options;
   options.shared_memory = false;  // for sends and receives, which do not use it
   // TPU programs that wait for other ranks must run in the same order on all ranks, which two
   // threads cannot ensure.
   if (options.device.is_privateuseone()) options.backend = ProcessGroupBackend::gloo;
   Group group = *this;
-  group.shared_ = std::make_shared<Shared>(std::move(meeting), rank_, size_, options);
+  group.shared_ = std::make_shared<Shared>(std::move(setup), rank_, size_, options);
   return group;
 }
 
@@ -145,40 +146,40 @@ c10d::ProcessGroup* Group::native() const { return shared_ ? shared_->group.get(
 at::Tensor Group::gather(const at::Tensor& tensor) const {
   const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
   if (size_ == 1) return rows;
-  at::Tensor sent = as_numbers(rows);
+  at::Tensor sent = bool_as_bytes(rows);
   auto sizes = sent.sizes().vec();
   sizes[0] *= size_;
   at::Tensor all = at::empty(sizes, sent.options());
   gather_into(*native(), all, sent)->wait();
-  return as_before(all, rows);
+  return restore_bool(all, rows);
 }
 
 at::Tensor Group::reduce(const at::Tensor& tensor, Reduction reduction, double scale) const {
   const auto scaled = [&](const at::Tensor& whole) { return scale == 1.0 ? whole : whole * scale; };
   if (size_ == 1 || reduction == Reduction::none) return scaled(tensor);
-  std::vector<at::Tensor> both = {tensor.detach().clone(at::MemoryFormat::Contiguous)};
+  std::vector<at::Tensor> in_out = {tensor.detach().clone(at::MemoryFormat::Contiguous)};
   c10d::AllreduceOptions options;
   options.reduceOp = operation(reduction);
-  native()->allreduce(both, options)->wait();
-  return scaled(reduction == Reduction::mean ? both[0] / static_cast<double>(size_) : both[0]);
+  native()->allreduce(in_out, options)->wait();
+  return scaled(reduction == Reduction::mean ? in_out[0] / static_cast<double>(size_) : in_out[0]);
 }
 
 at::Tensor Group::broadcast(const at::Tensor& tensor, std::int64_t from) const {
   TORCH_CHECK(from >= 0 && from < size_, "broadcast: got rank ", from, ", expected 0 to ",
               size_ - 1);
   if (size_ == 1) return tensor;
-  std::vector<at::Tensor> both = {as_numbers(tensor)};
+  std::vector<at::Tensor> in_out = {bool_as_bytes(tensor)};
   // The operations that produce a TPU's tensor are part of its program, which must be the same on
   // all ranks, so all ranks clone.
-  if (both[0].is_privateuseone()) {
-    both[0] = both[0].clone();
+  if (in_out[0].is_privateuseone()) {
+    in_out[0] = in_out[0].clone();
   } else if (rank_ != from) {
-    both[0] = at::empty_like(both[0]);
+    in_out[0] = at::empty_like(in_out[0]);
   }
   c10d::BroadcastOptions options;
   options.rootRank = from;
-  native()->broadcast(both, options)->wait();
-  return as_before(both[0], tensor);
+  native()->broadcast(in_out, options)->wait();
+  return restore_bool(in_out[0], tensor);
 }
 
 at::Tensor Group::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
@@ -221,9 +222,9 @@ std::string Group::broadcast_object(const std::string& bytes, std::int64_t from)
   const auto size =
       broadcast(number(static_cast<std::int64_t>(bytes.size())), from).item<std::int64_t>();
   check_object(size, "the object of broadcast_object");
-  at::Tensor carried = at::zeros({size}, at::kByte);
-  if (rank_ == from) std::copy(bytes.begin(), bytes.end(), carried.data_ptr<std::uint8_t>());
-  const at::Tensor all = broadcast(carried, from);
+  at::Tensor buffer = at::zeros({size}, at::kByte);
+  if (rank_ == from) std::copy(bytes.begin(), bytes.end(), buffer.data_ptr<std::uint8_t>());
+  const at::Tensor all = broadcast(buffer, from);
   return {reinterpret_cast<const char*>(all.data_ptr<std::uint8_t>()),
           static_cast<std::size_t>(size)};
 }
@@ -232,7 +233,7 @@ void Group::barrier() const {
   if (size_ > 1) native()->barrier()->wait();
 }
 
-void Group::at_step(std::int64_t done) const {
+void Group::set_step(std::int64_t done) const {
   if (shared_) shared_->calls->set_step(done);
 }
 

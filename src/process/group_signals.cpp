@@ -52,7 +52,7 @@ void GroupSignals::start() {
                    .got = std::strerror(error),
                    .hint = "raise the limit of processes (ulimit -u, or pids.max of the control "
                            "group), or free memory"});
-  file_ = static_cast<int>(syscall(SYS_pidfd_open, process_, 0));
+  descriptor_ = static_cast<int>(syscall(SYS_pidfd_open, process_, 0));
 }
 
 void GroupSignals::stop() {
@@ -61,8 +61,8 @@ void GroupSignals::stop() {
     while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
-  if (file_ >= 0) close(file_);
-  process_ = file_ = -1;
+  if (descriptor_ >= 0) close(descriptor_);
+  process_ = descriptor_ = -1;
 }
 
 std::optional<int> GroupSignals::take() {

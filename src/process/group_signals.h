@@ -5,7 +5,7 @@
 // them. It ends with this process.
 //
 //   GroupSignals signals;
-//   poll(signals.file());
+//   poll(signals.descriptor());
 //   if (const auto number = signals.take()) kill(-rank, *number);
 //
 // Throws IoError "process.fork". Thread rule: one thread at a time.
@@ -26,7 +26,7 @@ class GroupSignals {
 
   // Readable when a signal has arrived. It is -1 on Linux before 5.3, where take() must be called
   // from time to time.
-  int file() const { return file_; }
+  int descriptor() const { return descriptor_; }
   // Returns the signal that has arrived since the last call, if any. Does not wait.
   std::optional<int> take();
 
@@ -35,7 +35,7 @@ class GroupSignals {
   void stop();
 
   pid_t process_ = -1;
-  int file_ = -1;
+  int descriptor_ = -1;
 };
 
 }  // namespace hasten

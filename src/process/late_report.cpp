@@ -28,29 +28,29 @@ struct Cause {
   std::string what;
 };
 
-// Finds the cause from the records. The collective in question is the one in which `judge` waits,
+// Finds the cause from the records. The collective in question is the one in which `reporter` waits,
 // or else the latest one that it has begun.
-class Court {
+class CauseFinder {
  public:
-  Court(const std::vector<std::optional<RankRecord>>& records, std::int64_t judge)
+  CauseFinder(const std::vector<std::optional<RankRecord>>& records, std::int64_t reporter)
       : records_(records) {
-    const RankRecord& own = *records[static_cast<std::size_t>(judge)];
-    number_ = own.waits_in() != nullptr ? own.waits_in()->number : own.begun;
+    const RankRecord& own = *records[static_cast<std::size_t>(reporter)];
+    number_ = own.current_call() != nullptr ? own.current_call()->number : own.begun;
   }
 
   std::int64_t number() const { return number_; }
 
   Cause cause() const {
     const std::string call = str("the group's ", ordinal(number_), " collective");
-    const auto not_come = [&](const Ranks& ranks) {
+    const auto not_reached = [&](const Ranks& ranks) {
       return Cause{ranks, str(ranks_text(ranks), ranks.size() == 1 ? " has" : " have",
                               " not reached ", call)};
     };
-    if (const Ranks away = that([&](const RankRecord& each) {
-          return each.begun < number_ && each.waits_in() == nullptr;
+    if (const Ranks away = ranks_where([&](const RankRecord& each) {
+          return each.begun < number_ && each.current_call() == nullptr;
         });
         !away.empty())
-      return not_come(away);
+      return not_reached(away);
     Ranks silent;
     for (std::size_t rank = 0; rank < records_.size(); ++rank) {
       if (!records_[rank]) silent.push_back(static_cast<std::int64_t>(rank));
@@ -59,24 +59,26 @@ class Court {
       return {silent, str(ranks_text(silent), silent.size() == 1 ? " does" : " do",
                           " not answer, and ", call, " has not ended")};
     for (std::int64_t number = first_known(); number <= number_; ++number) {
-      if (Cause other = otherwise(number); !other.late.empty()) return other;
+      if (Cause differing = differing_call(number); !differing.late.empty()) return differing;
     }
-    if (const Ranks behind = that([&](const RankRecord& each) { return each.begun < number_; });
+    if (const Ranks behind =
+            ranks_where([&](const RankRecord& each) { return each.begun < number_; });
         !behind.empty())
-      return not_come(behind);
+      return not_reached(behind);
     return {{}, str("every rank has called ", call, ", but it has not ended")};
   }
 
   Ranks waiting() const {
-    return that([](const RankRecord& each) { return each.waits_in() != nullptr; });
+    return ranks_where([](const RankRecord& each) { return each.current_call() != nullptr; });
   }
 
  private:
-  template <class Is>
-  Ranks that(const Is& is) const {
+  template <class Predicate>
+  Ranks ranks_where(const Predicate& holds) const {
     Ranks ranks;
     for (std::size_t rank = 0; rank < records_.size(); ++rank) {
-      if (records_[rank] && is(*records_[rank])) ranks.push_back(static_cast<std::int64_t>(rank));
+      if (records_[rank] && holds(*records_[rank]))
+        ranks.push_back(static_cast<std::int64_t>(rank));
     }
     return ranks;
   }
@@ -92,18 +94,19 @@ class Court {
 
   // Returns the ranks whose call of that number differs from that of most ranks, or at a tie from
   // that of the lowest rank.
-  Cause otherwise(std::int64_t number) const {
-    std::vector<std::optional<std::string>> said;
+  Cause differing_call(std::int64_t number) const {
+    std::vector<std::optional<std::string>> texts;
     for (const auto& record : records_) {
       const auto* const call = record ? record->call(number) : nullptr;
-      said.push_back(call == nullptr ? std::nullopt : std::optional(call->text));
+      texts.push_back(call == nullptr ? std::nullopt : std::optional(call->text));
     }
-    const Unlike unlike = unlike_most(said);
-    if (unlike.others.empty()) return {};
-    return {unlike.others,
-            str(ranks_text(unlike.others), " called ", unlike.first_other, " as the group's ",
-                ordinal(number), " collective, but ", ranks_text(unlike.most), " called ",
-                unlike.right, "; one of these calls has not ended")};
+    const Disagreement disagreement = find_disagreement(texts);
+    if (disagreement.different_ranks.empty()) return {};
+    return {disagreement.different_ranks,
+            str(ranks_text(disagreement.different_ranks), " called ",
+                disagreement.first_different_text, " as the group's ", ordinal(number),
+                " collective, but ", ranks_text(disagreement.majority_ranks), " called ",
+                disagreement.majority_text, "; one of these calls has not ended")};
   }
 
   const std::vector<std::optional<RankRecord>>& records_;
@@ -112,7 +115,7 @@ class Court {
 
 std::string doing_text(const RankRecord& record) {
   const std::string steps = plural(record.step, "step") + " done, ";
-  if (const auto* const call = record.waits_in())
+  if (const auto* const call = record.current_call())
     return str(steps, "in its ", ordinal(call->number), " collective, ", call->purpose, ", for ",
                seconds_text(call->seconds));
   if (record.calls.empty()) return steps + "has not begun a collective";
@@ -121,8 +124,9 @@ std::string doing_text(const RankRecord& record) {
              last.purpose, ") ended ", seconds_text(last.seconds), " ago");
 }
 
-std::string place_text(const Whereabouts& where) {
-  return where.host.empty() ? "" : str(" (", where.host, ", pid ", where.process.number, ")");
+std::string location_text(const RankLocation& location) {
+  return location.host.empty() ? ""
+                               : str(" (", location.host, ", pid ", location.process.number, ")");
 }
 
 void append_stack(std::string& text, const std::vector<std::string>& stack) {
@@ -141,7 +145,7 @@ void append_waiting(std::string& text, const std::vector<std::optional<RankRecor
   std::map<std::string, double> longest;
   for (const std::int64_t rank : waiting) {
     const RankRecord& record = *records[static_cast<std::size_t>(rank)];
-    const auto& call = *record.waits_in();
+    const auto& call = *record.current_call();
     const std::string key = str(plural(record.step, "step"), " done, in the ", ordinal(call.number),
                                 " collective, ", call.purpose, ", for ");
     same[key].push_back(rank);
@@ -156,21 +160,23 @@ void append_waiting(std::string& text, const std::vector<std::optional<RankRecor
 
 }  // namespace
 
-Whereabouts Whereabouts::own() {
+RankLocation RankLocation::own() {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  return {.host = host, .pids = processes_seen_here(), .process = ProcessIdentity::own()};
+  return {.host = host, .pid_namespace = pid_namespace_id(), .process = ProcessIdentity::own()};
 }
 
-std::string Whereabouts::to_text() const {
-  return json_text(
-      {{"host", host}, {"pids", pids}, {"process", process.number}, {"started", process.started}});
+std::string RankLocation::to_text() const {
+  return json_text({{"host", host},
+                    {"pid_namespace", pid_namespace},
+                    {"process", process.number},
+                    {"started", process.started}});
 }
 
-Whereabouts Whereabouts::of_text(const std::string& text) {
+RankLocation RankLocation::of_text(const std::string& text) {
   const Json json = Json::parse(text);
   return {.host = json.at("host"),
-          .pids = json.at("pids"),
+          .pid_namespace = json.at("pid_namespace"),
           .process = {.number = json.at("process"), .started = json.at("started")}};
 }
 
@@ -190,23 +196,23 @@ RankRecord RankRecord::of(const CallLog::Snapshot& snapshot, std::vector<std::st
   return record;
 }
 
-const RankRecord::SaidCall* RankRecord::waits_in() const {
+const RankRecord::ReportedCall* RankRecord::current_call() const {
   const auto found =
-      std::find_if(calls.begin(), calls.end(), [](const SaidCall& each) { return !each.over; });
+      std::find_if(calls.begin(), calls.end(), [](const ReportedCall& each) { return !each.over; });
   return found == calls.end() ? nullptr : &*found;
 }
 
-const RankRecord::SaidCall* RankRecord::call(std::int64_t number) const {
+const RankRecord::ReportedCall* RankRecord::call(std::int64_t number) const {
   const auto found = std::find_if(calls.begin(), calls.end(),
-                                  [&](const SaidCall& each) { return each.number == number; });
+                                  [&](const ReportedCall& each) { return each.number == number; });
   return found == calls.end() ? nullptr : &*found;
 }
 
 std::string RankRecord::to_text() const {
-  Json said = Json::array();
-  for (const SaidCall& each : calls)
-    said.push_back({each.number, each.text, each.purpose, each.over, each.seconds});
-  return json_text({{"begun", begun}, {"step", step}, {"calls", said}, {"stack", stack}});
+  Json reported = Json::array();
+  for (const ReportedCall& each : calls)
+    reported.push_back({each.number, each.text, each.purpose, each.over, each.seconds});
+  return json_text({{"begun", begun}, {"step", step}, {"calls", reported}, {"stack", stack}});
 }
 
 RankRecord RankRecord::of_text(const std::string& text) {
@@ -225,43 +231,43 @@ RankRecord RankRecord::of_text(const std::string& text) {
 }
 
 std::string LateReport::to_text() const {
-  return json_text({{"told_by", told_by}, {"text", text}});
+  return json_text({{"printed_by", printed_by}, {"text", text}});
 }
 
 LateReport LateReport::of_text(const std::string& text) {
   const Json json = Json::parse(text);
-  return {.told_by = json.at("told_by"), .text = json.at("text")};
+  return {.printed_by = json.at("printed_by"), .text = json.at("text")};
 }
 
 LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
-                       const std::vector<Whereabouts>& where,
-                       const std::map<std::int64_t, std::string>& seen, std::int64_t judge,
-                       double limit) {
-  const Court court(records, judge);
-  const Cause cause = court.cause();
+                       const std::vector<RankLocation>& locations,
+                       const std::map<std::int64_t, std::string>& process_notes,
+                       std::int64_t reporter, double limit) {
+  const CauseFinder finder(records, reporter);
+  const Cause cause = finder.cause();
   const IoError error(
       "process.late-rank",
       {.what = str(cause.what, " within ", significant(limit, 6), " s; the job ends"),
        .hint = "the limit is GroupOptions::timeout (AcceleratorOptions::process_group.timeout); "
                "raise it if ranks may have to wait longer"});
-  LateReport report{.told_by = judge};
+  LateReport report{.printed_by = reporter};
   report.text = str("hasten: error[", error.code(), "]: ", error.what());
   std::size_t shown = 0;
   for (const std::int64_t rank : cause.late) {
     const auto at = static_cast<std::size_t>(rank);
     const bool answered = records[at].has_value();
-    if (answered && report.told_by == judge) report.told_by = rank;
+    if (answered && report.printed_by == reporter) report.printed_by = rank;
     if (++shown > kShownLate) continue;
-    report.text += str("\n  rank ", rank, place_text(where[at]), ": ");
+    report.text += str("\n  rank ", rank, location_text(locations[at]), ": ");
     if (!answered) {
-      const auto found = seen.find(rank);
-      report.text += "does not answer" + (found == seen.end() ? "" : "; " + found->second);
+      const auto found = process_notes.find(rank);
+      report.text += "does not answer" + (found == process_notes.end() ? "" : "; " + found->second);
       continue;
     }
     report.text += doing_text(*records[at]);
     append_stack(report.text, records[at]->stack);
   }
-  Ranks waiting = court.waiting();
+  Ranks waiting = finder.waiting();
   std::erase_if(waiting, [&](std::int64_t rank) {
     return std::find(cause.late.begin(), cause.late.end(), rank) != cause.late.end();
   });
@@ -270,8 +276,8 @@ LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
   return report;
 }
 
-std::string seen_of(const Whereabouts& there, const Whereabouts& here) {
-  if (there.host != here.host || there.pids != here.pids) return "";
+std::string process_state_text(const RankLocation& there, const RankLocation& here) {
+  if (there.host != here.host || there.pid_namespace != here.pid_namespace) return "";
   const char state = process_state(there.process);
   if (state == 0) return "its process is gone";
   if (has_ended(state)) return "its process has ended";

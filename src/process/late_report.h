@@ -18,58 +18,58 @@ namespace hasten {
 
 // The machine and process of a rank. The ranks exchange it when the group is formed, so it is also
 // known for a rank that no longer answers.
-struct Whereabouts {
+struct RankLocation {
   std::string host;
-  std::string pids;  // the space of its process number: processes_seen_here()
+  std::string pid_namespace;  // the space of its process number: pid_namespace_id()
   ProcessIdentity process;
 
-  static Whereabouts own();
+  static RankLocation own();
   std::string to_text() const;
-  static Whereabouts of_text(const std::string& text);
+  static RankLocation of_text(const std::string& text);
 };
 
 // The report of one rank about itself.
 struct RankRecord {
-  struct SaidCall {
+  struct ReportedCall {
     std::int64_t number = 0;
     // Call::text() and Call::text_with_purpose().
     std::string text, purpose;
     bool over = false;
     double seconds = 0;  // since the call ended if it is over, else since it began
   };
-  std::int64_t begun = 0;          // number of collectives that have begun
-  std::int64_t step = 0;           // number of completed optimizer steps
-  std::vector<SaidCall> calls;     // the latest calls, oldest first
-  std::vector<std::string> stack;  // innermost function first; empty if it is not known
+  std::int64_t begun = 0;           // number of collectives that have begun
+  std::int64_t step = 0;            // number of completed optimizer steps
+  std::vector<ReportedCall> calls;  // the latest calls, oldest first
+  std::vector<std::string> stack;   // innermost function first; empty if it is not known
 
   static RankRecord of(const CallLog::Snapshot& snapshot, std::vector<std::string> stack);
   // The oldest call that is not over, or null.
-  const SaidCall* waits_in() const;
+  const ReportedCall* current_call() const;
   // The call with that number, or null if it is not among the latest.
-  const SaidCall* call(std::int64_t number) const;
+  const ReportedCall* call(std::int64_t number) const;
   std::string to_text() const;
   static RankRecord of_text(const std::string& text);
 };
 
 struct LateReport {
-  std::int64_t told_by = 0;  // the rank that prints it
-  std::string text;          // its lines, each with a newline
+  std::int64_t printed_by = 0;  // the rank that prints it
+  std::string text;             // its lines, each with a newline
 
   std::string to_text() const;
   static LateReport of_text(const std::string& text);
 };
 
-// Makes the report. `records` and `where` are by rank. A rank that has not answered has no record;
-// `seen` holds what is known about it from outside (seen_of). A place that is not known has no
-// host. `judge` is the rank that makes the report; it has a record and usually waits in a call.
+// Makes the report. `records` and `locations` are by rank. A rank that has not answered has no record;
+// `process_notes` holds what is known about it from outside (process_state_text). A location that is not known has no
+// host. `reporter` is the rank that makes the report; it has a record and usually waits in a call.
 // `limit` is in seconds.
 LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
-                       const std::vector<Whereabouts>& where,
-                       const std::map<std::int64_t, std::string>& seen, std::int64_t judge,
-                       double limit);
+                       const std::vector<RankLocation>& locations,
+                       const std::map<std::int64_t, std::string>& process_notes,
+                       std::int64_t reporter, double limit);
 
 // Describes the state of a process of this machine, such as "its process is gone". Empty if the
 // state is not special or cannot be seen from here.
-std::string seen_of(const Whereabouts& there, const Whereabouts& here);
+std::string process_state_text(const RankLocation& there, const RankLocation& here);
 
 }  // namespace hasten

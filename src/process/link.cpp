@@ -34,7 +34,7 @@ Link::Link(int rank, std::unique_ptr<rendezvous::ByteStream> stream, const Event
       process_(getpid()),
       staging_(kStaging) {}
 
-bool Link::is_ours() const { return getpid() == process_; }
+bool Link::is_same_process() const { return getpid() == process_; }
 
 void Link::check_open() const {
   if (error_) std::rethrow_exception(error_);
@@ -49,8 +49,8 @@ void Link::send(const Transfer& transfer, std::uint64_t number) {
   Lock lock(mutex_);
   check_open();
   Slot& slot = slots_[number];
-  if (slot.memory_of_peer > 0) {
-    --slot.memory_of_peer;
+  if (slot.peer_buffers > 0) {
+    --slot.peer_buffers;
     enqueue(Kind::data, number, transfer);
     if (slot.is_idle()) slots_.erase(number);
   } else {
@@ -58,34 +58,35 @@ void Link::send(const Transfer& transfer, std::uint64_t number) {
     enqueue(Kind::offer, number);
   }
   write(lock);
-  tell_interest();
+  update_write_interest();
 }
 
 void Link::receive(const Transfer& transfer, std::uint64_t number) {
   Lock lock(mutex_);
   check_open();
-  give(transfer, number);
+  provide_memory(transfer, number);
   write(lock);
-  tell_interest();
+  update_write_interest();
 }
 
 bool Link::receive_offered(const Transfer& transfer, std::uint64_t number) {
   Lock lock(mutex_);
   const auto slot = slots_.find(number);
-  if (error_ != nullptr || slot == slots_.end() || slot->second.offers_of_peer == 0) return false;
-  give(transfer, number);
+  if (error_ != nullptr || slot == slots_.end() || slot->second.unanswered_offers == 0)
+    return false;
+  provide_memory(transfer, number);
   write(lock);
-  tell_interest();
+  update_write_interest();
   return true;
 }
 
-void Link::give(const Transfer& transfer, std::uint64_t number) {
+void Link::provide_memory(const Transfer& transfer, std::uint64_t number) {
   Slot& slot = slots_[number];
   slot.to_receive.push_back(transfer);
-  ++slot.memory_given;
-  if (slot.offers_of_peer > 0) {
-    --slot.offers_of_peer;
-    ++slot.offers_answered;
+  ++slot.own_buffers;
+  if (slot.unanswered_offers > 0) {
+    --slot.unanswered_offers;
+    ++slot.answered_offers;
   }
   enqueue(Kind::ready, number);
 }
@@ -104,7 +105,7 @@ void Link::advance() {
   }
   write(lock);
   if (!stream_->why_ended().empty()) end(ended(rank_, stream_->why_ended()));
-  tell_interest();
+  update_write_interest();
   const auto offers = std::exchange(new_offers_, {});
   const bool has_ended = error_ != nullptr;
   lock.unlock();
@@ -195,12 +196,12 @@ bool Link::take_header() {
       return true;
     }
     // The transfer is still in the slot, so end() notifies its owner.
-    const std::size_t room = std::exchange(incoming_, {}).bytes;
+    const std::size_t available = std::exchange(incoming_, {}).bytes;
     end(std::make_exception_ptr(UsageError(
         "process.calls-differ",
         {.what = str("a message from rank ", rank_),
          .got = str(header_.bytes, " bytes"),
-         .expected = str("at most ", room, " bytes"),
+         .expected = str("at most ", available, " bytes"),
          .hint = "make every rank call the same collectives in the same order, with tensors of "
                  "the same sizes"})));
     return false;
@@ -214,16 +215,16 @@ void Link::finish_message() {
   got_ = 0;
   Slot& slot = slots_[header_.slot];
   if (header_.kind == Kind::data || header_.kind == Kind::offered) {
-    --slot.memory_given;
-    if (header_.kind == Kind::offered) --slot.offers_answered;
+    --slot.own_buffers;
+    if (header_.kind == Kind::offered) --slot.answered_offers;
     if (incoming_.owner != nullptr) std::exchange(incoming_.owner, nullptr)->received(rank_);
   } else if (header_.kind == Kind::offer) {
     // An offer that crossed this rank's `ready` is answered already.
-    const bool is_answered = slot.offers_answered < slot.memory_given;
-    is_answered ? ++slot.offers_answered : ++slot.offers_of_peer;
+    const bool is_answered = slot.answered_offers < slot.own_buffers;
+    is_answered ? ++slot.answered_offers : ++slot.unanswered_offers;
     if (!is_answered) new_offers_.push_back(header_.slot);
   } else if (slot.to_send.empty()) {
-    ++slot.memory_of_peer;
+    ++slot.peer_buffers;
   } else {
     enqueue(Kind::offered, header_.slot, slot.to_send.front());
     slot.to_send.pop_front();
@@ -231,53 +232,54 @@ void Link::finish_message() {
   if (slot.is_idle()) slots_.erase(header_.slot);
 }
 
-void Link::tell_interest() {
+void Link::update_write_interest() {
   const bool wants = !error_ && !outgoing_.empty();
-  if (!error_ && wants != wants_to_write_) events_.interest(rank_, wants);
+  if (!error_ && wants != wants_to_write_) events_.write_interest_changed(rank_, wants);
   wants_to_write_ = wants;
 }
 
 void Link::end(const std::exception_ptr& error) {
-  if (error_ || !is_ours()) return;
+  if (error_ || !is_same_process()) return;
   error_ = error;
-  shutdown(stream_->file(), SHUT_RDWR);  // so that the other side notices at once
-  const auto tell = [&](const Transfer& transfer) {
+  shutdown(stream_->descriptor(), SHUT_RDWR);  // so that the other side notices at once
+  const auto notify = [&](const Transfer& transfer) {
     if (transfer.owner != nullptr) transfer.owner->failed(error);
   };
   for (const auto& [number, slot] : slots_) {
-    for (const Transfer& each : slot.to_send) tell(each);
-    for (const Transfer& each : slot.to_receive) tell(each);
+    for (const Transfer& each : slot.to_send) notify(each);
+    for (const Transfer& each : slot.to_receive) notify(each);
   }
-  for (const Outgoing& each : outgoing_) tell(each.transfer);
-  tell(std::exchange(incoming_, {}));
+  for (const Outgoing& each : outgoing_) notify(each.transfer);
+  notify(std::exchange(incoming_, {}));
   slots_.clear();
   outgoing_.clear();
 }
 
 void Link::fail(const std::exception_ptr& error) {
   Lock lock(mutex_);
-  const bool ends = !error_ && is_ours();
+  const bool ends = !error_ && is_same_process();
   end(error);
   lock.unlock();
   if (ends) events_.failed(rank_);
 }
 
-void Link::forget(const TransferOwner* owner) {
+void Link::cancel(const TransferOwner* owner) {
   Lock lock(mutex_);
-  const auto is_its = [&](const Transfer& each) { return each.owner == owner; };
-  bool is_known_there = false;
+  const auto belongs_to_owner = [&](const Transfer& each) { return each.owner == owner; };
+  bool was_announced = false;
   for (auto& [number, slot] : slots_) {
-    is_known_there |= std::erase_if(slot.to_send, is_its) > 0;
+    was_announced |= std::erase_if(slot.to_send, belongs_to_owner) > 0;
     for (Transfer& each : slot.to_receive) {
-      if (is_its(each)) each = {.at = nullptr, .bytes = each.bytes, .owner = nullptr};
+      if (belongs_to_owner(each)) each = {.at = nullptr, .bytes = each.bytes, .owner = nullptr};
     }
   }
   if (incoming_.owner == owner) incoming_.owner = nullptr;
-  is_known_there |=
-      std::erase_if(outgoing_, [&](const Outgoing& each) { return is_its(each.transfer); }) > 0;
-  tell_interest();
+  was_announced |= std::erase_if(outgoing_, [&](const Outgoing& each) {
+                     return belongs_to_owner(each.transfer);
+                   }) > 0;
+  update_write_interest();
   lock.unlock();
-  if (is_known_there) fail(ended(rank_, "this rank has cancelled a message to it"));
+  if (was_announced) fail(ended(rank_, "this rank has cancelled a message to it"));
 }
 
 }  // namespace hasten

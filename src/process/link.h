@@ -3,7 +3,7 @@
 // slot and goes from the sender's memory directly into the memory that the receiver has provided
 // for that slot. It is not sent before that memory is provided, so messages are never buffered.
 //
-//   link.receive({.at = room, .bytes = 4096, .owner = &buffer}, slot);   // in one rank
+//   link.receive({.at = memory, .bytes = 4096, .owner = &buffer}, slot);   // in one rank
 //   link.send({.at = bytes, .bytes = 4096, .owner = &buffer}, slot);     // in the other
 //
 // A transmission is a header, which only in `data` and `offered` is followed by the message:
@@ -60,8 +60,8 @@ class Link {
   // Callbacks to the owner of the links.
   struct Events {
     // The owner must start or stop polling for room to write. Called by any thread with the link's
-    // lock held; the other two are called without it, by advance(), fail() and forget() only.
-    std::function<void(int rank, bool wants_to_write)> interest;
+    // lock held; the other two are called without it, by advance(), fail() and cancel() only.
+    std::function<void(int rank, bool wants_to_write)> write_interest_changed;
     // The other rank has offered a message for which this rank has provided no memory.
     std::function<void(int rank, std::uint64_t slot)> offered;
     // The connection has ended.
@@ -70,7 +70,7 @@ class Link {
   // `rank` is the other rank. `events` must outlive the link.
   Link(int rank, std::unique_ptr<rendezvous::ByteStream> stream, const Events& events);
 
-  int file() const { return stream_->file(); }
+  int descriptor() const { return stream_->descriptor(); }
   void send(const Transfer& transfer, std::uint64_t slot);
   void receive(const Transfer& transfer, std::uint64_t slot);
   // Like receive(), but returns false and does nothing unless the other rank has offered a message
@@ -84,7 +84,7 @@ class Link {
   bool is_open() const;
   // Cancels the transfers of an owner, whose memory is not used after the call. An offered or
   // queued message cannot be withdrawn, so the connection ends if there is one.
-  void forget(const TransferOwner* owner);
+  void cancel(const TransferOwner* owner);
 
  private:
   enum class Kind : std::uint64_t { ready, offer, data, offered };
@@ -101,31 +101,31 @@ class Link {
   struct Slot {
     std::deque<Transfer> to_send, to_receive;
     // How often the peer has provided memory that this rank has not used yet.
-    std::int64_t memory_of_peer = 0;
+    std::int64_t peer_buffers = 0;
     // How often this rank has provided memory that is not filled yet.
-    std::int64_t memory_given = 0;
+    std::int64_t own_buffers = 0;
     // Offers of the peer for which this rank has provided no memory.
-    std::int64_t offers_of_peer = 0;
+    std::int64_t unanswered_offers = 0;
     // Offers of the peer for which this rank has provided memory and whose message has not arrived.
-    std::int64_t offers_answered = 0;
+    std::int64_t answered_offers = 0;
     bool is_idle() const {
-      return to_send.empty() && to_receive.empty() && memory_of_peer == 0 && memory_given == 0 &&
-             offers_of_peer == 0;
+      return to_send.empty() && to_receive.empty() && peer_buffers == 0 && own_buffers == 0 &&
+             unanswered_offers == 0;
     }
   };
   using Lock = std::unique_lock<std::mutex>;
 
   void check_open() const;
   void enqueue(Kind kind, std::uint64_t slot, const Transfer& transfer = {});
-  void give(const Transfer& transfer, std::uint64_t slot);
+  void provide_memory(const Transfer& transfer, std::uint64_t slot);
   void write(Lock& lock);
   std::size_t write_front();
   bool read();
   bool read_some();
   bool take_header();
   void finish_message();
-  void tell_interest();
-  bool is_ours() const;
+  void update_write_interest();
+  bool is_same_process() const;
   void end(const std::exception_ptr& error);
 
   const int rank_;

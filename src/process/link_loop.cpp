@@ -23,7 +23,7 @@ bool watch(int poll, int operation, Link* link, int file, bool wants_to_write) {
   return epoll_ctl(poll, operation, file, &event) == 0;
 }
 
-[[noreturn]] void cannot_wait() {
+[[noreturn]] void throw_poll_error() {
   throw IoError("rendezvous.socket", {.what = "polling the connections to the other ranks",
                                       .got = std::strerror(errno)});
 }
@@ -36,37 +36,38 @@ LinkLoop::LinkLoop()
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (poll_.get() < 0 || stop_.get() < 0 ||
       !watch(poll_.get(), EPOLL_CTL_ADD, nullptr, stop_.get(), false))
-    cannot_wait();
+    throw_poll_error();
 }
 
-bool LinkLoop::is_ours() const { return getpid() == process_; }
+bool LinkLoop::is_same_process() const { return getpid() == process_; }
 
 void LinkLoop::start(std::vector<Link*> links) {
   for (Link* const link : links) {
-    if (!watch(poll_.get(), EPOLL_CTL_ADD, link, link->file(), false)) cannot_wait();
+    if (!watch(poll_.get(), EPOLL_CTL_ADD, link, link->descriptor(), false)) throw_poll_error();
   }
-  const WithoutSignals without;
+  const WithoutSignals blocker;
   thread_ = std::thread([this, links = std::move(links)] { run(links); });
   pthread_setname_np(thread_.native_handle(), "hasten-links");
 }
 
 LinkLoop::~LinkLoop() {
   if (!thread_.joinable()) return;
-  if (!is_ours()) {
+  if (!is_same_process()) {
     thread_.detach();
     return;
   }
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t told = write(stop_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof one);
   thread_.join();
 }
 
-void LinkLoop::set_interest(Link& link, bool wants_to_write) {
-  if (is_ours()) watch(poll_.get(), EPOLL_CTL_MOD, &link, link.file(), wants_to_write);
+void LinkLoop::set_write_interest(Link& link, bool wants_to_write) {
+  if (is_same_process())
+    watch(poll_.get(), EPOLL_CTL_MOD, &link, link.descriptor(), wants_to_write);
 }
 
 void LinkLoop::drop(Link& link) {
-  if (is_ours()) watch(poll_.get(), EPOLL_CTL_DEL, &link, link.file(), false);
+  if (is_same_process()) watch(poll_.get(), EPOLL_CTL_DEL, &link, link.descriptor(), false);
 }
 
 void LinkLoop::run(const std::vector<Link*>& links) {

@@ -28,14 +28,14 @@ class LinkLoop {
 
   // Starts the thread; call it once. The links must outlive the loop.
   void start(std::vector<Link*> links);
-  void set_interest(Link& link, bool wants_to_write);
+  void set_write_interest(Link& link, bool wants_to_write);
   // Stops polling the link.
   void drop(Link& link);
 
  private:
   void run(const std::vector<Link*>& links);
 
-  bool is_ours() const;
+  bool is_same_process() const;
 
   const pid_t process_;  // a fork has no such thread and must not use these files
   Descriptor poll_, stop_;

@@ -5,16 +5,16 @@
 namespace hasten {
 namespace {
 
-std::atomic<std::int64_t>& counter(Living kind) {
+std::atomic<std::int64_t>& counter(ForkHazard kind) {
   static std::atomic<std::int64_t> accelerators = 0, groups = 0, tpus = 0;
-  return kind == Living::accelerator ? accelerators : kind == Living::group ? groups : tpus;
+  return kind == ForkHazard::accelerator ? accelerators : kind == ForkHazard::group ? groups : tpus;
 }
 
 }  // namespace
 
-std::int64_t number_of(Living kind) { return counter(kind); }
+std::int64_t count_of(ForkHazard kind) { return counter(kind); }
 
-LivingMark::LivingMark(Living kind) : kind_(kind) { ++counter(kind_); }
-LivingMark::~LivingMark() { --counter(kind_); }
+ForkHazardMark::ForkHazardMark(ForkHazard kind) : kind_(kind) { ++counter(kind_); }
+ForkHazardMark::~ForkHazardMark() { --counter(kind_); }
 
 }  // namespace hasten

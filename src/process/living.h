@@ -7,20 +7,20 @@
 
 namespace hasten {
 
-enum class Living { accelerator, group, tpu };
+enum class ForkHazard { accelerator, group, tpu };
 
-std::int64_t number_of(Living kind);
+std::int64_t count_of(ForkHazard kind);
 
 // Counts as one object of its kind while it exists.
-class LivingMark {
+class ForkHazardMark {
  public:
-  explicit LivingMark(Living kind);
-  LivingMark(const LivingMark& other) : LivingMark(other.kind_) {}
-  LivingMark& operator=(const LivingMark&) { return *this; }
-  ~LivingMark();
+  explicit ForkHazardMark(ForkHazard kind);
+  ForkHazardMark(const ForkHazardMark& other) : ForkHazardMark(other.kind_) {}
+  ForkHazardMark& operator=(const ForkHazardMark&) { return *this; }
+  ~ForkHazardMark();
 
  private:
-  Living kind_;
+  ForkHazard kind_;
 };
 
 }  // namespace hasten

@@ -11,12 +11,12 @@ namespace hasten {
 namespace {
 
 LogLevel level_of_environment() {
-  const char* wish = std::getenv("ACCELERATE_LOG_LEVEL");
-  if (wish == nullptr || *wish == '\0') return LogLevel::warning;
-  const std::optional<LogLevel> level = from_name<LogLevel>(lower(wish));
+  const char* value = std::getenv("ACCELERATE_LOG_LEVEL");
+  if (value == nullptr || *value == '\0') return LogLevel::warning;
+  const std::optional<LogLevel> level = from_name<LogLevel>(lower(value));
   if (level && *level != LogLevel::passive) return *level;
   throw ConfigError("process.log-level", {.what = "ACCELERATE_LOG_LEVEL",
-                                          .got = wish,
+                                          .got = value,
                                           .expected = "DEBUG, INFO, WARNING, ERROR or CRITICAL"});
 }
 
@@ -64,7 +64,7 @@ void Logger::critical(std::string_view text, LogOptions options) const {
 }
 
 void Logger::warning_once(std::string_view text, LogOptions options) {
-  if (told_.emplace(text).second) warning(text, options);
+  if (logged_once_.emplace(text).second) warning(text, options);
 }
 
 }  // namespace hasten

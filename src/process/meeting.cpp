@@ -39,17 +39,17 @@ std::string next_prefix(const Worker& worker) {
 }
 
 // Returns the program's choice, else that of HASTEN_ENCRYPT, else nothing.
-std::optional<bool> encryption_asked_for(std::optional<bool> by_program,
+std::optional<bool> requested_encryption(std::optional<bool> by_program,
                                          const config::Environment& environment) {
   const std::string variable = value_of(environment, "HASTEN_ENCRYPT");
   if (by_program || variable.empty()) return by_program;
-  if (const auto said = config::parse_bool(variable)) return said;
+  if (const auto value = config::parse_bool(variable)) return value;
   throw ConfigError("process.encryption",
                     {.what = "HASTEN_ENCRYPT", .got = variable, .expected = "true or false"});
 }
 
-void check_encryption(bool is_asked_for, const std::string& token) {
-  if (is_asked_for && token.empty()) {
+void check_encryption(bool is_requested, const std::string& token) {
+  if (is_requested && token.empty()) {
     throw ConfigError("process.encryption",
                       {.what = "encryption between the ranks",
                        .got = "no job token",
@@ -61,31 +61,31 @@ void check_encryption(bool is_asked_for, const std::string& token) {
 
 }  // namespace
 
-Meeting meeting_of(const Worker& worker, const config::Environment& environment,
-                   std::chrono::milliseconds timeout, std::optional<bool> encrypt) {
-  const std::string served = value_of(environment, kStoreVariable);
+StoreSetup set_up_store(const Worker& worker, const config::Environment& environment,
+                        std::chrono::milliseconds timeout, std::optional<bool> encrypt) {
+  const std::string store_address = value_of(environment, kStoreVariable);
   const std::string token = value_of(environment, kTokenVariable);
   const std::string prefix = next_prefix(worker);
-  Meeting meeting;
-  meeting.token = token;
-  const auto asked = encryption_asked_for(encrypt, environment);
-  check_encryption(asked.value_or(false), token);
-  meeting.encrypt = asked.value_or(!token.empty());
-  meeting.must_encrypt = asked.value_or(false) && worker.num_machines > 1;
+  StoreSetup setup;
+  setup.token = token;
+  const auto requested = requested_encryption(encrypt, environment);
+  check_encryption(requested.value_or(false), token);
+  setup.encrypt = requested.value_or(!token.empty());
+  setup.must_encrypt = requested.value_or(false) && worker.num_machines > 1;
   Endpoint at{.host = worker.master_addr, .port = worker.master_port};
-  if (!served.empty()) at = endpoint_of(served, 0);
+  if (!store_address.empty()) at = endpoint_of(store_address, 0);
   if (token.empty()) {
-    meeting.store = tcp_store(worker, prefix, timeout);
+    setup.store = tcp_store(worker, prefix, timeout);
   } else {
     check_token(token, kTokenVariable);
-    if (served.empty() && worker.rank == 0) {
-      meeting.server = std::make_shared<rendezvous::JobServer>(rendezvous::ServerOptions{
+    if (store_address.empty() && worker.rank == 0) {
+      setup.server = std::make_shared<rendezvous::JobServer>(rendezvous::ServerOptions{
           .loopback_only = rendezvous::is_loopback(at.host), .port = at.port, .token = token});
     }
-    meeting.store = c10::make_intrusive<JobStore>(at, token, prefix, timeout);
+    setup.store = c10::make_intrusive<JobStore>(at, token, prefix, timeout);
   }
-  meeting.own_address = worker.num_machines == 1 ? "127.0.0.1" : rendezvous::address_towards(at);
-  return meeting;
+  setup.own_address = worker.num_machines == 1 ? "127.0.0.1" : rendezvous::address_towards(at);
+  return setup;
 }
 
 }  // namespace hasten

@@ -17,7 +17,7 @@ namespace rendezvous {
 class JobServer;
 }
 
-struct Meeting {
+struct StoreSetup {
   // Serves the store on rank 0 if there is a token and no launcher serves the store; else null.
   std::shared_ptr<rendezvous::JobServer> server;
   c10::intrusive_ptr<c10d::Store> store;  // has keys of this attempt and group only
@@ -30,7 +30,7 @@ struct Meeting {
 // `encrypt` is the program's choice. If it is unset, HASTEN_ENCRYPT decides, else whether the job
 // has a token. Throws ConfigError "process.encryption" if encryption is requested without a token,
 // or if HASTEN_ENCRYPT is not a boolean.
-Meeting meeting_of(const Worker& worker, const config::Environment& environment,
-                   std::chrono::milliseconds timeout, std::optional<bool> encrypt = {});
+StoreSetup set_up_store(const Worker& worker, const config::Environment& environment,
+                        std::chrono::milliseconds timeout, std::optional<bool> encrypt = {});
 
 }  // namespace hasten

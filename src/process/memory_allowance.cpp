@@ -48,8 +48,8 @@ std::optional<std::int64_t> memory_allowance(const fs::path& root) {
   std::optional<std::int64_t> least;
   for (const fs::path& group : control_groups(root, "memory")) {
     for (const GroupFiles& names : kVersions) {
-      const auto here = allowance_of(group, names);
-      if (here && (!least || *here < *least)) least = here;
+      const auto allowance = allowance_of(group, names);
+      if (allowance && (!least || *allowance < *least)) least = allowance;
     }
   }
   return least;

@@ -20,11 +20,11 @@ using c10d::ProcessGroup;
 
 // Added to the limit of the backends, so that the watchdog reports first which rank is late. Gloo
 // itself only reports that something was late.
-constexpr auto kAfterTheWatchdog = 30s;
+constexpr auto kExtraLimitWithWatchdog = 30s;
 
 // Throws if encryption was requested, because NCCL does not encrypt between machines.
-void check_encryption_by_nccl(const Meeting& meeting) {
-  if (!meeting.must_encrypt) return;
+void check_encryption_by_nccl(const StoreSetup& setup) {
+  if (!setup.must_encrypt) return;
   throw ConfigError(
       "process.encryption",
       {.what = "encryption between machines",
@@ -36,16 +36,16 @@ void check_encryption_by_nccl(const Meeting& meeting) {
 
 // Returns whether NCCL carries the tensors of a GPU. All ranks that have a GPU get the same answer:
 // no if a rank of the group has none.
-bool by_nccl(const Meeting& meeting, int size, const GroupOptions& options) {
+bool uses_nccl(const StoreSetup& setup, int size, const GroupOptions& options) {
   const std::string question = "nccl";
-  c10d::Store& store = *meeting.store;
+  c10d::Store& store = *setup.store;
   if (!options.device.is_cuda() || options.backend == ProcessGroupBackend::gloo) {
     deny_for_all(store, question);
     return false;
   }
-  check_encryption_by_nccl(meeting);
-  const std::string missing = why_no_nccl();
-  const bool all = holds_on_all(store, question, size, missing.empty());
+  check_encryption_by_nccl(setup);
+  const std::string missing = missing_nccl_reason();
+  const bool all = is_true_on_all_ranks(store, question, size, missing.empty());
   if (all || options.backend == ProcessGroupBackend::automatic) return all;
   throw UsageError(
       "process.no-nccl",
@@ -59,56 +59,57 @@ bool by_nccl(const Meeting& meeting, int size, const GroupOptions& options) {
 
 }  // namespace
 
-c10::intrusive_ptr<ProcessGroup> native_group(const Meeting& meeting, int rank, int size,
+c10::intrusive_ptr<ProcessGroup> native_group(const StoreSetup& setup, int rank, int size,
                                               const GroupOptions& options,
                                               std::shared_ptr<CallLog> calls) {
-  const auto& store = meeting.store;
-  const auto longest = options.timeout + (options.watchdog ? kAfterTheWatchdog : 0s);
-  const RankOptions own_rank{.rank = rank, .size = size, .limit = longest};
+  const auto& store = setup.store;
+  const auto limit = options.timeout + (options.watchdog ? kExtraLimitWithWatchdog : 0s);
+  const RankOptions own_rank{.rank = rank, .size = size, .limit = limit};
   const auto gloo = [&](const std::string& prefix, bool in_memory) {
     return gloo_backend(c10::make_intrusive<c10d::PrefixStore>(prefix, store), own_rank,
-                        {.address = meeting.own_address,
-                         .token = meeting.token,
-                         .encrypt = meeting.encrypt,
+                        {.address = setup.own_address,
+                         .token = setup.token,
+                         .encrypt = setup.encrypt,
                          .timeout = options.timeout,
                          .shared_memory = in_memory,
                          .device_type = options.device.is_cpu() ? "cpu" : "gpu"});
   };
   // Wraps a backend so that its calls are recorded and, with `debug`, compared before they run.
-  const auto watched = [&](c10::intrusive_ptr<c10d::Backend> backend, const std::string& name) {
-    std::unique_ptr<Agreement> agreement;
+  const auto make_watched = [&](c10::intrusive_ptr<c10d::Backend> backend,
+                                const std::string& name) {
+    std::unique_ptr<CallChecker> checker;
     if (options.debug) {
       const auto own_store = c10::make_intrusive<c10d::PrefixStore>("compared " + name, store);
-      auto comparison = comparison_in_memory(*own_store, own_rank);
-      if (!comparison) comparison = comparison_by_messages(gloo("compare " + name, false));
-      agreement = std::make_unique<Agreement>(std::move(comparison), own_store, own_rank);
+      auto comparison = make_shared_comparison(*own_store, own_rank);
+      if (!comparison) comparison = make_message_comparison(gloo("compare " + name, false));
+      checker = std::make_unique<CallChecker>(std::move(comparison), own_store, own_rank);
     }
-    return observed(std::move(backend), calls, std::move(agreement));
+    return make_observed_backend(std::move(backend), calls, std::move(checker));
   };
   auto group = c10::make_intrusive<ProcessGroup>(store, rank, size);
-  const auto by_gloo = watched(gloo("gloo", options.shared_memory), "gloo");
-  group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, by_gloo);
-  if (by_nccl(meeting, size, options)) {
+  const auto cpu_backend = make_watched(gloo("gloo", options.shared_memory), "gloo");
+  group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, cpu_backend);
+  if (uses_nccl(setup, size, options)) {
     const NcclSettings settings{.store = c10::make_intrusive<c10d::PrefixStore>("nccl", store),
                                 .rank = rank,
                                 .size = size,
                                 .device = options.device,
-                                .timeout = longest};
+                                .timeout = limit};
     group->setBackend(at::kCUDA, ProcessGroup::BackendType::NCCL,
-                      watched(nccl_backend(settings), "nccl"));
+                      make_watched(nccl_backend(settings), "nccl"));
   } else {
-    group->setBackend(at::kCUDA, ProcessGroup::BackendType::GLOO, by_gloo);
+    group->setBackend(at::kCUDA, ProcessGroup::BackendType::GLOO, cpu_backend);
   }
   if (options.device.is_privateuseone()) {
     const TpuDistSettings settings{
         .store = c10::make_intrusive<c10d::PrefixStore>("tpu_dist", store),
         .rank = rank,
         .size = size,
-        .timeout = longest};
-    const bool by_tpu_dist = options.backend == ProcessGroupBackend::tpu_dist;
-    group->setBackend(
-        at::kPrivateUse1, ProcessGroup::BackendType::CUSTOM,
-        by_tpu_dist ? watched(tpu_dist_backend(settings), "tpu_dist") : through_host(by_gloo));
+        .timeout = limit};
+    const bool uses_tpu_dist = options.backend == ProcessGroupBackend::tpu_dist;
+    group->setBackend(at::kPrivateUse1, ProcessGroup::BackendType::CUSTOM,
+                      uses_tpu_dist ? make_watched(tpu_dist_backend(settings), "tpu_dist")
+                                    : make_host_staging_backend(cpu_backend));
   }
   group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
   return group;

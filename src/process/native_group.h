@@ -15,7 +15,7 @@ namespace hasten {
 // The group's collectives are recorded in `calls`. Throws c10::Error, IoError
 // "process.rank-missing", UsageError "process.no-nccl", ConfigError "process.encryption", what
 // tpu_dist_backend() throws and what the store throws.
-c10::intrusive_ptr<c10d::ProcessGroup> native_group(const Meeting& meeting, int rank, int size,
+c10::intrusive_ptr<c10d::ProcessGroup> native_group(const StoreSetup& setup, int rank, int size,
                                                     const GroupOptions& options,
                                                     std::shared_ptr<CallLog> calls);
 

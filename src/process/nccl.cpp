@@ -14,7 +14,7 @@ const Module<Make>& module() {
 
 }  // namespace
 
-std::string why_no_nccl() { return module().missing; }
+std::string missing_nccl_reason() { return module().missing; }
 
 c10::intrusive_ptr<c10d::Backend> nccl_backend(const NcclSettings& settings) {
   TORCH_CHECK(module().function != nullptr, "NCCL: ", module().missing);

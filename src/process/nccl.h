@@ -22,7 +22,7 @@ struct NcclSettings {
 };
 
 // Returns an empty string if the module can be loaded, else the loader's error.
-std::string why_no_nccl();
+std::string missing_nccl_reason();
 // Throws c10::Error if the module cannot be loaded or NCCL fails.
 c10::intrusive_ptr<c10d::Backend> nccl_backend(const NcclSettings& settings);
 

@@ -30,9 +30,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // The time from a failure to SIGTERM: none, or enough to notice the rank that caused the failure.
-constexpr std::chrono::milliseconds kNow{0}, kForTheCause{200};
+constexpr std::chrono::milliseconds kNoDelay{0}, kCauseDelay{200};
 // The milliseconds between two checks where process descriptors do not exist (Linux before 5.3).
-constexpr int kWithoutFiles = 20;
+constexpr int kPollIntervalMs = 20;
 // The time from SIGTERM to SIGKILL. Ranks that wait for a dead rank need no more.
 constexpr auto kGrace = std::chrono::seconds(1);
 
@@ -67,7 +67,7 @@ void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
     throw UsageError("process.nested-launch", {.what = "notebook_launcher in a launched process",
                                                .hint = "start the program without a launcher"});
   }
-  if (const auto count = number_of(Living::accelerator); count > 0) {
+  if (const auto count = count_of(ForkHazard::accelerator); count > 0) {
     throw UsageError("process.fork-after-accelerator",
                      {.what = "notebook_launcher while an Accelerator exists",
                       .got = str(count, count == 1 ? " Accelerator" : " Accelerators",
@@ -75,13 +75,13 @@ void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
                       .hint = "make the Accelerator inside the function, and destroy this one "
                               "first"});
   }
-  if (number_of(Living::group) > 0) {
+  if (count_of(ForkHazard::group) > 0) {
     throw UsageError(
         "process.fork-after-group",
         {.what = "notebook_launcher while a Group of several processes exists",
          .hint = "destroy the group first: a fork has neither its connections nor its threads"});
   }
-  if (number_of(Living::tpu) > 0) {
+  if (count_of(ForkHazard::tpu) > 0) {
     throw UsageError("process.fork-after-tpu",
                      {.what = "notebook_launcher after the TPU was opened",
                       .got = "a connection to the TPU, which does not work in a fork",
@@ -98,10 +98,10 @@ void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
 }
 
 // The ranks, the store and the signals of one attempt.
-class Forks {
+class ForkedAttempt {
  public:
-  Forks(const std::function<void()>& function, const NotebookLauncherOptions& options,
-        std::int64_t num_processes, std::int64_t attempt, const std::string& job)
+  ForkedAttempt(const std::function<void()>& function, const NotebookLauncherOptions& options,
+                std::int64_t num_processes, std::int64_t attempt, const std::string& job)
       : port_(/*loopback_only=*/true),
         store_port_(/*loopback_only=*/true),
         token_(rendezvous::new_token()) {
@@ -116,12 +116,12 @@ class Forks {
         .master_port = port_.number(),
         .store = text_of(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
         .token = token_};
-    std::optional<TpuPlaces> tpus;
+    std::optional<TpuVariables> tpus;
     if (on_tpus(options)) tpus.emplace(round, config::whole_environment());
     pause_openmp();
     for (std::int64_t rank = 0; rank < num_processes; ++rank) {
       ForkedRank::Environment environment = variables(round, rank, options, job, threads);
-      if (tpus) append(environment, tpus->of(rank));
+      if (tpus) append(environment, tpus->variables_of(rank));
       ranks_.emplace_back(function, environment, static_cast<int>(threads));
     }
     // The server has its own thread, so it is started after the forks. The ranks retry until it is
@@ -132,22 +132,22 @@ class Forks {
   // Waits until all ranks have ended. Returns the error of the rank that failed first, if any.
   std::optional<RankError> run() {
     for (auto running = ranks_that_run(); !running.empty(); running = ranks_that_run()) {
-      for (const std::size_t rank : those_to_look_at(running)) {
-        if (ranks_[rank].take_end() && ranks_[rank].failed()) note_failure(rank);
+      for (const std::size_t rank : wait_for_events(running)) {
+        if (ranks_[rank].poll_end() && ranks_[rank].failed()) record_failure(rank);
       }
       if (const auto number = signals_.take()) {
         for (const ForkedRank& rank : ranks_) rank.send_to_group(*number);
       }
-      if (stop_ && !deadline_ && Clock::now() >= *stop_) {
-        deadline_ = Clock::now() + kGrace;
+      if (terminate_at_ && !kill_at_ && Clock::now() >= *terminate_at_) {
+        kill_at_ = Clock::now() + kGrace;
         for (const ForkedRank& rank : ranks_) rank.send(SIGTERM);
       }
-      if (deadline_ && Clock::now() >= *deadline_) {
+      if (kill_at_ && Clock::now() >= *kill_at_) {
         for (const ForkedRank& rank : ranks_) rank.send_to_group(SIGKILL);
       }
     }
-    if (!first_) return std::nullopt;
-    return ranks_[*first_].error(static_cast<std::int64_t>(*first_));
+    if (!first_failed_) return std::nullopt;
+    return ranks_[*first_failed_].error(static_cast<std::int64_t>(*first_failed_));
   }
 
  private:
@@ -160,21 +160,21 @@ class Forks {
   }
 
   // Waits for the end of a rank, a signal or a deadline. Returns the ranks that may have ended.
-  std::vector<std::size_t> those_to_look_at(const std::vector<std::size_t>& running) const {
+  std::vector<std::size_t> wait_for_events(const std::vector<std::size_t>& running) const {
     std::vector<pollfd> files;
     for (const std::size_t rank : running)
-      files.push_back({.fd = ranks_[rank].file(), .events = POLLIN, .revents = 0});
-    files.push_back({.fd = signals_.file(), .events = POLLIN, .revents = 0});
+      files.push_back({.fd = ranks_[rank].descriptor(), .events = POLLIN, .revents = 0});
+    files.push_back({.fd = signals_.descriptor(), .events = POLLIN, .revents = 0});
     const bool all_have_files =
         std::all_of(files.begin(), files.end(), [](const pollfd& each) { return each.fd >= 0; });
-    int longest = milliseconds_until(deadline_ ? deadline_ : stop_);
-    if (!all_have_files && (longest < 0 || longest > kWithoutFiles)) longest = kWithoutFiles;
-    poll(files.data(), files.size(), longest);
-    std::vector<std::size_t> happened;
+    int timeout = milliseconds_until(kill_at_ ? kill_at_ : terminate_at_);
+    if (!all_have_files && (timeout < 0 || timeout > kPollIntervalMs)) timeout = kPollIntervalMs;
+    poll(files.data(), files.size(), timeout);
+    std::vector<std::size_t> ended;
     for (std::size_t i = 0; i < running.size(); ++i) {
-      if (files[i].fd < 0 || files[i].revents != 0) happened.push_back(running[i]);
+      if (files[i].fd < 0 || files[i].revents != 0) ended.push_back(running[i]);
     }
-    return happened;
+    return ended;
   }
 
   static int milliseconds_until(const std::optional<Clock::time_point>& deadline) {
@@ -184,18 +184,19 @@ class Forks {
     return static_cast<int>(std::max<std::int64_t>(left, 1));
   }
 
-  void note_failure(std::size_t rank) {
-    if (first_ && !is_cause_of(rank, *first_)) return;
-    first_ = rank;
+  void record_failure(std::size_t rank) {
+    if (first_failed_ && !is_cause_of(rank, *first_failed_)) return;
+    first_failed_ = rank;
     // A rank that fails because another one has ended may be seen first, so the cause gets a
     // moment.
-    stop_ = Clock::now() + (ranks_[rank].failed_by_another() ? kForTheCause : kNow);
+    terminate_at_ =
+        Clock::now() + (ranks_[rank].failed_because_of_another() ? kCauseDelay : kNoDelay);
   }
 
   // Whether `rank` may have caused the failure of `other`, which was seen first.
   bool is_cause_of(std::size_t rank, std::size_t other) const {
-    return ranks_[other].failed_by_another() && !ranks_[rank].failed_by_another() &&
-           !ranks_[rank].was_stopped();
+    return ranks_[other].failed_because_of_another() && !ranks_[rank].failed_because_of_another() &&
+           !ranks_[rank].was_terminated();
   }
 
   static void append(ForkedRank::Environment& all, const ForkedRank::Environment& more) {
@@ -220,8 +221,8 @@ class Forks {
   GroupSignals signals_;
   std::vector<ForkedRank> ranks_;
   std::optional<rendezvous::JobServer> server_;
-  std::optional<std::size_t> first_;                  // the rank that failed first
-  std::optional<Clock::time_point> stop_, deadline_;  // the times of SIGTERM and of SIGKILL
+  std::optional<std::size_t> first_failed_;                  // the rank that failed first
+  std::optional<Clock::time_point> terminate_at_, kill_at_;  // the times of SIGTERM and of SIGKILL
 };
 
 }  // namespace
@@ -234,9 +235,9 @@ void notebook_launcher(const std::function<void()>& function,
   const std::int64_t num_processes = processes_of(options);
   check(options, num_processes);
   if (num_processes == 1) return function();
-  const std::string job = new_job();
+  const std::string job = new_job_name();
   for (std::int64_t attempt = 0;; ++attempt) {
-    const auto failure = Forks(function, options, num_processes, attempt, job).run();
+    const auto failure = ForkedAttempt(function, options, num_processes, attempt, job).run();
     if (!failure) return;
     if (attempt >= options.max_restarts) throw RankError(*failure);
   }

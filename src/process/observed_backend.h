@@ -1,6 +1,6 @@
 // File: process/observed_backend.h (internal)
 // Wraps a c10d backend and records its collectives, whoever calls them: a Group, c10d's reducer or
-// the program. With an `agreement`, each is compared over the ranks before it runs. Messages from
+// the program. With a `checker`, each is compared over the ranks before it runs. Messages from
 // one rank to another are passed on without a record. Thread rule: that of the backend.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace hasten {
 
-c10::intrusive_ptr<c10d::Backend> observed(c10::intrusive_ptr<c10d::Backend> backend,
-                                           std::shared_ptr<CallLog> calls,
-                                           std::unique_ptr<Agreement> agreement = nullptr);
+c10::intrusive_ptr<c10d::Backend> make_observed_backend(
+    c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<CallLog> calls,
+    std::unique_ptr<CallChecker> checker = nullptr);
 
 }  // namespace hasten

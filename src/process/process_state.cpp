@@ -37,7 +37,7 @@ std::optional<Status> status_of(std::int64_t process) {
 
 }  // namespace
 
-std::string processes_seen_here() {
+std::string pid_namespace_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   std::getline(file, boot);

@@ -16,7 +16,7 @@ namespace hasten {
 
 // Returns a text that is equal in two processes if they see each other, so that a number means the
 // same process to both. It identifies the running kernel and the container.
-std::string processes_seen_here();
+std::string pid_namespace_id();
 
 // Identifies a process. The number alone is not enough, because the system reuses it after the
 // process has ended.

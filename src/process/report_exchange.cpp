@@ -60,14 +60,14 @@ LateReport ReportExchange::report(bool late, const std::function<RankRecord()>& 
 }
 
 LateReport ReportExchange::report_of_all(const Records& records) const {
-  const std::vector<Whereabouts> where = whereabouts_of_all(store_, options_.size);
-  const Whereabouts here = Whereabouts::own();
-  std::map<std::int64_t, std::string> seen;
+  const std::vector<RankLocation> locations = locations_of_all(store_, options_.size);
+  const RankLocation here = RankLocation::own();
+  std::map<std::int64_t, std::string> process_notes;
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
-    const std::string state = records[rank] ? "" : seen_of(where[rank], here);
-    if (!state.empty()) seen[static_cast<std::int64_t>(rank)] = state;
+    const std::string state = records[rank] ? "" : process_state_text(locations[rank], here);
+    if (!state.empty()) process_notes[static_cast<std::int64_t>(rank)] = state;
   }
-  return late_report(records, where, seen, options_.rank, seconds(options_.limit));
+  return late_report(records, locations, process_notes, options_.rank, seconds(options_.limit));
 }
 
 ReportExchange::Records ReportExchange::records_by(ExchangeClock::time_point deadline,
@@ -81,7 +81,7 @@ ReportExchange::Records ReportExchange::records_by(ExchangeClock::time_point dea
     others.push_back(rank);
     keys.push_back(record_key(rank));
   }
-  const std::vector<bool> answered = which_exist(store_, keys);
+  const std::vector<bool> answered = keys_exist(store_, keys);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (answered[i]) known.push_back(keys[i]);
   }
@@ -101,10 +101,10 @@ LateReport report_without_others(const RankRecord& own, const WatchdogOptions& o
   const auto size = static_cast<std::size_t>(options.size);
   std::vector<std::optional<RankRecord>> records(size);
   records[static_cast<std::size_t>(options.rank)] = own;
-  std::map<std::int64_t, std::string> seen;
+  std::map<std::int64_t, std::string> process_notes;
   for (std::int64_t rank = 0; rank < options.size; ++rank)
-    seen[rank] = "neither does the job's store";
-  return late_report(records, std::vector<Whereabouts>(size), seen, options.rank,
+    process_notes[rank] = "neither does the job's store";
+  return late_report(records, std::vector<RankLocation>(size), process_notes, options.rank,
                      seconds(options.limit));
 }
 

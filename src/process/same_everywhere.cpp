@@ -29,7 +29,7 @@ std::int64_t fingerprint(const void* data, std::size_t size) {
   return static_cast<std::int64_t>(all);
 }
 
-std::optional<Difference> difference_of(const std::string& text, const Group& group) {
+std::optional<Difference> find_difference(const std::string& text, const Group& group) {
   const at::Tensor own = at::scalar_tensor(fingerprint(text.data(), text.size()), at::kLong);
   const at::Tensor all = group.gather(own);
   if ((all == all[0]).all().item<bool>()) return std::nullopt;

@@ -19,10 +19,10 @@ struct Difference {
   // The first rank whose text differs from that of rank 0.
   std::int64_t rank = 0;
   // The first line that differs, in each of the two texts; "no further line" if a text has ended.
-  std::string there, on_rank_0;
+  std::string on_rank, on_rank_0;
 };
 
 // Returns nothing if the text is the same in every process. This is a collective.
-std::optional<Difference> difference_of(const std::string& text, const Group& group);
+std::optional<Difference> find_difference(const std::string& text, const Group& group);
 
 }  // namespace hasten

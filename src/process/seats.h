@@ -2,8 +2,8 @@
 // Shows in shared memory which step of a common task each rank of one machine has reached. It needs
 // no messages, and no system calls if all ranks arrive at the same time.
 //
-//   seats.reach(++step);
-//   seats.await_all(step);      // or await(rank, step) for a single rank
+//   barrier.reach(++step);
+//   barrier.await_all(step);      // or await(rank, step) for a single rank
 //
 // A rank must be less than 2^31 steps ahead of another. Thread rule: one thread at a time.
 #pragma once
@@ -17,16 +17,16 @@
 
 namespace hasten {
 
-class Seats {
+class StepBarrier {
  public:
   static std::size_t bytes_for(std::int64_t ranks);
 
   // `memory` points to bytes_for(size) zero bytes of a SharedMemory, which must outlive this
-  // object. `task` names the common task in the text of an error. `size` is the number of ranks.
-  Seats(std::byte* memory, std::string task, std::int64_t rank, std::int64_t size);
-  Seats(const Seats&) = delete;
-  Seats& operator=(const Seats&) = delete;
-  ~Seats() { leave(); }
+  // object. `task_name` names the common task in the text of an error. `size` is the number of ranks.
+  StepBarrier(std::byte* memory, std::string task_name, std::int64_t rank, std::int64_t size);
+  StepBarrier(const StepBarrier&) = delete;
+  StepBarrier& operator=(const StepBarrier&) = delete;
+  ~StepBarrier() { leave(); }
 
   // Sets the limit, counted from now, for all waits until the next call of set_limit(). Time in
   // which this process is suspended does not count.
@@ -42,12 +42,12 @@ class Seats {
   void await_all(std::uint32_t step);
 
  private:
-  struct Seat;
-  Seat& seat(std::int64_t rank) const;
-  [[noreturn]] void miss(std::int64_t rank, bool ended) const;
+  struct RankSlot;
+  RankSlot& slot(std::int64_t rank) const;
+  [[noreturn]] void throw_missing(std::int64_t rank, bool ended) const;
 
-  Seat* seats_;
-  std::string task_;
+  RankSlot* slots_;
+  std::string task_name_;
   std::int64_t rank_, size_;
   std::chrono::milliseconds limit_;
   RunningClock clock_;

@@ -17,10 +17,10 @@ namespace {
 
 // The bytes of half a slot. The halves are used in turn, so that a rank can write its next piece
 // while another still reads the current one.
-constexpr std::int64_t kHalf = std::int64_t{1} << 19;
+constexpr std::int64_t kHalfSlotBytes = std::int64_t{1} << 19;
 // Up to this size every rank adds up the whole piece, so ranks wait for each other only once.
-constexpr std::int64_t kWhole = std::int64_t{1} << 14;
-static_assert(kWhole <= kHalf);
+constexpr std::int64_t kReplicatedSumBytes = std::int64_t{1} << 14;
+static_assert(kReplicatedSumBytes <= kHalfSlotBytes);
 
 constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
                                at::kByte,  at::kChar,   at::kInt,  at::kLong};
@@ -95,7 +95,7 @@ std::int64_t begin_of_share(std::int64_t rank, std::int64_t ranks, std::int64_t 
 }
 
 // Returns the tensor contiguous and without a lazy negative sign, as a copy if necessary.
-at::Tensor without_gaps(const at::Tensor& tensor) { return tensor.contiguous().resolve_neg(); }
+at::Tensor materialized(const at::Tensor& tensor) { return tensor.contiguous().resolve_neg(); }
 
 std::byte* bytes_in(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
@@ -107,13 +107,13 @@ std::byte* bytes_in(const at::Tensor& tensor) {
 struct SharedCollectives::Piece {
   std::byte* data;
   std::int64_t at, count, element_bytes;
-  const Ticket& ticket;
+  const CallDescription& description;
 
   std::int64_t bytes() const { return count * element_bytes; }
 };
 
 // Describes the call of a rank to the other ranks, in its own cache lines.
-struct alignas(128) SharedCollectives::Ticket {
+struct alignas(128) SharedCollectives::CallDescription {
   enum class Call { sum, gather, broadcast };
   Call call;
   at::ScalarType type;
@@ -124,24 +124,25 @@ struct alignas(128) SharedCollectives::Ticket {
   SharedHeap::Place place;
   double factor = 1.0;  // may differ between ranks
 
-  bool is_same_call(const Ticket& other) const {
+  bool is_same_call(const CallDescription& other) const {
     return call == other.call && type == other.type && elements == other.elements &&
            root == other.root;
   }
-  std::string words() const {
+  std::string text() const {
     constexpr std::array kNames = {"all_reduce", "all_gather", "broadcast"};
     return str(kNames[static_cast<std::size_t>(call)], " of ", elements, " ", c10::toString(type),
                call == Call::broadcast ? str(" from rank ", root) : "");
   }
 };
 
-std::shared_ptr<SharedCollectives> SharedCollectives::over(c10d::Store& store,
-                                                           const RankOptions& options,
-                                                           const std::string& like) {
+std::shared_ptr<SharedCollectives> SharedCollectives::create(c10d::Store& store,
+                                                             const RankOptions& options,
+                                                             const std::string& required_match) {
   const auto ranks = static_cast<std::size_t>(options.size);
-  const std::size_t bytes = Seats::bytes_for(options.size) +
-                            2 * ranks * (sizeof(Ticket) + static_cast<std::size_t>(kHalf));
-  auto memory = shared_memory(store, "collectives", options, bytes, like);
+  const std::size_t bytes =
+      StepBarrier::bytes_for(options.size) +
+      2 * ranks * (sizeof(CallDescription) + static_cast<std::size_t>(kHalfSlotBytes));
+  auto memory = shared_memory(store, "collectives", options, bytes, required_match);
   if (!memory) return nullptr;
   return std::shared_ptr<SharedCollectives>(new SharedCollectives(std::move(memory), options));
 }
@@ -152,47 +153,49 @@ SharedCollectives::SharedCollectives(std::shared_ptr<const SharedMemory> memory,
       heap_(std::make_shared<SharedHeap>(memory_, options)),
       rank_(options.rank),
       ranks_(options.size),
-      seats_(memory_->data(), "a collective in shared memory", rank_, ranks_),
-      tickets_(reinterpret_cast<Ticket*>(memory_->data() + Seats::bytes_for(ranks_))),
-      slots_(reinterpret_cast<std::byte*>(tickets_ + 2 * ranks_)) {}
+      barrier_(memory_->data(), "a collective in shared memory", rank_, ranks_),
+      descriptions_(
+          reinterpret_cast<CallDescription*>(memory_->data() + StepBarrier::bytes_for(ranks_))),
+      slots_(reinterpret_cast<std::byte*>(descriptions_ + 2 * ranks_)) {}
 
-bool SharedCollectives::takes(const at::Tensor& tensor) {
+bool SharedCollectives::supports(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
          std::find(kTypes.begin(), kTypes.end(), tensor.scalar_type()) != kTypes.end();
 }
 
-void SharedCollectives::run(std::int64_t place, std::chrono::milliseconds limit,
+void SharedCollectives::run(std::int64_t turn, std::chrono::milliseconds limit,
                             c10::function_ref<void()> call) {
   std::unique_lock lock(mutex_);
-  next_.wait(lock, [&] { return turn_ == place; });
+  turn_ended_.wait(lock, [&] { return running_turn_ == turn; });
   std::exception_ptr failure = failure_;
   lock.unlock();  // no other call runs now
   try {
     const torch::NoGradGuard no_grad;
-    seats_.set_limit(limit);
+    barrier_.set_limit(limit);
     if (!failure) call();
   } catch (...) {
     failure = std::current_exception();
-    seats_.leave();
+    barrier_.leave();
   }
   lock.lock();
   failure_ = failure;
-  ++turn_;
-  next_.notify_all();
+  ++running_turn_;
+  turn_ended_.notify_all();
   lock.unlock();
   if (failure) std::rethrow_exception(failure);
 }
 
-void SharedCollectives::by_pieces(const Ticket& ticket, const at::Tensor& tensor,
-                                  c10::function_ref<void(const Piece&)> call) {
-  const std::int64_t element_bytes = tensor.element_size(), at_once = kHalf / element_bytes;
+void SharedCollectives::for_each_piece(const CallDescription& description, const at::Tensor& tensor,
+                                       c10::function_ref<void(const Piece&)> call) {
+  const std::int64_t element_bytes = tensor.element_size(),
+                     at_once = kHalfSlotBytes / element_bytes;
   std::int64_t at = 0;
   do {  // also once for an empty tensor: other ranks may have elements
     const Piece piece{.data = bytes_in(tensor) + at * element_bytes,
                       .at = at,
                       .count = std::min(at_once, tensor.numel() - at),
                       .element_bytes = element_bytes,
-                      .ticket = ticket};
+                      .description = description};
     ++piece_;
     call(piece);
     at += piece.count;
@@ -200,28 +203,29 @@ void SharedCollectives::by_pieces(const Ticket& ticket, const at::Tensor& tensor
 }
 
 void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
-  const at::Tensor all = without_gaps(tensor);
-  const Ticket ticket{.call = Ticket::Call::sum,
-                      .type = all.scalar_type(),
-                      .elements = all.numel(),
-                      .place = heap_->place_of(all),
-                      .factor = factor};
-  if (static_cast<std::int64_t>(all.nbytes()) > kHalf && sum_where_it_is(ticket, all)) return;
-  by_pieces(ticket, all, [&](const Piece& piece) {
-    if (piece.bytes() <= kWhole) {
-      sum_whole(piece, factor);
+  const at::Tensor all = materialized(tensor);
+  const CallDescription description{.call = CallDescription::Call::sum,
+                                    .type = all.scalar_type(),
+                                    .elements = all.numel(),
+                                    .place = heap_->place_of(all),
+                                    .factor = factor};
+  if (static_cast<std::int64_t>(all.nbytes()) > kHalfSlotBytes && sum_in_place(description, all))
+    return;
+  for_each_piece(description, all, [&](const Piece& piece) {
+    if (piece.bytes() <= kReplicatedSumBytes) {
+      sum_replicated(piece, factor);
     } else {
-      sum_divided(piece, factor);
+      sum_in_shares(piece, factor);
     }
   });
   if (!all.is_same(tensor)) tensor.copy_(all);
 }
 
-bool SharedCollectives::sum_where_it_is(const Ticket& own, const at::Tensor& tensor) {
+bool SharedCollectives::sum_in_place(const CallDescription& own, const at::Tensor& tensor) {
   ++piece_;
-  meet(own);
+  synchronize_calls(own);
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-    if (ticket(rank).place.is_none()) return false;
+    if (description(rank).place.is_none()) return false;
   }
   std::vector<std::byte*> data;
   std::vector<Term> terms;
@@ -229,102 +233,102 @@ bool SharedCollectives::sum_where_it_is(const Ticket& own, const at::Tensor& ten
     return begin_of_share(rank, ranks_, own.elements, tensor.element_size());
   };
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-    const Ticket& given = ticket(rank);
+    const CallDescription& given = description(rank);
     std::byte* const whole = rank == rank_ ? bytes_in(tensor) : heap_->at(rank, given.place);
     data.push_back(whole + begin(rank_));
     terms.push_back({.data = data.back(), .factor = given.factor});
   }
   add_up(own.type, data, terms, (begin(rank_ + 1) - begin(rank_)) / tensor.element_size());
-  seats_.reach(++step_);
-  seats_.await_all(step_);
+  barrier_.reach(++step_);
+  barrier_.await_all(step_);
   return true;
 }
 
-void SharedCollectives::sum_whole(const Piece& piece, double factor) {
-  copy_scaled(piece.ticket.type, slot(rank_), piece.data, factor, piece.bytes());
-  meet(piece.ticket);
+void SharedCollectives::sum_replicated(const Piece& piece, double factor) {
+  copy_scaled(piece.description.type, slot(rank_), piece.data, factor, piece.bytes());
+  synchronize_calls(piece.description);
   std::vector<Term> terms;
   for (std::int64_t rank = 0; rank < ranks_; ++rank) terms.push_back({.data = slot(rank)});
-  add_up(piece.ticket.type, {piece.data}, terms, piece.count);
+  add_up(piece.description.type, {piece.data}, terms, piece.count);
 }
 
-void SharedCollectives::sum_divided(const Piece& piece, double factor) {
+void SharedCollectives::sum_in_shares(const Piece& piece, double factor) {
   const std::int64_t own = rank_;
   const auto begin = [&](std::int64_t rank) {
     return begin_of_share(rank, ranks_, piece.count, piece.element_bytes);
   };
   const auto give = [&](std::int64_t from, std::int64_t to) {
-    copy_scaled(piece.ticket.type, slot(own) + from, piece.data + from, factor, to - from);
+    copy_scaled(piece.description.type, slot(own) + from, piece.data + from, factor, to - from);
   };
   give(0, begin(own));
   give(begin(own + 1), piece.bytes());
-  meet(piece.ticket);
+  synchronize_calls(piece.description);
   std::byte *const result = piece.data + begin(own), *const given = slot(own) + begin(own);
   std::vector<Term> terms;
   for (std::int64_t rank = 0; rank < ranks_; ++rank)
     terms.push_back(rank == own ? Term{.data = result, .factor = factor}
                                 : Term{.data = slot(rank) + begin(own)});
-  add_up(piece.ticket.type, {result, given}, terms,
+  add_up(piece.description.type, {result, given}, terms,
          (begin(own + 1) - begin(own)) / piece.element_bytes);
-  seats_.reach(++step_);
+  barrier_.reach(++step_);
   for (std::int64_t next = 1; next < ranks_; ++next) {  // each rank starts with a different one
     const std::int64_t rank = (own + next) % ranks_;
-    seats_.await(rank, step_);
+    barrier_.await(rank, step_);
     copy_bytes(piece.data + begin(rank), slot(rank) + begin(rank), begin(rank + 1) - begin(rank));
   }
 }
 
 void SharedCollectives::gather(const at::Tensor& own, const at::Tensor& all) {
-  const at::Tensor sent = without_gaps(own), received = all.contiguous();
+  const at::Tensor sent = materialized(own), received = all.contiguous();
   const auto bytes = static_cast<std::int64_t>(sent.nbytes());
-  by_pieces({Ticket::Call::gather, sent.scalar_type(), sent.numel()}, sent,
-            [&](const Piece& piece) {
-              copy_bytes(slot(rank_), piece.data, piece.bytes());
-              meet(piece.ticket);
-              std::byte* const to = bytes_in(received) + piece.at * piece.element_bytes;
-              for (std::int64_t rank = 0; rank < ranks_; ++rank)
-                copy_bytes(to + rank * bytes, slot(rank), piece.bytes());
-            });
+  for_each_piece({CallDescription::Call::gather, sent.scalar_type(), sent.numel()}, sent,
+                 [&](const Piece& piece) {
+                   copy_bytes(slot(rank_), piece.data, piece.bytes());
+                   synchronize_calls(piece.description);
+                   std::byte* const to = bytes_in(received) + piece.at * piece.element_bytes;
+                   for (std::int64_t rank = 0; rank < ranks_; ++rank)
+                     copy_bytes(to + rank * bytes, slot(rank), piece.bytes());
+                 });
   if (!received.is_same(all)) all.copy_(received);
 }
 
 void SharedCollectives::broadcast(const at::Tensor& tensor, std::int64_t from) {
-  const at::Tensor all = without_gaps(tensor);
+  const at::Tensor all = materialized(tensor);
   const bool sends = rank_ == from;
-  by_pieces({Ticket::Call::broadcast, all.scalar_type(), all.numel(), from}, all,
-            [&](const Piece& piece) {
-              if (sends) copy_bytes(slot(from), piece.data, piece.bytes());
-              meet(piece.ticket);
-              if (!sends) copy_bytes(piece.data, slot(from), piece.bytes());
-            });
+  for_each_piece({CallDescription::Call::broadcast, all.scalar_type(), all.numel(), from}, all,
+                 [&](const Piece& piece) {
+                   if (sends) copy_bytes(slot(from), piece.data, piece.bytes());
+                   synchronize_calls(piece.description);
+                   if (!sends) copy_bytes(piece.data, slot(from), piece.bytes());
+                 });
   if (!sends && !all.is_same(tensor)) tensor.copy_(all);
 }
 
-void SharedCollectives::meet(const Ticket& own) {
-  ticket(rank_) = own;
-  seats_.reach(++step_);
-  seats_.await_all(step_);
+void SharedCollectives::synchronize_calls(const CallDescription& own) {
+  description(rank_) = own;
+  barrier_.reach(++step_);
+  barrier_.await_all(step_);
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-    if (!ticket(rank).is_same_call(own)) tell_difference(rank);
+    if (!description(rank).is_same_call(own)) throw_calls_differ(rank);
   }
 }
 
-void SharedCollectives::tell_difference(std::int64_t rank) const {
+void SharedCollectives::throw_calls_differ(std::int64_t rank) const {
   throw UsageError(
       "process.calls-differ",
       {.what = str("a collective that differs between ranks, on rank ", rank_),
-       .got = ticket(rank_).words(),
-       .expected = str(ticket(rank).words(), ", as on rank ", rank),
+       .got = description(rank_).text(),
+       .expected = str(description(rank).text(), ", as on rank ", rank),
        .hint = "pad_across_processes() makes shapes equal; GroupOptions{.debug = true} compares "
                "every call before it is made"});
 }
 
 std::byte* SharedCollectives::slot(std::int64_t rank) const {
-  return slots_ + (2 * rank + piece_ % 2) * kHalf;
+  return slots_ + (2 * rank + piece_ % 2) * kHalfSlotBytes;
 }
 
-SharedCollectives::Ticket& SharedCollectives::ticket(std::int64_t rank) const {
-  return tickets_[2 * rank + piece_ % 2];
+SharedCollectives::CallDescription& SharedCollectives::description(std::int64_t rank) const {
+  return descriptions_[2 * rank + piece_ % 2];
 }
 
 }  // namespace hasten

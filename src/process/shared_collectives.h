@@ -3,8 +3,8 @@
 // where the system copies each byte twice and four threads wake each other; here a rank reads what
 // the others have written (docs/design/012).
 //
-//   const auto shared = SharedCollectives::over(*store, {.rank = 0, .size = 2});
-//   if (shared) shared->run(shared->line_up(), 10min, [&] { shared->sum(tensor, 0.5); });
+//   const auto shared = SharedCollectives::create(*store, {.rank = 0, .size = 2});
+//   if (shared) shared->run(shared->reserve_turn(), 10min, [&] { shared->sum(tensor, 0.5); });
 //
 // Throws UsageError "process.calls-differ" if ranks make different calls of these or with different
 // tensors, IoError "process.rank-missing", and IoError "process.shared-memory". After an error all
@@ -32,15 +32,15 @@ namespace hasten {
 
 class SharedCollectives {
  public:
-  // Returns null on every rank if the ranks cannot share memory, or if `like` differs from that of
+  // Returns null on every rank if the ranks cannot share memory, or if `required_match` differs from that of
   // rank 0 on some rank. All ranks must call it, once per store.
-  static std::shared_ptr<SharedCollectives> over(c10d::Store& store, const RankOptions& options,
-                                                 const std::string& like = "");
+  static std::shared_ptr<SharedCollectives> create(c10d::Store& store, const RankOptions& options,
+                                                   const std::string& required_match = "");
 
   // Whether the collectives accept the tensor: on the CPU, dense, and of a type that Gloo supports
   // too, so that a program does not depend on the machines its ranks run on. The answer is the same
   // on all ranks, because it only depends on what ranks must agree on.
-  static bool takes(const at::Tensor& tensor);
+  static bool supports(const at::Tensor& tensor);
 
   // Returns a tensor that sum() need not copy if every rank has made its own by this function.
   // Thread rule: any thread.
@@ -48,12 +48,12 @@ class SharedCollectives {
     return heap_->empty(elements, options);
   }
 
-  // Returns the place of this rank's next call, in the order of its collectives. Thread rule: as
+  // Returns the turn of this rank's next call, in the order of its collectives. Thread rule: as
   // for collectives, one thread at a time.
-  std::int64_t line_up() { return given_++; }
-  // Runs `call` after the calls with lower places have ended. It waits at most `limit` for the
+  std::int64_t reserve_turn() { return next_turn_++; }
+  // Runs `call` after the calls with lower turns have ended. It waits at most `limit` for the
   // other ranks. Thread rule: any thread.
-  void run(std::int64_t place, std::chrono::milliseconds limit, c10::function_ref<void()> call);
+  void run(std::int64_t turn, std::chrono::milliseconds limit, c10::function_ref<void()> call);
 
   // The following may only be called within run(). Each waits for the other ranks.
 
@@ -69,39 +69,39 @@ class SharedCollectives {
 
  private:
   struct Piece;
-  struct Ticket;
+  struct CallDescription;
   SharedCollectives(std::shared_ptr<const SharedMemory> memory, const RankOptions& options);
 
   // Calls `call` for each piece of the tensor in turn.
-  void by_pieces(const Ticket& ticket, const at::Tensor& tensor,
-                 c10::function_ref<void(const Piece&)> call);
+  void for_each_piece(const CallDescription& description, const at::Tensor& tensor,
+                      c10::function_ref<void(const Piece&)> call);
   // Adds up without copies. Returns false on every rank unless all ranks have made their tensor by
   // empty().
-  bool sum_where_it_is(const Ticket& ticket, const at::Tensor& tensor);
-  void sum_whole(const Piece& piece, double factor);
-  void sum_divided(const Piece& piece, double factor);
+  bool sum_in_place(const CallDescription& description, const at::Tensor& tensor);
+  void sum_replicated(const Piece& piece, double factor);
+  void sum_in_shares(const Piece& piece, double factor);
   // Waits until all ranks have written their data. Throws if they do not make the same call.
-  void meet(const Ticket& own);
-  [[noreturn]] void tell_difference(std::int64_t rank) const;
+  void synchronize_calls(const CallDescription& own);
+  [[noreturn]] void throw_calls_differ(std::int64_t rank) const;
   // The memory in which a rank writes its data of the current piece for the others.
   std::byte* slot(std::int64_t rank) const;
-  // The ticket of a rank for the current piece.
-  Ticket& ticket(std::int64_t rank) const;
+  // The description of a rank's call for the current piece.
+  CallDescription& description(std::int64_t rank) const;
 
   std::shared_ptr<const SharedMemory> memory_;
   std::shared_ptr<SharedHeap> heap_;
   std::int64_t rank_, ranks_;
-  Seats seats_;
-  Ticket* tickets_;
+  StepBarrier barrier_;
+  CallDescription* descriptions_;
   std::byte* slots_;
-  std::uint32_t step_ = 0;   // the latest step of seats_
-  std::uint32_t piece_ = 0;  // counts the pieces of all calls
-  std::int64_t given_ = 0;   // the next place that line_up() returns
+  std::uint32_t step_ = 0;      // the latest step of barrier_
+  std::uint32_t piece_ = 0;     // counts the pieces of all calls
+  std::int64_t next_turn_ = 0;  // the next turn that reserve_turn() returns
 
   std::mutex mutex_;
-  std::condition_variable next_;
-  std::int64_t turn_ = 0;       // the place of the call that runs now or next
-  std::exception_ptr failure_;  // the error that all later calls throw
+  std::condition_variable turn_ended_;
+  std::int64_t running_turn_ = 0;  // the turn of the call that runs now or next
+  std::exception_ptr failure_;     // the error that all later calls throw
 };
 
 }  // namespace hasten

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kRange = std::int64_t{1} << 42;
 
 // Returns `used` rounded up to a whole huge page. The gap takes offsets but no memory.
-std::int64_t behind_huge_page(std::int64_t used) {
+std::int64_t round_up_to_huge_page(std::int64_t used) {
   constexpr auto kHuge = static_cast<std::int64_t>(SharedMemory::kHugePage);
   return (used + kHuge - 1) / kHuge * kHuge;
 }
@@ -31,13 +31,13 @@ struct SharedHeap::Lease {
   std::int64_t offset;
   pid_t process = getpid();
 
-  void give_back() const {
+  void release() const {
     c10::profiledCPUMemoryReporter().Delete(view->data());
     const std::lock_guard lock(heap->mutex_);
     heap->leases_.erase(view->data());
-    ++heap->given_back_;
+    ++heap->released_count_;
     // A fork of the rank that ends must not free the pages, which the rank still uses.
-    if (process == getpid()) heap->memory_->give_back(offset, view->size());
+    if (process == getpid()) heap->memory_->release(offset, view->size());
   }
 };
 
@@ -46,10 +46,10 @@ at::Tensor SharedHeap::empty(std::int64_t elements, const at::TensorOptions& opt
       SharedMemory::whole_pages(static_cast<std::size_t>(elements) * options.dtype().itemsize());
   if (bytes == 0 || !options.device().is_cpu()) return at::empty({elements}, options);
   const std::lock_guard lock(mutex_);
-  const std::int64_t begin = bytes < SharedMemory::kHugePage ? used_ : behind_huge_page(used_);
+  const std::int64_t begin = bytes < SharedMemory::kHugePage ? used_ : round_up_to_huge_page(used_);
   if (begin + static_cast<std::int64_t>(bytes) > kRange) return at::empty({elements}, options);
   const std::int64_t offset = (rank_ + 1) * kRange + begin;
-  auto view = memory_->take(offset, bytes);
+  auto view = memory_->allocate(offset, bytes);
   if (!view) return at::empty({elements}, options);
   used_ = begin + static_cast<std::int64_t>(bytes);
   void* const data = view->data();
@@ -57,7 +57,7 @@ at::Tensor SharedHeap::empty(std::int64_t elements, const at::TensorOptions& opt
   leases_[data] = lease.get();
   c10::profiledCPUMemoryReporter().New(data, bytes);
   return at::from_blob(
-      data, {elements}, [lease](void*) { lease->give_back(); }, options);
+      data, {elements}, [lease](void*) { lease->release(); }, options);
 }
 
 SharedHeap::Place SharedHeap::place_of(const at::Tensor& tensor) const {
@@ -67,12 +67,12 @@ SharedHeap::Place SharedHeap::place_of(const at::Tensor& tensor) const {
   const Lease& lease = *found->second;
   return {.offset = lease.offset,
           .bytes = static_cast<std::int64_t>(lease.view->size()),
-          .given_back = given_back_};
+          .released_count = released_count_};
 }
 
 std::byte* SharedHeap::at(std::int64_t rank, const Place& place) {
   Views& views = others_[static_cast<std::size_t>(rank)];
-  if (std::exchange(views.given_back, place.given_back) != place.given_back)
+  if (std::exchange(views.released_count, place.released_count) != place.released_count)
     views.by_offset.clear();  // they include views of freed tensors
   auto& view = views.by_offset[place.offset];
   if (!view) view = memory_->view(place.offset, static_cast<std::size_t>(place.bytes));

@@ -29,7 +29,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
     // The range in the shared memory, in whole pages. An offset of -1 means that there is none.
     std::int64_t offset = -1, bytes = 0;
     // How many tensors the rank had freed when the place was determined.
-    std::int64_t given_back = 0;
+    std::int64_t released_count = 0;
     bool is_none() const { return offset < 0; }
   };
 
@@ -50,9 +50,9 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
 
  private:
   struct Lease;
-  // The views of one rank's tensors, and its Place::given_back when they were made.
+  // The views of one rank's tensors, and its Place::released_count when they were made.
   struct Views {
-    std::int64_t given_back = 0;
+    std::int64_t released_count = 0;
     std::map<std::int64_t, std::unique_ptr<SharedMemory::View>> by_offset;
   };
 
@@ -62,7 +62,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
 
   mutable std::mutex mutex_;
   std::int64_t used_ = 0;  // bytes of this rank's range, which are never used again
-  std::int64_t given_back_ = 0;
+  std::int64_t released_count_ = 0;
   std::map<const void*, const Lease*> leases_;  // by the address at which a tensor begins
 };
 

@@ -31,19 +31,19 @@ constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 // Maps a range at an address that allows huge pages: a multiple of their size, like the offset.
 void* map_aligned(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
   constexpr std::size_t kHuge = SharedMemory::kHugePage;
-  auto* const room = static_cast<std::byte*>(
+  auto* const reserved = static_cast<std::byte*>(
       mmap(nullptr, bytes + kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (room == MAP_FAILED) return MAP_FAILED;
-  const std::size_t before = (kHuge - reinterpret_cast<std::uintptr_t>(room) % kHuge) % kHuge;
+  const std::size_t before = (kHuge - reinterpret_cast<std::uintptr_t>(reserved) % kHuge) % kHuge;
   const std::size_t end = before + SharedMemory::whole_pages(bytes), all = bytes + kHuge;
   void* const at =
-      mmap(room + before, bytes, kReadWrite, MAP_SHARED | MAP_FIXED, file.get(), offset);
+      mmap(reserved + before, bytes, kReadWrite, MAP_SHARED | MAP_FIXED, file.get(), offset);
   if (at == MAP_FAILED) {
-    munmap(room, all);
+    munmap(reserved, all);
     return at;
   }
-  if (before > 0) munmap(room, before);
-  if (end < all) munmap(room + end, all - end);
+  if (before > 0) munmap(reserved, before);
+  if (end < all) munmap(reserved + end, all - end);
   return at;
 }
 
@@ -68,7 +68,7 @@ void use_huge_pages(const View& view) {
 
 // Whether the process's limit of file sizes allows the range: a byte beyond it would end the
 // process by a signal.
-bool may_have(std::int64_t offset, std::size_t bytes) {
+bool is_within_file_size_limit(std::int64_t offset, std::size_t bytes) {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
          (limit.rlim_cur == RLIM_INFINITY ||
@@ -84,7 +84,7 @@ bool is_allowed(std::size_t bytes) {
   return !allowance || static_cast<std::size_t>(*allowance) >= bytes + kLeftFree;
 }
 
-bool takes_piece(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
+bool allocate_piece(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
   if (!is_allowed(bytes)) return false;
   int failed = EINTR;
   while (failed == EINTR) failed = posix_fallocate(file.get(), offset, static_cast<off_t>(bytes));
@@ -98,18 +98,18 @@ void free_pages(const Descriptor& file, std::int64_t offset, std::size_t bytes) 
 
 // Allocates all pages of a range: if there were no memory for a page, its first use would end the
 // process. Returns false, with nothing allocated, if there is no room.
-bool takes_room(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
-  if (!may_have(offset, bytes)) return false;
-  for (std::size_t taken = 0; taken < bytes; taken += kPiece) {
-    const std::size_t piece = std::min(kPiece, bytes - taken);
-    if (takes_piece(file, offset + static_cast<std::int64_t>(taken), piece)) continue;
-    free_pages(file, offset, taken + piece);
+bool allocate_pages(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
+  if (!is_within_file_size_limit(offset, bytes)) return false;
+  for (std::size_t allocated = 0; allocated < bytes; allocated += kPiece) {
+    const std::size_t piece = std::min(kPiece, bytes - allocated);
+    if (allocate_piece(file, offset + static_cast<std::int64_t>(allocated), piece)) continue;
+    free_pages(file, offset, allocated + piece);
     return false;
   }
   return true;
 }
 
-std::unique_ptr<SharedMemory> opened(std::unique_ptr<Descriptor> file, std::size_t bytes) {
+std::unique_ptr<SharedMemory> map_memory(std::unique_ptr<Descriptor> file, std::size_t bytes) {
   auto beginning = file->get() >= 0 ? view_of(*file, 0, bytes) : nullptr;
   if (!beginning) return nullptr;
   return std::make_unique<SharedMemory>(std::move(file), std::move(beginning));
@@ -128,7 +128,7 @@ std::optional<Mark> write_mark(const Descriptor& file, std::size_t at) {
   return written == static_cast<ssize_t>(mark.size()) ? std::optional(mark) : std::nullopt;
 }
 
-std::string hexadecimal_of(const Mark& mark) {
+std::string hexadecimal_mark(const Mark& mark) {
   std::string text;
   for (const unsigned char byte : mark) {
     char digits[3];
@@ -151,7 +151,7 @@ bool is_marked(const Descriptor& file, std::size_t at, const std::string& expect
   return is_nameless_memory(state) && system.f_type == TMPFS_MAGIC &&
          pread(file.get(), mark.data(), mark.size(), static_cast<off_t>(at)) ==
              static_cast<ssize_t>(mark.size()) &&
-         hexadecimal_of(mark) == expected;
+         hexadecimal_mark(mark) == expected;
 }
 
 // Makes a file that cannot be executed, because a system may refuse files that can. Linux before
@@ -166,25 +166,26 @@ std::unique_ptr<Descriptor> new_file() {
 }
 
 // Makes the memory on rank 0 and stores "MARK PATH" for the others, or "none" without memory.
-std::unique_ptr<SharedMemory> made(c10d::Store& store, const std::string& key, std::size_t bytes) {
+std::unique_ptr<SharedMemory> create_memory(c10d::Store& store, const std::string& key,
+                                            std::size_t bytes) {
   auto file = new_file();
-  const bool has_room = file->get() >= 0 && takes_room(*file, 0, bytes + sizeof(Mark));
-  const auto mark = has_room ? write_mark(*file, bytes) : std::nullopt;
+  const bool is_allocated = file->get() >= 0 && allocate_pages(*file, 0, bytes + sizeof(Mark));
+  const auto mark = is_allocated ? write_mark(*file, bytes) : std::nullopt;
   store.set(key,
-            mark ? str(hexadecimal_of(*mark), " /proc/", getpid(), "/fd/", file->get()) : "none");
-  return mark ? opened(std::move(file), bytes) : nullptr;
+            mark ? str(hexadecimal_mark(*mark), " /proc/", getpid(), "/fd/", file->get()) : "none");
+  return mark ? map_memory(std::move(file), bytes) : nullptr;
 }
 
 // Opens the memory on another rank. Anything but such a file is not even opened, because opening a
 // device may have effects.
-std::unique_ptr<SharedMemory> found(const std::string& told, std::size_t bytes) {
-  const auto words = split(told, ' ');
+std::unique_ptr<SharedMemory> open_memory(const std::string& announcement, std::size_t bytes) {
+  const auto words = split(announcement, ' ');
   if (words.size() != 2) return nullptr;
   struct stat state {};
   if (stat(words[1].c_str(), &state) != 0 || !is_nameless_memory(state)) return nullptr;
   auto file = std::make_unique<Descriptor>(open(words[1].c_str(), O_RDWR | O_CLOEXEC));
   if (file->get() < 0 || !is_marked(*file, bytes, words[0])) return nullptr;
-  return opened(std::move(file), bytes);
+  return map_memory(std::move(file), bytes);
 }
 
 }  // namespace
@@ -196,34 +197,34 @@ std::size_t SharedMemory::whole_pages(std::size_t bytes) {
 
 SharedMemory::View::~View() { munmap(at_, bytes_); }
 
-std::unique_ptr<View> SharedMemory::take(std::int64_t offset, std::size_t bytes) const {
-  if (!takes_room(*file_, offset, bytes)) return nullptr;
-  auto taken = view(offset, bytes);
-  taken ? use_huge_pages(*taken) : give_back(offset, bytes);
-  return taken;
+std::unique_ptr<View> SharedMemory::allocate(std::int64_t offset, std::size_t bytes) const {
+  if (!allocate_pages(*file_, offset, bytes)) return nullptr;
+  auto allocated = view(offset, bytes);
+  allocated ? use_huge_pages(*allocated) : release(offset, bytes);
+  return allocated;
 }
 
 std::unique_ptr<View> SharedMemory::view(std::int64_t offset, std::size_t bytes) const {
   return view_of(*file_, offset, bytes);
 }
 
-void SharedMemory::give_back(std::int64_t offset, std::size_t bytes) const {
+void SharedMemory::release(std::int64_t offset, std::size_t bytes) const {
   free_pages(*file_, offset, bytes);
 }
 
 std::unique_ptr<SharedMemory> shared_memory(c10d::Store& store, const std::string& name,
                                             const RankOptions& options, std::size_t bytes,
-                                            const std::string& like) {
-  const std::string here = str(processes_seen_here(), " ", like), place = name + "/place",
+                                            const std::string& required_match) {
+  const std::string here = str(pid_namespace_id(), " ", required_match), place = name + "/place",
                     file = name + "/file";
   std::unique_ptr<SharedMemory> memory;
   if (options.rank == 0) {
     store.set(place, here);
-    memory = made(store, file, bytes);
+    memory = create_memory(store, file, bytes);
   } else if (text_at(store, place) == here) {
-    memory = found(text_at(store, file), bytes);
+    memory = open_memory(text_at(store, file), bytes);
   }
-  const bool all = holds_on_all(store, name + "/opened", options.size, memory != nullptr);
+  const bool all = is_true_on_all_ranks(store, name + "/opened", options.size, memory != nullptr);
   return all ? std::move(memory) : nullptr;
 }
 

@@ -54,12 +54,12 @@ class SharedMemory {
 
   // Allocates more memory, in whole pages, at any offset after the beginning. One rank does so and
   // sends the offset to the others. Returns null if there is no room.
-  std::unique_ptr<View> take(std::int64_t offset, std::size_t bytes) const;
-  // Returns a view of memory that a rank has taken, or null if this process has no room for the
+  std::unique_ptr<View> allocate(std::int64_t offset, std::size_t bytes) const;
+  // Returns a view of memory that a rank has allocated, or null if this process has no room for the
   // addresses.
   std::unique_ptr<View> view(std::int64_t offset, std::size_t bytes) const;
   // Frees the pages at once, even if processes have views of them, which must not be used any more.
-  void give_back(std::int64_t offset, std::size_t bytes) const;
+  void release(std::int64_t offset, std::size_t bytes) const;
 
  private:
   std::unique_ptr<Descriptor> file_;
@@ -68,10 +68,10 @@ class SharedMemory {
 
 // Returns `bytes` zero bytes that all ranks share. Returns null on every rank if one of them cannot
 // open the memory (it is on another machine, in another container or of another user) or if its
-// `like` differs from that of rank 0. All ranks must call it; a `name` may be used once per store.
+// `required_match` differs from that of rank 0. All ranks must call it; a `name` may be used once per store.
 // Waits for the others within the store's timeout. Throws what the store throws.
 std::unique_ptr<SharedMemory> shared_memory(c10d::Store& store, const std::string& name,
                                             const RankOptions& options, std::size_t bytes,
-                                            const std::string& like = "");
+                                            const std::string& required_match = "");
 
 }  // namespace hasten

@@ -51,7 +51,7 @@ std::uint64_t first_address(std::ifstream& file, const Header& header) {
 
 }  // namespace
 
-std::string name_in(const std::filesystem::path& path, std::uint64_t offset) {
+std::string symbol_name_at(const std::filesystem::path& path, std::uint64_t offset) {
   std::ifstream file(path, std::ios::binary);
   const auto header = header_of(file);
   if (!header) return "";

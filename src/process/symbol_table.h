@@ -11,6 +11,6 @@ namespace hasten {
 
 // Returns the mangled name of the function at `offset` bytes from where the file is loaded. Empty
 // if it is unknown, or if this is not an ELF file of this word size.
-std::string name_in(const std::filesystem::path& file, std::uint64_t offset);
+std::string symbol_name_at(const std::filesystem::path& file, std::uint64_t offset);
 
 }  // namespace hasten

@@ -29,8 +29,8 @@ namespace hasten {
 namespace {
 
 constexpr int kFrames = 64;
-constexpr int kHold = -1;                  // sent instead of a request's number by hold()
-constexpr std::size_t kLongestName = 160;  // names of templates can be of any length
+constexpr int kParkRequest = -1;             // sent instead of a request's number by park_thread()
+constexpr std::size_t kMaxNameLength = 160;  // names of templates can be of any length
 
 // The memory that the signal handler writes to. It is global because the handler is only passed a
 // number.
@@ -45,10 +45,10 @@ Capture& the_capture() {
   return capture;
 }
 
-void note_frames(int, siginfo_t* info, void*) {
+void record_frames(int, siginfo_t* info, void*) {
   Capture& capture = the_capture();
   int request = info->si_value.sival_int;
-  while (request == kHold) pause();
+  while (request == kParkRequest) pause();
   // The handler claims the request, so that a signal that comes too late writes nothing.
   if (request == 0 || !capture.wanted.compare_exchange_strong(request, 0)) return;
   const int error = errno;
@@ -65,7 +65,7 @@ int installed_signal() {
       struct sigaction now {};
       if (sigaction(each, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;
       struct sigaction ours {};
-      ours.sa_sigaction = note_frames;
+      ours.sa_sigaction = record_frames;
       ours.sa_flags = SA_SIGINFO | SA_RESTART;
       sigfillset(&ours.sa_mask);
       if (sigaction(each, &ours, nullptr) == 0) return each;
@@ -90,7 +90,7 @@ std::string readable(const char* name) {
   const std::unique_ptr<char, void (*)(void*)> demangled(
       abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free);
   std::string text = demangled ? demangled.get() : name;
-  if (text.size() > kLongestName) text = text.substr(0, kLongestName) + "...";
+  if (text.size() > kMaxNameLength) text = text.substr(0, kMaxNameLength) + "...";
   return text;
 }
 
@@ -104,31 +104,31 @@ std::string hexadecimal(const void* address, const void* base) {
 
 // `module` is the path of the file, or the name by which the program was started. `exported` is the
 // name of the function if the loader knows it, else null.
-std::string line_in(const void* address, const void* base, const char* module,
-                    const char* exported) {
+std::string frame_text(const void* address, const void* base, const char* module,
+                       const char* exported) {
   const auto offset = static_cast<std::uint64_t>(static_cast<const char*>(address) -
                                                  static_cast<const char*>(base));
   const char* const file = *module == '/' ? module : "/proc/self/exe";
-  const std::string name = exported != nullptr ? exported : name_in(file, offset);
+  const std::string name = exported != nullptr ? exported : symbol_name_at(file, offset);
   return str(name.empty() ? "?" : readable(name.c_str()), " in ",
              std::filesystem::path(module).filename().string(), "+", hexadecimal(address, base));
 }
 
-std::string line_of(const void* address) {
+std::string frame_text_by_dladdr(const void* address) {
   Dl_info info{};
   if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "unknown code";
-  return line_in(address, info.dli_fbase, info.dli_fname, info.dli_sname);
+  return frame_text(address, info.dli_fbase, info.dli_fname, info.dli_sname);
 }
 
 // Takes no lock: a thread that hangs in the loader may hold its lock, for which dladdr would wait.
 // Does not know exported functions of stripped files.
-std::string line_without_lock([[maybe_unused]] const void* address) {
+std::string frame_text_without_lock([[maybe_unused]] const void* address) {
 #if __GLIBC_PREREQ(2, 35)
   dl_find_object found{};
   if (_dl_find_object(const_cast<void*>(address), &found) != 0) return "unknown code";
   const char* const path = found.dlfo_link_map->l_name;
-  return line_in(address, found.dlfo_map_start,
-                 *path == '\0' ? program_invocation_short_name : path, nullptr);
+  return frame_text(address, found.dlfo_map_start,
+                    *path == '\0' ? program_invocation_short_name : path, nullptr);
 #else
   return "unknown code";
 #endif
@@ -139,11 +139,11 @@ using Frames = std::vector<const void*>;
 
 // Returns a line for each frame up to main(), or nothing if that takes too long: the lookup of a
 // name may wait for a lock, or for a file system that does not answer.
-std::optional<Lines> named(const Frames& frames, std::string (*line)(const void*),
-                           std::chrono::milliseconds longest) {
+std::optional<Lines> frame_texts_within(const Frames& frames, std::string (*line)(const void*),
+                                        std::chrono::milliseconds timeout) {
   const auto found = std::make_shared<std::promise<Lines>>();
   auto lines = found->get_future();
-  const bool done = completes_within(longest, [found, frames, line] {
+  const bool done = completes_within(timeout, [found, frames, line] {
     Lines all;
     for (const void* const frame : frames) {
       all.push_back(line(frame));
@@ -154,10 +154,10 @@ std::optional<Lines> named(const Frames& frames, std::string (*line)(const void*
   return done ? std::optional(lines.get()) : std::nullopt;
 }
 
-Lines lines_of(const Frames& frames, std::chrono::milliseconds longest) {
+Lines stack_texts(const Frames& frames, std::chrono::milliseconds timeout) {
   if (frames.empty()) return {};
-  for (const auto line : {line_of, line_without_lock}) {
-    if (auto lines = named(frames, line, longest)) return std::move(*lines);
+  for (const auto line : {frame_text_by_dladdr, frame_text_without_lock}) {
+    if (auto lines = frame_texts_within(frames, line, timeout)) return std::move(*lines);
   }
   Lines addresses;
   for (const void* const frame : frames) addresses.push_back(hexadecimal(frame, nullptr));
@@ -165,17 +165,17 @@ Lines lines_of(const Frames& frames, std::chrono::milliseconds longest) {
 }
 
 // Returns the frames of a thread, innermost first, or none if the thread does not answer.
-Frames frames_of(pid_t thread, std::chrono::milliseconds longest) {
-  static std::mutex turn;
+Frames frames_of(pid_t thread, std::chrono::milliseconds timeout) {
+  static std::mutex mutex;
   static int requests = 0;
-  const std::lock_guard lock(turn);
+  const std::lock_guard lock(mutex);
   const int signal = installed_signal();
   if (signal == 0 || thread <= 0) return {};
   Capture& capture = the_capture();
   const int request = ++requests;
   capture.wanted.store(request);
   if (!interrupt(thread, signal, request)) return {};
-  const auto deadline = std::chrono::steady_clock::now() + longest;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (capture.answered.load() != request) {
     if (std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -184,7 +184,7 @@ Frames frames_of(pid_t thread, std::chrono::milliseconds longest) {
     int expected = request;
     if (capture.wanted.compare_exchange_strong(expected, 0)) return {};
     // The thread has begun to answer and gets the same time again.
-    const auto last = deadline + longest;
+    const auto last = deadline + timeout;
     while (capture.answered.load() != request && std::chrono::steady_clock::now() < last)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (capture.answered.load() != request) return {};
@@ -199,13 +199,13 @@ Frames frames_of(pid_t thread, std::chrono::milliseconds longest) {
 
 }  // namespace
 
-std::vector<std::string> stack_of(pid_t thread, std::chrono::milliseconds longest) {
-  return lines_of(frames_of(thread, longest), longest);
+std::vector<std::string> stack_of(pid_t thread, std::chrono::milliseconds timeout) {
+  return stack_texts(frames_of(thread, timeout), timeout);
 }
 
-void hold(pid_t thread) {
+void park_thread(pid_t thread) {
   const int signal = installed_signal();
-  if (signal != 0 && thread > 0) interrupt(thread, signal, kHold);
+  if (signal != 0 && thread > 0) interrupt(thread, signal, kParkRequest);
 }
 
 void prepare_stacks() {

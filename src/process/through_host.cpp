@@ -26,18 +26,18 @@ Lists on_host(const Lists& lists) {
 }
 
 // Returns an uninitialized tensor on the host: an output need not be copied there first.
-at::Tensor room_for(const at::Tensor& tensor) {
+at::Tensor empty_on_host(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
 }
-Tensors room_for(const Tensors& tensors) {
-  Tensors room;
-  for (const at::Tensor& tensor : tensors) room.push_back(room_for(tensor));
-  return room;
+Tensors empty_on_host(const Tensors& tensors) {
+  Tensors copies;
+  for (const at::Tensor& tensor : tensors) copies.push_back(empty_on_host(tensor));
+  return copies;
 }
-Lists room_for(const Lists& lists) {
-  Lists room;
-  for (const Tensors& tensors : lists) room.push_back(room_for(tensors));
-  return room;
+Lists empty_on_host(const Lists& lists) {
+  Lists copies;
+  for (const Tensors& tensors : lists) copies.push_back(empty_on_host(tensors));
+  return copies;
 }
 
 void copy_back(const Tensors& from, const Tensors& to) {
@@ -58,16 +58,16 @@ Tensors all_of(const Lists& lists) {
 Tensors all_of(const Tensors& tensors) { return tensors; }
 
 // Returns work that is complete already.
-WorkPointer done(const Tensors& outputs) {
+WorkPointer completed_work(const Tensors& outputs) {
   auto future =
       c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   future->markCompleted(c10::IValue(outputs));
   return Work::create_from_future(future);
 }
 
-class ThroughHost : public Backend {
+class HostStagingBackend : public Backend {
  public:
-  explicit ThroughHost(c10::intrusive_ptr<Backend> backend)
+  explicit HostStagingBackend(c10::intrusive_ptr<Backend> backend)
       : Backend(backend->getRank(), backend->getSize()), backend_(std::move(backend)) {}
 
   const std::string getBackendName() const override { return backend_->getBackendName(); }
@@ -75,108 +75,112 @@ class ThroughHost : public Backend {
   void setTimeout(std::chrono::milliseconds timeout) override { backend_->setTimeout(timeout); }
 
   WorkPointer broadcast(Tensors& tensors, const BroadcastOptions& options) override {
-    return in_place(tensors, [&](Tensors& host) { return backend_->broadcast(host, options); });
+    return run_in_place(tensors, [&](Tensors& host) { return backend_->broadcast(host, options); });
   }
   WorkPointer allreduce(Tensors& tensors, const AllreduceOptions& options) override {
-    return in_place(tensors, [&](Tensors& host) { return backend_->allreduce(host, options); });
+    return run_in_place(tensors, [&](Tensors& host) { return backend_->allreduce(host, options); });
   }
   WorkPointer allreduce_coalesced(Tensors& tensors,
                                   const AllreduceCoalescedOptions& options) override {
-    return in_place(tensors,
-                    [&](Tensors& host) { return backend_->allreduce_coalesced(host, options); });
+    return run_in_place(
+        tensors, [&](Tensors& host) { return backend_->allreduce_coalesced(host, options); });
   }
   WorkPointer reduce(Tensors& tensors, const ReduceOptions& options) override {
-    return in_place(tensors, [&](Tensors& host) { return backend_->reduce(host, options); });
+    return run_in_place(tensors, [&](Tensors& host) { return backend_->reduce(host, options); });
   }
   WorkPointer allgather(Lists& outputs, Tensors& inputs, const AllgatherOptions& options) override {
-    return between(outputs, inputs,
-                   [&](Lists& out, Tensors& in) { return backend_->allgather(out, in, options); });
+    return run_with_copies(outputs, inputs, [&](Lists& out, Tensors& in) {
+      return backend_->allgather(out, in, options);
+    });
   }
   WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
                               const AllgatherOptions& options) override {
-    return between(Tensors{output}, Tensors{input}, [&](Tensors& out, Tensors& in) {
+    return run_with_copies(Tensors{output}, Tensors{input}, [&](Tensors& out, Tensors& in) {
       return backend_->_allgather_base(out[0], in[0], options);
     });
   }
   WorkPointer allgather_coalesced(Lists& outputs, Tensors& inputs,
                                   const AllgatherOptions& options) override {
-    return between(outputs, inputs, [&](Lists& out, Tensors& in) {
+    return run_with_copies(outputs, inputs, [&](Lists& out, Tensors& in) {
       return backend_->allgather_coalesced(out, in, options);
     });
   }
   WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const AllgatherOptions& options) override {
-    return between(outputs, inputs, [&](Tensors& out, Tensors& in) {
+    return run_with_copies(outputs, inputs, [&](Tensors& out, Tensors& in) {
       return backend_->allgather_into_tensor_coalesced(out, in, options);
     });
   }
   WorkPointer gather(Lists& outputs, Tensors& inputs, const GatherOptions& options) override {
-    return between(outputs, inputs,
-                   [&](Lists& out, Tensors& in) { return backend_->gather(out, in, options); });
+    return run_with_copies(outputs, inputs, [&](Lists& out, Tensors& in) {
+      return backend_->gather(out, in, options);
+    });
   }
   WorkPointer scatter(Tensors& outputs, Lists& inputs, const ScatterOptions& options) override {
-    return between(outputs, inputs,
-                   [&](Tensors& out, Lists& in) { return backend_->scatter(out, in, options); });
+    return run_with_copies(outputs, inputs, [&](Tensors& out, Lists& in) {
+      return backend_->scatter(out, in, options);
+    });
   }
   WorkPointer reduce_scatter(Tensors& outputs, Lists& inputs,
                              const ReduceScatterOptions& options) override {
-    return between(outputs, inputs, [&](Tensors& out, Lists& in) {
+    return run_with_copies(outputs, inputs, [&](Tensors& out, Lists& in) {
       return backend_->reduce_scatter(out, in, options);
     });
   }
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                    const ReduceScatterOptions& options) override {
-    return between(Tensors{output}, Tensors{input}, [&](Tensors& out, Tensors& in) {
+    return run_with_copies(Tensors{output}, Tensors{input}, [&](Tensors& out, Tensors& in) {
       return backend_->_reduce_scatter_base(out[0], in[0], options);
     });
   }
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const ReduceScatterOptions& options) override {
-    return between(outputs, inputs, [&](Tensors& out, Tensors& in) {
+    return run_with_copies(outputs, inputs, [&](Tensors& out, Tensors& in) {
       return backend_->reduce_scatter_tensor_coalesced(out, in, options);
     });
   }
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
                             std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
                             const AllToAllOptions& options) override {
-    return between(Tensors{output}, Tensors{input}, [&](Tensors& out, Tensors& in) {
+    return run_with_copies(Tensors{output}, Tensors{input}, [&](Tensors& out, Tensors& in) {
       return backend_->alltoall_base(out[0], in[0], output_sizes, input_sizes, options);
     });
   }
   WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const AllToAllOptions& options) override {
-    return between(outputs, inputs,
-                   [&](Tensors& out, Tensors& in) { return backend_->alltoall(out, in, options); });
+    return run_with_copies(outputs, inputs, [&](Tensors& out, Tensors& in) {
+      return backend_->alltoall(out, in, options);
+    });
   }
   WorkPointer barrier(const BarrierOptions& options) override { return backend_->barrier(options); }
 
   WorkPointer send(Tensors& tensors, int to, int tag) override {
     Tensors host = on_host(tensors);
     backend_->send(host, to, tag)->wait();
-    return done({});
+    return completed_work({});
   }
   WorkPointer recv(Tensors& tensors, int from, int tag) override {
-    Tensors host = room_for(tensors);
+    Tensors host = empty_on_host(tensors);
     backend_->recv(host, from, tag)->wait();
     copy_back(host, tensors);
-    return done(tensors);
+    return completed_work(tensors);
   }
 
  private:
   template <class Run>
-  static WorkPointer in_place(const Tensors& tensors, const Run& run) {
+  static WorkPointer run_in_place(const Tensors& tensors, const Run& run) {
     Tensors host = on_host(tensors);
     run(host)->wait();
     copy_back(host, tensors);
-    return done(tensors);
+    return completed_work(tensors);
   }
 
   template <class Outputs, class Inputs, class Run>
-  static WorkPointer between(const Outputs& outputs, const Inputs& inputs, const Run& run) {
+  static WorkPointer run_with_copies(const Outputs& outputs, const Inputs& inputs, const Run& run) {
     Inputs in = on_host(inputs);
-    Outputs out = room_for(outputs);
+    Outputs out = empty_on_host(outputs);
     run(out, in)->wait();
     copy_back(out, outputs);
-    return done(all_of(outputs));
+    return completed_work(all_of(outputs));
   }
 
   c10::intrusive_ptr<Backend> backend_;
@@ -184,8 +188,8 @@ class ThroughHost : public Backend {
 
 }  // namespace
 
-c10::intrusive_ptr<Backend> through_host(c10::intrusive_ptr<Backend> backend) {
-  return c10::make_intrusive<ThroughHost>(std::move(backend));
+c10::intrusive_ptr<Backend> make_host_staging_backend(c10::intrusive_ptr<Backend> backend) {
+  return c10::make_intrusive<HostStagingBackend>(std::move(backend));
 }
 
 }  // namespace hasten

@@ -9,6 +9,7 @@
 
 namespace hasten {
 
-c10::intrusive_ptr<c10d::Backend> through_host(c10::intrusive_ptr<c10d::Backend> backend);
+c10::intrusive_ptr<c10d::Backend> make_host_staging_backend(
+    c10::intrusive_ptr<c10d::Backend> backend);
 
 }  // namespace hasten

@@ -4,7 +4,7 @@
 
 namespace hasten {
 
-void refuse_tpu(const std::string& missing) {
+void throw_tpu_missing(const std::string& missing) {
   throw IoError("device.tpu-module",
                 {.what = "hasten's module for TPUs",
                  .got = missing,

@@ -18,12 +18,12 @@ Module<Function> find_tpu_function(const char* name) {
   return load_module<Function>("libhasten_tpu.so", name);
 }
 
-[[noreturn]] void refuse_tpu(const std::string& missing);
+[[noreturn]] void throw_tpu_missing(const std::string& missing);
 
 template <class Function>
 Function& tpu_function(const char* name) {
   const auto found = find_tpu_function<Function>(name);
-  if (found.function == nullptr) refuse_tpu(found.missing);
+  if (found.function == nullptr) throw_tpu_missing(found.missing);
   return *found.function;
 }
 

@@ -9,14 +9,14 @@
 namespace hasten {
 namespace {
 
-constexpr std::size_t kNamed = 16;
+constexpr std::size_t kMaxNamedRanks = 16;
 
 }  // namespace
 
-Unlike unlike_most(const std::vector<std::optional<std::string>>& said) {
+Disagreement find_disagreement(const std::vector<std::optional<std::string>>& texts) {
   std::map<std::string, Ranks> by_text;
-  for (std::size_t rank = 0; rank < said.size(); ++rank) {
-    if (said[rank]) by_text[*said[rank]].push_back(static_cast<std::int64_t>(rank));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank]) by_text[*texts[rank]].push_back(static_cast<std::int64_t>(rank));
   }
   if (by_text.empty()) return {};
   const auto most =
@@ -24,20 +24,22 @@ Unlike unlike_most(const std::vector<std::optional<std::string>>& said) {
         return std::pair(one.second.size(), -one.second.front()) <
                std::pair(other.second.size(), -other.second.front());
       });
-  Unlike unlike{.most = most->second, .right = most->first};
+  Disagreement disagreement{.majority_ranks = most->second, .majority_text = most->first};
   by_text.erase(most);
   for (const auto& [text, ranks] : by_text)
-    unlike.others.insert(unlike.others.end(), ranks.begin(), ranks.end());
-  std::sort(unlike.others.begin(), unlike.others.end());
-  if (!unlike.others.empty())
-    unlike.first_other = *said[static_cast<std::size_t>(unlike.others.front())];
-  return unlike;
+    disagreement.different_ranks.insert(disagreement.different_ranks.end(), ranks.begin(),
+                                        ranks.end());
+  std::sort(disagreement.different_ranks.begin(), disagreement.different_ranks.end());
+  if (!disagreement.different_ranks.empty())
+    disagreement.first_different_text =
+        *texts[static_cast<std::size_t>(disagreement.different_ranks.front())];
+  return disagreement;
 }
 
 std::string ranks_text(const Ranks& ranks) {
   std::vector<std::string> names;
   for (const std::int64_t rank : ranks) {
-    if (names.size() == kNamed) break;
+    if (names.size() == kMaxNamedRanks) break;
     names.push_back(str(rank));
   }
   const std::size_t more = ranks.size() - names.size();

@@ -11,19 +11,19 @@ namespace hasten {
 
 using Ranks = std::vector<std::int64_t>;
 
-struct Unlike {
+struct Disagreement {
   // The ranks whose text differs; empty if all texts are equal.
-  Ranks others;
+  Ranks different_ranks;
   // The text of the first of them.
-  std::string first_other;
+  std::string first_different_text;
   // The ranks with the most frequent text; at a tie, those among which is the lowest rank.
-  Ranks most;
+  Ranks majority_ranks;
   // The most frequent text.
-  std::string right;
+  std::string majority_text;
 };
 
-// `said` holds the text of each rank; a rank without a text is left out.
-Unlike unlike_most(const std::vector<std::optional<std::string>>& said);
+// `texts` holds the text of each rank; a rank without a text is left out.
+Disagreement find_disagreement(const std::vector<std::optional<std::string>>& texts);
 
 // Returns "rank 1" or "ranks 0, 2, 3". Names the first 16 ranks and the number of the others.
 std::string ranks_text(const Ranks& ranks);

@@ -4,7 +4,7 @@
 // hangs. A job that hangs is found however often it is suspended, because its running time adds up.
 //
 //   WaitingTime waiting;
-//   while (waiting.of(calls->waits_since()) < limit) std::this_thread::sleep_for(100ms);
+//   while (waiting.of(calls->oldest_call_start()) < limit) std::this_thread::sleep_for(100ms);
 //
 // The owner must call of() at least once per RunningClock::kLongestStep. Throws nothing. Thread
 // rule: one thread at a time.

@@ -32,23 +32,23 @@ using Clock = CallLog::Clock;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
 // The time between two checks of the clock.
-constexpr milliseconds kLook{100};
+constexpr milliseconds kClockInterval{100};
 // The time between two checks of the store for an exchange of reports.
-constexpr milliseconds kListen{250};
+constexpr milliseconds kStoreInterval{250};
 // The time until a lost store is tried again.
-constexpr milliseconds kConnectAgain{10000};
+constexpr milliseconds kReconnectInterval{10000};
 // The limit for a thread to answer with its stack.
-constexpr milliseconds kStack{100};
+constexpr milliseconds kStackTimeout{100};
 // The limits for printing the report and for flushing the program's output.
-constexpr milliseconds kToPrint{500}, kToFlush{150};
+constexpr milliseconds kPrintTimeout{500}, kFlushTimeout{150};
 // Before its end, the rank that prints waits for the other ranks to stop their threads, and the
 // others wait for that rank to end first.
-constexpr milliseconds kForTheOthers{100}, kAfterTheCause{400};
+constexpr milliseconds kWaitOfPrintingRank{100}, kWaitOfOtherRanks{400};
 // The limit for the last answer of the store when a group ends.
-constexpr milliseconds kLastAnswer{1000};
+constexpr milliseconds kLastAnswerTimeout{1000};
 
 // False for an empty stack, and for that of a thread that only waits for work of autograd.
-bool says_something(const std::vector<std::string>& stack) {
+bool is_informative(const std::vector<std::string>& stack) {
   for (const std::string& line : stack) {
     if (line.find("ReadyQueue::pop") != line.npos) return false;
   }
@@ -76,29 +76,30 @@ void flush_streams() {
 
 }  // namespace
 
-class Watchdog::Post {
+class Watchdog::State {
  public:
-  Post(std::shared_ptr<CallLog> calls, const WatchdogOptions& options)
-      : calls_(std::move(calls)), options_(options), formed_by_(gettid()) {}
+  State(std::shared_ptr<CallLog> calls, const WatchdogOptions& options)
+      : calls_(std::move(calls)), options_(options), creator_thread_(gettid()) {}
 
   void stop() {
-    const std::lock_guard lock(turn_);
+    const std::lock_guard lock(mutex_);
     stopped_ = true;
     changed_.notify_all();
   }
-  // Whether the thread of talk() has ended, or ends within kLastAnswer.
-  bool has_fallen_silent() {
-    std::unique_lock lock(turn_);
-    return changed_.wait_for(lock, kLastAnswer, [&] { return silent_; });
+  // Whether the thread of exchange_reports() has ended, or ends within kLastAnswerTimeout.
+  bool wait_for_exchange_end() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLastAnswerTimeout, [&] { return exchange_ended_; });
   }
 
   // Watches the clock until the group ends or this function ends the process.
   void watch() {
     WaitingTime waiting;
-    std::unique_lock lock(turn_);
-    while (!changed_.wait_for(lock, kLook, [&] { return stopped_ || asked_; })) {
-      late_ = waiting.of(calls_->waits_since()) >= options_.limit;
-      asked_ = asked_ || late_;
+    std::unique_lock lock(mutex_);
+    while (
+        !changed_.wait_for(lock, kClockInterval, [&] { return stopped_ || exchange_requested_; })) {
+      is_late_ = waiting.of(calls_->oldest_call_start()) >= options_.limit;
+      exchange_requested_ = exchange_requested_ || is_late_;
     }
     if (stopped_) return;
     changed_.notify_all();
@@ -111,17 +112,17 @@ class Watchdog::Post {
 
   // Exchanges reports with the other ranks through its own clone of the store. A lost store is
   // tried again, because its process may only have been stopped for a while.
-  void talk(const StorePointer& of_group) {
+  void exchange_reports(const StorePointer& group_store) {
     do {
       try {
-        const StorePointer store = of_group->clone();
-        if (listen(*store)) deliver(agreed_report(*store));
+        const StorePointer store = group_store->clone();
+        if (wait_for_exchange(*store)) set_report(common_report(*store));
       } catch (const std::exception&) {
         // Without a store the other ranks cannot be asked; watch() continues without them.
       }
-    } while (is_to_listen_again(*of_group));
-    const std::lock_guard lock(turn_);
-    silent_ = true;
+    } while (should_retry_store(*group_store));
+    const std::lock_guard lock(mutex_);
+    exchange_ended_ = true;
     changed_.notify_all();
   }
 
@@ -131,36 +132,37 @@ class Watchdog::Post {
     return dynamic_cast<const JobStore*>(&store) != nullptr;
   }
 
-  bool is_to_listen_again(const c10d::Store& store) {
+  bool should_retry_store(const c10d::Store& store) {
     if (!fails_quietly(store)) return false;
-    std::unique_lock lock(turn_);
-    return !changed_.wait_for(lock, kConnectAgain, [&] { return stopped_ || asked_; });
+    std::unique_lock lock(mutex_);
+    return !changed_.wait_for(lock, kReconnectInterval,
+                              [&] { return stopped_ || exchange_requested_; });
   }
 
   // Waits until an exchange of reports is to begin. Returns false if the group ends before. If
   // there are many ranks, those that are busy check the store less often.
-  bool listen(c10d::Store& store) {
+  bool wait_for_exchange(c10d::Store& store) {
     const bool always = fails_quietly(store);
-    const milliseconds while_busy = std::max(kListen, milliseconds(options_.size));
+    const milliseconds while_busy = std::max(kStoreInterval, milliseconds(options_.size));
     const ReportExchange exchange(store, options_);
-    auto next = Clock::now() + kListen;
-    std::unique_lock lock(turn_);
-    while (!changed_.wait_until(lock, next, [&] { return stopped_ || asked_; })) {
+    auto next = Clock::now() + kStoreInterval;
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_until(lock, next, [&] { return stopped_ || exchange_requested_; })) {
       lock.unlock();
-      const bool is_quiet = Clock::now() - calls_->last_sign() >= options_.limit / 2;
+      const bool is_quiet = Clock::now() - calls_->last_activity() >= options_.limit / 2;
       const bool asked = (always || is_quiet) && exchange.has_begun();
-      next = Clock::now() + (is_quiet ? kListen : while_busy);
+      next = Clock::now() + (is_quiet ? kStoreInterval : while_busy);
       lock.lock();
       if (!asked) continue;
-      asked_ = true;
+      exchange_requested_ = true;
       changed_.notify_all();
     }
     return !stopped_;
   }
 
-  LateReport agreed_report(c10d::Store& store) {
-    std::unique_lock lock(turn_);
-    const bool late = late_;
+  LateReport common_report(c10d::Store& store) {
+    std::unique_lock lock(mutex_);
+    const bool late = is_late_;
     lock.unlock();
     return ReportExchange(store, options_).report(late, [&] { return own_record(); });
   }
@@ -170,15 +172,15 @@ class Watchdog::Post {
     std::vector<std::string> stack;
     // The thread of the latest call should make the next one, unless it is one of autograd, which
     // only makes calls in between.
-    for (const pid_t thread : {snapshot.thread, formed_by_, getpid()}) {
-      stack = stack_of(thread, kStack);
-      if (says_something(stack)) break;
+    for (const pid_t thread : {snapshot.thread, creator_thread_, getpid()}) {
+      stack = stack_of(thread, kStackTimeout);
+      if (is_informative(stack)) break;
     }
     return RankRecord::of(snapshot, std::move(stack));
   }
 
-  void deliver(const LateReport& report) {
-    const std::lock_guard lock(turn_);
+  void set_report(const LateReport& report) {
+    const std::lock_guard lock(mutex_);
     report_ = report;
     changed_.notify_all();
   }
@@ -187,44 +189,45 @@ class Watchdog::Post {
   // so these hold their threads, for which it gives them time. The rest of a process continues,
   // because it may serve the store.
   [[noreturn]] void end(const LateReport& report) const {
-    const bool prints = report.told_by == options_.rank;
-    if (prints) completes_within(kToPrint, [text = report.text] { write_all(text); });
-    completes_within(kToFlush, flush_streams);  // the hanging thread may hold a stream's lock
-    const auto threads = {calls_->snapshot().thread, formed_by_, getpid()};
+    const bool prints = report.printed_by == options_.rank;
+    if (prints) completes_within(kPrintTimeout, [text = report.text] { write_all(text); });
+    completes_within(kFlushTimeout, flush_streams);  // the hanging thread may hold a stream's lock
+    const auto threads = {calls_->snapshot().thread, creator_thread_, getpid()};
     for (const pid_t thread : threads) {
-      if (!prints) hold(thread);
+      if (!prints) park_thread(thread);
     }
-    std::this_thread::sleep_for(prints ? kForTheOthers : kAfterTheCause + times_.pause);
+    std::this_thread::sleep_for(prints ? kWaitOfPrintingRank : kWaitOfOtherRanks + times_.pause);
     _exit(kLateRankCode);
   }
 
   const std::shared_ptr<CallLog> calls_;
   const WatchdogOptions options_;
   const ReportTimes times_ = ReportTimes::of(options_.size);
-  const pid_t formed_by_;
+  const pid_t creator_thread_;
 
-  std::mutex turn_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;
-  bool late_ = false;    // a collective of this rank has taken too long
-  bool asked_ = false;   // a collective of any rank has
-  bool silent_ = false;  // the thread of talk() no longer uses the store
+  bool is_late_ = false;             // a collective of this rank has taken too long
+  bool exchange_requested_ = false;  // a collective of any rank has
+  bool exchange_ended_ = false;      // the thread of exchange_reports() no longer uses the store
   std::optional<LateReport> report_;
 };
 
 Watchdog::Watchdog(StorePointer store, std::shared_ptr<CallLog> calls,
                    const WatchdogOptions& options)
-    : post_(std::make_shared<Post>(std::move(calls), options)) {
+    : state_(std::make_shared<State>(std::move(calls), options)) {
   prepare_stacks();
-  const WithoutSignals without;
-  watching_ = std::thread([post = post_] { post->watch(); });
-  talking_ = std::thread([post = post_, store = std::move(store)] { post->talk(store); });
+  const WithoutSignals blocker;
+  clock_thread_ = std::thread([state = state_] { state->watch(); });
+  exchange_thread_ =
+      std::thread([state = state_, store = std::move(store)] { state->exchange_reports(store); });
 }
 
 Watchdog::~Watchdog() {
-  post_->stop();
-  watching_.join();
-  post_->has_fallen_silent() ? talking_.join() : talking_.detach();
+  state_->stop();
+  clock_thread_.join();
+  state_->wait_for_exchange_end() ? exchange_thread_.join() : exchange_thread_.detach();
 }
 
 }  // namespace hasten

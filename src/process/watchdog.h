@@ -36,9 +36,9 @@ class Watchdog {
   ~Watchdog();
 
  private:
-  class Post;
-  std::shared_ptr<Post> post_;  // shared with a thread that a store may block
-  std::thread watching_, talking_;
+  class State;
+  std::shared_ptr<State> state_;  // shared with a thread that a store may block
+  std::thread clock_thread_, exchange_thread_;
 };
 
 }  // namespace hasten

@@ -137,7 +137,7 @@ void infer_on(DryTpu& dry, const EstimateOptions& options, const LoadedModel& lo
 }
 
 void refuse_open_tpu() {
-  if (number_of(Living::tpu) == 0) return;
+  if (count_of(ForkHazard::tpu) == 0) return;
   throw UsageError("process.fork-after-tpu",
                    {.what = "what_if for a TPU",
                     .got = "a process that has opened one, whose forks cannot use it",

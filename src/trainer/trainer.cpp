@@ -375,8 +375,9 @@ void Trainer::save_model(const std::filesystem::path& folder) {
 }
 bool Trainer::has_saved_model(const std::filesystem::path& folder) const {
   const auto& target = folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder;
-  return main_says(impl_->group(),
-                   [&]() -> std::string { return has_weights(target) ? "yes" : "no"; }) == "yes";
+  return broadcast_from_main(impl_->group(), [&]() -> std::string {
+           return has_weights(target) ? "yes" : "no";
+         }) == "yes";
 }
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
   impl_->parts.callbacks.push_back(std::move(callback));

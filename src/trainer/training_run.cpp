@@ -176,7 +176,8 @@ class Trainer::Run {
   // Returns the same folder in all processes, whatever another process may be writing.
   fs::path folder_to_resume() const {
     if (args_.resume_from_checkpoint != "true") return args_.resume_from_checkpoint;
-    return main_says(t_.group(), [&] { return last_checkpoint(args_.output_dir).string(); });
+    return broadcast_from_main(t_.group(),
+                               [&] { return last_checkpoint(args_.output_dir).string(); });
   }
 
   void resume() {

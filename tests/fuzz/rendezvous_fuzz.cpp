@@ -225,7 +225,7 @@ void feed_words(std::string_view bytes) {
   }
   try {
     // A long name many times is much memory, and no other path through the parser.
-    for (const std::string& host : hosts_of_slurm(bytes.substr(0, 100))) require(!host.empty());
+    for (const std::string& host : expand_slurm_hosts(bytes.substr(0, 100))) require(!host.empty());
   } catch (const ConfigError&) {
   }
   Input input(bytes);

@@ -13,7 +13,7 @@ using namespace hasten;
 int main(int argc, char** argv) {
   try {
     if (argc == 3 && std::string(argv[1]) == "--hosts") {
-      for (const std::string& host : hosts_of_slurm(argv[2])) std::printf("%s\n", host.c_str());
+      for (const std::string& host : expand_slurm_hosts(argv[2])) std::printf("%s\n", host.c_str());
       return 0;
     }
     const Worker worker = worker_of(config::whole_environment());
@@ -28,8 +28,8 @@ int main(int argc, char** argv) {
                                  {"job", worker.job},
                                  {"master_addr", worker.master_addr},
                                  {"master_port", worker.master_port},
-                                 {"address_from", worker.address_from},
-                                 {"port_from", worker.port_from},
+                                 {"address_source", worker.address_source},
+                                 {"port_source", worker.port_source},
                                  {"store_is_served", worker.store_is_served}};
     // In one piece: lines of several processes come together.
     const std::string text = line.dump() + "\n";

@@ -63,7 +63,7 @@ def check_workers(what, workers, started_by, local_sizes, said=""):
     right &= len(meeting) == 1
     if right and size > 1:
         right &= bool(workers[0]["master_addr"]) and 1 <= workers[0]["master_port"] <= 65535
-    where = f"{workers[0]['master_addr']}:{workers[0]['master_port']} by {workers[0]['port_from']}" if right and size > 1 else ""
+    where = f"{workers[0]['master_addr']}:{workers[0]['master_port']} by {workers[0]['port_source']}" if right and size > 1 else ""
     check(right, f"{what}: {size} of {started_by} on {len(local_sizes)} {where}")
     if not right:
         print(*workers, said, sep="\n")
@@ -295,7 +295,7 @@ def steps(slurm):
     srun = ["srun", "-N2", "-n4", "--ntasks-per-node=2"]
     first = slurm.check_run("srun -N2 -n4", "Slurm", [2, 2], *srun, PROGRAM)
     check({w["master_addr"] for w in first} == {"127.0.0.1"}, "they meet on the first machine")
-    check({w["address_from"] for w in first} == {"the first host of SLURM_STEP_NODELIST"}, "which is that of the step")
+    check({w["address_source"] for w in first} == {"the first host of SLURM_STEP_NODELIST"}, "which is that of the step")
     second = slurm.check_run("again", "Slurm", [2, 2], *srun, PROGRAM)
     check(bool(first and second) and first[0]["master_port"] != second[0]["master_port"], "two jobs have two ports")
     slurm.check_run("srun -N2 -n3", "Slurm", [2, 1], "srun", "-N2", "-n3", PROGRAM)
@@ -331,7 +331,7 @@ def mpi_inside(slurm):
     if shutil.which("mpirun.openmpi"):
         found = slurm.check_batch("mpirun in a script", "Open MPI", [2, 2],
                                   f"mpirun.openmpi --allow-run-as-root -n 4 {PROGRAM}\n", "-N2", "-n4", "--ntasks-per-node=2")
-        check({w["address_from"] for w in found} == {"the first host of SLURM_JOB_NODELIST"}, "they meet on the job's first machine")
+        check({w["address_source"] for w in found} == {"the first host of SLURM_JOB_NODELIST"}, "they meet on the job's first machine")
     else:
         print("not looked at: mpirun in a script (Debian: openmpi-bin)")
     if shutil.which("mpiexec.hydra"):

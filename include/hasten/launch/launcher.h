@@ -59,7 +59,7 @@ struct RankCommand {
 };
 
 // The number of processes on this machine.
-std::int64_t processes_here(const LaunchConfiguration& run);
+std::int64_t processes_on_this_machine(const LaunchConfiguration& run);
 // The commands that start this machine's ranks. `job` is the mark by which this launcher recognizes
 // its processes.
 std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Round& round,

@@ -30,7 +30,7 @@
 namespace hasten {
 
 // The launcher that has started the process. `pmi` is MPICH or Intel MPI.
-enum class StartedBy { nobody, hasten, torchrun, open_mpi, mvapich, pmi, slurm, kubernetes };
+enum class StartedBy { none, hasten, torchrun, open_mpi, mvapich, pmi, slurm, kubernetes };
 
 template <>
 struct Names<StartedBy> {
@@ -41,19 +41,19 @@ struct Names<StartedBy> {
 
 // The place of a process among those that were started together.
 struct Worker {
-  StartedBy started_by = StartedBy::nobody;
+  StartedBy started_by = StartedBy::none;
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
   std::int64_t local_rank = 0;  // Among the processes of this machine.
   std::int64_t local_world_size = 1;
   std::int64_t machine_rank = 0;
   std::int64_t num_machines = 1;
-  std::int64_t attempt = 0;  // The number of restarts before.
-  std::string job;           // Number or name of the job; empty: unknown.
-  std::string master_addr;   // Address of rank 0; empty if world_size is 1.
-  int master_port = 0;       // 0 if world_size is 1.
-  std::string address_from;  // "MASTER_ADDR", "the first host of SLURM_JOB_NODELIST", ...
-  std::string port_from;     // "MASTER_PORT", "the job's number 4711", ...
+  std::int64_t attempt = 0;    // The number of restarts before.
+  std::string job;             // Number or name of the job; empty: unknown.
+  std::string master_addr;     // Address of rank 0; empty if world_size is 1.
+  int master_port = 0;         // 0 if world_size is 1.
+  std::string address_source;  // "MASTER_ADDR", "the first host of SLURM_JOB_NODELIST", ...
+  std::string port_source;     // "MASTER_PORT", "the job's number 4711", ...
   // True if torchrun's agent serves the TCPStore at that port, so that all ranks are clients.
   bool store_is_served = false;
 };
@@ -62,7 +62,7 @@ Worker worker_of(const config::Environment& environment);
 
 // Expands a Slurm list of hosts: "gpu[01-03,7],login" gives gpu01 gpu02 gpu03 gpu7 login. Throws
 // ConfigError "launch.environment".
-std::vector<std::string> hosts_of_slurm(std::string_view list);
+std::vector<std::string> expand_slurm_hosts(std::string_view list);
 
 // A port from 20000 to 29972 that depends only on the job: 20000 + number modulo 9973 if `job` is a
 // number, so that 9,973 consecutive jobs have different ports.

@@ -23,6 +23,6 @@ at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step);
 
 // The same in a process that has no more data (hasten/prepare/join.h), which takes part without
 // rows. Rank `from` describes the tensor.
-void gather_no_rows(const Step& step, std::int64_t from);
+void gather_without_rows(const Step& step, std::int64_t from);
 
 }  // namespace hasten

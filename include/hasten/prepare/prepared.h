@@ -40,27 +40,27 @@ namespace detail {
 [[noreturn]] void throw_uneven_batches();
 
 // The state of an optimizer, which a process that ran out of data copies from one that continued.
-class FollowedOptimizer : public Followed {
+class SyncedOptimizer : public SyncedState {
  public:
-  explicit FollowedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer)
+  explicit SyncedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer)
       : optimizer_(std::move(optimizer)) {}
   std::string state() const override;
-  void follow(const std::string& state) override;
+  void restore(const std::string& state) override;
   std::int64_t steps = 0;
 
  private:
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
 };
 // The same for a scheduler.
-class FollowedScheduler : public Followed {
+class SyncedScheduler : public SyncedState {
  public:
-  explicit FollowedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler)
+  explicit SyncedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler)
       : scheduler_(std::move(scheduler)) {}
   void step();
   std::string state() const override;
-  void follow(const std::string& state) override;
+  void restore(const std::string& state) override;
   // The number of the optimizer's steps at the scheduler's last step.
-  std::int64_t seen = 0;
+  std::int64_t optimizer_steps = 0;
 
  private:
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;
@@ -82,7 +82,7 @@ class PreparedModel {
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
     ++step_->forwards;
-    step_->before_forward(module_.get());
+    step_->sync_buffers(module_.get());
     const PhaseScope phase(step_->observers, StepPhase::forward);
     const AutocastGuard guard(step_->precision, step_->process.device.type());
     return module_->forward(std::forward<Arguments>(arguments)...);
@@ -135,7 +135,7 @@ class PreparedOptimizer {
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<Step> step_;
-  std::shared_ptr<detail::FollowedOptimizer> count_;
+  std::shared_ptr<detail::SyncedOptimizer> synced_optimizer_;
 };
 
 class PreparedScheduler {
@@ -157,12 +157,12 @@ class PreparedScheduler {
   void reset() { scheduler_.reset(); }
 
  private:
-  void follow_first();
+  void register_before_optimizers();
 
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;
   std::shared_ptr<Step> step_;
-  std::shared_ptr<detail::FollowedOptimizer> count_;
-  std::shared_ptr<detail::FollowedScheduler> calls_;
+  std::shared_ptr<detail::SyncedOptimizer> synced_optimizer_;
+  std::shared_ptr<detail::SyncedScheduler> synced_scheduler_;
 };
 
 // Iterates over any loader (torch::data's, hasten's, a container of batches). It moves each batch
@@ -278,7 +278,7 @@ class PreparedLoader {
           return next;
         });
         if (!given) return;
-        current.emplace(arriving(std::move(*given)));
+        current.emplace(place_batch(std::move(*given)));
         if constexpr (kSharesRows) {
           progress.at_last_batch = loader.at_last_step();
         } else if constexpr (kKnowsLast) {
@@ -297,15 +297,15 @@ class PreparedLoader {
         if (!step->observers.empty()) tell_batch();
       }
 
-      Batch arriving(Batch batch) {
+      Batch place_batch(Batch batch) {
         if (!step->device_placement) return batch;
         if constexpr (std::is_same_v<Batch, TensorDict>) {
           given_rows = rows_of(batch);
           full_rows = std::max(full_rows, given_rows);  // a last batch may be smaller
-          return step->arriving(std::move(batch), full_rows);
+          return step->place_batch(std::move(batch), full_rows);
         } else {
           for_each_tensor(batch, [this](at::Tensor& tensor) {
-            if (const auto type = step->type_there(tensor)) tensor = tensor.to(*type);
+            if (const auto type = step->device_type_of(tensor)) tensor = tensor.to(*type);
           });
           return to_device(std::move(batch), step->process.device);
         }
@@ -354,7 +354,7 @@ class PreparedLoader {
           if constexpr (std::is_copy_constructible_v<Batch>)
             own.emplace(first[(rank - read) % first.size()]);
         }
-        current.emplace(arriving(std::move(*own)));
+        current.emplace(place_batch(std::move(*own)));
         if (repeats) progress.real_rows = 0;  // whatever the type of the batch
         count_filled_rows();
         if (progress.rows < 0) {

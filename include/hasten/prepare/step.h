@@ -36,8 +36,8 @@ namespace hasten {
 class DataParallel;
 class Join;
 class Window;
-class Words;
-struct JoinWord;
+class MessageExchange;
+struct JoinMessage;
 enum class JoinPass : std::int64_t;
 
 // Options of a backward pass. Names and meaning are those of torch.autograd.backward.
@@ -66,13 +66,13 @@ struct LoaderProgress {
 
 // Training state besides the models, which a process that ran out of data copies from one that
 // continued (hasten/prepare/join.h).
-class Followed {
+class SyncedState {
  public:
-  virtual ~Followed() = default;
+  virtual ~SyncedState() = default;
   // The state as bytes.
   virtual std::string state() const = 0;
   // Adopts the state of another process.
-  virtual void follow(const std::string& state) = 0;
+  virtual void restore(const std::string& state) = 0;
 };
 
 class Step {
@@ -86,15 +86,15 @@ class Step {
   void add_model(const std::shared_ptr<torch::nn::Module>& module);
   // Copies the buffers of one rank to all processes if the model's options ask for it. A collective
   // in that case.
-  void before_forward(const torch::nn::Module* module);
+  void sync_buffers(const torch::nn::Module* module);
   // Sets when the gradients of the model are exchanged; returns the previous value.
   Synchronization set_synchronization(const torch::nn::Module* module, Synchronization how);
   // Replaces the weights of the model by their mean over the processes. A collective.
   void average(const torch::nn::Module* module);
 
   // Begins a micro-batch of these models.
-  void enter(const std::vector<std::shared_ptr<torch::nn::Module>>& models);
-  void leave() { inside_ = false; }
+  void begin_micro_batch(const std::vector<std::shared_ptr<torch::nn::Module>>& models);
+  void end_micro_batch() { inside_ = false; }
   // Runs the backward pass, and closes the window if it is due. items < 0: micro-batches have equal
   // weights. Inside accumulate() it does not change the gradients of prepared models that the scope
   // was not given, and outside it those of models with an open window.
@@ -106,34 +106,34 @@ class Step {
   // Call it before the gradients of these parameters are used for a step. Returns false if a window
   // of these parameters waits for more micro-batches. Closes a due window whose last micro-batch
   // had no backward pass. Throws "prepare.open-window", "prepare.raw-backward".
-  bool complete(const std::vector<at::Tensor>& parameters);
+  bool close_due_windows(const std::vector<at::Tensor>& parameters);
   // True if a window of this model waits for more micro-batches.
-  bool waits(const torch::nn::Module* module) const;
+  bool has_incomplete_window(const torch::nn::Module* module) const;
   // True if clearing these gradients now would lose a part of an open window.
   bool window_is_open(const std::vector<at::Tensor>& parameters) const;
   // Call it after these gradients have been cleared.
-  void cleared(const std::vector<at::Tensor>& parameters);
+  void mark_cleared(const std::vector<at::Tensor>& parameters);
   // Call it after the gradients of the latest window have been used.
-  void stepped();
+  void mark_gradients_used();
   // Call it before an optimizer that evaluates its closure several times computes the gradients of
   // a step again. Throws "prepare.closure-in-window".
-  void begin_anew(const std::vector<at::Tensor>& parameters);
+  void restart_windows(const std::vector<at::Tensor>& parameters);
   // The loss whose gradients the latest backward pass computed. If the pass exchanged gradients,
   // this is the weighted mean over the processes, and the call is a collective.
-  at::Tensor loss_of_all(const at::Tensor& loss);
+  at::Tensor mean_loss(const at::Tensor& loss);
   // Warns once if a step of these parameters does not change some that the losses inside
   // accumulate() reach, because their model was not given to accumulate().
-  void warn_of_untrained(const std::vector<at::Tensor>& parameters);
+  void warn_about_untrained(const std::vector<at::Tensor>& parameters);
   // Removes the model from this step.
-  void forget(const torch::nn::Module* module);
+  void remove_model(const torch::nn::Module* module);
   // Drops all windows and what they hold; the models stay prepared.
   void drop_windows();
 
   // Moves the batch to the device, with the shapes and types that it needs there. `rows` is the
   // number of rows of a full batch.
-  TensorDict arriving(TensorDict batch, std::int64_t rows) const;
+  TensorDict place_batch(TensorDict batch, std::int64_t rows) const;
   // The type that the tensor gets on the device; unset: its own.
-  std::optional<at::ScalarType> type_there(const at::Tensor& tensor) const;
+  std::optional<at::ScalarType> device_type_of(const at::Tensor& tensor) const;
 
   // From now on, processes may run out of data (hasten/prepare/join.h).
   void begin_join(const std::vector<torch::nn::Module*>& models, std::optional<bool> even_batches);
@@ -151,7 +151,7 @@ class Step {
   // the processes without data, or -1 if all have data.
   std::int64_t announce_rows();
   // True if the last step of a loader is filled up.
-  bool even_batches() const { return even_batches_here_.value_or(dataloader.even_batches); }
+  bool even_batches() const { return join_even_batches_.value_or(dataloader.even_batches); }
 
   std::int64_t accumulation_steps = 1;
   const Precision precision;
@@ -162,13 +162,13 @@ class Step {
   // Whether prepared models and the batches of prepared loaders are moved to the device.
   bool device_placement = true;
   // The type that double numbers get on the device. Unset: they stay double.
-  std::optional<at::ScalarType> double_there;
+  std::optional<at::ScalarType> double_type_on_device;
   // Set by Accelerator::set_trigger.
   bool trigger = false;
   // Loaders that are being iterated, the innermost last.
   std::vector<const LoaderProgress*> loaders;
   // Prepared schedulers, and after them prepared optimizers.
-  std::vector<std::weak_ptr<Followed>> followed;
+  std::vector<std::weak_ptr<SyncedState>> synced_states;
   StepObservers observers;
   // The number of scopes in the Accelerator's precision so far. A backward pass under mixed
   // precision while it is 0 belongs to a forward pass without autocast.
@@ -178,9 +178,9 @@ class Step {
   struct Pass;  // one call of backward
 
   // True if this pass exchanges nothing with other processes.
-  bool is_alone(const Pass& pass) const;
-  void backward_alone(const Pass& pass);
-  void backward_together(const Pass& pass);
+  bool is_local(const Pass& pass) const;
+  void backward_local(const Pass& pass);
+  void backward_distributed(const Pass& pass);
   void run(const Pass& pass, const at::Tensor& loss);
   // Adds the gradients of the loss times `share` to the gradients.
   void add_gradients(const Pass& pass, double share);
@@ -191,44 +191,45 @@ class Step {
   void exchange_pass(const Pass& pass);
   void exchange_at_end(const Pass& pass, bool first);
   void exchange_window(Window& window, const std::vector<DataParallel*>& models, const Pass* pass);
-  double weight_of_all(double own, bool differs);
-  bool tells_models(const Window& window) const;
+  double total_weight(double own, bool differs);
+  bool announces_models(const Window& window) const;
   void close(Window& window, const std::vector<at::Tensor>& parameters);
   void exchange_remaining(Window& window, std::vector<DataParallel*> missing);
-  void divide_alone(Window& window, const std::vector<at::Tensor>& parameters) const;
+  void divide_local(Window& window, const std::vector<at::Tensor>& parameters) const;
   void replace_windows_that_share(const std::vector<std::shared_ptr<torch::nn::Module>>& models);
-  void check_left_window(const Window& window) const;
-  void drop_left_windows(const Pass& pass);
+  void check_abandoned_window(const Window& window) const;
+  void drop_abandoned_windows(const Pass& pass);
   void check_options(const Pass& pass) const;
-  void warn_of_16_bits(const at::Tensor& loss);
+  void warn_about_16_bits(const at::Tensor& loss);
   // The leaves to which a pass is restricted; empty: all that the loss reaches.
   std::vector<at::Tensor> inputs_of(const at::Tensor& loss, const BackwardOptions& options);
-  std::vector<at::Tensor> parameters_left_alone() const;
-  bool waits(const std::vector<at::Tensor>& parameters) const;
-  void drop_dead();
+  std::vector<at::Tensor> excluded_parameters() const;
+  bool has_incomplete_window(const std::vector<at::Tensor>& parameters) const;
+  void drop_destroyed();
 
   // In a process without data: takes part in what a process with data is about to do.
-  void shadow(const JoinWord& word);
-  void shadow_backward(const JoinWord& word);
-  void shadow_early(const std::vector<DataParallel*>& models, std::int64_t bits);
-  Words& words();
-  void say_backward(const std::vector<DataParallel*>& models, JoinPass pass, bool weighs);
-  std::int64_t bits_of(const std::vector<DataParallel*>& models) const;
-  std::vector<DataParallel*> models_of_bits(std::int64_t bits) const;
+  void participate_without_data(const JoinMessage& message);
+  void participate_in_backward(const JoinMessage& message);
+  void participate_in_early_exchange(const std::vector<DataParallel*>& models, std::int64_t bits);
+  MessageExchange& message_exchange();
+  void announce_backward(const std::vector<DataParallel*>& models, JoinPass pass,
+                         bool sums_weights);
+  std::int64_t model_bits(const std::vector<DataParallel*>& models) const;
+  std::vector<DataParallel*> models_from_bits(std::int64_t bits) const;
   std::shared_ptr<Window> open_window_of(const std::vector<DataParallel*>& models) const;
   static void clear_gradients(const std::vector<DataParallel*>& models);
-  void take_over();
+  void copy_state_from_last_rank();
   // The models of the window, or all models if there is no window. If there are several prepared
   // models, only those that the loss reaches.
   std::vector<DataParallel*> models_of(const Pass& pass) const;
   // The models of the pass that exchange gradients in this pass.
-  std::vector<DataParallel*> exchanging(const Pass& pass) const;
+  std::vector<DataParallel*> models_to_exchange(const Pass& pass) const;
   // The models of a window that exchange gradients at its end.
   std::vector<DataParallel*> models_at_end(const Window& window) const;
 
   const DistributedDataParallelKwargs ddp_;
   // Marks a living Accelerator, so that notebook_launcher refuses to fork.
-  std::shared_ptr<void> living_;
+  std::shared_ptr<void> fork_hazard_;
   // The prepared models.
   std::vector<std::weak_ptr<torch::nn::Module>> models_;
   // The same models, if there are several processes.
@@ -239,17 +240,17 @@ class Step {
   // Set inside join_uneven_inputs only.
   std::unique_ptr<Join> join_;
   // The messages before an exchange outside join_uneven_inputs; null before the first one.
-  std::unique_ptr<Words> words_;
+  std::unique_ptr<MessageExchange> message_exchange_;
   // JoinOptions::even_batches inside join_uneven_inputs.
-  std::optional<bool> even_batches_here_;
+  std::optional<bool> join_even_batches_;
   // True inside accumulate().
   bool inside_ = false;
   // The weight of this process's latest loss as a share of that of all processes. Unset: the
   // processes exchanged nothing.
-  std::optional<double> share_of_all_;
+  std::optional<double> weight_share_;
   // Parameters that losses inside accumulate() have reached without training them since the last
   // step.
-  std::unordered_set<const void*> left_alone_;
+  std::unordered_set<const void*> excluded_parameters_;
   Logger logger_;
 };
 

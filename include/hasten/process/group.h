@@ -133,7 +133,7 @@ class Group {
 
   // Records how many training steps this rank has made, for the watchdog's report. Prepared
   // optimizers call it.
-  void at_step(std::int64_t done) const;
+  void set_step(std::int64_t done) const;
 
   // True if each collective is first compared over the ranks (GroupOptions::debug).
   bool compares_calls() const;

@@ -52,7 +52,7 @@ class Logger {
   ProcessState process_;
   Group group_;
   LogSink sink_;
-  std::set<std::string, std::less<>> told_;  // the texts of warning_once
+  std::set<std::string, std::less<>> logged_once_;  // the texts of warning_once
 };
 
 }  // namespace hasten

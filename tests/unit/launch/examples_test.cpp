@@ -9,7 +9,7 @@
 #include "hasten/base/files.h"
 #include "hasten/launch/slurm_script.h"
 #include "hasten/launch/worker.h"
-#include "launch/one_of_many.h"
+#include "launch/duplicate_launcher.h"
 
 using namespace hasten;
 
@@ -123,6 +123,6 @@ TEST_CASE(
           manifest.container["resources"]["limits"]["nvidia.com/gpu"].as<int>());
     CHECK(run.options.max_restarts > 0);
     CHECK(run.program == std::vector<std::string>{"./train", "--epochs", "3"});
-    CHECK_NOTHROW(check_not_one_of_many(run, environment));
+    CHECK_NOTHROW(check_not_duplicate_launcher(run, environment));
   }
 }

@@ -48,16 +48,16 @@ int signal_that_ended(pid_t process) {
 }  // namespace
 
 TEST_CASE("job: one inside of another one's rank has both names") {
-  CHECK(new_job_below(nullptr).size() == new_job().size());
-  CHECK(new_job_below("").size() == new_job().size());
-  CHECK(starts_with(new_job_below("outer"), "outer."));
+  CHECK(new_inner_job_name(nullptr).size() == new_job_name().size());
+  CHECK(new_inner_job_name("").size() == new_job_name().size());
+  CHECK(starts_with(new_inner_job_name("outer"), "outer."));
 }
 
 TEST_CASE("job: what has its name is killed, and what has another one is not") {
-  const std::string job = new_job(), line = str(kJobVariable, "=", job);
+  const std::string job = new_job_name(), line = str(kJobVariable, "=", job);
   const pid_t own = waiting_process(line), inner = waiting_process(line + ".inner"),
               other = waiting_process(line + "x"), spared = waiting_process(line);
-  CHECK(kill_job({.job = job, .spared = spared}) == 2);
+  CHECK(kill_job({.job = job, .guardian_pid = spared}) == 2);
   waitid(P_PID, static_cast<id_t>(own), nullptr, WEXITED | WNOWAIT);
   waitid(P_PID, static_cast<id_t>(inner), nullptr, WEXITED | WNOWAIT);
   CHECK(signal_that_ended(own) == SIGKILL);
@@ -84,21 +84,21 @@ TEST_CASE("job: a process that takes long to end is counted once") {
   char ready = 0;
   CHECK(read(ends[0], &ready, 1) == 1);
   close(ends[0]);
-  CHECK(kill_job({.job = new_job(), .descendants = true}) == 1);
+  CHECK(kill_job({.job = new_job_name(), .descendants = true}) == 1);
   int status = 0;
   waitpid(child, &status, 0);
   CHECK(WTERMSIG(status) == SIGKILL);
 }
 
 TEST_CASE("job: what is older than the process that asks is killed if the job is older, too") {
-  const std::string job = new_job();
+  const std::string job = new_job_name();
   const pid_t older = waiting_process(str(kJobVariable, "=", job));
   const auto start = entry_of(older)->start;
   usleep(50'000);  // some ticks
   const pid_t guardian = fork();
   if (guardian == 0) {
     const int without = kill_job({.job = job});
-    _exit(without == 0 && kill_job({.job = job, .since = start}) == 1 ? 0 : 1);
+    _exit(without == 0 && kill_job({.job = job, .launcher_start = start}) == 1 ? 0 : 1);
   }
   int status = -1;
   waitpid(guardian, &status, 0);
@@ -110,7 +110,7 @@ TEST_CASE("job: what is older than the process that asks is killed if the job is
 TEST_CASE("process table: environments are read up to one that hangs, and after it") {
   std::vector<pid_t> processes;
   for (int i = 0; i < 4; ++i) processes.push_back(waiting_process("A=" + std::to_string(i)));
-  const auto found = look_at_environments(processes, [](const std::string& text) {
+  const auto found = test_environments(processes, [](const std::string& text) {
     if (text.find("A=1") != text.npos) usleep(3'000'000);  // as a read of locked memory
     return text.find("A=0") == text.npos;
   });
@@ -124,7 +124,7 @@ TEST_CASE("process table: other users' environments are not looked at") {
   const pid_t other_user = fork();
   if (other_user == 0) {
     if (setuid(65534) != 0) _exit(2);
-    _exit(look_at_environments({process}, [](const std::string&) { return true; })[0] ? 1 : 0);
+    _exit(test_environments({process}, [](const std::string&) { return true; })[0] ? 1 : 0);
   }
   int status = -1;
   waitpid(other_user, &status, 0);
@@ -136,19 +136,19 @@ TEST_CASE("process table: this process, its parent and its children") {
   const pid_t child = waiting_process("A=b");
   const auto own = own_entry();
   REQUIRE(own);
-  CHECK(own->process == getpid());
+  CHECK(own->pid == getpid());
   const auto table = process_table();
   const auto at = std::find_if(table.begin(), table.end(),
-                               [&](const ProcessEntry& each) { return each.process == child; });
+                               [&](const ProcessEntry& each) { return each.pid == child; });
   REQUIRE(at != table.end());
-  CHECK(at->parent == own->shown);
+  CHECK(at->parent_proc_pid == own->proc_pid);
   CHECK(at->start >= own->start);
-  CHECK(environment_of(at->shown) == std::string("A=b\0", 4));
+  CHECK(environment_of(at->proc_pid) == std::string("A=b\0", 4));
   kill(child, SIGKILL);
   waitid(P_PID, static_cast<id_t>(child), nullptr, WEXITED | WNOWAIT);
-  CHECK(entry_of(at->shown)->state == 'Z');
+  CHECK(entry_of(at->proc_pid)->state == 'Z');
   waitpid(child, nullptr, 0);
-  CHECK_FALSE(entry_of(at->shown));
+  CHECK_FALSE(entry_of(at->proc_pid));
 }
 
 TEST_CASE("end order: processes come in the order of their ends") {

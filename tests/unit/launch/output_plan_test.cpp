@@ -87,7 +87,7 @@ TEST_CASE("output: files hold what each stream said, and the last lines are of b
   output.finish();
   CHECK(log_text(plan.file[0], 14) == "one\ntwo\nthree\n");
   CHECK(log_text(plan.file[1], 6) == "wrong\n");
-  CHECK(output.kept_in() == folder.path() / "a/b");
+  CHECK(output.saved_path() == folder.path() / "a/b");
   CHECK(output.last_lines().size() == 4);
 
   plan.file[0] = plan.file[1] = folder.path() / "a/together.log";
@@ -96,7 +96,7 @@ TEST_CASE("output: files hold what each stream said, and the last lines are of b
   together.take("two\n", 2);
   together.finish();
   CHECK(log_text(plan.file[0], 8) == "one\ntwo\n");
-  CHECK(together.kept_in() == plan.file[0]);
+  CHECK(together.saved_path() == plan.file[0]);
   plan.file[0] = plan.file[1] = folder.path() / "a/b/stderr.log/impossible";
   CHECK_THROWS_AS(RankOutput(plan, console), IoError);
   plan.log_failure = LogFailure::is_reported;

@@ -30,10 +30,11 @@ TEST_CASE("Slurm's hosts: names, ranges, zeros in front, several brackets") {
   };
   for (const auto& [list, hosts] : rows) {
     CAPTURE(list);
-    CHECK(join(hosts_of_slurm(list), " ") == hosts);
+    CHECK(join(expand_slurm_hosts(list), " ") == hosts);
   }
-  CHECK(hosts_of_slurm("n[1-65536]").size() == 65536);
-  CHECK(hosts_of_slurm("n[999999999999999998-999999999999999999]").back() == "n999999999999999999");
+  CHECK(expand_slurm_hosts("n[1-65536]").size() == 65536);
+  CHECK(expand_slurm_hosts("n[999999999999999998-999999999999999999]").back() ==
+        "n999999999999999999");
 }
 
 TEST_CASE("Slurm's hosts: what is no list is refused") {
@@ -67,6 +68,6 @@ TEST_CASE("Slurm's hosts: what is no list is refused") {
                            "a\x7f",
                            "gpü1"}) {
     CAPTURE(list);
-    CHECK(code_of([&] { hosts_of_slurm(list); }) == "launch.environment");
+    CHECK(code_of([&] { expand_slurm_hosts(list); }) == "launch.environment");
   }
 }

@@ -29,7 +29,7 @@ class Machine {
   }
   // Hyperthreads of one core.
   Machine& siblings(const std::string& list) {
-    for (const int cpu : numbers_of_list(list))
+    for (const int cpu : parse_number_list(list))
       file(str("sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"), list);
     return *this;
   }
@@ -41,7 +41,7 @@ class Machine {
     return file("sys/bus/pci/devices/" + bus + "/numa_node", str(node));
   }
   Topology topology(const std::string& usable) const {
-    return topology_of(folder_.path(), numbers_of_list(usable));
+    return topology_of(folder_.path(), parse_number_list(usable));
   }
 
  private:
@@ -66,11 +66,11 @@ struct TwoNodes : Machine {
 }  // namespace
 
 TEST_CASE("topology: lists of numbers") {
-  CHECK(numbers_of_list("0-3,8\n") == std::vector<int>{0, 1, 2, 3, 8});
-  CHECK(numbers_of_list("5") == std::vector<int>{5});
+  CHECK(parse_number_list("0-3,8\n") == std::vector<int>{0, 1, 2, 3, 8});
+  CHECK(parse_number_list("5") == std::vector<int>{5});
   for (const char* none : {"", "\n", "x", "-1", "3-1", "0-99999999", "0x1", "4294967296"})
-    CHECK_MESSAGE(numbers_of_list(none).empty(), none);
-  CHECK(numbers_of_list("1,2,x,3") == std::vector<int>{1, 2});
+    CHECK_MESSAGE(parse_number_list(none).empty(), none);
+  CHECK(parse_number_list("1,2,x,3") == std::vector<int>{1, 2});
 }
 
 TEST_CASE("topology: a machine of which nothing is told has its CPUs as cores of one node") {

@@ -1,4 +1,4 @@
-// What each process is told of its TPU chip.
+// What each process is variables_for of its TPU chip.
 #include "launch/tpu_variables.h"
 
 #include <doctest/doctest.h>
@@ -24,15 +24,15 @@ std::vector<std::string> chips(std::size_t count, const char* generation = "v5e"
   return std::vector<std::string>(count, generation);
 }
 
-Variables told(const TpuPlaces& places, std::int64_t local) {
-  const VariableList all = places.of(local);
+Variables variables_for(const TpuVariables& tpu_variables, std::int64_t local) {
+  const VariableList all = tpu_variables.variables_of(local);
   return {all.begin(), all.end()};
 }
 
 std::string refusal(std::int64_t processes, const std::vector<std::string>& installed,
                     const config::Environment& environment = {}, std::int64_t machines = 1) {
   try {
-    const TpuPlaces places(round_of(processes, machines), environment, installed);
+    const TpuVariables tpu_variables(round_of(processes, machines), environment, installed);
   } catch (const Error& error) {
     return error.code();
   }
@@ -42,8 +42,8 @@ std::string refusal(std::int64_t processes, const std::vector<std::string>& inst
 }  // namespace
 
 TEST_CASE("tpu variables: each process its chip, all the same wiring and addresses") {
-  const TpuPlaces places(round_of(4), {}, chips(4));
-  const Variables first = told(places, 0);
+  const TpuVariables tpu_variables(round_of(4), {}, chips(4));
+  const Variables first = variables_for(tpu_variables, 0);
   CHECK(first.at("ACCELERATE_USE_TPU") == "true");
   CHECK(first.at("TORCH_TPU_TOPOLOGY") == "2,2,1");
   CHECK(first.at("TORCH_TPU_DEVICES_PER_HOST") == "4");
@@ -52,7 +52,7 @@ TEST_CASE("tpu variables: each process its chip, all the same wiring and address
   CHECK(std::set<std::string>(addresses.begin(), addresses.end()).size() == 4);
   for (const std::string& address : addresses) CHECK(starts_with(address, "localhost:"));
   for (std::int64_t local = 0; local < 4; ++local) {
-    Variables here = told(places, local);
+    Variables here = variables_for(tpu_variables, local);
     CHECK(here.at("TPU_VISIBLE_DEVICES") == str(local));
     CHECK(here.at("TPU_VISIBLE_CHIPS") == str(local));
     here["TPU_VISIBLE_DEVICES"] = here["TPU_VISIBLE_CHIPS"] = "0";
@@ -76,8 +76,8 @@ TEST_CASE("tpu variables: wirings are those that torch_tpu knows for a generatio
       if (found == wirings.end()) {
         CHECK(refusal(count, installed) == "launch.tpu-processes");
       } else {
-        const TpuPlaces places(round_of(count), {}, installed);
-        CHECK(told(places, 0).at("TORCH_TPU_TOPOLOGY") == found->second);
+        const TpuVariables tpu_variables(round_of(count), {}, installed);
+        CHECK(variables_for(tpu_variables, 0).at("TORCH_TPU_TOPOLOGY") == found->second);
       }
     }
   }
@@ -88,12 +88,12 @@ TEST_CASE("tpu variables: what is set stays, and chips are those that are visibl
                                    {"TORCH_TPU_SLICEBUILDER_ADDRESSES", "a:1,b:2"},
                                    {"TORCH_TPU_DEVICES_PER_HOST", "9"},
                                    {"TPU_VISIBLE_DEVICES", "3,1"}};
-  const TpuPlaces places(round_of(2), set, chips(4));
+  const TpuVariables tpu_variables(round_of(2), set, chips(4));
   for (const auto& [name, value] : set) {
-    if (name != "TPU_VISIBLE_DEVICES") CHECK(told(places, 0).count(name) == 0);
+    if (name != "TPU_VISIBLE_DEVICES") CHECK(variables_for(tpu_variables, 0).count(name) == 0);
   }
-  CHECK(told(places, 0).at("TPU_VISIBLE_CHIPS") == "3");
-  CHECK(told(places, 1).at("TPU_VISIBLE_DEVICES") == "1");
+  CHECK(variables_for(tpu_variables, 0).at("TPU_VISIBLE_CHIPS") == "3");
+  CHECK(variables_for(tpu_variables, 1).at("TPU_VISIBLE_DEVICES") == "1");
 }
 
 TEST_CASE("tpu variables: more processes than chips, or a chip that is not there") {
@@ -114,9 +114,10 @@ TEST_CASE("tpu variables: on several machines the user names them and their wiri
   CHECK(refusal(4, chips(4), {}, 2) == "config.missing");
   CHECK(refusal(4, chips(4), hosts, 2) == "config.missing");
   CHECK(refusal(4, chips(4), all, 3) == "config.missing");
-  const TpuPlaces places(round_of(2, 2), all, chips(4));
-  CHECK(told(places, 1).at("TORCH_TPU_SLICEBUILDER_ADDRESSES") == "a:8070,a:8071,b:8070,b:8071");
-  CHECK(told(places, 1).at("TPU_VISIBLE_CHIPS") == "1");
+  const TpuVariables tpu_variables(round_of(2, 2), all, chips(4));
+  CHECK(variables_for(tpu_variables, 1).at("TORCH_TPU_SLICEBUILDER_ADDRESSES") ==
+        "a:8070,a:8071,b:8070,b:8071");
+  CHECK(variables_for(tpu_variables, 1).at("TPU_VISIBLE_CHIPS") == "1");
 }
 
 TEST_CASE("tpu variables: bf16 in accelerate's words, and ports that are not known yet") {

@@ -281,8 +281,8 @@ TEST_CASE("worker: attempts, jobs, and where the address and the port come from"
   CHECK(torchrun.attempt == 2);
   CHECK(torchrun.job == "fine-tune");
   CHECK(torchrun.store_is_served);
-  CHECK(torchrun.address_from == "MASTER_ADDR");
-  CHECK(torchrun.port_from == "MASTER_PORT");
+  CHECK(torchrun.address_source == "MASTER_ADDR");
+  CHECK(torchrun.port_source == "MASTER_PORT");
   CHECK_FALSE(
       worker_of(environment_of(kRun + "TORCHELASTIC_USE_AGENT_STORE=False")).store_is_served);
   CHECK_FALSE(worker_of(environment_of(kOmpi + kMeet + "TORCHELASTIC_USE_AGENT_STORE=True"))
@@ -292,12 +292,12 @@ TEST_CASE("worker: attempts, jobs, and where the address and the port come from"
       kStep + "SLURM_RESTART_COUNT=3 SLURM_ARRAY_JOB_ID=4700 SLURM_ARRAY_TASK_ID=11"));
   CHECK(slurm.attempt == 3);
   CHECK(slurm.job == "4700_11");
-  CHECK(slurm.address_from == "the first host of SLURM_STEP_NODELIST");
-  CHECK(slurm.port_from == "the job's number 4711.0");
+  CHECK(slurm.address_source == "the first host of SLURM_STEP_NODELIST");
+  CHECK(slurm.port_source == "the job's number 4711.0");
 
   const Worker mpi = worker_of(environment_of(kOmpiHere + "PMIX_NAMESPACE=77"));
   CHECK(mpi.job == "77");
-  CHECK(mpi.address_from == "all processes are on this machine");
+  CHECK(mpi.address_source == "all processes are on this machine");
   CHECK(worker_of(environment_of(kOmpiHere + "PMIX_NAMESPACE=77 PBS_JOBID=9")).job == "9");
 
   const Worker alone = worker_of(environment_of("RANK=0 WORLD_SIZE=1 " + kMeet));

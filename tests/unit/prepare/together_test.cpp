@@ -535,12 +535,13 @@ TEST_CASE("together: numbers are compared by messages as in memory, by 2 to 5 ra
           const Accelerator accelerator;
           const Group& group = accelerator.group();
           const auto comparison =
-              comparison_by_messages(group.native()->getBackend(c10::DeviceType::CPU));
+              make_message_comparison(group.native()->getBackend(c10::DeviceType::CPU));
           for (std::uint64_t number : {0ULL, 7ULL, ~0ULL}) {
-            require(comparison->same(number), "the same");
+            require(comparison->is_same_on_all_ranks(number), "the same");
             for (std::int64_t other = 0; other < group.size(); ++other)
-              require(!comparison->same(group.rank() == other ? number + 1 : number),
-                      "not the same");
+              require(
+                  !comparison->is_same_on_all_ranks(group.rank() == other ? number + 1 : number),
+                  "not the same");
           }
         },
         count);

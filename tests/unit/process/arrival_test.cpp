@@ -14,11 +14,11 @@ using namespace std::chrono_literals;
 TEST_CASE("arrival: all ranks arrive, with three messages each, and tell where they run") {
   constexpr std::int64_t kSize = 60;
   CountingStore store;
-  in_threads(kSize, [&](std::int64_t rank) { arrive(store, rank, kSize, 60s); });
+  in_threads(kSize, [&](std::int64_t rank) { wait_for_all_ranks(store, rank, kSize, 60s); });
   CHECK(store.messages <= 3 * kSize + 1);
-  const auto where = whereabouts_of_all(store, kSize);
-  REQUIRE(where.size() == kSize);
-  CHECK(where[59].process.number == getpid());
+  const auto locations = locations_of_all(store, kSize);
+  REQUIRE(locations.size() == kSize);
+  CHECK(locations[59].process.number == getpid());
 }
 
 TEST_CASE("arrival: who has not come is named in every rank, and one rank finds it out") {
@@ -28,7 +28,7 @@ TEST_CASE("arrival: who has not come is named in every rank, and one rank finds 
   in_threads(kSize, [&](std::int64_t rank) {
     if (rank == 5 || rank == 41) return;
     try {
-      arrive(store, rank, kSize, 500ms);
+      wait_for_all_ranks(store, rank, kSize, 500ms);
     } catch (const Error& error) {
       const std::string text = error.what();
       const bool names_them = text.find("got nothing from ranks 5, 41") != text.npos &&

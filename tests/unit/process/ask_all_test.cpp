@@ -12,13 +12,15 @@ TEST_CASE("ask all: the answer is yes where every rank says so, and costs three 
   for (const std::int64_t size : {1, 2, 60}) {
     CountingStore store;
     std::atomic<std::int64_t> yes = 0;
-    in_threads(size, [&](std::int64_t) { yes += holds_on_all(store, "all", size, true); });
+    in_threads(size, [&](std::int64_t) { yes += is_true_on_all_ranks(store, "all", size, true); });
     CHECK(yes == size);
     CHECK(store.messages <= 3 * size);
-    in_threads(size,
-               [&](std::int64_t rank) { yes += holds_on_all(store, "one not", size, rank != 0); });
+    in_threads(size, [&](std::int64_t rank) {
+      yes += is_true_on_all_ranks(store, "one not", size, rank != 0);
+    });
     CHECK(yes == size);
-    in_threads(size, [&](std::int64_t) { yes += holds_on_all(store, "none", size, false); });
+    in_threads(size,
+               [&](std::int64_t) { yes += is_true_on_all_ranks(store, "none", size, false); });
     CHECK(yes == size);
   }
 }
@@ -28,7 +30,7 @@ TEST_CASE("ask all: a rank that denies is not waited for, and waits for nobody")
   deny_for_all(store, "denied");
   CHECK(store.messages == 1);
   std::atomic<std::int64_t> yes = 0;
-  in_threads(3, [&](std::int64_t) { yes += holds_on_all(store, "denied", 4, true); });
+  in_threads(3, [&](std::int64_t) { yes += is_true_on_all_ranks(store, "denied", 4, true); });
   CHECK(yes == 0);
 }
 
@@ -36,7 +38,7 @@ TEST_CASE("ask all: the texts of all ranks come by rank, with two messages each"
   constexpr std::int64_t kSize = 60;
   CountingStore store;
   in_threads(kSize, [&](std::int64_t rank) {
-    const auto texts = texts_of_all(store, "text", rank, kSize, str("of ", rank));
+    const auto texts = gather_texts(store, "text", rank, kSize, str("of ", rank));
     if (texts.size() != kSize || texts[7] != "of 7") throw std::runtime_error("other texts");
   });
   CHECK(store.messages == 2 * kSize);
@@ -48,15 +50,15 @@ TEST_CASE("ask all: which keys exist is asked with few messages") {
   for (int i = 0; i < 1000; ++i) keys.push_back(str("key ", i));
   for (const std::string& key : keys) store.set(key, "value");
   store.messages = 0;
-  CHECK(which_exist(store, keys) == std::vector<bool>(1000, true));
+  CHECK(keys_exist(store, keys) == std::vector<bool>(1000, true));
   CHECK(store.messages == 1);
   store.deleteKey("key 3");
   store.deleteKey("key 999");
   std::vector<bool> expected(1000, true);
   expected[3] = expected[999] = false;
   store.messages = 0;
-  CHECK(which_exist(store, keys) == expected);
+  CHECK(keys_exist(store, keys) == expected);
   CHECK(store.messages < 50);
-  CHECK(which_exist(store, {}).empty());
-  CHECK(which_exist(store, {"nothing", "of it"}) == std::vector<bool>(2, false));
+  CHECK(keys_exist(store, {}).empty());
+  CHECK(keys_exist(store, {"nothing", "of it"}) == std::vector<bool>(2, false));
 }

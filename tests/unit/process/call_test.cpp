@@ -49,13 +49,13 @@ TEST_CASE("call: numbers as people say them") {
 
 TEST_CASE("call log: calls on their way are kept, however many end meanwhile") {
   CallLog log;
-  CHECK_FALSE(log.waits_since());
+  CHECK_FALSE(log.oldest_call_start());
   const auto first = log.begin(Call::of("a", {}));
   for (int i = 0; i < 100; ++i) log.end(log.begin(Call::of("b", {})));
   CHECK(log.snapshot().entries.front().number == first);
-  CHECK(log.waits_since() == log.snapshot().entries.front().began);
+  CHECK(log.oldest_call_start() == log.snapshot().entries.front().began);
   log.end(first);
-  CHECK_FALSE(log.waits_since());
+  CHECK_FALSE(log.oldest_call_start());
   for (int i = 0; i < 100; ++i) log.end(log.begin(Call::of("b", {})));
   CHECK(log.snapshot().entries.size() <= 16);
   CHECK(log.snapshot().begun == 201);

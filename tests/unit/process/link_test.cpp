@@ -46,7 +46,8 @@ struct Two {
   struct Side {
     std::atomic<int> offers = 0;
     std::atomic<int> failed = 0;
-    Link::Events events{.interest = [this](int, bool wants) { loop.set_interest(*link, wants); },
+    Link::Events events{.write_interest_changed =
+                            [this](int, bool wants) { loop.set_write_interest(*link, wants); },
                         .offered = [this](int, std::uint64_t) { ++offers; },
                         .failed =
                             [this](int) {
@@ -237,7 +238,7 @@ TEST_CASE("link: memory that is forgotten is not touched any more, and later mes
   Two two;
   two.start();
   two.second.link->receive(all_of(room, gone), 1);
-  two.second.link->forget(&gone);
+  two.second.link->cancel(&gone);
   two.first.link->send(all_of(bytes, sender), 1);
   two.second.link->receive(all_of(room_later, receiver), 1);
   two.first.link->send(all_of(later, sender), 1);
@@ -255,7 +256,7 @@ TEST_CASE("link: TLS too ends the connection when a message is given up that it 
   for (int i = 0; i < 4; ++i) two.second.link->receive(all_of(room, receiver), 1);
   // Nobody reads yet, so the connection is full, and one record waits encrypted.
   two.first.link->send(all_of(bytes, given_up), 1);
-  two.first.link->forget(&given_up);
+  two.first.link->cancel(&given_up);
   CHECK_FALSE(two.first.link->is_open());
   CHECK_THROWS_AS(two.first.link->send(all_of(bytes, later), 1), IoError);
   two.start();
@@ -304,7 +305,7 @@ TEST_CASE("link: a message that is forgotten in its middle ends the connection")
   two.second.link->receive(all_of(room, receiver), 1);
   std::thread sends([&] { two.first.link->send(all_of(bytes, sender), 1); });
   std::this_thread::sleep_for(std::chrono::milliseconds(2));  // its beginning goes
-  two.first.link->forget(&sender);
+  two.first.link->cancel(&sender);
   sends.join();
   wait_until([&] { return receiver.failures == 1 || receiver.received_count == 1; });
   CHECK(two.first.link->is_open() == (receiver.received_count == 1));  // or it was over already

@@ -10,7 +10,7 @@
 using namespace hasten;
 
 TEST_CASE("nccl: what cannot be loaded is told, and nothing is made of it") {
-  const std::string missing = why_no_nccl();
+  const std::string missing = missing_nccl_reason();
   if (missing.empty()) return;  // a machine with CUDA: tests/device tries it
   CHECK(missing.find("lib") != std::string::npos);
   const NcclSettings settings{.store = c10::make_intrusive<c10d::HashStore>(),

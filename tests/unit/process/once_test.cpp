@@ -30,7 +30,7 @@ TEST_CASE("once: alone the work is done here, and its errors are its own") {
   CHECK(done == 1);
   CHECK_THROWS_AS(once(Group::single(), true, [] { throw std::out_of_range("far"); }),
                   std::out_of_range);
-  CHECK(main_says(Group::single(), [] { return "here"; }) == "here");
+  CHECK(broadcast_from_main(Group::single(), [] { return "here"; }) == "here");
 }
 
 TEST_CASE("once: what the main process says and throws is said and thrown in all") {
@@ -38,8 +38,8 @@ TEST_CASE("once: what the main process says and throws is said and thrown in all
       [] {
         const Accelerator accelerator;
         const Group& group = accelerator.group();
-        const std::string said =
-            main_says(group, [&] { return str("by rank ", group.rank(), std::string(1, '\0')); });
+        const std::string said = broadcast_from_main(
+            group, [&] { return str("by rank ", group.rank(), std::string(1, '\0')); });
         require(said == std::string("by rank 0\0", 10), "said " + said);
         try {
           once(group, group.rank() == 1, [] {
@@ -65,7 +65,8 @@ TEST_CASE("once: what the main process says and throws is said and thrown in all
         } catch (const std::runtime_error& own) {
           require(group.rank() == 2, own.what());
         }
-        require(main_says(group, [] { return "still together"; }) == "still together", "after");
+        require(broadcast_from_main(group, [] { return "still together"; }) == "still together",
+                "after");
       },
       {.num_processes = 3});
 }

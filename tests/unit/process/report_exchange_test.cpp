@@ -20,7 +20,7 @@ RankRecord waiting_in(std::int64_t number) {
 
 // Rank 1 works and the others wait; those from `silent` on do not answer.
 std::set<std::string> reports(CountingStore& store, std::int64_t size, std::int64_t silent) {
-  in_threads(size, [&](std::int64_t rank) { arrive(store, rank, size, 60s); });
+  in_threads(size, [&](std::int64_t rank) { wait_for_all_ranks(store, rank, size, 60s); });
   store.messages = 0;
   std::mutex turn;
   std::set<std::string> texts;
@@ -44,7 +44,7 @@ TEST_CASE("report exchange: all ranks read one report, that of the first which i
     const auto texts = reports(store, size, size);
     REQUIRE(texts.size() == 1);
     const LateReport report = LateReport::of_text(*texts.begin());
-    CHECK(report.told_by == 1);
+    CHECK(report.printed_by == 1);
     CHECK(report.text.find("rank 1 has not reached the group's 4th") != std::string::npos);
     CHECK(store.messages < 200 * size);
   }
@@ -55,7 +55,7 @@ TEST_CASE("report exchange: ranks that do not answer are waited for once, not on
   const auto begin = std::chrono::steady_clock::now();
   const auto texts = reports(store, 64, 40);
   REQUIRE(texts.size() == 1);
-  CHECK(LateReport::of_text(*texts.begin()).told_by == 1);
+  CHECK(LateReport::of_text(*texts.begin()).printed_by == 1);
   CHECK(std::chrono::steady_clock::now() - begin < 10s);
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("report exchange: the more ranks there are, the longer they wait and t
 TEST_CASE("report exchange: a rank that cannot ask the others reports what it knows") {
   const LateReport report =
       report_without_others(waiting_in(4), {.rank = 1, .size = 2, .limit = 2s});
-  CHECK(report.told_by == 1);
+  CHECK(report.printed_by == 1);
   CHECK(report.text.find("rank 0: does not answer; neither does the job's store") !=
         std::string::npos);
 }

@@ -45,7 +45,7 @@ c10::intrusive_ptr<c10d::Store> store_of(const Group& group) {
 
 void sum(SharedCollectives& shared, const at::Tensor& tensor, double factor = 1.0,
          std::chrono::milliseconds limit = 20s) {
-  shared.run(shared.line_up(), limit, [&] { shared.sum(tensor, factor); });
+  shared.run(shared.reserve_turn(), limit, [&] { shared.sum(tensor, factor); });
 }
 
 // What a rank has, the same whoever asks.
@@ -74,13 +74,13 @@ TEST_CASE(
   for (const int ranks : {2, 3, 5}) {
     fork(ranks, [] {
       const Group group = formed();
-      const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+      const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
       require(shared != nullptr, "this machine has shared memory");
       for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,
                               at::kChar, at::kInt, at::kLong}) {
         for (const std::int64_t count : {0, 1, 2, 4097, 16384, 300001, 1048576, 1572865}) {
           const at::Tensor own = part_of(group.rank(), count, type);
-          require(SharedCollectives::takes(own), "takes it");
+          require(SharedCollectives::supports(own), "takes it");
           sum(*shared, own);
           require(at::equal(own, expected_of(group.size(), count, type)),
                   str(count, " of ", c10::toString(type), " on rank ", group.rank()));
@@ -93,23 +93,23 @@ TEST_CASE(
 TEST_CASE("shared collectives: tensors that have gaps; what it leaves to others") {
   fork(2, [] {
     const Group group = formed();
-    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const at::Tensor all = part_of(group.rank(), 60000, at::kFloat).view({300, 200});
     const at::Tensor before = all.clone();
     sum(*shared, all.t().narrow(0, 50, 100));
     const at::Tensor expected = expected_of(2, 60000, at::kFloat).view({300, 200});
     require(at::equal(all.narrow(1, 50, 100), expected.narrow(1, 50, 100)), "the sum");
     require(at::equal(all.narrow(1, 0, 50), before.narrow(1, 0, 50)), "the rest");
-    require(!SharedCollectives::takes(at::zeros({2}, at::kComplexFloat)), "complex");
-    require(!SharedCollectives::takes(at::zeros({2}, at::kBool)), "bool");
-    require(!SharedCollectives::takes(at::zeros({2, 2}).to_sparse()), "sparse");
+    require(!SharedCollectives::supports(at::zeros({2}, at::kComplexFloat)), "complex");
+    require(!SharedCollectives::supports(at::zeros({2}, at::kBool)), "bool");
+    require(!SharedCollectives::supports(at::zeros({2, 2}).to_sparse()), "sparse");
   });
 }
 
 TEST_CASE("shared collectives: a factor of each rank, rounded as by a product before") {
   fork(3, [] {
     const Group group = formed();
-    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const auto factor = [](std::int64_t rank) { return 0.3 + static_cast<double>(rank); };
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
       for (const std::int64_t count : {5, 700001}) {
@@ -152,7 +152,7 @@ TEST_CASE("shared collectives: tensors in common memory are added up where they 
   for (const int ranks : {2, 3}) {
     fork(ranks, [] {
       const Group group = formed();
-      const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+      const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
       for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong}) {
         for (const std::int64_t count : {1, 300001, 1048579}) {
           const at::Tensor own = in_common_memory(*shared, part_of(group.rank(), count, type));
@@ -172,7 +172,7 @@ TEST_CASE(
     "tensor elsewhere; others after the first were freed") {
   fork(3, [] {
     const Group group = formed();
-    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     constexpr std::int64_t kCount = 700001;
     const at::Tensor mine = part_of(group.rank(), kCount, at::kFloat);
     const at::Tensor all = expected_of(3, kCount, at::kFloat);
@@ -207,7 +207,7 @@ TEST_CASE(
 TEST_CASE("shared collectives: common memory goes back when its tensor ends, in a fork it stays") {
   fork(2, [] {
     const Group group = formed();
-    auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const std::int64_t before = common_bytes(), megabyte = std::int64_t{1} << 20;
     group.barrier();
     at::Tensor kept = shared->empty(4 * megabyte, at::kFloat).fill_(7);
@@ -231,7 +231,7 @@ TEST_CASE("shared collectives: common memory goes back when its tensor ends, in 
 TEST_CASE("shared collectives: where files may not be large tensors are ordinary ones") {
   fork(2, [] {
     const Group group = formed();
-    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     if (group.rank() == 1) {
       const rlimit small{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
       setrlimit(RLIMIT_FSIZE, &small);
@@ -247,7 +247,7 @@ TEST_CASE("shared collectives: where there may be no file at all a group forms w
     const rlimit small{.rlim_cur = 1 << 10, .rlim_max = 1 << 10};
     setrlimit(RLIMIT_FSIZE, &small);
     const Group group = formed();
-    require(SharedCollectives::over(*store_of(group), rank_in(group)) == nullptr, "no memory");
+    require(SharedCollectives::create(*store_of(group), rank_in(group)) == nullptr, "no memory");
     require(group.reduce(at::ones({3})).eq(2).all().item<bool>(), "by messages");
   });
 }
@@ -255,21 +255,22 @@ TEST_CASE("shared collectives: where there may be no file at all a group forms w
 TEST_CASE("shared collectives: gather and broadcast of any type and size") {
   fork(3, [] {
     const Group group = formed();
-    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     for (const auto type : {at::kFloat, at::kBFloat16, at::kLong, at::kByte}) {
       for (const std::int64_t count : {0, 1, 1001, 1500001}) {
         const at::Tensor own = part_of(group.rank(), count, type);
         const at::Tensor all = at::empty({3 * count}, type);
-        shared->run(shared->line_up(), 20s, [&] { shared->gather(own, all); });
+        shared->run(shared->reserve_turn(), 20s, [&] { shared->gather(own, all); });
         for (std::int64_t rank = 0; rank < 3; ++rank)
           require(at::equal(all.narrow(0, rank * count, count), part_of(rank, count, type)),
                   str("gathered ", count, " of ", c10::toString(type)));
-        shared->run(shared->line_up(), 20s, [&] { shared->broadcast(own, 1); });
+        shared->run(shared->reserve_turn(), 20s, [&] { shared->broadcast(own, 1); });
         require(at::equal(own, part_of(1, count, type)), "broadcast");
       }
     }
     const at::Tensor wide = at::zeros({6, 4}), own = at::full({2, 2}, 1.0 + group.rank());
-    shared->run(shared->line_up(), 20s, [&] { shared->gather(own.t(), wide.narrow(1, 1, 2)); });
+    shared->run(shared->reserve_turn(), 20s,
+                [&] { shared->gather(own.t(), wide.narrow(1, 1, 2)); });
     require(wide.sum().item<double>() == 24 && wide.select(1, 0).eq(0).all().item<bool>(), "gaps");
   });
 }
@@ -277,7 +278,7 @@ TEST_CASE("shared collectives: gather and broadcast of any type and size") {
 TEST_CASE("shared collectives: other tensors on a rank are named, in every rank, then and later") {
   fork(3, [] {
     const Group group = formed();
-    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const auto run = [&](const at::Tensor& tensor) { sum(*shared, tensor); };
     run(at::ones({5}));
     const at::Tensor other = group.rank() == 1 ? at::ones({600000}) : at::ones({7});
@@ -286,7 +287,7 @@ TEST_CASE("shared collectives: other tensors on a rank are named, in every rank,
   });
   fork(2, [] {
     const Group group = formed();
-    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const at::Tensor other = at::ones({5}, group.rank() == 1 ? at::kInt : at::kFloat);
     require(code_of([&] { sum(*shared, other); }) == "process.calls-differ", "types");
   });
@@ -309,7 +310,7 @@ TEST_CASE(
     "limit") {
   fork(2, [] {
     const Group group = formed();
-    auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     if (group.rank() == 1) {
       shared.reset();
       return;
@@ -320,7 +321,7 @@ TEST_CASE(
   });
   fork(2, [] {
     const Group group = formed();
-    const auto shared = SharedCollectives::over(*store_of(group), rank_in(group));
+    const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     if (group.rank() == 0) {
       const auto late = [&] { sum(*shared, at::ones({5}), 1.0, 300ms); };
       require(code_of(late) == "process.rank-missing", "late");

@@ -25,7 +25,7 @@ constexpr std::size_t kBytes = 4096;
 // What rank 1 gets from a rank 0 that tells this.
 std::unique_ptr<SharedMemory> opened_as(const std::string& told) {
   CountingStore store;
-  store.set("test/place", processes_seen_here() + " ");
+  store.set("test/place", pid_namespace_id() + " ");
   store.set("test/file", told);
   store.add("test/opened/answers", 1);  // rank 0 has it
   return shared_memory(store, "test", {.rank = 1, .size = 2}, kBytes);
@@ -97,11 +97,11 @@ TEST_CASE("shared memory: what a container does not leave is not taken, and nobo
     if (!group.join()) _exit(2);
     const auto memory = shared_memory(store, "test", {.rank = 0, .size = 1}, kBytes);
     const std::int64_t offset = std::int64_t{1} << 42, mebibyte = std::int64_t{1} << 20;
-    if (!memory || memory->take(offset, static_cast<std::size_t>(900 * mebibyte))) _exit(3);
+    if (!memory || memory->allocate(offset, static_cast<std::size_t>(900 * mebibyte))) _exit(3);
     // What it took before it met the limit is free again.
     for (int i = 0; i < 10; ++i) {
-      if (!memory->take(offset, static_cast<std::size_t>(200 * mebibyte))) _exit(4);
-      memory->give_back(offset, static_cast<std::size_t>(200 * mebibyte));
+      if (!memory->allocate(offset, static_cast<std::size_t>(200 * mebibyte))) _exit(4);
+      memory->release(offset, static_cast<std::size_t>(200 * mebibyte));
     }
     _exit(0);
   }

@@ -60,7 +60,7 @@ TEST_CASE("thread stack: names functions that are not exported, with their place
     for (const std::string& line : stack_of(sleeper, std::chrono::seconds(5))) all += line + "\n";
     CAPTURE(all);
     CHECK(all.find("sleeps_in_a_named_function() in unit_tests+0x") != std::string::npos);
-    CHECK(all.find("note_frames") == std::string::npos);
+    CHECK(all.find("record_frames") == std::string::npos);
   }
 }
 
@@ -72,8 +72,8 @@ TEST_CASE("thread stack: a thread that takes no signals, and one that is not the
 }
 
 TEST_CASE("symbol table: files that are none, and cut ones, have no names") {
-  CHECK(name_in("/no such file", 0).empty());
-  CHECK(name_in("/proc/self/environ", 0).empty());
+  CHECK(symbol_name_at("/no such file", 0).empty());
+  CHECK(symbol_name_at("/proc/self/environ", 0).empty());
   const std::string folder = "/tmp/hasten-symbols-" + std::to_string(getpid());
   std::string whole;
   {
@@ -83,7 +83,7 @@ TEST_CASE("symbol table: files that are none, and cut ones, have no names") {
   }
   for (const std::size_t length : {0UL, 4UL, 63UL, 64UL, 5000UL, whole.size()}) {
     std::ofstream(folder, std::ios::binary) << whole.substr(0, length);
-    CHECK(name_in(folder, 0x1000).empty());
+    CHECK(symbol_name_at(folder, 0x1000).empty());
   }
   unlink(folder.c_str());
 }
@@ -101,7 +101,7 @@ TEST_CASE("thread stack: a thread that is held goes on with nothing, others do")
       while (true) ++others;
     }).detach();
     while (turns == 0 || others == 0) usleep(100);
-    hold(held);
+    park_thread(held);
     usleep(50000);
     const int now = turns, others_now = others;
     usleep(50000);

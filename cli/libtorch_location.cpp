@@ -1,4 +1,4 @@
-#include "libtorch_here.h"
+#include "libtorch_location.h"
 
 #include <elf.h>
 
@@ -102,7 +102,7 @@ std::string version_in(const fs::path& folder) {
 
 }  // namespace
 
-LibTorchHere libtorch_of(const std::string& program) {
+LibTorchLocation find_libtorch(const std::string& program) {
   const char* const path = std::getenv("LD_LIBRARY_PATH");
   std::vector<fs::path> folders = folders_in(path ? path : "", program);
   if (!program.empty()) {

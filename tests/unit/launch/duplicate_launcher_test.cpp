@@ -1,5 +1,5 @@
 // Launchers started by launchers.
-#include "launch/one_of_many.h"
+#include "launch/duplicate_launcher.h"
 
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ namespace {
 std::string code(const std::vector<const char*>& words, const config::Environment& environment) {
   const auto run = parse_launch(static_cast<int>(words.size()), words.data(),
                                 {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
-  return code_of([&] { check_not_one_of_many(run, environment); });
+  return code_of([&] { check_not_duplicate_launcher(run, environment); });
 }
 
 // On two hosts, so that nothing says where processes would meet.

@@ -1,4 +1,4 @@
-// File: cli/commands.h
+// File: cli/torch_commands.h
 // The commands of hasten-torch, each in a file of its own. They take main's argc and argv (argv[1]
 // is the command's name) and return the exit code.
 #pragma once

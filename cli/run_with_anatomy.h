@@ -1,4 +1,4 @@
-// File: cli/listen.h
+// File: cli/run_with_anatomy.h
 // Replaces this process by a program, with the requests of `hasten anatomy` in its environment.
 #pragma once
 
@@ -11,6 +11,6 @@ namespace hasten::cli {
 void choose_tpu_compiler();
 
 // Runs the program, as a dry run if `dry`. Returns only by throwing IoError.
-[[noreturn]] void listen(const ListenOptions& options, bool dry);
+[[noreturn]] void run_with_anatomy(const ListenOptions& options, bool dry);
 
 }  // namespace hasten::cli

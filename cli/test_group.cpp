@@ -10,10 +10,10 @@ using Clock = std::chrono::steady_clock;
 
 // Meeting.
 
-Json meeting(RankTest& rank) {
+Json form_group(RankContext& rank) {
   if (rank.worker.world_size == 1) {
     rank.group = Group::single();
-    throw Skip("there is one rank");
+    throw CheckSkipped("there is one rank");
   }
   const auto began = Clock::now();
   // Shorter than the check, so that a rank that waits for another one fails by itself and
@@ -22,7 +22,7 @@ Json meeting(RankTest& rank) {
   return {{"seconds", seconds_since(began)}};
 }
 
-Told judge_meeting(RankTest& rank, const std::vector<Json>& facts) {
+CheckOutcome evaluate_group(RankContext& rank, const std::vector<Json>& facts) {
   const double seconds = greatest(facts, "seconds");
   return {str(facts.size(), " ranks in ", fixed(seconds * 1e3, 0), " ms, through the store at ",
               text_of(rank.store.store()), " over TLS"),
@@ -31,9 +31,9 @@ Told judge_meeting(RankTest& rank, const std::vector<Json>& facts) {
 
 // Process execution.
 
-Json process_execution(RankTest& rank) {
+Json process_execution(RankContext& rank) {
   const ProcessState& process = rank.process;
-  const Group& group = rank.met();
+  const Group& group = rank.require_group();
   const auto runs = [&](const std::string& where) {
     rank.store.append(str(rank.keys, "on/", where), str(process.process_index, " "));
   };
@@ -55,14 +55,15 @@ Json process_execution(RankTest& rank) {
   return {{"turn", turn}, {"local_turn", local_turn}, {"local_rank", rank.worker.local_rank}};
 }
 
-Told judge_process_execution(RankTest& rank, const std::vector<Json>& facts) {
+CheckOutcome evaluate_process_execution(RankContext& rank, const std::vector<Json>& facts) {
   const auto expect_runs = [&](const std::string& where, const std::set<std::int64_t>& expected) {
     std::set<std::int64_t> got;
     const auto text = rank.store.get({str(rank.keys, "on/", where)}, rank.limit).front();
     for (const std::string& word : split(text, ' ')) {
       if (!word.empty()) got.insert(std::atoll(word.c_str()));
     }
-    if (got != expected) throw Wrong(str("code for ", where, " only has run on ranks ", text));
+    if (got != expected)
+      throw CheckFailed(str("code for ", where, " only has run on ranks ", text));
   };
   std::set<std::int64_t> local_mains;
   const auto size = static_cast<std::int64_t>(facts.size());
@@ -84,10 +85,10 @@ Told judge_process_execution(RankTest& rank, const std::vector<Json>& facts) {
 
 }  // namespace
 
-std::vector<Check> checks_of_meeting() {
+std::vector<Check> checks_of_group() {
   return {
-      {"meeting", meeting, judge_meeting},
-      {"process execution", process_execution, judge_process_execution},
+      {"meeting", form_group, evaluate_group},
+      {"process execution", process_execution, evaluate_process_execution},
   };
 }
 

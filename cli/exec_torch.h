@@ -1,4 +1,4 @@
-// File: cli/hand_over.h
+// File: cli/exec_torch.h
 // Replaces this process by hasten-torch, the part of the command that links LibTorch.
 #pragma once
 
@@ -11,6 +11,6 @@ namespace hasten::cli {
 std::string torch_program();
 
 // Runs hasten-torch with this command's arguments. Returns only by throwing IoError.
-[[noreturn]] void hand_over(char** argv);
+[[noreturn]] void exec_torch_program(char** argv);
 
 }  // namespace hasten::cli

@@ -1,4 +1,4 @@
-#include "listen.h"
+#include "run_with_anatomy.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -17,17 +17,18 @@
 namespace hasten::cli {
 namespace {
 
-std::vector<char*> words_of(const ListenOptions& options) {
-  std::vector<char*> words;
-  for (const std::string& word : options.program) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  return words;
+std::vector<char*> arguments_of(const ListenOptions& options) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : options.program)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  return arguments;
 }
 
-[[noreturn]] void become(const ListenOptions& options) {
-  std::vector<char*> words = words_of(options);
+[[noreturn]] void exec_program(const ListenOptions& options) {
+  std::vector<char*> arguments = arguments_of(options);
   std::fflush(nullptr);
-  execvp(words[0], words.data());
+  execvp(arguments[0], arguments.data());
   throw IoError("io.cannot-run", {.what = options.program[0] + ": " + std::strerror(errno)});
 }
 
@@ -42,8 +43,8 @@ void predict_into(const ListenOptions& options, const std::string& file) {
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(nowhere, STDOUT_FILENO);
     dup2(nowhere, STDERR_FILENO);
-    std::vector<char*> words = words_of(options);
-    execvp(words[0], words.data());
+    std::vector<char*> arguments = arguments_of(options);
+    execvp(arguments[0], arguments.data());
     _exit(127);  // the second run reports why
   }
   int status = 0;
@@ -72,7 +73,7 @@ class PrivateFolder {
 
 // Returns the prediction's file as the program will find it: by number, since its name is removed.
 // Empty if the first run has written none.
-std::string prediction_of(const ListenOptions& options) {
+std::string record_prediction(const ListenOptions& options) {
   const PrivateFolder folder;
   const std::string file = folder.path() + "/prediction.json";
   predict_into(options, file);
@@ -90,16 +91,16 @@ void choose_tpu_compiler() {
   setenv(kTpuCompilerVariable, find_libtpu(environment, {packages.string()}).c_str(), 1);
 }
 
-void listen(const ListenOptions& options, bool dry) {
+void run_with_anatomy(const ListenOptions& options, bool dry) {
   if (starts_with(options.device, kTpuDevice)) {
     choose_tpu_compiler();
     setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);
-    setenv(kListenBesideVariable, prediction_of(options).c_str(), 1);
+    setenv(kListenBesideVariable, record_prediction(options).c_str(), 1);
   }
   setenv(kListenVariable, options.output.c_str(), 1);
   setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);
   dry ? setenv(kDryRunVariable, options.device.c_str(), 1) : unsetenv(kDryRunVariable);
-  become(options);
+  exec_program(options);
 }
 
 }  // namespace hasten::cli

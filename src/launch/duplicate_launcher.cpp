@@ -1,4 +1,4 @@
-#include "launch/one_of_many.h"
+#include "launch/duplicate_launcher.h"
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ namespace {
 
 // True if the user has said how many machines there are. A 1 in a configuration file does not
 // count: Accelerate writes num_machines: 1 into each.
-bool is_told_machines(const LaunchConfiguration& run) {
+bool number_of_machines_is_given(const LaunchConfiguration& run) {
   if (run.machines.several() || run.options.standalone) return true;
   return std::any_of(run.values.begin(), run.values.end(), [](const config::ResolvedValue& value) {
     using Source = config::Origin::Source;
@@ -48,11 +48,11 @@ std::string hint_for(StartedBy by) {
 
 }  // namespace
 
-void check_not_one_of_many(const LaunchConfiguration& run, config::Environment environment) {
-  if (is_told_machines(run)) return;
+void check_not_duplicate_launcher(const LaunchConfiguration& run, config::Environment environment) {
+  if (number_of_machines_is_given(run)) return;
   const Worker worker = worker_in(std::move(environment));
   switch (worker.started_by) {
-    case StartedBy::nobody:
+    case StartedBy::none:
     case StartedBy::hasten:
     case StartedBy::torchrun:  // a rank may launch a job of its own
       return;

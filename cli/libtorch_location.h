@@ -1,4 +1,4 @@
-// File: cli/libtorch_here.h
+// File: cli/libtorch_location.h
 // Finds the LibTorch that hasten-torch would load, without loading it.
 #pragma once
 
@@ -6,13 +6,13 @@
 
 namespace hasten::cli {
 
-struct LibTorchHere {
+struct LibTorchLocation {
   std::string version;  // such as "2.11.0+cu130"; the build's if the folder does not have one
   std::string folder;   // the folder that holds lib/; empty: none was found
 };
 
 // Looks in LD_LIBRARY_PATH, in the folders that the program's file names, as the dynamic linker
 // does, and in the build's folder. `program` is hasten-torch, or empty.
-LibTorchHere libtorch_of(const std::string& program);
+LibTorchLocation find_libtorch(const std::string& program);
 
 }  // namespace hasten::cli

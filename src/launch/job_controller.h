@@ -1,10 +1,10 @@
-// File: launch/membership.h (internal)
+// File: launch/job_controller.h (internal)
 // Decides when this machine's ranks start, stop and start again. With one machine the launcher
 // decides by itself, with several the coordinator decides.
 //
 //   while (true) {
-//     const Next next = membership.next();                   // a round, or the end
-//     ... run the ranks, report to membership how they end, and ask it for an order to stop ...
+//     const RoundOrEnd next = controller.next();                   // a round, or the end
+//     ... run the ranks, report to controller how they end, and ask it for an order to stop ...
 //   }
 //
 // Thread rule: the launcher's own thread.
@@ -19,36 +19,36 @@
 namespace hasten {
 
 // The end of the job, with the reason if the launcher has not reported it yet.
-struct End {
+struct JobEnd {
   int code = 0;
   std::string reason;
 };
-using Next = std::variant<Round, End>;
+using RoundOrEnd = std::variant<Round, JobEnd>;
 
 // An order to stop all ranks of this machine.
-struct Order {
+struct StopOrder {
   bool after_failure = false;  // ranks that wait for a dead one need no long grace period
 };
 
-class Membership {
+class JobController {
  public:
-  virtual ~Membership() = default;
+  virtual ~JobController() = default;
 
-  virtual Next next() = 0;
+  virtual RoundOrEnd next() = 0;
 
   // What the launcher polls while a round runs; -1: nothing.
-  virtual int file() const { return -1; }
+  virtual int descriptor() const { return -1; }
   virtual short events() const { return 0; }
-  // Milliseconds after which order() is called even if nothing has come; -1: no limit.
+  // Milliseconds after which stop_order() is called even if nothing has come; -1: no limit.
   virtual int longest_wait() const { return -1; }
   // Reads what has come. Returns an order if all ranks are to stop.
-  virtual std::optional<Order> order() { return std::nullopt; }
+  virtual std::optional<StopOrder> stop_order() { return std::nullopt; }
   // The first of this machine's ranks has failed, or they could not be started.
-  virtual void failed(int code, const std::string& reason) = 0;
+  virtual void report_failure(int code, const std::string& reason) = 0;
   // All of this machine's ranks have ended without a failure.
-  virtual void ended() = 0;
+  virtual void report_success() = 0;
   // A signal has asked the launcher to end.
-  virtual void leaving(int signal) = 0;
+  virtual void report_leaving(int signal) = 0;
 };
 
 }  // namespace hasten

@@ -29,9 +29,9 @@ std::string host_name() {
 
 // Versions.
 
-Json versions(RankTest&) { return {{"hasten", HASTEN_VERSION}, {"libtorch", TORCH_VERSION}}; }
+Json versions(RankContext&) { return {{"hasten", HASTEN_VERSION}, {"libtorch", TORCH_VERSION}}; }
 
-Told judge_versions(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_versions(RankContext&, const std::vector<Json>& facts) {
   const std::string hasten = same_for_all(facts, "hasten", "hasten's version");
   const std::string libtorch = same_for_all(facts, "libtorch", "LibTorch's version");
   return {str("hasten ", hasten, ", LibTorch ", libtorch, ", the same on all ranks"),
@@ -40,13 +40,13 @@ Told judge_versions(RankTest&, const std::vector<Json>& facts) {
 
 // Ranks.
 
-Json ranks(RankTest& rank) {
+Json ranks(RankContext& rank) {
   return {{"world", rank.worker.world_size},
           {"by", std::string(name_of(rank.worker.started_by))},
           {"times", rank.store.add(str(rank.keys, "here/", rank.worker.rank), 1)}};
 }
 
-Told judge_ranks(RankTest& rank, const std::vector<Json>& facts) {
+CheckOutcome evaluate_ranks(RankContext& rank, const std::vector<Json>& facts) {
   const std::int64_t size = rank.worker.world_size;
   for (std::size_t each = 0; each < facts.size(); ++each) {
     expect_equal(str("the world size of rank ", each), facts[each].at("world").get<std::int64_t>(),
@@ -60,7 +60,7 @@ Told judge_ranks(RankTest& rank, const std::vector<Json>& facts) {
 
 // Local ranks.
 
-Json local_ranks(RankTest& rank) {
+Json local_ranks(RankContext& rank) {
   return {{"host", host_name()},
           {"machine", rank.worker.machine_rank},
           {"machines", rank.worker.num_machines},
@@ -69,7 +69,7 @@ Json local_ranks(RankTest& rank) {
 }
 
 // Each machine must have consecutive ranks, with the local ranks 0, 1, ... of its own count.
-Told judge_local_ranks(RankTest& rank, const std::vector<Json>& facts) {
+CheckOutcome evaluate_local_ranks(RankContext& rank, const std::vector<Json>& facts) {
   std::vector<std::string> machines;
   std::size_t at = 0;
   while (at < facts.size()) {
@@ -78,7 +78,8 @@ Told judge_local_ranks(RankTest& rank, const std::vector<Json>& facts) {
     const auto machine = static_cast<std::int64_t>(machines.size());
     for (std::size_t local = 0; local < count; ++local, ++at) {
       if (at >= facts.size())
-        throw Wrong(str("ranks of machine ", machine), local, str(count, ", its local world size"));
+        throw CheckFailed(str("ranks of machine ", machine), local,
+                          str(count, ", its local world size"));
       expect_equal(str("the local rank of rank ", at),
                    facts[at].at("local_rank").get<std::size_t>(), local);
       expect_equal(str("the machine of rank ", at), facts[at].at("machine").get<std::int64_t>(),
@@ -95,7 +96,7 @@ Told judge_local_ranks(RankTest& rank, const std::vector<Json>& facts) {
 
 // Address, threads and devices.
 
-Json environment(RankTest& rank) {
+Json environment(RankContext& rank) {
   const ProcessState& process = rank.process;
   return {{"address", variable("MASTER_ADDR")},
           {"port", variable("MASTER_PORT")},
@@ -107,10 +108,10 @@ Json environment(RankTest& rank) {
           {"device", process.device.str()}};
 }
 
-Told judge_address(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_address(RankContext&, const std::vector<Json>& facts) {
   const std::string address = same_for_all(facts, "address", "MASTER_ADDR");
   const std::string port = same_for_all(facts, "port", "MASTER_PORT");
-  if (address.empty() || port.empty()) throw Wrong("MASTER_ADDR or MASTER_PORT is not set");
+  if (address.empty() || port.empty()) throw CheckFailed("MASTER_ADDR or MASTER_PORT is not set");
   return {str("the same MASTER_ADDR ", address, " and the same MASTER_PORT on all ranks"),
           {{"address", address}, {"port", port}}};
 }
@@ -122,7 +123,7 @@ struct ThreadsOfMachine {
   std::set<int> cores;
 };
 
-Told judge_threads(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_threads(RankContext&, const std::vector<Json>& facts) {
   std::map<std::int64_t, ThreadsOfMachine> machines;
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const Json& own = facts[rank];
@@ -146,7 +147,7 @@ Told judge_threads(RankTest&, const std::vector<Json>& facts) {
   return {join(texts, "; "), {{"threads", values_of(facts, "omp")}}};
 }
 
-Told judge_devices(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_devices(RankContext&, const std::vector<Json>& facts) {
   std::set<std::string> kinds;
   std::map<std::string, std::size_t> users;
   for (const Json& each : facts) {
@@ -154,7 +155,8 @@ Told judge_devices(RankTest&, const std::vector<Json>& facts) {
     kinds.insert(device.substr(0, device.find(':')));
     ++users[str(each.at("machine").get<std::int64_t>(), " ", device)];
   }
-  if (kinds.size() > 1) throw Wrong("devices of ranks", values_of(facts, "device"), "one kind");
+  if (kinds.size() > 1)
+    throw CheckFailed("devices of ranks", values_of(facts, "device"), "one kind");
   const bool shared = *kinds.begin() == "cuda" && users.size() < facts.size();
   return {str(values_of(facts, "device"), *kinds.begin() == "cpu" ? " on each rank" : "",
               shared ? ": some ranks share a GPU" : ""),
@@ -163,7 +165,7 @@ Told judge_devices(RankTest&, const std::vector<Json>& facts) {
 
 // Process state.
 
-Json process_state(RankTest& rank) {
+Json process_state(RankContext& rank) {
   const bool cpu = rank.process.device.is_cpu();
   const ProcessState first = ProcessState::of(rank.worker, cpu);
   const ProcessState again = ProcessState::of(worker_of(config::whole_environment()), cpu);
@@ -178,7 +180,7 @@ Json process_state(RankTest& rank) {
           {"last", first.is_last_process()}};
 }
 
-Told judge_process_state(RankTest& rank, const std::vector<Json>& facts) {
+CheckOutcome evaluate_process_state(RankContext& rank, const std::vector<Json>& facts) {
   std::int64_t local_mains = 0;
   for (std::size_t each = 0; each < facts.size(); ++each) {
     const Json& own = facts[each];
@@ -201,30 +203,30 @@ std::string digest(const at::Tensor& tensor) {
   return str(hash);
 }
 
-Json seeds(RankTest&) {
+Json seeds(RankContext&) {
   torch::manual_seed(4711);
   std::string all = digest(at::rand({1000})) + digest(at::randn({1000})) +
                     digest(at::randperm(1000)) + digest(at::empty({1000}).bernoulli_(0.1));
   return {{"digest", all}};
 }
 
-Told judge_seeds(RankTest&, const std::vector<Json>& facts) {
+CheckOutcome evaluate_seeds(RankContext&, const std::vector<Json>& facts) {
   same_for_all(facts, "digest", "random numbers after manual_seed(4711), as a digest");
   return {"uniform, normal, permutation, Bernoulli: the same on all ranks", {}};
 }
 
 }  // namespace
 
-std::vector<Check> checks_of_each_alone() {
+std::vector<Check> checks_of_single_ranks() {
   return {
-      {"versions", versions, judge_versions},
-      {"ranks", ranks, judge_ranks},
-      {"local ranks", local_ranks, judge_local_ranks},
-      {"address", environment, judge_address},
-      {"threads", environment, judge_threads},
-      {"devices", environment, judge_devices},
-      {"process state", process_state, judge_process_state},
-      {"seeds", seeds, judge_seeds},
+      {"versions", versions, evaluate_versions},
+      {"ranks", ranks, evaluate_ranks},
+      {"local ranks", local_ranks, evaluate_local_ranks},
+      {"address", environment, evaluate_address},
+      {"threads", environment, evaluate_threads},
+      {"devices", environment, evaluate_devices},
+      {"process state", process_state, evaluate_process_state},
+      {"seeds", seeds, evaluate_seeds},
   };
 }
 

@@ -1,4 +1,4 @@
-#include "test_parts.h"
+#include "test_probes.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -10,38 +10,38 @@
 namespace hasten::cli {
 namespace {
 
-[[noreturn]] void stay() {
+[[noreturn]] void wait_forever() {
   while (true) pause();
 }
 
 int killed_once(const Worker& worker) {
-  tell_part(worker);
+  print_probe_line(worker);
   if (worker.attempt > 0) return 0;
   if (worker.rank == 1) kill(getpid(), SIGKILL);
-  stay();
+  wait_forever();
 }
 
 int fails(const Worker& worker) {
-  if (worker.rank != 1) stay();
-  tell_part(worker);
-  std::fprintf(stderr, "%s\n", kLastWords);
-  return kCodeOfFailure;
+  if (worker.rank != 1) wait_forever();
+  print_probe_line(worker);
+  std::fprintf(stderr, "%s\n", kLastLine);
+  return kFailureCode;
 }
 
-[[noreturn]] void stays(const Worker& worker) {
+[[noreturn]] void run_forever(const Worker& worker) {
   const pid_t child = fork();
   if (child == 0) {
     setsid();  // out of the rank's group
-    stay();
+    wait_forever();
   }
-  tell_part(worker, child);
-  stay();
+  print_probe_line(worker, child);
+  wait_forever();
 }
 
 }  // namespace
 
 // test_machine.cpp reads the line. The clock is the machine's, so it is the same in every process.
-void tell_part(const Worker& worker, pid_t child) {
+void print_probe_line(const Worker& worker, pid_t child) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   std::printf(
       "part rank=%lld world=%lld machine=%lld attempt=%lld port=%d pid=%d child=%d at=%lld\n",
@@ -52,12 +52,12 @@ void tell_part(const Worker& worker, pid_t child) {
   std::fflush(stdout);
 }
 
-int test_part(const std::string& name) {
+int run_probe(const std::string& name) {
   const Worker worker = worker_of(config::whole_environment());
   if (name == "killed-once") return killed_once(worker);
   if (name == "fails") return fails(worker);
-  if (name == "stays") stays(worker);
-  tell_part(worker);
+  if (name == "stays") run_forever(worker);
+  print_probe_line(worker);
   return 0;
 }
 

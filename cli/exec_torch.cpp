@@ -1,4 +1,4 @@
-#include "hand_over.h"
+#include "exec_torch.h"
 
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ std::string torch_program() {
                                  .hint = "build or install all of hasten"});
 }
 
-void hand_over(char** argv) {
+void exec_torch_program(char** argv) {
   const std::string program = torch_program();
   // Buffered output would otherwise appear after the new program's output, or be lost.
   std::fflush(nullptr);

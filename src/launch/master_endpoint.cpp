@@ -1,4 +1,4 @@
-#include "launch/meeting_place.h"
+#include "launch/master_endpoint.h"
 
 #include <algorithm>
 
@@ -9,53 +9,53 @@ namespace {
 
 constexpr int kFirstPort = 20000;  // below the ports that Linux gives to clients, from 32768 on
 constexpr int kPorts = 9973;  // a prime, so that neighbouring numbers and multiples do not collide
-constexpr int kUsualPort = 29500;  // PyTorch's default
+constexpr int kDefaultPort = 29500;  // PyTorch's default
 
 bool has_torchrun_variables(const Worker& worker) {
   return worker.started_by == StartedBy::torchrun || worker.started_by == StartedBy::hasten;
 }
 
 // The job's number in Slurm, PBS or LSF. Each task of a Slurm array has its own SLURM_JOB_ID.
-std::string number_of_scheduler(const Variables& variables) {
+std::string scheduler_job(const Variables& variables) {
   for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) {
     if (variables.has(name)) return variables.text(name);
   }
   return "";
 }
 
-std::string number_of_open_mpi(const Variables& variables) {
+std::string open_mpi_job(const Variables& variables) {
   return variables.text("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid");
 }
 
 // Returns what distinguishes this job from others on the same machines. Only srun's key includes
 // the step, since mpirun inside of Slurm has a step of its own on some machines only.
-std::string key_of_port(const Worker& worker, const Variables& variables) {
-  if (worker.started_by == StartedBy::open_mpi && !number_of_open_mpi(variables).empty())
-    return number_of_open_mpi(variables);
-  const std::string job = number_of_scheduler(variables);
+std::string port_key(const Worker& worker, const Variables& variables) {
+  if (worker.started_by == StartedBy::open_mpi && !open_mpi_job(variables).empty())
+    return open_mpi_job(variables);
+  const std::string job = scheduler_job(variables);
   if (worker.started_by == StartedBy::slurm && !job.empty() && variables.has("SLURM_STEP_ID"))
     return job + "." + variables.text("SLURM_STEP_ID");
   return job;
 }
 
-void settle_port(Worker& worker, const Variables& variables) {
+void set_port(Worker& worker, const Variables& variables) {
   if (const auto port = variables.number("MASTER_PORT")) {
     if (*port < 1 || *port > 65535)
       throw_environment(
           {.what = "MASTER_PORT", .got = str(*port), .expected = "a port from 1 to 65535"});
     worker.master_port = static_cast<int>(*port);
-    worker.port_from = "MASTER_PORT";
-  } else if (const std::string key = key_of_port(worker, variables); !key.empty()) {
+    worker.port_source = "MASTER_PORT";
+  } else if (const std::string key = port_key(worker, variables); !key.empty()) {
     worker.master_port = port_of_job(key);
-    worker.port_from = "the job's number " + key;
+    worker.port_source = "the job's number " + key;
   } else {
-    worker.master_port = kUsualPort;
-    worker.port_from = "PyTorch's default port, since the job has no number";
+    worker.master_port = kDefaultPort;
+    worker.port_source = "PyTorch's default port, since the job has no number";
   }
 }
 
 // Returns a name or an address without a port and without IPv6's brackets. Throws for others.
-std::string cleaned(std::string address) {
+std::string checked_address(std::string address) {
   const bool bracketed = starts_with(address, "[") && ends_with(address, "]");
   if (bracketed) address = address.substr(1, address.size() - 2);
   const auto colons = std::count(address.begin(), address.end(), ':');
@@ -83,17 +83,17 @@ std::string hint_for_address(StartedBy by) {
   }
 }
 
-void settle_address(Worker& worker, const Variables& variables) {
+void set_address(Worker& worker, const Variables& variables) {
   const auto first_of = [&](const char* name) {
-    worker.master_addr = hosts_of_slurm(variables.text(name)).front();
-    worker.address_from = str("the first host of ", name);
+    worker.master_addr = expand_slurm_hosts(variables.text(name)).front();
+    worker.address_source = str("the first host of ", name);
   };
   if (variables.has("MASTER_ADDR")) {
-    worker.master_addr = cleaned(variables.text("MASTER_ADDR"));
-    worker.address_from = "MASTER_ADDR";
+    worker.master_addr = checked_address(variables.text("MASTER_ADDR"));
+    worker.address_source = "MASTER_ADDR";
   } else if (worker.local_world_size == worker.world_size) {
     worker.master_addr = "127.0.0.1";
-    worker.address_from = "all processes are on this machine";
+    worker.address_source = "all processes are on this machine";
   } else if (worker.started_by == StartedBy::slurm && variables.has("SLURM_STEP_NODELIST")) {
     first_of("SLURM_STEP_NODELIST");
   } else if (variables.has("SLURM_JOB_NODELIST")) {
@@ -123,19 +123,19 @@ int port_of_job(std::string_view job) {
   return kFirstPort + value;
 }
 
-std::string job_of(const Worker& worker, const Variables& variables) {
+std::string find_job_name(const Worker& worker, const Variables& variables) {
   if (has_torchrun_variables(worker) && variables.has("TORCHELASTIC_RUN_ID"))
     return variables.text("TORCHELASTIC_RUN_ID");
   if (variables.has("SLURM_ARRAY_JOB_ID") && variables.has("SLURM_ARRAY_TASK_ID"))
     return variables.text("SLURM_ARRAY_JOB_ID") + "_" + variables.text("SLURM_ARRAY_TASK_ID");
-  const std::string job = number_of_scheduler(variables);
-  if (job.empty() && worker.started_by == StartedBy::open_mpi) return number_of_open_mpi(variables);
+  const std::string job = scheduler_job(variables);
+  if (job.empty() && worker.started_by == StartedBy::open_mpi) return open_mpi_job(variables);
   return job;
 }
 
-void settle_meeting_place(Worker& worker, const Variables& variables) {
-  settle_address(worker, variables);
-  settle_port(worker, variables);
+void set_master_endpoint(Worker& worker, const Variables& variables) {
+  set_address(worker, variables);
+  set_port(worker, variables);
   worker.store_is_served =
       has_torchrun_variables(worker) && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
 }
