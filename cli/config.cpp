@@ -37,22 +37,22 @@ void keep_as_backup(const std::string& path, const std::string& text) {
 }
 
 void print_unknown_keys(const config::LaunchFile& file) {
-  const auto own = config::own_keys(file);
+  const auto own = config::keys_unknown_to_accelerate(file);
   if (!own.empty())
     std::cout << "Accelerate does not know " << join(own, ", ") << " and rejects this file\n";
 }
 
 int ask(const ConfigCommand& run) {
   const config::Dialogue with_user = dialogue();
-  const config::LaunchFile file =
-      config::asked_launch_file(config::launch_file_here(), config::installed_gpus().size(),
-                                config::installed_tpus().size(), with_user);
+  const config::LaunchFile file = config::ask_launch_file(
+      config::launch_file_for_this_machine(), config::installed_gpus().size(),
+      config::installed_tpus().size(), with_user);
   const std::string text = config::launch_file_text(file, is_json(run.path));
   std::cout << "\n" << text << "\n";
   print_unknown_keys(file);
   if (fs::exists(run.path) && !run.options.overwrite) {
     const std::string before = read_file(run.path);
-    const bool over = config::asked_yes(
+    const bool over = config::ask_yes_no(
         run.path + " exists. Replace it and keep the previous file as " + run.path + ".bak?",
         /*by_default=*/true, with_user);
     if (!over) {
@@ -72,7 +72,7 @@ int write_default(const ConfigCommand& run) {
                   {.what = run.path + " exists",
                    .hint = "--overwrite replaces it, --config_file FILE writes another file"});
   }
-  config::LaunchFile file = config::launch_file_here();
+  config::LaunchFile file = config::launch_file_for_this_machine();
   file.mixed_precision = run.options.mixed_precision;
   config::write_launch_file(run.path, config::launch_file_text(file, is_json(run.path)));
   std::cout << "Written to " << run.path << "\n";

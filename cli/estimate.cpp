@@ -22,7 +22,7 @@ int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run)
         what_if(asked, [](const std::string& name) { std::cerr << "what if: " << name << '\n'; });
   EstimateOptions on_cpu = asked;
   on_cpu.device = "cpu";
-  const anatomy::TpuPrediction prediction = anatomy::prediction_of(hasten::estimate(on_cpu));
+  const anatomy::TpuPrediction prediction = anatomy::to_prediction(hasten::estimate(on_cpu));
   anatomy::TpuAccount account = estimate_for_tpu(asked);
   account.alternatives = std::move(others);
   std::cout << (run.json ? to_json(account, &prediction) : to_text(account, &prediction));

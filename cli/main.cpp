@@ -61,7 +61,7 @@ int train(int argc, char** argv) {
 }
 
 int run_observed(int argc, char** argv, bool dry) {
-  const ListenOptions options = parse_listen(argc - 2, argv + 2, argv[1]);
+  const ObserveOptions options = parse_observe(argc - 2, argv + 2, argv[1]);
   if (options.help) {
     print(anatomy_help());
     return 0;

@@ -17,7 +17,7 @@
 namespace hasten::cli {
 namespace {
 
-std::vector<char*> arguments_of(const ListenOptions& options) {
+std::vector<char*> arguments_of(const ObserveOptions& options) {
   std::vector<char*> arguments;
   for (const std::string& argument : options.program)
     arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -25,7 +25,7 @@ std::vector<char*> arguments_of(const ListenOptions& options) {
   return arguments;
 }
 
-[[noreturn]] void exec_program(const ListenOptions& options) {
+[[noreturn]] void exec_program(const ObserveOptions& options) {
   std::vector<char*> arguments = arguments_of(options);
   std::fflush(nullptr);
   execvp(arguments[0], arguments.data());
@@ -34,8 +34,8 @@ std::vector<char*> arguments_of(const ListenOptions& options) {
 
 // Runs the program dry on the CPU. It writes its anatomy into `file`, which is shown next to the
 // TPU's account; its output is hidden, as the second run prints the same.
-void predict_into(const ListenOptions& options, const std::string& file) {
-  setenv(kListenVariable, file.c_str(), 1);
+void predict_into(const ObserveOptions& options, const std::string& file) {
+  setenv(kObserveVariable, file.c_str(), 1);
   setenv(kDryRunVariable, "cpu", 1);
   const pid_t child = fork();
   if (child < 0) throw IoError("io.cannot-run", {.what = std::strerror(errno)});
@@ -73,7 +73,7 @@ class PrivateFolder {
 
 // Returns the prediction's file as the program will find it: by number, since its name is removed.
 // Empty if the first run has written none.
-std::string record_prediction(const ListenOptions& options) {
+std::string record_prediction(const ObserveOptions& options) {
   const PrivateFolder folder;
   const std::string file = folder.path() + "/prediction.json";
   predict_into(options, file);
@@ -91,14 +91,14 @@ void choose_tpu_compiler() {
   setenv(kTpuCompilerVariable, find_libtpu(environment, {packages.string()}).c_str(), 1);
 }
 
-void run_with_anatomy(const ListenOptions& options, bool dry) {
+void run_with_anatomy(const ObserveOptions& options, bool dry) {
   if (starts_with(options.device, kTpuDevice)) {
     choose_tpu_compiler();
-    setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);
-    setenv(kListenBesideVariable, record_prediction(options).c_str(), 1);
+    setenv(kObserveStepsVariable, std::to_string(options.steps).c_str(), 1);
+    setenv(kCpuPredictionVariable, record_prediction(options).c_str(), 1);
   }
-  setenv(kListenVariable, options.output.c_str(), 1);
-  setenv(kListenStepsVariable, std::to_string(options.steps).c_str(), 1);
+  setenv(kObserveVariable, options.output.c_str(), 1);
+  setenv(kObserveStepsVariable, std::to_string(options.steps).c_str(), 1);
   dry ? setenv(kDryRunVariable, options.device.c_str(), 1) : unsetenv(kDryRunVariable);
   exec_program(options);
 }

@@ -2,7 +2,7 @@
 // Replaces this process by a program, with the requests of `hasten anatomy` in its environment.
 #pragma once
 
-#include "hasten/config/listen_options.h"
+#include "hasten/config/observe_options.h"
 
 namespace hasten::cli {
 
@@ -11,6 +11,6 @@ namespace hasten::cli {
 void choose_tpu_compiler();
 
 // Runs the program, as a dry run if `dry`. Returns only by throwing IoError.
-[[noreturn]] void run_with_anatomy(const ListenOptions& options, bool dry);
+[[noreturn]] void run_with_anatomy(const ObserveOptions& options, bool dry);
 
 }  // namespace hasten::cli

@@ -22,22 +22,22 @@ std::string announcement(const TestCommand& run) {
   const std::int64_t here = processes_on_this_machine(run.launch);
   const std::string processes = str(here, here == 1 ? " process" : " processes");
   const Machines& machines = run.launch.machines;
-  const std::string where = machines.several() ? str(" on this machine (others connect at ",
-                                                     machines.host, ":", machines.port, ")")
-                                               : " on this machine";
+  const std::string where = machines.has_several() ? str(" on this machine (others connect at ",
+                                                         machines.host, ":", machines.port, ")")
+                                                   : " on this machine";
   return str("hasten test: ", processes, where, ", started by hasten launch; at most ",
              significant(run.options.timeout, 6), " s per check");
 }
 
 // The checks of a single rank prove nothing about several.
 std::string purpose(const LaunchConfiguration& run) {
-  const bool alone = processes_on_this_machine(run) == 1 && !run.machines.several();
+  const bool alone = processes_on_this_machine(run) == 1 && !run.machines.has_several();
   return alone ? "training in one process" : "distributed training";
 }
 
 RanksRun ranks_of(const TestCommand& run) {
   RanksRun ranks{.limit = run.options.timeout,
-                 .several_machines = run.launch.machines.several(),
+                 .several_machines = run.launch.machines.has_several(),
                  .main_is_elsewhere = run.launch.machines.rank > 0};
   ranks.words = {std::filesystem::read_symlink("/proc/self/exe").string(), "launch"};
   ranks.words.insert(ranks.words.end(), run.words.begin(), run.words.end());

@@ -25,7 +25,7 @@ Json form_group(RankContext& rank) {
 CheckOutcome evaluate_group(RankContext& rank, const std::vector<Json>& facts) {
   const double seconds = greatest(facts, "seconds");
   return {str(facts.size(), " ranks in ", fixed(seconds * 1e3, 0), " ms, through the store at ",
-              text_of(rank.store.store()), " over TLS"),
+              to_text(rank.store.store()), " over TLS"),
           {{"seconds", seconds}}};
 }
 

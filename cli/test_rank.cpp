@@ -34,7 +34,7 @@ std::string required_variable(const char* name) {
 }
 
 rendezvous::StoreClient store_of_job(milliseconds limit) {
-  const Endpoint at = endpoint_of(required_variable(kStoreVariable), 0);
+  const Endpoint at = parse_endpoint(required_variable(kStoreVariable), 0);
   return rendezvous::StoreClient(at, required_variable(kTokenVariable), limit);
 }
 

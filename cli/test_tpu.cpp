@@ -14,7 +14,7 @@ namespace {
 // Uses whole numbers, so that the TPU's sums are exact in any order and with bf16 products.
 Json product(RankContext& rank) {
   const auto began = std::chrono::steady_clock::now();
-  const at::Device tpu = tpu_device_of(rank.worker, TpuJob::alone);
+  const at::Device tpu = tpu_device_of(rank.worker, TpuJob::separate_chips);
   const double seconds = seconds_since(began);
   const at::Tensor a = (at::arange(64 * 64) % 7).reshape({64, 64}).to(at::kFloat);
   const at::Tensor expected = a.mm(a), got = a.to(tpu).mm(a.to(tpu)).cpu();

@@ -5,7 +5,7 @@
 
 #include <iostream>
 
-#include "anatomy/environment.h"
+#include "anatomy/requested_anatomy.h"
 #include "device/tpu.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
@@ -65,7 +65,7 @@ void tell_derived_place(const Worker& worker) {
   if (worker.world_size == 1 || worker.rank != 0 || was_said) return;
   const Endpoint place{.host = worker.master_addr, .port = worker.master_port};
   std::cerr << str("hasten: ", worker.world_size, " processes started by ",
-                   name_of(worker.started_by), " meet at ", text_of(place),
+                   name_of(worker.started_by), " meet at ", to_text(place),
                    " (address: ", worker.address_source, "; port: ", worker.port_source, ")\n");
 }
 
@@ -91,7 +91,7 @@ ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend said) 
   if (worker.world_size == 1 || said == ProcessGroupBackend::gloo ||
       said == ProcessGroupBackend::tpu_dist)
     return said;
-  if (tpus_go_together()) return ProcessGroupBackend::tpu_dist;
+  if (tpus_can_run_together()) return ProcessGroupBackend::tpu_dist;
   static const bool told = [&] {  // once per process
     if (worker.rank == 0) {
       std::cerr << "hasten: PCI lists no TPU on this machine, so processes exchange tensors of "
@@ -106,8 +106,8 @@ ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend said) 
 
 at::Device tpu_of(const Worker& worker, ProcessGroupBackend backend) {
   if (worker.world_size == 1) return tpu_device();
-  return tpu_device_of(worker,
-                       backend == ProcessGroupBackend::tpu_dist ? TpuJob::together : TpuJob::alone);
+  return tpu_device_of(worker, backend == ProcessGroupBackend::tpu_dist ? TpuJob::one_slice
+                                                                        : TpuJob::separate_chips);
 }
 
 std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
@@ -152,7 +152,7 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
     step->double_type_on_device = downcast ? at::kFloat : at::kBFloat16;
   }
   step->observers.add(std::make_shared<CompileWatch>(
-      tpu_programs, [device = process.device] { wait_for_tpu(device); },
+      compiled_tpu_programs, [device = process.device] { wait_for_tpu(device); },
       Logger("hasten", LogLevel::warning, process, step->group)));
   return step;
 }
@@ -160,7 +160,7 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options) : step_(step_of(options)) {
-  anatomy::listen_if_asked(std::shared_ptr<StepObservers>(step_, &step_->observers));
+  anatomy::attach_recorder_if_requested(std::shared_ptr<StepObservers>(step_, &step_->observers));
 }
 
 DeferredScalar Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
@@ -210,7 +210,7 @@ TensorDict Accelerator::to_device(TensorDict batch, std::int64_t rows) const {
 }
 
 std::int64_t Accelerator::compiled_programs() const {
-  return device().is_privateuseone() ? tpu_programs() : 0;
+  return device().is_privateuseone() ? compiled_tpu_programs() : 0;
 }
 
 Anatomy Accelerator::anatomy(AnatomyOptions options) const {

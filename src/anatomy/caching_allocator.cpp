@@ -6,32 +6,32 @@ namespace hasten::anatomy {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kLeastBlock = 512;
-constexpr std::int64_t kMostSmall = kMiB;  // the largest request cut from a small segment
+constexpr std::int64_t kMinBlock = 512;
+constexpr std::int64_t kMaxSmall = kMiB;  // the largest request cut from a small segment
 constexpr std::int64_t kSmallSegment = 2 * kMiB;
-constexpr std::int64_t kLeastLarge = 10 * kMiB;  // the smallest request with its own segment
+constexpr std::int64_t kMinLarge = 10 * kMiB;  // the smallest request with its own segment
 constexpr std::int64_t kLargeSegment = 20 * kMiB;
 constexpr std::int64_t kRoundLarge = 2 * kMiB;
 
-std::int64_t rounded(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }
+std::int64_t round_up(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }
 
 std::int64_t segment_for(std::int64_t bytes) {
-  if (bytes <= kMostSmall) return kSmallSegment;
-  return bytes < kLeastLarge ? kLargeSegment : rounded(bytes, kRoundLarge);
+  if (bytes <= kMaxSmall) return kSmallSegment;
+  return bytes < kMinLarge ? kLargeSegment : round_up(bytes, kRoundLarge);
 }
 
 // True if the rest of the block becomes a block of its own.
-bool worth_cutting(const CachingAllocator::Block& block, std::int64_t bytes) {
+bool should_split(const CachingAllocator::Block& block, std::int64_t bytes) {
   const std::int64_t left = block.bytes - bytes;
-  return block.small ? left >= kLeastBlock : left > kMostSmall;
+  return block.small ? left >= kMinBlock : left > kMaxSmall;
 }
 
 }  // namespace
 
 CachingAllocator::Block* CachingAllocator::allocate(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  const std::int64_t size = rounded(std::max(bytes, kLeastBlock), kLeastBlock);
-  const bool small = size <= kMostSmall;
+  const std::int64_t size = round_up(std::max(bytes, kMinBlock), kMinBlock);
+  const bool small = size <= kMaxSmall;
   Pool& pool = small ? small_ : large_;
   Block wanted;
   wanted.bytes = size;
@@ -45,16 +45,16 @@ CachingAllocator::Block* CachingAllocator::allocate(std::int64_t bytes) {
     block = new_segment(segment_for(size), small);
   }
   block->free = false;
-  if (worth_cutting(*block, size)) cut(block, size);
+  if (should_split(*block, size)) split(block, size);
   allocated_ += block->bytes;
-  most_allocated_ = std::max(most_allocated_, allocated_);
+  peak_allocated_ = std::max(peak_allocated_, allocated_);
   return block;
 }
 
-CachingAllocator::Block* CachingAllocator::make(const Block& block) {
-  if (spare_.empty()) return &blocks_.emplace_back(block);
-  Block* const out = spare_.back();
-  spare_.pop_back();
+CachingAllocator::Block* CachingAllocator::new_block(const Block& block) {
+  if (unused_.empty()) return &blocks_.emplace_back(block);
+  Block* const out = unused_.back();
+  unused_.pop_back();
   *out = block;
   return out;
 }
@@ -66,19 +66,19 @@ CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t bytes, bool 
     missing_ = std::max(missing_, reserved_ + bytes - capacity_);
   }
   reserved_ += bytes;
-  most_reserved_ = std::max(most_reserved_, reserved_);
+  peak_reserved_ = std::max(peak_reserved_, reserved_);
   next_address_ += bytes;
-  return make({.bytes = bytes, .address = next_address_ - bytes, .small = small});
+  return new_block({.bytes = bytes, .address = next_address_ - bytes, .small = small});
 }
 
 // Keeps the first `bytes` bytes of the block and makes a free block of the rest.
-void CachingAllocator::cut(Block* block, std::int64_t bytes) {
-  Block* const rest = make({.bytes = block->bytes - bytes,
-                            .address = block->address + bytes,
-                            .small = block->small,
-                            .free = true,
-                            .before = block,
-                            .after = block->after});
+void CachingAllocator::split(Block* block, std::int64_t bytes) {
+  Block* const rest = new_block({.bytes = block->bytes - bytes,
+                                 .address = block->address + bytes,
+                                 .small = block->small,
+                                 .free = true,
+                                 .before = block,
+                                 .after = block->after});
   if (rest->after) rest->after->before = rest;
   block->after = rest;
   block->bytes = bytes;
@@ -86,11 +86,11 @@ void CachingAllocator::cut(Block* block, std::int64_t bytes) {
 }
 
 // Merges `right` into `left`. Neither of them may be in a pool.
-void CachingAllocator::join(Block* left, Block* right) {
+void CachingAllocator::merge(Block* left, Block* right) {
   left->bytes += right->bytes;
   left->after = right->after;
   if (left->after) left->after->before = left;
-  spare_.push_back(right);
+  unused_.push_back(right);
 }
 
 void CachingAllocator::empty_cache() {
@@ -108,7 +108,7 @@ void CachingAllocator::release_free_segments() {
       }
       reserved_ -= block->bytes;
       entry = pool->erase(entry);
-      spare_.push_back(block);
+      unused_.push_back(block);
     }
   }
 }
@@ -119,12 +119,12 @@ void CachingAllocator::free(Block* block) {
   block->free = true;
   if (Block* const left = block->before; left && left->free) {
     pool_of(*left).erase(left);
-    join(left, block);
+    merge(left, block);
     block = left;
   }
   if (Block* const right = block->after; right && right->free) {
     pool_of(*right).erase(right);
-    join(block, right);
+    merge(block, right);
   }
   pool_of(*block).insert(block);
 }

@@ -47,8 +47,8 @@ class CachingAllocator {
 
   std::int64_t allocated() const { return allocated_; }
   std::int64_t reserved() const { return reserved_; }
-  std::int64_t most_allocated() const { return most_allocated_; }
-  std::int64_t most_reserved() const { return most_reserved_; }
+  std::int64_t peak_allocated() const { return peak_allocated_; }
+  std::int64_t peak_reserved() const { return peak_reserved_; }
   // How often free segments were returned to make room. The program goes on, but each time costs a
   // wait for all of the device's work.
   std::int64_t retries() const { return retries_; }
@@ -56,27 +56,27 @@ class CachingAllocator {
   std::int64_t missing() const { return missing_; }
 
  private:
-  struct Smaller {
+  struct BySizeThenAddress {
     bool operator()(const Block* a, const Block* b) const {
       return a->bytes != b->bytes ? a->bytes < b->bytes : a->address < b->address;
     }
   };
-  using Pool = std::set<Block*, Smaller>;
+  using Pool = std::set<Block*, BySizeThenAddress>;
 
   Pool& pool_of(const Block& block) { return block.small ? small_ : large_; }
-  Block* make(const Block& block);
+  Block* new_block(const Block& block);
   Block* new_segment(std::int64_t bytes, bool small);
-  void cut(Block* block, std::int64_t bytes);
-  void join(Block* left, Block* right);
+  void split(Block* block, std::int64_t bytes);
+  void merge(Block* left, Block* right);
   void release_free_segments();
 
   std::mutex mutex_;
   std::int64_t capacity_;
   std::deque<Block> blocks_;
-  std::vector<Block*> spare_;  // elements of blocks_ that are not in use
-  Pool small_, large_;         // free blocks
+  std::vector<Block*> unused_;  // elements of blocks_ that are not in use
+  Pool small_, large_;          // free blocks
   std::int64_t next_address_ = 0;
-  std::int64_t allocated_ = 0, reserved_ = 0, most_allocated_ = 0, most_reserved_ = 0;
+  std::int64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;
   std::int64_t retries_ = 0, missing_ = 0;
 };
 

@@ -13,7 +13,7 @@
 
 #include "anatomy/dry_tensor.h"
 #include "anatomy/engine.h"
-#include "device/stand_in.h"
+#include "device/simulated_gpu.h"
 #include "hasten/base/error.h"
 
 namespace hasten::anatomy {
@@ -49,17 +49,17 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
 // looks them up once in a process; without a DryGpu they answer that there is no GPU.
 struct Hooks : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) {}
-  static bool there() { return DryGpu::active() != nullptr; }
+  static bool is_simulated() { return DryGpu::active() != nullptr; }
   void init() const override {
-    if (!there()) at::CUDAHooksInterface::init();
+    if (!is_simulated()) at::CUDAHooksInterface::init();
   }
-  bool hasCUDA() const override { return there(); }
-  bool isBuilt() const override { return there(); }
-  bool isAvailable() const override { return there(); }
-  bool hasPrimaryContext(at::DeviceIndex) const override { return there(); }
-  int getNumGPUs() const override { return there() ? 1 : 0; }
-  at::DeviceIndex deviceCount() const override { return there() ? 1 : 0; }
-  at::DeviceIndex current_device() const override { return there() ? 0 : -1; }
+  bool hasCUDA() const override { return is_simulated(); }
+  bool isBuilt() const override { return is_simulated(); }
+  bool isAvailable() const override { return is_simulated(); }
+  bool hasPrimaryContext(at::DeviceIndex) const override { return is_simulated(); }
+  int getNumGPUs() const override { return is_simulated() ? 1 : 0; }
+  at::DeviceIndex deviceCount() const override { return is_simulated() ? 1 : 0; }
+  at::DeviceIndex current_device() const override { return is_simulated() ? 0 : -1; }
   at::DeviceIndex getCurrentDevice() const override { return 0; }
   void setCurrentDevice(at::DeviceIndex) const override {}
   at::DeviceIndex exchangeDevice(at::DeviceIndex) const override { return 0; }
@@ -150,33 +150,34 @@ DryGpu::DryGpu(const Gpu& gpu)
   }
   install_engine();
   active_gpu = this;
-  guard_before_ = guard_slot().load();
+  previous_guard_ = guard_slot().load();
   if (!cuda_library) {
     guard_slot() = &guard;
     c10::SetAllocator(c10::kCUDA, &device_memory);
   }
-  attention_before_ = attention_slot();
+  previous_attention_ = attention_slot();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
   // As in nvidia-smi, the context takes memory from the first tensor on.
-  set_gpu_stand_in({.used =
-                        [memory = memory_, context = gpu.context] {
-                          return memory->most_reserved() > 0 ? memory->reserved() + context : 0;
-                        },
-                    .total = gpu.memory});
+  set_simulated_gpu_memory({.used =
+                                [memory = memory_, context = gpu.context] {
+                                  return memory->peak_reserved() > 0 ? memory->reserved() + context
+                                                                     : 0;
+                                },
+                            .total = gpu.memory});
 }
 
 DryGpu::~DryGpu() {
-  set_gpu_stand_in({});
+  set_simulated_gpu_memory({});
   workspaces_.clear();
-  attention_slot() = attention_before_;
-  guard_slot() = guard_before_;
+  attention_slot() = previous_attention_;
+  guard_slot() = previous_guard_;
   active_gpu = nullptr;
 }
 
-void DryGpu::use(ProductLibrary library) {
+void DryGpu::reserve_workspace(ProductLibrary library) {
   if (library == ProductLibrary::none) return;
   // cuBLASLt is called with a handle of cuBLAS, which has a workspace of its own.
-  if (library == ProductLibrary::cublas_lt) use(ProductLibrary::cublas);
+  if (library == ProductLibrary::cublas_lt) reserve_workspace(ProductLibrary::cublas);
   c10::DataPtr& workspace = workspaces_[{std::this_thread::get_id(), library}];
   if (workspace) return;
   workspace =

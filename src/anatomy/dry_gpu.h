@@ -45,14 +45,14 @@ class DryGpu {
 
   // Call this before a product runs on this thread. The library takes a workspace for each thread
   // that calls it, and keeps it.
-  void use(ProductLibrary library);
+  void reserve_workspace(ProductLibrary library);
 
  private:
   const Gpu& gpu_;
   std::shared_ptr<CachingAllocator> memory_;
   std::map<std::pair<std::thread::id, ProductLibrary>, c10::DataPtr> workspaces_;
-  const c10::impl::DeviceGuardImplInterface* guard_before_ = nullptr;
-  void* attention_before_ = nullptr;
+  const c10::impl::DeviceGuardImplInterface* previous_guard_ = nullptr;
+  void* previous_attention_ = nullptr;
 };
 
 }  // namespace hasten::anatomy

@@ -10,14 +10,14 @@ namespace {
 
 using c10::DispatchKey;
 
-bool gives_views(const c10::FunctionSchema& schema) {
+bool returns_views(const c10::FunctionSchema& schema) {
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) return true;
   }
   return false;
 }
 
-Way way_of(const c10::OperatorHandle& op, Plan& plan) {
+Strategy strategy_of(const c10::OperatorHandle& op, OperatorPlan& plan) {
   static const std::set<std::string, std::less<>> wrappers = {
       "aten::_sparse_coo_tensor_with_dims_and_tensors",
       "aten::_coalesced_",
@@ -34,25 +34,26 @@ Way way_of(const c10::OperatorHandle& op, Plan& plan) {
       "aten::nonzero",    "aten::masked_select",      "aten::_unique2",
       "aten::unique_dim", "aten::unique_consecutive", "aten::bincount",
       "aten::_unique"};
-  if (plan.name == "aten::_local_scalar_dense") return Way::value;
-  if (plan.name == "aten::equal") return Way::truth;
-  if (wrappers.count(plan.name)) return Way::real;
+  if (plan.name == "aten::_local_scalar_dense") return Strategy::placeholder;
+  if (plan.name == "aten::equal") return Strategy::always_true;
+  if (wrappers.count(plan.name)) return Strategy::real;
   // `to` and `contiguous` return their argument or a copy. The operators they consist of decide
   // which.
   const bool has_kernel =
       plan.on_cpu || op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
-  if (gives_views(op.schema()) &&
+  if (returns_views(op.schema()) &&
       (has_kernel || !op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)))
-    return Way::real;
-  if (depending.count(plan.name)) return Way::depends;
+    return Strategy::real;
+  if (depending.count(plan.name)) return Strategy::data_dependent;
   if (op.schema().returns().empty())
-    return plan.on_cpu || !plan.composite ? Way::drop : Way::composite;
+    return plan.on_cpu || !plan.composite ? Strategy::skip : Strategy::composite;
   // copy_ has a kernel for all devices too, but that kernel moves bytes.
-  if (plan.rule || plan.gpu_rule || plan.name == "aten::copy_" || plan.on_cpu) return Way::shapes;
-  return plan.composite ? Way::composite : Way::shapes;
+  if (plan.rule || plan.gpu_rule || plan.name == "aten::copy_" || plan.on_cpu)
+    return Strategy::shapes;
+  return plan.composite ? Strategy::composite : Strategy::shapes;
 }
 
-std::optional<DispatchKey> composite_of(const c10::OperatorHandle& op) {
+std::optional<DispatchKey> composite_key_of(const c10::OperatorHandle& op) {
   for (const DispatchKey key :
        {DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeExplicitAutogradNonFunctional,
         DispatchKey::CompositeImplicitAutograd}) {
@@ -63,14 +64,14 @@ std::optional<DispatchKey> composite_of(const c10::OperatorHandle& op) {
 
 }  // namespace
 
-const Plan& plan_of(const c10::OperatorHandle& op) {
-  static thread_local std::unordered_map<const void*, Plan> plans;
-  Plan& plan = plans[&op.schema()];
+const OperatorPlan& plan_for(const c10::OperatorHandle& op) {
+  static thread_local std::unordered_map<const void*, OperatorPlan> plans;
+  OperatorPlan& plan = plans[&op.schema()];
   if (!plan.name.empty()) return plan;
   plan.name = op.schema().name();
   plan.rule = find_shape_rule(plan.name);
   plan.on_cpu = op.hasKernelForDispatchKey(DispatchKey::CPU);
-  plan.composite = composite_of(op);
+  plan.composite = composite_key_of(op);
   plan.gpu_rule = find_gpu_shape_rule(plan.name);
   plan.workspace = has_workspace(plan.name);
   plan.gpu_workspace = find_gpu_workspace(plan.name);
@@ -79,7 +80,7 @@ const Plan& plan_of(const c10::OperatorHandle& op) {
     if (arguments[i].name() == "device") plan.device = static_cast<std::ptrdiff_t>(i);
     if (arguments[i].name() == "pin_memory") plan.pinned = static_cast<std::ptrdiff_t>(i);
   }
-  plan.way = way_of(op, plan);
+  plan.strategy = strategy_of(op, plan);
   return plan;
 }
 

@@ -15,19 +15,19 @@
 namespace hasten::anatomy {
 
 // How an operator is executed without data.
-enum class Way {
-  shapes,     // makes results of the right shape, by LibTorch's Meta kernel or a rule of hasten
-  real,       // runs the real kernel, which touches no data: views and wrappers
-  composite,  // runs the operators it consists of, each in its own way
-  sparse,     // runs the kernel for sparse tensors, which calls operators on their parts
-  drop,       // does nothing: the operator has no result
-  value,      // gives a stand-in for a number that is read
-  truth,      // gives true for a comparison
-  depends,    // throws: the shape of the result depends on values
+enum class Strategy {
+  shapes,          // makes results of the right shape, by LibTorch's Meta kernel or hasten's rule
+  real,            // runs the real kernel, which touches no data: views and wrappers
+  composite,       // runs the operators it consists of, each in its own way
+  sparse,          // runs the kernel for sparse tensors, which calls operators on their parts
+  skip,            // does nothing: the operator has no result
+  placeholder,     // gives a stand-in for a number that is read
+  always_true,     // gives true for a comparison
+  data_dependent,  // throws: the shape of the result depends on values
 };
 
-struct Plan {
-  Way way = Way::shapes;
+struct OperatorPlan {
+  Strategy strategy = Strategy::shapes;
   std::optional<c10::DispatchKey> composite;  // the key of the kernel for all devices
   ShapeRule rule = nullptr, gpu_rule = nullptr;
   bool on_cpu = false;     // it has a kernel for the CPU
@@ -38,6 +38,6 @@ struct Plan {
 };
 
 // The reference is valid as long as the calling thread.
-const Plan& plan_of(const c10::OperatorHandle& op);
+const OperatorPlan& plan_for(const c10::OperatorHandle& op);
 
 }  // namespace hasten::anatomy

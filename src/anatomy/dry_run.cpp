@@ -25,7 +25,7 @@ using c10::IValue;
 using torch::jit::Stack;
 
 // Returns a tensor like x without data.
-Tensor meta_of(const Tensor& x) {
+Tensor to_meta(const Tensor& x) {
   if (!x.defined() || x.is_meta()) return x;
   Tensor meta = at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta));
   if (x.unsafeGetTensorImpl()->is_wrapped_number())
@@ -33,17 +33,17 @@ Tensor meta_of(const Tensor& x) {
   return meta;
 }
 
-IValue meta_of(const IValue& value) {
-  if (value.isTensor()) return meta_of(value.toTensor());
+IValue to_meta(const IValue& value) {
+  if (value.isTensor()) return to_meta(value.toTensor());
   if (value.isTensorList()) {
     c10::List<Tensor> out;
-    for (const Tensor& each : value.toTensorVector()) out.push_back(meta_of(each));
+    for (const Tensor& each : value.toTensorVector()) out.push_back(to_meta(each));
     return out;
   }
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<Tensor>> out;
     for (const std::optional<Tensor>& each : value.toOptionalTensorVector())
-      out.push_back(each ? std::optional<Tensor>(meta_of(*each)) : std::nullopt);
+      out.push_back(each ? std::optional<Tensor>(to_meta(*each)) : std::nullopt);
     return out;
   }
   if (value.isGenerator()) return IValue();
@@ -56,7 +56,7 @@ at::Device with_index(at::Device device) {
 }
 
 // Returns the device of the results: the one that the call names, else that of the first tensor.
-at::Device device_of(const std::vector<IValue>& arguments, const Plan& plan) {
+at::Device result_device(const std::vector<IValue>& arguments, const OperatorPlan& plan) {
   if (plan.device >= 0 && arguments[static_cast<std::size_t>(plan.device)].isDevice())
     return with_index(arguments[static_cast<std::size_t>(plan.device)].toDevice());
   for (const IValue& each : arguments) {
@@ -69,7 +69,7 @@ at::Device device_of(const std::vector<IValue>& arguments, const Plan& plan) {
 
 // Makes a dry result of a Meta result. If `storage` is given, in which the kernel made it, the
 // result uses it.
-IValue dry_of(const IValue& result, at::Device device, const c10::Storage& storage) {
+IValue to_dry(const IValue& result, at::Device device, const c10::Storage& storage) {
   const auto dry = [&](const Tensor& meta) {
     if (!meta.defined() || !meta.is_meta()) return meta;
     return storage ? dry_tensor(meta.sizes(), meta.strides(), meta.scalar_type(), storage)
@@ -85,7 +85,7 @@ IValue dry_of(const IValue& result, at::Device device, const c10::Storage& stora
 }
 
 // Gives an argument that the operator writes to and returns the size of the result.
-void fit(const Tensor& argument, const Tensor& result) {
+void resize_to(const Tensor& argument, const Tensor& result) {
   if (argument.sizes() == result.sizes()) return;
   const Tensor sized =
       dry_tensor(result.sizes(), result.strides(), argument.scalar_type(), argument.device());
@@ -109,11 +109,11 @@ std::string in_module() {
   return module.empty() ? "" : " in " + module;
 }
 
-std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
-                              const std::vector<IValue>& arguments, at::Device device) {
+std::vector<IValue> meta_results(const c10::OperatorHandle& op, const OperatorPlan& plan,
+                                 const std::vector<IValue>& arguments, at::Device device) {
   Stack meta;
   meta.reserve(arguments.size());
-  for (const IValue& each : arguments) meta.push_back(meta_of(each));
+  for (const IValue& each : arguments) meta.push_back(to_meta(each));
   if (plan.device >= 0) meta[static_cast<std::size_t>(plan.device)] = at::Device(at::kMeta);
   if (plan.pinned >= 0) meta[static_cast<std::size_t>(plan.pinned)] = IValue();
   if (plan.gpu_rule && device.is_cuda()) return plan.gpu_rule(meta);
@@ -121,7 +121,7 @@ std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
   try {
     op.callBoxed(meta);
   } catch (const c10::NotImplementedError&) {
-    if (auto shapes = asked_shapes(op, arguments)) return *shapes;
+    if (auto shapes = shapes_from_kernel(op, arguments)) return *shapes;
     throw UsageError("anatomy.no-shape-rule",
                      {.what = "dry run",
                       .got = plan.name + in_module() +
@@ -132,8 +132,8 @@ std::vector<IValue> shapes_of(const c10::OperatorHandle& op, const Plan& plan,
 }
 
 // Returns the bytes that the CPU takes to cast numbers among the operands to the operation's type.
-std::int64_t cast_scalars(const std::vector<IValue>& arguments,
-                          const std::vector<IValue>& results) {
+std::int64_t scalar_cast_bytes(const std::vector<IValue>& arguments,
+                               const std::vector<IValue>& results) {
   if (results.empty() || !results[0].isTensor() || !results[0].toTensor().defined()) return 0;
   const at::ScalarType type = results[0].toTensor().scalar_type();
   std::int64_t bytes = 0;
@@ -147,46 +147,47 @@ std::int64_t cast_scalars(const std::vector<IValue>& arguments,
 }
 
 // Takes and frees what the kernel does. The blocks that are left hold its results.
-std::vector<c10::Storage> played(const Script& script, at::Device device) {
-  std::vector<c10::Storage> blocks(script.bytes.size());
-  for (const Script::Event& event : script.events) {
+std::vector<c10::Storage> replay(const AllocationTrace& trace, at::Device device) {
+  std::vector<c10::Storage> blocks(trace.bytes.size());
+  for (const AllocationTrace::Event& event : trace.events) {
     blocks[event.block] =
-        event.birth ? dry_storage(script.bytes[event.block], device) : c10::Storage();
+        event.is_allocation ? dry_storage(trace.bytes[event.block], device) : c10::Storage();
   }
   return blocks;
 }
 
-void by_shapes(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
+void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stack* stack) {
   const auto& schema = op.schema();
   const std::size_t count = schema.arguments().size();
   const std::vector<IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count),
                                       stack->end());
-  const at::Device device = device_of(arguments, plan);
-  const std::vector<IValue> results = shapes_of(op, plan, arguments, device);
+  const at::Device device = result_device(arguments, plan);
+  const std::vector<IValue> results = meta_results(op, plan, arguments, device);
   torch::jit::drop(*stack, count);
-  if (device.is_cuda()) DryGpu::active()->use(product_library(plan.name, arguments));
-  static const Script nothing;
-  const Script& script = device.is_cpu() && plan.workspace ? script_of(op, arguments) : nothing;
+  if (device.is_cuda()) DryGpu::active()->reserve_workspace(product_library(plan.name, arguments));
+  static const AllocationTrace nothing;
+  const AllocationTrace& trace =
+      device.is_cpu() && plan.workspace ? allocation_trace(op, arguments) : nothing;
   std::vector<c10::Storage> blocks;
-  if (!script.results.empty()) blocks = played(script, device);
+  if (!trace.results.empty()) blocks = replay(trace, device);
   for (std::size_t i = 0; i < schema.returns().size(); ++i) {
     const c10::Argument& result = schema.returns()[i];
     if (result.alias_info() == nullptr) {
-      const bool made = i < script.results.size() && script.results[i] >= 0;
+      const bool made = i < trace.results.size() && trace.results[i] >= 0;
       stack->push_back(
-          dry_of(results[i], device,
-                 made ? blocks[static_cast<std::size_t>(script.results[i])] : c10::Storage()));
+          to_dry(results[i], device,
+                 made ? blocks[static_cast<std::size_t>(trace.results[i])] : c10::Storage()));
       continue;
     }
     const std::ptrdiff_t at = written_argument(schema, result);
     const IValue& argument = arguments[static_cast<std::size_t>(std::max<std::ptrdiff_t>(at, 0))];
     if (argument.isTensor() && results[i].isTensor())
-      fit(argument.toTensor(), results[i].toTensor());
+      resize_to(argument.toTensor(), results[i].toTensor());
     stack->push_back(argument);
   }
   if (device.is_cpu()) {
-    if (script.results.empty()) played(script, device);
-    dry_memory(cast_scalars(arguments, results), device);
+    if (trace.results.empty()) replay(trace, device);
+    dry_memory(scalar_cast_bytes(arguments, results), device);
   } else if (plan.gpu_workspace) {
     for (const auto& held : plan.gpu_workspace(arguments, DryGpu::active()->gpu()))
       dry_workspaces(held, device);
@@ -203,17 +204,17 @@ bool any_sparse(const Stack& stack, std::size_t count) {
 
 // True for a few integers: orders of dimensions, positions, lengths. LibTorch itself reads these by
 // pointer (repeat permutes by one), so on the CPU they are computed.
-bool is_small_number(at::ScalarType type, std::int64_t numel) {
+bool is_small_integer(at::ScalarType type, std::int64_t numel) {
   constexpr std::int64_t kMost = 1024;
   return at::isIntegralType(type, /*includeBool=*/true) && numel <= kMost;
 }
 
-bool on_small_numbers(const Plan& plan, const Stack& stack, std::size_t count) {
+bool has_only_small_integers(const OperatorPlan& plan, const Stack& stack, std::size_t count) {
   bool any = false;
   const auto small = [&](const Tensor& x) {
     if (!x.defined()) return true;
     any = true;
-    return x.is_cpu() && x.layout() == at::kStrided && is_small_number(x.scalar_type(), x.numel());
+    return x.is_cpu() && x.layout() == at::kStrided && is_small_integer(x.scalar_type(), x.numel());
   };
   for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
     const IValue& each = stack[i];
@@ -230,38 +231,42 @@ bool on_small_numbers(const Plan& plan, const Stack& stack, std::size_t count) {
       stack.data() + stack.size() - count;  // size, dtype, layout, device
   const bool on_cpu = arguments[3].isNone() || arguments[3].toDevice().is_cpu();
   return on_cpu && arguments[0].isIntList() && arguments[1].isInt() &&
-         is_small_number(arguments[1].toScalarType(),
-                         c10::multiply_integers(arguments[0].toIntVector()));
+         is_small_integer(arguments[1].toScalarType(),
+                          c10::multiply_integers(arguments[0].toIntVector()));
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  const Plan& plan = plan_of(op);
+  const OperatorPlan& plan = plan_for(op);
   const std::size_t count = op.schema().arguments().size();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  Way way = plan.way;
-  if ((way == Way::shapes || way == Way::composite) && any_sparse(*stack, count)) way = Way::sparse;
-  if (way == Way::shapes && plan.on_cpu && on_small_numbers(plan, *stack, count)) way = Way::real;
+  Strategy strategy = plan.strategy;
+  if ((strategy == Strategy::shapes || strategy == Strategy::composite) &&
+      any_sparse(*stack, count))
+    strategy = Strategy::sparse;
+  if (strategy == Strategy::shapes && plan.on_cpu && has_only_small_integers(plan, *stack, count))
+    strategy = Strategy::real;
   // A composite that works on the CPU tensor by tensor (_foreach_mul_) is one in-place kernel on a
   // GPU.
-  if (way == Way::composite && op.schema().returns().empty() && DryGpu::active() != nullptr)
-    way = Way::drop;
-  if (way == Way::composite) return op.callBoxedForDispatchKey(*plan.composite, *stack);
-  if (way == Way::sparse && op.hasKernelForDispatchKey(DispatchKey::SparseCPU))
+  if (strategy == Strategy::composite && op.schema().returns().empty() &&
+      DryGpu::active() != nullptr)
+    strategy = Strategy::skip;
+  if (strategy == Strategy::composite) return op.callBoxedForDispatchKey(*plan.composite, *stack);
+  if (strategy == Strategy::sparse && op.hasKernelForDispatchKey(DispatchKey::SparseCPU))
     return op.callBoxedForDispatchKey(DispatchKey::SparseCPU, *stack);
 
   // Views are the same on all devices, but a dry GPU has no kernels for them.
-  if (way == Way::real && DryGpu::active() != nullptr && (plan.on_cpu || plan.composite))
+  if (strategy == Strategy::real && DryGpu::active() != nullptr && (plan.on_cpu || plan.composite))
     return op.callBoxedForDispatchKey(plan.on_cpu ? DispatchKey::CPU : *plan.composite, *stack);
 
-  const c10::impl::ExcludeDispatchKeyGuard without_data(c10::DispatchKeySet(DispatchKey::Fake));
-  const at::RecordFunctionGuard unheard(/*is_enabled=*/false);
-  switch (way) {
-    case Way::real:
-    case Way::sparse:
+  const c10::impl::ExcludeDispatchKeyGuard outside_dry_run(c10::DispatchKeySet(DispatchKey::Fake));
+  const at::RecordFunctionGuard no_callbacks(/*is_enabled=*/false);
+  switch (strategy) {
+    case Strategy::real:
+    case Strategy::sparse:
       return op.callBoxed(*stack);
-    case Way::drop:
+    case Strategy::skip:
       return torch::jit::drop(*stack, count);
-    case Way::value: {
+    case Strategy::placeholder: {
       const at::ScalarType type = torch::jit::peek(*stack, 0, count).toTensor().scalar_type();
       torch::jit::drop(*stack, count);
       stack->push_back(type == at::kBool                  ? at::Scalar(true)
@@ -269,11 +274,11 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
                                                           : at::Scalar(1.0));
       return;
     }
-    case Way::truth:
+    case Strategy::always_true:
       torch::jit::drop(*stack, count);
       stack->push_back(true);
       return;
-    case Way::depends:
+    case Strategy::data_dependent:
       throw UsageError(
           "anatomy.data-dependent",
           {.what = "dry run",
@@ -281,7 +286,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
            .hint = "measure a real step instead, or use an operator with a fixed "
                    "result size (where, a mask)"});
     default:
-      return by_shapes(op, plan, stack);
+      return run_by_shapes(op, plan, stack);
   }
 }
 

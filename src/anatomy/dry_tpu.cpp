@@ -68,7 +68,7 @@ std::vector<std::string> packages_of_libtorch() {
   return {fs::canonical(info.dli_fname).parent_path().parent_path().parent_path().string()};
 }
 
-DryTpu*& only_one() {
+DryTpu*& active_dry_tpu() {
   static DryTpu* one = nullptr;
   return one;
 }
@@ -77,7 +77,7 @@ DryTpu*& only_one() {
 // layer or comes soon after it.
 class LastModule {
  public:
-  void know(const torch::nn::Module& model) {
+  void add_model(const torch::nn::Module& model) {
     const std::lock_guard lock(mutex_);
     for (const auto& each : model.named_parameters()) {
       const std::string& name = each.key();
@@ -86,7 +86,7 @@ class LastModule {
           dot == std::string::npos ? "" : name.substr(0, dot);
     }
   }
-  void see(const at::RecordFunction& call) {
+  void record(const at::RecordFunction& call) {
     const std::lock_guard lock(mutex_);
     for (const c10::IValue& input : call.inputs()) {
       if (!input.isTensor()) continue;
@@ -110,11 +110,11 @@ LastModule& last_module() {
   return one;
 }
 
-void hear_operators() {
+void observe_operators() {
   static const at::CallbackHandle once = at::addGlobalCallback(
       at::RecordFunctionCallback(
           [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
-            last_module().see(call);
+            last_module().record(call);
             return nullptr;
           })
           .needsInputs(true)
@@ -124,7 +124,7 @@ void hear_operators() {
 
 // The tensors of a component; each storage counts once. Their sizes on the device are read at the
 // end, when programs have read the tensors.
-class Inventory {
+class ComponentTensors {
  public:
   void clear() { seen_.clear(), entries_.clear(); }
   void add(const at::Tensor& tensor) {
@@ -153,7 +153,7 @@ class Inventory {
 class DryTpu::Listener : public StepObserver {
  public:
   void on_model(torch::nn::Module& model) override {
-    last_module().know(model);
+    last_module().add_model(model);
     for (const at::Tensor& each : model.parameters()) {
       weights_.add(each);
       parameters_.push_back(each);
@@ -195,16 +195,16 @@ class DryTpu::Listener : public StepObserver {
     account.in_order = variable(kBlocking) == "1";
     if (steps_ >= 2) account.programs_after_second_step = account.programs - programs_after_second_;
     for (anatomy::TpuFailure& each : account.failed) each.module = last_module().last();
-    const auto put = [&](Component component, const Inventory& inventory) {
-      of(account.components, component) = inventory.bytes();
+    const auto put = [&](Component component, const ComponentTensors& tensors) {
+      bytes_of(account.components, component) = tensors.bytes();
     };
     put(Component::model_weights, weights_);
     put(Component::optimizer_states, states_);
     put(Component::gradients, gradients_);
     put(Component::functionality, batch_);
-    of(account.components, Component::activations) = account.activations;
+    bytes_of(account.components, Component::activations) = account.activations;
     if (steps_ >= 2) {
-      of(account.components, Component::unknown) =
+      bytes_of(account.components, Component::unknown) =
           account.before_last_step - weights_.bytes() - states_.bytes() - batch_.bytes();
     }
     return account;
@@ -219,39 +219,39 @@ class DryTpu::Listener : public StepObserver {
 
   std::vector<at::Tensor> parameters_;
   std::vector<std::weak_ptr<torch::optim::Optimizer>> optimizers_;
-  Inventory weights_, batch_, gradients_, states_;
+  ComponentTensors weights_, batch_, gradients_, states_;
   std::int64_t steps_ = 0, programs_after_second_ = 0;
 };
 
 DryTpu::DryTpu(const std::string& topology, const std::string& compiler)
     : listener_(std::make_shared<Listener>()) {
-  const TpuTopology asked = parse_tpu_topology(topology);
-  if (only_one() != nullptr ||
-      (!variable(kDryTpuTopology).empty() && variable(kDryTpuTopology) != asked.name)) {
+  const TpuTopology requested = parse_tpu_topology(topology);
+  if (active_dry_tpu() != nullptr ||
+      (!variable(kDryTpuTopology).empty() && variable(kDryTpuTopology) != requested.name)) {
     throw UsageError(
         "device.tpu-dry-twice",
         {.what = "dry TPU",
-         .got = "a second one, for " + asked.name + " after " + variable(kDryTpuTopology),
+         .got = "a second one, for " + requested.name + " after " + variable(kDryTpuTopology),
          .expected = "one per process",
          .hint = "estimate each topology in a process of its own"});
   }
   std::string library = compiler.empty() ? variable(kDryTpuCompiler) : compiler;
   if (library.empty()) library = find_libtpu(config::whole_environment(), packages_of_libtorch());
-  setenv(kDryTpuTopology, asked.name.c_str(), 1);
+  setenv(kDryTpuTopology, requested.name.c_str(), 1);
   setenv(kDryTpuCompiler, library.c_str(), 1);
   setenv("TPU_LIBRARY_PATH", path_of_module().c_str(), 1);
   setenv("ACCELERATE_USE_TPU", "true", 1);
   // Blocking keeps operators in the program's order, so that each has a phase. It is not set if
   // operators are to be deferred, because it would undo that.
   if (variable("TORCH_TPU_DEFER_AND_FUSE") != "1") setenv(kBlocking, "1", 0);
-  hear_operators();
+  observe_operators();
   functions();  // loads all of them before anything is opened
-  only_one() = this;
+  active_dry_tpu() = this;
 }
 
-DryTpu::~DryTpu() { only_one() = nullptr; }
+DryTpu::~DryTpu() { active_dry_tpu() = nullptr; }
 
-DryTpu* DryTpu::active() { return only_one(); }
+DryTpu* DryTpu::active() { return active_dry_tpu(); }
 
 void DryTpu::listen_to(StepObservers& observers) { observers.add(listener_); }
 

@@ -23,7 +23,7 @@ std::function<void(const at::Tensor&)>& listener() {
 std::atomic<bool> listening = false;
 
 // Keeps the tensor as it is and only reports it.
-class TellingHooks : public SavedVariableHooks {
+class ReportingHooks : public SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
     if (listening) listener()(tensor);
@@ -38,19 +38,19 @@ class TellingHooks : public SavedVariableHooks {
   at::Tensor kept_;
 };
 
-class ListeningEngine : public Engine {
+class ObservingEngine : public Engine {
  public:
-  ListeningEngine() = default;
+  ObservingEngine() = default;
   // Starts a thread for each device that there is now.
   void start_threads() { start_device_threads(); }
   std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
-    return listening ? std::make_unique<TellingHooks>() : nullptr;
+    return listening ? std::make_unique<ReportingHooks>() : nullptr;
   }
 };
 
 // Makes an engine that is never deleted, because engines have to outlive autograd's threads.
-ListeningEngine& with_threads() {
-  auto& one = *new ListeningEngine;
+ObservingEngine& make_engine_with_threads() {
+  auto& one = *new ObservingEngine;
   one.start_threads();
   return one;
 }
@@ -58,13 +58,13 @@ ListeningEngine& with_threads() {
 // A device that was added after LibTorch started its threads has an engine of its own, with a
 // thread for it.
 Engine& engine() {
-  static ListeningEngine& plain = *new ListeningEngine;
+  static ObservingEngine& plain = *new ObservingEngine;
   if (DryGpu::active() != nullptr) {
-    static ListeningEngine& with_gpu = with_threads();
+    static ObservingEngine& with_gpu = make_engine_with_threads();
     return with_gpu;
   }
   if (tpu_is_open()) {
-    static ListeningEngine& with_tpu = with_threads();
+    static ObservingEngine& with_tpu = make_engine_with_threads();
     return with_tpu;
   }
   return plain;
@@ -83,10 +83,10 @@ void install_engine() {
   });
 }
 
-void set_saved_tensor_listener(std::function<void(const at::Tensor&)> told) {
+void set_saved_tensor_listener(std::function<void(const at::Tensor&)> new_listener) {
   install_engine();
   listening = false;
-  listener() = std::move(told);
+  listener() = std::move(new_listener);
   listening = static_cast<bool>(listener());
 }
 

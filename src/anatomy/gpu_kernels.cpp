@@ -10,7 +10,7 @@
 
 #include "anatomy/dry_gpu.h"
 #include "anatomy/gpu_reduction.h"
-#include "anatomy/rule_parts.h"
+#include "anatomy/shape_rule_helpers.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -26,8 +26,7 @@ struct Heads {
   std::int64_t batch, heads, queries, keys, size;
 };
 
-// Whether each attention kernel can run. flash(), cudnn() and efficient() follow LibTorch's
-// filters.
+// Whether each attention kernel can run. The can_use functions follow LibTorch's filters.
 struct AttentionCall {
   const Tensor &q, &k, &v;
   const std::optional<Tensor>& mask;
@@ -35,8 +34,8 @@ struct AttentionCall {
   bool causal, gqa;
   int capability;
 
-  bool masked() const { return mask && mask->defined(); }
-  bool trains() const {
+  bool has_mask() const { return mask && mask->defined(); }
+  bool needs_gradients() const {
     return at::GradMode::is_enabled() &&
            (q.requires_grad() || k.requires_grad() || v.requires_grad());
   }
@@ -47,21 +46,21 @@ struct AttentionCall {
   bool one_size() const { return q.size(3) == k.size(3) && k.size(3) == v.size(3); }
   bool same_heads() const { return q.size(1) == k.size(1) && k.size(1) == v.size(1); }
 
-  bool flash() const {
+  bool can_use_flash() const {
     const std::int64_t size = q.size(3);
     const bool narrow = capability == 86 || capability == 89 || capability >= 120;
-    const bool refused = narrow && trains() && (size > 224 ? dropout > 0 : size > 192);
-    return capability >= 80 && is_half(q) && !masked() && one_size() && size <= 256 &&
+    const bool refused = narrow && needs_gradients() && (size > 224 ? dropout > 0 : size > 192);
+    return capability >= 80 && is_half(q) && !has_mask() && one_size() && size <= 256 &&
            (!causal || q.size(2) == k.size(2)) && (same_heads() || gqa) && !refused;
   }
-  bool cudnn() const {
+  bool can_use_cudnn() const {
     const std::int64_t most = capability == 90 ? 256 : 128;
     return capability >= 80 && is_half(q) && std::max(q.size(3), v.size(3)) <= most &&
            q.size(3) % 8 == 0 && v.size(3) % 8 == 0 && k.size(2) > 1 &&
-           !(masked() && mask->requires_grad()) && (same_heads() || gqa) &&
+           !(has_mask() && mask->requires_grad()) && (same_heads() || gqa) &&
            !(dropout > 0 && q.size(2) == 1);
   }
-  bool efficient() const {
+  bool can_use_efficient() const {
     const std::int64_t alignment = is_half(q) ? 8 : capability >= 80 ? 4 : 1;
     const bool typed = q.scalar_type() == at::kFloat || q.scalar_type() == at::kHalf ||
                        (q.scalar_type() == at::kBFloat16 && capability >= 80);
@@ -74,7 +73,7 @@ struct AttentionCall {
 
 // Makes a tensor [batch, heads, length, size] that is [batch, length, heads, size] in memory, as
 // the kernels write it.
-Tensor heads_inside(at::IntArrayRef sizes, const Tensor& like) {
+Tensor empty_attention_output(at::IntArrayRef sizes, const Tensor& like) {
   return at::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, like.options()).transpose(1, 2);
 }
 Tensor floats(at::IntArrayRef sizes, const Tensor& like) {
@@ -87,7 +86,7 @@ Tensor numbers(at::IntArrayRef sizes, const Tensor& like, at::ScalarType type) {
 Results flash_attention(Arguments a) {
   const Tensor q = tensor(a, 0), k = tensor(a, 1);
   const Heads n(q, k);
-  return {in_order_of(q),
+  return {empty_with_order_of(q),
           floats({n.batch, n.heads, n.queries}, q),
           Tensor(),
           Tensor(),
@@ -103,13 +102,13 @@ Results efficient_attention(Arguments a) {
   const Heads n(q, k);
   const std::int64_t kept = a[4].toBool() ? at::round_up<std::int64_t>(n.queries, 32) : 0;
   const Tensor on_host = at::empty({}, at::TensorOptions().dtype(at::kLong));
-  return {heads_inside({n.batch, n.heads, n.queries, v.size(3)}, q),
+  return {empty_attention_output({n.batch, n.heads, n.queries, v.size(3)}, q),
           floats({n.batch, n.heads, kept}, q), on_host, on_host};
 }
 Results efficient_attention_backward(Arguments a) {
   const auto wanted = a[10].toBoolList();
   const auto gradient = [&](std::size_t i) {
-    return wanted[i - 1] ? heads_inside(tensor(a, i).sizes(), tensor(a, i)) : Tensor();
+    return wanted[i - 1] ? empty_attention_output(tensor(a, i).sizes(), tensor(a, i)) : Tensor();
   };
   const Tensor bias = tensor(a, 4);
   return {gradient(1), gradient(2), gradient(3),
@@ -137,7 +136,7 @@ Results like_q_k_v(Arguments a) {
 }
 
 // The statistics of the rows are float for every type but double.
-Results layer_norm(Arguments a) {
+Results gpu_layer_norm(Arguments a) {
   const Tensor x = tensor(a, 0);
   auto sizes = x.sizes().vec();
   const std::size_t normalized = a[1].toIntVector().size();
@@ -147,27 +146,27 @@ Results layer_norm(Arguments a) {
 }
 
 // Bytes of the copy that a kernel makes of x, unless x is [batch, length, heads, size] in memory.
-std::int64_t copied(const Tensor& x) {
+std::int64_t copy_bytes(const Tensor& x) {
   const std::int64_t row = x.size(1) * x.size(3);
-  const bool lies_so = x.stride(3) == 1 && x.stride(1) == x.size(3) && x.stride(2) == row &&
-                       x.stride(0) == row * x.size(2);
-  return lies_so ? 0 : static_cast<std::int64_t>(x.nbytes());
+  const bool is_in_kernel_order = x.stride(3) == 1 && x.stride(1) == x.size(3) &&
+                                  x.stride(2) == row && x.stride(0) == row * x.size(2);
+  return is_in_kernel_order ? 0 : static_cast<std::int64_t>(x.nbytes());
 }
 
 std::int64_t padded_size(std::int64_t size) {
   return at::round_up<std::int64_t>(size, size <= 128 ? 32 : 64);
 }
 
-Moments flash_attention_backward_workspace(Arguments a, const Gpu&) {
+WorkspaceStages flash_attention_backward_workspace(Arguments a, const Gpu&) {
   const Heads n(tensor(a, 1), tensor(a, 2));
   const std::int64_t queries = at::round_up<std::int64_t>(n.queries, 128);
-  return {{copied(tensor(a, 0)), copied(tensor(a, 4)), 4 * n.rows() * queries,
+  return {{copy_bytes(tensor(a, 0)), copy_bytes(tensor(a, 4)), 4 * n.rows() * queries,
            4 * n.rows() * queries * padded_size(n.size)}};
 }
 
 // The gradient of q is summed in float, in tiles of [rows, columns]; so are those of k and v for
 // 16-bit types and a head size above 64.
-Moments efficient_attention_backward_workspace(Arguments a, const Gpu&) {
+WorkspaceStages efficient_attention_backward_workspace(Arguments a, const Gpu&) {
   const Tensor gradient = tensor(a, 0), q = tensor(a, 1);
   const Heads n(q, tensor(a, 2));
   const std::int64_t rows = !is_half(q) && n.size > 64 ? 128 : 64, columns = 64;
@@ -183,17 +182,17 @@ Moments efficient_attention_backward_workspace(Arguments a, const Gpu&) {
   }
   const std::int64_t delta = 4 * n.rows() * n.queries,
                      tiles = 4 * n.rows() * at::round_up<std::int64_t>(of_q + of_k_and_v, 4);
-  if (is_half(q)) return {{copied(gradient), delta, tiles}};
-  return {{copied(gradient), static_cast<std::int64_t>(gradient.nbytes()), delta, delta},
-          {copied(gradient), delta, tiles}};
+  if (is_half(q)) return {{copy_bytes(gradient), delta, tiles}};
+  return {{copy_bytes(gradient), static_cast<std::int64_t>(gradient.nbytes()), delta, delta},
+          {copy_bytes(gradient), delta, tiles}};
 }
 
-Moments cudnn_attention_backward_workspace(Arguments a, const Gpu&) {
+WorkspaceStages cudnn_attention_backward_workspace(Arguments a, const Gpu&) {
   const Heads n(tensor(a, 1), tensor(a, 2));
   return {{4 * n.rows() * n.queries * n.size + 4 * n.rows() * n.queries}};
 }
 
-Moments reduction_workspace(Arguments a, const Gpu& gpu) {
+WorkspaceStages reduction_workspace(Arguments a, const Gpu& gpu) {
   const Tensor x = tensor(a, 0);
   std::vector<std::int64_t> dimensions;
   if (a.size() > 1 && a[1].isIntList()) dimensions = a[1].toIntVector();
@@ -203,7 +202,7 @@ Moments reduction_workspace(Arguments a, const Gpu& gpu) {
 }
 
 // Up to kMostInPlace rows are added in place; more, or rows scaled by frequency, are first sorted.
-Moments embedding_backward_workspace(Arguments a, const Gpu&) {
+WorkspaceStages embedding_backward_workspace(Arguments a, const Gpu&) {
   constexpr std::int64_t kMostInPlace = 3072;
   const Tensor gradient = tensor(a, 0), indices = tensor(a, 1);
   const std::int64_t n = indices.numel(), size = static_cast<std::int64_t>(indices.element_size());
@@ -215,7 +214,7 @@ Moments embedding_backward_workspace(Arguments a, const Gpu&) {
 }
 
 // Norms of chunks of 65,536 numbers.
-Moments foreach_norm_workspace(Arguments a, const Gpu&) {
+WorkspaceStages foreach_norm_workspace(Arguments a, const Gpu&) {
   std::int64_t most = 0, tensors = 0;
   for (const Tensor& x : a[0].toTensorVector()) {
     most = std::max(most, x.numel());
@@ -225,7 +224,7 @@ Moments foreach_norm_workspace(Arguments a, const Gpu&) {
 }
 
 // Rows that are accumulated are first sorted by their index.
-Moments index_put_workspace(Arguments a, const Gpu&) {
+WorkspaceStages index_put_workspace(Arguments a, const Gpu&) {
   if (!a[3].toBool()) return {};
   std::int64_t n = 1;
   for (const std::optional<Tensor>& index : a[1].toOptionalTensorVector()) {
@@ -250,11 +249,11 @@ std::int64_t choose_attention(const Tensor& query, const Tensor& key, const Tens
                            .capability = DryGpu::active()->gpu().compute_capability};
   at::SDPBackend chosen = at::SDPBackend::math;
   if (!call.dense()) return static_cast<std::int64_t>(chosen);
-  if (context.userEnabledCuDNNSDP() && call.prefers_cudnn() && call.cudnn()) {
+  if (context.userEnabledCuDNNSDP() && call.prefers_cudnn() && call.can_use_cudnn()) {
     chosen = at::SDPBackend::cudnn_attention;
-  } else if (context.userEnabledFlashSDP() && call.flash()) {
+  } else if (context.userEnabledFlashSDP() && call.can_use_flash()) {
     chosen = at::SDPBackend::flash_attention;
-  } else if (context.userEnabledMemEfficientSDP() && call.efficient()) {
+  } else if (context.userEnabledMemEfficientSDP() && call.can_use_efficient()) {
     chosen = at::SDPBackend::efficient_attention;
   }
   return static_cast<std::int64_t>(chosen);
@@ -262,7 +261,7 @@ std::int64_t choose_attention(const Tensor& query, const Tensor& key, const Tens
 
 ShapeRule find_gpu_shape_rule(std::string_view name) {
   static const std::map<std::string, ShapeRule, std::less<>> all = {
-      {"aten::native_layer_norm", layer_norm},
+      {"aten::native_layer_norm", gpu_layer_norm},
       {"aten::_scaled_dot_product_flash_attention", flash_attention},
       {"aten::_scaled_dot_product_flash_attention_backward", flash_attention_backward},
       {"aten::_scaled_dot_product_efficient_attention", efficient_attention},

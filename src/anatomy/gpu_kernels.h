@@ -36,9 +36,9 @@ ShapeRule find_gpu_shape_rule(std::string_view name);
 
 // The bytes that a kernel takes for itself. The blocks of one list are held together, and released
 // before those of the next are taken.
-using Moments = std::vector<std::vector<std::int64_t>>;
+using WorkspaceStages = std::vector<std::vector<std::int64_t>>;
 // The arguments are as the program gave them.
-using GpuWorkspace = Moments (*)(const std::vector<c10::IValue>& arguments, const Gpu& gpu);
+using GpuWorkspace = WorkspaceStages (*)(const std::vector<c10::IValue>& arguments, const Gpu& gpu);
 // Null if the operator has no such rule.
 GpuWorkspace find_gpu_workspace(std::string_view name);
 

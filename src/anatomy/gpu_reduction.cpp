@@ -55,19 +55,19 @@ ReductionBuffers reduction_buffers(const at::Tensor& x, const std::vector<std::i
   // smallest stride.
   std::int64_t along = shape.sums_fastest ? shape.summed : shape.kept;
   std::int64_t across = shape.sums_fastest ? shape.kept : shape.summed;
-  std::int64_t outputs_a_thread = 1;
+  std::int64_t outputs_per_thread = 1;
   if (shape.adjacent && shape.sums_fastest) {
     if (along >= 128) along /= element == 2 ? 8 : 4;  // elements are read as vectors
   } else if (shape.adjacent) {
     for (const std::int64_t width : {4, 2}) {
       if (shape.fastest_kept % width != 0 || shape.summed_stride % width != 0) continue;
-      outputs_a_thread = width;
+      outputs_per_thread = width;
       break;
     }
-    along /= outputs_a_thread;
+    along /= outputs_per_thread;
   }
   constexpr std::int64_t kWarp = 32;
-  const std::int64_t most = 512 / outputs_a_thread;
+  const std::int64_t most = 512 / outputs_per_thread;
   const auto threads_for = [&](std::int64_t length) {
     return length < most ? power_of_two_below(std::max<std::int64_t>(length, 1)) : most;
   };
@@ -78,21 +78,22 @@ ReductionBuffers reduction_buffers(const at::Tensor& x, const std::vector<std::i
   // Decides whether the rows of a block's threads share a sum, and how many numbers a thread adds.
   std::int64_t step_in = shape.sums_fastest ? width : 1;
   std::int64_t step_out = shape.sums_fastest ? 1 : width;
-  const bool rows_share =
+  const bool rows_share_sum =
       at::ceil_div<std::int64_t>(shape.summed, step_in) >= std::min<std::int64_t>(16 * height, 256);
-  (rows_share ? step_in : step_out) *= height;
-  const std::int64_t a_thread = at::ceil_div<std::int64_t>(shape.summed, step_in);
-  const std::int64_t blocks = at::ceil_div<std::int64_t>(shape.kept / outputs_a_thread, step_out);
-  const std::int64_t room =
+  (rows_share_sum ? step_in : step_out) *= height;
+  const std::int64_t elements_per_thread = at::ceil_div<std::int64_t>(shape.summed, step_in);
+  const std::int64_t blocks = at::ceil_div<std::int64_t>(shape.kept / outputs_per_thread, step_out);
+  const std::int64_t max_blocks =
       gpu.multiprocessors * (gpu.threads_per_multiprocessor / (width * height));
-  if (!rows_share || a_thread < 256 || blocks > room) return {};
-  const std::int64_t shares = std::max(
-      std::min(at::ceil_div<std::int64_t>(room, blocks), at::ceil_div<std::int64_t>(a_thread, 16)),
-      at::ceil_div<std::int64_t>(a_thread, 256));
-  if (shares <= 1) return {};
+  if (!rows_share_sum || elements_per_thread < 256 || blocks > max_blocks) return {};
+  const std::int64_t splits =
+      std::max(std::min(at::ceil_div<std::int64_t>(max_blocks, blocks),
+                        at::ceil_div<std::int64_t>(elements_per_thread, 16)),
+               at::ceil_div<std::int64_t>(elements_per_thread, 256));
+  if (splits <= 1) return {};
   const std::int64_t sum = x.scalar_type() == at::kDouble ? 8 : 4;
   return {
-      .staging = sum * shape.kept * shares * (shape.sums_fastest ? 1 : width * outputs_a_thread),
+      .staging = sum * shape.kept * splits * (shape.sums_fastest ? 1 : width * outputs_per_thread),
       .semaphores = 4 * blocks};
 }
 

@@ -12,20 +12,20 @@ std::int64_t now() {
 }
 
 // True if a block of this component has no lasting purpose yet.
-bool is_open(Component component) {
+bool is_provisional(Component component) {
   return component == Component::temporary_buffers || component == Component::unknown;
 }
 
 }  // namespace
 
 std::int32_t Ledger::add(const void* pointer, std::int64_t bytes, Component component,
-                         const Place& place) {
+                         const CallSite& site) {
   const auto number = static_cast<std::int32_t>(blocks_.size());
   blocks_.push_back({.bytes = bytes,
                      .component = component,
-                     .place = place,
-                     .born = static_cast<std::int64_t>(events_.size())});
-  events_.push_back({.time = now(), .block = number, .birth = true});
+                     .site = site,
+                     .allocated_at = static_cast<std::int64_t>(events_.size())});
+  events_.push_back({.time = now(), .block = number, .is_allocation = true});
   alive_[pointer] = number;
   live_ += bytes;
   if (live_ > peak_) {
@@ -35,15 +35,15 @@ std::int32_t Ledger::add(const void* pointer, std::int64_t bytes, Component comp
   return number;
 }
 
-void Ledger::allocate(const void* pointer, std::int64_t bytes, const Place& place) {
+void Ledger::allocate(const void* pointer, std::int64_t bytes, const CallSite& site) {
   const std::lock_guard lock(mutex_);
   release(pointer);  // in case its release was not reported
   add(pointer, bytes,
-      place.phase == Phase::other ? Component::unknown : Component::temporary_buffers, place);
+      site.phase == Phase::other ? Component::unknown : Component::temporary_buffers, site);
 }
 
-void Ledger::adopt(const void* pointer, std::int64_t bytes, Component component,
-                   std::int32_t module) {
+void Ledger::add_existing(const void* pointer, std::int64_t bytes, Component component,
+                          std::int32_t module) {
   const std::lock_guard lock(mutex_);
   if (pointer == nullptr || bytes == 0) return;
   if (alive_.count(pointer)) return assign(pointer, component, module);
@@ -55,14 +55,14 @@ void Ledger::release(const void* pointer, std::int64_t call) {
   const auto found = alive_.find(pointer);
   if (found == alive_.end()) return;
   Block& block = blocks_[found->second];
-  block.died = static_cast<std::int64_t>(events_.size());
-  block.died_in_its_call = call >= 0 && call == block.place.call;
-  events_.push_back({.time = now(), .block = found->second, .birth = false});
+  block.released_at = static_cast<std::int64_t>(events_.size());
+  block.released_by_same_call = call >= 0 && call == block.site.call;
+  events_.push_back({.time = now(), .block = found->second, .is_allocation = false});
   live_ -= block.bytes;
   alive_.erase(found);
 }
 
-void Ledger::forget() {
+void Ledger::clear() {
   const std::lock_guard lock(mutex_);
   blocks_.clear();
   events_.clear();
@@ -76,17 +76,17 @@ void Ledger::assign(const void* pointer, Component component, std::int32_t modul
   const auto found = alive_.find(pointer);
   if (found == alive_.end()) return;
   Block& block = blocks_[found->second];
-  if (!is_open(block.component) && component != Component::model_weights) return;
+  if (!is_provisional(block.component) && component != Component::model_weights) return;
   block.component = component;
-  if (module >= 0) block.place.module = module;
+  if (module >= 0) block.site.module = module;
 }
 
 void Ledger::assign_survivors(std::int64_t first, Phase phase, Component component) {
   const std::lock_guard lock(mutex_);
   for (auto event = static_cast<std::size_t>(first); event < events_.size(); ++event) {
-    if (!events_[event].birth) continue;
+    if (!events_[event].is_allocation) continue;
     Block& block = blocks_[events_[event].block];
-    if (block.died < 0 && block.place.phase == phase && is_open(block.component))
+    if (block.released_at < 0 && block.site.phase == phase && is_provisional(block.component))
       block.component = component;
   }
 }
@@ -103,12 +103,12 @@ void Ledger::reset_peak() {
   peak_event_ = static_cast<std::int64_t>(events_.size()) - 1;
 }
 
-ComponentBytes Ledger::at(std::int64_t event) const {
+ComponentBytes Ledger::bytes_after(std::int64_t event) const {
   const std::lock_guard lock(mutex_);
   ComponentBytes bytes{};
   for (const Block& block : blocks_) {
-    if (block.born <= event && (block.died < 0 || block.died > event))
-      of(bytes, block.component) += block.bytes;
+    if (block.allocated_at <= event && (block.released_at < 0 || block.released_at > event))
+      bytes_of(bytes, block.component) += block.bytes;
   }
   return bytes;
 }

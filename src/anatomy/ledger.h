@@ -23,7 +23,7 @@ namespace hasten::anatomy {
 
 // The point in the program at which something happened. `module` and `operation` are indices into
 // tables of the Recorder; -1: none.
-struct Place {
+struct CallSite {
   Phase phase = Phase::other;
   std::int32_t module = -1;
   std::int32_t operation = -1;
@@ -33,26 +33,28 @@ struct Place {
 struct Block {
   std::int64_t bytes = 0;
   Component component = Component::temporary_buffers;
-  Place place;
-  std::int64_t born = 0, died = -1;  // indices of events; died is -1 while it is alive
-  bool died_in_its_call = false;     // the operator call that took it released it too
+  CallSite site;
+  // Indices of events; released_at is -1 while the block is alive.
+  std::int64_t allocated_at = 0, released_at = -1;
+  bool released_by_same_call = false;  // the operator call that took it released it too
 };
 
 struct Event {
   std::int64_t time = 0;
   std::int32_t block = 0;
-  bool birth = true;
+  bool is_allocation = true;
 };
 
 class Ledger {
  public:
-  void allocate(const void* pointer, std::int64_t bytes, const Place& place);
+  void allocate(const void* pointer, std::int64_t bytes, const CallSite& site);
   // Adds memory that was allocated before the ledger existed. A known block is assigned instead;
   // null and 0 bytes are ignored.
-  void adopt(const void* pointer, std::int64_t bytes, Component component, std::int32_t module);
+  void add_existing(const void* pointer, std::int64_t bytes, Component component,
+                    std::int32_t module);
   // Ignores an unknown pointer. `call` is the number of the operator call that releases it.
   void release(const void* pointer, std::int64_t call = -1);
-  void forget();
+  void clear();
   // Sets the purpose of a block. The first lasting purpose stays (a batch remains a batch if it is
   // saved for the backward pass too), except that model_weights replaces any.
   void assign(const void* pointer, Component component, std::int32_t module = -1);
@@ -73,11 +75,11 @@ class Ledger {
   const std::vector<Event>& events() const { return events_; }
 
   // Returns the bytes by component just after an event, by the purposes that are known now.
-  ComponentBytes at(std::int64_t event) const;
+  ComponentBytes bytes_after(std::int64_t event) const;
 
  private:
   std::int32_t add(const void* pointer, std::int64_t bytes, Component component,
-                   const Place& place);
+                   const CallSite& site);
 
   mutable std::recursive_mutex mutex_;
   std::vector<Block> blocks_;

@@ -10,21 +10,21 @@ void Modules::watch(torch::nn::Module& model) {
     const auto take = [&](const at::Tensor& tensor) {
       if (!tensor.defined() || !tensor.has_storage()) return;
       // A tied parameter keeps its first owner.
-      owners_.emplace(tensor.storage().data(), number(name));
+      owners_.emplace(tensor.storage().data(), index_of(name));
     };
     for (const auto& own : item.value()->named_parameters(/*recurse=*/false)) take(own.value());
     for (const auto& own : item.value()->named_buffers(/*recurse=*/false)) take(own.value());
   }
 }
 
-std::int32_t Modules::number(const std::string& name) {
-  if (const auto known = numbers_.find(name); known != numbers_.end()) return known->second;
+std::int32_t Modules::index_of(const std::string& name) {
+  if (const auto known = indices_.find(name); known != indices_.end()) return known->second;
   const std::size_t dot = name.rfind('.');
-  const std::int32_t parent = dot == std::string::npos ? -1 : number(name.substr(0, dot));
+  const std::int32_t parent = dot == std::string::npos ? -1 : index_of(name.substr(0, dot));
   const auto out = static_cast<std::int32_t>(names_.size());
   names_.push_back(name);
   parents_.push_back(parent);
-  numbers_[name] = out;
+  indices_[name] = out;
   return out;
 }
 
@@ -61,7 +61,7 @@ void Modules::enter(std::int32_t module, std::int64_t next_node) {
   entered_.emplace_back(next_node, module);
 }
 
-std::int32_t Modules::of_node(std::int64_t node) const {
+std::int32_t Modules::layer_of_node(std::int64_t node) const {
   const auto after =
       std::upper_bound(entered_.begin(), entered_.end(), node,
                        [](std::int64_t number, const auto& entry) { return number < entry.first; });

@@ -35,14 +35,14 @@ class Modules {
   std::int32_t current() const { return current_; }
   void leave_model() { current_ = -1; }
   // Returns the layer whose forward pass made the node with this number, or -1.
-  std::int32_t of_node(std::int64_t node) const;
+  std::int32_t layer_of_node(std::int64_t node) const;
 
  private:
-  std::int32_t number(const std::string& name);
+  std::int32_t index_of(const std::string& name);
 
   std::vector<std::string> names_;
   std::vector<std::int32_t> parents_;  // by module; -1: the model
-  std::unordered_map<std::string, std::int32_t> numbers_;
+  std::unordered_map<std::string, std::int32_t> indices_;
   std::unordered_map<const void*, std::int32_t> owners_;
   // The first node of each stretch of the forward pass and its layer, by ascending node.
   std::vector<std::pair<std::int64_t, std::int32_t>> entered_;

@@ -114,7 +114,7 @@ constexpr const char* kTail =
 )html";
 
 // Escapes every "<": names in a report may contain "</script", which would end the element.
-std::string inert(std::string json) {
+std::string escape_for_script(std::string json) {
   std::string out;
   out.reserve(json.size());
   for (std::size_t i = 0; i < json.size(); ++i) {
@@ -129,8 +129,9 @@ std::string inert(std::string json) {
 
 }  // namespace
 
-std::string page(const std::string& title, const std::string& json, const char* script) {
-  return str(kStyle, "<title>", title, "</title>\n", kBody, inert(json), kTools, script, kTail);
+std::string render_page(const std::string& title, const std::string& json, const char* script) {
+  return str(kStyle, "<title>", title, "</title>\n", kBody, escape_for_script(json), kTools, script,
+             kTail);
 }
 
 }  // namespace hasten::anatomy

@@ -8,6 +8,6 @@
 
 namespace hasten::anatomy {
 
-std::string page(const std::string& title, const std::string& json, const char* script);
+std::string render_page(const std::string& title, const std::string& json, const char* script);
 
 }  // namespace hasten::anatomy

@@ -41,8 +41,8 @@ struct Anatomy::Recorder::Allocations : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* pointer, std::int64_t bytes, std::size_t, std::size_t total_reserved,
                          c10::Device device) override {
     if (!recorder.listening_ || device.type() != recorder.device_.type()) return;
-    recorder.allocated(pointer, bytes);
-    recorder.reserved(static_cast<std::int64_t>(total_reserved));
+    recorder.on_allocated(pointer, bytes);
+    recorder.on_reserved(static_cast<std::int64_t>(total_reserved));
   }
   bool memoryProfilingEnabled() const override { return true; }
   Recorder& recorder;
@@ -50,7 +50,7 @@ struct Anatomy::Recorder::Allocations : c10::MemoryReportingInfoBase {
 
 namespace {
 
-constexpr std::size_t kMostCalls = 1'000'000;  // 24 bytes each
+constexpr std::size_t kMaxCalls = 1'000'000;  // 24 bytes each
 
 const void* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
@@ -63,7 +63,7 @@ bool is_plain(const at::Tensor& tensor) {
 }
 
 // Bytes in memory. An expanded dimension counts once, overlapping windows at most as their storage.
-std::int64_t bytes_of(const at::Tensor& tensor) {
+std::int64_t memory_bytes(const at::Tensor& tensor) {
   std::int64_t bytes = static_cast<std::int64_t>(tensor.element_size());
   const bool strided = tensor.layout() == at::kStrided;
   for (std::int64_t i = 0; i < tensor.dim(); ++i)
@@ -86,7 +86,7 @@ TensorShape shape_of(const at::Tensor& tensor) {
   if (!is_plain(tensor)) return {.type = tensor.scalar_type()};
   return {.sizes = tensor.sizes().vec(),
           .numel = tensor.numel(),
-          .bytes = bytes_of(tensor),
+          .bytes = memory_bytes(tensor),
           .type = tensor.scalar_type()};
 }
 
@@ -147,9 +147,9 @@ void Anatomy::Recorder::start() {
   active_ = this;
   dry_ = DryRun::active();
   device_ = at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-  set_saved_tensor_listener([this](const at::Tensor& tensor) { saved(tensor); });
+  set_saved_tensor_listener([this](const at::Tensor& tensor) { on_saved(tensor); });
   listening_ = true;
-  opened_ = Clock::now();
+  began_ = Clock::now();
   allocations_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Allocations>(*this));
   callback_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&Recorder::begin, &Recorder::end)
@@ -172,37 +172,39 @@ void Anatomy::Recorder::stop() {
 void Anatomy::Recorder::on_model(torch::nn::Module& module) {
   modules_.watch(module);
   const auto take = [&](const at::Tensor& tensor, Component component) {
-    adopt(tensor, component, modules_.owner(storage_of(tensor)));
+    add_existing(tensor, component, modules_.owner(storage_of(tensor)));
   };
   // Tied parameters count once, also across watched models. Several parameters may share a storage,
   // so their offsets count too.
-  const auto place_of = [](const at::Tensor& parameter) {
+  const auto storage_key = [](const at::Tensor& parameter) {
     return std::pair(storage_of(parameter), parameter.storage_offset());
   };
   std::set<std::pair<const void*, std::int64_t>> seen;
-  for (const at::Tensor& known : parameters()) seen.insert(place_of(known));
+  for (const at::Tensor& known : parameters()) seen.insert(storage_key(known));
   for (const at::Tensor& parameter : module.parameters()) {
     parameters_.emplace_back(parameter.getIntrusivePtr());
-    if (seen.insert(place_of(parameter)).second) {
-      numbers_ += parameter.numel();
-      trained_ += parameter.requires_grad() ? parameter.numel() : 0;
+    if (seen.insert(storage_key(parameter)).second) {
+      parameter_count_ += parameter.numel();
+      trained_count_ += parameter.requires_grad() ? parameter.numel() : 0;
     }
-    listen_to(parameter.device());
+    switch_device(parameter.device());
     take(parameter, Component::model_weights);
     if (parameter.grad().defined()) take(parameter.grad(), Component::gradients);
   }
   for (const at::Tensor& buffer : module.buffers()) take(buffer, Component::model_weights);
 }
 
-void Anatomy::Recorder::adopt(const at::Tensor& tensor, Component component, std::int32_t module) {
+void Anatomy::Recorder::add_existing(const at::Tensor& tensor, Component component,
+                                     std::int32_t module) {
   for_each_storage(tensor, [&](const void* storage, std::int64_t bytes) {
-    if (tensor.device().type() == device_.type()) ledger_.adopt(storage, bytes, component, module);
+    if (tensor.device().type() == device_.type())
+      ledger_.add_existing(storage, bytes, component, module);
   });
 }
 
 // Forgets what was recorded of another device before the first model came.
-void Anatomy::Recorder::listen_to(at::Device device) {
-  if (device.type() != device_.type()) ledger_.forget();
+void Anatomy::Recorder::switch_device(at::Device device) {
+  if (device.type() != device_.type()) ledger_.clear();
   device_ = device;
 }
 
@@ -224,7 +226,8 @@ void Anatomy::Recorder::assign_states() {
     for (const auto& [parameter, state] : optimizer->state()) {
       const auto found = modules.find(parameter);
       for (const at::Tensor& tensor : tensors_of(*state))
-        adopt(tensor, Component::optimizer_states, found == modules.end() ? -1 : found->second);
+        add_existing(tensor, Component::optimizer_states,
+                     found == modules.end() ? -1 : found->second);
     }
   }
 }
@@ -244,7 +247,7 @@ void Anatomy::Recorder::on_batch(const std::vector<at::Tensor>& tensors) {
 
 void Anatomy::Recorder::on_functionality(const std::vector<at::Tensor>& tensors) {
   if (!listening_) return;
-  for (const at::Tensor& tensor : tensors) adopt(tensor, Component::functionality, -1);
+  for (const at::Tensor& tensor : tensors) add_existing(tensor, Component::functionality, -1);
 }
 
 // The phases of a step.
@@ -255,10 +258,10 @@ void Anatomy::Recorder::enter(StepPhase phase) {
   // The passes of a closure are part of the optimizer's step.
   if (phase == StepPhase::optimizer)
     optimizer_began_ = static_cast<std::int64_t>(ledger_.events().size());
-  if (!first_) {
-    first_ = Clock::now();
-    at_first_ = counted();
-    before_ = ledger_.live();
+  if (!first_phase_began_) {
+    first_phase_began_ = Clock::now();
+    figures_before_ = figures();
+    live_before_ = ledger_.live();
     ledger_.reset_peak();
     reserved_ = 0;
   }
@@ -299,62 +302,62 @@ void Anatomy::Recorder::assign_gradients() {
 
 void Anatomy::Recorder::on_step() {
   if (!listening_) return;
-  last_ = Clock::now();
+  last_step_ended_ = Clock::now();
   phase_ = Phase::other;
   ++steps_;
-  at_last_step_ = counted();
+  figures_after_ = figures();
   samples_in_steps_ = samples_;
   tokens_in_steps_ = tokens_;
   if (options_.steps > 0 && steps_ >= options_.steps) stop();
 }
 
-Anatomy::Recorder::Counted Anatomy::Recorder::counted(const Operation& row) {
+Anatomy::Recorder::RowFigures Anatomy::Recorder::figures(const Operation& row) {
   return {.flops = row.flops,
           .half_flops = row.half_flops,
           .bytes = row.bytes_read + row.bytes_written};
 }
 
-std::map<Anatomy::Recorder::Key, Anatomy::Recorder::Counted> Anatomy::Recorder::counted() const {
-  std::map<Key, Counted> all;
-  for (const auto& [key, row] : rows_) all.emplace_hint(all.end(), key, counted(row));
+std::map<Anatomy::Recorder::Key, Anatomy::Recorder::RowFigures> Anatomy::Recorder::figures() const {
+  std::map<Key, RowFigures> all;
+  for (const auto& [key, row] : rows_) all.emplace_hint(all.end(), key, figures(row));
   return all;
 }
 
 // Callbacks from LibTorch.
 
-Place Anatomy::Recorder::place() const {
-  Place place{.phase = phase_, .module = modules_.current()};
-  if (top_ == nullptr) return place;
-  place.module = top_->module;
+CallSite Anatomy::Recorder::call_site() const {
+  CallSite site{.phase = phase_, .module = modules_.current()};
+  if (top_ == nullptr) return site;
+  site.module = top_->module;
   for (const Frame* frame = top_; frame != nullptr; frame = frame->below) {
     if (frame->op != nullptr) {
-      place.operation = frame->op->number;
-      place.call = frame->call;
+      site.operation = frame->op->number;
+      site.call = frame->call;
       break;
     }
   }
-  return place;
+  return site;
 }
 
 std::string Anatomy::Recorder::current_module() {
-  return active_ ? active_->modules_.name(active_->place().module) : "";
+  return active_ ? active_->modules_.name(active_->call_site().module) : "";
 }
 
-void Anatomy::Recorder::allocated(void* pointer, std::int64_t bytes) {
+void Anatomy::Recorder::on_allocated(void* pointer, std::int64_t bytes) {
   if (bytes > 0) {
-    ledger_.allocate(pointer, bytes, place());
+    ledger_.allocate(pointer, bytes, call_site());
   } else if (bytes < 0) {
-    ledger_.release(pointer, place().call);
+    ledger_.release(pointer, call_site().call);
   }
 }
 
-void Anatomy::Recorder::reserved(std::int64_t bytes) {
+void Anatomy::Recorder::on_reserved(std::int64_t bytes) {
   reserved_now_ = bytes;
   reserved_ = std::max(reserved_, bytes);
   if (ledger_.live() == ledger_.peak()) reserved_at_peak_ = bytes;
 }
 
-void Anatomy::Recorder::saved(const at::Tensor& tensor) {
+void Anatomy::Recorder::on_saved(const at::Tensor& tensor) {
   if (!listening_) return;
   for_each_storage(tensor, [&](const void* storage, std::int64_t) {
     ledger_.assign(storage, Component::activations);
@@ -380,7 +383,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_node(
   frame->phase_before = phase_;
   phase_ = Phase::backward;
   frame->phase = Phase::backward;
-  frame->module = modules_.of_node(function.seqNr());
+  frame->module = modules_.layer_of_node(function.seqNr());
   frame->began = Clock::now();
   top_ = frame.get();
   return frame;
@@ -391,7 +394,8 @@ void Anatomy::Recorder::end_node(Frame& frame) {
   top_ = frame.below;
 }
 
-const Anatomy::Recorder::Operator& Anatomy::Recorder::known(const at::RecordFunction& function) {
+const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
+    const at::RecordFunction& function) {
   auto& slot = operators_[function.name()];
   if (slot) return *slot;
   slot = std::make_unique<Operator>();
@@ -430,13 +434,13 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::known(const at::RecordFunc
 
 // Returns the layer that made the operands, or for a product the module that several have in
 // common; else -1.
-std::int32_t Anatomy::Recorder::maker_of(c10::ArrayRef<const c10::IValue> operands,
-                                         const Operator& op) const {
+std::int32_t Anatomy::Recorder::producing_layer(c10::ArrayRef<const c10::IValue> operands,
+                                                const Operator& op) const {
   std::set<std::int32_t> makers;
   for (const c10::IValue& operand : operands) {
     for_each_tensor(operand, [&](const at::Tensor& tensor) {
       const Block* const block = ledger_.find(storage_of(tensor));
-      if (block != nullptr && block->place.module >= 0) makers.insert(block->place.module);
+      if (block != nullptr && block->site.module >= 0) makers.insert(block->site.module);
     });
   }
   if (makers.size() == 1) return *makers.begin();
@@ -452,8 +456,8 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
       top_->rule->group != OperationGroup::none)
     return nullptr;
   auto frame = std::make_unique<Frame>();
-  frame->op = &known(function);
-  frame->call = called_++;
+  frame->op = &operator_for(function);
+  frame->call = call_count_++;
   const Operator& op = *frame->op;
   const auto inputs = function.inputs();
   std::int32_t owner = -1;
@@ -486,7 +490,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   // A formula over all numbers of a tensor does not hold for a sparse one.
   frame->rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
   frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
-  if (owner < 0 && phase_ == Phase::forward && !op.views) owner = maker_of(inputs, op);
+  if (owner < 0 && phase_ == Phase::forward && !op.views) owner = producing_layer(inputs, op);
   if (owner >= 0 && phase_ == Phase::forward) {
     // Inside an autograd function gradients are off, and its node already has its number.
     const auto next = static_cast<std::int64_t>(at::sequence_number::peek());
@@ -516,16 +520,17 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   const Operator& op = *frame.op;
   // An operator without a rule computes what its callees compute, unless it has a kernel of its
   // own.
-  const bool made_of_others = frame.rule == nullptr && frame.counted_inside;
-  const bool nothing = op.views || made_of_others ||
-                       (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
-  if (made_of_others && op.own_kernel && !op.views) op.uncounted = true;
+  const bool is_composed = frame.rule == nullptr && frame.counted_inside;
+  const bool computes_nothing =
+      op.views || is_composed ||
+      (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
+  if (is_composed && op.own_kernel && !op.views) op.uncounted = true;
   Operation& row = rows_[{&op, frame.module, frame.phase}];
   row.seconds += std::chrono::duration<double>(took - frame.inside).count();
   ++row.count;
-  if (calls_.size() < kMostCalls) calls_.push_back({&row, frame.began, took});
-  if (top_ != nullptr && (!nothing || frame.counted_inside)) top_->counted_inside = true;
-  if (nothing) return;
+  if (calls_.size() < kMaxCalls) calls_.push_back({&row, frame.began, took});
+  if (top_ != nullptr && (!computes_nothing || frame.counted_inside)) top_->counted_inside = true;
+  if (computes_nothing) return;
   const auto outputs = function.outputs();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const bool made = i >= op.returns_argument.size() || !op.returns_argument[i];
@@ -540,12 +545,12 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   if (!flops) op.uncounted = true;  // its bytes are known all the same
   row.flops += flops.value_or(0);
   if (frame.half) row.half_flops += flops.value_or(0);
-  const auto moved = [&](Formula formula, std::int64_t all) {
+  const auto bytes_moved = [&](Formula formula, std::int64_t all) {
     const std::optional<double> known = formula ? formula(frame.shapes) : std::nullopt;
     return known ? static_cast<std::int64_t>(*known) : all;
   };
-  row.bytes_read += moved(frame.rule ? frame.rule->reads : nullptr, frame.read);
-  row.bytes_written += moved(frame.rule ? frame.rule->writes : nullptr, frame.written);
+  row.bytes_read += bytes_moved(frame.rule ? frame.rule->reads : nullptr, frame.read);
+  row.bytes_written += bytes_moved(frame.rule ? frame.rule->writes : nullptr, frame.written);
 }
 
 }  // namespace hasten

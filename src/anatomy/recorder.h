@@ -69,22 +69,22 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::unique_ptr<at::ObserverContext> begin_node(const at::RecordFunction& function);
   void end_node(Frame& frame);
   void end_operator(const at::RecordFunction& function, Frame& frame);
-  std::int32_t maker_of(c10::ArrayRef<const c10::IValue> operands, const Operator& op) const;
-  const Operator& known(const at::RecordFunction& function);
+  std::int32_t producing_layer(c10::ArrayRef<const c10::IValue> operands, const Operator& op) const;
+  const Operator& operator_for(const at::RecordFunction& function);
 
-  void allocated(void* pointer, std::int64_t bytes);
-  void reserved(std::int64_t bytes);
-  void saved(const at::Tensor& tensor);
+  void on_allocated(void* pointer, std::int64_t bytes);
+  void on_reserved(std::int64_t bytes);
+  void on_saved(const at::Tensor& tensor);
   std::vector<at::Tensor> parameters() const;
-  void adopt(const at::Tensor& tensor, anatomy::Component component, std::int32_t module);
+  void add_existing(const at::Tensor& tensor, anatomy::Component component, std::int32_t module);
   void assign_gradients();
   void assign_states();
   void fill_memory(anatomy::Memory& memory) const;
   void fill_timeline(anatomy::Memory& memory) const;
   void fill_operations(anatomy::Report& report) const;
   void fill_gpu(anatomy::Report& report) const;
-  void listen_to(at::Device device);
-  anatomy::Place place() const;
+  void switch_device(at::Device device);
+  anatomy::CallSite call_site() const;
 
   static Recorder* active_;
 
@@ -101,13 +101,13 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::map<Key, anatomy::Operation> rows_;
   // The figures of a row at one moment: before the first forward pass, or at the end of the last
   // step.
-  struct Counted {
+  struct RowFigures {
     double flops = 0, half_flops = 0;
     std::int64_t bytes = 0;
   };
-  static Counted counted(const anatomy::Operation& row);
-  std::map<Key, Counted> counted() const;
-  std::map<Key, Counted> at_first_, at_last_step_;
+  static RowFigures figures(const anatomy::Operation& row);
+  std::map<Key, RowFigures> figures() const;
+  std::map<Key, RowFigures> figures_before_, figures_after_;
   struct Call {
     const anatomy::Operation* row;
     std::chrono::steady_clock::time_point began;
@@ -121,17 +121,17 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
 
   anatomy::Phase phase_ = anatomy::Phase::other;
   Frame* top_ = nullptr;
-  std::int64_t called_ = 0;                 // operator calls so far
-  std::int64_t optimizer_began_ = 0;        // the first event of the optimizer's step
-  std::int64_t before_ = 0;                 // bytes that were live at the first forward pass
-  std::int64_t numbers_ = 0, trained_ = 0;  // numbers in the parameters
-  at::Device device_ = at::kCPU;            // the model's, whose memory is counted
+  std::int64_t call_count_ = 0;       // operator calls so far
+  std::int64_t optimizer_began_ = 0;  // the first event of the optimizer's step
+  std::int64_t live_before_ = 0;      // bytes that were live at the first forward pass
+  std::int64_t parameter_count_ = 0, trained_count_ = 0;  // numbers in the parameters
+  at::Device device_ = at::kCPU;                          // the model's, whose memory is counted
   std::int64_t reserved_ = 0, reserved_at_peak_ = 0, reserved_now_ = 0;
   std::int64_t steps_ = 0, samples_ = 0, tokens_ = 0;
   std::int64_t samples_in_steps_ = 0, tokens_in_steps_ = 0;
-  std::chrono::steady_clock::time_point opened_;
-  std::optional<std::chrono::steady_clock::time_point> first_;
-  std::chrono::steady_clock::time_point last_;
+  std::chrono::steady_clock::time_point began_;
+  std::optional<std::chrono::steady_clock::time_point> first_phase_began_;
+  std::chrono::steady_clock::time_point last_step_ended_;
 };
 
 }  // namespace hasten

@@ -14,8 +14,8 @@ namespace hasten {
 using namespace anatomy;
 
 void Anatomy::Recorder::fill_memory(Memory& memory) const {
-  memory.parameters = numbers_;
-  memory.trained_parameters = trained_;
+  memory.parameters = parameter_count_;
+  memory.trained_parameters = trained_count_;
   for (const auto& each : textbooks_)
     if (each) memory.textbook_states.push_back(*each);
   memory.unknown_optimizers =
@@ -25,31 +25,31 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
   memory.known = !device_.is_privateuseone();
   if (!memory.known) return;
   memory.peak = ledger_.peak();
-  memory.before = before_;
+  memory.before = live_before_;
   memory.after = ledger_.live();
   if (ledger_.peak_event() < 0) return;
-  memory.at_peak = ledger_.at(ledger_.peak_event());
-  const auto name_of_operation = [&](const Place& place) {
-    return place.operation < 0 ? "" : numbered_[static_cast<std::size_t>(place.operation)]->name;
+  memory.at_peak = ledger_.bytes_after(ledger_.peak_event());
+  const auto name_of_operation = [&](const CallSite& site) {
+    return site.operation < 0 ? "" : numbered_[static_cast<std::size_t>(site.operation)]->name;
   };
   const Event& at_peak = ledger_.events()[static_cast<std::size_t>(ledger_.peak_event())];
   const Block& last = ledger_.blocks()[static_cast<std::size_t>(at_peak.block)];
-  memory.peak_phase = last.place.phase;
-  memory.peak_operation = name_of_operation(last.place);
-  memory.peak_module = modules_.name(last.place.module);
-  memory.peak_inside_kernel = last.died_in_its_call;
+  memory.peak_phase = last.site.phase;
+  memory.peak_operation = name_of_operation(last.site);
+  memory.peak_module = modules_.name(last.site.module);
+  memory.peak_inside_kernel = last.released_by_same_call;
 
   std::map<std::int32_t, ComponentBytes> by_module;
   for (const Block& block : ledger_.blocks()) {
-    if (block.born > ledger_.peak_event() ||
-        (block.died >= 0 && block.died <= ledger_.peak_event()))
+    if (block.allocated_at > ledger_.peak_event() ||
+        (block.released_at >= 0 && block.released_at <= ledger_.peak_event()))
       continue;
-    of(by_module[block.place.module], block.component) += block.bytes;
+    bytes_of(by_module[block.site.module], block.component) += block.bytes;
     memory.largest.push_back({.bytes = block.bytes,
                               .component = block.component,
-                              .phase = block.place.phase,
-                              .module = modules_.name(block.place.module),
-                              .operation = name_of_operation(block.place)});
+                              .phase = block.site.phase,
+                              .module = modules_.name(block.site.module),
+                              .operation = name_of_operation(block.site)});
   }
   const auto by_size = [](const LargeBlock& a, const LargeBlock& b) { return a.bytes > b.bytes; };
   const std::size_t kept = std::min<std::size_t>(20, memory.largest.size());
@@ -92,19 +92,19 @@ void Anatomy::Recorder::fill_timeline(Memory& memory) const {
   std::int64_t live = 0;
   const auto& events = ledger_.events();
   const std::int64_t origin =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(opened_.time_since_epoch()).count();
+      std::chrono::duration_cast<std::chrono::nanoseconds>(began_.time_since_epoch()).count();
   const double slice = static_cast<double>(events.back().time - origin) / kSlices + 1;
   double current = -1;
   std::int64_t highest = -1;
   for (const Event& event : events) {
     const Block& block = ledger_.blocks()[static_cast<std::size_t>(event.block)];
-    const std::int64_t bytes = event.birth ? block.bytes : -block.bytes;
-    of(now, block.component) += bytes;
-    of(memory.most, block.component) =
-        std::max(of(memory.most, block.component), of(now, block.component));
+    const std::int64_t bytes = event.is_allocation ? block.bytes : -block.bytes;
+    bytes_of(now, block.component) += bytes;
+    bytes_of(memory.most, block.component) =
+        std::max(bytes_of(memory.most, block.component), bytes_of(now, block.component));
     live += bytes;
-    auto& phase_peak = memory.peak_in_phase[static_cast<std::size_t>(block.place.phase)];
-    if (event.birth) phase_peak = std::max(phase_peak, live);
+    auto& phase_peak = memory.peak_in_phase[static_cast<std::size_t>(block.site.phase)];
+    if (event.is_allocation) phase_peak = std::max(phase_peak, live);
     const double number = std::floor(static_cast<double>(event.time - origin) / slice);
     const double seconds = static_cast<double>(event.time - origin) * 1e-9;
     if (number != current) {
@@ -121,7 +121,7 @@ void Anatomy::Recorder::fill_timeline(Memory& memory) const {
 namespace {
 
 // Notes where a prediction used stand-ins for values that the program would have computed.
-void note_stand_ins(Report& report) {
+void note_placeholders(Report& report) {
   std::int64_t all = 0;
   std::map<std::string, std::int64_t> places;
   for (const Operation& each : report.operations) {
@@ -131,7 +131,7 @@ void note_stand_ins(Report& report) {
   }
   if (all == 0) return;
   std::vector<std::string> words;
-  for (const auto& [place, count] : places) words.push_back(str(grouped(count), " in ", place));
+  for (const auto& [site, count] : places) words.push_back(str(grouped(count), " in ", site));
   if (words.size() > 4) {
     words.resize(4);
     words.emplace_back("...");
@@ -151,7 +151,8 @@ Report Anatomy::Recorder::report() {
   report.steps = steps_;
   report.samples = steps_ > 0 ? samples_in_steps_ : samples_;
   report.tokens = steps_ > 0 ? tokens_in_steps_ : tokens_;
-  if (first_ && steps_ > 0) report.seconds = std::chrono::duration<double>(last_ - *first_).count();
+  if (first_phase_began_ && steps_ > 0)
+    report.seconds = std::chrono::duration<double>(last_step_ended_ - *first_phase_began_).count();
   fill_memory(report.memory);
   fill_gpu(report);
   fill_operations(report);
@@ -160,7 +161,7 @@ Report Anatomy::Recorder::report() {
     if (op->uncounted) without.insert(op->name);
   }
   report.without_formula.assign(without.begin(), without.end());
-  if (dry_) note_stand_ins(report);
+  if (dry_) note_placeholders(report);
   if (!report.memory.known) {
     report.notes.emplace_back(
         "the memory of a TPU cannot be measured (hasten estimate --tpu predicts it), and times are "
@@ -189,11 +190,12 @@ void Anatomy::Recorder::fill_operations(Report& report) const {
     operation.module = modules_.name(module);
     operation.phase = phase;
     if (steps_ > 0) {
-      const auto at = [&key = key](const std::map<Key, Counted>& when) {
+      const auto at = [&key = key](const std::map<Key, RowFigures>& when) {
         const auto found = when.find(key);
-        return found == when.end() ? Counted() : found->second;
+        return found == when.end() ? RowFigures() : found->second;
       };
-      const Counted before = at(at_first_), inside = at(at_last_step_), all = counted(*row);
+      const RowFigures before = at(figures_before_), inside = at(figures_after_),
+                       all = figures(*row);
       operation.outside = {.flops = all.flops - inside.flops + before.flops,
                            .half_flops = all.half_flops - inside.half_flops + before.half_flops,
                            .bytes = all.bytes - inside.bytes + before.bytes};
@@ -205,7 +207,7 @@ void Anatomy::Recorder::fill_operations(Report& report) const {
   };
   for (const Call& call : calls_) {
     report.spans.push_back({.operation = places.at(call.row),
-                            .began = seconds(call.began - opened_),
+                            .began = seconds(call.began - began_),
                             .seconds = seconds(call.took)});
   }
 }

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "anatomy/rule_parts.h"
+#include "anatomy/shape_rule_helpers.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -21,7 +21,7 @@ Tensor sized(at::IntArrayRef sizes, const Tensor& x, at::ScalarType type) {
 
 // One result of the shape and type of argument I.
 template <std::size_t I>
-Results as(Arguments a) {
+Results like_argument(Arguments a) {
   return {like(tensor(a, I))};
 }
 
@@ -47,7 +47,7 @@ at::ScalarType statistics_type(const Tensor& x) {
 }
 // The type of layer and group norm's statistics on the CPU: float if the weight has another type
 // than x.
-at::ScalarType kept_type(const Tensor& x, const Tensor& weight) {
+at::ScalarType norm_statistics_type(const Tensor& x, const Tensor& weight) {
   return weight.defined() && weight.scalar_type() != x.scalar_type() ? at::kFloat : x.scalar_type();
 }
 // The statistics have size 1 in the dimensions that are normalized.
@@ -56,7 +56,7 @@ Results layer_norm(Arguments a) {
   auto sizes = x.sizes().vec();
   for (std::size_t i = sizes.size() - a[1].toIntVector().size(); i < sizes.size(); ++i)
     sizes[i] = 1;
-  const at::ScalarType type = kept_type(x, tensor(a, 2));
+  const at::ScalarType type = norm_statistics_type(x, tensor(a, 2));
   return {like(x), sized(sizes, x, type), sized(sizes, x, type)};
 }
 Results layer_norm_backward(Arguments a) {
@@ -68,7 +68,7 @@ Results layer_norm_backward(Arguments a) {
 Results group_norm(Arguments a) {
   const Tensor x = tensor(a, 0);
   const std::int64_t batch = a[3].toInt(), groups = a[6].toInt();
-  const at::ScalarType type = kept_type(x, tensor(a, 1));
+  const at::ScalarType type = norm_statistics_type(x, tensor(a, 1));
   return {like(x), sized({batch, groups}, x, type), sized({batch, groups}, x, type)};
 }
 Results group_norm_backward(Arguments a) {
@@ -97,7 +97,8 @@ Results native_dropout(Arguments a) { return {like(tensor(a, 0)), like(tensor(a,
 // result is [batch, length, heads] in memory.
 Results flash_attention_cpu(Arguments a) {
   const Tensor q = tensor(a, 0);
-  return {in_order_of(q), sized({q.size(0), q.size(2), q.size(1)}, q, at::kFloat).transpose(1, 2)};
+  return {empty_with_order_of(q),
+          sized({q.size(0), q.size(2), q.size(1)}, q, at::kFloat).transpose(1, 2)};
 }
 Results where(Arguments a) {
   const Tensor condition = tensor(a, 0), x = tensor(a, 1), y = tensor(a, 2);
@@ -161,26 +162,26 @@ const ShapeTable& shape_table() {
       {"aten::native_batch_norm", batch_norm},
       {"aten::native_batch_norm_backward", batch_norm_backward},
       {"aten::native_dropout", native_dropout},
-      {"aten::native_dropout_backward", as<0>},
+      {"aten::native_dropout_backward", like_argument<0>},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention_cpu},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", flash_attention_backward},
-      {"aten::_safe_softmax", as<0>},
+      {"aten::_safe_softmax", like_argument<0>},
       {"aten::where", where},
       {"aten::convolution", convolution},
       {"aten::convolution_overrideable", convolution},
       {"aten::convolution_backward", convolution_backward},
       {"aten::_adaptive_avg_pool2d", adaptive_pool},
-      {"aten::_adaptive_avg_pool2d_backward", as<1>},
-      {"aten::relu", as<0>},
-      {"aten::relu_", as<0>},
-      {"aten::flip", as<0>},
-      {"aten::roll", as<0>},
+      {"aten::_adaptive_avg_pool2d_backward", like_argument<1>},
+      {"aten::relu", like_argument<0>},
+      {"aten::relu_", like_argument<0>},
+      {"aten::flip", like_argument<0>},
+      {"aten::roll", like_argument<0>},
       {"aten::prod", scalar_like},
-      {"aten::huber_loss_backward", as<1>},
-      {"aten::mse_loss_backward", as<1>},
-      {"aten::binary_cross_entropy_backward", as<1>},
-      {"aten::hardswish", as<0>},
-      {"aten::hardtanh", as<0>},
+      {"aten::huber_loss_backward", like_argument<1>},
+      {"aten::mse_loss_backward", like_argument<1>},
+      {"aten::binary_cross_entropy_backward", like_argument<1>},
+      {"aten::hardswish", like_argument<0>},
+      {"aten::hardtanh", like_argument<0>},
       {"aten::multinomial",
        [](Arguments a) -> Results {
          const Tensor x = tensor(a, 0);

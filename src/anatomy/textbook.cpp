@@ -90,8 +90,8 @@ namespace {
 // has none of these.
 bool has_trained(const Memory& memory) {
   const auto backward = static_cast<std::size_t>(Phase::backward);
-  return of(memory.at_peak, Component::gradients) > 0 ||
-         of(memory.at_peak, Component::optimizer_states) > 0 ||
+  return bytes_of(memory.at_peak, Component::gradients) > 0 ||
+         bytes_of(memory.at_peak, Component::optimizer_states) > 0 ||
          (backward < memory.peak_in_phase.size() && memory.peak_in_phase[backward] > 0);
 }
 

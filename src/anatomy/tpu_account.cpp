@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "anatomy/json.h"
+#include "anatomy/report_json.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 
@@ -13,19 +13,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
-TpuMoment moment_of(const Json& json) {
+TpuMemoryUsage usage_of(const Json& json) {
   return {.tensors = json.at("tensors"),
           .temporaries = json.at("temporaries"),
           .code = json.at("code"),
           .program = json.at("program")};
 }
 
-Json json_of(const TpuMoment& moment) {
-  return {{"total", moment.total()},
-          {"tensors", moment.tensors},
-          {"temporaries", moment.temporaries},
-          {"code", moment.code},
-          {"program", moment.program}};
+Json json_of(const TpuMemoryUsage& usage) {
+  return {{"total", usage.total()},
+          {"tensors", usage.tensors},
+          {"temporaries", usage.temporaries},
+          {"code", usage.code},
+          {"program", usage.program}};
 }
 
 // Returns the bytes of tensors when the last forward pass with a backward pass began, or the last
@@ -47,7 +47,7 @@ std::vector<TpuPhase> phases_of(const Json& visits) {
     auto found = std::find_if(phases.begin(), phases.end(),
                               [&](const TpuPhase& phase) { return phase.name == name; });
     if (found == phases.end()) found = phases.insert(phases.end(), {.name = name, .peak = {}});
-    const TpuMoment peak = moment_of(visit.at("peak"));
+    const TpuMemoryUsage peak = usage_of(visit.at("peak"));
     if (peak.total() > found->peak.total()) found->peak = peak;
   }
   return phases;
@@ -66,12 +66,12 @@ std::string ratio(std::int64_t part, std::int64_t whole) {
 std::string components_text(const TpuAccount& account, const TpuPrediction* prediction) {
   Rows rows;
   for (const Component component : kShown) {
-    const std::int64_t bytes = of(account.components, component);
+    const std::int64_t bytes = bytes_of(account.components, component);
     const bool held = component == Component::unknown;
     std::vector<std::string> row = {held ? "other tensors" : std::string(name_of(component)),
                                     grouped(bytes)};
     if (prediction != nullptr) {
-      const std::int64_t predicted = of(prediction->most, component);
+      const std::int64_t predicted = bytes_of(prediction->most, component);
       row.push_back(grouped(predicted));
       row.push_back(ratio(bytes, predicted));
     }
@@ -131,13 +131,13 @@ std::string notes(const TpuAccount& account) {
     text += str("note: ", grouped(account.reads),
                 " values were read back; they are 1 or true, because nothing is computed\n");
   }
-  if (account.not_laid_out > 0) {
+  if (account.unpadded_bytes > 0) {
     text +=
-        str("note: ", grouped(account.not_laid_out),
+        str("note: ", grouped(account.unpadded_bytes),
             " bytes belong to tensors that no program read; they are counted without padding\n");
   }
-  if (account.unlike > 0) {
-    text += str("note: in ", grouped(account.unlike),
+  if (account.mismatched_runs > 0) {
+    text += str("note: in ", grouped(account.mismatched_runs),
                 " runs the sum of the argument sizes differs from the compiler's figure\n");
   }
   return text;
@@ -178,17 +178,17 @@ TpuAccount read_tpu_account(const std::string& json) {
                      .reads = all.at("reads"),
                      .activations = all.at("activations"),
                      .before_last_step = before_last_step(all.at("visits")),
-                     .peak = moment_of(all.at("peak")),
-                     .now = moment_of(all.at("now")),
+                     .peak = usage_of(all.at("peak")),
+                     .now = usage_of(all.at("now")),
                      .phases = phases_of(all.at("visits")),
-                     .not_laid_out = all.at("not_laid_out"),
-                     .unlike = all.at("unlike")};
+                     .unpadded_bytes = all.at("not_laid_out"),
+                     .mismatched_runs = all.at("unlike")};
   for (const Json& each : all.at("failed"))
     account.failed.push_back({.program = each.at("program"), .message = each.at("message")});
   return account;
 }
 
-TpuPrediction prediction_of(const Report& report) {
+TpuPrediction to_prediction(const Report& report) {
   return {.peak = report.memory.peak, .most = report.memory.most};
 }
 
@@ -221,7 +221,7 @@ std::string to_text(const TpuAccount& account, const TpuPrediction* prediction) 
 std::string to_json(const TpuAccount& account, const TpuPrediction* prediction) {
   Json components = Json::object(), phases = Json::object(), failed = Json::array();
   for (const Component component : kShown)
-    components[std::string(name_of(component))] = of(account.components, component);
+    components[std::string(name_of(component))] = bytes_of(account.components, component);
   for (const TpuPhase& phase : account.phases) phases[phase.name] = json_of(phase.peak);
   for (const TpuFailure& each : account.failed) {
     failed.push_back(
@@ -245,8 +245,8 @@ std::string to_json(const TpuAccount& account, const TpuPrediction* prediction) 
               {"after", json_of(account.now)},
               {"peak_in_phase", phases},
               {"failed", failed},
-              {"not_laid_out", account.not_laid_out},
-              {"unlike", account.unlike},
+              {"not_laid_out", account.unpadded_bytes},
+              {"unlike", account.mismatched_runs},
               {"stopped", account.stopped}};
   if (!account.alternatives.empty()) out["alternatives"] = json_of(account.alternatives);
   if (prediction != nullptr) {

@@ -5,7 +5,7 @@
 namespace hasten::anatomy {
 namespace {
 
-constexpr const char* kScript = R"html(
+constexpr const char* kTpuScript = R"html(
 const components = Object.keys(report.components), anatomy = report.anatomy, peak = report.peak;
 titles.unknown = "other tensors";
 const exact = value => value.toLocaleString("en");
@@ -54,7 +54,7 @@ summary(); mostOfEach(); atThePeak(); byPhase(); whatIf(peak.total); notCompiled
 }  // namespace
 
 std::string to_html(const TpuAccount& account, const TpuPrediction* prediction) {
-  return page("TPU memory", to_json(account, prediction), kScript);
+  return render_page("TPU memory", to_json(account, prediction), kTpuScript);
 }
 
 }  // namespace hasten::anatomy

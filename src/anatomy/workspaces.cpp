@@ -19,23 +19,23 @@ using at::Tensor;
 using c10::IValue;
 
 // Records what is allocated and freed while `listening` is set.
-struct Listener : c10::MemoryReportingInfoBase {
+struct AllocationListener : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* pointer, std::int64_t bytes, std::size_t, std::size_t,
                          c10::Device) override {
     if (!listening) return;
     if (bytes > 0) {
-      alive[pointer] = script.bytes.size();
-      script.events.push_back({.block = script.bytes.size(), .birth = true});
-      script.bytes.push_back(bytes);
+      alive[pointer] = trace.bytes.size();
+      trace.events.push_back({.block = trace.bytes.size(), .is_allocation = true});
+      trace.bytes.push_back(bytes);
     } else if (const auto found = alive.find(pointer); found != alive.end()) {
-      script.events.push_back({.block = found->second, .birth = false});
+      trace.events.push_back({.block = found->second, .is_allocation = false});
       alive.erase(found);
     }
   }
   bool memoryProfilingEnabled() const override { return true; }
 
   bool listening = false;
-  Script script;
+  AllocationTrace trace;
   std::map<const void*, std::size_t> alive;
 };
 
@@ -89,7 +89,7 @@ std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& 
 }
 
 // Sizes of operands and numbers, by argument, that replace those of the program.
-struct Question {
+struct ReducedOperands {
   std::map<std::size_t, std::vector<std::int64_t>> sizes;
   std::map<std::size_t, IValue> numbers;
 };
@@ -100,15 +100,15 @@ struct RowCount {
   std::ptrdiff_t number = -1;         // argument that is their number, or -1
   std::int64_t all = 0, fewer = 0;
 
-  Question with(const std::vector<IValue>& arguments, std::int64_t rows) const {
-    Question question;
+  ReducedOperands with(const std::vector<IValue>& arguments, std::int64_t rows) const {
+    ReducedOperands reduced;
     for (const std::size_t i : operands) {
       auto sizes = arguments[i].toTensor().sizes().vec();
       sizes[0] = rows;
-      question.sizes[i] = std::move(sizes);
+      reduced.sizes[i] = std::move(sizes);
     }
-    if (number >= 0) question.numbers[static_cast<std::size_t>(number)] = rows;
-    return question;
+    if (number >= 0) reduced.numbers[static_cast<std::size_t>(number)] = rows;
+    return reduced;
   }
 };
 
@@ -140,16 +140,17 @@ std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>
   return std::nullopt;
 }
 
-// Returns the arguments with zeros in place of every tensor, changed as `question` says.
-torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments, const Question& question) {
+// Returns the arguments with zeros in place of every tensor, changed as `reduced` says.
+torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
+                               const ReducedOperands& reduced) {
   torch::jit::Stack stack;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const IValue& each = arguments[i];
-    if (const auto number = question.numbers.find(i); number != question.numbers.end()) {
+    if (const auto number = reduced.numbers.find(i); number != reduced.numbers.end()) {
       stack.push_back(number->second);
     } else if (each.isTensor() && each.toTensor().defined()) {
-      const auto smaller = question.sizes.find(i);
-      stack.push_back(stand_in(each.toTensor(), smaller == question.sizes.end()
+      const auto smaller = reduced.sizes.find(i);
+      stack.push_back(stand_in(each.toTensor(), smaller == reduced.sizes.end()
                                                     ? each.toTensor().sizes().vec()
                                                     : smaller->second));
     } else if (each.isTensorList()) {
@@ -163,51 +164,53 @@ torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments, const Quest
   return stack;
 }
 
-Script asked(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
-             const Question& question) {
-  const auto listener = std::make_shared<Listener>();
-  const c10::DebugInfoGuard in_place_of_others(c10::DebugInfoKind::PROFILER_STATE, listener);
-  torch::jit::Stack stack = stand_ins_of(arguments, question);
+AllocationTrace record_allocations(const c10::OperatorHandle& op,
+                                   const std::vector<IValue>& arguments,
+                                   const ReducedOperands& reduced) {
+  const auto listener = std::make_shared<AllocationListener>();
+  const c10::DebugInfoGuard replaced_profiler(c10::DebugInfoKind::PROFILER_STATE, listener);
+  torch::jit::Stack stack = stand_ins_of(arguments, reduced);
   const torch::jit::Stack operands = stack;  // keeps the operands alive to the end
   listener->listening = true;
   op.callBoxed(stack);
   listener->listening = false;
   for (const IValue& result : stack) {
-    const bool lies =
+    const bool has_storage =
         result.isTensor() && result.toTensor().defined() && result.toTensor().has_storage();
-    const auto found =
-        lies ? listener->alive.find(result.toTensor().storage().data()) : listener->alive.end();
-    listener->script.results.push_back(
+    const auto found = has_storage ? listener->alive.find(result.toTensor().storage().data())
+                                   : listener->alive.end();
+    listener->trace.results.push_back(
         found == listener->alive.end() ? -1 : static_cast<std::ptrdiff_t>(found->second));
   }
-  return listener->script;
+  return listener->trace;
 }
 
 // Runs the kernel with fewer rows, and with one less, to extrapolate what a row adds to a block.
-Script asked_with_fewer(const c10::OperatorHandle& op, const std::vector<IValue>& arguments,
-                        const RowCount& rows) {
-  Script script = asked(op, arguments, rows.with(arguments, rows.fewer));
-  const Script less = asked(op, arguments, rows.with(arguments, rows.fewer - 1));
+AllocationTrace record_with_fewer_rows(const c10::OperatorHandle& op,
+                                       const std::vector<IValue>& arguments, const RowCount& rows) {
+  AllocationTrace trace = record_allocations(op, arguments, rows.with(arguments, rows.fewer));
+  const AllocationTrace less =
+      record_allocations(op, arguments, rows.with(arguments, rows.fewer - 1));
   // A kernel that takes a block for each row takes one less in the second run, at the end.
-  for (std::size_t block = 0; block < std::min(less.bytes.size(), script.bytes.size()); ++block) {
-    const std::int64_t a_row = script.bytes[block] - less.bytes[block];
-    script.bytes[block] += a_row * (rows.all - rows.fewer);
+  for (std::size_t block = 0; block < std::min(less.bytes.size(), trace.bytes.size()); ++block) {
+    const std::int64_t per_row = trace.bytes[block] - less.bytes[block];
+    trace.bytes[block] += per_row * (rows.all - rows.fewer);
   }
-  return script;
+  return trace;
 }
 
 // The most bytes held at once, less those left at the end.
-std::int64_t workspace_of(const Script& script) {
+std::int64_t peak_workspace(const AllocationTrace& trace) {
   std::int64_t live = 0, most = 0;
-  for (const Script::Event& event : script.events) {
-    live += event.birth ? script.bytes[event.block] : -script.bytes[event.block];
+  for (const AllocationTrace::Event& event : trace.events) {
+    live += event.is_allocation ? trace.bytes[event.block] : -trace.bytes[event.block];
     most = std::max(most, live);
   }
   return most - live;
 }
 
-// A script that takes and frees one block after the results have been made.
-Script workspace_alone(std::int64_t bytes) {
+// A trace that takes and frees one block after the results have been made.
+AllocationTrace single_block_trace(std::int64_t bytes) {
   if (bytes == 0) return {};
   return {.bytes = {bytes}, .events = {{0, true}, {0, false}}, .results = {}};
 }
@@ -217,16 +220,18 @@ std::size_t first_operand(std::string_view name) {
   return name == "aten::addmm" || name == "aten::baddbmm" ? 1 : 0;
 }
 
-std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
+std::int64_t product_workspace(const c10::OperatorHandle& op,
+                               const std::vector<IValue>& arguments) {
   const std::size_t at = first_operand(op.schema().name());
   const Tensor a = arguments[at].toTensor(), b = arguments[at + 1].toTensor();
   const bool linear = op.schema().name() == "mkldnn::_linear_pointwise";
   const std::int64_t rows = a.numel() / std::max<std::int64_t>(1, a.size(-1));
   const double multiplications =
       static_cast<double>(a.numel()) * static_cast<double>(linear ? b.size(0) : b.size(-1));
-  if (a.dim() != 2 || multiplications < 3e8) return workspace_of(asked(op, arguments, {}));
-  Question question;
-  auto& smaller = question.sizes;
+  if (a.dim() != 2 || multiplications < 3e8)
+    return peak_workspace(record_allocations(op, arguments, {}));
+  ReducedOperands reduced;
+  auto& smaller = reduced.sizes;
   const std::int64_t fewer = std::min(kMostRows, rows);
   smaller[at] = {fewer, a.size(1)};
   std::int64_t copied = 0;
@@ -241,7 +246,7 @@ std::int64_t asked_product(const c10::OperatorHandle& op, const std::vector<IVal
   }
   if (at == 1 && arguments[0].isTensor() && arguments[0].toTensor().dim() == 2)
     smaller[0] = {fewer, arguments[0].toTensor().size(1)};
-  return copied + workspace_of(asked(op, arguments, question));
+  return copied + peak_workspace(record_allocations(op, arguments, reduced));
 }
 
 }  // namespace
@@ -288,9 +293,10 @@ bool has_workspace(std::string_view name) {
   return is_product(name) || others.count(name) != 0;
 }
 
-const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
-  static thread_local std::map<std::string, Script> known;
-  static const Script nothing;
+const AllocationTrace& allocation_trace(const c10::OperatorHandle& op,
+                                        const std::vector<IValue>& arguments) {
+  static thread_local std::map<std::string, AllocationTrace> known;
+  static const AllocationTrace nothing;
   const bool product = is_product(op.schema().name());
   if (product && op.schema().name() != "mkldnn::_linear_pointwise") {
     // BLAS takes float operands as they are; products of the shorter types go to oneDNN.
@@ -303,19 +309,19 @@ const Script& script_of(const c10::OperatorHandle& op, const std::vector<IValue>
   if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return nothing;
   const std::string call = signature(op, arguments);
   if (const auto found = known.find(call); found != known.end()) return found->second;
-  Script script;  // known once it is complete, as the kernel may throw
+  AllocationTrace trace;  // known once it is complete, as the kernel may throw
   if (product) {
-    script = workspace_alone(asked_product(op, arguments));
+    trace = single_block_trace(product_workspace(op, arguments));
   } else if (const auto rows = rows_of(op.schema().name(), arguments)) {
-    script = asked_with_fewer(op, arguments, *rows);
+    trace = record_with_fewer_rows(op, arguments, *rows);
   } else {
-    script = asked(op, arguments, {});
+    trace = record_allocations(op, arguments, {});
   }
-  return known.emplace(call, std::move(script)).first->second;
+  return known.emplace(call, std::move(trace)).first->second;
 }
 
-std::optional<std::vector<IValue>> asked_shapes(const c10::OperatorHandle& op,
-                                                const std::vector<IValue>& arguments) {
+std::optional<std::vector<IValue>> shapes_from_kernel(const c10::OperatorHandle& op,
+                                                      const std::vector<IValue>& arguments) {
   constexpr std::size_t kMostBytes = std::size_t{1} << 28;
   static thread_local std::map<std::string, std::vector<IValue>> known;
   std::size_t bytes = 0;
@@ -325,8 +331,8 @@ std::optional<std::vector<IValue>> asked_shapes(const c10::OperatorHandle& op,
   if (bytes > kMostBytes || !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
   const std::string call = signature(op, arguments);
   if (const auto found = known.find(call); found != known.end()) return found->second;
-  const c10::DebugInfoGuard unheard(c10::DebugInfoKind::PROFILER_STATE,
-                                    std::make_shared<Listener>());
+  const c10::DebugInfoGuard no_recording(c10::DebugInfoKind::PROFILER_STATE,
+                                         std::make_shared<AllocationListener>());
   torch::jit::Stack results = stand_ins_of(arguments, {});
   op.callBoxed(results);
   std::vector<IValue> shapes;  // known once they are complete, as the kernel may throw

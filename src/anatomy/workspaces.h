@@ -22,10 +22,10 @@ namespace hasten::anatomy {
 bool has_workspace(std::string_view name);
 
 // The blocks that a kernel allocates and frees, in this order.
-struct Script {
+struct AllocationTrace {
   struct Event {
     std::size_t block = 0;
-    bool birth = true;
+    bool is_allocation = true;
   };
   std::vector<std::int64_t> bytes;  // by block
   std::vector<Event> events;
@@ -34,12 +34,13 @@ struct Script {
 
 // Returns what the operator does with these arguments, which are as the program gave them. Call it
 // with dry runs switched off. The reference is valid as long as the calling thread.
-const Script& script_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+const AllocationTrace& allocation_trace(const c10::OperatorHandle& op,
+                                        const std::vector<c10::IValue>& arguments);
 
 // Returns the results' shapes, on the Meta device, of an operator without a Meta kernel, by running
 // its kernel on stand-in operands. Returns nullopt if the operands exceed 256 MiB or there is no
 // CPU kernel.
-std::optional<std::vector<c10::IValue>> asked_shapes(const c10::OperatorHandle& op,
-                                                     const std::vector<c10::IValue>& arguments);
+std::optional<std::vector<c10::IValue>> shapes_from_kernel(
+    const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
 }  // namespace hasten::anatomy

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "config/accelerate_names.h"
+#include "config/accelerate_keys.h"
 #include "config/messages.h"
 #include "config/tpu_options.h"
 #include "config/value.h"
@@ -13,11 +13,11 @@
 namespace hasten::config {
 namespace {
 
-const Kwargs no_kwargs;
+const Kwargs kNoKwargs;
 
 const Kwargs& inside(const Assignment& assignment) {
   const auto* kwargs = std::get_if<Kwargs>(&assignment.value);
-  return kwargs ? *kwargs : no_kwargs;
+  return kwargs ? *kwargs : kNoKwargs;
 }
 
 const std::string& place_of(const Assignment& assignment, const std::string& key) {
@@ -39,15 +39,15 @@ std::string hint_for(const Section& section, const std::string& key) {
   // The name may lack its prefix and be misspelt too.
   if (const auto near = nearest(section.prefix + word, section.names))
     return "did you mean " + *near + "?";
-  if (const Section* other = section_of(word)) return "it belongs in " + other->name;
+  if (const Section* other = find_section_with_key(word)) return "it belongs in " + other->name;
   return "the keys of " + section.name + " are " + join(section.names, ", ");
 }
 
 void check_names(const Section& section, const Assignment& assignment) {
   const bool map = std::holds_alternative<Kwargs>(assignment.value);
-  if (!map && says_something(assignment.value)) {
+  if (!map && is_set(assignment.value)) {
     throw ConfigError("config.bad-value",
-                      {.what = located(assignment.origin, section.name),
+                      {.what = key_with_place(assignment.origin, section.name),
                        .got = "'" + to_text(assignment.value) + "'",
                        .expected = "a map with keys such as " + section.names.front()});
   }
@@ -61,13 +61,13 @@ void check_names(const Section& section, const Assignment& assignment) {
 }
 
 [[noreturn]] void throw_unknown_key(const OptionTable& table, const Assignment& assignment) {
-  if (const Section* section = section_of(lower(assignment.key))) {
+  if (const Section* section = find_section_with_key(lower(assignment.key))) {
     throw ConfigError("config.unknown-key",
                       {.what = assignment.origin.where + ": unknown key " + assignment.key,
                        .hint = "it belongs in " + section->name});
   }
   std::vector<std::string> names = table.names();
-  const std::vector<std::string> more = accelerate_names();
+  const std::vector<std::string> more = accelerate_keys();
   names.insert(names.end(), more.begin(), more.end());
   const auto near = nearest(lower(assignment.key), names);
   if (!near) throw_unknown(table, assignment.key, assignment.origin);
@@ -78,9 +78,9 @@ void check_names(const Section& section, const Assignment& assignment) {
 
 // Takes from one file after the other the keys that are not options; later files override earlier
 // ones.
-class Taker {
+class AccelerateKeyHandler {
  public:
-  Taker(const OptionTable& table, std::vector<std::string>& notices)
+  AccelerateKeyHandler(const OptionTable& table, std::vector<std::string>& notices)
       : table_(table), notices_(notices) {}
 
   void take(std::vector<Assignment>& file) {
@@ -92,7 +92,7 @@ class Taker {
         continue;
       }
       if (!table_.find(assignment.key)) throw_unknown_key(table_, assignment);
-      if (assignment.key == "distributed_type") tpus_ = means_tpus(to_text(assignment.value));
+      if (assignment.key == "distributed_type") tpus_ = is_tpu_type(to_text(assignment.value));
       options.push_back(assignment);
     }
     file = std::move(options);
@@ -109,7 +109,7 @@ class Taker {
   bool take(const Assignment& assignment) {
     const Section* const section = find_section(assignment.key);
     if (section) check_names(*section, assignment);
-    if (!section && !group_of(assignment.key) && assignment.key != "compute_environment")
+    if (!section && !find_group(assignment.key) && assignment.key != "compute_environment")
       return false;
     taken_[assignment.key] = assignment;
     return true;
@@ -120,9 +120,9 @@ class Taker {
   std::optional<Assignment> precision_of(const Assignment& fp16,
                                          const std::vector<Assignment>& file) {
     const std::string text = to_text(fp16.value);
-    const auto flag = says_something(fp16.value) ? parse_bool(text) : false;
+    const auto flag = is_set(fp16.value) ? parse_bool(text) : false;
     if (!flag) {
-      throw ConfigError("config.bad-value", {.what = located(fp16.origin, "fp16"),
+      throw ConfigError("config.bad-value", {.what = key_with_place(fp16.origin, "fp16"),
                                              .got = "'" + text + "'",
                                              .expected = "true or false"});
     }
@@ -130,7 +130,7 @@ class Taker {
       return assignment.key == "mixed_precision";
     });
     if (newer || !*flag) return std::nullopt;
-    notices_.push_back(located(fp16.origin, "fp16") + " is read as mixed_precision: fp16");
+    notices_.push_back(key_with_place(fp16.origin, "fp16") + " is read as mixed_precision: fp16");
     return Assignment{"mixed_precision", std::string("fp16"), fp16.origin, {}};
   }
 
@@ -141,10 +141,10 @@ class Taker {
 
   void check_environment() const {
     const Assignment* const assignment = taken("compute_environment");
-    if (!assignment || !says_something(assignment->value)) return;
+    if (!assignment || !is_set(assignment->value)) return;
     const std::string word = to_text(assignment->value);
     if (word == "LOCAL_MACHINE") return;
-    const std::string where = located(assignment->origin, "compute_environment");
+    const std::string where = key_with_place(assignment->origin, "compute_environment");
     if (word == "AMAZON_SAGEMAKER")
       throw_not_supported(where + " " + word,
                           "hasten launch starts processes on this machine only");
@@ -156,13 +156,13 @@ class Taker {
   void check_keys(const Section& section) {
     const Assignment* const assignment = taken(section.name);
     if (!assignment) return;
-    if (!says_something(assignment->value)) {
+    if (!is_set(assignment->value)) {
       empty_.push_back(assignment);
       return;
     }
     if (section.name == "parallelism_config") reject_parallel_sizes(*assignment);
     if (section.name == "mpirun_config") reject_hostfile(*assignment);
-    notices_.push_back(str(located(assignment->origin, section.name), " (",
+    notices_.push_back(str(key_with_place(assignment->origin, section.name), " (",
                            join(names_inside(*assignment), ", "),
                            ") is ignored: ", section.reason));
   }
@@ -203,21 +203,21 @@ class Taker {
   void check_pod_keys() {
     for (const char* name : {"tpu_use_cluster", "tpu_vm"}) {
       const Assignment* const assignment = taken(name);
-      if (assignment && says_something(assignment->value))
-        throw_not_supported(located(assignment->origin, name), kEachMachine);
+      if (assignment && is_set(assignment->value))
+        throw_not_supported(key_with_place(assignment->origin, name), kOverSshReason);
     }
     const Assignment* const sudo = taken("tpu_use_sudo");
-    if (sudo && says_something(sudo->value))
-      notices_.push_back(located(sudo->origin, sudo->key) + " is ignored: " + kOwnUser);
+    if (sudo && is_set(sudo->value))
+      notices_.push_back(key_with_place(sudo->origin, sudo->key) + " is ignored: " + kSudoReason);
   }
 
   void check_keys(const KeyGroup& group) {
-    if (tpus_ && group.reason == kForTpus) return check_pod_keys();
+    if (tpus_ && group.reason == kTpuReason) return check_pod_keys();
     std::vector<std::string> names;
     std::string where;
     for (const std::string& name : group.names) {
       const Assignment* const assignment = taken(name);
-      if (!assignment || !says_something(assignment->value)) continue;
+      if (!assignment || !is_set(assignment->value)) continue;
       if (name == "main_training_function" && to_text(assignment->value) == "main") continue;
       if (names.empty()) where = assignment->origin.where;
       names.push_back(name);
@@ -236,7 +236,7 @@ class Taker {
 
 }  // namespace
 
-bool says_something(const Value& value) {
+bool is_set(const Value& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
   // accelerate config writes an empty list as a list of one empty text.
   if (const auto* list = std::get_if<std::vector<std::string>>(&value))
@@ -249,8 +249,8 @@ bool says_something(const Value& value) {
   return !std::holds_alternative<std::monostate>(value);
 }
 
-void check_accelerate_names(const OptionTable& table, const std::vector<Assignment>& file) {
-  const std::vector<std::string> others = accelerate_names();
+void check_accelerate_keys(const OptionTable& table, const std::vector<Assignment>& file) {
+  const std::vector<std::string> others = accelerate_keys();
   for (const Assignment& assignment : file) {
     if (const Section* section = find_section(assignment.key)) {
       check_names(*section, assignment);
@@ -261,11 +261,11 @@ void check_accelerate_names(const OptionTable& table, const std::vector<Assignme
   }
 }
 
-void take_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assignment>>& files,
-                          std::vector<std::string>& notices) {
-  Taker taker(table, notices);
-  for (std::vector<Assignment>& file : files) taker.take(file);
-  taker.check_keys();
+void remove_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assignment>>& files,
+                            std::vector<std::string>& notices) {
+  AccelerateKeyHandler handler(table, notices);
+  for (std::vector<Assignment>& file : files) handler.take(file);
+  handler.check_keys();
 }
 
 }  // namespace hasten::config

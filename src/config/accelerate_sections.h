@@ -3,8 +3,8 @@
 // SageMaker. Misspelt names are errors, as at the top level of the file. A value that would change
 // the run is refused. The rest is ignored, with one notice per section.
 //
-//   take_accelerate_keys(table, files, notices);      // files: read_file() of each, weakest first
-//   resolve(table, files, notices);                   // only options are left
+//   remove_accelerate_keys(table, files, notices);   // files: read_file() of each, weakest first
+//   resolve(table, files, notices);                  // only options are left
 //
 // Thread rule: pure functions. Throws ConfigError.
 #pragma once
@@ -17,14 +17,14 @@
 namespace hasten::config {
 
 // Removes the keys that are not options from `files`, which are ordered from weakest to strongest.
-void take_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assignment>>& files,
-                          std::vector<std::string>& notices);
+void remove_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assignment>>& files,
+                            std::vector<std::string>& notices);
 
 // Throws ConfigError unless every name of the file is known.
-void check_accelerate_names(const OptionTable& table, const std::vector<Assignment>& file);
+void check_accelerate_keys(const OptionTable& table, const std::vector<Assignment>& file);
 
 // True unless the value is null, false, no, none, an empty text, list or map, or a list of empty
 // texts.
-bool says_something(const Value& value);
+bool is_set(const Value& value);
 
 }  // namespace hasten::config

@@ -12,7 +12,7 @@
 namespace hasten::config {
 namespace {
 
-bool is_word_of_yaml(const std::string& text) {
+bool is_yaml_word(const std::string& text) {
   static const std::vector<std::string> words = {"",   "~",   "null", "true", "false", "yes", "no",
                                                  "on", "off", "y",    "n",    ".inf",  ".nan"};
   return std::find(words.begin(), words.end(), lower(text)) != words.end();
@@ -23,7 +23,7 @@ bool is_word_of_yaml(const std::string& text) {
 bool is_plain(const std::string& text) {
   static constexpr std::string_view safe =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
-  if (is_word_of_yaml(text) || text.find_first_not_of(safe) != std::string::npos) return false;
+  if (is_yaml_word(text) || text.find_first_not_of(safe) != std::string::npos) return false;
   const char first = text[0];
   return (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') || first == '/' ||
          first == '_';
@@ -85,14 +85,14 @@ Document typed(const std::string& word) {
 
 // Converts the values of a file to a document. Counts them, because aliases can make a short file
 // expand without end.
-class Reader {
+class DocumentReader {
  public:
-  explicit Reader(const std::string& path) : path_(path) {}
+  explicit DocumentReader(const std::string& path) : path_(path) {}
 
   Document read(const YAML::Node& node, bool words) {
-    if (++values_ > most_values) {
+    if (++values_ > kMaxValues) {
       throw ConfigError("config.syntax", {.what = str(path_, ':', node.Mark().line + 1),
-                                          .got = str("more than ", most_values, " values")});
+                                          .got = str("more than ", kMaxValues, " values")});
     }
     if (node.IsNull()) return nullptr;
     if (node.IsScalar()) {
@@ -110,7 +110,7 @@ class Reader {
   }
 
  private:
-  static constexpr int most_values = 1000;
+  static constexpr int kMaxValues = 1000;
   const std::string& path_;
   int values_ = 0;
 };
@@ -131,7 +131,7 @@ Document read_document(const std::string& text, const std::string& path,
   if (json) return Document::parse(text);
   const YAML::Node root = YAML::Load(text);
   Document document = Document::object();
-  Reader reader(path);
+  DocumentReader reader(path);
   for (const Assignment& key : keys) {
     const bool words = std::find(texts.begin(), texts.end(), key.key) != texts.end();
     document[key.key] = reader.read(root[key.key], words);

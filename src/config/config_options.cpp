@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "config/command_line.h"
+#include "config/common_sources.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/default_file.h"
@@ -12,19 +12,19 @@
 namespace hasten {
 namespace {
 
-using O = ConfigOptions;
-
-void describe(config::OptionTable& table, O& options,
+void describe(config::OptionTable& table, ConfigOptions& options,
               std::initializer_list<std::string_view> names) {
   config::Describer d(table, options);
   const auto has = [&](std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  d("config_file", &O::config_file, "Set the file to read or write.");
+  d("config_file", &ConfigOptions::config_file, "Set the file to read or write.");
   if (has("mixed_precision"))
-    d("mixed_precision", &O::mixed_precision, "Set mixed_precision in the file.").later({"fp8"});
-  if (has("overwrite")) d("overwrite", &O::overwrite, "Replace a file that exists already.");
-  if (has("json")) d("json", &O::json, "Print JSON.");
+    d("mixed_precision", &ConfigOptions::mixed_precision, "Set mixed_precision in the file.")
+        .not_yet_choices({"fp8"});
+  if (has("overwrite"))
+    d("overwrite", &ConfigOptions::overwrite, "Replace a file that exists already.");
+  if (has("json")) d("json", &ConfigOptions::json, "Print JSON.");
 }
 
 // Reads the flags, and HASTEN_CONFIG_FILE if they name no file.
@@ -78,7 +78,7 @@ ConfigCommand parse_config(int argc, const char* const* argv,
       break;
     case ConfigAction::update:
       read(run, words, {}, environment);
-      if (run.path.empty()) run.path = config::found_file(environment);
+      if (run.path.empty()) run.path = config::find_default_file(environment);
       break;
   }
   if (run.path.empty() && run.action != ConfigAction::update)
@@ -113,7 +113,7 @@ ConfigCommand parse_env(int argc, const char* const* argv, const config::Environ
   run.help = asks_for_help(words);
   if (run.help) return run;
   read(run, words, {"json"}, environment);
-  if (run.path.empty()) run.path = config::found_file(environment);
+  if (run.path.empty()) run.path = config::find_default_file(environment);
   return run;
 }
 

@@ -111,13 +111,13 @@ Option& Option::one_of(std::vector<std::string> words) {
   return *this;
 }
 
-Option& Option::later(std::vector<std::string> words) {
+Option& Option::not_yet_choices(std::vector<std::string> words) {
   choices_not_yet = std::move(words);
   return *this;
 }
 
-Option& Option::spelling(std::string word, std::string means) {
-  spellings.emplace_back(std::move(word), std::move(means));
+Option& Option::alias(std::string word, std::string means) {
+  aliases.emplace_back(std::move(word), std::move(means));
   return *this;
 }
 
@@ -126,7 +126,7 @@ Option& Option::former_name(std::string former, std::optional<double> below) {
   return *this;
 }
 
-Option& Option::refuse(std::string why) {
+Option& Option::not_supported(std::string why) {
   status = Status::not_yet;
   reason = std::move(why);
   return *this;

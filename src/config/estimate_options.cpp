@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/command_line.h"
+#include "config/common_sources.h"
 #include "config/count.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -13,9 +13,9 @@ namespace hasten {
 namespace {
 
 // Translates the words of `hasten estimate` to those of `hasten train`.
-class Translation {
+class EstimateArguments {
  public:
-  explicit Translation(EstimateConfiguration& estimate) : estimate_(estimate) {
+  explicit EstimateArguments(EstimateConfiguration& estimate) : estimate_(estimate) {
     describe(table_, train_.options);
     describe(table_, train_.arguments);
   }
@@ -124,8 +124,8 @@ class Translation {
 EstimateConfiguration parse_estimate(int argc, const char* const* argv,
                                      const config::Environment& environment) {
   EstimateConfiguration estimate;
-  Translation translation(estimate);
-  translation.take(std::vector<std::string>(argv, argv + argc));
+  EstimateArguments arguments(estimate);
+  arguments.take(std::vector<std::string>(argv, argv + argc));
   if (estimate.help || estimate.devices) return estimate;
   if (estimate.measure && estimate.device != "cpu") {
     throw ConfigError("config.contradiction",
@@ -133,7 +133,7 @@ EstimateConfiguration parse_estimate(int argc, const char* const* argv,
                        .got = "--device " + estimate.device,
                        .hint = "remove one of them"});
   }
-  const std::vector<std::string> words = translation.words();
+  const std::vector<std::string> words = arguments.words();
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
   estimate.train = parse_train(static_cast<int>(pointers.size()), pointers.data(), environment);

@@ -16,7 +16,7 @@
 namespace hasten::config {
 namespace {
 
-constexpr std::size_t largest_file = 1 << 20;
+constexpr std::size_t kMaxFileBytes = 1 << 20;
 
 [[noreturn]] void throw_syntax(const std::string& where, const std::string& problem) {
   throw ConfigError("config.syntax", {.what = where + ": " + problem});
@@ -35,14 +35,14 @@ constexpr std::size_t largest_file = 1 << 20;
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text(largest_file + 1, '\0');
+  std::string text(kMaxFileBytes + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
     const std::string reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
     throw IoError("io.cannot-read", {.what = "configuration file " + path + ": " + reason});
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() <= largest_file) return text;
+  if (text.size() <= kMaxFileBytes) return text;
   throw ConfigError("config.file-too-large", {.what = "configuration file " + path,
                                               .got = "more than 1 MiB",
                                               .expected = "at most 1 MiB"});
@@ -125,7 +125,7 @@ YAML::Node load_yaml(const std::string& text, const std::string& name) {
 
 // Returns the position of the key in the first map that begins at or after `from`, because the JSON
 // parser reports no lines; 0 if there is none, as for a key that is written with escapes.
-std::size_t json_place(const std::string& text, const std::string& key, std::size_t from = 0) {
+std::size_t json_position(const std::string& text, const std::string& key, std::size_t from = 0) {
   const std::string quoted = '"' + key + '"';
   int depth = 0;
   for (std::size_t at = from; at < text.size(); ++at) {
@@ -175,8 +175,8 @@ nlohmann::ordered_json load_json(const std::string& text, const std::string& nam
     const auto word = key.get<std::string>();
     auto& words = seen[depth];
     if (std::find(words.begin(), words.end(), word) != words.end()) {
-      const std::size_t map = depth == 1 ? 0 : json_place(text, seen[1].back());
-      throw_duplicate(name, word, str(name, ':', line_at(text, json_place(text, word, map))));
+      const std::size_t map = depth == 1 ? 0 : json_position(text, seen[1].back());
+      throw_duplicate(name, word, str(name, ':', line_at(text, json_position(text, word, map))));
     }
     words.push_back(word);
     return true;
@@ -222,14 +222,14 @@ std::vector<Assignment> read_json(const std::string& text, const std::string& na
   if (!root.is_object()) throw_no_map(name);
   std::vector<Assignment> assignments;
   for (const auto& [key, value] : root.items()) {
-    const std::size_t place = json_place(text, key);
+    const std::size_t place = json_position(text, key);
     Assignment& assignment = assignments.emplace_back();
     assignment.key = key;
     assignment.value = value_in(value);
     assignment.origin = {Origin::Source::file, str(name, ':', line_at(text, place))};
     if (!value.is_object()) continue;
     for (const auto& [inner, item] : value.items())
-      assignment.places[inner] = str(name, ':', line_at(text, json_place(text, inner, place)));
+      assignment.places[inner] = str(name, ':', line_at(text, json_position(text, inner, place)));
   }
   return assignments;
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "config/command_line.h"
+#include "config/common_sources.h"
 #include "config/messages.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -18,7 +18,7 @@ struct Flag {
   std::optional<std::string> value;
 };
 
-Flag take_apart(std::string_view word) {
+Flag split_flag(std::string_view word) {
   word.remove_prefix(2);
   const auto equals = word.find('=');
   Flag flag{.name = std::string(word.substr(0, equals)), .value = std::nullopt};
@@ -35,16 +35,16 @@ Flag take_apart(std::string_view word) {
                                   : "write every option as --name value"});
 }
 
-class Reader {
+class FlagReader {
  public:
-  Reader(const OptionTable& table, std::span<const char* const> words)
+  FlagReader(const OptionTable& table, std::span<const char* const> words)
       : table_(table), words_(words) {}
 
   std::vector<Assignment> read() {
     while (at_ < words_.size()) {
       const std::string word = words_[at_++];
       if (!is_flag(word)) throw_unexpected(word);
-      read_one(take_apart(word));
+      read_one(split_flag(word));
     }
     return std::move(assignments_);
   }
@@ -56,7 +56,7 @@ class Reader {
     if (flag.value) return add(flag.name, *flag.value);
     switch (option->kind) {
       case Kind::boolean:
-        return add(flag.name, next_is_truth(*option) ? words_[at_++] : std::string("true"));
+        return add(flag.name, next_is_boolean(*option) ? words_[at_++] : std::string("true"));
       case Kind::list:
         return add(flag.name, following(*option, flag.name));
       default:
@@ -91,7 +91,7 @@ class Reader {
     throw_unknown(table_, name, origin);
   }
 
-  bool next_is_truth(const Option& option) const {
+  bool next_is_boolean(const Option& option) const {
     return at_ < words_.size() && takes_word(&option, words_[at_]);
   }
   bool next_is_value() const { return at_ < words_.size() && !is_flag(words_[at_]); }
@@ -128,7 +128,7 @@ class Reader {
 }  // namespace
 
 std::vector<Assignment> read_flags(const OptionTable& table, std::span<const char* const> words) {
-  return Reader(table, words).read();
+  return FlagReader(table, words).read();
 }
 
 }  // namespace hasten::config

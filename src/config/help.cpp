@@ -10,7 +10,7 @@
 namespace hasten::config {
 namespace {
 
-constexpr int indent = 34;  // column of the explanations; longer names have their own line
+constexpr int kIndent = 34;  // column of the explanations; longer names have their own line
 
 // The placeholder for a flag's value.
 std::string placeholder(const Option& option) {
@@ -62,13 +62,13 @@ std::string wrapped(const std::string& text, int used, int margin, int width) {
 
 std::string entry(const Option& option, int width) {
   std::string out = "  --" + option.name + " " + placeholder(option);
-  if (static_cast<int>(out.size()) + 2 <= indent) {
-    out.resize(indent, ' ');
+  if (static_cast<int>(out.size()) + 2 <= kIndent) {
+    out.resize(kIndent, ' ');
   } else {
     out += '\n';
-    out.append(indent, ' ');
+    out.append(kIndent, ' ');
   }
-  return out + wrapped(explanation(option), indent, indent, width) + "\n";
+  return out + wrapped(explanation(option), kIndent, kIndent, width) + "\n";
 }
 
 std::string names_of_status(const OptionTable& table, Status status, int width) {
@@ -100,7 +100,7 @@ std::string help_text(const OptionTable& table, int width) {
   }
   const std::string later = names_of_status(table, Status::not_yet, width);
   if (!later.empty()) out += "\nKnown, not supported yet\n" + later;
-  const std::string meaningless = names_of_status(table, Status::no_meaning, width);
+  const std::string meaningless = names_of_status(table, Status::no_effect, width);
   if (!meaningless.empty()) out += "\nKnown, ignored with a notice\n" + meaningless;
   return out;
 }

@@ -16,12 +16,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // The number of processes if the number of chips is unknown.
-constexpr std::int64_t kUnknown = 8;
+constexpr std::int64_t kDefaultProcesses = 8;
 
 // Google's PCI vendor id, which network cards and disks of its machines without a TPU have too.
-constexpr std::string_view kGoogle = "0x1ae0";
+constexpr std::string_view kGoogleVendor = "0x1ae0";
 // The PCI device ids that torch_tpu 0.2 knows, with their TPU generation.
-constexpr std::array<std::pair<std::string_view, const char*>, 5> kTpus = {
+constexpr std::array<std::pair<std::string_view, const char*>, 5> kTpuDevices = {
     {{"0x005e", "v4"}, {"0x0062", "v5p"}, {"0x0063", "v5e"}, {"0x006f", "v6e"}, {"0x0076", "7x"}}};
 
 std::string word_in(const fs::path& path) {
@@ -33,11 +33,11 @@ std::string word_in(const fs::path& path) {
 
 // Returns the TPU generation of a PCI device, empty if it is not a TPU.
 std::string generation_of(const fs::path& device) {
-  if (word_in(device / "vendor") != kGoogle) return "";
+  if (word_in(device / "vendor") != kGoogleVendor) return "";
   const std::string number = word_in(device / "device");
-  const auto* const found = std::find_if(kTpus.begin(), kTpus.end(),
+  const auto* const found = std::find_if(kTpuDevices.begin(), kTpuDevices.end(),
                                          [&](const auto& tpu) { return tpu.first == number; });
-  return found == kTpus.end() ? "" : found->second;
+  return found == kTpuDevices.end() ? "" : found->second;
 }
 
 bool is_exposed(const fs::path& device, const fs::path& exposed) {
@@ -46,12 +46,12 @@ bool is_exposed(const fs::path& device, const fs::path& exposed) {
   return !error && fs::exists(exposed / group.filename(), error);
 }
 
-std::string variable(const Environment& environment, const char* name) {
+std::string value_or_empty(const Environment& environment, const char* name) {
   const auto found = environment.find(name);
   return found == environment.end() ? "" : found->second;
 }
 
-std::vector<std::string> numbers_of(const char* name, const std::string& text) {
+std::vector<std::string> parse_chips(const char* name, const std::string& text) {
   std::vector<std::string> numbers = split(text, ',');
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const std::string& number = numbers[i];
@@ -81,19 +81,19 @@ std::vector<std::string> installed_tpus(const std::string& devices, const std::s
 }
 
 bool names_tpu_plugin(const Environment& environment) {
-  const std::string path = variable(environment, "TPU_LIBRARY_PATH");
+  const std::string path = value_or_empty(environment, "TPU_LIBRARY_PATH");
   return !path.empty() && fs::path(path).filename() != "libtpu.so";
 }
 
-std::string why_no_tpu(const Environment& environment) {
+std::string missing_tpu_reason(const Environment& environment) {
   if (!installed_tpus().empty() || names_tpu_plugin(environment)) return "";
   return "no TPU among this machine's PCI devices";
 }
 
 std::optional<std::vector<std::string>> tpu_chips(const Environment& environment) {
   for (const char* name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"}) {
-    const std::string text = variable(environment, name);
-    if (!text.empty()) return numbers_of(name, text);
+    const std::string text = value_or_empty(environment, name);
+    if (!text.empty()) return parse_chips(name, text);
   }
   return std::nullopt;
 }
@@ -101,7 +101,7 @@ std::optional<std::vector<std::string>> tpu_chips(const Environment& environment
 std::int64_t tpu_processes(const Environment& environment) {
   if (const auto chips = tpu_chips(environment)) return static_cast<std::int64_t>(chips->size());
   const auto installed = static_cast<std::int64_t>(installed_tpus().size());
-  return installed > 0 ? installed : kUnknown;
+  return installed > 0 ? installed : kDefaultProcesses;
 }
 
 }  // namespace hasten::config

@@ -6,12 +6,12 @@
 namespace hasten::config {
 namespace {
 
-using D = Describer<TrainingArguments>;
+using ArgumentDescriber = Describer<TrainingArguments>;
 using MaybeFlag = std::optional<bool>;
 using MaybeNumber = std::optional<double>;
 using Words = std::vector<std::string>;
 
-void not_yet(D& d) {
+void describe_unsupported_names(ArgumentDescriber& d) {
   d.group("Known, not supported yet");
   d.not_yet<AnyText>("optim_target_modules", "no optimizer of this release uses it");
   d.not_yet<MaybeFlag>("tf32", "float32 is always computed as float32");
@@ -39,53 +39,53 @@ void not_yet(D& d) {
   d.not_yet<AnyText>("debug", "use stop_on_nonfinite_loss to end a run at its first bad loss");
 }
 
-void of_processes(D& d) {
-  d.no_meaning<bool>("log_on_each_node", "only the main process of the job logs", true);
-  d.no_meaning<AnyText>("log_level_replica", "only the main process of the job logs", {"warning"});
-  d.no_meaning<AnyText>("ddp_backend",
-                        "CPU tensors use Gloo, GPU tensors use NCCL if it can be loaded");
-  d.no_meaning<std::int64_t>("local_rank", "the launcher sets it", -1);
+void describe_process_names(ArgumentDescriber& d) {
+  d.no_effect<bool>("log_on_each_node", "only the main process of the job logs", true);
+  d.no_effect<AnyText>("log_level_replica", "only the main process of the job logs", {"warning"});
+  d.no_effect<AnyText>("ddp_backend",
+                       "CPU tensors use Gloo, GPU tensors use NCCL if it can be loaded");
+  d.no_effect<std::int64_t>("local_rank", "the launcher sets it", -1);
 }
 
-void of_python(D& d) {
-  d.no_meaning<bool>("torch_compile", "it compiles Python code, and hasten has none");
-  d.no_meaning<AnyText>("torch_compile_backend", "see torch_compile");
-  d.no_meaning<AnyText>("torch_compile_mode", "see torch_compile");
-  d.no_meaning<bool>("use_liger_kernel", "its kernels are written in Python");
-  d.no_meaning<AnyText>("liger_kernel_config", "see use_liger_kernel");
-  d.no_meaning<bool>("use_cache", "no model of this release has a cache");
-  d.no_meaning<bool>("eval_use_gather_object", "predictions are tensors, not Python objects");
-  d.no_meaning<AnyText>("dataloader_multiprocessing_context",
-                        "it selects how Python starts worker processes");
-  d.no_meaning<bool>("dataloader_persistent_workers",
-                     "workers are threads, which start within microseconds in each epoch");
-  d.no_meaning<bool>("remove_unused_columns",
-                     "models read the columns that they know from a batch, by name", true);
-  d.no_meaning<bool>("dataloader_in_order", "batches always come in order", true);
-  d.no_meaning<bool>("save_safetensors", "weights are always saved as safetensors", true);
+void describe_python_names(ArgumentDescriber& d) {
+  d.no_effect<bool>("torch_compile", "it compiles Python code, and hasten has none");
+  d.no_effect<AnyText>("torch_compile_backend", "see torch_compile");
+  d.no_effect<AnyText>("torch_compile_mode", "see torch_compile");
+  d.no_effect<bool>("use_liger_kernel", "its kernels are written in Python");
+  d.no_effect<AnyText>("liger_kernel_config", "see use_liger_kernel");
+  d.no_effect<bool>("use_cache", "no model of this release has a cache");
+  d.no_effect<bool>("eval_use_gather_object", "predictions are tensors, not Python objects");
+  d.no_effect<AnyText>("dataloader_multiprocessing_context",
+                       "it selects how Python starts worker processes");
+  d.no_effect<bool>("dataloader_persistent_workers",
+                    "workers are threads, which start within microseconds in each epoch");
+  d.no_effect<bool>("remove_unused_columns",
+                    "models read the columns that they know from a batch, by name", true);
+  d.no_effect<bool>("dataloader_in_order", "batches always come in order", true);
+  d.no_effect<bool>("save_safetensors", "weights are always saved as safetensors", true);
 }
 
-void hub_and_trackers(D& d) {
+void describe_hub_names(ArgumentDescriber& d) {
   const std::string hub =
       "nothing is sent to a hub; to publish a model, upload the folder output_dir";
-  d.no_meaning<bool>("push_to_hub", hub);
-  d.no_meaning<AnyText>("hub_token", hub);
-  d.no_meaning<MaybeFlag>("hub_private_repo", hub);
-  d.no_meaning<AnyText>("hub_model_id", hub);
-  d.no_meaning<AnyText>("hub_strategy", hub, {"every_save"});
-  d.no_meaning<bool>("hub_always_push", hub);
-  d.no_meaning<AnyText>("hub_revision", hub);
+  d.no_effect<bool>("push_to_hub", hub);
+  d.no_effect<AnyText>("hub_token", hub);
+  d.no_effect<MaybeFlag>("hub_private_repo", hub);
+  d.no_effect<AnyText>("hub_model_id", hub);
+  d.no_effect<AnyText>("hub_strategy", hub, {"every_save"});
+  d.no_effect<bool>("hub_always_push", hub);
+  d.no_effect<AnyText>("hub_revision", hub);
   const std::string trackio = "trackio is a Python tracker";
-  d.no_meaning<AnyText>("project", trackio, {"huggingface"});
-  d.no_meaning<AnyText>("trackio_space_id", trackio);
-  d.no_meaning<AnyText>("trackio_bucket_id", trackio);
-  d.no_meaning<AnyText>("trackio_static_space_id", trackio);
-  d.no_meaning<AnyText>("logging_dir", "the log is in output_dir");
+  d.no_effect<AnyText>("project", trackio, {"huggingface"});
+  d.no_effect<AnyText>("trackio_space_id", trackio);
+  d.no_effect<AnyText>("trackio_bucket_id", trackio);
+  d.no_effect<AnyText>("trackio_static_space_id", trackio);
+  d.no_effect<AnyText>("logging_dir", "the log is in output_dir");
 }
 
 }  // namespace
 
-Words optimizers_not_yet() {
+Words unsupported_optimizers() {
   return {"adamw_torch_xla",
           "adamw_torch_npu_fused",
           "adafactor",
@@ -126,17 +126,17 @@ Words optimizers_not_yet() {
           "stable_adamw"};
 }
 
-Words trackers_not_yet() {
+Words unsupported_trackers() {
   return {"all",    "azure_ml", "clearml", "codecarbon",  "comet_ml", "dagshub", "dvclive", "flyte",
           "mlflow", "neptune",  "swanlab", "tensorboard", "trackio",  "wandb",   "kubeflow"};
 }
 
-void describe_known_names(D& d) {
-  not_yet(d);
+void describe_known_names(ArgumentDescriber& d) {
+  describe_unsupported_names(d);
   d.group("Known, without effect");
-  of_processes(d);
-  of_python(d);
-  hub_and_trackers(d);
+  describe_process_names(d);
+  describe_python_names(d);
+  describe_hub_names(d);
 }
 
 }  // namespace hasten::config

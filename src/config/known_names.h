@@ -10,8 +10,8 @@
 
 namespace hasten::config {
 
-std::vector<std::string> optimizers_not_yet();
-std::vector<std::string> trackers_not_yet();
+std::vector<std::string> unsupported_optimizers();
+std::vector<std::string> unsupported_trackers();
 void describe_known_names(Describer<TrainingArguments>& d);
 
 }  // namespace hasten::config

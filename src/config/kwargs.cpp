@@ -10,8 +10,8 @@
 namespace hasten {
 namespace {
 
-[[noreturn]] void wrong_kind(const std::string& name, const KwargValue& value,
-                             const char* expected) {
+[[noreturn]] void throw_wrong_type(const std::string& name, const KwargValue& value,
+                                   const char* expected) {
   throw ConfigError("config.bad-value",
                     {.what = name, .got = "'" + value.text() + "'", .expected = expected});
 }
@@ -53,20 +53,20 @@ std::optional<Kwargs> parse_object(std::string_view text) {
 KwargValue::KwargValue(std::string_view text) {
   const auto number = config::parse_number(text);
   if (number) {
-    held_ = *number;
+    value_ = *number;
   } else {
-    held_ = std::string(text);
+    value_ = std::string(text);
   }
 }
 
 std::string KwargValue::text() const {
-  return is_number() ? str(number()) : std::get<std::string>(held_);
+  return is_number() ? str(number()) : std::get<std::string>(value_);
 }
 
 double Kwargs::number(const std::string& name, double fallback) const {
   const auto found = items_.find(name);
   if (found == items_.end()) return fallback;
-  if (!found->second.is_number()) wrong_kind(name, found->second, "a number");
+  if (!found->second.is_number()) throw_wrong_type(name, found->second, "a number");
   return found->second.number();
 }
 
@@ -79,7 +79,7 @@ bool Kwargs::flag(const std::string& name, bool fallback) const {
   const auto found = items_.find(name);
   if (found == items_.end()) return fallback;
   const auto value = config::parse_bool(found->second.text());
-  if (!value) wrong_kind(name, found->second, "true or false");
+  if (!value) throw_wrong_type(name, found->second, "true or false");
   return *value;
 }
 

@@ -9,9 +9,9 @@
 namespace hasten::config {
 namespace {
 
-const std::vector<std::string> shapes = {"linear", "cosine", "1-sqrt"};
-const std::vector<std::string> booleans = {"true", "false"};
-constexpr std::string_view cycles =
+const std::vector<std::string> kShapes = {"linear", "cosine", "1-sqrt"};
+const std::vector<std::string> kBooleans = {"true", "false"};
+constexpr std::string_view kCyclesHelp =
     "Set the number of cosine waves; with 0.5 the rate falls once, from the peak to the end.";
 
 const KwargRule* find(const std::vector<KwargRule>& rules, std::string_view owner,
@@ -72,7 +72,7 @@ void check(const std::string& option, std::string_view owner, const Kwargs& kwar
   }
 }
 
-[[noreturn]] void throw_contradiction(const std::string& what, const std::string& hint) {
+[[noreturn]] void throw_kwargs_conflict(const std::string& what, const std::string& hint) {
   throw ConfigError("config.contradiction", {.what = what, .hint = hint});
 }
 
@@ -82,14 +82,14 @@ void check_one_floor(std::string_view owner, const Kwargs& kwargs) {
   const std::string what =
       std::string(owner) +
       (rate ? " takes one of min_lr and min_lr_rate, not both" : " needs min_lr or min_lr_rate");
-  throw_contradiction(what, "use --lr_scheduler_kwargs min_lr_rate=0.1");
+  throw_kwargs_conflict(what, "use --lr_scheduler_kwargs min_lr_rate=0.1");
 }
 
 }  // namespace
 
 const std::vector<KwargRule>& schedule_rules() {
   static const std::vector<KwargRule> rules = {
-      {"cosine", "num_cycles", "0.5", cycles},
+      {"cosine", "num_cycles", "0.5", kCyclesHelp},
       {"cosine_with_restarts", "num_cycles", "1",
        "Let the rate fall from the peak to 0 this many times.", 1, true},
       {"polynomial", "lr_end", "1e-7",
@@ -98,11 +98,11 @@ const std::vector<KwargRule>& schedule_rules() {
        "Raise the remaining share of steps to this power; 1 is a straight line."},
       {"inverse_sqrt", "timescale", "warm-up steps, or 10000",
        "Set the time scale of the decay, in steps.", 1, true},
-      {"cosine_with_min_lr", "num_cycles", "0.5", cycles},
+      {"cosine_with_min_lr", "num_cycles", "0.5", kCyclesHelp},
       {"cosine_with_min_lr", "min_lr", "required without min_lr_rate", "Set the rate at the end."},
       {"cosine_with_min_lr", "min_lr_rate", "required without min_lr",
        "Set the rate at the end, as a share of learning_rate."},
-      {"cosine_warmup_with_min_lr", "num_cycles", "0.5", cycles},
+      {"cosine_warmup_with_min_lr", "num_cycles", "0.5", kCyclesHelp},
       {"cosine_warmup_with_min_lr", "min_lr", "required without min_lr_rate",
        "Set the rate at the end."},
       {"cosine_warmup_with_min_lr", "min_lr_rate", "required without min_lr",
@@ -114,12 +114,12 @@ const std::vector<KwargRule>& schedule_rules() {
       {"warmup_stable_decay", "num_stable_steps", "the remaining steps",
        "Keep the peak rate for this many steps.", 0, true},
       {"warmup_stable_decay", "warmup_type", "linear", "Select the shape of the warm-up.", 0, false,
-       shapes},
+       kShapes},
       {"warmup_stable_decay", "decay_type", "cosine", "Select the shape of the decay.", 0, false,
-       shapes},
+       kShapes},
       {"warmup_stable_decay", "min_lr_ratio", "0",
        "Set the rate at both ends, as a share of learning_rate."},
-      {"warmup_stable_decay", "num_cycles", "0.5", cycles},
+      {"warmup_stable_decay", "num_cycles", "0.5", kCyclesHelp},
   };
   return rules;
 }
@@ -129,7 +129,7 @@ const std::vector<KwargRule>& optimizer_rules() {
       {"sgd", "momentum", "0", "Keep this share of the last update."},
       {"sgd", "dampening", "0", "Leave this share of the gradient out of momentum."},
       {"sgd", "nesterov", "false",
-       "Use Nesterov's momentum, which needs momentum and no dampening.", 0, false, booleans},
+       "Use Nesterov's momentum, which needs momentum and no dampening.", 0, false, kBooleans},
   };
   return rules;
 }
@@ -144,9 +144,9 @@ void check_schedule_kwargs(const TrainingArguments& arguments) {
       return check_one_floor(owner, kwargs);
     case SchedulerType::polynomial:
       if (kwargs.number("lr_end", 1e-7) < arguments.learning_rate) return;
-      throw_contradiction("polynomial: lr_end " + str(kwargs.number("lr_end", 1e-7)) +
-                              " is not below learning_rate " + str(arguments.learning_rate),
-                          "use --lr_scheduler_kwargs lr_end=0");
+      throw_kwargs_conflict("polynomial: lr_end " + str(kwargs.number("lr_end", 1e-7)) +
+                                " is not below learning_rate " + str(arguments.learning_rate),
+                            "use --lr_scheduler_kwargs lr_end=0");
     default:
       return;
   }
@@ -157,8 +157,8 @@ void check_optimizer_args(const TrainingArguments& arguments) {
   check("optim_args", name_of(arguments.optim), kwargs, optimizer_rules());
   if (!kwargs.flag("nesterov", false)) return;
   if (kwargs.number("momentum", 0) > 0 && kwargs.number("dampening", 0) == 0) return;
-  throw_contradiction("sgd: nesterov needs a momentum above 0 and no dampening",
-                      "use --optim_args momentum=0.9,nesterov=true");
+  throw_kwargs_conflict("sgd: nesterov needs a momentum above 0 and no dampening",
+                        "use --optim_args momentum=0.9,nesterov=true");
 }
 
 }  // namespace hasten::config

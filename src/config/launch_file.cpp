@@ -66,11 +66,11 @@ LaunchFile launch_file_for(std::size_t gpus, std::size_t tpus) {
   return file;
 }
 
-LaunchFile launch_file_here() {
+LaunchFile launch_file_for_this_machine() {
   return launch_file_for(installed_gpus().size(), installed_tpus().size());
 }
 
-std::vector<std::string> own_keys(const LaunchFile& file) {
+std::vector<std::string> keys_unknown_to_accelerate(const LaunchFile& file) {
   std::vector<std::string> keys;
   if (file.max_restarts != 0) keys.emplace_back("max_restarts");
   if (!file.log_dir.empty()) keys.emplace_back("log_dir");
@@ -81,7 +81,7 @@ std::string launch_file_text(const LaunchFile& file, bool json) {
   const Document document = document_of(file);
   if (json) return json_text(document);
   std::string text = "# Read by `hasten launch` and by `accelerate launch`.\n";
-  if (const auto own = own_keys(file); !own.empty()) {
+  if (const auto own = keys_unknown_to_accelerate(file); !own.empty()) {
     text =
         "# Read by `hasten launch`. `accelerate launch` rejects this file:\n# it does not know " +
         join(own, ", ") + ".\n";

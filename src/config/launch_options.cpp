@@ -5,9 +5,9 @@
 #include <map>
 
 #include "config/accelerate_sections.h"
-#include "config/command_line.h"
+#include "config/common_sources.h"
 #include "config/streams.h"
-#include "config/torchrun_words.h"
+#include "config/torchrun_names.h"
 #include "config/tpu_options.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -18,11 +18,10 @@
 namespace hasten {
 namespace {
 
-using O = LaunchOptions;
 using config::AnyText;
 
 // Names in Accelerate's files and flags that need an engine which hasten does not have.
-void later(config::Describer<O>& d) {
+void describe_unsupported(config::Describer<LaunchOptions>& d) {
   for (const char* name : {"mpirun_config", "mpirun_hostfile"})
     d.not_yet<AnyText>(name,
                        "hasten launch starts the processes itself; to use mpirun, start the "
@@ -34,40 +33,40 @@ void later(config::Describer<O>& d) {
   for (const char* name :
        {"use_fsdp", "use_deepspeed", "use_megatron_lm", "use_parallelism_config"})
     d.not_yet<bool>(name, "each process holds the whole model");
-  d.not_yet<AnyText>("tpu_vm", config::kEachMachine);
-  d.not_yet<bool>("tpu_use_cluster", config::kEachMachine);
+  d.not_yet<AnyText>("tpu_vm", config::kOverSshReason);
+  d.not_yet<bool>("tpu_use_cluster", config::kOverSshReason);
 }
 
-void without_meaning(config::Describer<O>& d) {
-  d.no_meaning<AnyText>("compute_environment", "processes always start on this machine");
-  d.no_meaning<AnyText>("main_training_function", "a program has its own main function");
-  d.no_meaning<bool>("same_network", "machines meet at main_process_ip or rdzv_endpoint", true);
-  d.no_meaning<AnyText>("role", "all processes have the same role");
-  d.no_meaning<double>("monitor_interval", "the operating system reports when a process ends", 0.1);
-  d.no_meaning<bool>("multi_gpu", "it follows from num_processes");
-  d.no_meaning<bool>("no_python", "programs are started directly, without Python");
-  d.no_meaning<AnyText>("dynamo_config", "programs are compiled before they run");
+void describe_ignored(config::Describer<LaunchOptions>& d) {
+  d.no_effect<AnyText>("compute_environment", "processes always start on this machine");
+  d.no_effect<AnyText>("main_training_function", "a program has its own main function");
+  d.no_effect<bool>("same_network", "machines meet at main_process_ip or rdzv_endpoint", true);
+  d.no_effect<AnyText>("role", "all processes have the same role");
+  d.no_effect<double>("monitor_interval", "the operating system reports when a process ends", 0.1);
+  d.no_effect<bool>("multi_gpu", "it follows from num_processes");
+  d.no_effect<bool>("no_python", "programs are started directly, without Python");
+  d.no_effect<AnyText>("dynamo_config", "programs are compiled before they run");
   for (const char* name : {"tpu_name", "tpu_zone", "commands", "command_file"})
-    d.no_meaning<AnyText>(name, "only hasten tpu-config uses it");
-  d.no_meaning<bool>("tpu_use_sudo", config::kOwnUser);
+    d.no_effect<AnyText>(name, "only hasten tpu-config uses it");
+  d.no_effect<bool>("tpu_use_sudo", config::kSudoReason);
 }
 
 // Requires numbers with commas, each once.
 void check_numbers(const std::string& option, const std::string& text) {
   std::vector<std::string> seen;
   std::string word;
-  const auto refuse = [&](const char* expected) {
+  const auto throw_invalid = [&](const char* expected) {
     throw ConfigError("config.bad-value",
                       {.what = option, .got = "'" + text + "'", .expected = expected});
   };
   for (const char letter : text + ",") {
     if (letter != ',') {
-      if (letter < '0' || letter > '9') refuse("numbers separated by commas, such as 0,1");
+      if (letter < '0' || letter > '9') throw_invalid("numbers separated by commas, such as 0,1");
       word += letter;
       continue;
     }
-    if (word.empty() || word.size() > 6) refuse("numbers separated by commas, such as 0,1");
-    if (std::find(seen.begin(), seen.end(), word) != seen.end()) refuse("each number once");
+    if (word.empty() || word.size() > 6) throw_invalid("numbers separated by commas, such as 0,1");
+    if (std::find(seen.begin(), seen.end(), word) != seen.end()) throw_invalid("each number once");
     seen.push_back(word);
     word.clear();
   }
@@ -97,13 +96,13 @@ void check_rendezvous(const Kwargs& conf) {
 }
 
 // The token never comes from the command line, where other users would see it.
-std::string token_of(const O& options, const Machines& machines,
-                     const config::Environment& environment) {
+std::string resolve_token(const LaunchOptions& options, const Machines& machines,
+                          const config::Environment& environment) {
   const auto variable = environment.find(kTokenVariable);
   if (!options.token_file.empty()) return read_token_file(options.token_file);
   std::string token = variable == environment.end() ? "" : variable->second;
   if (!token.empty()) check_token(token, kTokenVariable);
-  if (token.empty() && machines.several() && !options.slurm) {
+  if (token.empty() && machines.has_several() && !options.slurm) {
     throw ConfigError(
         "config.missing",
         {.what = "the job's token is missing, and several machines need one",
@@ -114,10 +113,10 @@ std::string token_of(const O& options, const Machines& machines,
 }
 
 // Output that is kept in files needs log_dir.
-void check_streams(const O& options) {
+void check_streams(const LaunchOptions& options) {
   for (const auto& [name, text] : {std::pair<const char*, std::string>{"tee", options.tee},
                                    {"redirects", options.redirects}}) {
-    if (!streams_of(name, text).any() || !options.log_dir.empty()) continue;
+    if (!parse_streams(name, text).any() || !options.log_dir.empty()) continue;
     throw ConfigError("config.missing",
                       {.what = str(name, " is ", text, ", but log_dir is not set"),
                        .expected = "a folder for the output files",
@@ -125,7 +124,7 @@ void check_streams(const O& options) {
   }
 }
 
-void validate(const O& options) {
+void validate(const LaunchOptions& options) {
   check_rendezvous(options.rdzv_conf);
   check_streams(options);
   if (options.gpu_ids != "all") check_numbers("gpu_ids", options.gpu_ids);
@@ -138,7 +137,7 @@ void validate(const O& options) {
 }
 
 // Returns the position of the program: the first word that is no option and no option's value.
-std::size_t program_at(const config::OptionTable& table, const std::vector<std::string>& words) {
+std::size_t program_index(const config::OptionTable& table, const std::vector<std::string>& words) {
   std::size_t i = 0;
   while (i < words.size()) {
     const std::string& word = words[i];
@@ -155,7 +154,7 @@ std::size_t program_at(const config::OptionTable& table, const std::vector<std::
 }
 
 // Renames those of Accelerate's flags that have another name in its files.
-std::string with_name_of_files(const std::string& word) {
+std::string with_name_in_files(const std::string& word) {
   static const std::map<std::string, std::string> names = {
       {"--env", "--tpu_env"},
       {"--vm", "--tpu_vm"},
@@ -171,7 +170,7 @@ std::string with_name_of_files(const std::string& word) {
 // Replaces torchrun's names, and short names that other launchers use, by the full names.
 std::vector<std::string> with_long_names(std::vector<std::string> words) {
   for (std::string& word : words) {
-    word = with_name_of_files(config::without_torchrun_name(word));
+    word = with_name_in_files(config::to_hasten_name(word));
     if (word == "-t") word = "--tee";
     if (word == "-r") word = "--redirects";
     if (word == "-n" || word == "-np") word = "--num_processes";
@@ -183,7 +182,7 @@ std::vector<std::string> with_long_names(std::vector<std::string> words) {
 }
 
 // Slurm's machines may differ in GPUs and cores from the machine that writes the script.
-void check_counted(bool counted, const O& options) {
+void check_counted(bool counted, const LaunchOptions& options) {
   if (!counted || !options.slurm) return;
   throw ConfigError(
       "config.contradiction",
@@ -200,7 +199,7 @@ struct LaunchFiles {
 LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
                          const std::vector<config::Assignment>& variables,
                          const config::Environment& environment) {
-  O asked;
+  LaunchOptions asked;
   config::OptionTable table;
   describe(table, asked);
   std::vector<config::Assignment> only;
@@ -211,10 +210,10 @@ LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
   }
   std::vector<std::string> notices;
   config::resolve(table, {only}, notices);
-  LaunchFiles files{.names = config::named_files(flags, variables)};
+  LaunchFiles files{.names = config::config_files(flags, variables)};
   if (asked.no_config_file) return {};
   if (!files.names.empty()) return files;
-  const std::string file = config::found_file(environment);
+  const std::string file = config::find_default_file(environment);
   if (!file.empty()) files = {.names = {file}, .found = true};
   return files;
 }
@@ -238,113 +237,118 @@ LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
 void describe(config::OptionTable& table, LaunchOptions& options) {
   config::Describer d(table, options);
   d.group("Command");
-  d("config_file", &O::config_file,
+  d("config_file", &LaunchOptions::config_file,
     "Read options from this YAML or JSON file; a file of Accelerate works too. If several files "
     "are named, later ones override earlier ones.");
-  d("no_config_file", &O::no_config_file,
+  d("no_config_file", &LaunchOptions::no_config_file,
     "Read no configuration file, not even the default one (that of hasten, otherwise that of "
     "Accelerate).");
-  d("dry_run", &O::dry_run,
+  d("dry_run", &LaunchOptions::dry_run,
     "Print the settings and the command and environment of each process, and start nothing.");
   d.group("Processes");
-  d("num_processes", &O::num_processes,
+  d("num_processes", &LaunchOptions::num_processes,
     "Start this many processes on all machines together (-n). If unset, one for each TPU chip or "
     "GPU, or one if there is neither.")
       .at_least(1)
       .at_most(1 << 20);
-  d("nproc_per_node", &O::nproc_per_node,
+  d("nproc_per_node", &LaunchOptions::nproc_per_node,
     "Start this many processes on each machine: a number, or gpu, cpu or auto to count the devices "
     "of the machine.")
       .at_least(1)
       .at_most(4096);
-  d("use_cpu", &O::use_cpu, "Use the CPU even if there are GPUs (--cpu).");
-  d("gpu_ids", &O::gpu_ids,
+  d("use_cpu", &LaunchOptions::use_cpu, "Use the CPU even if there are GPUs (--cpu).");
+  d("gpu_ids", &LaunchOptions::gpu_ids,
     "Make only these GPUs visible to the processes: all, or numbers separated by commas.");
-  d("num_cpu_threads_per_process", &O::num_cpu_threads_per_process,
+  d("num_cpu_threads_per_process", &LaunchOptions::num_cpu_threads_per_process,
     "Set OMP_NUM_THREADS of each process. If unset, it is cores / processes, unless the variable "
     "is set already.")
       .at_least(1);
-  d("enable_cpu_affinity", &O::enable_cpu_affinity, "Bind each process to its own cores.");
-  d("mixed_precision", &O::mixed_precision,
+  d("enable_cpu_affinity", &LaunchOptions::enable_cpu_affinity,
+    "Bind each process to its own cores.");
+  d("mixed_precision", &LaunchOptions::mixed_precision,
     "Set the precision of each Accelerator that does not set its own.")
-      .later({"fp8"});
-  d("distributed_type", &O::distributed_type,
+      .not_yet_choices({"fp8"});
+  d("distributed_type", &LaunchOptions::distributed_type,
     "Accept this key of Accelerate's files. XLA turns on tpu; other values have no effect, because "
     "hasten derives the type from the other options.")
-      .spelling("tpu", "XLA")
-      .later({"FSDP", "DEEPSPEED", "MEGATRON_LM", "TP", "MULTI_XPU", "MULTI_NPU", "MULTI_MLU",
-              "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON"});
-  d("debug", &O::debug, "Check collectives before they run.");
+      .alias("tpu", "XLA")
+      .not_yet_choices({"FSDP", "DEEPSPEED", "MEGATRON_LM", "TP", "MULTI_XPU", "MULTI_NPU",
+                        "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON"});
+  d("debug", &LaunchOptions::debug, "Check collectives before they run.");
   config::describe_tpus(d);
   d.group("Machines");
-  d("num_machines", &O::num_machines, "Run on this many machines. If unset, 1.")
+  d("num_machines", &LaunchOptions::num_machines, "Run on this many machines. If unset, 1.")
       .at_least(1)
       .at_most(4096);
-  d("nnodes", &O::nnodes,
+  d("nnodes", &LaunchOptions::nnodes,
     "Set the number of machines in the form of torchrun: 2, or 2:4 for a range.");
-  d("standalone", &O::standalone, "Run on one machine, as torchrun does with this option.");
-  d("machine_rank", &O::machine_rank, "Set the rank of this machine, counted from 0.").at_least(0);
-  d("main_process_ip", &O::main_process_ip,
+  d("standalone", &LaunchOptions::standalone,
+    "Run on one machine, as torchrun does with this option.");
+  d("machine_rank", &LaunchOptions::machine_rank, "Set the rank of this machine, counted from 0.")
+      .at_least(0);
+  d("main_process_ip", &LaunchOptions::main_process_ip,
     "Set the address of machine 0, where all machines meet.");
-  d("main_process_port", &O::main_process_port,
+  d("main_process_port", &LaunchOptions::main_process_port,
     "Set the port at that address. If unset, 29500. With one machine this is MASTER_PORT, and "
     "unset or 0 selects a free port.")
       .at_least(0)
       .at_most(65535);
-  d("rdzv_endpoint", &O::rdzv_endpoint,
+  d("rdzv_endpoint", &LaunchOptions::rdzv_endpoint,
     "Set the HOST:PORT where all machines meet. The machine with that address serves the others "
     "and assigns the ranks.");
-  d("rdzv_backend", &O::rdzv_backend,
+  d("rdzv_backend", &LaunchOptions::rdzv_backend,
     "Select how machines get their ranks: static uses machine_rank, c10d assigns them. If unset, "
     "c10d with rdzv_endpoint or a range of machines, otherwise static.");
-  d("rdzv_id", &O::rdzv_id, "Set the name of the job, the same on all machines.");
-  d("rdzv_conf", &O::rdzv_conf,
+  d("rdzv_id", &LaunchOptions::rdzv_id, "Set the name of the job, the same on all machines.");
+  d("rdzv_conf", &LaunchOptions::rdzv_conf,
     "Change the settings of the rendezvous: join_timeout=600, last_call_timeout=30, "
     "keep_alive_timeout=30 (seconds), same_program=true.");
-  d("local_addr", &O::local_addr,
+  d("local_addr", &LaunchOptions::local_addr,
     "Set the address by which the other machines reach this one. If unset, the address that they "
     "see.");
-  d("token_file", &O::token_file,
+  d("token_file", &LaunchOptions::token_file,
     "Read the job's token from this file, the same on all machines. If unset, HASTEN_JOB_TOKEN is "
     "used.");
-  d("encrypt", &O::encrypt,
+  d("encrypt", &LaunchOptions::encrypt,
     "Encrypt the tensors that are sent between machines, except those that NCCL sends. If unset, "
     "they are encrypted unless the program decides otherwise.");
   d.group("Supervision");
-  d("max_restarts", &O::max_restarts,
+  d("max_restarts", &LaunchOptions::max_restarts,
     "Restart all processes up to this many times after one has failed.")
       .at_least(0);
-  d("grace_period", &O::grace_period,
+  d("grace_period", &LaunchOptions::grace_period,
     "Wait this many seconds after a stop signal before processes are killed.")
       .at_least(0);
   d.group("Output");
-  d("log_dir", &O::log_dir, "Write the output of each attempt and process to this folder.");
-  d("tee", &O::tee,
+  d("log_dir", &LaunchOptions::log_dir,
+    "Write the output of each attempt and process to this folder.");
+  d("tee", &LaunchOptions::tee,
     "Show these streams and also write them to log_dir (-t): 0 none, 1 output, 2 errors, 3 both; "
     "for all processes, or for each local rank, such as 0:3,1:1.");
-  d("redirects", &O::redirects,
+  d("redirects", &LaunchOptions::redirects,
     "Write these streams to log_dir without showing them (-r), in the same form.");
-  d("local_ranks_filter", &O::local_ranks_filter,
+  d("local_ranks_filter", &LaunchOptions::local_ranks_filter,
     "Show only the output of these local ranks, separated by commas. If unset, all.");
-  d("quiet", &O::quiet, "Print only the launcher's errors (-q).");
+  d("quiet", &LaunchOptions::quiet, "Print only the launcher's errors (-q).");
   d.group("Slurm");
-  d("slurm", &O::slurm,
+  d("slurm", &LaunchOptions::slurm,
     "Print a script for sbatch that starts PROGRAM with these options, and submit nothing.");
-  d("slurm_time", &O::slurm_time,
+  d("slurm_time", &LaunchOptions::slurm_time,
     "Limit the job to this time, such as 1-12:00:00. If unset, the partition's limit applies.");
-  d("slurm_partition", &O::slurm_partition,
+  d("slurm_partition", &LaunchOptions::slurm_partition,
     "Run in this partition. If unset, in the cluster's default partition.");
-  d("slurm_account", &O::slurm_account, "Charge this account.");
-  d("slurm_signal", &O::slurm_signal,
+  d("slurm_account", &LaunchOptions::slurm_account, "Charge this account.");
+  d("slurm_signal", &LaunchOptions::slurm_signal,
     "Let Slurm send this signal before the time is up, such as USR1@120, for a program that "
     "handles it. If unset, none.");
-  d("slurm_gpus_per_node", &O::slurm_gpus_per_node, "Request this many GPUs on each machine.")
+  d("slurm_gpus_per_node", &LaunchOptions::slurm_gpus_per_node,
+    "Request this many GPUs on each machine.")
       .at_least(1);
-  d("slurm_cpus_per_task", &O::slurm_cpus_per_task,
+  d("slurm_cpus_per_task", &LaunchOptions::slurm_cpus_per_task,
     "Request this many cores on each machine. If unset, whole machines.")
       .at_least(1);
-  later(d);
-  without_meaning(d);
+  describe_unsupported(d);
+  describe_ignored(d);
 }
 
 LaunchConfiguration parse_launch(int argc, const char* const* argv,
@@ -353,7 +357,7 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   config::OptionTable table;
   describe(table, run.options);
   const std::vector<std::string> words(argv, argv + argc);
-  const std::size_t at = program_at(table, with_long_names(words));
+  const std::size_t at = program_index(table, with_long_names(words));
   std::vector<std::string> own =
       with_long_names({words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at)});
   run.program.assign(words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
@@ -364,7 +368,7 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   std::vector<const char*> pointers;
   for (const std::string& word : own) pointers.push_back(word.c_str());
   const auto flags = config::read_flags(table, pointers);
-  std::vector<std::string> others = config::other_variables();
+  std::vector<std::string> others = config::internal_variables();
   // These are options of launch.
   for (const char* const option : {"HASTEN_NO_CONFIG_FILE", "HASTEN_ENCRYPT"})
     std::erase(others, option);
@@ -378,21 +382,22 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   try {
     std::vector<std::vector<config::Assignment>> sources;
     for (const std::string& file : files.names) sources.push_back(config::read_file(file));
-    config::take_accelerate_keys(table, sources, run.notices);
+    config::remove_accelerate_keys(table, sources, run.notices);
     auto torchrun = config::torchrun_variables(environment);
-    for (const auto& stronger : {variables, flags}) config::yield_to(torchrun, stronger);
-    for (auto& file : sources) config::yield_to(file, torchrun);
+    for (const auto& stronger : {variables, flags})
+      config::remove_overridden_synonyms(torchrun, stronger);
+    for (auto& file : sources) config::remove_overridden_synonyms(file, torchrun);
     for (auto& source : {torchrun, variables, flags}) sources.push_back(source);
     bool counted = false;
-    for (auto& source : sources) counted |= config::count_processes(source);
+    for (auto& source : sources) counted |= config::resolve_process_count(source);
     config::resolve(table, sources, run.notices);
     check_counted(counted, run.options);
     config::check_limits(table);
     config::check_status(table, run.notices);
-    config::settle_tpus(table, run.options, environment, run.notices);
+    config::resolve_tpu_options(table, run.options, environment, run.notices);
     validate(run.options);
-    run.machines = machines_of(run.options);
-    run.token = token_of(run.options, run.machines, environment);
+    run.machines = resolve_machines(run.options);
+    run.token = resolve_token(run.options, run.machines, environment);
   } catch (const ConfigError& error) {
     rethrow(error, files);
   }

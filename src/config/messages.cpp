@@ -19,7 +19,7 @@ std::string upper(std::string text) {
 
 // Names that people know from other programs and that are too far from hasten's names for an edit
 // distance to find.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> habits = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kForeignNames = {{
     {"lr", "learning_rate"},
     {"wd", "weight_decay"},
     {"epochs", "num_train_epochs"},
@@ -33,7 +33,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> habits = 
 
 }  // namespace
 
-std::string spelled(const Origin& origin, const std::string& key) {
+std::string key_as_written(const Origin& origin, const std::string& key) {
   switch (origin.source) {
     case Origin::Source::flag:
       return "--" + key;
@@ -45,14 +45,14 @@ std::string spelled(const Origin& origin, const std::string& key) {
   }
 }
 
-std::string located(const Origin& origin, const std::string& key) {
+std::string key_with_place(const Origin& origin, const std::string& key) {
   const bool names_itself = origin.source != Origin::Source::file;
-  return names_itself ? spelled(origin, key) : origin.where + ": " + key;
+  return names_itself ? key_as_written(origin, key) : origin.where + ": " + key;
 }
 
 std::optional<std::string> suggestion(const OptionTable& table, const std::string& key) {
-  for (const auto& [habit, name] : habits) {
-    if (habit == key && table.find(name)) return std::string(name);
+  for (const auto& [foreign, name] : kForeignNames) {
+    if (foreign == key && table.find(name)) return std::string(name);
   }
   return nearest(key, table.names());
 }
@@ -63,10 +63,10 @@ void throw_unknown(const OptionTable& table, const std::string& key, const Origi
   const char* kind = origin.source == Origin::Source::flag ? "unknown argument " : "unknown key ";
   const std::string where = origin.source == Origin::Source::file ? origin.where + ": " : "";
   const auto near = suggestion(table, plain);
-  throw ConfigError(
-      "config.unknown-key",
-      {.what = where + kind + spelled(origin, key),
-       .hint = near ? "did you mean " + spelled(origin, *near) + "?" : "--help lists every name"});
+  throw ConfigError("config.unknown-key",
+                    {.what = where + kind + key_as_written(origin, key),
+                     .hint = near ? "did you mean " + key_as_written(origin, *near) + "?"
+                                  : "--help lists every name"});
 }
 
 void throw_not_supported(const std::string& what, const std::string& hint) {

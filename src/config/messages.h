@@ -11,9 +11,9 @@
 namespace hasten::config {
 
 // The key as its source writes it: "--seed", "HASTEN_SEED", "seed".
-std::string spelled(const Origin& origin, const std::string& key);
+std::string key_as_written(const Origin& origin, const std::string& key);
 // The key with its place: "--seed", "HASTEN_SEED", "train.yaml:3: seed".
-std::string located(const Origin& origin, const std::string& key);
+std::string key_with_place(const Origin& origin, const std::string& key);
 
 // Returns the known name that is closest to a key, or the one meant by a name from another program
 // ("lr", "epochs"). Returns nothing if no name is close.

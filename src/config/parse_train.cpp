@@ -1,7 +1,7 @@
 // Turns the command line, the environment and files into a checked configuration.
 #include <algorithm>
 
-#include "config/command_line.h"
+#include "config/common_sources.h"
 #include "config/derive.h"
 #include "hasten/base/error.h"
 #include "hasten/config/train_options.h"
@@ -13,15 +13,15 @@ namespace {
 std::vector<config::Derived> derive_actions(const config::OptionTable& table,
                                             const TrainOptions& options,
                                             TrainingArguments& arguments) {
-  const auto said = [&](const char* name) {
+  const auto is_set = [&](const char* name) {
     return table.find(name)->origin.source != config::Origin::Source::default_value;
   };
   std::vector<config::Derived> derived;
-  if (!said("do_train") && !(said("do_eval") && arguments.do_eval) && !arguments.do_predict) {
+  if (!is_set("do_train") && !(is_set("do_eval") && arguments.do_eval) && !arguments.do_predict) {
     arguments.do_train = true;
     derived.push_back({"do_train", "the command"});
   }
-  if (!said("do_eval") && !options.eval_data.empty() && !arguments.do_predict &&
+  if (!is_set("do_eval") && !options.eval_data.empty() && !arguments.do_predict &&
       !arguments.do_eval) {
     arguments.do_eval = true;
     derived.push_back({"do_eval", "eval_data"});
@@ -29,20 +29,20 @@ std::vector<config::Derived> derive_actions(const config::OptionTable& table,
   return derived;
 }
 
-bool asks(std::span<const char* const> words, std::string_view what) {
+bool has_word(std::span<const char* const> words, std::string_view what) {
   return std::any_of(words.begin(), words.end(),
                      [&](std::string_view word) { return word == what; });
 }
 
 // --help takes precedence over everything else on the line, even over errors.
-std::optional<TrainAnswer> asked_for_help(std::span<const char* const> words) {
-  if (!asks(words, "--help") && !asks(words, "-h")) return std::nullopt;
-  return asks(words, "markdown") ? TrainAnswer::help_markdown : TrainAnswer::help;
+std::optional<TrainAnswer> requested_help(std::span<const char* const> words) {
+  if (!has_word(words, "--help") && !has_word(words, "-h")) return std::nullopt;
+  return has_word(words, "markdown") ? TrainAnswer::help_markdown : TrainAnswer::help;
 }
 
 // A file describes a run, not a call of the command, so it must not hold config_file or
 // print_config.
-void refuse_in_file(const std::vector<config::Assignment>& assignments) {
+void check_allowed_in_file(const std::vector<config::Assignment>& assignments) {
   for (const config::Assignment& assignment : assignments) {
     if (assignment.key != "config_file" && assignment.key != "print_config") continue;
     throw ConfigError("config.unknown-key",
@@ -58,7 +58,7 @@ TrainConfiguration parse_train(int argc, const char* const* argv,
                                const config::Environment& environment) {
   const std::span<const char* const> words(argv, static_cast<std::size_t>(argc));
   TrainConfiguration run;
-  if (const auto help = asked_for_help(words)) {
+  if (const auto help = requested_help(words)) {
     run.answer = *help;
     return run;
   }
@@ -68,12 +68,12 @@ TrainConfiguration parse_train(int argc, const char* const* argv,
 
   const auto flags = config::read_flags(table, words);
   const auto variables =
-      config::read_environment(table, environment, config::other_variables(), run.notices);
-  const auto files = config::named_files(flags, variables);
+      config::read_environment(table, environment, config::internal_variables(), run.notices);
+  const auto files = config::config_files(flags, variables);
   std::vector<std::vector<config::Assignment>> sources;
   for (const std::string& file : files) {
     sources.push_back(config::read_file(file));
-    refuse_in_file(sources.back());
+    check_allowed_in_file(sources.back());
   }
   sources.push_back(variables);
   sources.push_back(flags);

@@ -9,8 +9,8 @@
 namespace hasten::config {
 namespace {
 
-constexpr std::int64_t most_processes = 4096;  // launch's limit
-constexpr std::int64_t highest_port = 65535;
+constexpr std::int64_t kMaxProcesses = 4096;  // launch's limit
+constexpr std::int64_t kMaxPort = 65535;
 
 // One question. `read` returns the value of an answer, or nothing if the answer is invalid;
 // `expected` describes a valid one.
@@ -96,7 +96,7 @@ bool is_host(const std::string& answer) {
 }
 
 // True for "all", and for numbers of GPUs, each once.
-bool are_gpus(const std::string& answer) {
+bool is_gpu_list(const std::string& answer) {
   if (answer == "all") return true;
   std::vector<std::int64_t> seen;
   for (const std::string& word : split(answer, ',')) {
@@ -111,7 +111,7 @@ bool are_gpus(const std::string& answer) {
 
 void ask_machines(LaunchFile& file, const Dialogue& dialogue) {
   file.num_machines =
-      ask_number("How many machines?", file.num_machines, 1, most_processes, dialogue);
+      ask_number("How many machines?", file.num_machines, 1, kMaxProcesses, dialogue);
   if (file.num_machines == 1) return;
   file.machine_rank = ask_number("What is the rank of this machine (0: the main one)?",
                                  file.machine_rank, 0, file.num_machines - 1, dialogue);
@@ -119,7 +119,7 @@ void ask_machines(LaunchFile& file, const Dialogue& dialogue) {
       ask_text("What is the address of the main machine?", file.main_process_ip,
                "a name or an address that the other machines can reach", is_host, dialogue);
   file.main_process_port =
-      ask_number("Which port does it use?", file.main_process_port, 1, highest_port, dialogue);
+      ask_number("Which port does it use?", file.main_process_port, 1, kMaxPort, dialogue);
   file.rdzv_backend =
       ask_choice("Which rendezvous backend?", {"static", "c10d"}, file.rdzv_backend, dialogue);
   file.same_network =
@@ -178,17 +178,18 @@ void ask_pod(LaunchFile& file, const Dialogue& dialogue) {
 void ask_processes_on_tpus(LaunchFile& file, std::size_t tpus, const Dialogue& dialogue) {
   constexpr std::int64_t unknown = 8;  // Accelerate's default
   const std::int64_t each = tpus == 0 ? unknown : static_cast<std::int64_t>(tpus);
-  file.num_processes = ask_number("How many processes (one for each TPU chip)?",
-                                  each * file.num_machines, file.num_machines,
-                                  most_processes * file.num_machines, dialogue, file.num_machines);
+  file.num_processes =
+      ask_number("How many processes (one for each TPU chip)?", each * file.num_machines,
+                 file.num_machines, kMaxProcesses * file.num_machines, dialogue, file.num_machines);
   ask_variables(file, dialogue);
   ask_pod(file, dialogue);
 }
 
 void ask_processes(LaunchFile& file, std::size_t gpus, const Dialogue& dialogue) {
   if (!file.use_cpu)
-    file.gpu_ids = ask_text("Which GPUs (all, or numbers separated by commas)?", file.gpu_ids,
-                            "all, or numbers separated by commas, such as 0,1", are_gpus, dialogue);
+    file.gpu_ids =
+        ask_text("Which GPUs (all, or numbers separated by commas)?", file.gpu_ids,
+                 "all, or numbers separated by commas, such as 0,1", is_gpu_list, dialogue);
   std::int64_t each = 1;  // processes per machine
   if (!file.use_cpu) {
     each = file.gpu_ids == "all" ? static_cast<std::int64_t>(gpus)
@@ -198,13 +199,13 @@ void ask_processes(LaunchFile& file, std::size_t gpus, const Dialogue& dialogue)
   file.num_processes = ask_number(
       file.num_machines > 1 ? "How many processes, on all machines together?"
                             : "How many processes?",
-      in_all, file.num_machines, most_processes * file.num_machines, dialogue, file.num_machines);
+      in_all, file.num_machines, kMaxProcesses * file.num_machines, dialogue, file.num_machines);
 }
 
 }  // namespace
 
-LaunchFile asked_launch_file(LaunchFile file, std::size_t gpus, std::size_t tpus,
-                             const Dialogue& dialogue) {
+LaunchFile ask_launch_file(LaunchFile file, std::size_t gpus, std::size_t tpus,
+                           const Dialogue& dialogue) {
   ask_machines(file, dialogue);
   file.use_cpu = ask_flag("Use the CPU only?", file.use_cpu, dialogue);
   file.tpu = !file.use_cpu && ask_flag("Use TPUs?", file.tpu, dialogue);
@@ -225,7 +226,7 @@ LaunchFile asked_launch_file(LaunchFile file, std::size_t gpus, std::size_t tpus
   return file;
 }
 
-bool asked_yes(const std::string& question, bool by_default, const Dialogue& dialogue) {
+bool ask_yes_no(const std::string& question, bool by_default, const Dialogue& dialogue) {
   return ask_flag(question, by_default, dialogue);
 }
 

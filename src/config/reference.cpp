@@ -98,7 +98,7 @@ std::string reference_text(const OptionTable& table) {
   out += of_status(
       table, Status::not_yet, "Known, not supported yet",
       "Setting one to a value other than its default is the error `config.not-supported`.");
-  out += of_status(table, Status::no_meaning, "Known, without effect",
+  out += of_status(table, Status::no_effect, "Known, without effect",
                    "Setting one prints a notice, and the value is ignored.");
   return out;
 }

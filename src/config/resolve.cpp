@@ -23,9 +23,9 @@ std::string quoted(const Value& value) { return "'" + to_text(value) + "'"; }
 void check_one_name(const Option& option, const Assignment& first, const Assignment& second) {
   if (first.key == second.key) return;
   throw ConfigError("config.contradiction",
-                    {.what = located(second.origin, second.key) + " and " +
-                             spelled(first.origin, first.key) + " set the same option",
-                     .hint = "keep " + spelled(second.origin, option.name)});
+                    {.what = key_with_place(second.origin, second.key) + " and " +
+                             key_as_written(first.origin, first.key) + " set the same option",
+                     .hint = "keep " + key_as_written(second.origin, option.name)});
 }
 
 Winners find_winners(OptionTable& table, const std::vector<std::vector<Assignment>>& sources) {
@@ -48,7 +48,7 @@ Winners find_winners(OptionTable& table, const std::vector<std::vector<Assignmen
                                   const std::string& code) {
   const auto* text = std::get_if<std::string>(&assignment.value);
   const auto near = text ? nearest(*text, option.choices) : std::nullopt;
-  throw ConfigError(code, {.what = located(assignment.origin, assignment.key),
+  throw ConfigError(code, {.what = key_with_place(assignment.origin, assignment.key),
                            .got = quoted(assignment.value),
                            .expected = option.expected(),
                            .hint = near ? "did you mean " + *near + "?" : ""});
@@ -62,15 +62,15 @@ void check_choice(const Option& option, const Assignment& assignment) {
   for (const std::string& word : words) {
     for (const std::string& later : option.choices_not_yet) {
       if (word != later) continue;
-      throw_not_supported(located(assignment.origin, assignment.key) + " " + word,
+      throw_not_supported(key_with_place(assignment.origin, assignment.key) + " " + word,
                           "supported values are " + join(option.choices, ", "));
     }
   }
 }
 
-Value respelled(const Option& option, const Value& value) {
+Value apply_alias(const Option& option, const Value& value) {
   const auto* text = std::get_if<std::string>(&value);
-  for (const auto& [word, means] : option.spellings) {
+  for (const auto& [word, means] : option.aliases) {
     if (text && lower(*text) == word) return means;
   }
   return value;
@@ -83,12 +83,13 @@ void check_former(const Option& option, const Assignment& assignment,
   const Value value = option.get();
   const auto* number = std::get_if<double>(&value);
   if (former->below && number && *number >= *former->below) {
-    throw ConfigError("config.out-of-range", {.what = located(assignment.origin, assignment.key),
-                                              .got = quoted(assignment.value),
-                                              .expected = "a number below " + str(*former->below),
-                                              .hint = "use the current name, " + option.name});
+    throw ConfigError("config.out-of-range",
+                      {.what = key_with_place(assignment.origin, assignment.key),
+                       .got = quoted(assignment.value),
+                       .expected = "a number below " + str(*former->below),
+                       .hint = "use the current name, " + option.name});
   }
-  notices.push_back(located(assignment.origin, assignment.key) + " is a former name of " +
+  notices.push_back(key_with_place(assignment.origin, assignment.key) + " is a former name of " +
                     option.name);
 }
 
@@ -99,17 +100,17 @@ void apply(Option& option, const Assignment& assignment, std::vector<std::string
     return;
   }
   check_choice(option, assignment);
-  if (!option.set(respelled(option, assignment.value)))
+  if (!option.set(apply_alias(option, assignment.value)))
     throw_bad_value(option, assignment, "config.bad-value");
   if (!option.in_limits()) throw_bad_value(option, assignment, "config.out-of-range");
   check_former(option, assignment, notices);
 }
 
 // The name of an option in messages: as it was written, or the option's own name if C++ set it.
-std::string called(const Option& option) {
+std::string display_name(const Option& option) {
   const auto source = option.origin.source;
   const bool written = source != Origin::Source::default_value && source != Origin::Source::derived;
-  return written ? located(option.origin, option.name) : option.name;
+  return written ? key_with_place(option.origin, option.name) : option.name;
 }
 
 }  // namespace
@@ -117,17 +118,17 @@ std::string called(const Option& option) {
 void check_limits(const OptionTable& table) {
   for (const Option& option : table.options()) {
     if (option.in_limits()) continue;
-    throw ConfigError(
-        "config.out-of-range",
-        {.what = called(option), .got = to_text(option.get()), .expected = option.expected()});
+    throw ConfigError("config.out-of-range", {.what = display_name(option),
+                                              .got = to_text(option.get()),
+                                              .expected = option.expected()});
   }
 }
 
 void check_status(const OptionTable& table, std::vector<std::string>& notices) {
   for (const Option& option : table.options()) {
     if (option.status == Status::supported || option.is_default()) continue;
-    if (option.status == Status::not_yet) throw_not_supported(called(option), option.reason);
-    notices.push_back(called(option) + " is ignored: " + option.reason);
+    if (option.status == Status::not_yet) throw_not_supported(display_name(option), option.reason);
+    notices.push_back(display_name(option) + " is ignored: " + option.reason);
   }
 }
 

@@ -7,7 +7,7 @@
 namespace hasten::config {
 namespace {
 
-bool is_plain(std::string_view text) {
+bool needs_no_quotes(std::string_view text) {
   static constexpr std::string_view safe =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
   const std::string word = lower(text);
@@ -17,33 +17,33 @@ bool is_plain(std::string_view text) {
 
 // Writes a YAML scalar. Text that could be read as something else is quoted as in JSON, which YAML
 // reads as the same text.
-std::string scalar(const std::string& text) {
-  if (is_plain(text)) return text;
+std::string yaml_scalar(const std::string& text) {
+  if (needs_no_quotes(text)) return text;
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-struct Writer {
+struct YamlWriter {
   std::string operator()(std::monostate) const { return "null"; }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return str(value); }
-  std::string operator()(const std::string& value) const { return scalar(value); }
+  std::string operator()(const std::string& value) const { return yaml_scalar(value); }
   std::string operator()(const std::vector<std::string>& value) const {
     std::vector<std::string> items;
-    for (const std::string& item : value) items.push_back(scalar(item));
+    for (const std::string& item : value) items.push_back(yaml_scalar(item));
     return str('[', join(items, ", "), ']');
   }
   std::string operator()(const Kwargs& value) const {
     std::vector<std::string> items;
     for (const auto& [name, item] : value.items())
-      items.push_back(scalar(name) + ": " + scalar(item.text()));
+      items.push_back(yaml_scalar(name) + ": " + yaml_scalar(item.text()));
     return str('{', join(items, ", "), '}');
   }
 };
 
-std::string yaml(const ResolvedValue& value) {
+std::string yaml_line(const ResolvedValue& value) {
   const bool unset = to_text(value.value) == "unset" && to_text(value.default_value) == "unset";
-  const std::string text = unset ? "null" : std::visit(Writer{}, value.value);
+  const std::string text = unset ? "null" : std::visit(YamlWriter{}, value.value);
   return value.name + ": " + text;
 }
 
@@ -54,7 +54,7 @@ std::string resolved_text(const std::vector<ResolvedValue>& values, Show show) {
   std::size_t widest = 0;
   for (const ResolvedValue& value : values) {
     if (show == Show::changed && value.value == value.default_value) continue;
-    lines.emplace_back(yaml(value), to_text(value.origin));
+    lines.emplace_back(yaml_line(value), to_text(value.origin));
     widest = std::max(widest, std::min<std::size_t>(lines.back().first.size(), 48));
   }
   std::string out;

@@ -10,7 +10,7 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kMostProcesses = 4096;  // on one machine
+constexpr std::int64_t kMaxProcesses = 4096;  // on one machine
 
 std::optional<std::int64_t> number(const std::string& word, std::int64_t limit) {
   std::int64_t value = 0;
@@ -20,7 +20,8 @@ std::optional<std::int64_t> number(const std::string& word, std::int64_t limit) 
   return value;
 }
 
-[[noreturn]] void refuse(const std::string& option, const std::string& text, const char* expected) {
+[[noreturn]] void throw_invalid(const std::string& option, const std::string& text,
+                                const char* expected) {
   throw ConfigError("config.bad-value",
                     {.what = option, .got = "'" + text + "'", .expected = expected});
 }
@@ -41,17 +42,17 @@ bool Streams::has(std::int64_t local_rank, int stream) const {
   return (own & stream) != 0;
 }
 
-Streams streams_of(const std::string& option, const std::string& text) {
+Streams parse_streams(const std::string& option, const std::string& text) {
   if (text.empty()) return Streams(0);
   if (const auto all = number(text, 4)) return Streams(static_cast<int>(*all));
   std::map<std::int64_t, int> by_rank;
   for (const std::string& part : split(text, ',')) {
     const auto pair = split(part, ':');
-    if (pair.size() != 2) refuse(option, text, kExpected);
-    const auto rank = number(pair[0], kMostProcesses), streams = number(pair[1], 4);
-    if (!rank || !streams) refuse(option, text, kExpected);
+    if (pair.size() != 2) throw_invalid(option, text, kExpected);
+    const auto rank = number(pair[0], kMaxProcesses), streams = number(pair[1], 4);
+    if (!rank || !streams) throw_invalid(option, text, kExpected);
     if (!by_rank.emplace(*rank, static_cast<int>(*streams)).second)
-      refuse(option, text, "each local rank once");
+      throw_invalid(option, text, "each local rank once");
   }
   return Streams(std::move(by_rank));
 }

@@ -3,7 +3,7 @@
 // each local rank, "0:3,1:1". 0 is none, 1 output, 2 errors, 3 both; processes that are not in the
 // map have none.
 //
-//   streams_of("tee", "0:3,1:1").has(1, 2);      // local rank 1, errors: false
+//   parse_streams("tee", "0:3,1:1").has(1, 2);      // local rank 1, errors: false
 //
 // Throws ConfigError "config.bad-value". Thread rule: values and pure functions.
 #pragma once
@@ -30,6 +30,6 @@ class Streams {
 };
 
 // Parses a text; an empty text means none. `option` is for messages.
-Streams streams_of(const std::string& option, const std::string& text);
+Streams parse_streams(const std::string& option, const std::string& text);
 
 }  // namespace hasten

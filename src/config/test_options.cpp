@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/command_line.h"
+#include "config/common_sources.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
@@ -10,12 +10,12 @@
 namespace hasten {
 namespace {
 
-using O = TestOptions;
-
-void describe(config::OptionTable& table, O& options) {
+void describe(config::OptionTable& table, TestOptions& options) {
   config::Describer d(table, options);
-  d("json", &O::json, "Print the results as JSON.");
-  d("timeout", &O::timeout, "Limit each check to this many seconds.").above(0).at_most(1e6);
+  d("json", &TestOptions::json, "Print the results as JSON.");
+  d("timeout", &TestOptions::timeout, "Limit each check to this many seconds.")
+      .above(0)
+      .at_most(1e6);
 }
 
 std::string name_in(const std::string& word) {
@@ -23,8 +23,8 @@ std::string name_in(const std::string& word) {
 }
 
 // Removes this command's words from `words`, which then holds those of launch, and returns them.
-std::vector<std::string> taken_out(const config::OptionTable& table,
-                                   std::vector<std::string>& words) {
+std::vector<std::string> extract_own_words(const config::OptionTable& table,
+                                           std::vector<std::string>& words) {
   std::vector<std::string> own, others;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
@@ -52,10 +52,10 @@ void check_spelling(const config::OptionTable& table, const std::vector<std::str
   }
 }
 
-void read(O& options, std::vector<std::string>& words) {
+void read(TestOptions& options, std::vector<std::string>& words) {
   config::OptionTable table;
   describe(table, options);
-  const std::vector<std::string> own = taken_out(table, words);
+  const std::vector<std::string> own = extract_own_words(table, words);
   check_spelling(table, words);
   std::vector<const char*> pointers;
   for (const std::string& word : own) pointers.push_back(word.c_str());
@@ -81,10 +81,10 @@ LaunchConfiguration parsed(const std::vector<std::string>& options,
   return run;
 }
 
-bool says_how_many(const LaunchConfiguration& run) {
+bool sets_process_count(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   return options.num_processes || options.nproc_per_node || options.gpu_ids != "all" ||
-         options.tpu || run.machines.several() ||
+         options.tpu || run.machines.has_several() ||
          (!options.use_cpu && config::installed_gpus().size() > 1);
 }
 
@@ -105,7 +105,7 @@ TestCommand parse_test(int argc, const char* const* argv, const config::Environm
                       {.what = "--slurm prints a script and starts nothing to test",
                        .hint = "remove it, and run hasten test on each machine of a job"});
   }
-  if (!says_how_many(run.launch)) {
+  if (!sets_process_count(run.launch)) {
     for (const char* const word : {"--num_processes", "2"}) words.emplace_back(word);
     run.launch = parsed(words, environment, program);
   }

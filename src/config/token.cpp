@@ -13,13 +13,14 @@
 namespace hasten {
 namespace {
 
-constexpr const char* kHowToMakeOne = "openssl rand -hex 32";
+constexpr const char* kCreateCommand = "openssl rand -hex 32";
 
-[[noreturn]] void refuse_token(std::string_view origin, std::string got, std::string expected) {
+[[noreturn]] void throw_invalid_token(std::string_view origin, std::string got,
+                                      std::string expected) {
   throw ConfigError("config.token", {.what = str("the job's token, from ", origin),
                                      .got = std::move(got),
                                      .expected = std::move(expected),
-                                     .hint = str("create one with ", kHowToMakeOne)});
+                                     .hint = str("create one with ", kCreateCommand)});
 }
 
 std::string octal(mode_t mode) {
@@ -29,7 +30,7 @@ std::string octal(mode_t mode) {
   return digits;
 }
 
-void check_only_own(const std::filesystem::path& file) {
+void check_permissions(const std::filesystem::path& file) {
   struct stat status {};
   if (stat(file.c_str(), &status) != 0) return;  // reading the file reports why
   const bool is_open_to_others = (status.st_mode & (S_IRWXG | S_IRWXO)) != 0;
@@ -49,23 +50,24 @@ void check_token(std::string_view token, std::string_view origin) {
     return letter > ' ' && letter < 127;
   });
   if (token.size() < kShortestToken || token.size() > kLongestToken || !printable) {
-    refuse_token(
+    throw_invalid_token(
         origin,
         printable ? str(token.size(), " characters")
                   : "spaces or characters that cannot be printed",
         str(kShortestToken, " to ", kLongestToken, " printable characters without spaces"));
   }
   const std::size_t distinct = std::set<char>(token.begin(), token.end()).size();
-  if (distinct < kFewestDistinctLetters) {
-    refuse_token(origin,
-                 distinct == 1 ? "a single repeated character"
-                               : str("only ", distinct, " different characters"),
-                 str("random characters, at least ", kFewestDistinctLetters, " different ones"));
+  if (distinct < kFewestDistinctCharacters) {
+    throw_invalid_token(
+        origin,
+        distinct == 1 ? "a single repeated character"
+                      : str("only ", distinct, " different characters"),
+        str("random characters, at least ", kFewestDistinctCharacters, " different ones"));
   }
 }
 
 std::string read_token_file(const std::filesystem::path& file) {
-  check_only_own(file);
+  check_permissions(file);
   const std::string text = read_file(file);
   std::string token = text.substr(0, text.find_first_of("\r\n"));
   check_token(token, file.string());

@@ -14,23 +14,21 @@
 namespace hasten {
 namespace {
 
-using O = TpuConfigOptions;
-
 // Accelerate runs the commands in this folder, which every user may read.
 constexpr const char* kFolder = "cd /usr/share";
 
-void describe(config::OptionTable& table, O& options) {
+void describe(config::OptionTable& table, TpuConfigOptions& options) {
   config::Describer d(table, options);
-  d("config_file", &O::config_file,
+  d("config_file", &TpuConfigOptions::config_file,
     "Read tpu_name and the other options from this file of hasten launch. If unset, the file that "
     "launch would read.");
-  d("tpu_name", &O::tpu_name, "Set the name of the TPU.");
-  d("tpu_zone", &O::tpu_zone, "Set the zone of the TPU.");
-  d("command", &O::commands,
+  d("tpu_name", &TpuConfigOptions::tpu_name, "Set the name of the TPU.");
+  d("tpu_zone", &TpuConfigOptions::tpu_zone, "Set the zone of the TPU.");
+  d("command", &TpuConfigOptions::commands,
     "Run this command. Several commands, also of several --command, run one after the other.");
-  d("command_file", &O::command_file, "Run the commands of this file.");
-  d("use_alpha", &O::use_alpha, "Call gcloud alpha instead of gcloud.");
-  d("dry_run", &O::dry_run, "Print the command line and run nothing (--debug).");
+  d("command_file", &TpuConfigOptions::command_file, "Run the commands of this file.");
+  d("use_alpha", &TpuConfigOptions::use_alpha, "Call gcloud alpha instead of gcloud.");
+  d("dry_run", &TpuConfigOptions::dry_run, "Print the command line and run nothing (--debug).");
   const char* const copied =
       "programs are not Python packages: copy yours and hasten with gcloud compute tpus tpu-vm scp "
       "--worker all";
@@ -40,7 +38,7 @@ void describe(config::OptionTable& table, O& options) {
 
 // Takes the texts of --command out of `words`. They may hold commas, and begin with anything but
 // two dashes.
-std::vector<std::string> take_commands(std::vector<std::string>& words) {
+std::vector<std::string> extract_commands(std::vector<std::string>& words) {
   const std::string flag = "--command", with_value = flag + "=";
   std::vector<std::string> commands, others;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -62,12 +60,13 @@ std::vector<std::string> take_commands(std::vector<std::string>& words) {
   return commands;
 }
 
-std::string file_of(const O& options, const config::Environment& environment) {
+std::string find_config_file(const TpuConfigOptions& options,
+                             const config::Environment& environment) {
   if (!options.config_file.empty()) return options.config_file;
   const auto variable = environment.find("HASTEN_CONFIG_FILE");
   if (variable != environment.end() && !variable->second.empty())
     return split(variable->second, ',').front();
-  return config::found_file(environment);
+  return config::find_default_file(environment);
 }
 
 std::vector<std::string> texts_in(const config::Value& value) {
@@ -76,33 +75,34 @@ std::vector<std::string> texts_in(const config::Value& value) {
 }
 
 // Takes from the file what no flag sets.
-void take_file(O& options, const std::string& file) {
+void fill_from_file(TpuConfigOptions& options, const std::string& file) {
   LaunchOptions launch;
   config::OptionTable table;
   describe(table, launch);
   const auto keys = config::read_file(file);
-  config::check_accelerate_names(table, keys);
-  const bool flags_say_commands = !options.commands.empty() || !options.command_file.empty();
+  config::check_accelerate_keys(table, keys);
+  const bool flags_set_commands = !options.commands.empty() || !options.command_file.empty();
   for (const config::Assignment& key : keys) {
-    if (!config::says_something(key.value)) continue;
+    if (!config::is_set(key.value)) continue;
     const auto take = [&](std::string& to) {
       if (to.empty()) to = config::to_text(key.value);
     };
     if (key.key == "tpu_name") take(options.tpu_name);
     if (key.key == "tpu_zone") take(options.tpu_zone);
-    if (flags_say_commands) continue;
+    if (flags_set_commands) continue;
     if (key.key == "command_file") take(options.command_file);
     if (key.key == "commands") options.commands = texts_in(key.value);
   }
 }
 
-[[noreturn]] void miss(const std::string& what, const std::string& hint) {
+[[noreturn]] void throw_missing(const std::string& what, const std::string& hint) {
   throw ConfigError("config.missing", {.what = what, .hint = hint});
 }
 
 void check_name(const char* option, const std::string& name) {
   if (name.empty())
-    miss(str("no ", option), str("set --", option, ", or ", option, " in a configuration file"));
+    throw_missing(str("no ", option),
+                  str("set --", option, ", or ", option, " in a configuration file"));
   const bool plain = std::all_of(name.begin(), name.end(), [](char letter) {
     return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
            (letter >= '0' && letter <= '9') || letter == '-' || letter == '_' || letter == '.';
@@ -113,11 +113,11 @@ void check_name(const char* option, const std::string& name) {
       {.what = option, .got = "'" + name + "'", .expected = "letters, digits and _-."});
 }
 
-void check(const O& options) {
+void check(const TpuConfigOptions& options) {
   check_name("tpu_name", options.tpu_name);
   check_name("tpu_zone", options.tpu_zone);
   if (options.commands.empty() && options.command_file.empty())
-    miss("nothing to run on the machines", "set --command COMMAND or --command_file FILE");
+    throw_missing("nothing to run on the machines", "set --command COMMAND or --command_file FILE");
   if (!options.commands.empty() && !options.command_file.empty())
     throw ConfigError("config.contradiction", {.what = "command and command_file are both set",
                                                .hint = "remove one of them"});
@@ -130,7 +130,7 @@ void check(const O& options) {
 
 // A script stays as it is. Joining its lines would change it, because comments and blocks end with
 // their lines.
-std::string command_of(const O& options) {
+std::string command_of(const TpuConfigOptions& options) {
   if (options.command_file.empty()) return str(kFolder, "; ", join(options.commands, "; "));
   const std::string script = read_file(options.command_file);
   if (script.find('\0') != std::string::npos)
@@ -138,8 +138,8 @@ std::string command_of(const O& options) {
                                            .got = "a NUL byte",
                                            .expected = "a script"});
   if (trim(script).empty())
-    miss("nothing to run on the machines",
-         "write commands to " + options.command_file + ", which is empty");
+    throw_missing("nothing to run on the machines",
+                  "write commands to " + options.command_file + ", which is empty");
   return str(kFolder, "\n", trim(script));
 }
 
@@ -149,7 +149,7 @@ TpuConfigCommand parse_tpu_config(int argc, const char* const* argv,
                                   const config::Environment& environment) {
   TpuConfigCommand run;
   std::vector<std::string> words(argv, argv + argc);
-  const std::vector<std::string> commands = take_commands(words);
+  const std::vector<std::string> commands = extract_commands(words);
   run.help = std::any_of(words.begin(), words.end(),
                          [](const std::string& word) { return word == "--help" || word == "-h"; });
   if (run.help) return run;
@@ -164,15 +164,15 @@ TpuConfigCommand parse_tpu_config(int argc, const char* const* argv,
   config::resolve(table, {config::read_flags(table, pointers)}, notices);
   config::check_status(table, notices);
   run.options.commands = commands;
-  if (const std::string file = file_of(run.options, environment); !file.empty())
-    take_file(run.options, file);
+  if (const std::string file = find_config_file(run.options, environment); !file.empty())
+    fill_from_file(run.options, file);
   check(run.options);
   run.command = command_of(run.options);
   return run;
 }
 
 std::string tpu_config_help(int width) {
-  O options;
+  TpuConfigOptions options;
   config::OptionTable table;
   describe(table, options);
   return "usage: hasten tpu-config [--NAME VALUE ...]\n\n"

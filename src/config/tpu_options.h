@@ -11,11 +11,11 @@
 namespace hasten::config {
 
 // The reason for refusing what Accelerate does over ssh for all machines of a pod at once.
-inline constexpr const char* kEachMachine =
+inline constexpr const char* kOverSshReason =
     "start hasten launch on each machine, for example with hasten tpu-config";
 
 // The reason for ignoring tpu_use_sudo.
-inline constexpr const char* kOwnUser = "processes run as the user who starts them";
+inline constexpr const char* kSudoReason = "processes run as the user who starts them";
 
 void describe_tpus(Describer<LaunchOptions>& d);
 
@@ -23,7 +23,7 @@ void describe_tpus(Describer<LaunchOptions>& d);
 // stronger than a file, and a machine with TPUs uses them if no option names a device. Throws
 // ConfigError "config.contradiction" or "config.bad-value". Adds a notice for TPU options that
 // are set without TPUs.
-void settle_tpus(OptionTable& table, LaunchOptions& options, const Environment& environment,
-                 std::vector<std::string>& notices);
+void resolve_tpu_options(OptionTable& table, LaunchOptions& options, const Environment& environment,
+                         std::vector<std::string>& notices);
 
 }  // namespace hasten::config

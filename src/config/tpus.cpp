@@ -24,7 +24,7 @@ constexpr Chip kChips[] = {{"v4", 3, "v4:2x2x1"},
                            {"v6e", 2, "v6e:2x4"},
                            {"tpu7x", 3, "tpu7x:2x2x1"}};
 
-std::optional<std::int64_t> size_of(const std::string& text) {
+std::optional<std::int64_t> parse_size(const std::string& text) {
   std::int64_t size = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), size);
   constexpr std::int64_t kMost = 64;  // no TPU network is wider
@@ -37,7 +37,7 @@ std::int64_t chips_in(const std::string& grid, std::size_t dimensions) {
   const std::vector<std::string> parts = split(grid, 'x');
   if (parts.size() != dimensions) return 0;
   std::int64_t chips = 1;
-  for (const std::string& part : parts) chips *= size_of(part).value_or(0);
+  for (const std::string& part : parts) chips *= parse_size(part).value_or(0);
   return chips;
 }
 

@@ -27,24 +27,24 @@ std::string checkpoint(const std::string& text) {
 
 }  // namespace
 
-std::vector<Derived> derive(TrainingArguments& a) {
+std::vector<Derived> derive(TrainingArguments& arguments) {
   std::vector<Derived> derived;
-  a.output_dir = home_expanded(a.output_dir);
-  a.resume_from_checkpoint = checkpoint(a.resume_from_checkpoint);
-  if (!a.do_eval && a.eval_strategy != IntervalStrategy::no) {
-    a.do_eval = true;
+  arguments.output_dir = home_expanded(arguments.output_dir);
+  arguments.resume_from_checkpoint = checkpoint(arguments.resume_from_checkpoint);
+  if (!arguments.do_eval && arguments.eval_strategy != IntervalStrategy::no) {
+    arguments.do_eval = true;
     derived.push_back({"do_eval", "eval_strategy"});
   }
-  if (a.eval_strategy == IntervalStrategy::steps && a.eval_steps.value_or(0) == 0) {
-    a.eval_steps = a.logging_steps;
+  if (arguments.eval_strategy == IntervalStrategy::steps && arguments.eval_steps.value_or(0) == 0) {
+    arguments.eval_steps = arguments.logging_steps;
     derived.push_back({"eval_steps", "logging_steps"});
   }
-  if (a.load_best_model_at_end && a.metric_for_best_model.empty()) {
-    a.metric_for_best_model = "loss";
+  if (arguments.load_best_model_at_end && arguments.metric_for_best_model.empty()) {
+    arguments.metric_for_best_model = "loss";
     derived.push_back({"metric_for_best_model", "load_best_model_at_end"});
   }
-  if (!a.greater_is_better && !a.metric_for_best_model.empty()) {
-    a.greater_is_better = !ends_with(a.metric_for_best_model, "loss");
+  if (!arguments.greater_is_better && !arguments.metric_for_best_model.empty()) {
+    arguments.greater_is_better = !ends_with(arguments.metric_for_best_model, "loss");
     derived.push_back({"greater_is_better", "metric_for_best_model"});
   }
   return derived;

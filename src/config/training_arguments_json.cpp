@@ -23,7 +23,7 @@ Json object(const Kwargs& kwargs) {
   return out;
 }
 
-struct Writer {
+struct JsonWriter {
   Json operator()(std::monostate) const { return nullptr; }
   Json operator()(bool value) const { return value; }
   Json operator()(std::int64_t value) const { return value; }
@@ -45,7 +45,7 @@ std::string to_json(const TrainingArguments& arguments) {
   for (const config::Option& option : table.options()) {
     if (!option.has_field) continue;
     const bool unset = is_empty(option.get()) && is_empty(option.default_value);
-    out[option.name] = unset ? Json(nullptr) : std::visit(Writer{}, option.get());
+    out[option.name] = unset ? Json(nullptr) : std::visit(JsonWriter{}, option.get());
   }
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

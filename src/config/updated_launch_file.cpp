@@ -2,7 +2,7 @@
 // drops what launch would ignore, and reports it.
 #include <algorithm>
 
-#include "config/accelerate_names.h"
+#include "config/accelerate_keys.h"
 #include "config/accelerate_sections.h"
 #include "config/config_file_writer.h"
 #include "config/messages.h"
@@ -30,10 +30,10 @@ std::string text_of(const Document& value) {
 }
 
 // Throws ConfigError for a file for SageMaker: nothing in it is for this machine.
-void refuse_sagemaker(const std::vector<Assignment>& keys) {
+void reject_sagemaker(const std::vector<Assignment>& keys) {
   for (const Assignment& key : keys) {
     if (key.key == "compute_environment" && to_text(key.value) == "AMAZON_SAGEMAKER")
-      throw_not_supported(located(key.origin, key.key) + " AMAZON_SAGEMAKER",
+      throw_not_supported(key_with_place(key.origin, key.key) + " AMAZON_SAGEMAKER",
                           "hasten config default writes a file for this machine");
   }
 }
@@ -56,8 +56,8 @@ class Update {
   void take(const std::string& key, const Document& value) {
     if (const Section* section = find_section(key)) return take(*section, value);
     if (is_for_tpus(key)) return take_tpu_key(key, value);
-    if (key == "distributed_type" && means_tpus(text_of(value))) return take_type(value);
-    if (const KeyGroup* group = group_of(key)) return drop(key, "it is " + group->reason);
+    if (key == "distributed_type" && is_tpu_type(text_of(value))) return take_type(value);
+    if (const KeyGroup* group = find_group(key)) return drop(key, "it is " + group->reason);
     if (key == "fp16") return take_fp16(value);
     if (value.is_null()) return drop(key, "it has no value");
     after_[key] = typed(key, value);
@@ -66,28 +66,28 @@ class Update {
   }
 
   static bool is_for_tpus(const std::string& key) {
-    const KeyGroup* const group = group_of(key);
-    return key == "downcast_bf16" || key == "tpu_env" || (group && group->reason == kForTpus);
+    const KeyGroup* const group = find_group(key);
+    return key == "downcast_bf16" || key == "tpu_env" || (group && group->reason == kTpuReason);
   }
 
   void take_tpu_key(const std::string& key, const Document& value) {
     const bool tpus =
-        before_.contains("distributed_type") && means_tpus(text_of(before_["distributed_type"]));
-    if (!tpus) return drop(key, str("it is ", kForTpus));
-    if (key == "tpu_use_sudo") return drop(key, kOwnUser);
-    if (!says_anything(value)) return drop(key, "it has no value");
+        before_.contains("distributed_type") && is_tpu_type(text_of(before_["distributed_type"]));
+    if (!tpus) return drop(key, str("it is ", kTpuReason));
+    if (key == "tpu_use_sudo") return drop(key, kSudoReason);
+    if (!has_content(value)) return drop(key, "it has no value");
     after_[key] = typed(key, value);
     if (after_[key] != value)
       changes_.push_back(str(key, ": '", text_of(value), "' is now ", text_of(after_[key])));
   }
 
-  static bool says_anything(const Document& value) {
+  static bool has_content(const Document& value) {
     if (value.is_array())
       return std::any_of(value.begin(), value.end(), [](const Document& item) {
         return !item.is_string() || !item.get<std::string>().empty();
       });
     return !value.is_null() &&
-           says_something(value.is_boolean() ? Value(value.get<bool>()) : Value(text_of(value)));
+           is_set(value.is_boolean() ? Value(value.get<bool>()) : Value(text_of(value)));
   }
 
   void take_type(const Document& value) {
@@ -133,11 +133,11 @@ class Update {
   }
 
   bool is_read(const Section& section, const Document& value) const {
-    const auto says = [&](const char* key, const std::string& word) {
+    const auto has_value = [&](const char* key, const std::string& word) {
       return before_.contains(key) && text_of(before_[key]) == word;
     };
-    if (!section.engine.empty()) return says("distributed_type", section.engine);
-    if (section.name == "fp8_config") return says("mixed_precision", "fp8");
+    if (!section.engine.empty()) return has_value("distributed_type", section.engine);
+    if (section.name == "fp8_config") return has_value("mixed_precision", "fp8");
     if (section.name == "mpirun_config")
       return value.contains("mpirun_hostfile") && !value["mpirun_hostfile"].is_null();
     if (section.name != "parallelism_config") return false;
@@ -179,8 +179,8 @@ UpdatedFile updated_launch_file(const std::string& text, const std::string& path
   const bool json = ends_with(path, ".json");
   // Misspelt names are errors, so none reaches the new file.
   const auto keys = json ? read_json(text, path) : read_yaml(text, path);
-  check_accelerate_names(table, keys);
-  refuse_sagemaker(keys);
+  check_accelerate_keys(table, keys);
+  reject_sagemaker(keys);
   return Update(read_document(text, path, text_keys(table)), json).run();
 }
 

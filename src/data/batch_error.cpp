@@ -21,7 +21,7 @@ std::string batch_name(const BatchContext& context, std::span<const std::int64_t
 }
 
 template <class Kind>
-void throw_if(const Error& error, const std::string& name) {
+void rethrow_as(const Error& error, const std::string& name) {
   if (dynamic_cast<const Kind*>(&error) == nullptr) return;
   ErrorText text = error.text();
   text.what = name + ": " + text.what;
@@ -40,10 +40,10 @@ void rethrow_with_batch(const BatchContext& context, std::span<const std::int64_
   try {
     throw;
   } catch (const Error& error) {
-    throw_if<DataError>(error, name);
-    throw_if<IoError>(error, name);
-    throw_if<UsageError>(error, name);
-    throw_if<ConfigError>(error, name);
+    rethrow_as<DataError>(error, name);
+    rethrow_as<IoError>(error, name);
+    rethrow_as<UsageError>(error, name);
+    rethrow_as<ConfigError>(error, name);
     throw;
   } catch (const std::bad_alloc&) {
     throw;

@@ -39,7 +39,7 @@ at::Tensor gather_on_device(const at::Tensor& column, std::span<const std::int64
   return column.index_select(0, numbers.to(column.device()));
 }
 
-bool follow_one_another(std::span<const std::int64_t> indices) {
+bool is_contiguous_range(std::span<const std::int64_t> indices) {
   for (std::size_t i = 1; i < indices.size(); ++i) {
     if (indices[i] != indices[i - 1] + 1) return false;
   }
@@ -90,7 +90,7 @@ TensorDict ColumnDataset::get(std::int64_t index) const {
 
 TensorDict ColumnDataset::get_batch(std::span<const std::int64_t> indices) const {
   for (const std::int64_t index : indices) check_index(index, rows_);
-  const bool range = follow_one_another(indices);
+  const bool range = is_contiguous_range(indices);
   const auto count = static_cast<std::int64_t>(indices.size());
   TensorDict batch;
   for (const auto& [name, column] : columns_) {

@@ -14,17 +14,17 @@
 namespace hasten::detail {
 namespace {
 
-constexpr int kHead = 0, kBody = 1;  // message tags
+constexpr int kHeaderTag = 0, kBodyTag = 1;  // message tags
 
 // The first message of a step. The second has `bytes` bytes; 0 means that there is none.
-struct Head {
-  DispatchPlace place;
+struct MessageHeader {
+  BatchPosition position;
   std::int64_t step_rows = 0, rows = 0, real_rows = 0;
   std::int64_t failed = 0;
   std::int64_t bytes = 0;
 };
-constexpr std::int64_t kNumbers = sizeof(Head) / sizeof(std::int64_t);
-static_assert(sizeof(Head) == kNumbers * sizeof(std::int64_t));
+constexpr std::int64_t kHeaderNumbers = sizeof(MessageHeader) / sizeof(std::int64_t);
+static_assert(sizeof(MessageHeader) == kHeaderNumbers * sizeof(std::int64_t));
 
 at::Tensor bytes_of(const std::string& text) {
   at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
@@ -33,18 +33,18 @@ at::Tensor bytes_of(const std::string& text) {
 }
 
 // Returns the exception that rank 0 threw.
-std::exception_ptr thrown_by(const at::Tensor& bytes) {
-  const std::string letter(static_cast<const char*>(bytes.const_data_ptr()),
-                           static_cast<std::size_t>(bytes.numel()));
-  const RemoteException carried = deserialize_exception(letter);
+std::exception_ptr exception_from(const at::Tensor& bytes) {
+  const std::string serialized(static_cast<const char*>(bytes.const_data_ptr()),
+                               static_cast<std::size_t>(bytes.numel()));
+  const RemoteException carried = deserialize_exception(serialized);
   if (carried.error) return carried.error;
   return std::make_exception_ptr(DataError(
       "data.batch", {.what = "making the next batches on rank 0 failed", .got = carried.message}));
 }
 
-using WorkOfGroup = c10::intrusive_ptr<c10d::Work>;
+using SendWork = c10::intrusive_ptr<c10d::Work>;
 
-WorkOfGroup send(const Group& group, const at::Tensor& tensor, std::int64_t to, int tag) {
+SendWork send(const Group& group, const at::Tensor& tensor, std::int64_t to, int tag) {
   std::vector<at::Tensor> tensors = {tensor};
   return group.native()->send(tensors, static_cast<int>(to), tag);
 }
@@ -54,8 +54,8 @@ void receive_into(const Group& group, const at::Tensor& tensor, int tag) {
   group.native()->recv(tensors, 0, tag)->wait();
 }
 
-std::string text_of(const DispatchPlace& place) {
-  return str("batch ", place.number, " of epoch ", place.epoch, ", in pass ", place.pass);
+std::string text_of(const BatchPosition& position) {
+  return str("batch ", position.number, " of epoch ", position.epoch, ", in pass ", position.pass);
 }
 
 }  // namespace
@@ -63,72 +63,73 @@ std::string text_of(const DispatchPlace& place) {
 Dispatch::Dispatch(const Group& group, Pack pack, Unpack unpack)
     : group_(group.duplicate()), pack_(std::move(pack)), unpack_(std::move(unpack)) {}
 
-at::Tensor Dispatch::body_of(const Made& made) const {
-  if (made.error) return bytes_of(serialize_exception(made.error));
-  return made.batch ? pack_(made.batch) : at::Tensor();
+at::Tensor Dispatch::body_of(const BatchResult& result) const {
+  if (result.error) return bytes_of(serialize_exception(result.error));
+  return result.batch ? pack_(result.batch) : at::Tensor();
 }
 
-void Dispatch::send(const DispatchPlace& place, const std::vector<Made>& parts) const {
+void Dispatch::send(const BatchPosition& position, const std::vector<BatchResult>& parts) const {
   // Packs all parts before it sends any: if one cannot be packed, every process gets the error
   // instead of its part.
-  std::vector<at::Tensor> bodies(parts.size()), heads;  // kept until they are sent
+  std::vector<at::Tensor> bodies(parts.size()), headers;  // kept until they are sent
   try {
     for (std::size_t to = 1; to < parts.size(); ++to) bodies[to] = body_of(parts[to]);
   } catch (...) {
-    send_to_all(place, {.error = std::current_exception()});
+    send_to_all(position, {.error = std::current_exception()});
     throw;
   }
-  std::vector<WorkOfGroup> under_way;
+  std::vector<SendWork> pending_sends;
   for (std::int64_t to = 1; to < group_.size(); ++to) {
-    const Made& made = parts[static_cast<std::size_t>(to)];
+    const BatchResult& result = parts[static_cast<std::size_t>(to)];
     const at::Tensor& body = bodies[static_cast<std::size_t>(to)];
-    const Head head{.place = place,
-                    .step_rows = made.step_rows,
-                    .rows = made.rows,
-                    .real_rows = made.real_rows,
-                    .failed = made.error ? 1 : 0,
-                    .bytes = body.defined() ? body.numel() : 0};
-    at::Tensor numbers = at::empty({kNumbers}, at::kLong);
-    std::memcpy(numbers.data_ptr(), &head, sizeof head);
-    heads.push_back(numbers);
-    under_way.push_back(detail::send(group_, numbers, to, kHead));
+    const MessageHeader header{.position = position,
+                               .step_rows = result.step_rows,
+                               .rows = result.rows,
+                               .real_rows = result.real_rows,
+                               .failed = result.error ? 1 : 0,
+                               .bytes = body.defined() ? body.numel() : 0};
+    at::Tensor numbers = at::empty({kHeaderNumbers}, at::kLong);
+    std::memcpy(numbers.data_ptr(), &header, sizeof header);
+    headers.push_back(numbers);
+    pending_sends.push_back(detail::send(group_, numbers, to, kHeaderTag));
     if (!body.defined()) continue;
-    under_way.push_back(detail::send(group_, body, to, kBody));
+    pending_sends.push_back(detail::send(group_, body, to, kBodyTag));
   }
-  for (const WorkOfGroup& work : under_way) work->wait();
+  for (const SendWork& work : pending_sends) work->wait();
 }
 
-void Dispatch::send_to_all(const DispatchPlace& place, const Made& made) const {
-  send(place, std::vector<Made>(static_cast<std::size_t>(group_.size()), made));
+void Dispatch::send_to_all(const BatchPosition& position, const BatchResult& result) const {
+  send(position, std::vector<BatchResult>(static_cast<std::size_t>(group_.size()), result));
 }
 
-Made Dispatch::receive(const DispatchPlace& place) const {
+BatchResult Dispatch::receive(const BatchPosition& position) const {
   for (;;) {
-    at::Tensor numbers = at::empty({kNumbers}, at::kLong);
-    receive_into(group_, numbers, kHead);
-    Head head;
-    std::memcpy(&head, numbers.const_data_ptr(), sizeof head);
+    at::Tensor numbers = at::empty({kHeaderNumbers}, at::kLong);
+    receive_into(group_, numbers, kHeaderTag);
+    MessageHeader header;
+    std::memcpy(&header, numbers.const_data_ptr(), sizeof header);
     at::Tensor body;
-    if (head.bytes > 0) {
-      body = at::empty({head.bytes}, at::kByte);
-      receive_into(group_, body, kBody);
+    if (header.bytes > 0) {
+      body = at::empty({header.bytes}, at::kByte);
+      receive_into(group_, body, kBodyTag);
     }
-    if (head.place.pass < place.pass) continue;  // of a pass that this process left earlier
-    if (head.failed != 0) return {.error = thrown_by(body)};
-    if (head.place != place) {
+    if (header.position.pass < position.pass) continue;  // of a pass that this process left earlier
+    if (header.failed != 0) return {.error = exception_from(body)};
+    if (header.position != position) {
       throw UsageError(
           "data.dispatch-order",
           {.what = str("rank ", group_.rank(),
                        " and rank 0, which reads for it, are at different batches of a loader"),
-           .got = text_of(place),
-           .expected = text_of(head.place) + ", as on rank 0",
+           .got = text_of(position),
+           .expected = text_of(header.position) + ", as on rank 0",
            .hint =
                "iterate over the loader in the same way in every process: make the same passes, "
                "leave them at the same batch, and call set_epoch and load_state everywhere"});
     }
-    Made made{.step_rows = head.step_rows, .rows = head.rows, .real_rows = head.real_rows};
-    if (body.defined()) made.batch = unpack_(body);
-    return made;
+    BatchResult result{
+        .step_rows = header.step_rows, .rows = header.rows, .real_rows = header.real_rows};
+    if (body.defined()) result.batch = unpack_(body);
+    return result;
   }
 }
 

@@ -8,15 +8,15 @@
 #include <functional>
 #include <vector>
 
-#include "data/batch_pipe.h"
+#include "data/batch_producer.h"
 #include "hasten/process/group.h"
 
 namespace hasten::detail {
 
 // Identifies a batch of a pass. It reveals processes that iterate in different ways.
-struct DispatchPlace {
+struct BatchPosition {
   std::int64_t pass = 0, epoch = 0, number = 0;
-  bool operator==(const DispatchPlace&) const = default;
+  bool operator==(const BatchPosition&) const = default;
 };
 
 class Dispatch {
@@ -29,15 +29,15 @@ class Dispatch {
 
   // On rank 0: sends each process its part of a step; `parts` is indexed by rank. If a part cannot
   // be packed, sends the error to all and throws it.
-  void send(const DispatchPlace& place, const std::vector<Made>& parts) const;
+  void send(const BatchPosition& position, const std::vector<BatchResult>& parts) const;
   // On rank 0: sends the same to all: the end, or an error.
-  void send_to_all(const DispatchPlace& place, const Made& made) const;
+  void send_to_all(const BatchPosition& position, const BatchResult& result) const;
   // On other ranks: returns this process's part. Throws UsageError "data.dispatch-order" if rank 0
-  // is at another place.
-  Made receive(const DispatchPlace& place) const;
+  // is at another batch.
+  BatchResult receive(const BatchPosition& position) const;
 
  private:
-  at::Tensor body_of(const Made& made) const;
+  at::Tensor body_of(const BatchResult& result) const;
 
   Group group_;
   Pack pack_;

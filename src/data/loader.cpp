@@ -6,7 +6,7 @@
 #include <string>
 
 #include "data/batch_error.h"
-#include "data/batch_pipe.h"
+#include "data/batch_producer.h"
 #include "data/dispatch.h"
 #include "data/loader_checks.h"
 #include "hasten/base/error.h"
@@ -20,14 +20,16 @@ struct LoaderCore::Impl {
   LoaderShare share;
   std::optional<std::int64_t> ordered_rows;  // rows of an epoch under options.order
   std::optional<Dispatch> dispatch;          // set if rank 0 reads for all processes
-  std::optional<std::int64_t> told_rows;  // the dataset's, as rank 0 broadcast them; unset: unknown
-  std::int64_t told_ahead = 0;  // steps that rank 0 reads ahead, and all others receive ahead
+  // The rows of the dataset, as rank 0 broadcast them. Unset: unknown.
+  std::optional<std::int64_t> broadcast_rows;
+  // The steps that rank 0 reads ahead, and that all others receive ahead.
+  std::int64_t broadcast_prefetch = 0;
 
   std::optional<LoaderState> pending;  // start of the next pass, if the user has set it
-  LoaderState began;                   // start of the current or last pass
+  LoaderState pass_start;              // start of the current or last pass
   std::int64_t epoch = 0;              // epoch of that pass
-  std::int64_t handed_out = 0;         // its batches, including skipped ones and the current one
-  std::int64_t rows_done = 0;          // rows of all processes in these batches
+  std::int64_t batches_returned = 0;   // its batches, including skipped ones and the current one
+  std::int64_t rows_returned = 0;      // rows of all processes in these batches
   bool finished = false;               // its last batch has been handed out
 
   std::int64_t pass = 0;  // number of the pass; detects iterators of earlier ones
@@ -35,35 +37,37 @@ struct LoaderCore::Impl {
   // For map datasets, one past the last batch number of the pass: in this process, and in any.
   std::int64_t own_end = 0, end = 0;
   EpochOrder order;
-  std::unique_ptr<BatchPipe> reader;  // in rank 0, if it reads for all: the steps
-  std::unique_ptr<BatchPipe> pipe;    // the batches of this process
-  Made current;
-  Made ahead;  // the batch after it, if the end cannot be known otherwise
+  std::unique_ptr<BatchProducer> reader;    // in rank 0, if it reads for all: the steps
+  std::unique_ptr<BatchProducer> producer;  // the batches of this process
+  BatchResult current;
+  BatchResult ahead;  // the batch after it, if the end cannot be known otherwise
 
   bool stream() const { return source->is_stream(); }
-  bool looks_ahead() const { return stream() || dispatch; }
+  bool reads_ahead() const { return stream() || dispatch; }
   std::int64_t world() const { return share.group.size(); }
   std::int64_t rank() const { return share.group.rank(); }
   // Rows of a batch of this process.
   std::int64_t own_rows() const {
-    return share.how.split_batches ? options.batch_size / world() : options.batch_size;
+    return share.configuration.split_batches ? options.batch_size / world() : options.batch_size;
   }
   // Rows of the batches of all processes together.
   std::int64_t step_rows() const { return own_rows() * world(); }
   // True if the last step is filled up with repeated rows.
-  bool fills_up() const { return world() > 1 && share.how.even_batches; }
+  bool repeats_rows() const { return world() > 1 && share.configuration.even_batches; }
   std::int64_t steps_of(std::int64_t rows) const {
     return options.drop_last ? rows / step_rows() : (rows + step_rows() - 1) / step_rows();
   }
   // Rows of the epoch before a step of this pass.
   std::int64_t step_start(std::int64_t number) const {
-    return began.rows + (number - began.batch) * step_rows();
+    return pass_start.rows + (number - pass_start.batch) * step_rows();
   }
   // A process's rows in a step of `rows` rows, without repeated ones.
   std::int64_t real_rows(std::int64_t of_rank, std::int64_t rows) const {
     return std::clamp<std::int64_t>(rows - of_rank * own_rows(), 0, own_rows());
   }
-  std::optional<std::int64_t> dataset_rows() const { return dispatch ? told_rows : source->rows(); }
+  std::optional<std::int64_t> dataset_rows() const {
+    return dispatch ? broadcast_rows : source->rows();
+  }
   std::optional<std::int64_t> rows_of_epoch() const {
     return ordered_rows && !dispatch ? ordered_rows : dataset_rows();
   }
@@ -71,9 +75,9 @@ struct LoaderCore::Impl {
   std::int64_t own_batches_of(std::int64_t rows) const {
     const std::int64_t steps = steps_of(rows);
     const std::int64_t last = std::min(rows - (steps - 1) * step_rows(), step_rows());
-    return steps > 0 && !fills_up() && real_rows(rank(), last) == 0 ? steps - 1 : steps;
+    return steps > 0 && !repeats_rows() && real_rows(rank(), last) == 0 ? steps - 1 : steps;
   }
-  bool at_last_step() const { return looks_ahead() ? ahead.is_end() : handed_out == end; }
+  bool at_last_step() const { return reads_ahead() ? ahead.is_end() : batches_returned == end; }
 
   void check_not_empty() const;
   LoaderState resolved(LoaderState state) const;
@@ -83,16 +87,16 @@ struct LoaderCore::Impl {
   void start(const LoaderState& from);
   void open();
   void start_order();
-  std::unique_ptr<BatchPipe> own_pipe();
-  std::unique_ptr<BatchPipe> reading_pipe();
-  std::unique_ptr<BatchPipe> sending_pipe();
-  std::unique_ptr<BatchPipe> receiving_pipe();
+  std::unique_ptr<BatchProducer> own_producer();
+  std::unique_ptr<BatchProducer> reading_producer();
+  std::unique_ptr<BatchProducer> sending_producer();
+  std::unique_ptr<BatchProducer> receiving_producer();
   BatchContext context_of(std::int64_t number, std::int64_t of_rank) const;
   std::int64_t rows_of_step(std::int64_t number);
-  Made made(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
+  BatchResult make_part(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
   std::span<const std::int64_t> rows_of(std::int64_t first, std::int64_t real, std::int64_t count,
                                         std::vector<std::int64_t>& scratch) const;
-  void hand_out();
+  void advance_to_next();
   void stop();
   void require_running(std::int64_t of_pass) const;
 };
@@ -190,92 +194,95 @@ std::int64_t LoaderCore::Impl::rows_of_step(std::int64_t number) {
 
 // Makes a process's part of a step, on worker threads, for map datasets on several at once: it
 // reads only members that a running pass does not change.
-Made LoaderCore::Impl::made(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step) {
-  Made made{.step_rows = rows_of_step, .real_rows = real_rows(of_rank, rows_of_step)};
-  made.rows = fills_up() ? own_rows() : made.real_rows;
-  if (made.rows == 0 || rows_of_step == 0) return made;
+BatchResult LoaderCore::Impl::make_part(std::int64_t number, std::int64_t of_rank,
+                                        std::int64_t rows_of_step) {
+  BatchResult part{.step_rows = rows_of_step, .real_rows = real_rows(of_rank, rows_of_step)};
+  part.rows = repeats_rows() ? own_rows() : part.real_rows;
+  if (part.rows == 0 || rows_of_step == 0) return part;
   const BatchContext context = context_of(number, of_rank);
   const std::int64_t first = of_rank * own_rows();
   std::vector<std::int64_t> scratch;
   std::span<const std::int64_t> rows;
   try {
     if (stream()) {
-      made.batch = source->make_of_read(first, made.rows, context);
+      part.batch = source->make_from_read(first, part.rows, context);
     } else {
-      rows = rows_of(step_start(number) + first, made.real_rows, made.rows, scratch);
-      made.batch = source->make(rows, context);
+      rows = rows_of(step_start(number) + first, part.real_rows, part.rows, scratch);
+      part.batch = source->make(rows, context);
     }
   } catch (...) {
     rethrow_with_batch(context, rows);
   }
-  return made;
+  return part;
 }
 
 // Moves the source to the start of the pass. In a dispatched loader rank 0's reading thread calls
 // it, so that exceptions reach all processes.
 void LoaderCore::Impl::open() {
   if (stream()) {
-    source->rewind(epoch, fills_up() && !options.drop_last ? step_rows() : 0);
-    if (began.rows > 0) source->skip(began.rows);
-    own_end = end = unknown_end;
+    source->rewind(epoch, repeats_rows() && !options.drop_last ? step_rows() : 0);
+    if (pass_start.rows > 0) source->skip(pass_start.rows);
+    own_end = end = kUnknownEnd;
   } else {
     if (!dispatch) check_not_empty();
     start_order();
-    end = began.batch + steps_of(order.size() - began.rows);
-    own_end = began.batch + own_batches_of(order.size() - began.rows);
+    end = pass_start.batch + steps_of(order.size() - pass_start.rows);
+    own_end = pass_start.batch + own_batches_of(order.size() - pass_start.rows);
   }
 }
 
-std::unique_ptr<BatchPipe> LoaderCore::Impl::own_pipe() {
+std::unique_ptr<BatchProducer> LoaderCore::Impl::own_producer() {
   open();
   const std::int64_t threads =
       stream() ? std::min<std::int64_t>(options.num_workers, 1) : options.num_workers;
-  return make_pipe(
-      [this](std::int64_t number) { return made(number, rank(), rows_of_step(number)); },
-      began.batch, own_end, threads, options.num_workers * options.prefetch_factor);
+  return make_producer(
+      [this](std::int64_t number) { return make_part(number, rank(), rows_of_step(number)); },
+      pass_start.batch, own_end, threads, options.num_workers * options.prefetch_factor);
 }
 
 // On rank 0: reads the steps of all processes.
-std::unique_ptr<BatchPipe> LoaderCore::Impl::reading_pipe() {
+std::unique_ptr<BatchProducer> LoaderCore::Impl::reading_producer() {
   open();
   const auto make = [this](std::int64_t number) {
     const std::int64_t rows = rows_of_step(number);
-    if (rows == 0) return Made{};
-    auto parts = std::make_shared<std::vector<Made>>();
-    for (std::int64_t each = 0; each < world(); ++each) parts->push_back(made(number, each, rows));
-    return Made{.batch = std::move(parts), .step_rows = rows};
+    if (rows == 0) return BatchResult{};
+    auto parts = std::make_shared<std::vector<BatchResult>>();
+    for (std::int64_t each = 0; each < world(); ++each)
+      parts->push_back(make_part(number, each, rows));
+    return BatchResult{.batch = std::move(parts), .step_rows = rows};
   };
   const std::int64_t threads = stream() ? 0 : options.num_workers;
-  return make_pipe(make, began.batch, end, threads, options.num_workers * options.prefetch_factor);
+  return make_producer(make, pass_start.batch, end, threads,
+                       options.num_workers * options.prefetch_factor);
 }
 
-std::unique_ptr<BatchPipe> LoaderCore::Impl::sending_pipe() {
+std::unique_ptr<BatchProducer> LoaderCore::Impl::sending_producer() {
   const auto make = [this](std::int64_t number) {
-    const DispatchPlace place{pass, epoch, number};
-    Made step;
+    const BatchPosition position{pass, epoch, number};
+    BatchResult step;
     try {
-      if (!reader) reader = reading_pipe();
+      if (!reader) reader = reading_producer();
       step = reader->next();
     } catch (...) {
       step = {.error = std::current_exception()};
     }
     if (step.error || step.is_end()) {
-      dispatch->send_to_all(place, step);
+      dispatch->send_to_all(position, step);
       return step;
     }
-    auto& parts = *static_cast<std::vector<Made>*>(step.batch.get());
-    dispatch->send(place, parts);
+    auto& parts = *static_cast<std::vector<BatchResult>*>(step.batch.get());
+    dispatch->send(position, parts);
     return std::move(parts.front());
   };
-  return make_faithful_pipe(make, began.batch, told_ahead);
+  return make_draining_producer(make, pass_start.batch, broadcast_prefetch);
 }
 
-std::unique_ptr<BatchPipe> LoaderCore::Impl::receiving_pipe() {
-  return make_faithful_pipe(
+std::unique_ptr<BatchProducer> LoaderCore::Impl::receiving_producer() {
+  return make_draining_producer(
       [this](std::int64_t number) {
         return dispatch->receive({pass, epoch, number});
       },
-      began.batch, told_ahead);
+      pass_start.batch, broadcast_prefetch);
 }
 
 void LoaderCore::Impl::start(const LoaderState& from) {
@@ -283,15 +290,15 @@ void LoaderCore::Impl::start(const LoaderState& from) {
   ++pass;
   options.seed = from.seed;
   epoch = from.epoch;
-  began = from;
-  handed_out = from.batch;
-  rows_done = from.rows;
+  pass_start = from;
+  batches_returned = from.batch;
+  rows_returned = from.rows;
   finished = false;
   pending.reset();
-  pipe = !dispatch ? own_pipe() : rank() == 0 ? sending_pipe() : receiving_pipe();
+  producer = !dispatch ? own_producer() : rank() == 0 ? sending_producer() : receiving_producer();
   running = true;
-  if (looks_ahead()) {
-    ahead = pipe->next();
+  if (reads_ahead()) {
+    ahead = producer->next();
     if (ahead.is_end()) {
       stop();
       if (from.rows == 0) throw DataError("data.empty", {.what = "the stream returned no batch"});
@@ -301,29 +308,29 @@ void LoaderCore::Impl::start(const LoaderState& from) {
     }
     finished = !ahead.batch && !ahead.error;
   } else {
-    finished = handed_out == own_end;
+    finished = batches_returned == own_end;
   }
-  hand_out();
+  advance_to_next();
 }
 
 // Makes the next batch the current one; there is none at the end of the pass.
-void LoaderCore::Impl::hand_out() {
+void LoaderCore::Impl::advance_to_next() {
   current = {};
   if (finished) return;
-  Made next = looks_ahead() ? std::exchange(ahead, {}) : pipe->next();
+  BatchResult next = reads_ahead() ? std::exchange(ahead, {}) : producer->next();
   if (next.error) {
     stop();
     std::rethrow_exception(next.error);
   }
-  if (looks_ahead()) ahead = pipe->next();
-  ++handed_out;
-  rows_done += next.step_rows;
-  finished = looks_ahead() ? !ahead.batch && !ahead.error : handed_out == own_end;
+  if (reads_ahead()) ahead = producer->next();
+  ++batches_returned;
+  rows_returned += next.step_rows;
+  finished = reads_ahead() ? !ahead.batch && !ahead.error : batches_returned == own_end;
   current = std::move(next);
 }
 
 void LoaderCore::Impl::stop() {
-  pipe.reset();
+  producer.reset();
   reader.reset();
   current = {};
   ahead = {};
@@ -340,7 +347,7 @@ void LoaderCore::Impl::require_running(std::int64_t of_pass) const {
 // Describes the properties that must be equal in all processes.
 std::string LoaderCore::Impl::description() const {
   const auto flag = [](bool is, const char* name) { return is ? str(", ", name) : std::string(); };
-  if (dispatch || share.how.dispatch_batches.value_or(stream())) {
+  if (dispatch || share.configuration.dispatch_batches.value_or(stream())) {
     return str("a loader that rank 0 reads for all, batch_size ", options.batch_size);
   }
   const auto rows = source->rows();
@@ -375,7 +382,7 @@ void LoaderCore::end_pass(std::int64_t pass) {
 
 void LoaderCore::advance(std::int64_t pass) {
   impl_->require_running(pass);
-  impl_->hand_out();
+  impl_->advance_to_next();
 }
 
 void* LoaderCore::current(std::int64_t pass) const {
@@ -394,7 +401,7 @@ std::int64_t LoaderCore::epoch() const {
   return impl_->current.batch ? impl_->epoch : impl_->next_start().epoch;
 }
 std::int64_t LoaderCore::batch() const {
-  return impl_->current.batch ? impl_->handed_out - 1 : impl_->next_start().batch;
+  return impl_->current.batch ? impl_->batches_returned - 1 : impl_->next_start().batch;
 }
 std::optional<std::int64_t> LoaderCore::batches() const {
   const auto rows = impl_->rows_of_epoch();
@@ -410,7 +417,7 @@ void LoaderCore::share(const LoaderShare& share) {
   if (world == 1) return;
   Impl& own = *impl_;
   const bool again = own.world() > 1;
-  if (!again) own.share.how = share.how;
+  if (!again) own.share.configuration = share.configuration;
   check_same_loader(own.description() + (again ? ", already prepared" : ""),
                     "prepare() the same loaders of the same data in the same order in every "
                     "process; each process then reads its part",
@@ -419,36 +426,36 @@ void LoaderCore::share(const LoaderShare& share) {
     throw ConfigError("data.share",
                       {.what = "a loader is prepared twice", .hint = "prepare() it once"});
   }
-  check_divides(own.options, share);
-  const bool dispatch = share.how.dispatch_batches.value_or(own.stream());
-  if (dispatch) check_carries(*own.source);
+  check_divisible(own.options, share);
+  const bool dispatch = share.configuration.dispatch_batches.value_or(own.stream());
+  if (dispatch) check_packable(*own.source);
   own.stop();
   own.share = share;
   if (dispatch) {
     const std::int64_t rows = own.rows_of_epoch().value_or(-1);
     const std::int64_t ahead =
         std::max<std::int64_t>(own.options.num_workers, 1) * own.options.prefetch_factor;
-    const at::Tensor told = share.group.broadcast(at::tensor({rows, ahead}, at::kLong));
-    const auto* const numbers = told.const_data_ptr<std::int64_t>();
-    own.told_rows = numbers[0] < 0 ? std::nullopt : std::optional(numbers[0]);
-    own.told_ahead = numbers[1];
+    const at::Tensor from_rank_0 = share.group.broadcast(at::tensor({rows, ahead}, at::kLong));
+    const auto* const numbers = from_rank_0.const_data_ptr<std::int64_t>();
+    own.broadcast_rows = numbers[0] < 0 ? std::nullopt : std::optional(numbers[0]);
+    own.broadcast_prefetch = numbers[1];
     own.dispatch.emplace(
         share.group,
-        [&source = *own.source](const AnyBatch& batch) { return source.packed(batch); },
-        [&source = *own.source](const at::Tensor& bytes) { return source.unpacked(bytes); });
+        [&source = *own.source](const AnyBatch& batch) { return source.to_bytes(batch); },
+        [&source = *own.source](const at::Tensor& bytes) { return source.from_bytes(bytes); });
   }
   own.check_not_empty();
   if (own.pending) own.pending = own.checked(*own.pending);
 }
 
 void LoaderCore::set_even_batches(bool even) {
-  if (impl_->share.how.even_batches == even) return;
+  if (impl_->share.configuration.even_batches == even) return;
   impl_->stop();
-  impl_->share.how.even_batches = even;
+  impl_->share.configuration.even_batches = even;
 }
 
-std::int64_t LoaderCore::rows_at_hand() const { return impl_->current.rows; }
-std::int64_t LoaderCore::real_rows_at_hand() const { return impl_->current.real_rows; }
+std::int64_t LoaderCore::current_rows() const { return impl_->current.rows; }
+std::int64_t LoaderCore::current_real_rows() const { return impl_->current.real_rows; }
 
 LoaderState LoaderCore::state() const {
   const Impl& own = *impl_;
@@ -456,8 +463,10 @@ LoaderState LoaderCore::state() const {
   // If other processes have one more batch, the epoch lasts until the pass ends here.
   if (own.finished && (!own.running || own.at_last_step()))
     return {.seed = own.options.seed, .epoch = own.epoch + 1, .batch = 0, .rows = 0};
-  return {
-      .seed = own.options.seed, .epoch = own.epoch, .batch = own.handed_out, .rows = own.rows_done};
+  return {.seed = own.options.seed,
+          .epoch = own.epoch,
+          .batch = own.batches_returned,
+          .rows = own.rows_returned};
 }
 
 void LoaderCore::load_state(const LoaderState& state) { impl_->pending = impl_->checked(state); }

@@ -34,9 +34,9 @@ void check_options(const LoaderOptions& options, bool stream) {
   }
 }
 
-void check_divides(const LoaderOptions& options, const LoaderShare& share) {
+void check_divisible(const LoaderOptions& options, const LoaderShare& share) {
   const std::int64_t world = share.group.size();
-  if (!share.how.split_batches || options.batch_size % world == 0) return;
+  if (!share.configuration.split_batches || options.batch_size % world == 0) return;
   throw ConfigError(
       "data.share",
       {.what = "split_batches",
@@ -47,14 +47,14 @@ void check_divides(const LoaderOptions& options, const LoaderShare& share) {
                ", or split_batches = false, which gives each process batches of batch_size rows")});
 }
 
-void check_carries(const BatchSource& source) {
-  if (source.carries()) return;
+void check_packable(const BatchSource& source) {
+  if (source.is_packable()) return;
   throw ConfigError("data.share",
                     {.what = "batches of a type that cannot be sent to another process",
                      .expected = "tensors, strings and numbers, standard containers and plain "
                                  "structs of them, or a type with visit_parts",
                      .hint = "define visit_parts in the namespace of the type "
-                             "(hasten/data/carry.h), or set dispatch_batches = false"});
+                             "(hasten/data/pack.h), or set dispatch_batches = false"});
 }
 
 void check_same_loader(const std::string& description, const std::string& hint,

@@ -9,8 +9,8 @@
 namespace hasten::detail {
 
 void check_options(const LoaderOptions& options, bool stream);
-void check_divides(const LoaderOptions& options, const LoaderShare& share);
-void check_carries(const BatchSource& source);
+void check_divisible(const LoaderOptions& options, const LoaderShare& share);
+void check_packable(const BatchSource& source);
 // A collective. Throws unless all processes describe the loader alike.
 void check_same_loader(const std::string& description, const std::string& hint, const Group& group);
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-#include "data/filling.h"
+#include "data/padding.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kShortest = 16;
 
 // Rounds up to 16, 32, 48, 64, 96, 128, 192, ...: a power of two, or the middle between two.
-std::int64_t usual_length(std::int64_t length) {
+std::int64_t rounded_length(std::int64_t length) {
   std::int64_t power = kShortest;
   while (power < length) power *= 2;
   const std::int64_t middle = power / 4 * 3;
@@ -35,24 +35,24 @@ std::int64_t length_of(const TensorDict& batch) {
 
 // Returns by name the value that fills up each column with one entry per token. Returns nothing if
 // one of these columns is unknown: it may hold labels, or weights of a loss.
-std::optional<std::map<std::string, std::int64_t>> fillings(const TensorDict& batch,
-                                                            std::int64_t length,
-                                                            const StaticShapes& shapes) {
-  std::map<std::string, std::int64_t> fillings;
+std::optional<std::map<std::string, std::int64_t>> padding_values(const TensorDict& batch,
+                                                                  std::int64_t length,
+                                                                  const StaticShapes& shapes) {
+  std::map<std::string, std::int64_t> padding_values;
   for (const auto& [name, tensor] : batch) {
     if (tensor.dim() < 2 || tensor.size(1) != length) continue;
     const bool known =
         std::find(shapes.tokens.begin(), shapes.tokens.end(), name) != shapes.tokens.end();
     if (is_labels(name, shapes)) {
       if (tensor.is_floating_point()) continue;  // one per class, and as many classes as tokens
-      fillings[name] = kIgnoredLabel;
+      padding_values[name] = kIgnoredLabel;
     } else if (known && tensor.dim() == 2) {
-      fillings[name] = 0;
+      padding_values[name] = 0;
     } else {
       return std::nullopt;
     }
   }
-  return fillings;
+  return padding_values;
 }
 
 TensorDict with_length(TensorDict batch, std::int64_t length, std::int64_t wanted,
@@ -61,10 +61,9 @@ TensorDict with_length(TensorDict batch, std::int64_t length, std::int64_t wante
   at::Tensor& mask = batch["attention_mask"];
   if (!mask.defined()) mask = at::ones({rows_of(batch), length}, at::kLong);
   if (length == wanted) return batch;
-  const auto columns = fillings(batch, length, shapes);
+  const auto columns = padding_values(batch, length, shapes);
   if (!columns) return batch;
-  for (const auto& [name, filling] : *columns)
-    batch[name] = filled(batch[name], 1, wanted, filling);
+  for (const auto& [name, value] : *columns) batch[name] = pad_dim(batch[name], 1, wanted, value);
   return batch;
 }
 
@@ -79,7 +78,7 @@ TensorDict with_rows(TensorDict batch, std::int64_t rows, std::int64_t wanted,
   for (auto& [name, tensor] : batch) {
     if (tensor.dim() == 0 || tensor.size(0) != rows) continue;
     if (is_labels(name, shapes)) {
-      tensor = filled(tensor, 0, wanted, kIgnoredLabel);
+      tensor = pad_dim(tensor, 0, wanted, kIgnoredLabel);
       continue;
     }
     std::vector<std::int64_t> sizes = tensor.sizes().vec();
@@ -100,7 +99,7 @@ std::int64_t padded_length(std::int64_t length, const StaticShapes& shapes) {
                      .hint = "truncate the texts when tokenizing (--max_length)"});
   }
   const auto given = std::lower_bound(shapes.lengths.begin(), shapes.lengths.end(), length);
-  const std::int64_t padded = shapes.lengths.empty()          ? usual_length(length)
+  const std::int64_t padded = shapes.lengths.empty()          ? rounded_length(length)
                               : given == shapes.lengths.end() ? length
                                                               : *given;
   return shapes.max_length > 0 ? std::min(padded, shapes.max_length) : padded;

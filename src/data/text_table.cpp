@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "data/filling.h"
+#include "data/padding.h"
 #include "data/text_lines.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -27,7 +27,7 @@ std::string shortened(const std::string& text) {
 }
 
 // The class name of a row without a class: kIgnoredLabel as text.
-constexpr const char* ignored_name = "-100";
+constexpr const char* kIgnoredClassName = "-100";
 static_assert(kIgnoredLabel == -100);
 
 // Sorts by number; names of the same number ("1" and "01") stay sorted by their bytes.
@@ -112,7 +112,7 @@ std::vector<std::string> TextTable::class_names(const std::string& name) const {
       fail("text.class", name, row, texts[row], "the name of a class",
            "give the row a label, or remove the row");
     }
-    if (text != ignored_name) seen.emplace(text);
+    if (text != kIgnoredClassName) seen.emplace(text);
   }
   std::vector<std::string> names(seen.begin(), seen.end());
   if (kind_of(names) != TextKind::names) sort_numbers(names);
@@ -128,19 +128,19 @@ std::vector<std::int64_t> TextTable::class_ids(const std::string& name,
     const std::string text(trim(texts[row]));
     if (const auto found = ids.find(text); found != ids.end()) {
       out.push_back(found->second);
-    } else if (text == ignored_name) {
+    } else if (text == kIgnoredClassName) {
       out.push_back(kIgnoredLabel);
     } else {
       std::vector<std::string> names;
-      std::set<std::int64_t> different;
+      std::set<std::int64_t> distinct_ids;
       for (const auto& [known, id] : ids) {
         names.push_back(known);
-        different.insert(id);
+        distinct_ids.insert(id);
       }
       // A number that is close to another one is not a misspelling of it.
       const auto near = kind_of({text}) == TextKind::names ? nearest(text, names) : std::nullopt;
       fail("text.class", name, row, texts[row],
-           str("one of the ", different.size(), " known names"),
+           str("one of the ", distinct_ids.size(), " known names"),
            near ? "did you mean \"" + *near + "\"?" : hint);
     }
   }

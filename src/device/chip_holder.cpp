@@ -54,7 +54,7 @@ std::vector<fs::path> chip_files(const std::optional<std::vector<std::string>>& 
   return files;
 }
 
-std::optional<ChipHolder> holder_of(const std::vector<fs::path>& files) {
+std::optional<ChipHolder> find_chip_holder(const std::vector<fs::path>& files) {
   for (const fs::path& process : entries_of("/proc")) {
     const std::string number = process.filename().string();
     if (!is_number(number) || number == std::to_string(getpid())) continue;

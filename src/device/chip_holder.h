@@ -27,6 +27,6 @@ std::vector<std::filesystem::path> chip_files(
     const std::filesystem::path& lock = "/tmp/libtpu_lockfile");
 
 // Returns the first process that holds one of `files` open; this process does not count.
-std::optional<ChipHolder> holder_of(const std::vector<std::filesystem::path>& files);
+std::optional<ChipHolder> find_chip_holder(const std::vector<std::filesystem::path>& files);
 
 }  // namespace hasten

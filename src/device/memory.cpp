@@ -10,7 +10,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "device/stand_in.h"
+#include "device/simulated_gpu.h"
 
 namespace hasten {
 namespace {
@@ -38,14 +38,14 @@ struct Nvml {
   }
 };
 
-GpuStandIn& stand_in() {
-  static GpuStandIn current;
+SimulatedGpuMemory& simulated_gpu() {
+  static SimulatedGpuMemory current;
   return current;
 }
 
 }  // namespace
 
-void set_gpu_stand_in(GpuStandIn gpu) { stand_in() = std::move(gpu); }
+void set_simulated_gpu_memory(SimulatedGpuMemory gpu) { simulated_gpu() = std::move(gpu); }
 
 HostMemory host_memory() {
   HostMemory out;
@@ -72,13 +72,13 @@ std::optional<Nvml::Memory> nvml_memory(int index) {
 }  // namespace
 
 std::optional<std::int64_t> gpu_memory_used(int index) {
-  if (stand_in().used) return stand_in().used();
+  if (simulated_gpu().used) return simulated_gpu().used();
   const auto memory = nvml_memory(index);
   return memory ? std::make_optional(static_cast<std::int64_t>(memory->used)) : std::nullopt;
 }
 
 std::optional<std::int64_t> gpu_memory_total(int index) {
-  if (stand_in().used) return stand_in().total;
+  if (simulated_gpu().used) return simulated_gpu().total;
   const auto memory = nvml_memory(index);
   return memory ? std::make_optional(static_cast<std::int64_t>(memory->total)) : std::nullopt;
 }

@@ -25,12 +25,12 @@ struct Opened {
   pid_t process = 0;
 };
 
-bool has_plugin_of_its_own() { return config::names_tpu_plugin(config::whole_environment()); }
+bool user_names_plugin() { return config::names_tpu_plugin(config::whole_environment()); }
 
 // Checks that each process has a chip; the chips of a plugin that the user names are not known.
 void check_chips(const Worker& worker) {
   const auto chips = static_cast<std::int64_t>(config::installed_tpus().size());
-  if (has_plugin_of_its_own() || worker.local_world_size <= chips) return;
+  if (user_names_plugin() || worker.local_world_size <= chips) return;
   throw UsageError("device.tpu-chips",
                    {.what = "device tpu",
                     .got = str(worker.local_world_size, " processes on this machine"),
@@ -40,8 +40,8 @@ void check_chips(const Worker& worker) {
 // If another process has the TPU, libtpu waits for it or ends this process. Of a job with several
 // processes the others have chips open, so it is not checked.
 void check_free(const Worker& worker) {
-  if (has_plugin_of_its_own() || worker.local_world_size > 1) return;
-  const auto holder = holder_of(chip_files(config::tpu_chips(config::whole_environment())));
+  if (user_names_plugin() || worker.local_world_size > 1) return;
+  const auto holder = find_chip_holder(chip_files(config::tpu_chips(config::whole_environment())));
   if (!holder) return;
   throw IoError("device.tpu-busy",
                 {.what = "device tpu",
@@ -53,7 +53,7 @@ void check_free(const Worker& worker) {
 
 const Opened& opened(const Worker& worker, TpuJob job) {
   static const Opened once = [&] {
-    if (const std::string missing = config::why_no_tpu(config::whole_environment());
+    if (const std::string missing = config::missing_tpu_reason(config::whole_environment());
         !missing.empty()) {
       throw IoError("device.tpu-missing",
                     {.what = "device tpu",
@@ -64,12 +64,12 @@ const Opened& opened(const Worker& worker, TpuJob job) {
     Open& open = tpu_function<Open>(kOpen);
     check_chips(worker);
     check_free(worker);
-    const ScopedVariables told(tpu_variables(worker, job, config::whole_environment()));
-    const std::int64_t together = job == TpuJob::together ? worker.local_world_size : 0;
-    const Opened it{.count = open(together), .process = getpid()};
+    const ScopedVariables scoped(tpu_variables(worker, job, config::whole_environment()));
+    const std::int64_t slice_processes = job == TpuJob::one_slice ? worker.local_world_size : 0;
+    const Opened result{.count = open(slice_processes), .process = getpid()};
     static const ForkHazardMark& mark = *new ForkHazardMark(ForkHazard::tpu);
     static_cast<void>(mark);
-    return it;
+    return result;
   }();
   return once;
 }
@@ -85,8 +85,8 @@ bool machine_has_tpu(const std::string& devices) {
   return !config::installed_tpus(devices).empty();
 }
 
-std::string why_no_tpu() {
-  const std::string missing = config::why_no_tpu(config::whole_environment());
+std::string missing_tpu_reason() {
+  const std::string missing = config::missing_tpu_reason(config::whole_environment());
   return missing.empty() ? find_tpu_function<Open>(kOpen).missing : missing;
 }
 
@@ -96,13 +96,13 @@ void wait_for_tpu(at::Device device) {
   c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
-std::int64_t tpu_programs() {
+std::int64_t compiled_tpu_programs() {
   using Programs = decltype(hasten_tpu_programs);
   static const auto programs = find_tpu_function<Programs>("hasten_tpu_programs");
   return is_open() && programs.function != nullptr ? programs.function() : 0;
 }
 
-bool tpus_go_together() { return machine_has_tpu() && !has_plugin_of_its_own(); }
+bool tpus_can_run_together() { return machine_has_tpu() && !user_names_plugin(); }
 
 at::Device tpu_device_of(const Worker& worker, TpuJob job) {
   opened(worker, job);
@@ -119,7 +119,7 @@ void check_tpu_index(std::int64_t index, std::int64_t count) {
 }
 
 at::Device tpu_device(std::int64_t index) {
-  const Opened& tpu = opened({}, TpuJob::alone);
+  const Opened& tpu = opened({}, TpuJob::separate_chips);
   is_open() = true;
   if (tpu.process != getpid()) {
     throw UsageError("device.tpu-forked",

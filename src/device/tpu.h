@@ -20,9 +20,9 @@ namespace hasten {
 // nothing.
 bool machine_has_tpu(const std::string& devices = "/sys/bus/pci/devices");
 // Returns whether several processes' TPUs can run programs together, which only real ones can.
-bool tpus_go_together();
+bool tpus_can_run_together();
 // Returns what tpu_device() lacks to open a TPU; empty: nothing. Loads the module, opens no device.
-std::string why_no_tpu();
+std::string missing_tpu_reason();
 // Returns device `index`. The first call opens the TPU, which takes some seconds, and decides for
 // the process how. Throws IoError "device.tpu-missing", "device.tpu-module", "device.tpu-package",
 // "device.tpu-versions", "device.tpu-busy", "device.tpu-failed", UsageError "device.tpu-forked",
@@ -30,7 +30,7 @@ std::string why_no_tpu();
 at::Device tpu_device(std::int64_t index = 0);
 // Throws UsageError "device.tpu-index" unless `index` is that of one of `count` devices.
 void check_tpu_index(std::int64_t index, std::int64_t count);
-// Returns the device of a process of a job, which has a chip of its own. `together` blocks until
+// Returns the device of a process of a job, which has a chip of its own. `one_slice` blocks until
 // all processes have called it. Also throws UsageError "device.tpu-chips", ConfigError
 // "device.tpu-job".
 at::Device tpu_device_of(const Worker& worker, TpuJob job);
@@ -39,6 +39,6 @@ bool tpu_is_open();
 // Blocks until the TPU has done all that this process has requested.
 void wait_for_tpu(at::Device device);
 // Returns how many programs have been compiled for this process's TPU so far; 0 if none is open.
-std::int64_t tpu_programs();
+std::int64_t compiled_tpu_programs();
 
 }  // namespace hasten

@@ -12,9 +12,9 @@ namespace {
 constexpr std::int64_t kBasePort = 8070;  // torch_tpu's default for several machines
 
 std::string value_of(const config::Environment& environment, const std::string& name,
-                     const std::string& otherwise = "") {
+                     const std::string& fallback = "") {
   const auto found = environment.find(name);
-  return found == environment.end() || found->second.empty() ? otherwise : found->second;
+  return found == environment.end() || found->second.empty() ? fallback : found->second;
 }
 
 void set(const Variable& variable) {
@@ -62,8 +62,8 @@ std::string addresses_of(const Worker& worker, const config::Environment& enviro
   return join(addresses, ",");
 }
 
-std::vector<Variable> variables_together(const Worker& worker,
-                                         const config::Environment& environment) {
+std::vector<Variable> slice_variables(const Worker& worker,
+                                      const config::Environment& environment) {
   constexpr const char* kAddresses = "TORCH_TPU_SLICEBUILDER_ADDRESSES";
   std::string addresses = value_of(environment, kAddresses);
   if (addresses.empty()) addresses = addresses_of(worker, environment);
@@ -81,17 +81,17 @@ std::vector<Variable> variables_together(const Worker& worker,
           {"MASTER_PORT", str(worker.master_port)}};
 }
 
-std::vector<Variable> variables_alone(const Worker& worker,
-                                      const config::Environment& environment) {
+std::vector<Variable> separate_chip_variables(const Worker& worker,
+                                              const config::Environment& environment) {
   std::vector<Variable> variables = {
       {"RANK", std::nullopt}, {"LOCAL_RANK", std::nullopt}, {"WORLD_SIZE", std::nullopt}};
   if (worker.local_world_size == 1) return variables;
-  const auto unless_said = [&](const char* name, const std::string& value) {
+  const auto set_if_missing = [&](const char* name, const std::string& value) {
     if (value_of(environment, name).empty()) variables.push_back({name, value});
   };
-  unless_said("TPU_VISIBLE_CHIPS", str(worker.local_rank));
-  unless_said("TPU_CHIPS_PER_PROCESS_BOUNDS", "1,1,1");
-  unless_said("TPU_PROCESS_BOUNDS", "1,1,1");
+  set_if_missing("TPU_VISIBLE_CHIPS", str(worker.local_rank));
+  set_if_missing("TPU_CHIPS_PER_PROCESS_BOUNDS", "1,1,1");
+  set_if_missing("TPU_PROCESS_BOUNDS", "1,1,1");
   return variables;
 }
 
@@ -99,8 +99,8 @@ std::vector<Variable> variables_alone(const Worker& worker,
 
 std::vector<Variable> tpu_variables(const Worker& worker, TpuJob job,
                                     const config::Environment& environment) {
-  return job == TpuJob::together ? variables_together(worker, environment)
-                                 : variables_alone(worker, environment);
+  return job == TpuJob::one_slice ? slice_variables(worker, environment)
+                                  : separate_chip_variables(worker, environment);
 }
 
 ScopedVariables::ScopedVariables(const std::vector<Variable>& variables) {

@@ -152,7 +152,7 @@ void CoordinatorConnection::adopt(std::unique_ptr<rendezvous::Connection> connec
   dialer_.reset();
   last_message_ = now;
   if (loss_is_reported_)
-    notice_ = str("connected to the coordinator at ", text_of(endpoints_.displayed), " again");
+    notice_ = str("connected to the coordinator at ", to_text(endpoints_.displayed), " again");
   was_connected_ = true;
   loss_is_reported_ = false;
   for (const json& message : opening_messages_()) send(message);
@@ -168,13 +168,13 @@ void CoordinatorConnection::check_first_attempt(Time now) const {
   if (dialer_->failure() == Dialer::Failure::wrong_token) {
     throw ConfigError(
         "rendezvous.refused",
-        {.what = str("the coordinator at ", text_of(endpoints_.displayed),
+        {.what = str("the coordinator at ", to_text(endpoints_.displayed),
                      " has refused this machine: ", dialer_->failure_text()),
          .hint = "use the same token on every machine (HASTEN_JOB_TOKEN or --token_file)"});
   }
   if (seconds_left(now) > 0) return;
   throw IoError("rendezvous.connect",
-                {.what = "connecting to the coordinator at " + text_of(endpoints_.displayed),
+                {.what = "connecting to the coordinator at " + to_text(endpoints_.displayed),
                  .got = dialer_->failure_text().empty() ? "no answer" : dialer_->failure_text(),
                  .expected = str("an answer within ", fixed(timeouts_.join_timeout, 0), " s"),
                  .hint = "check that the launcher there has started, and that this machine can "
@@ -191,7 +191,7 @@ void CoordinatorConnection::check_attempt(Time now) {
     loss_reason_ = disconnect_reason_;
   } else if (seconds_of(now - disconnected_since_) > 1 && !loss_is_reported_) {
     loss_is_reported_ = true;
-    notice_ = str("lost the connection to the coordinator at ", text_of(endpoints_.displayed), ": ",
+    notice_ = str("lost the connection to the coordinator at ", to_text(endpoints_.displayed), ": ",
                   disconnect_reason_, "; retrying for ", fixed(timeouts_.join_timeout, 0), " s");
   }
 }

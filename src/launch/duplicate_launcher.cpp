@@ -12,7 +12,7 @@ namespace {
 // True if the user has said how many machines there are. A 1 in a configuration file does not
 // count: Accelerate writes num_machines: 1 into each.
 bool number_of_machines_is_given(const LaunchConfiguration& run) {
-  if (run.machines.several() || run.options.standalone) return true;
+  if (run.machines.has_several() || run.options.standalone) return true;
   return std::any_of(run.values.begin(), run.values.end(), [](const config::ResolvedValue& value) {
     using Source = config::Origin::Source;
     const bool counts = value.name == "num_machines" || value.name == "nnodes";

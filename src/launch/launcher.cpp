@@ -20,7 +20,7 @@ namespace {
 
 std::unique_ptr<JobController> make_controller(const LaunchConfiguration& run, Console& console,
                                                Signals& signals) {
-  if (run.machines.several()) return std::make_unique<SeveralMachines>(run, console, signals);
+  if (run.machines.has_several()) return std::make_unique<SeveralMachines>(run, console, signals);
   return std::make_unique<OneMachine>(run, console);
 }
 

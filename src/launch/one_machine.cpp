@@ -37,7 +37,7 @@ RoundOrEnd OneMachine::next() {
                .processes = count,
                .master_addr = "127.0.0.1",
                .master_port = port_->number(),
-               .store = text_of(Endpoint{.host = "127.0.0.1", .port = server_.port()}),
+               .store = to_text(Endpoint{.host = "127.0.0.1", .port = server_.port()}),
                .token = token_,
                .run_id = run_.options.rdzv_id};
 }

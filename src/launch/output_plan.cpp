@@ -17,8 +17,8 @@ bool is_shown(const LaunchOptions& options, std::size_t local_rank) {
 void split_streams(OutputPlan& plan, const LaunchOptions& options, std::size_t local_rank,
                    const std::filesystem::path& folder) {
   const auto local = static_cast<std::int64_t>(local_rank);
-  const Streams tee = streams_of("tee", options.tee),
-                redirects = streams_of("redirects", options.redirects);
+  const Streams tee = parse_streams("tee", options.tee),
+                redirects = parse_streams("redirects", options.redirects);
   for (const int stream : {1, 2}) {
     const bool both = tee.has(local, stream), only_file = redirects.has(local, stream) && !both;
     if (both || only_file)

@@ -21,7 +21,7 @@ namespace hasten {
 std::int64_t processes_on_this_machine(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   if (options.nproc_per_node) return *options.nproc_per_node;
-  if (options.num_processes) return *options.num_processes / run.machines.most;
+  if (options.num_processes) return *options.num_processes / run.machines.max_count;
   if (options.tpu) return config::tpu_processes(config::whole_environment());
   const std::int64_t gpus =
       options.use_cpu ? 0 : static_cast<std::int64_t>(config::installed_gpus().size());
@@ -124,14 +124,15 @@ Round round_before_start(const LaunchConfiguration& run) {
   const Machines& machines = run.machines;
   const std::int64_t here = processes_on_this_machine(run),
                      machine = std::max<std::int64_t>(0, machines.rank);
-  return {.machine_rank = machine,
-          .num_machines = machines.most,
-          .first_rank = machine * here,
-          .world_size = here * machines.most,
-          .processes = here,
-          .master_addr = machines.several() ? machines.rank < 0 ? "" : machines.host : "127.0.0.1",
-          .master_port = machines.several() ? 0 : machines.port,
-          .run_id = run.options.rdzv_id};
+  return {
+      .machine_rank = machine,
+      .num_machines = machines.max_count,
+      .first_rank = machine * here,
+      .world_size = here * machines.max_count,
+      .processes = here,
+      .master_addr = machines.has_several() ? machines.rank < 0 ? "" : machines.host : "127.0.0.1",
+      .master_port = machines.has_several() ? 0 : machines.port,
+      .run_id = run.options.rdzv_id};
 }
 
 }  // namespace
@@ -146,7 +147,7 @@ std::string launch_text(const LaunchConfiguration& run) {
   const auto commands = rank_commands(run, round, "JOB");
   for (std::size_t local = 0; local < commands.size(); ++local) {
     text += str("\n# rank ", round.first_rank + static_cast<std::int64_t>(local),
-                run.machines.rank < 0 && run.machines.several()
+                run.machines.rank < 0 && run.machines.has_several()
                     ? " (may differ: ranks are assigned when the machines meet)\n"
                     : " (values in capitals are chosen at the start)\n");
     for (const std::string& variable : commands[local].environment)

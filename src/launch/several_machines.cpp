@@ -25,8 +25,8 @@ constexpr auto kExtraGrace = 1s;
 
 rendezvous::Settings settings_of(const LaunchConfiguration& run) {
   const Kwargs& conf = run.options.rdzv_conf;
-  return {.min_machines = run.machines.least,
-          .max_machines = run.machines.most,
+  return {.min_machines = run.machines.min_count,
+          .max_machines = run.machines.max_count,
           .max_restarts = run.options.max_restarts,
           .join_timeout = conf.number("join_timeout", 600),
           .last_call = conf.number("last_call_timeout", 30),
@@ -170,7 +170,7 @@ void SeveralMachines::report_waiting(const std::string& stem,
       std::clamp<Clock::duration>(report_interval_ * 2, kFirstReportAfter, kRepeatReportAfter);
   reported_wait_ = stem;
   reported_at_ = now;
-  report("waiting at " + text_of(coordinator_endpoint_) + ": " + text());
+  report("waiting at " + to_text(coordinator_endpoint_) + ": " + text());
 }
 
 void SeveralMachines::request_round() {
@@ -193,8 +193,8 @@ json SeveralMachines::join_message() const {
           {"processes", processes_on_this_machine(run_)},
           {"num_processes", run_.options.num_processes.value_or(0)},
           {"machine_rank", run_.machines.rank},
-          {"min_machines", run_.machines.least},
-          {"max_machines", run_.machines.most},
+          {"min_machines", run_.machines.min_count},
+          {"max_machines", run_.machines.max_count},
           {"job", run_.options.rdzv_id},
           {"run_id", run_id_},
           {"port", port_->number()}};
@@ -225,7 +225,7 @@ Round SeveralMachines::round_of(const json& message) const {
           .processes = processes_on_this_machine(run_),
           .master_addr = message.at("master_addr"),
           .master_port = message.at("master_port"),
-          .store = text_of(Endpoint{.host = host, .port = coordinator_endpoint_.port}),
+          .store = to_text(Endpoint{.host = host, .port = coordinator_endpoint_.port}),
           .token = run_.token,
           .run_id = message.value("run_id", "")};
 }
@@ -251,7 +251,7 @@ JobEnd SeveralMachines::make_job_end(const json& message) const {
 
 JobEnd SeveralMachines::end_by_loss(const std::string& why) const {
   return {.code = 1,
-          .reason = "the coordinator at " + text_of(coordinator_endpoint_) + " is lost: " + why};
+          .reason = "the coordinator at " + to_text(coordinator_endpoint_) + " is lost: " + why};
 }
 
 void SeveralMachines::throw_refused(const json& message) const {

@@ -101,7 +101,7 @@ SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hast
   const LaunchOptions& options = run.options;
   SlurmScript script{.hasten = hasten,
                      .job_name = job_name_of(run.program.front()),
-                     .num_machines = run.machines.most,
+                     .num_machines = run.machines.max_count,
                      .time = options.slurm_time,
                      .partition = options.slurm_partition,
                      .account = options.slurm_account,

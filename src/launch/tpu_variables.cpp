@@ -102,7 +102,7 @@ std::string addresses_of_all(const Round& round, const Variables& variables) {
 
 TpuVariables::TpuVariables(const Round& round, const config::Environment& environment,
                            const std::vector<std::string>& installed) {
-  if (const std::string missing = config::why_no_tpu(environment);
+  if (const std::string missing = config::missing_tpu_reason(environment);
       installed.empty() && !missing.empty()) {
     throw IoError("device.tpu-missing", {.what = "processes on TPUs",
                                          .got = missing,

@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "data/filling.h"
+#include "data/padding.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 

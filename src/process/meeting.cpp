@@ -73,7 +73,7 @@ StoreSetup set_up_store(const Worker& worker, const config::Environment& environ
   setup.encrypt = requested.value_or(!token.empty());
   setup.must_encrypt = requested.value_or(false) && worker.num_machines > 1;
   Endpoint at{.host = worker.master_addr, .port = worker.master_port};
-  if (!store_address.empty()) at = endpoint_of(store_address, 0);
+  if (!store_address.empty()) at = parse_endpoint(store_address, 0);
   if (token.empty()) {
     setup.store = tcp_store(worker, prefix, timeout);
   } else {

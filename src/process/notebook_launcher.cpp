@@ -47,7 +47,7 @@ bool cuda_is_used() {
 
 // Whether the processes use TPUs.
 bool on_tpus(const NotebookLauncherOptions& options) {
-  return !options.use_cpu && config::why_no_tpu(config::whole_environment()).empty();
+  return !options.use_cpu && config::missing_tpu_reason(config::whole_environment()).empty();
 }
 
 std::int64_t processes_of(const NotebookLauncherOptions& options) {
@@ -114,7 +114,7 @@ class ForkedAttempt {
         .processes = num_processes,
         .master_addr = "127.0.0.1",
         .master_port = port_.number(),
-        .store = text_of(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
+        .store = to_text(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
         .token = token_};
     std::optional<TpuVariables> tpus;
     if (on_tpus(options)) tpus.emplace(round, config::whole_environment());

@@ -35,7 +35,7 @@ void StoreClient::connect(Clock::time_point deadline, std::chrono::milliseconds 
     const auto pause = backoff.next();
     if (Clock::now() + pause >= deadline) {
       throw IoError("rendezvous.connect",
-                    {.what = "the job's store at " + text_of(store_),
+                    {.what = "the job's store at " + to_text(store_),
                      .got = why_,
                      .expected = str("an answer within ", fixed(seconds_of(timeout), 1), " s")});
     }
@@ -54,7 +54,7 @@ bool StoreClient::try_to_connect(Clock::time_point deadline) {
   connection_->flush(until);
   if (connection_->refused()) {
     throw IoError("rendezvous.refused",
-                  {.what = str("the job's store at ", text_of(store_),
+                  {.what = str("the job's store at ", to_text(store_),
                                " has refused this process: ", connection_->why_closed()),
                    .hint = "HASTEN_JOB_TOKEN must be the same in every process of the job"});
   }
@@ -72,7 +72,7 @@ bool StoreClient::hear_greeting(Clock::time_point deadline) {
   }
   if (greeting == kStoreGreeting) return true;
   throw IoError("rendezvous.version",
-                {.what = "the job's store at " + text_of(store_),
+                {.what = "the job's store at " + to_text(store_),
                  .got = str("protocol '", greeting, "'"),
                  .expected = str("protocol '", kStoreGreeting, "'"),
                  .hint = "use the same version of hasten for the launchers and all ranks"});

@@ -10,15 +10,15 @@
 namespace hasten::tokenizers {
 namespace {
 
-// Returns where the longest pattern that starts at `at` ends, and its number; Trie::none if there
+// Returns where the longest pattern that starts at `at` ends, and its number; Trie::kNone if there
 // is no such pattern.
 std::pair<std::size_t, std::int32_t> longest_at(const Trie& trie, std::string_view text,
                                                 std::size_t at) noexcept {
-  std::pair<std::size_t, std::int32_t> found{at, Trie::none};
-  for (std::int32_t node = Trie::root; at < text.size();) {
+  std::pair<std::size_t, std::int32_t> found{at, Trie::kNone};
+  for (std::int32_t node = Trie::kRoot; at < text.size();) {
     node = trie.step(node, text[at++]);
-    if (node == Trie::none) break;
-    if (trie.value(node) != Trie::none) found = {at, trie.value(node)};
+    if (node == Trie::kNone) break;
+    if (trie.value(node) != Trie::kNone) found = {at, trie.value(node)};
   }
   return found;
 }
@@ -30,7 +30,7 @@ bool touches_word(std::string_view text, std::size_t begin, std::size_t end) noe
   return end < text.size() && unicode.is(decode_utf8(text.data() + end).value, Unicode::word);
 }
 
-std::size_t white_before(std::string_view text, std::size_t at) noexcept {
+std::size_t skip_white_back(std::string_view text, std::size_t at) noexcept {
   while (at > 0) {
     const Decoded character = decode_utf8_before(text.data() + at);
     if (!Unicode::get().is(character.value, Unicode::white)) break;
@@ -39,7 +39,7 @@ std::size_t white_before(std::string_view text, std::size_t at) noexcept {
   return at;
 }
 
-std::size_t white_after(std::string_view text, std::size_t at) noexcept {
+std::size_t skip_white(std::string_view text, std::size_t at) noexcept {
   while (at < text.size()) {
     const Decoded character = decode_utf8(text.data() + at);
     if (!Unicode::get().is(character.value, Unicode::white)) break;
@@ -55,7 +55,8 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& norma
   Normalized normalized;
   for (const AddedToken& token : tokens_) {
     if (token.normalized) normalizer.run(token.content, false, normalized);
-    forms_.emplace_back(token.normalized ? normalized.text() : std::string_view(token.content));
+    match_texts_.emplace_back(token.normalized ? normalized.text()
+                                               : std::string_view(token.content));
   }
   raw_ = patterns(false);
   normalized_ = patterns(true);
@@ -73,25 +74,25 @@ AddedTokens::Patterns AddedTokens::patterns(bool normalized) const {
   std::vector<std::string> keys;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     if (tokens_[i].normalized != normalized) continue;
-    if (forms_[i].empty()) {
+    if (match_texts_[i].empty()) {
       throw DataError(
           "tokenizers.bad-added-token",
           {.what = "the added token \"" + tokens_[i].content + "\" is empty after normalization",
            .hint = "set its \"normalized\" to false"});
     }
-    out.starts[static_cast<unsigned char>(forms_[i][0])] = true;
-    out.owners.push_back(i);
-    keys.push_back(forms_[i]);
+    out.starts[static_cast<unsigned char>(match_texts_[i][0])] = true;
+    out.token_indices.push_back(i);
+    keys.push_back(match_texts_[i]);
   }
   out.trie = Trie(keys);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto found = static_cast<std::size_t>(out.trie.find(keys[i]));
     if (found == i) continue;
-    throw DataError(
-        "tokenizers.bad-added-token",
-        {.what = "the added tokens \"" + tokens_[out.owners[i]].content + "\" and \"" +
-                 tokens_[out.owners[found]].content + "\" are both matched by \"" + keys[i] + "\"",
-         .hint = "keep one of them, or set their \"normalized\" to false"});
+    throw DataError("tokenizers.bad-added-token",
+                    {.what = "the added tokens \"" + tokens_[out.token_indices[i]].content +
+                             "\" and \"" + tokens_[out.token_indices[found]].content +
+                             "\" are both matched by \"" + keys[i] + "\"",
+                     .hint = "keep one of them, or set their \"normalized\" to false"});
   }
   return out;
 }
@@ -106,16 +107,16 @@ void AddedTokens::find(const Patterns& patterns, std::string_view text,
       continue;
     }
     const auto [pattern_end, number] = longest_at(patterns.trie, text, at);
-    if (number == Trie::none) {
+    if (number == Trie::kNone) {
       ++at;
       continue;
     }
-    const AddedToken& token = tokens_[patterns.owners[static_cast<std::size_t>(number)]];
+    const AddedToken& token = tokens_[patterns.token_indices[static_cast<std::size_t>(number)]];
     AddedMatch match{at, pattern_end, token.id};
     at = pattern_end;  // a rejected match is skipped as a whole, as in Hugging Face tokenizers
     if (token.single_word && touches_word(text, match.begin, match.end)) continue;
-    if (token.lstrip) match.begin = std::max(white_before(text, match.begin), covered);
-    if (token.rstrip) match.end = white_after(text, match.end);
+    if (token.lstrip) match.begin = std::max(skip_white_back(text, match.begin), covered);
+    if (token.rstrip) match.end = skip_white(text, match.end);
     covered = match.end;
     matches.push_back(match);
   }
@@ -130,11 +131,11 @@ const AddedToken* AddedTokens::with_id(std::int32_t id) const noexcept {
 
 const AddedToken* AddedTokens::with_content(std::string_view content) const noexcept {
   const std::int32_t index = contents_.find(content);
-  return index == Trie::none ? nullptr : &tokens_[static_cast<std::size_t>(index)];
+  return index == Trie::kNone ? nullptr : &tokens_[static_cast<std::size_t>(index)];
 }
 
-const std::string& AddedTokens::printed(const AddedToken& token) const noexcept {
-  return forms_[static_cast<std::size_t>(&token - tokens_.data())];
+const std::string& AddedTokens::decoded_text(const AddedToken& token) const noexcept {
+  return match_texts_[static_cast<std::size_t>(&token - tokens_.data())];
 }
 
 }  // namespace hasten::tokenizers

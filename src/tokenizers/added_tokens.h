@@ -36,8 +36,8 @@ class AddedTokens {
   AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
 
   const std::vector<AddedToken>& tokens() const noexcept { return tokens_; }
-  bool any_raw() const noexcept { return !raw_.owners.empty(); }
-  bool any_normalized() const noexcept { return !normalized_.owners.empty(); }
+  bool any_raw() const noexcept { return !raw_.token_indices.empty(); }
+  bool any_normalized() const noexcept { return !normalized_.token_indices.empty(); }
   // Both replace `matches`, in order. The text must be valid UTF-8. Matches overlap only if the
   // later token starts with white space.
   void find_raw(std::string_view text, std::vector<AddedMatch>& matches) const {
@@ -51,14 +51,14 @@ class AddedTokens {
   const AddedToken* with_id(std::int32_t id) const noexcept;
   const AddedToken* with_content(std::string_view content) const noexcept;
   // The text that decoding prints for the token: the text that it is matched by.
-  const std::string& printed(const AddedToken& token) const noexcept;
+  const std::string& decoded_text(const AddedToken& token) const noexcept;
 
  private:
-  // Patterns of one kind. The trie numbers them, owners maps the numbers to indices into tokens_,
-  // and starts marks the first bytes of patterns.
+  // Patterns of one kind. The trie numbers them, token_indices maps the numbers to indices into
+  // tokens_, and starts marks the first bytes of patterns.
   struct Patterns {
     Trie trie;
-    std::vector<std::size_t> owners;
+    std::vector<std::size_t> token_indices;
     std::array<bool, 256> starts{};
   };
   Patterns patterns(bool normalized) const;
@@ -66,8 +66,8 @@ class AddedTokens {
             std::vector<AddedMatch>& matches) const;
 
   std::vector<AddedToken> tokens_;
-  std::vector<std::string> forms_;  // the text that each token is matched by
-  std::vector<std::size_t> by_id_;  // indices into tokens_, sorted by token id
+  std::vector<std::string> match_texts_;  // the text that each token is matched by
+  std::vector<std::size_t> by_id_;        // indices into tokens_, sorted by token id
   Trie contents_;
   Patterns raw_;
   Patterns normalized_;

@@ -36,7 +36,7 @@ EncodeOptions resolved(const State& state, EncodeOptions options, bool is_pair) 
          .hint = "set EncodeOptions::max_length"});
   }
   const auto specials =
-      options.add_special_tokens ? tokenizers::special_count(state.templates.of(is_pair)) : 0;
+      options.add_special_tokens ? tokenizers::special_count(state.templates.for_pair(is_pair)) : 0;
   if (options.max_length < static_cast<std::int64_t>(specials)) {
     throw UsageError("tokenizers.bad-max-length",
                      {.what = "EncodeOptions::max_length, which must include the special tokens",
@@ -61,17 +61,17 @@ class RowEncoder {
     // A single text that is cut at its end needs no tokens beyond the cut.
     const bool cut =
         options_.truncation != Truncation::none && options_.truncation_side != Side::left;
-    encoder_.run(text, cut ? static_cast<std::size_t>(options_.max_length) : all, first_);
+    encoder_.run(text, cut ? static_cast<std::size_t>(options_.max_length) : kUnlimited, first_);
     return tokenizers::assemble(state_.templates, first_, nullptr, options_);
   }
   Encoding encode(std::string_view text, std::string_view pair) {
-    encoder_.run(text, all, first_);
-    encoder_.run(pair, all, second_);
+    encoder_.run(text, kUnlimited, first_);
+    encoder_.run(pair, kUnlimited, second_);
     return tokenizers::assemble(state_.templates, first_, &second_, options_);
   }
 
  private:
-  static constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
+  static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
   const State& state_;
   const EncodeOptions options_;
@@ -83,7 +83,7 @@ class RowEncoder {
 // Calls work(from, to) for parts of [0, count), each on its own thread, and rethrows the first
 // part's exception.
 template <class Work>
-void in_parts(std::size_t count, int threads, Work work) {
+void parallel_for(std::size_t count, int threads, Work work) {
   if (threads < 1)
     throw UsageError(
         "tokenizers.bad-threads",
@@ -121,7 +121,7 @@ Encoding BertTokenizer::encode(std::string_view text, std::string_view pair,
 std::vector<Encoding> BertTokenizer::encode_batch(std::span<const std::string> texts,
                                                   const EncodeOptions& options, int threads) const {
   std::vector<Encoding> rows(texts.size());
-  in_parts(texts.size(), threads, [&](std::size_t from, std::size_t to) {
+  parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
     RowEncoder encoder(*state_, options, false);
     for (std::size_t i = from; i < to; ++i) rows[i] = encoder.encode(texts[i]);
   });
@@ -137,7 +137,7 @@ std::vector<Encoding> BertTokenizer::encode_batch(std::span<const std::string> t
                                                   .expected = "an equal number of both"});
   }
   std::vector<Encoding> rows(texts.size());
-  in_parts(texts.size(), threads, [&](std::size_t from, std::size_t to) {
+  parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
     RowEncoder encoder(*state_, options, true);
     for (std::size_t i = from; i < to; ++i) rows[i] = encoder.encode(texts[i], pairs[i]);
   });

@@ -13,10 +13,10 @@ namespace {
 Fields typed(const Fields& root, const char* key, const char* type, const char* code) {
   const Json* value = root.find(key);
   const std::string expected = str("\"type\": \"", type, "\"");
-  if (!value) root.refuse(code, str("no \"", key, "\""), expected);
+  if (!value) root.throw_unsupported(code, str("no \"", key, "\""), expected);
   const Fields fields(*value, root.where() + ": " + key);
   const std::string found = fields.text("type");
-  if (found != type) fields.refuse(code, "\"" + found + "\"", expected);
+  if (found != type) fields.throw_unsupported(code, "\"" + found + "\"", expected);
   return fields;
 }
 
@@ -29,14 +29,14 @@ void read_normalizer(const Fields& root, TokenizerOptions& options) {
   options.do_lower_case = fields.flag("lowercase");
 }
 
-[[noreturn]] void bad_vocabulary(const std::string& where, const std::string& what,
-                                 const std::string& hint) {
+[[noreturn]] void throw_bad_vocabulary(const std::string& where, const std::string& what,
+                                       const std::string& hint) {
   throw DataError("tokenizers.bad-vocabulary", {.what = where + ": " + what, .hint = hint});
 }
 
 // Throws the error for a value that is not an id. The name of its place is built only here, because
 // a vocabulary has tens of thousands of places.
-std::size_t bad_id(const Json& value, const std::string& token, const std::string& where) {
+std::size_t require_id(const Json& value, const std::string& token, const std::string& where) {
   return static_cast<std::size_t>(
       Fields::integer_of(value, 0, kLargestId, str(where, ".\"", token, "\"")));
 }
@@ -48,16 +48,16 @@ std::vector<std::string> read_vocabulary(const Json& vocabulary, const std::stri
   for (const auto& [token, value] : vocabulary.items()) {
     const bool fits = value.is_number_integer() && value.get<std::int64_t>() >= 0 &&
                       value.get<std::int64_t>() <= kLargestId;
-    const auto id = fits ? value.get<std::size_t>() : bad_id(value, token, where);
+    const auto id = fits ? value.get<std::size_t>() : require_id(value, token, where);
     if (id >= tokens.size()) {
-      bad_vocabulary(
+      throw_bad_vocabulary(
           where,
           str("\"", token, "\" has the id ", id, ", but there are ", tokens.size(), " tokens"),
           "ids must be 0, 1, 2, ... without gaps; a duplicate token leaves a gap");
     }
     if (taken[id])
-      bad_vocabulary(where, str("\"", tokens[id], "\" and \"", token, "\" have the same id ", id),
-                     "");
+      throw_bad_vocabulary(
+          where, str("\"", tokens[id], "\" and \"", token, "\" have the same id ", id), "");
     taken[id] = true;
     tokens[id] = token;
   }
@@ -71,7 +71,7 @@ void read_model(const Fields& root, Definition& definition) {
                            : fields.find("merges") ? "BPE"
                                                    : "WordPiece";
   if (type != "WordPiece")
-    fields.refuse("tokenizers.unknown-model", "\"" + type + "\"", "\"WordPiece\"");
+    fields.throw_unsupported("tokenizers.unknown-model", "\"" + type + "\"", "\"WordPiece\"");
   definition.options.unk_token = fields.text("unk_token");
   definition.options.continuing_subword_prefix = fields.text("continuing_subword_prefix");
   definition.options.max_input_chars_per_word =
@@ -105,8 +105,8 @@ Definition definition_from_json(const std::filesystem::path& file) {
   const Json json = parse_json(file);
   const Fields root(json, file.string());
   if (root.find("version") && root.text("version") != "1.0")
-    root.refuse("tokenizers.unknown-version", "\"version\": \"" + root.text("version") + "\"",
-                "\"1.0\"");
+    root.throw_unsupported("tokenizers.unknown-version",
+                           "\"version\": \"" + root.text("version") + "\"", "\"1.0\"");
   Definition definition;
   read_model(root, definition);
   read_normalizer(root, definition.options);

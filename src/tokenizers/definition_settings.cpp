@@ -11,7 +11,7 @@ namespace {
 using Kind = TemplatePiece::Kind;
 constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
 
-[[noreturn]] void bad_template(const std::string& where, const std::string& what) {
+[[noreturn]] void throw_bad_template(const std::string& where, const std::string& what) {
   throw DataError("tokenizers.bad-template", {.what = where + ": " + what});
 }
 
@@ -19,7 +19,7 @@ constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
 //   {"id": name, "ids": [...], "tokens": [...]}
 void read_special(const Fields& specials, TemplatePiece& piece, const std::string& where) {
   if (!specials.find(piece.name.c_str()))
-    bad_template(where, "\"" + piece.name + "\" is not in special_tokens");
+    throw_bad_template(where, "\"" + piece.name + "\" is not in special_tokens");
   const Fields fields = specials.object(piece.name.c_str());
   for (const Json& id : fields.list("ids"))
     piece.ids.push_back(
@@ -27,8 +27,8 @@ void read_special(const Fields& specials, TemplatePiece& piece, const std::strin
   for (const Json& token : fields.list("tokens"))
     piece.tokens.push_back(Fields::text_of(token, fields.where() + ".tokens"));
   if (piece.ids.size() != piece.tokens.size())
-    bad_template(fields.where(),
-                 str(piece.ids.size(), " ids for ", piece.tokens.size(), " tokens"));
+    throw_bad_template(fields.where(),
+                       str(piece.ids.size(), " ids for ", piece.tokens.size(), " tokens"));
 }
 
 // Reads {"Sequence": {"id": "A", "type_id": 0}} or {"SpecialToken": {"id": "[CLS]", "type_id": 0}}.
@@ -47,8 +47,8 @@ TemplatePiece read_piece(const Json& value, const Fields& specials, const std::s
   } else if (id == "B" && is_pair) {
     piece.kind = Kind::second_text;
   } else if (id != "A") {
-    bad_template(where,
-                 str("got text \"", id, "\", expected ", is_pair ? "\"A\" or \"B\"" : "\"A\""));
+    throw_bad_template(
+        where, str("got text \"", id, "\", expected ", is_pair ? "\"A\" or \"B\"" : "\"A\""));
   }
   return piece;
 }
@@ -67,7 +67,7 @@ std::vector<TemplatePiece> read_template(const Fields& fields, const char* key,
 std::pair<std::string, std::int32_t> read_token_and_id(const Fields& fields, const char* key) {
   const std::string where = fields.where() + "." + key;
   const Json& value = fields.list(key);
-  if (value.size() != 2) bad_template(where, "expected a token and its id");
+  if (value.size() != 2) throw_bad_template(where, "expected a token and its id");
   return {Fields::text_of(value[0], where),
           static_cast<std::int32_t>(Fields::integer_of(value[1], 0, kLargest, where))};
 }
@@ -108,7 +108,7 @@ void read_padding(const Fields& fields, Definition& definition) {
 
 Templates read_post_processor(const Fields& root) {
   const Json* value = root.find("post_processor");
-  if (!value) return bare_templates();
+  if (!value) return plain_templates();
   const Fields fields(*value, root.where() + ": post_processor");
   const std::string type = fields.text("type");
   if (type == "BertProcessing") {
@@ -117,8 +117,8 @@ Templates read_post_processor(const Fields& root) {
     return bert_templates(cls, cls_id, sep, sep_id);
   }
   if (type != "TemplateProcessing") {
-    fields.refuse("tokenizers.unknown-post-processor", "\"" + type + "\"",
-                  "\"TemplateProcessing\" or \"BertProcessing\"");
+    fields.throw_unsupported("tokenizers.unknown-post-processor", "\"" + type + "\"",
+                             "\"TemplateProcessing\" or \"BertProcessing\"");
   }
   const Fields specials = fields.object("special_tokens");
   return {.single = read_template(fields, "single", specials),

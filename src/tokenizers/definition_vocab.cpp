@@ -43,7 +43,8 @@ std::vector<std::string> read_lines(const std::filesystem::path& file) {
   return tokens;
 }
 
-void refuse_repeated(const std::vector<std::string>& tokens, const std::filesystem::path& file) {
+void check_no_duplicates(const std::vector<std::string>& tokens,
+                         const std::filesystem::path& file) {
   std::unordered_map<std::string_view, std::size_t> seen;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const auto [first, is_new] = seen.emplace(tokens[i], i);
@@ -97,22 +98,23 @@ void number_added_tokens(const std::vector<std::string>& vocabulary, const std::
   std::unordered_set<std::string_view> seen;
   auto next = static_cast<std::int32_t>(vocabulary.size());
   for (AddedToken& token : tokens) {
-    const auto refuse = [&](const std::string& what, const std::string& got,
-                            const std::string& expected) {
+    const auto throw_invalid = [&](const std::string& what, const std::string& got,
+                                   const std::string& expected) {
       throw DataError("tokenizers.bad-added-token",
                       {.what = where + ": " + what, .got = got, .expected = expected});
     };
-    if (token.content.empty()) refuse("an added token without text", "", "");
-    if (!is_utf8(token.content)) refuse("an added token that is not UTF-8", "", "");
+    if (token.content.empty()) throw_invalid("an added token without text", "", "");
+    if (!is_utf8(token.content)) throw_invalid("an added token that is not UTF-8", "", "");
     if (!seen.insert(token.content).second)
-      refuse("\"" + token.content + "\" is listed twice", "", "");
+      throw_invalid("\"" + token.content + "\" is listed twice", "", "");
     const std::int32_t known = ids.at(token.content);
     const std::int32_t id = known != -1 ? known : next++;
     if (token.id != -1 && token.id != id) {
-      refuse("the id of \"" + token.content + "\"", str(token.id),
-             known != -1
-                 ? str(id, ", as in the vocabulary")
-                 : str(id, ", the next one after the vocabulary and the added tokens before it"));
+      throw_invalid(
+          "the id of \"" + token.content + "\"", str(token.id),
+          known != -1
+              ? str(id, ", as in the vocabulary")
+              : str(id, ", the next one after the vocabulary and the added tokens before it"));
     }
     token.id = id;
   }
@@ -127,7 +129,7 @@ Definition definition_from_vocab(const std::filesystem::path& file,
                       .expected = "0 or more"});
   }
   Definition definition{.options = options, .vocabulary = read_lines(file)};
-  refuse_repeated(definition.vocabulary, file);
+  check_no_duplicates(definition.vocabulary, file);
   const std::int32_t cls =
       find_required(definition.vocabulary, options.cls_token, "cls_token", file);
   const std::int32_t sep =

@@ -10,18 +10,18 @@ namespace hasten {
 namespace {
 
 // The upper limit of PadOptions::length and multiple_of, in tokens.
-constexpr std::int64_t longest_row = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kLongestRow = std::numeric_limits<std::int32_t>::max();
 
 void check(const PadOptions& options) {
-  const auto refuse = [](const char* name, std::int64_t value) {
-    if (value >= 0 && value <= longest_row) return;
+  const auto check_size = [](const char* name, std::int64_t value) {
+    if (value >= 0 && value <= kLongestRow) return;
     throw UsageError("tokenizers.bad-padding",
                      {.what = str("PadOptions::", name),
                       .got = str(value),
-                      .expected = str("a number from 0 to ", longest_row)});
+                      .expected = str("a number from 0 to ", kLongestRow)});
   };
-  refuse("length", options.length);
-  refuse("multiple_of", options.multiple_of);
+  check_size("length", options.length);
+  check_size("multiple_of", options.multiple_of);
 }
 
 std::size_t padded_length(std::span<const Encoding> rows, const PadOptions& options) {

@@ -18,8 +18,8 @@ std::string shown(const Json& value) {
   return text;
 }
 
-[[noreturn]] void wrong_type(const Json& value, const std::string& where,
-                             const std::string& expected) {
+[[noreturn]] void throw_wrong_type(const Json& value, const std::string& where,
+                                   const std::string& expected) {
   throw DataError("tokenizers.wrong-type",
                   {.what = where, .got = shown(value), .expected = expected});
 }
@@ -42,7 +42,7 @@ Json parse_json(const std::filesystem::path& file) {
 }
 
 Fields::Fields(const Json& value, std::string where) : value_(&value), where_(std::move(where)) {
-  if (!value.is_object()) wrong_type(value, where_, "an object");
+  if (!value.is_object()) throw_wrong_type(value, where_, "an object");
 }
 
 const Json* Fields::find(const char* key) const {
@@ -64,33 +64,34 @@ std::int64_t Fields::integer(const char* key, std::int64_t low, std::int64_t hig
 
 const Json& Fields::list(const char* key) const {
   const Json& value = at(key);
-  if (!value.is_array()) wrong_type(value, where_ + "." + key, "a list");
+  if (!value.is_array()) throw_wrong_type(value, where_ + "." + key, "a list");
   return value;
 }
 
 std::string Fields::text_of(const Json& value, const std::string& where) {
-  if (!value.is_string()) wrong_type(value, where, "a string");
+  if (!value.is_string()) throw_wrong_type(value, where, "a string");
   return value.get<std::string>();
 }
 
 bool Fields::flag_of(const Json& value, const std::string& where) {
-  if (!value.is_boolean()) wrong_type(value, where, "true or false");
+  if (!value.is_boolean()) throw_wrong_type(value, where, "true or false");
   return value.get<bool>();
 }
 
 std::int64_t Fields::integer_of(const Json& value, std::int64_t low, std::int64_t high,
                                 const std::string& where) {
   const std::string expected = str("an integer from ", low, " to ", high);
-  if (!value.is_number_integer()) wrong_type(value, where, expected);
+  if (!value.is_number_integer()) throw_wrong_type(value, where, expected);
   // An unsigned value that does not fit an int64 is also above `high`.
   const bool huge =
       value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high);
   if (huge || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high)
-    wrong_type(value, where, expected);
+    throw_wrong_type(value, where, expected);
   return value.get<std::int64_t>();
 }
 
-void Fields::refuse(const char* code, const std::string& what, const std::string& expected) const {
+void Fields::throw_unsupported(const char* code, const std::string& what,
+                               const std::string& expected) const {
   throw DataError(code, {.what = where_,
                          .got = what,
                          .expected = expected,

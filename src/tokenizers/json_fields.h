@@ -54,8 +54,8 @@ class Fields {
                                  const std::string& where);
 
   // Throws DataError `code`: BertTokenizer does not support the type or value `what`.
-  [[noreturn]] void refuse(const char* code, const std::string& what,
-                           const std::string& expected) const;
+  [[noreturn]] void throw_unsupported(const char* code, const std::string& what,
+                                      const std::string& expected) const;
 
  private:
   const Json* value_;

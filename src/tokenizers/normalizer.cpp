@@ -7,9 +7,9 @@
 namespace hasten::tokenizers {
 namespace {
 
-// An upper bound of the bytes that run_by_plan writes for one character: the three letters of a
+// An upper bound of the bytes that run_by_table writes for one character: the three letters of a
 // syllable take 9, a Mapping 15.
-constexpr std::size_t longest_result = 16;
+constexpr std::size_t kLongestResult = 16;
 
 // Writes the two or three letters of a Korean syllable, each of three bytes, and returns the end.
 char* write_hangul(char32_t c, char* out) {
@@ -23,74 +23,74 @@ char* write_hangul(char32_t c, char* out) {
 }  // namespace
 
 Normalizer::Normalizer(const NormalizerOptions& options)
-    : options_(options), unicode_(Unicode::get()), plan_(Unicode::limit, keep) {
-  plan();
+    : options_(options), unicode_(Unicode::get()), table_(Unicode::kLimit, keep) {
+  build_table();
   for (char32_t c = 0; c < 128; ++c) {
-    const std::uint16_t action = plan_[c];
+    const std::uint16_t action = table_[c];
     ascii_kept_[c] = action != drop;
     ascii_byte_[c] = action == space ? ' ' : static_cast<char>(c);
     if (action >= first_mapping) ascii_byte_[c] = mappings_[action - first_mapping].bytes[0];
   }
 }
 
-// Fills plan_. The large classes are set at once; for other characters plan_one tries out the
-// result.
-void Normalizer::plan() {
+// Fills table_. The large classes are set at once; for other characters compute_action tries
+// out the result.
+void Normalizer::build_table() {
   const auto each = [](std::span<const CodePointRange> ranges, auto&& use) {
     for (const auto& range : ranges)
       for (char32_t c = range.first; c <= range.last; ++c) use(c);
   };
   if (options_.clean_text) {
-    each(dropped_ranges, [this](char32_t c) { plan_[c] = drop; });
-    each(white_ranges, [this](char32_t c) { plan_one(c); });
+    each(dropped_ranges, [this](char32_t c) { table_[c] = drop; });
+    each(white_ranges, [this](char32_t c) { compute_action(c); });
   }
   if (options_.ideographs) {
     each(ideograph_ranges, [this](char32_t c) {
       if (unicode_.is(c, Unicode::decomposes))
-        plan_one(c);
+        compute_action(c);
       else
-        plan_[c] = set_apart;
+        table_[c] = set_apart;
     });
   }
   if (options_.lowercase) {
-    plan_one(0x130);
+    compute_action(0x130);
     for (const auto& range : case_ranges)
-      for (char32_t c = range.first; c <= range.last; c += range.step) plan_one(c);
+      for (char32_t c = range.first; c <= range.last; c += range.step) compute_action(c);
   }
   if (options_.strip_accents) {
-    each(mark_ranges, [this](char32_t c) { plan_one(c); });
+    each(mark_ranges, [this](char32_t c) { compute_action(c); });
     for (const auto& range : combining_ranges)
-      for (char32_t c = range.first; c <= range.last; ++c) plan_one(c);
-    for (const auto& pair : decomposition_pairs) plan_one(pair.whole);
+      for (char32_t c = range.first; c <= range.last; ++c) compute_action(c);
+    for (const auto& pair : decomposition_pairs) compute_action(pair.whole);
     for (std::size_t at = 0; at < decomposition_singles.size();
          at += 2 + decomposition_singles[at + 1])
       for (char32_t i = 0; i < decomposition_singles[at + 1]; ++i)
-        plan_one(decomposition_singles[at] + i);
-    for (char32_t c = 0xAC00; c <= 0xD7A3; ++c) plan_[c] = hangul;
+        compute_action(decomposition_singles[at] + i);
+    for (char32_t c = 0xAC00; c <= 0xD7A3; ++c) table_[c] = hangul;
   }
 }
 
-void Normalizer::plan_one(char32_t c) {
+void Normalizer::compute_action(char32_t c) {
   std::vector<Character> result{{c, 0}};
   apply(result);
   bool ordered = true;  // no part is a mark that could change places with a neighbour
   for (const Character& part : result) ordered &= unicode_.combining_class(part.value) == 0;
   if (options_.strip_accents && !ordered)
-    plan_[c] = exact;
+    table_[c] = needs_context;
   else if (result.empty())
-    plan_[c] = drop;
+    table_[c] = drop;
   else if (result.size() == 1 && result[0].value == ' ')
-    plan_[c] = space;
+    table_[c] = space;
   else if (result.size() == 1 && result[0].value == c)
-    plan_[c] = keep;
+    table_[c] = keep;
   else
-    plan_[c] = plan_mapping(result);
+    table_[c] = add_mapping(result);
 }
 
-Normalizer::Action Normalizer::plan_mapping(const std::vector<Character>& result) {
+Normalizer::Action Normalizer::add_mapping(const std::vector<Character>& result) {
   Mapping mapping;
   for (const Character& part : result) {
-    if (mapping.size + 4u > sizeof mapping.bytes) return exact;
+    if (mapping.size + 4u > sizeof mapping.bytes) return needs_context;
     mapping.size +=
         static_cast<std::uint8_t>(encode_utf8(part.value, mapping.bytes + mapping.size));
   }
@@ -99,14 +99,14 @@ Normalizer::Action Normalizer::plan_mapping(const std::vector<Character>& result
 }
 
 void Normalizer::run(std::string_view text, bool origins, Normalized& out) const {
-  const bool done = origins ? run_by_plan<true>(text, out) : run_by_plan<false>(text, out);
-  if (!done) run_exactly(text, origins, out);
+  const bool done = origins ? run_by_table<true>(text, out) : run_by_table<false>(text, out);
+  if (!done) run_on_characters(text, origins, out);
 }
 
 // Writes the result for the character at `at`, which is not ASCII, and returns the end of the
 // output.
-char* Normalizer::write_planned(std::uint16_t action, const Decoded& character, const char* at,
-                                char* to) const noexcept {
+char* Normalizer::write_action(std::uint16_t action, const Decoded& character, const char* at,
+                               char* to) const noexcept {
   switch (action) {
     case keep:
       std::memcpy(to, at, character.size);
@@ -135,11 +135,11 @@ char* Normalizer::write_planned(std::uint16_t action, const Decoded& character, 
 // Normalizes character by character. Returns false if a character's result depends on its
 // neighbours.
 template <bool with_origins>
-bool Normalizer::run_by_plan(std::string_view text, Normalized& out) const {
+bool Normalizer::run_by_table(std::string_view text, Normalized& out) const {
   const char* at = text.data();
   const char* const end = at + text.size();
   // There is always room for one byte of output per unread byte of input, plus one longest result.
-  out.bytes.reserve(text.size() + 2 * longest_result);
+  out.bytes.reserve(text.size() + 2 * kLongestResult);
   if constexpr (with_origins) out.origins.reserve(out.bytes.capacity());
   char* to = out.bytes.data();
   for (std::uint32_t index = 0; at < end; ++index) {
@@ -152,13 +152,13 @@ bool Normalizer::run_by_plan(std::string_view text, Normalized& out) const {
       continue;
     }
     const auto used = static_cast<std::size_t>(to - out.bytes.data());
-    out.bytes.reserve(used + static_cast<std::size_t>(end - at) + 2 * longest_result, used);
+    out.bytes.reserve(used + static_cast<std::size_t>(end - at) + 2 * kLongestResult, used);
     if constexpr (with_origins) out.origins.reserve(out.bytes.capacity(), used);
     to = out.bytes.data() + used;
     const Decoded character = decode_utf8(at);
-    const std::uint16_t action = plan_[character.value];
-    if (action == exact) return false;
-    to = write_planned(action, character, at, to);
+    const std::uint16_t action = table_[character.value];
+    if (action == needs_context) return false;
+    to = write_action(action, character, at, to);
     if constexpr (with_origins) {
       for (auto* origin = out.origins.data() + used;
            origin < out.origins.data() + (to - out.bytes.data()); ++origin)

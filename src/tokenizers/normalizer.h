@@ -48,8 +48,16 @@ class Normalizer {
 
  private:
   // The result for a character: one of these, or first_mapping plus an index into mappings_.
-  // `exact` means that it depends on the neighbours.
-  enum Action : std::uint16_t { keep, drop, space, set_apart, hangul, exact, first_mapping };
+  // `needs_context` means that it depends on the neighbours.
+  enum Action : std::uint16_t {
+    keep,
+    drop,
+    space,
+    set_apart,
+    hangul,
+    needs_context,
+    first_mapping
+  };
   struct Mapping {
     std::uint8_t size = 0;
     char bytes[15] = {};
@@ -61,14 +69,14 @@ class Normalizer {
     std::uint32_t origin;
   };
 
-  void plan();
-  void plan_one(char32_t c);
-  Action plan_mapping(const std::vector<Character>& result);
-  char* write_planned(std::uint16_t action, const Decoded& character, const char* at,
-                      char* to) const noexcept;
+  void build_table();
+  void compute_action(char32_t c);
+  Action add_mapping(const std::vector<Character>& result);
+  char* write_action(std::uint16_t action, const Decoded& character, const char* at,
+                     char* to) const noexcept;
   template <bool with_origins>
-  bool run_by_plan(std::string_view text, Normalized& out) const;
-  void run_exactly(std::string_view text, bool origins, Normalized& out) const;
+  bool run_by_table(std::string_view text, Normalized& out) const;
+  void run_on_characters(std::string_view text, bool origins, Normalized& out) const;
   void clean(std::vector<Character>& text) const;
   void set_ideographs_apart(std::vector<Character>& text) const;
   void strip_accents(std::vector<Character>& text) const;
@@ -78,7 +86,7 @@ class Normalizer {
   NormalizerOptions options_;
   const Unicode& unicode_;
   // The Action, or first_mapping plus an index, of each code point.
-  std::vector<std::uint16_t> plan_;
+  std::vector<std::uint16_t> table_;
   std::vector<Mapping> mappings_;
   std::array<char, 128> ascii_byte_{};
   std::array<std::uint8_t, 128> ascii_kept_{};

@@ -82,7 +82,7 @@ Templates bert_templates(const std::string& cls, std::int32_t cls_id, const std:
   return {.single = {start, first, end}, .pair = {start, first, end, second, second_end}};
 }
 
-Templates bare_templates() {
+Templates plain_templates() {
   const TemplatePiece first{.kind = Kind::first_text},
       second{.kind = Kind::second_text, .type_id = 1};
   return {.single = {first}, .pair = {first, second}, .from_file = false};
@@ -123,7 +123,7 @@ std::pair<std::size_t, std::size_t> kept_lengths(std::size_t first, std::size_t 
 
 Encoding assemble(const Templates& templates, const TextTokens& first, const TextTokens* second,
                   const EncodeOptions& options) {
-  const std::vector<TemplatePiece>& pieces = templates.of(second != nullptr);
+  const std::vector<TemplatePiece>& pieces = templates.for_pair(second != nullptr);
   const std::size_t specials = options.add_special_tokens ? special_count(pieces) : 0;
   const std::size_t second_size = second ? second->ids.size() : 0;
   const std::size_t room = options.truncation == Truncation::none

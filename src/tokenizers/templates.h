@@ -48,7 +48,7 @@ struct Templates {
   std::vector<TemplatePiece> pair;
   bool from_file = true;  // false: no post-processor; texts are only concatenated
 
-  const std::vector<TemplatePiece>& of(bool is_pair) const noexcept {
+  const std::vector<TemplatePiece>& for_pair(bool is_pair) const noexcept {
     return is_pair ? pair : single;
   }
 };
@@ -57,7 +57,7 @@ struct Templates {
 Templates bert_templates(const std::string& cls, std::int32_t cls_id, const std::string& sep,
                          std::int32_t sep_id);
 // A and A B, without special tokens.
-Templates bare_templates();
+Templates plain_templates();
 
 std::size_t special_count(const std::vector<TemplatePiece>& pieces) noexcept;
 

@@ -9,7 +9,7 @@
 
 namespace hasten::tokenizers {
 
-void TextEncoder::run(std::string_view text, std::size_t enough, TextTokens& out) {
+void TextEncoder::run(std::string_view text, std::size_t enough_tokens, TextTokens& out) {
   if (text.size() > std::numeric_limits<std::int32_t>::max()) {
     throw DataError("tokenizers.text-too-long",
                     {.what = "a text of 2 GiB or more",
@@ -18,7 +18,7 @@ void TextEncoder::run(std::string_view text, std::size_t enough, TextTokens& out
   }
   out_ = &out;
   out.clear();
-  enough_ = enough;
+  enough_tokens_ = enough_tokens;
   first_character_ = 0;
   word_ = 0;
   if (!is_utf8(text)) text = repaired_ = repair_utf8(text);
@@ -27,7 +27,7 @@ void TextEncoder::run(std::string_view text, std::size_t enough, TextTokens& out
   if (state_.added.any_raw()) state_.added.find_raw(text, raw_);
   std::size_t at = 0;
   for (const AddedMatch& match : raw_) {
-    if (at < match.begin) between_raw(text.substr(at, match.begin - at));
+    if (at < match.begin) encode_unmatched(text.substr(at, match.begin - at));
     if (has_enough()) return;
     const std::uint32_t begin = character_index(text, at, match.begin);
     const std::uint32_t end = character_index(text, at, match.end);
@@ -35,7 +35,7 @@ void TextEncoder::run(std::string_view text, std::size_t enough, TextTokens& out
     first_character_ = end;
     at = match.end;
   }
-  if (at < text.size() && !has_enough()) between_raw(text.substr(at));
+  if (at < text.size() && !has_enough()) encode_unmatched(text.substr(at));
 }
 
 // Returns the number of characters before byte `to`; first_character_ is that before byte `from`. A
@@ -48,13 +48,13 @@ std::uint32_t TextEncoder::character_index(std::string_view text, std::size_t fr
 }
 
 // Encodes a part of the text that holds no token to be matched as written.
-void TextEncoder::between_raw(std::string_view text) {
+void TextEncoder::encode_unmatched(std::string_view text) {
   state_.normalizer.run(text, offsets_, normalized_);
-  if (!state_.added.any_normalized()) return between_normalized(0, normalized_.bytes.size());
+  if (!state_.added.any_normalized()) return encode_normalized(0, normalized_.bytes.size());
   state_.added.find_normalized(normalized_.text(), normalized_matches_);
   std::size_t at = 0;
   for (const AddedMatch& match : normalized_matches_) {
-    if (at < match.begin) between_normalized(at, match.begin);
+    if (at < match.begin) encode_normalized(at, match.begin);
     if (has_enough()) return;
     std::uint32_t begin = 0, end = 0;
     if (offsets_) {
@@ -65,11 +65,11 @@ void TextEncoder::between_raw(std::string_view text) {
     at = match.end;
   }
   if (at < normalized_.bytes.size() && !has_enough())
-    between_normalized(at, normalized_.bytes.size());
+    encode_normalized(at, normalized_.bytes.size());
 }
 
 // Encodes a part of the normalized text that holds no added token.
-void TextEncoder::between_normalized(std::size_t begin, std::size_t end) {
+void TextEncoder::encode_normalized(std::size_t begin, std::size_t end) {
   for_each_word(
       normalized_.text().substr(begin, end - begin),
       [this, begin](std::string_view word, std::size_t at) { return add_word(word, begin + at); });

@@ -6,7 +6,7 @@
 namespace hasten::tokenizers {
 namespace {
 
-constexpr std::int32_t nobody = -2;
+constexpr std::int32_t kNoParent = -2;
 
 }  // namespace
 
@@ -17,19 +17,19 @@ Trie::Trie(const std::vector<std::string>& keys) {
     return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
   });
   grow_to_hold(1);
-  units_[root].parent = nobody;  // its place is taken, but it is the child of no node
+  units_[kRoot].parent = kNoParent;  // its place is taken, but it is the child of no node
   // A work list instead of recursion: a key may be as long as a file.
-  std::vector<Span> to_do{{0, keys.size(), 0, root}};
+  std::vector<Span> to_do{{0, keys.size(), 0, kRoot}};
   while (!to_do.empty()) {
     const Span span = to_do.back();
     to_do.pop_back();
-    place(keys, order, span, to_do);
+    build_node(keys, order, span, to_do);
   }
 }
 
 // Sets the value and the children of one node, and adds the children to `to_do`.
-void Trie::place(const std::vector<std::string>& keys, const std::vector<std::int32_t>& order,
-                 Span span, std::vector<Span>& to_do) {
+void Trie::build_node(const std::vector<std::string>& keys, const std::vector<std::int32_t>& order,
+                      Span span, std::vector<Span>& to_do) {
   const auto key = [&](std::size_t i) -> const std::string& {
     return keys[static_cast<std::size_t>(order[i])];
   };
@@ -59,7 +59,7 @@ void Trie::place(const std::vector<std::string>& keys, const std::vector<std::in
 // few of the places before it are free.
 std::int32_t Trie::free_base(const std::string& bytes) {
   const auto is_taken = [this](std::int32_t at) {
-    return units_[static_cast<std::size_t>(at)].parent != none;
+    return units_[static_cast<std::size_t>(at)].parent != kNone;
   };
   const std::int32_t lowest = static_cast<unsigned char>(bytes[0]);
   const std::int32_t start = std::max(first_free_, lowest + 1);
@@ -83,21 +83,21 @@ void Trie::grow_to_hold(std::int32_t base) {
   if (needed <= units_.size()) return;
   const std::size_t size = std::max(needed, units_.size() + units_.size() / 4);
   units_.resize(size);
-  values_.resize(size, none);
+  values_.resize(size, kNone);
 }
 
 std::int32_t Trie::walk(std::string_view text) const noexcept {
-  std::int32_t node = root;
+  std::int32_t node = kRoot;
   for (const char c : text) {
     node = step(node, c);
-    if (node == none) return none;
+    if (node == kNone) return kNone;
   }
   return node;
 }
 
 std::int32_t Trie::find(std::string_view key) const noexcept {
   const std::int32_t node = walk(key);
-  return node == none ? none : value(node);
+  return node == kNone ? kNone : value(node);
 }
 
 }  // namespace hasten::tokenizers

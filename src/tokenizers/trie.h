@@ -4,11 +4,11 @@
 // base[n] + b if the parent of that place is n, so a step takes two loads and no search.
 //
 //   Trie trie({"play", "##ing"});            // numbered 0, 1
-//   std::int32_t node = Trie::root, longest = Trie::none;
+//   std::int32_t node = Trie::kRoot, longest = Trie::kNone;
 //   for (char c : word) {
 //     node = trie.step(node, c);
-//     if (node == Trie::none) break;
-//     if (trie.value(node) != Trie::none) longest = trie.value(node);
+//     if (node == Trie::kNone) break;
+//     if (trie.value(node) != Trie::kNone) longest = trie.value(node);
 //   }
 //
 // Thread rule: immutable once built; safe to walk from many threads. The constructor throws
@@ -24,33 +24,33 @@ namespace hasten::tokenizers {
 
 class Trie {
  public:
-  static constexpr std::int32_t root = 0;
-  static constexpr std::int32_t none = -1;
+  static constexpr std::int32_t kRoot = 0;
+  static constexpr std::int32_t kNone = -1;
 
   Trie() : Trie(std::vector<std::string>{}) {}
   // keys[i] gets the value i; equal keys get the value of one of them.
   explicit Trie(const std::vector<std::string>& keys);
 
-  // The child of `node` by `byte`, or none.
+  // The child of `node` by `byte`, or kNone.
   std::int32_t step(std::int32_t node, char byte) const noexcept {
     const std::int32_t next =
         units_[static_cast<std::size_t>(node)].base + static_cast<unsigned char>(byte);
-    return units_[static_cast<std::size_t>(next)].parent == node ? next : none;
+    return units_[static_cast<std::size_t>(next)].parent == node ? next : kNone;
   }
-  // The number of the key that ends at this node, or none.
+  // The number of the key that ends at this node, or kNone.
   std::int32_t value(std::int32_t node) const noexcept {
     return values_[static_cast<std::size_t>(node)];
   }
 
-  // The node that all bytes of `text` lead to, or none.
+  // The node that all bytes of `text` lead to, or kNone.
   std::int32_t walk(std::string_view text) const noexcept;
-  // The value of exactly this key, or none.
+  // The value of exactly this key, or kNone.
   std::int32_t find(std::string_view key) const noexcept;
 
  private:
   struct Unit {
     std::int32_t base = 0;
-    std::int32_t parent = none;
+    std::int32_t parent = kNone;
   };
   // The keys at order[low, high) share their first `depth` bytes, which lead to `node`.
   struct Span {
@@ -58,8 +58,8 @@ class Trie {
     std::int32_t node;
   };
 
-  void place(const std::vector<std::string>& keys, const std::vector<std::int32_t>& order,
-             Span span, std::vector<Span>& to_do);
+  void build_node(const std::vector<std::string>& keys, const std::vector<std::int32_t>& order,
+                  Span span, std::vector<Span>& to_do);
   std::int32_t free_base(const std::string& bytes);
   void grow_to_hold(std::int32_t base);
 

@@ -7,8 +7,8 @@
 namespace hasten::tokenizers {
 namespace {
 
-constexpr char32_t hangul_first = 0xAC00;
-constexpr char32_t hangul_last = 0xD7A3;
+constexpr char32_t kHangulFirst = 0xAC00;
+constexpr char32_t kHangulLast = 0xD7A3;
 
 // Returns the range that holds c, or null. `ranges` must be sorted and disjoint.
 template <class Range>
@@ -24,7 +24,7 @@ const Range* find_range(std::span<const Range> ranges, char32_t c) {
 // Appends the two or three letters of a syllable. They are not in the tables, because the Unicode
 // standard defines them by a formula.
 void decompose_hangul(char32_t c, std::u32string& out) {
-  const char32_t index = c - hangul_first;
+  const char32_t index = c - kHangulFirst;
   out += static_cast<char32_t>(0x1100 + index / 588);
   out += static_cast<char32_t>(0x1161 + index % 588 / 28);
   if (index % 28 != 0) out += static_cast<char32_t>(0x11A7 + index % 28);
@@ -37,7 +37,7 @@ const Unicode& Unicode::get() {
   return unicode;
 }
 
-Unicode::Unicode() : flags_(limit) {
+Unicode::Unicode() : flags_(kLimit) {
   auto mark_all = [this](std::span<const CodePointRange> ranges, Flag flag) {
     for (const auto& range : ranges)
       for (char32_t c = range.first; c <= range.last; ++c) flags_[c] |= flag;
@@ -50,7 +50,7 @@ Unicode::Unicode() : flags_(limit) {
   mark_all(word_ranges, word);
   for (const auto& range : combining_ranges)
     for (char32_t c = range.first; c <= range.last; ++c) flags_[c] |= combining;
-  for (char32_t c = hangul_first; c <= hangul_last; ++c) flags_[c] |= decomposes;
+  for (char32_t c = kHangulFirst; c <= kHangulLast; ++c) flags_[c] |= decomposes;
   for (const auto& pair : decomposition_pairs) flags_[pair.whole] |= decomposes;
   for (std::size_t at = 0; at < decomposition_singles.size();) {
     const char32_t first = decomposition_singles[at], count = decomposition_singles[at + 1];
@@ -72,7 +72,7 @@ std::uint8_t Unicode::combining_class(char32_t c) const noexcept {
 void Unicode::decompose(char32_t c, std::u32string& out) const {
   if (!is(c, decomposes)) {
     out += c;
-  } else if (c >= hangul_first && c <= hangul_last) {
+  } else if (c >= kHangulFirst && c <= kHangulLast) {
     decompose_hangul(c, out);
   } else {
     auto pair = std::lower_bound(

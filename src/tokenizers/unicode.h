@@ -27,11 +27,11 @@ class Unicode {
     combining = 64,    // has a combining class
     decomposes = 128,  // has a canonical decomposition
   };
-  static constexpr char32_t limit = 0x110000;
+  static constexpr char32_t kLimit = 0x110000;
 
   static const Unicode& get();
 
-  // True if c has any of the flags. `c` must be below `limit`.
+  // True if c has any of the flags. `c` must be below `kLimit`.
   bool is(char32_t c, int flags) const noexcept { return (flags_[c] & flags) != 0; }
   // The canonical combining class; 0 for characters that are not combining marks.
   std::uint8_t combining_class(char32_t c) const noexcept;

@@ -13,7 +13,7 @@ WordPiece::WordPiece(std::vector<std::string> tokens, WordPieceOptions options)
       trie_(tokens_),
       continuing_(trie_.walk(options_.continuing_subword_prefix)),
       unk_id_(trie_.find(options_.unk_token)) {
-  if (unk_id_ == Trie::none) {
+  if (unk_id_ == Trie::kNone) {
     throw DataError(
         "tokenizers.missing-token",
         {.what = "the vocabulary lacks the unknown token \"" + options_.unk_token + "\"",
@@ -23,19 +23,19 @@ WordPiece::WordPiece(std::vector<std::string> tokens, WordPieceOptions options)
 
 std::optional<std::int32_t> WordPiece::find(std::string_view token) const noexcept {
   const std::int32_t id = trie_.find(token);
-  return id == Trie::none ? std::nullopt : std::optional(id);
+  return id == Trie::kNone ? std::nullopt : std::optional(id);
 }
 
 // Returns the longest token that starts at byte `start`. Tokens are whole characters, so a match
 // can only end between characters.
 WordPiece::Match WordPiece::longest(std::string_view word, std::size_t start) const noexcept {
   Match match;
-  std::int32_t node = start == 0 ? Trie::root : continuing_;
-  for (std::size_t at = start; node != Trie::none && at < word.size();) {
+  std::int32_t node = start == 0 ? Trie::kRoot : continuing_;
+  for (std::size_t at = start; node != Trie::kNone && at < word.size();) {
     node = trie_.step(node, word[at++]);
-    if (node == Trie::none) break;
+    if (node == Trie::kNone) break;
     const std::int32_t id = trie_.value(node);
-    if (id != Trie::none) match = {id, at};
+    if (id != Trie::kNone) match = {id, at};
   }
   return match;
 }
@@ -53,7 +53,7 @@ void WordPiece::split(std::string_view word, std::vector<std::int32_t>& ids,
   bool covered = !too_long(word);
   for (std::size_t start = 0; covered && start < word.size();) {
     const Match match = longest(word, start);
-    covered = match.id != Trie::none;
+    covered = match.id != Trie::kNone;
     if (!covered) break;
     ids.push_back(match.id);
     if (ends) ends->push_back(static_cast<std::uint32_t>(match.end));

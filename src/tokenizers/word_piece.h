@@ -46,7 +46,7 @@ class WordPiece {
 
  private:
   struct Match {
-    std::int32_t id = Trie::none;
+    std::int32_t id = Trie::kNone;
     std::size_t end = 0;
   };
   Match longest(std::string_view word, std::size_t start) const noexcept;

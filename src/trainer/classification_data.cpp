@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_text(const std::string& file) {
-  return !file.empty() && file != dummy_data && !ends_with(lower(file), ".safetensors");
+  return !file.empty() && file != kDummyData && !ends_with(lower(file), ".safetensors");
 }
 
 bool has_column(const TextTable& table, const std::string& name) {
@@ -76,7 +76,7 @@ struct ClassificationFiles::Impl {
       std::vector<std::string> columns = {options.text_column};
       if (file.needs_labels) columns.push_back(options.label_column);
       file.table = read_text_table(name, {.columns = columns});
-    } else if (!name.empty() && name != dummy_data) {
+    } else if (!name.empty() && name != kDummyData) {
       file.columns = load_columns(name);
     }
   }

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include "data/filling.h"
+#include "data/padding.h"
 
 namespace hasten {
 

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "data/filling.h"
+#include "data/padding.h"
 #include "prepare/gather_counted.h"
 
 namespace hasten {
 
 RealRows real_rows(const Loader<TensorDict>& loader, const TensorDict& batch) {
-  const std::int64_t rows = loader.rows_at_hand(), real = loader.real_rows_at_hand();
+  const std::int64_t rows = loader.current_rows(), real = loader.current_real_rows();
   if (rows == real) return {.batch = batch, .count = real};
   TensorDict kept;
   for (const auto& [name, tensor] : batch) {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "data/filling.h"
+#include "data/padding.h"
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -215,7 +215,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
     const TrainerDataset& dataset,
     const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops) {
   auto loader = dataset.loader(loader_options(args.per_device_eval_batch_size));
-  loader.share({.group = group(), .how = {}});
+  loader.share({.group = group(), .configuration = {}});
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;

@@ -217,9 +217,9 @@ void feed_coordinator(Input& input) {
 
 void feed_words(std::string_view bytes) {
   try {
-    const Endpoint endpoint = endpoint_of(bytes, 29500);
+    const Endpoint endpoint = parse_endpoint(bytes, 29500);
     require(!endpoint.host.empty() && endpoint.port >= 0 && endpoint.port <= 65535);
-    const Endpoint again = endpoint_of(text_of(endpoint), 1);
+    const Endpoint again = parse_endpoint(to_text(endpoint), 1);
     require(again.host == endpoint.host && again.port == endpoint.port);
   } catch (const ConfigError&) {
   }
@@ -242,10 +242,11 @@ void feed_words(std::string_view bytes) {
   if (how & 16) options.main_process_port = input.byte() * 256 + input.byte();
   if (how & 32) options.standalone = true;
   try {
-    const Machines machines = machines_of(options);
-    require(machines.least >= 1 && machines.least <= machines.most && machines.most <= 4096);
-    require(machines.rank < machines.most);
-    if (machines.several() && !options.slurm)
+    const Machines machines = resolve_machines(options);
+    require(machines.min_count >= 1 && machines.min_count <= machines.max_count &&
+            machines.max_count <= 4096);
+    require(machines.rank < machines.max_count);
+    if (machines.has_several() && !options.slurm)
       require(!machines.host.empty() && machines.port > 0 && machines.port <= 65535);
   } catch (const ConfigError&) {
   }

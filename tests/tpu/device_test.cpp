@@ -115,7 +115,7 @@ TEST_CASE(
 
 TEST_CASE("tpu: what is not there, and forks") {
   tpu_device();
-  CHECK(why_no_tpu().empty());
+  CHECK(missing_tpu_reason().empty());
   CHECK(code_of([] { tpu_device(1); }) == "device.tpu-index");
   CHECK(code_of([] { notebook_launcher([] {}, {.num_processes = 2}); }) ==
         "process.fork-after-tpu");

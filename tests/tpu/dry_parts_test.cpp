@@ -91,7 +91,7 @@ TEST_CASE("dry tpu: a compiled program tells where its arguments and results lie
   REQUIRE(read->results.size() == 2);
   CHECK(device_bytes(read->parameters[0]) == 32768);
   CHECK(device_bytes(read->results[1]) == 14);
-  CHECK(read->taken_over == std::vector<std::int64_t>{-1, 1});
+  CHECK(read->donated_parameters == std::vector<std::int64_t>{-1, 1});
 
   std::string with_config;
   protozero::pbf_writer(with_config).add_message(1, text);
@@ -112,7 +112,7 @@ TEST_CASE(
   account.load(50);
   account.enter("forward");
   account.run("a", {.results = 300, .temporaries = 70});
-  account.run("b", {.results = 0, .temporaries = 10, .taken_over = 200});
+  account.run("b", {.results = 0, .temporaries = 10, .released_arguments = 200});
   account.enter("backward");
   account.add(5);
   account.unload(50);
@@ -122,8 +122,8 @@ TEST_CASE(
   CHECK(account.peak().total() == 1000 + 50 + 300 + 70);
   CHECK(account.peak().program == "a");
   REQUIRE(account.visits().size() == 3);
-  const Visit &setup = account.visits()[0], &forward = account.visits()[1],
-              &backward = account.visits()[2];
+  const PhaseVisit &setup = account.visits()[0], &forward = account.visits()[1],
+                   &backward = account.visits()[2];
   CHECK(setup.phase == "setup");
   CHECK(setup.peak.total() == 1050);
   CHECK(forward.tensors_before == 1000);

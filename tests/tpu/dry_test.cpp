@@ -67,12 +67,12 @@ TEST_CASE("dry tpu: the account of steps on device tpu is the sum of the tensors
   CHECK(account.programs_after_second_step == 0);
   CHECK(account.runs > account.programs);
   CHECK(account.failed.empty());
-  CHECK(account.unlike == 0);  // each program's arguments add up to the compiler's sum
-  CHECK(of(account.components, Component::model_weights) == kParameters + kBuffers);
-  CHECK(of(account.components, Component::gradients) == kParameters);
-  CHECK(of(account.components, Component::optimizer_states) == 2 * kParameters);
+  CHECK(account.mismatched_runs == 0);  // each program's arguments add up to the compiler's sum
+  CHECK(bytes_of(account.components, Component::model_weights) == kParameters + kBuffers);
+  CHECK(bytes_of(account.components, Component::gradients) == kParameters);
+  CHECK(bytes_of(account.components, Component::optimizer_states) == 2 * kParameters);
   // What the first layer gives, gelu of it times the buffer, the scores and the loss.
-  CHECK(of(account.components, Component::activations) == 4 * (2 * 16 * 64 + 16 * 10 + 1));
+  CHECK(bytes_of(account.components, Component::activations) == 4 * (2 * 16 * 64 + 16 * 10 + 1));
   CHECK(account.peak.tensors >= 4 * kParameters + kBuffers);
   CHECK(account.peak.total() ==
         account.peak.tensors + account.peak.temporaries + account.peak.code);

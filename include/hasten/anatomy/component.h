@@ -3,7 +3,7 @@
 // for, what kind of operation an operator is, and the phases of a step.
 //
 //   anatomy::ComponentBytes bytes{};
-//   anatomy::of(bytes, anatomy::Component::gradients) = 4096;
+//   anatomy::bytes_of(bytes, anatomy::Component::gradients) = 4096;
 //   anatomy::total(bytes);                                     // 4096
 //   name_of(anatomy::Component::gradients);                    // "gradients"
 //
@@ -37,10 +37,10 @@ using ComponentBytes = std::array<std::int64_t, kComponents>;
 inline std::int64_t total(const ComponentBytes& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
-inline std::int64_t& of(ComponentBytes& bytes, Component component) {
+inline std::int64_t& bytes_of(ComponentBytes& bytes, Component component) {
   return bytes[static_cast<std::size_t>(component)];
 }
-inline std::int64_t of(const ComponentBytes& bytes, Component component) {
+inline std::int64_t bytes_of(const ComponentBytes& bytes, Component component) {
   return bytes[static_cast<std::size_t>(component)];
 }
 

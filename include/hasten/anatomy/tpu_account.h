@@ -2,7 +2,7 @@
 // The account of a dry TPU (hasten/anatomy/dry_tpu.h): what a training step takes of a TPU's
 // memory, according to the TPU's own compiler. Plain data, and the forms in which it is shown.
 //
-//   const anatomy::TpuPrediction prediction = anatomy::prediction_of(report);
+//   const anatomy::TpuPrediction prediction = anatomy::to_prediction(report);
 //   std::cout << to_text(account, &prediction);
 //
 // Units: bytes on the device, including the padding of tiles; seconds. write_account throws IoError
@@ -20,7 +20,7 @@
 namespace hasten::anatomy {
 
 // The memory of the device at one moment.
-struct TpuMoment {
+struct TpuMemoryUsage {
   std::int64_t tensors = 0;
   std::int64_t temporaries = 0;  // Working memory of the program that runs.
   std::int64_t code = 0;         // Code of the programs that are loaded.
@@ -31,7 +31,7 @@ struct TpuMoment {
 // The moment of most memory in one phase of the steps.
 struct TpuPhase {
   std::string name;  // setup, forward, backward, optimizer, or between.
-  TpuMoment peak;
+  TpuMemoryUsage peak;
 };
 
 // A program that the compiler refused.
@@ -66,12 +66,12 @@ struct TpuAccount {
   // when the last forward pass began.
   std::int64_t before_last_step = 0;
   // The moment of most memory, and the present one.
-  TpuMoment peak, now;
+  TpuMemoryUsage peak, now;
   std::vector<TpuPhase> phases;
   std::vector<TpuFailure> failed;
-  std::int64_t not_laid_out = 0;  // Bytes of tensors that no program has read; without padding.
+  std::int64_t unpadded_bytes = 0;  // Bytes of tensors that no program has read; without padding.
   // Runs whose arguments do not add up to the sum that the compiler reports.
-  std::int64_t unlike = 0;
+  std::int64_t mismatched_runs = 0;
   std::string stopped;  // The reason why the program ended early; empty: it did not.
   std::vector<Alternative> alternatives;
 };
@@ -89,7 +89,7 @@ struct TpuPrediction {
   std::int64_t peak = 0;
   ComponentBytes most{};  // The most of each component at any time, each on its own.
 };
-TpuPrediction prediction_of(const Report& report);
+TpuPrediction to_prediction(const Report& report);
 // Reads the prediction from a report's to_json().
 TpuPrediction read_prediction(const std::string& report_json);
 

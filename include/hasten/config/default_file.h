@@ -2,11 +2,11 @@
 // Finds the configuration file that applies if none is named: hasten's own, or else Accelerate's.
 //
 //   const config::Environment environment = config::whole_environment();
-//   config::default_file(environment);   // the file that `hasten config` writes
-//   config::found_file(environment);     // the file that `hasten launch` reads, or ""
+//   config::default_file(environment);        // the file that `hasten config` writes
+//   config::find_default_file(environment);   // the file that `hasten launch` reads, or ""
 //
-// Needs no torch. Thread rule: pure functions, except that found_file looks at the file system.
-// Only lack of memory makes them throw.
+// Needs no torch. Thread rule: pure functions, except that find_default_file looks at the file
+// system. Only lack of memory makes them throw.
 #pragma once
 
 #include <string>
@@ -22,9 +22,9 @@ std::string default_file(const Environment& environment);
 
 // Accelerate's default_config.yaml and default_config.json in $HF_HOME/accelerate, else in
 // $XDG_CACHE_HOME/huggingface/accelerate, else in ~/.cache/huggingface/accelerate.
-std::vector<std::string> accelerate_files(const Environment& environment);
+std::vector<std::string> accelerate_default_files(const Environment& environment);
 
 // The first of these files that exists, hasten's before Accelerate's; empty if none does.
-std::string found_file(const Environment& environment);
+std::string find_default_file(const Environment& environment);
 
 }  // namespace hasten::config

@@ -60,8 +60,8 @@ std::string to_text(const Origin& origin);
 
 enum class Status {
   supported,
-  not_yet,     // Setting it is the error "config.not-supported".
-  no_meaning,  // Setting it has no effect and gives a notice.
+  not_yet,    // Setting it is the error "config.not-supported".
+  no_effect,  // Setting it has no effect and gives a notice.
 };
 
 enum class Kind { boolean, integer, number, text, choice, list, kwargs };
@@ -90,7 +90,7 @@ struct Option {
   std::vector<std::string> choices;          // For a choice, and for a list of choices.
   std::vector<std::string> choices_not_yet;  // Known words that are not supported yet.
   // Other words for a choice, as {word, choice}: {"true", "all"}.
-  std::vector<std::pair<std::string, std::string>> spellings;
+  std::vector<std::pair<std::string, std::string>> aliases;
   std::vector<FormerName> former_names;
   Limits limits;
   Status status = Status::supported;
@@ -120,11 +120,11 @@ struct Option {
   Option& below(double value);
   Option& one_of(std::vector<std::string> words);
   // Adds to choices_not_yet.
-  Option& later(std::vector<std::string> words);
-  Option& spelling(std::string word, std::string means);
+  Option& not_yet_choices(std::vector<std::string> words);
+  Option& alias(std::string word, std::string means);
   Option& former_name(std::string former, std::optional<double> below = std::nullopt);
   // Sets Status::not_yet with this reason.
-  Option& refuse(std::string why);
+  Option& not_supported(std::string why);
 };
 
 class OptionTable {
@@ -256,17 +256,18 @@ class Describer {
   // default has no effect.
   template <class T>
   Option& not_yet(std::string name, std::string reason, T default_value = T{}) {
-    return nameless(std::move(name), std::move(default_value), Status::not_yet, std::move(reason));
+    return add_without_field(std::move(name), std::move(default_value), Status::not_yet,
+                             std::move(reason));
   }
   template <class T>
-  Option& no_meaning(std::string name, std::string reason, T default_value = T{}) {
-    return nameless(std::move(name), std::move(default_value), Status::no_meaning,
-                    std::move(reason));
+  Option& no_effect(std::string name, std::string reason, T default_value = T{}) {
+    return add_without_field(std::move(name), std::move(default_value), Status::no_effect,
+                             std::move(reason));
   }
 
  private:
   template <class T>
-  Option& nameless(std::string name, T default_value, Status status, std::string reason) {
+  Option& add_without_field(std::string name, T default_value, Status status, std::string reason) {
     auto held = std::make_shared<T>(std::move(default_value));
     Option option = detail::option_for<T>(std::move(name), group_, "");
     option.has_field = false;

@@ -1,9 +1,9 @@
 // File: hasten/config/endpoint.h
 // A host with a port, as text and as a struct.
 //
-//   endpoint_of("10.0.0.1:29500", 0).port;         // 29500
-//   endpoint_of("[2001:db8::1]:29500", 0).host;    // "2001:db8::1"
-//   endpoint_of("node7", 29500).port;              // 29500
+//   parse_endpoint("10.0.0.1:29500", 0).port;         // 29500
+//   parse_endpoint("[2001:db8::1]:29500", 0).host;    // "2001:db8::1"
+//   parse_endpoint("node7", 29500).port;              // 29500
 //
 // Needs no torch. Throws ConfigError "config.endpoint". Thread rule: values.
 #pragma once
@@ -19,8 +19,8 @@ struct Endpoint {
 };
 
 // Parses a text; `port_if_none` is the port of a text without one.
-Endpoint endpoint_of(std::string_view text, int port_if_none);
+Endpoint parse_endpoint(std::string_view text, int port_if_none);
 // Formats HOST:PORT, with brackets around an IPv6 address.
-std::string text_of(const Endpoint& endpoint);
+std::string to_text(const Endpoint& endpoint);
 
 }  // namespace hasten

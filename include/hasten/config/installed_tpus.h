@@ -4,7 +4,7 @@
 //
 //   const config::Environment environment = config::whole_environment();
 //   config::installed_tpus();                      // {"v5e", "v5e", "v5e", "v5e"}
-//   config::why_no_tpu(environment);               // "", or what is missing
+//   config::missing_tpu_reason(environment);       // "", or what is missing
 //   config::tpu_processes(environment);            // 4: one for each chip
 //
 // Needs no torch. Thread rule: any thread. tpu_chips and tpu_processes throw ConfigError
@@ -32,7 +32,7 @@ bool names_tpu_plugin(const Environment& environment);
 
 // Returns "" if device `tpu` can be opened, because a TPU is installed or a plugin is named;
 // otherwise what is missing.
-std::string why_no_tpu(const Environment& environment);
+std::string missing_tpu_reason(const Environment& environment);
 
 // The chips that TPU_VISIBLE_DEVICES, or else TPU_VISIBLE_CHIPS, leaves to the processes of this
 // machine. Unset: all chips.

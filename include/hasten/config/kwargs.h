@@ -30,20 +30,20 @@ class KwargValue {
  public:
   template <class Number>
   requires(std::is_arithmetic_v<Number> && !std::same_as<Number, bool>) KwargValue(Number number)
-      : held_(static_cast<double>(number)) {}
-  KwargValue(bool flag) : held_(std::string(flag ? "true" : "false")) {}
+      : value_(static_cast<double>(number)) {}
+  KwargValue(bool flag) : value_(std::string(flag ? "true" : "false")) {}
   KwargValue(std::string_view text);
   KwargValue(const std::string& text) : KwargValue(std::string_view(text)) {}
   KwargValue(const char* text) : KwargValue(std::string_view(text)) {}
 
-  bool is_number() const { return held_.index() == 0; }
-  double number() const { return std::get<double>(held_); }
+  bool is_number() const { return value_.index() == 0; }
+  double number() const { return std::get<double>(value_); }
   // The text, or the number in a form that reads back equal.
   std::string text() const;
   bool operator==(const KwargValue&) const = default;
 
  private:
-  std::variant<double, std::string> held_;
+  std::variant<double, std::string> value_;
 };
 
 class Kwargs {

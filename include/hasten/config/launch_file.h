@@ -2,7 +2,8 @@
 // Writes configuration files for `hasten launch`, with Accelerate's keys and forms, so that
 // Accelerate can read them too.
 //
-//   config::LaunchFile file = config::launch_file_here();   // for the GPUs, TPUs or CPU found here
+//   // For the GPUs, TPUs or CPU found here:
+//   config::LaunchFile file = config::launch_file_for_this_machine();
 //   file.mixed_precision = LaunchPrecision::bf16;
 //   config::write_launch_file(path, config::launch_file_text(file, /*json=*/false));
 //   const config::UpdatedFile now = config::updated_launch_file(read_file(path), path);
@@ -51,13 +52,13 @@ struct LaunchFile {
 
 // The file for this machine, or for one with so many devices: a process for each GPU, else for each
 // TPU chip, else one on the CPU.
-LaunchFile launch_file_here();
+LaunchFile launch_file_for_this_machine();
 LaunchFile launch_file_for(std::size_t gpus, std::size_t tpus);
 
 // Formats the file as YAML with comments, or as JSON, which has no comments.
 std::string launch_file_text(const LaunchFile& file, bool json);
 // The keys of the file for which Accelerate would refuse it.
-std::vector<std::string> own_keys(const LaunchFile& file);
+std::vector<std::string> keys_unknown_to_accelerate(const LaunchFile& file);
 
 // Writes the file atomically and creates missing folders above it.
 void write_launch_file(const std::string& path, const std::string& text);

@@ -4,7 +4,7 @@
 //
 //   const LaunchOptions options{
 //       .num_machines = 4, .machine_rank = 1, .main_process_ip = "10.0.0.1"};
-//   machines_of(options).port;      // 29500
+//   resolve_machines(options).port;      // 29500
 //
 // There are two ways to meet, as in Accelerate and torchrun. Static: the number of machines is
 // fixed, each is given its rank, and all meet at machine 0. By endpoint (rdzv_endpoint, or
@@ -23,17 +23,17 @@ struct LaunchOptions;
 
 struct Machines {
   // The smallest and the largest number of machines.
-  std::int64_t least = 1;
-  std::int64_t most = 1;
+  std::int64_t min_count = 1;
+  std::int64_t max_count = 1;
   std::int64_t rank = -1;  // From 0; -1: assigned when the machines meet.
   std::string host;        // Where the machines meet; empty with one machine.
   int port = 0;            // The port there. With one machine: MASTER_PORT; 0: a free port.
-  bool several() const { return most > 1; }
+  bool has_several() const { return max_count > 1; }
 };
 
 inline constexpr int kRendezvousPort = 29500;  // The default of Accelerate and torchrun.
 
 // Combines the options, and throws if they contradict each other or if one is missing.
-Machines machines_of(const LaunchOptions& options);
+Machines resolve_machines(const LaunchOptions& options);
 
 }  // namespace hasten

@@ -9,8 +9,8 @@
 //         if (!std::getline(std::cin, line)) return std::nullopt;
 //         return line;
 //       }};
-//   const config::LaunchFile file = config::asked_launch_file(
-//       config::launch_file_here(), config::installed_gpus().size(),
+//   const config::LaunchFile file = config::ask_launch_file(
+//       config::launch_file_for_this_machine(), config::installed_gpus().size(),
 //       config::installed_tpus().size(), dialogue);
 //
 // Needs no torch. Thread rule: one thread. Throws ConfigError "config.no-answer" if the answers end
@@ -34,10 +34,10 @@ struct Dialogue {
 
 // Asks for every value of the file; `start` has the defaults, `gpus` and `tpus` count this
 // machine's devices.
-LaunchFile asked_launch_file(LaunchFile start, std::size_t gpus, std::size_t tpus,
-                             const Dialogue& dialogue);
+LaunchFile ask_launch_file(LaunchFile start, std::size_t gpus, std::size_t tpus,
+                           const Dialogue& dialogue);
 
 // Asks a question with the answers yes and no.
-bool asked_yes(const std::string& question, bool by_default, const Dialogue& dialogue);
+bool ask_yes_no(const std::string& question, bool by_default, const Dialogue& dialogue);
 
 }  // namespace hasten::config

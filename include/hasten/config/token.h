@@ -20,7 +20,7 @@ inline constexpr std::size_t kShortestToken = 16;  // Characters.
 inline constexpr std::size_t kLongestToken = 1024;
 // A token of 16 random hexadecimal digits has fewer distinct ones once in 30,000 times; a repeated
 // word often has fewer.
-inline constexpr std::size_t kFewestDistinctLetters = 6;
+inline constexpr std::size_t kFewestDistinctCharacters = 6;
 
 // Throws if the token is too short, too long or too regular, or has characters that cannot be
 // printed. `origin` names its source in messages.

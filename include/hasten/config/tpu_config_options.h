@@ -17,7 +17,7 @@
 namespace hasten {
 
 struct TpuConfigOptions {
-  std::string config_file;  // Empty: HASTEN_CONFIG_FILE, else config::found_file().
+  std::string config_file;  // Empty: HASTEN_CONFIG_FILE, else config::find_default_file().
   std::string tpu_name;
   std::string tpu_zone;
   std::string command_file;           // File with a script, instead of `commands`.

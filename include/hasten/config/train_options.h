@@ -59,7 +59,7 @@ struct Names<TrainTask> {
 };
 
 // The value of `data` that stands for random rows.
-inline constexpr std::string_view dummy_data = "dummy";
+inline constexpr std::string_view kDummyData = "dummy";
 // The models that --model knows by name, without a file.
 const std::vector<std::string>& builtin_models();
 

@@ -46,7 +46,7 @@ namespace detail {
 
 // Users' visit_tensors and visit_parts, found only by argument-dependent lookup. The deleted
 // functions hide hasten's own functions of these names.
-namespace beside {
+namespace user_hooks {
 
 void visit_tensors() = delete;
 void visit_parts() = delete;
@@ -72,10 +72,10 @@ void each_part(T& batch, F&& f) {
   visit_parts(batch, f);
 }
 
-}  // namespace beside
+}  // namespace user_hooks
 
-using beside::VisitsParts;
-using beside::VisitsTensors;
+using user_hooks::VisitsParts;
+using user_hooks::VisitsTensors;
 
 template <class T>
 concept LikeExample = requires(T& example) {
@@ -204,15 +204,15 @@ constexpr bool has_tensors() {
 // True if a type looks like a struct that for_each_tensor visits, but has members that it cannot
 // reach. False for types that it skips on purpose.
 template <class T, int depth = kDepth>
-constexpr bool hides_members() {
+constexpr bool has_unreachable_members() {
   if constexpr (depth == 0 || !std::is_class_v<T> || VisitsTensors<T> || VisitsParts<T> ||
                 std::is_trivially_copyable_v<T>) {
     return false;
   } else if constexpr (HasElements<T>) {
-    return hides_members<typename Elements<T>::Type, depth - 1>();
+    return has_unreachable_members<typename Elements<T>::Type, depth - 1>();
   } else if constexpr (HasParts<T>) {
     return []<class... Part>(std::tuple<Part&...>*) {
-      return (hides_members<Part, depth - 1>() || ...);
+      return (has_unreachable_members<Part, depth - 1>() || ...);
     }(static_cast<PartsOf<T>*>(nullptr));
   } else {
     return std::is_aggregate_v<T> || LikeExample<T>;
@@ -228,9 +228,9 @@ void for_each_tensor(Batch& batch, F&& f) {
   if constexpr (std::is_same_v<Batch, at::Tensor>) {
     f(batch);
   } else if constexpr (detail::VisitsTensors<Batch>) {
-    detail::beside::each_tensor(batch, f);
+    detail::user_hooks::each_tensor(batch, f);
   } else if constexpr (detail::VisitsParts<Batch>) {
-    detail::beside::each_part(batch, into_part);
+    detail::user_hooks::each_part(batch, into_part);
   } else if constexpr (detail::HasElements<Batch>) {
     if constexpr (!std::is_arithmetic_v<typename detail::Elements<Batch>::Type>)
       detail::for_each_part(batch, into_part);

@@ -120,8 +120,8 @@ class Loader {
   bool at_last_step() const { return core_->at_last_step(); }
   // Rows of the current batch, and those of them that no other process and no earlier batch has had
   // (without the rows that fill up a last step).
-  std::int64_t rows_at_hand() const { return core_->rows_at_hand(); }
-  std::int64_t real_rows_at_hand() const { return core_->real_rows_at_hand(); }
+  std::int64_t current_rows() const { return core_->current_rows(); }
+  std::int64_t current_real_rows() const { return core_->current_real_rows(); }
 
   // The position to resume from: after the current batch; after the last batch, the start of the
   // next epoch.

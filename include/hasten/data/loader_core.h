@@ -61,13 +61,13 @@ class BatchSource {
   virtual std::int64_t read(std::int64_t rows) = 0;
   // Makes a batch of `rows` rows of that step, beginning with row `first`. Past its last row the
   // kept rows follow. Each row is moved out, so only one batch may use it.
-  virtual AnyBatch make_of_read(std::int64_t first, std::int64_t rows,
-                                const BatchContext& context) = 0;
-  // Converts a batch to bytes and back (hasten/data/carry.h); carries() returns whether its type
+  virtual AnyBatch make_from_read(std::int64_t first, std::int64_t rows,
+                                  const BatchContext& context) = 0;
+  // Converts a batch to bytes and back (hasten/data/pack.h); is_packable() returns whether its type
   // allows that.
-  virtual bool carries() const = 0;
-  virtual at::Tensor packed(const AnyBatch& batch) const = 0;
-  virtual AnyBatch unpacked(const at::Tensor& bytes) const = 0;
+  virtual bool is_packable() const = 0;
+  virtual at::Tensor to_bytes(const AnyBatch& batch) const = 0;
+  virtual AnyBatch from_bytes(const at::Tensor& bytes) const = 0;
 };
 
 // The implementation of Loader<Batch>, without the type of the batches.
@@ -91,8 +91,8 @@ class LoaderCore {
   const LoaderOptions& options() const;
   void share(const LoaderShare& share);
   void set_even_batches(bool even);
-  std::int64_t rows_at_hand() const;
-  std::int64_t real_rows_at_hand() const;
+  std::int64_t current_rows() const;
+  std::int64_t current_real_rows() const;
   LoaderState state() const;
   void load_state(const LoaderState& state);
   void set_epoch(std::int64_t epoch);

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/data/carry.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/dataset.h"
 #include "hasten/data/loader_core.h"
+#include "hasten/data/pack.h"
 #include "hasten/data/torch_dataset.h"
 
 namespace hasten::detail {
@@ -151,8 +151,8 @@ class TypedSource : public BatchSource {
     }
     return static_cast<std::int64_t>(read_.size());
   }
-  AnyBatch make_of_read([[maybe_unused]] std::int64_t first, [[maybe_unused]] std::int64_t rows,
-                        [[maybe_unused]] const BatchContext& context) override {
+  AnyBatch make_from_read([[maybe_unused]] std::int64_t first, [[maybe_unused]] std::int64_t rows,
+                          [[maybe_unused]] const BatchContext& context) override {
     if constexpr (!stream) {
       return nullptr;
     } else {
@@ -172,16 +172,16 @@ class TypedSource : public BatchSource {
     }
   }
 
-  bool carries() const override { return CarriedBatch<Batch>; }
-  at::Tensor packed([[maybe_unused]] const AnyBatch& batch) const override {
-    if constexpr (CarriedBatch<Batch>) {
+  bool is_packable() const override { return PackableBatch<Batch>; }
+  at::Tensor to_bytes([[maybe_unused]] const AnyBatch& batch) const override {
+    if constexpr (PackableBatch<Batch>) {
       return pack(*static_cast<const Batch*>(batch.get()));
     } else {
       return {};
     }
   }
-  AnyBatch unpacked([[maybe_unused]] const at::Tensor& bytes) const override {
-    if constexpr (CarriedBatch<Batch>) {
+  AnyBatch from_bytes([[maybe_unused]] const at::Tensor& bytes) const override {
+    if constexpr (PackableBatch<Batch>) {
       return finish(unpack<Batch>(bytes));
     } else {
       return nullptr;

@@ -33,7 +33,7 @@ struct DataLoaderConfiguration {
 // A process's share: its group, and how the rows are divided.
 struct LoaderShare {
   Group group = Group::single();
-  DataLoaderConfiguration how;
+  DataLoaderConfiguration configuration;
 };
 
 }  // namespace hasten

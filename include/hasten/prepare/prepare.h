@@ -102,7 +102,7 @@ void check_same_batches(std::optional<std::int64_t> batches, const Group& group)
 template <class Loader>
 void share_rows(Loader& loader, const Step& step) {
   if constexpr (Shareable<Loader>) {
-    loader.share({.group = step.group, .how = step.dataloader});
+    loader.share({.group = step.group, .configuration = step.dataloader});
   } else if (step.group.size() > 1) {
     std::optional<std::int64_t> batches;
     if constexpr (requires { loader.size(); }) batches = static_cast<std::int64_t>(loader.size());

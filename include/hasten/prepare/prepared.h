@@ -177,7 +177,7 @@ class PreparedLoader {
  public:
   using IsPrepared = void;
   using Batch = std::remove_cvref_t<decltype(*std::declval<Source&>())>;
-  static_assert(!detail::hides_members<Batch>(),
+  static_assert(!detail::has_unreachable_members<Batch>(),
                 "hasten cannot reach the members of this loader's batches, so their tensors would "
                 "stay on their device. Define visit_tensors in the namespace of the type: "
                 "hasten/data/batch.h");
@@ -207,7 +207,7 @@ class PreparedLoader {
       { loader.is_last() } -> std::convertible_to<bool>;
     };
 
-    static constexpr bool kSharesRows = requires(const Loader& loader) { loader.rows_at_hand(); };
+    static constexpr bool kSharesRows = requires(const Loader& loader) { loader.current_rows(); };
 
     // A loader with const forward iterators returns the same batches each time, so it draws no
     // random numbers.
@@ -290,8 +290,8 @@ class PreparedLoader {
           });
         }
         if constexpr (kSharesRows) {
-          progress.rows = loader.rows_at_hand();
-          progress.real_rows = loader.real_rows_at_hand();
+          progress.rows = loader.current_rows();
+          progress.real_rows = loader.current_real_rows();
         }
         count_filled_rows();
         if (!step->observers.empty()) tell_batch();

@@ -18,7 +18,7 @@ namespace hasten {
 
 template <class Batch>
 Batch to_device(Batch batch, at::Device device) {
-  static_assert(!detail::hides_members<Batch>(),
+  static_assert(!detail::has_unreachable_members<Batch>(),
                 "hasten cannot reach the members of this batch, so its tensors would stay on their "
                 "device. Define visit_tensors in the namespace of the type: hasten/data/batch.h");
   for_each_tensor(batch, [device](at::Tensor& tensor) {

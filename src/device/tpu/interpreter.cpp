@@ -18,19 +18,19 @@ namespace {
 }
 
 // Returns the text of the exception that was raised, and clears it.
-std::string raised() {
+std::string take_python_error() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
   const PythonObject owned[] = {PythonObject(type), PythonObject(value), PythonObject(trace)};
   const PythonObject text(value == nullptr ? nullptr : PyObject_Str(value));
   PyErr_Clear();
-  return text ? text_of(text.get()) : "an unknown Python error";
+  return text ? python_text(text.get()) : "an unknown Python error";
 }
 
 // Makes the interpreter's library global, because extensions look up its functions in the global
 // scope, which this module is not in.
-void show_to_extensions() {
+void make_library_global() {
   Dl_info info{};
   const auto* const inside = reinterpret_cast<const void*>(&Py_InitializeFromConfig);
   if (dladdr(inside, &info) == 0 ||
@@ -53,7 +53,7 @@ void check(const PyStatus& status, PyConfig& config) {
 }
 
 // The caller's lock state, if the process already had an interpreter.
-std::optional<PyGILState_STATE>& found_state() {
+std::optional<PyGILState_STATE>& previous_lock_state() {
   static std::optional<PyGILState_STATE> state;
   return state;
 }
@@ -63,9 +63,9 @@ std::optional<PyGILState_STATE>& found_state() {
 PythonObject::~PythonObject() { Py_XDECREF(object_); }
 
 void start_interpreter() {
-  show_to_extensions();
+  make_library_global();
   if (Py_IsInitialized()) {
-    found_state() = PyGILState_Ensure();
+    previous_lock_state() = PyGILState_Ensure();
     return;
   }
   PyConfig config;
@@ -77,39 +77,40 @@ void start_interpreter() {
   PyConfig_Clear(&config);
 }
 
-void leave_interpreter() {
-  if (found_state()) {
-    PyGILState_Release(*std::exchange(found_state(), std::nullopt));
+void release_interpreter_lock() {
+  if (previous_lock_state()) {
+    PyGILState_Release(*std::exchange(previous_lock_state(), std::nullopt));
   } else {
     PyEval_SaveThread();
   }
 }
 
-PythonObject module_of(const char* name, const char* text) {
+PythonObject make_module(const char* name, const char* text) {
   const PythonObject code(Py_CompileString(text, name, Py_file_input));
-  if (!code) throw_failed("loading hasten's Python program", raised());
+  if (!code) throw_failed("loading hasten's Python program", take_python_error());
   PythonObject module(PyImport_ExecCodeModule(name, code.get()));
-  if (!module) throw_failed("loading hasten's Python program", raised());
+  if (!module) throw_failed("loading hasten's Python program", take_python_error());
   return module;
 }
 
 PythonObject call(const PythonObject& module, const char* function,
                   std::initializer_list<std::string> arguments) {
   const PythonObject tuple(PyTuple_New(static_cast<Py_ssize_t>(arguments.size())));
-  if (!tuple) throw_failed(function, raised());
+  if (!tuple) throw_failed(function, take_python_error());
   Py_ssize_t place = 0;
   for (const std::string& argument : arguments) {
     PyObject* const text = PyUnicode_DecodeFSDefault(argument.c_str());
-    if (text == nullptr) throw_failed(function, raised());
+    if (text == nullptr) throw_failed(function, take_python_error());
     PyTuple_SetItem(tuple.get(), place++, text);  // takes ownership
   }
   const PythonObject callable(PyObject_GetAttrString(module.get(), function));
   PythonObject result(callable ? PyObject_CallObject(callable.get(), tuple.get()) : nullptr);
-  if (!result) throw_failed("hasten's Python function " + std::string(function), raised());
+  if (!result)
+    throw_failed("hasten's Python function " + std::string(function), take_python_error());
   return result;
 }
 
-std::string text_of(PyObject* text) {
+std::string python_text(PyObject* text) {
   const char* const bytes = PyUnicode_AsUTF8(text);
   if (bytes != nullptr) return bytes;
   PyErr_Clear();

@@ -30,14 +30,14 @@ class PythonObject {
 // "device.tpu-failed".
 void start_interpreter();
 // Releases the lock that start_interpreter took.
-void leave_interpreter();
+void release_interpreter_lock();
 
 // Makes a module `name` of the Python program `text`. Throws IoError "device.tpu-failed".
-PythonObject module_of(const char* name, const char* text);
+PythonObject make_module(const char* name, const char* text);
 // Throws IoError "device.tpu-failed" if the function raises.
 PythonObject call(const PythonObject& module, const char* function,
                   std::initializer_list<std::string> arguments);
-std::string text_of(_object* text);
+std::string python_text(_object* text);
 
 // Holds the interpreter's lock as long as it lives, for a thread that does not have it.
 class PythonLock {

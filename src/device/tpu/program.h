@@ -16,7 +16,7 @@ import os
 import re
 import sys
 
-HOLDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq, "!=": operator.ne}
+COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq, "!=": operator.ne}
 INSTALL = "python3 -m pip install torch==%s torch_tpu libtpu"
 
 
@@ -24,7 +24,7 @@ def numbers(version):
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
 
 
-def said_of_torch(package):
+def torch_requirements(package):
     """Returns the versions of torch that the package's metadata requires, such as [(">=", "2.11.0")]."""
     for line in metadata.requires(package) or []:
         if re.match(r"torch\b(?!-)", line):
@@ -39,10 +39,10 @@ def check(folder, libtorch, needs_libtpu):
         if importlib.util.find_spec(package) is None:
             return ("device.tpu-package", f"the Python package {package}", "not found in " + ", ".join(filter(None, sys.path)), "",
                     INSTALL % libtorch + " (in the active virtual environment, or add the folder of the packages to PYTHONPATH)")
-    asked = said_of_torch("torch_tpu")
-    if not all(HOLDS[sign](numbers(libtorch), numbers(version)) for sign, version in asked):
+    required = torch_requirements("torch_tpu")
+    if not all(COMPARE[sign](numbers(libtorch), numbers(version)) for sign, version in required):
         return ("device.tpu-versions", "LibTorch for torch_tpu " + metadata.version("torch_tpu"), libtorch,
-                "torch" + ",".join(sign + version for sign, version in asked), "build hasten with such a LibTorch, or: " + INSTALL % libtorch)
+                "torch" + ",".join(sign + version for sign, version in required), "build hasten with such a LibTorch, or: " + INSTALL % libtorch)
     return None
 
 
@@ -52,14 +52,14 @@ def topology(processes):
     return hardware.get_tpu_topology(processes) or f"{processes},1,1"
 
 
-def start(libtorch, together):
-    said = io.StringIO()  # torch_tpu reports its progress on standard error
+def start(libtorch, slice_processes):
+    output = io.StringIO()  # torch_tpu reports its progress on standard error
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             import torch
             import torch_tpu._loader
-            if int(together) > 0 and not os.environ.get("TORCH_TPU_TOPOLOGY"):
-                os.environ["TORCH_TPU_TOPOLOGY"] = topology(int(together))
+            if int(slice_processes) > 0 and not os.environ.get("TORCH_TPU_TOPOLOGY"):
+                os.environ["TORCH_TPU_TOPOLOGY"] = topology(int(slice_processes))
             torch_tpu._loader._init_device("tpu")
             from torch_tpu._internal.device import _device_ops_backend
             return _device_ops_backend._get_device_count()  # connects here: an operator that connects ends the process if it fails

@@ -53,18 +53,18 @@ void* open_library(const fs::path& path, int mode) {
 
 // PyPI's libtorch_python is linked to CUDA's libraries, which a TPU machine does not have, but uses
 // nothing of them without a GPU: stand-ins take their names first. LibTorch's CPU build needs none.
-void stand_in_for_cuda(const fs::path& libraries) {
+void load_cuda_stubs(const fs::path& libraries) {
   if (!fs::exists(libraries / "libtorch_cuda.so")) return;
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD) != nullptr)
     return;  // the real one is loaded
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&hasten_tpu_open), &info) == 0) return;
-  const fs::path stand_ins = fs::canonical(info.dli_fname).parent_path() / "hasten_no_cuda";
+  const fs::path stubs = fs::canonical(info.dli_fname).parent_path() / "hasten_no_cuda";
   constexpr int global = RTLD_NOW | RTLD_GLOBAL;
   for (const char* name : {"libc10.so", "libtorch_cpu.so", "libc10_cuda.so"})
     open_library(libraries / name, global);
   for (const char* name : {"libcufile.so.0", "libcudnn.so.9", "libtorch_cuda.so"})
-    open_library(stand_ins / name, global);
+    open_library(stubs / name, global);
 }
 
 // Throws if the plugin that the user names cannot be loaded; torch_tpu would end the process.
@@ -99,18 +99,18 @@ void set_environment() {
 
 // Runs a backward pass. LibTorch starts its engine's threads, one for each device, at the first one
 // in a process.
-void start_usual_threads() { at::ones({1}).requires_grad_().backward(); }
+void start_engine_threads() { at::ones({1}).requires_grad_().backward(); }
 
 // Importing torch has replaced LibTorch's engine with one that takes the interpreter's lock in
 // every thread, and the engine before that has no thread for a device that was added later.
-void use_own_engine() {
-  struct AnEngine : Engine {
-    AnEngine() { start_device_threads(); }
+void install_engine_with_threads() {
+  struct EngineWithThreads : Engine {
+    EngineWithThreads() { start_device_threads(); }
   };
   // Each attempt to open the TPU makes an engine, as that of a failed one has no thread for the
   // TPU. None is deleted, because engines outlive autograd's threads.
   static std::atomic<Engine*> engine = nullptr;
-  engine = new AnEngine;
+  engine = new EngineWithThreads;
   torch::autograd::set_default_engine_stub([]() -> Engine& { return *engine; });
 }
 
@@ -136,14 +136,14 @@ void drop_grad_warnings() {
 }
 
 void throw_problem(PyObject* tuple) {
-  const auto part = [tuple](Py_ssize_t i) { return text_of(PyTuple_GetItem(tuple, i)); };
+  const auto part = [tuple](Py_ssize_t i) { return python_text(PyTuple_GetItem(tuple, i)); };
   throw IoError(part(0), {.what = part(1), .got = part(2), .expected = part(3), .hint = part(4)});
 }
 
 pid_t opened_by = 0;
 
 PythonObject& program() {
-  static PythonObject& module = *new PythonObject(module_of("hasten_tpu", kProgram));
+  static PythonObject& module = *new PythonObject(make_module("hasten_tpu", kProgram));
   return module;
 }
 
@@ -174,12 +174,13 @@ void stop_at_exit() {
   }
 }
 
-std::int64_t start(const std::string& folder, std::int64_t together) {
+std::int64_t start(const std::string& folder, std::int64_t slice_processes) {
   const bool needs_libtpu = std::getenv("TPU_LIBRARY_PATH") == nullptr;
   const PythonObject missing =
       call(program(), "check", {folder, TORCH_VERSION, needs_libtpu ? "libtpu" : ""});
   if (PyTuple_Check(missing.get())) throw_problem(missing.get());
-  const PythonObject count = call(program(), "start", {TORCH_VERSION, std::to_string(together)});
+  const PythonObject count =
+      call(program(), "start", {TORCH_VERSION, std::to_string(slice_processes)});
   if (PyTuple_Check(count.get())) throw_problem(count.get());
   return PyLong_AsLongLong(count.get());
 }
@@ -187,22 +188,22 @@ std::int64_t start(const std::string& folder, std::int64_t together) {
 }  // namespace
 }  // namespace hasten
 
-extern "C" std::int64_t hasten_tpu_open(std::int64_t together) {
+extern "C" std::int64_t hasten_tpu_open(std::int64_t slice_processes) {
   using namespace hasten;
   const fs::path folder = libtorch();
   check_libtorch(folder);
-  start_usual_threads();
+  start_engine_threads();
   set_environment();
   check_plugin(std::getenv("TPU_LIBRARY_PATH"));
   start_interpreter();
   struct Leave {  // runs also if something is thrown
     ~Leave() {
-      use_own_engine();
-      leave_interpreter();
+      install_engine_with_threads();
+      release_interpreter_lock();
     }
   } const leave;
-  stand_in_for_cuda(folder / "lib");
-  const std::int64_t count = start(folder.parent_path().string(), together);
+  load_cuda_stubs(folder / "lib");
+  const std::int64_t count = start(folder.parent_path().string(), slice_processes);
   drop_grad_warnings();
   stop_at_exit();
   return count;

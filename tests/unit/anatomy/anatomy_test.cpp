@@ -65,19 +65,19 @@ TEST_CASE("anatomy: every byte at the peak has a purpose, with AdamW and with SG
     CHECK(report.steps == 3);
     CHECK(report.samples == 96);
     CHECK(report.memory.parameters == kParameters);
-    CHECK(of(report.memory.at_peak, Component::model_weights) == 4 * kParameters);
-    CHECK(of(report.memory.at_peak, Component::optimizer_states) == 8 * kParameters);
-    CHECK(of(report.memory.at_peak, Component::unknown) == 0);
+    CHECK(bytes_of(report.memory.at_peak, Component::model_weights) == 4 * kParameters);
+    CHECK(bytes_of(report.memory.at_peak, Component::optimizer_states) == 8 * kParameters);
+    CHECK(bytes_of(report.memory.at_peak, Component::unknown) == 0);
     CHECK(anatomy::total(report.memory.at_peak) == report.memory.peak);
     // x is the batch; gelu saves its input [32, 256] and its output for the next layer.
-    CHECK(of(report.memory.at_peak, Component::activations) >= 2 * 32 * 256 * 4);
-    CHECK(of(report.memory.at_peak, Component::functionality) >= 32 * 64 * 4);
+    CHECK(bytes_of(report.memory.at_peak, Component::activations) >= 2 * 32 * 256 * 4);
+    CHECK(bytes_of(report.memory.at_peak, Component::functionality) >= 32 * 64 * 4);
   }
   TwoLayers net;
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
   const Report report = report_of(sgd, net, accelerator, 2);
-  CHECK(of(report.memory.at_peak, Component::optimizer_states) == 0);
-  CHECK(of(report.memory.at_peak, Component::unknown) == 0);
+  CHECK(bytes_of(report.memory.at_peak, Component::optimizer_states) == 0);
+  CHECK(bytes_of(report.memory.at_peak, Component::unknown) == 0);
 }
 
 TEST_CASE("anatomy: layers hold what is theirs") {
@@ -89,9 +89,9 @@ TEST_CASE("anatomy: layers hold what is theirs") {
   for (const auto& each : report.memory.modules) layers[each.module] = each.at_peak;
   REQUIRE(layers.count("up") == 1);
   REQUIRE(layers.count("down") == 1);
-  CHECK(of(layers["up"], Component::model_weights) == 4 * (64 * 256 + 256));
-  CHECK(of(layers["up"], Component::optimizer_states) == 8 * (64 * 256 + 256));
-  CHECK(of(layers["down"], Component::model_weights) == 4 * (256 * 8 + 8));
+  CHECK(bytes_of(layers["up"], Component::model_weights) == 4 * (64 * 256 + 256));
+  CHECK(bytes_of(layers["up"], Component::optimizer_states) == 8 * (64 * 256 + 256));
+  CHECK(bytes_of(layers["down"], Component::model_weights) == 4 * (256 * 8 + 8));
 }
 
 TEST_CASE("anatomy: operations fall into three groups, and the backward pass computes twice") {
@@ -204,8 +204,8 @@ TEST_CASE("anatomy: a plain loop without an Accelerator tells its phases itself"
     adamw.zero_grad();
   }
   const Report report = anatomy.report();
-  CHECK(of(report.memory.at_peak, Component::optimizer_states) == 8 * kParameters);
-  CHECK(of(report.memory.at_peak, Component::unknown) == 0);
+  CHECK(bytes_of(report.memory.at_peak, Component::optimizer_states) == 8 * kParameters);
+  CHECK(bytes_of(report.memory.at_peak, Component::unknown) == 0);
 }
 
 TEST_CASE("anatomy: the states of a watched optimizer belong to layers, as those of a shared one") {
@@ -236,7 +236,7 @@ TEST_CASE("anatomy: the states of a watched optimizer belong to layers, as those
     }
     std::map<std::string, std::int64_t> layers;
     for (const auto& each : anatomy.report().memory.modules)
-      layers[each.module] = of(each.at_peak, Component::optimizer_states);
+      layers[each.module] = bytes_of(each.at_peak, Component::optimizer_states);
     return layers;
   };
   const auto watched = states_by_layer(false);
@@ -339,7 +339,7 @@ TEST_CASE("anatomy: caches of keys and values are told apart from what comes and
   }
   const anatomy::Memory memory = anatomy.report().memory;
   const std::int64_t caches = 2 * steps * width * 4;
-  CHECK(of(memory.at_peak, anatomy::Component::functionality) >= caches - 2 * width * 4);
-  CHECK(of(memory.at_peak, anatomy::Component::activations) == 0);
-  CHECK(of(memory.at_peak, anatomy::Component::unknown) == 0);
+  CHECK(bytes_of(memory.at_peak, anatomy::Component::functionality) >= caches - 2 * width * 4);
+  CHECK(bytes_of(memory.at_peak, anatomy::Component::activations) == 0);
+  CHECK(bytes_of(memory.at_peak, anatomy::Component::unknown) == 0);
 }

@@ -26,7 +26,7 @@ TEST_CASE("caching allocator: requests are rounded up, and cut from segments of 
   CHECK(memory.reserved() == 22 * kMiB);
   CHECK(memory.allocate(11 * kMiB)->bytes == 12 * kMiB);  // a segment of its own, not cut
   CHECK(memory.reserved() == 34 * kMiB);
-  CHECK(memory.most_allocated() == memory.allocated());
+  CHECK(memory.peak_allocated() == memory.allocated());
 }
 
 TEST_CASE("caching allocator: a large block is cut only where more than 1 MiB is left") {

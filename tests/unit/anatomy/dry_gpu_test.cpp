@@ -137,14 +137,14 @@ TEST_CASE("dry GPU: a training step is predicted with what the allocator holds b
   const anatomy::Memory& memory = report.memory;
   REQUIRE(memory.gpu.has_value());
   CHECK(report.device == "cuda:0");
-  CHECK(of(memory.at_peak, Component::unknown) == 0);
+  CHECK(bytes_of(memory.at_peak, Component::unknown) == 0);
   CHECK(memory.gpu->reserved >= memory.gpu->reserved_at_peak);
   CHECK(memory.gpu->reserved_at_peak >= memory.peak);
   CHECK(memory.gpu->missing == 0);
   // Every block is a multiple of 512 bytes, and a parameter's own.
   for (const std::int64_t bytes : memory.at_peak) CHECK(bytes % 512 == 0);
-  CHECK(of(memory.at_peak, Component::model_weights) >= 4 * memory.parameters);
-  CHECK(of(memory.at_peak, Component::optimizer_states) >= 8 * memory.parameters);
+  CHECK(bytes_of(memory.at_peak, Component::model_weights) >= 4 * memory.parameters);
+  CHECK(bytes_of(memory.at_peak, Component::optimizer_states) >= 8 * memory.parameters);
   CHECK(report.without_formula.empty());
   CHECK(estimate(options("cuda:h100-80gb", true)).without_formula.empty());
   CHECK(estimate(options("cuda:a100-40gb", true)).without_formula.empty());

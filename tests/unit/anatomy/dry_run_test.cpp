@@ -135,7 +135,8 @@ TEST_CASE("dry run: a prediction equals the measurement to the byte, over models
               CHECK(predicted.memory.before == measured.memory.before);
               CHECK(predicted.memory.after == measured.memory.after);
               CHECK(predicted.memory.peak_in_phase == measured.memory.peak_in_phase);
-              CHECK(of(measured.memory.at_peak, Component::unknown) * 1000 <= measured.memory.peak);
+              CHECK(bytes_of(measured.memory.at_peak, Component::unknown) * 1000 <=
+                    measured.memory.peak);
             }
           }
         }
@@ -256,8 +257,8 @@ TEST_CASE("dry run: a step of a decoder of 70 billion parameters takes seconds a
   optimizer.step();
   const anatomy::Report report = anatomy.report();
   CHECK(report.memory.parameters > 70'000'000'000);
-  CHECK(of(report.memory.at_peak, Component::model_weights) == 4 * report.memory.parameters);
-  CHECK(of(report.memory.at_peak, Component::unknown) * 1000 <= report.memory.peak);
+  CHECK(bytes_of(report.memory.at_peak, Component::model_weights) == 4 * report.memory.parameters);
+  CHECK(bytes_of(report.memory.at_peak, Component::unknown) * 1000 <= report.memory.peak);
   CHECK(report.without_formula.empty());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -386,7 +387,7 @@ void check_predicted(const std::string& name, Input input, bool in_bf16 = true) 
       CHECK(predicted.memory.peak == measured.memory.peak);
       CHECK(predicted.memory.at_peak == measured.memory.at_peak);
       CHECK(predicted.memory.peak_in_phase == measured.memory.peak_in_phase);
-      CHECK(of(measured.memory.at_peak, Component::unknown) == 0);
+      CHECK(bytes_of(measured.memory.at_peak, Component::unknown) == 0);
       CHECK(measured.without_formula.empty());
     }
   }
@@ -406,7 +407,12 @@ TEST_CASE("dry run: convolutions and batch norms are predicted to the byte, insi
 TEST_CASE("dry run: an LSTM is predicted to the byte") {
   const bool in_bf16 = has_bf16_lstm();
   if (!in_bf16) MESSAGE("skipped in bfloat16: LibTorch has no such LSTM for this CPU");
-  check_predicted<Recurrent>("recurrent", [] { return at::randn({4, 12, 16}); }, in_bf16);
+  check_predicted<Recurrent>(
+      "recurrent",
+      [] {
+        return at::randn({4, 12, 16});
+      },
+      in_bf16);
 }
 
 TEST_CASE("dry run: inference keeps nothing for a backward pass, and is predicted to the byte") {
@@ -426,9 +432,9 @@ TEST_CASE("dry run: inference keeps nothing for a backward pass, and is predicte
     const anatomy::Memory measured = estimate(options).memory;
     CHECK(predicted.peak == measured.peak);
     CHECK(predicted.at_peak == measured.at_peak);
-    CHECK(of(measured.at_peak, Component::model_weights) >= 4 * measured.parameters);
+    CHECK(bytes_of(measured.at_peak, Component::model_weights) >= 4 * measured.parameters);
     for (const Component none : {Component::optimizer_states, Component::gradients,
                                  Component::activations, Component::unknown})
-      CHECK(of(measured.at_peak, none) == 0);
+      CHECK(bytes_of(measured.at_peak, none) == 0);
   }
 }

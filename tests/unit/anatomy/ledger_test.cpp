@@ -9,12 +9,12 @@ using namespace hasten::anatomy;
 namespace {
 const std::array<char, 8> cells{};
 const void* cell(std::size_t i) { return &cells[i]; }
-constexpr Place kForward{.phase = Phase::forward}, kOptimizer{.phase = Phase::optimizer};
+constexpr CallSite kForward{.phase = Phase::forward}, kOptimizer{.phase = Phase::optimizer};
 }  // namespace
 
 TEST_CASE("ledger: live bytes, their peak, and what stood there then") {
   Ledger ledger;
-  ledger.adopt(cell(0), 100, Component::model_weights, 3);
+  ledger.add_existing(cell(0), 100, Component::model_weights, 3);
   ledger.allocate(cell(1), 40, kForward);
   ledger.allocate(cell(2), 60, kForward);
   ledger.assign(cell(1), Component::activations, 4);
@@ -22,12 +22,12 @@ TEST_CASE("ledger: live bytes, their peak, and what stood there then") {
   ledger.allocate(cell(3), 10, kForward);
   CHECK(ledger.live() == 150);
   CHECK(ledger.peak() == 200);
-  const ComponentBytes peak = ledger.at(ledger.peak_event());
-  CHECK(of(peak, Component::model_weights) == 100);
-  CHECK(of(peak, Component::activations) == 40);
-  CHECK(of(peak, Component::temporary_buffers) == 60);
+  const ComponentBytes peak = ledger.bytes_after(ledger.peak_event());
+  CHECK(bytes_of(peak, Component::model_weights) == 100);
+  CHECK(bytes_of(peak, Component::activations) == 40);
+  CHECK(bytes_of(peak, Component::temporary_buffers) == 60);
   CHECK(total(peak) == ledger.peak());
-  CHECK(ledger.find(cell(1))->place.module == 4);
+  CHECK(ledger.find(cell(1))->site.module == 4);
 }
 
 TEST_CASE(

@@ -98,7 +98,7 @@ TEST_CASE("textbook: each optimizer's row, in the table, in JSON and on the page
     const std::string text = std::to_string(static_cast<int>(row.bytes)) + " B (" + row.name + ")";
     CHECK(states.text == text);
     // The textbook is right: at most a few numbers beside.
-    CHECK(std::abs(of(report.memory.most, Component::optimizer_states) -
+    CHECK(std::abs(bytes_of(report.memory.most, Component::optimizer_states) -
                    static_cast<std::int64_t>(row.bytes) * kNumbers) < 64);
     CHECK(to_text(report).find(text) != std::string::npos);
     const auto json = nlohmann::json::parse(to_json(report))["memory"]["textbook"];
@@ -116,7 +116,7 @@ TEST_CASE("textbook: no figure where none is known, or none applies") {
   const Report own = report_of_two_steps([](std::vector<at::Tensor> parameters) {
     return std::make_shared<UnknownOptimizer>(std::move(parameters));
   });
-  CHECK(of(own.memory.most, Component::optimizer_states) > 0);
+  CHECK(bytes_of(own.memory.most, Component::optimizer_states) > 0);
   CHECK(!states(own).bytes);
   CHECK(states(own).text.empty());
   CHECK(to_text(own).find("AdamW") == std::string::npos);
@@ -192,7 +192,7 @@ TEST_CASE("textbook: a history has no figure a parameter, and is the optimizer's
   const Memory memory = anatomy.report().memory;
   CHECK(!textbook(memory, Component::optimizer_states).bytes);
   // At least the direction, the last gradient and one old direction and step.
-  CHECK(of(memory.most, Component::optimizer_states) >= 4 * 33 * 4);
+  CHECK(bytes_of(memory.most, Component::optimizer_states) >= 4 * 33 * 4);
 }
 
 namespace {

@@ -33,11 +33,11 @@ TEST_CASE("default file: hasten's home, else the user's cache") {
   CHECK(default_file({{"HASTEN_HOME", "~/h"}, {"HOME", "/c"}}) == "/c/h/default_config.yaml");
   CHECK(default_file({{"HASTEN_HOME", ""}, {"XDG_CACHE_HOME", ""}}).empty());
   CHECK(default_file({}).empty());
-  CHECK(config::accelerate_files({{"HF_HOME", "/hf"}, {"HOME", "/c"}}).front() ==
+  CHECK(config::accelerate_default_files({{"HF_HOME", "/hf"}, {"HOME", "/c"}}).front() ==
         "/hf/accelerate/default_config.yaml");
-  CHECK(config::accelerate_files({{"HOME", "/c"}}).back() ==
+  CHECK(config::accelerate_default_files({{"HOME", "/c"}}).back() ==
         "/c/.cache/huggingface/accelerate/default_config.json");
-  CHECK(config::found_file({}).empty());
+  CHECK(config::find_default_file({}).empty());
 }
 
 TEST_CASE("default file: launch reads hasten's, else Accelerate's, and says so") {

@@ -40,7 +40,7 @@ void describe(config::OptionTable& table, Sample& sample) {
   d("count", &Sample::count, "").at_least(1);
   d("rate", &Sample::rate, "").above(0).below(1).former_name("old_rate");
   d("name", &Sample::name, "");
-  d("colour", &Sample::colour, "").later({"blue"});
+  d("colour", &Sample::colour, "").not_yet_choices({"blue"});
   d("words", &Sample::words, "");
   d("kwargs", &Sample::kwargs, "");
   d("limit", &Sample::limit, "").at_least(1);

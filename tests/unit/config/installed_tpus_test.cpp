@@ -60,10 +60,10 @@ TEST_CASE("installed tpus: a plugin may stand in their place, Google's own may n
   CHECK(!config::names_tpu_plugin({{"TPU_LIBRARY_PATH", "/a/libtpu.so"}}));
   CHECK(config::names_tpu_plugin({{"TPU_LIBRARY_PATH", "/a/plugin.so"}}));
   if (!config::installed_tpus().empty()) return;  // on a TPU machine there is always something
-  CHECK(!config::why_no_tpu({}).empty());
-  CHECK(!config::why_no_tpu({{"TPU_LIBRARY_PATH", ""}}).empty());
-  CHECK(!config::why_no_tpu({{"TPU_LIBRARY_PATH", "/a/libtpu.so"}}).empty());
-  CHECK(config::why_no_tpu({{"TPU_LIBRARY_PATH", "/a/plugin.so"}}).empty());
+  CHECK(!config::missing_tpu_reason({}).empty());
+  CHECK(!config::missing_tpu_reason({{"TPU_LIBRARY_PATH", ""}}).empty());
+  CHECK(!config::missing_tpu_reason({{"TPU_LIBRARY_PATH", "/a/libtpu.so"}}).empty());
+  CHECK(config::missing_tpu_reason({{"TPU_LIBRARY_PATH", "/a/plugin.so"}}).empty());
   CHECK(config::tpu_processes({}) == 8);
 }
 

@@ -114,11 +114,11 @@ TEST_CASE("launch file: words that YAML reads as something else stand in quotes"
 
 TEST_CASE("launch file: keys that Accelerate does not know are written where they are set") {
   LaunchFile file;
-  CHECK(config::own_keys(file).empty());
+  CHECK(config::keys_unknown_to_accelerate(file).empty());
   CHECK(!contains(config::launch_file_text(file, false), "max_restarts"));
   CHECK(!contains(config::launch_file_text(file, false), "log_dir"));
   file.log_dir = "logs";
-  CHECK(config::own_keys(file) == std::vector<std::string>{"log_dir"});
+  CHECK(config::keys_unknown_to_accelerate(file) == std::vector<std::string>{"log_dir"});
   CHECK(contains(config::launch_file_text(file, false), "does not know log_dir"));
   CHECK(!contains(config::launch_file_text(file, false), "main_process_ip"));
   file.num_machines = 2;

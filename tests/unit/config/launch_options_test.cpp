@@ -168,7 +168,7 @@ TEST_CASE("launch options: torchrun's names are understood, with dashes or witho
   CHECK(elastic.machines.port == 1);
   CHECK(elastic.options.rdzv_id == "7");
   CHECK(elastic.options.max_restarts == 3);
-  CHECK(!parsed({"--standalone", "--nproc-per-node", "2", "p"}).machines.several());
+  CHECK(!parsed({"--standalone", "--nproc-per-node", "2", "p"}).machines.has_several());
   CHECK(refusal({"--standalone", "--nnodes", "2", "p"}).find("standalone with 2 machines") == 0);
   CHECK(refusal({"--standalone", "--nnodes", "1:3", "p"}).find("standalone with 3 machines") == 0);
   CHECK(refusal({"--node-rank", "x", "p"}).find("--machine_rank: got 'x'") == 0);
@@ -201,7 +201,7 @@ TEST_CASE("launch options: Kubeflow's variables, weaker than ours and stronger t
     return environment;
   };
   const auto run = parsed({"p"}, fixed);
-  CHECK(run.machines.most == 2);
+  CHECK(run.machines.max_count == 2);
   CHECK(run.machines.rank == 1);
   CHECK(run.machines.host == "h");
   CHECK(run.machines.port == 29501);
@@ -217,12 +217,12 @@ TEST_CASE("launch options: Kubeflow's variables, weaker than ours and stronger t
                                       {"PET_RDZV_BACKEND", "c10d"},
                                       {"PET_RDZV_ID", "train"},
                                       {"PET_NPROC_PER_NODE", "auto"}});
-  CHECK(elastic.machines.least == 1);
+  CHECK(elastic.machines.min_count == 1);
   CHECK(elastic.machines.port == 23456);
   CHECK(elastic.options.nproc_per_node.value_or(0) >= 1);
   // Stronger ones, under the same name or another.
   CHECK(parsed({"p"}, with(fixed, "HASTEN_MAX_RESTARTS", "7")).options.max_restarts == 7);
-  CHECK(parsed({"--num_machines", "3", "p"}, fixed).machines.most == 3);
+  CHECK(parsed({"--num_machines", "3", "p"}, fixed).machines.max_count == 3);
   CHECK(parsed({"--rdzv_endpoint", "g:1", "p"}, fixed).machines.host == "g");
   CHECK(parsed({"-n", "6", "p"}, fixed).options.num_processes == 6);
   CHECK_FALSE(parsed({"-n", "6", "p"}, fixed).options.nproc_per_node.has_value());
@@ -232,7 +232,7 @@ TEST_CASE("launch options: Kubeflow's variables, weaker than ours and stronger t
   write_file_atomically(file,
                         "num_machines: 1\nnum_processes: 1\nmachine_rank: 0\nmax_restarts: 9\n");
   const auto over = parsed({"--config_file", file, "p"}, fixed);
-  CHECK(over.machines.most == 2);
+  CHECK(over.machines.max_count == 2);
   CHECK(over.machines.rank == 1);
   CHECK(over.options.max_restarts == 3);
   CHECK_FALSE(over.options.num_processes.has_value());

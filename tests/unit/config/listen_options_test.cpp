@@ -1,4 +1,4 @@
-#include "hasten/config/listen_options.h"
+#include "hasten/config/observe_options.h"
 
 #include "unit/config/support.h"
 
@@ -7,18 +7,18 @@ using namespace hasten::test;
 
 namespace {
 
-ListenOptions parsed(const std::string& command, const std::vector<const char*>& words) {
-  return parse_listen(static_cast<int>(words.size()), words.data(), command);
+ObserveOptions parsed(const std::string& command, const std::vector<const char*>& words) {
+  return parse_observe(static_cast<int>(words.size()), words.data(), command);
 }
 
 }  // namespace
 
 TEST_CASE("listen: a value follows a space or an equals sign") {
-  const ListenOptions spaced = parsed("estimate", {"--steps", "5", "--device", "cpu", "--output",
-                                                   "a=b.json", "--", "./train", "--steps=9"});
-  const ListenOptions joined = parsed(
+  const ObserveOptions spaced = parsed("estimate", {"--steps", "5", "--device", "cpu", "--output",
+                                                    "a=b.json", "--", "./train", "--steps=9"});
+  const ObserveOptions joined = parsed(
       "estimate", {"--steps=5", "--device=cpu", "--output=a=b.json", "--", "./train", "--steps=9"});
-  for (const ListenOptions& options : {spaced, joined}) {
+  for (const ObserveOptions& options : {spaced, joined}) {
     CHECK(options.steps == 5);
     CHECK(options.device == "cpu");
     CHECK(options.output == "a=b.json");

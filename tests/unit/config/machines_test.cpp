@@ -15,13 +15,13 @@ namespace hasten {
 namespace {
 
 TEST_CASE("machines: endpoints") {
-  CHECK(text_of(endpoint_of("10.0.0.1:5", 1)) == "10.0.0.1:5");
-  CHECK(text_of(endpoint_of("host", 29500)) == "host:29500");
-  CHECK(text_of(endpoint_of("[::1]:7", 1)) == "[::1]:7");
-  CHECK(text_of(endpoint_of("fe80::1", 9)) == "[fe80::1]:9");
+  CHECK(to_text(parse_endpoint("10.0.0.1:5", 1)) == "10.0.0.1:5");
+  CHECK(to_text(parse_endpoint("host", 29500)) == "host:29500");
+  CHECK(to_text(parse_endpoint("[::1]:7", 1)) == "[::1]:7");
+  CHECK(to_text(parse_endpoint("fe80::1", 9)) == "[fe80::1]:9");
   for (const char* wrong :
        {"", ":1", "a:", "a:b", "a:70000", "[::1", "[::1]7", "[::1]:", "a b:1", "u@h:1", "a:-1"})
-    CHECK_MESSAGE(code_of([&] { endpoint_of(wrong, 1); }) == "config.endpoint", wrong);
+    CHECK_MESSAGE(code_of([&] { parse_endpoint(wrong, 1); }) == "config.endpoint", wrong);
 }
 
 TEST_CASE("token: what is none") {
@@ -32,20 +32,20 @@ TEST_CASE("token: what is none") {
 }
 
 TEST_CASE("machines: one, and no address is asked for") {
-  CHECK_FALSE(machines_of({}).several());
-  CHECK(machines_of({}).port == 0);
-  const Machines named = machines_of({.num_machines = 1,
-                                      .machine_rank = 0,
-                                      .main_process_ip = "10.0.0.1",
-                                      .main_process_port = 0});
+  CHECK_FALSE(resolve_machines({}).has_several());
+  CHECK(resolve_machines({}).port == 0);
+  const Machines named = resolve_machines({.num_machines = 1,
+                                           .machine_rank = 0,
+                                           .main_process_ip = "10.0.0.1",
+                                           .main_process_port = 0});
   CHECK(named.host.empty());
 }
 
 TEST_CASE("machines: static, each with its rank") {
-  const Machines machines = machines_of(
+  const Machines machines = resolve_machines(
       {.num_processes = 8, .num_machines = 4, .machine_rank = 3, .main_process_ip = "n0"});
-  CHECK(machines.least == 4);
-  CHECK(machines.most == 4);
+  CHECK(machines.min_count == 4);
+  CHECK(machines.max_count == 4);
   CHECK(machines.rank == 3);
   CHECK(machines.host == "n0");
   CHECK(machines.port == kRendezvousPort);
@@ -53,15 +53,15 @@ TEST_CASE("machines: static, each with its rank") {
 
 TEST_CASE("machines: by endpoint, ranks are given and the number may change") {
   const Machines machines =
-      machines_of({.nproc_per_node = 2, .nnodes = "2:4", .rdzv_endpoint = "n0:5000"});
-  CHECK(machines.least == 2);
-  CHECK(machines.most == 4);
+      resolve_machines({.nproc_per_node = 2, .nnodes = "2:4", .rdzv_endpoint = "n0:5000"});
+  CHECK(machines.min_count == 2);
+  CHECK(machines.max_count == 4);
   CHECK(machines.rank == -1);
   CHECK(machines.port == 5000);
-  CHECK(machines_of(
+  CHECK(resolve_machines(
             {.num_machines = 2, .main_process_ip = "n0", .rdzv_backend = RendezvousBackend::c10d})
             .rank == -1);
-  CHECK(machines_of({.nnodes = "3", .rdzv_endpoint = "n0"}).port == kRendezvousPort);
+  CHECK(resolve_machines({.nnodes = "3", .rdzv_endpoint = "n0"}).port == kRendezvousPort);
 }
 
 TEST_CASE("machines: what contradicts, or is missing") {
@@ -94,7 +94,7 @@ TEST_CASE("machines: what contradicts, or is missing") {
   };
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     CAPTURE(i);
-    CHECK(code_of([&] { machines_of(wrong[i].second); }) == wrong[i].first);
+    CHECK(code_of([&] { resolve_machines(wrong[i].second); }) == wrong[i].first);
   }
 }
 

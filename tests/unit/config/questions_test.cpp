@@ -25,8 +25,8 @@ struct Script {
 };
 
 config::LaunchFile asked(Script& script, std::size_t gpus = 0, std::size_t tpus = 0) {
-  return config::asked_launch_file(config::launch_file_for(gpus, tpus), gpus, tpus,
-                                   script.dialogue());
+  return config::ask_launch_file(config::launch_file_for(gpus, tpus), gpus, tpus,
+                                 script.dialogue());
 }
 
 }  // namespace

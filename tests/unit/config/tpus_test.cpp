@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hasten/config/estimate_options.h"
-#include "hasten/config/listen_options.h"
+#include "hasten/config/observe_options.h"
 #include "unit/code_of.h"
 
 namespace hasten {
@@ -84,11 +84,11 @@ TEST_CASE("tpus: --tpu of hasten estimate") {
           parse({"bert-base", "--tpu", "v5e:2x2", "--measure"});
         }) == "config.contradiction");
   const std::vector<const char*> words = {"--tpu", "v5e:2x2", "--steps", "2", "--", "./train"};
-  const ListenOptions listen =
-      parse_listen(static_cast<int>(words.size()), words.data(), "estimate");
+  const ObserveOptions listen =
+      parse_observe(static_cast<int>(words.size()), words.data(), "estimate");
   CHECK(listen.device == "tpu:v5e:2x2");
   CHECK(listen.program == std::vector<std::string>{"./train"});
-  CHECK(code_of([&] { parse_listen(static_cast<int>(words.size()), words.data(), "anatomy"); }) ==
+  CHECK(code_of([&] { parse_observe(static_cast<int>(words.size()), words.data(), "anatomy"); }) ==
         "config.unknown-key");
 }
 

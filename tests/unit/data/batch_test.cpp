@@ -165,20 +165,20 @@ TEST_CASE("batch: a type without tensors is told from one with them") {
 }
 
 TEST_CASE("batch: structs whose members cannot be seen are known as such") {
-  using hasten::detail::hides_members;
-  static_assert(hides_members<game::Hidden>());  // not only data and target
-  static_assert(hides_members<game::Longer>());
-  static_assert(hides_members<game::Wide>());
-  static_assert(hides_members<game::Referring>());
-  static_assert(hides_members<game::Late>());
-  static_assert(hides_members<std::vector<std::pair<int, game::Wide>>>());
-  static_assert(!hides_members<game::Twelve>());
-  static_assert(!hides_members<game::Move>());
-  static_assert(!hides_members<game::Game>());
-  static_assert(!hides_members<game::Side>());
-  static_assert(!hides_members<game::Tree>());
-  static_assert(!hides_members<torch::data::TensorExample>());
-  static_assert(!hides_members<std::vector<std::shared_ptr<game::Wide>>>());
-  static_assert(!hides_members<at::Tensor>());
-  static_assert(!hides_members<std::string>());
+  using hasten::detail::has_unreachable_members;
+  static_assert(has_unreachable_members<game::Hidden>());  // not only data and target
+  static_assert(has_unreachable_members<game::Longer>());
+  static_assert(has_unreachable_members<game::Wide>());
+  static_assert(has_unreachable_members<game::Referring>());
+  static_assert(has_unreachable_members<game::Late>());
+  static_assert(has_unreachable_members<std::vector<std::pair<int, game::Wide>>>());
+  static_assert(!has_unreachable_members<game::Twelve>());
+  static_assert(!has_unreachable_members<game::Move>());
+  static_assert(!has_unreachable_members<game::Game>());
+  static_assert(!has_unreachable_members<game::Side>());
+  static_assert(!has_unreachable_members<game::Tree>());
+  static_assert(!has_unreachable_members<torch::data::TensorExample>());
+  static_assert(!has_unreachable_members<std::vector<std::shared_ptr<game::Wide>>>());
+  static_assert(!has_unreachable_members<at::Tensor>());
+  static_assert(!has_unreachable_members<std::string>());
 }

@@ -30,20 +30,20 @@ TEST_CASE("chip holder: the process that has a file open is named, and this one 
   const fs::path file = fs::temp_directory_path() / ("hasten-chip-" + std::to_string(getpid()));
   std::ofstream(file) << '\n';
   const int own = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  CHECK_FALSE(holder_of({file}));
+  CHECK_FALSE(find_chip_holder({file}));
   const pid_t other = fork();
   if (other == 0) {
     pause();
     _exit(0);
   }
-  const auto holder = holder_of({"/nowhere", file});
+  const auto holder = find_chip_holder({"/nowhere", file});
   kill(other, SIGKILL);
   waitpid(other, nullptr, 0);
   REQUIRE(holder);
   CHECK(holder->process == other);
   CHECK(holder->file == file);
   CHECK_FALSE(holder->name.empty());
-  CHECK_FALSE(holder_of({file}));
+  CHECK_FALSE(find_chip_holder({file}));
   close(own);
   fs::remove(file);
 }

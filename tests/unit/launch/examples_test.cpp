@@ -114,8 +114,8 @@ TEST_CASE(
     std::vector<const char*> pointers;
     for (std::size_t i = 2; i < words.size(); ++i) pointers.push_back(words[i].c_str());
     const auto run = parse_launch(static_cast<int>(pointers.size()), pointers.data(), environment);
-    CHECK(run.machines.most == machines);
-    CHECK(run.machines.least == machines);
+    CHECK(run.machines.max_count == machines);
+    CHECK(run.machines.min_count == machines);
     CHECK(run.machines.rank == index);
     CHECK(run.machines.host == manifest.job_name + "-0." + manifest.service_name);
     CHECK(run.machines.port == 29500);

@@ -57,7 +57,7 @@ TEST_CASE("normalized tokens are found by their normalized form") {
   added.find_normalized("a cafe", matches);
   REQUIRE(matches.size() == 1);
   CHECK(matches[0].id == 9);
-  CHECK(added.printed(*added.with_id(9)) == "cafe");
+  CHECK(added.decoded_text(*added.with_id(9)) == "cafe");
   CHECK(added.with_content("Caf\u00e9") == added.with_id(9));
   CHECK(added.with_content("cafe") == nullptr);
   CHECK(added.with_id(8) == nullptr);

@@ -14,17 +14,17 @@ TEST_CASE("a trie finds its keys and nothing else") {
   CHECK(trie.find("") == 2);
   CHECK(trie.find("p") == 3);
   CHECK(trie.find("\xE4\xB8\xAD") == 4);
-  CHECK(trie.find("playi") == Trie::none);
-  CHECK(trie.find("players") == Trie::none);
-  CHECK(trie.walk("playi") != Trie::none);
-  CHECK(trie.walk("x") == Trie::none);
+  CHECK(trie.find("playi") == Trie::kNone);
+  CHECK(trie.find("players") == Trie::kNone);
+  CHECK(trie.walk("playi") != Trie::kNone);
+  CHECK(trie.walk("x") == Trie::kNone);
 }
 
 TEST_CASE("an empty trie leads nowhere by any byte") {
   const Trie trie;
   for (int byte = 0; byte < 256; ++byte)
-    CHECK(trie.step(Trie::root, static_cast<char>(byte)) == Trie::none);
-  CHECK(trie.find("") == Trie::none);
+    CHECK(trie.step(Trie::kRoot, static_cast<char>(byte)) == Trie::kNone);
+  CHECK(trie.find("") == Trie::kNone);
 }
 
 TEST_CASE("of equal keys one is found") {
@@ -49,7 +49,7 @@ TEST_CASE("keys of any bytes and of any length are found") {
     std::string key = keys[random() % keys.size()].substr(0, 8);
     if (!key.empty()) key[random() % key.size()] = static_cast<char>(random());
     const auto found = wanted.find(key);
-    wrong += trie.find(key) != (found == wanted.end() ? Trie::none : found->second);
+    wrong += trie.find(key) != (found == wanted.end() ? Trie::kNone : found->second);
   }
   CHECK(wrong == 0);
 }

@@ -6,7 +6,7 @@ Account::Account() { visits_.emplace_back().phase = "setup"; }
 
 void Account::add(std::int64_t bytes) {
   now_.tensors += bytes;
-  look(now_);
+  update_peaks(now_);
 }
 
 void Account::remove(std::int64_t bytes) {
@@ -16,18 +16,18 @@ void Account::remove(std::int64_t bytes) {
 
 void Account::load(std::int64_t code) {
   now_.code += code;
-  look(now_);
+  update_peaks(now_);
 }
 
 void Account::unload(std::int64_t code) { now_.code -= code; }
 
 void Account::run(const std::string& program, const Run& run) {
   now_.tensors += run.results;
-  Moment during = now_;
+  MemoryUsage during = now_;
   during.temporaries = run.temporaries;
   during.program = program;
-  look(during);
-  remove(run.taken_over);
+  update_peaks(during);
+  remove(run.released_arguments);
 }
 
 void Account::enter(const std::string& phase) {
@@ -37,10 +37,10 @@ void Account::enter(const std::string& phase) {
                      .peak = now_});
 }
 
-void Account::look(const Moment& moment) {
+void Account::update_peaks(const MemoryUsage& usage) {
   visits_.back().tensors_after = now_.tensors;
-  if (moment.total() > peak_.total()) peak_ = moment;
-  if (moment.total() > visits_.back().peak.total()) visits_.back().peak = moment;
+  if (usage.total() > peak_.total()) peak_ = usage;
+  if (usage.total() > visits_.back().peak.total()) visits_.back().peak = usage;
 }
 
 }  // namespace hasten::dry_tpu

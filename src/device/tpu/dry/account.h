@@ -17,7 +17,7 @@
 namespace hasten::dry_tpu {
 
 // Bytes at one moment.
-struct Moment {
+struct MemoryUsage {
   std::int64_t tensors = 0, temporaries = 0, code = 0;
   std::string program;  // the one that ran; empty: none did
   std::int64_t total() const { return tensors + temporaries + code; }
@@ -27,13 +27,13 @@ struct Run {
   std::int64_t results = 0;      // in new memory
   std::int64_t temporaries = 0;  // released at its end
   // Bytes of arguments that it releases, except those whose memory its results take over.
-  std::int64_t taken_over = 0;
+  std::int64_t released_arguments = 0;
 };
 
-struct Visit {
+struct PhaseVisit {
   std::string phase;
   std::int64_t tensors_before = 0, tensors_after = 0;
-  Moment peak;
+  MemoryUsage peak;
 };
 
 class Account {
@@ -47,14 +47,14 @@ class Account {
   // Begins a visit to a phase, to which what follows belongs.
   void enter(const std::string& phase);
 
-  const Moment& now() const { return now_; }
-  const Moment& peak() const { return peak_; }
-  const std::vector<Visit>& visits() const { return visits_; }  // the last one has not ended
+  const MemoryUsage& now() const { return now_; }
+  const MemoryUsage& peak() const { return peak_; }
+  const std::vector<PhaseVisit>& visits() const { return visits_; }  // the last one has not ended
 
  private:
-  void look(const Moment& moment);
-  Moment now_, peak_;
-  std::vector<Visit> visits_;
+  void update_peaks(const MemoryUsage& usage);
+  MemoryUsage now_, peak_;
+  std::vector<PhaseVisit> visits_;
 };
 
 }  // namespace hasten::dry_tpu

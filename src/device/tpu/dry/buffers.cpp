@@ -6,12 +6,12 @@
 namespace hasten::dry_tpu {
 namespace {
 
-std::int64_t dense(const PJRT_Buffer& buffer) {
+std::int64_t dense_bytes_of(const PJRT_Buffer& buffer) {
   return dense_bytes(buffer.type, buffer.dimensions);
 }
 
 // The caller holds the lock.
-void drop(PJRT_Buffer& buffer) {
+void mark_deleted(PJRT_Buffer& buffer) {
   if (buffer.deleted) return;
   buffer.deleted = true;
   buffer.device->account.remove(buffer.bytes);
@@ -38,7 +38,7 @@ void to_memory(PJRT_Buffer_CopyToMemory_Args& args) {
 }
 
 // Nothing was computed: numbers are 1, or true, as in every dry run of hasten.
-void write_ones(const PJRT_Buffer& buffer, void* to, std::size_t bytes) {
+void fill_with_ones(const PJRT_Buffer& buffer, void* to, std::size_t bytes) {
   const auto write = [&](auto one) {
     std::fill_n(static_cast<decltype(one)*>(to), bytes / sizeof one, one);
   };
@@ -71,40 +71,40 @@ void write_ones(const PJRT_Buffer& buffer, void* to, std::size_t bytes) {
 }
 
 void to_host(PJRT_Buffer_ToHostBuffer_Args& args) {
-  const auto bytes = static_cast<std::size_t>(dense(*args.src));
+  const auto bytes = static_cast<std::size_t>(dense_bytes_of(*args.src));
   args.event = nullptr;
   if (args.dst == nullptr) {
     args.dst_size = bytes;
     return;
   }
-  write_ones(*args.src, args.dst, std::min(bytes, args.dst_size));
+  fill_with_ones(*args.src, args.dst, std::min(bytes, args.dst_size));
   args.event = new PJRT_Event;
-  const std::lock_guard lock(world().mutex);
-  ++world().reads;
+  const std::lock_guard lock(plugin_state().mutex);
+  ++plugin_state().reads;
 }
 
 void raw_to_host(PJRT_Buffer_CopyRawToHost_Args& args) {
-  write_ones(*args.buffer, args.dst, static_cast<std::size_t>(args.transfer_size));
+  fill_with_ones(*args.buffer, args.dst, static_cast<std::size_t>(args.transfer_size));
   args.event = new PJRT_Event;
-  const std::lock_guard lock(world().mutex);
-  ++world().reads;
+  const std::lock_guard lock(plugin_state().mutex);
+  ++plugin_state().reads;
 }
 
 void destroy(PJRT_Buffer_Destroy_Args& args) {
   if (args.buffer == nullptr) return;
-  const std::lock_guard lock(world().mutex);
-  drop(*args.buffer);
-  world().live.erase(args.buffer);
+  const std::lock_guard lock(plugin_state().mutex);
+  mark_deleted(*args.buffer);
+  plugin_state().live.erase(args.buffer);
   delete args.buffer;
 }
 
 void remove(PJRT_Buffer_Delete_Args& args) {
-  const std::lock_guard lock(world().mutex);
-  drop(*args.buffer);
+  const std::lock_guard lock(plugin_state().mutex);
+  mark_deleted(*args.buffer);
 }
 
 void is_deleted(PJRT_Buffer_IsDeleted_Args& args) {
-  const std::lock_guard lock(world().mutex);
+  const std::lock_guard lock(plugin_state().mutex);
   args.is_deleted = args.buffer->deleted;
 }
 
@@ -126,7 +126,7 @@ void dynamic_dimensions(PJRT_Buffer_DynamicDimensionIndices_Args& args) {
 }
 
 void device_size(PJRT_Buffer_OnDeviceSizeInBytes_Args& args) {
-  const std::lock_guard lock(world().mutex);
+  const std::lock_guard lock(plugin_state().mutex);
   args.on_device_size_in_bytes = static_cast<std::size_t>(args.buffer->bytes);
 }
 
@@ -151,13 +151,13 @@ PJRT_Buffer* new_buffer(PJRT_Device* device, PJRT_Buffer_Type type,
   buffer->type = type;
   buffer->dimensions = std::move(dimensions);
   buffer->device = device;
-  const std::lock_guard lock(world().mutex);
-  const auto known = world().laid_out.find({buffer->type, buffer->dimensions});
-  buffer->laid_out = known != world().laid_out.end();
-  buffer->bytes = buffer->laid_out ? known->second : dense(*buffer);
+  const std::lock_guard lock(plugin_state().mutex);
+  const auto known = plugin_state().bytes_by_type.find({buffer->type, buffer->dimensions});
+  buffer->laid_out = known != plugin_state().bytes_by_type.end();
+  buffer->bytes = buffer->laid_out ? known->second : dense_bytes_of(*buffer);
   device->account.add(buffer->bytes);
-  buffer->born = world().forward_passes;
-  world().live.insert(buffer.get());
+  buffer->made_in_pass = plugin_state().forward_passes;
+  plugin_state().live.insert(buffer.get());
   return buffer.release();
 }
 

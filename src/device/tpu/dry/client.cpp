@@ -7,21 +7,21 @@ namespace {
 void initialize(PJRT_Plugin_Initialize_Args&) {}
 
 void plugin_attributes(PJRT_Plugin_Attributes_Args& args) {
-  args.attributes = world().compiler.plugin_attributes(args.num_attributes);
+  args.attributes = plugin_state().compiler.plugin_attributes(args.num_attributes);
 }
 
 // Ignores the options, which are a TPU's sizes of buffers for transfers.
-void create(PJRT_Client_Create_Args& args) { args.client = &world().client; }
+void create(PJRT_Client_Create_Args& args) { args.client = &plugin_state().client; }
 void destroy(PJRT_Client_Destroy_Args&) {}
 
 void platform_name(PJRT_Client_PlatformName_Args& args) {
-  const std::string& name = world().compiler.topology().platform;
+  const std::string& name = plugin_state().compiler.topology().platform;
   args.platform_name = name.data();
   args.platform_name_size = name.size();
 }
 
 void platform_version(PJRT_Client_PlatformVersion_Args& args) {
-  const std::string& version = world().compiler.topology().version;
+  const std::string& version = plugin_state().compiler.topology().version;
   args.platform_version = version.data();
   args.platform_version_size = version.size();
 }
@@ -47,20 +47,21 @@ void memories(PJRT_Client_AddressableMemories_Args& args) {
   args.num_addressable_memories = args.client->memories.size();
 }
 
-PJRT_Device* found(const PJRT_Client& client, int number, int (*number_of)(const PJRT_Device&)) {
+PJRT_Device* find_device(const PJRT_Client& client, int number,
+                         int (*number_of)(const PJRT_Device&)) {
   for (PJRT_Device* const device : client.devices)
     if (number_of(*device) == number) return device;
   throw Failure(PJRT_Error_Code_NOT_FOUND, "no device " + std::to_string(number));
 }
 
 void device_by_id(PJRT_Client_LookupDevice_Args& args) {
-  args.device = found(*args.client, args.id,
-                      [](const PJRT_Device& device) { return device.description.facts.id; });
+  args.device = find_device(*args.client, args.id,
+                            [](const PJRT_Device& device) { return device.description.facts.id; });
 }
 
 void device_by_hardware(PJRT_Client_LookupAddressableDevice_Args& args) {
-  args.addressable_device = found(*args.client, args.local_hardware_id,
-                                  [](const PJRT_Device& device) { return device.index; });
+  args.addressable_device = find_device(*args.client, args.local_hardware_id,
+                                        [](const PJRT_Device& device) { return device.index; });
 }
 
 void default_assignment(PJRT_Client_DefaultDeviceAssignment_Args& args) {
@@ -72,13 +73,13 @@ void default_assignment(PJRT_Client_DefaultDeviceAssignment_Args& args) {
 }
 
 void topology_platform(PJRT_TopologyDescription_PlatformName_Args& args) {
-  const std::string& name = world().compiler.topology().platform;
+  const std::string& name = plugin_state().compiler.topology().platform;
   args.platform_name = name.data();
   args.platform_name_size = name.size();
 }
 
 void topology_version(PJRT_TopologyDescription_PlatformVersion_Args& args) {
-  const std::string& version = world().compiler.topology().version;
+  const std::string& version = plugin_state().compiler.topology().version;
   args.platform_version = version.data();
   args.platform_version_size = version.size();
 }
@@ -89,8 +90,8 @@ void topology_devices(PJRT_TopologyDescription_GetDeviceDescriptions_Args& args)
 }
 
 void topology_attributes(PJRT_TopologyDescription_Attributes_Args& args) {
-  args.attributes = world().compiler.topology().attributes;
-  args.num_attributes = world().compiler.topology().attribute_count;
+  args.attributes = plugin_state().compiler.topology().attributes;
+  args.num_attributes = plugin_state().compiler.topology().attribute_count;
 }
 
 void topology_destroy(PJRT_TopologyDescription_Destroy_Args&) {}
@@ -139,11 +140,11 @@ void device_memories(PJRT_Device_AddressableMemories_Args& args) {
 void default_memory(PJRT_Device_DefaultMemory_Args& args) { args.memory = &args.device->memory; }
 
 void memory_stats(PJRT_Device_MemoryStats_Args& args) {
-  const std::lock_guard lock(world().mutex);
+  const std::lock_guard lock(plugin_state().mutex);
   args.bytes_in_use = args.device->account.now().total();
   args.peak_bytes_in_use = args.device->account.peak().total();
   args.peak_bytes_in_use_is_set = true;
-  args.bytes_limit = world().compiler.topology().memory;
+  args.bytes_limit = plugin_state().compiler.topology().memory;
   args.bytes_limit_is_set = args.bytes_limit > 0;
 }
 

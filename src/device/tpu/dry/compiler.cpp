@@ -185,7 +185,7 @@ std::shared_ptr<const Program> Compiler::compile(const PJRT_Program& program,
   const auto begin = std::chrono::steady_clock::now();
   if (before_) before_(tally_.compiled + 1);
   try {
-    const auto made = std::make_shared<const Program>(compile_anew(program, options));
+    const auto made = std::make_shared<const Program>(compile_program(program, options));
     ++tally_.compiled;
     tally_.seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -196,7 +196,7 @@ std::shared_ptr<const Program> Compiler::compile(const PJRT_Program& program,
   }
 }
 
-Program Compiler::compile_anew(const PJRT_Program& program, std::string_view options) {
+Program Compiler::compile_program(const PJRT_Program& program, std::string_view options) {
   PJRT_Executable* executable = nullptr;
   PJRT_LoadedExecutable* loaded = nullptr;
   if (client_ == nullptr) {
@@ -274,7 +274,7 @@ Program Compiler::read_program(PJRT_Executable* executable) const {
   for (const Shape& shape : module->parameters) out.parameters.push_back(device_bytes(shape));
   for (std::size_t i = 0; i < out.outputs.size(); ++i) {
     out.outputs[i].bytes = device_bytes(module->results[i]);
-    out.outputs[i].taken_over = module->taken_over[i];
+    out.outputs[i].donated_parameter = module->donated_parameters[i];
   }
   return out;
 }

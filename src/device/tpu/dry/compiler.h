@@ -25,8 +25,8 @@ namespace hasten::dry_tpu {
 struct Output {
   PJRT_Buffer_Type type = PJRT_Buffer_Type_INVALID;
   std::vector<std::int64_t> dimensions;
-  std::int64_t bytes = 0;        // on the device
-  std::int64_t taken_over = -1;  // the argument whose memory it takes over, or -1
+  std::int64_t bytes = 0;               // on the device
+  std::int64_t donated_parameter = -1;  // the argument whose memory it takes over, or -1
 };
 
 struct Program {
@@ -81,7 +81,7 @@ class Compiler {
  private:
   void find_topology(const std::string& name);
   void read_topology();
-  Program compile_anew(const PJRT_Program& program, std::string_view options);
+  Program compile_program(const PJRT_Program& program, std::string_view options);
   Program read_program(PJRT_Executable* executable) const;
 
   const PJRT_Api& api_;

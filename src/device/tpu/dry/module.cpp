@@ -173,11 +173,11 @@ CompiledModule read_hlo(Reader message) {
         message.skip();
     }
   }
-  module.taken_over.assign(module.results.size(), -1);
+  module.donated_parameters.assign(module.results.size(), -1);
   for (const Alias& alias : aliases)
     if (alias.result < module.results.size() &&
         alias.parameter < static_cast<std::int64_t>(module.parameters.size()))
-      module.taken_over[alias.result] = alias.parameter;
+      module.donated_parameters[alias.result] = alias.parameter;
   return module;
 }
 

@@ -18,7 +18,7 @@ struct CompiledModule {
   std::string name;
   std::vector<Shape> parameters, results;
   // By result: the parameter whose memory it takes over, or -1.
-  std::vector<std::int64_t> taken_over;
+  std::vector<std::int64_t> donated_parameters;
 };
 
 // `format` is PJRT's name, "hlo" or "hlo_with_config". Returns nullopt if the format is another one

@@ -62,7 +62,7 @@ struct PJRT_Buffer {
   // without padding.
   bool laid_out = false;
   bool deleted = false;
-  std::int64_t born = 0;  // World::forward_passes when it was made
+  std::int64_t made_in_pass = 0;  // PluginState::forward_passes when it was made
 };
 
 struct PJRT_Executable {
@@ -88,23 +88,24 @@ constexpr char kMemoryKind[] = "device";
 
 using TypeAndSizes = std::pair<PJRT_Buffer_Type, std::vector<std::int64_t>>;
 
-struct World {
-  World();
+struct PluginState {
+  PluginState();
   Compiler compiler;
   PJRT_Client client;
   std::mutex mutex;  // protects all members below, and the devices' accounts
   std::set<PJRT_Buffer*> live;
-  std::map<TypeAndSizes, std::int64_t> laid_out;  // bytes of such tensors, as programs read them
-  std::int64_t forward_passes = 0;                // the number that have begun
+  // The bytes that tensors of a type and sizes take as programs read them.
+  std::map<TypeAndSizes, std::int64_t> bytes_by_type;
+  std::int64_t forward_passes = 0;  // the number that have begun
   // Bytes of tensors that were made in the last forward pass and existed when its backward pass
   // began.
   std::int64_t activations = 0;
   std::int64_t runs = 0, reads = 0;
-  std::int64_t unlike = 0;  // runs whose arguments do not add up to the compiler's sum
+  std::int64_t mismatched_runs = 0;  // runs whose arguments do not add up to the compiler's sum
 };
 
-// The only World of the process, which the first call makes. Throws Failure.
-World& world();
+// The only PluginState of the process, which the first call makes. Throws Failure.
+PluginState& plugin_state();
 
 // The entry in PJRT's table for a function that may throw: exceptions become PJRT's errors.
 template <auto function>

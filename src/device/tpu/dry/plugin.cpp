@@ -23,11 +23,11 @@ std::string variable(const char* name) {
 }
 
 // Shows progress: on a terminal in one line, elsewhere a line for every 50th program.
-void tell_of(std::int64_t number) {
-  constexpr std::int64_t kSeldom = 50;
+void show_progress(std::int64_t number) {
+  constexpr std::int64_t kProgressInterval = 50;
   if (isatty(STDERR_FILENO) != 0) {
     std::fprintf(stderr, "\rcompiling program %lld ", static_cast<long long>(number));
-  } else if (number % kSeldom == 0) {
+  } else if (number % kProgressInterval == 0) {
     std::fprintf(stderr, "compiling program %lld\n", static_cast<long long>(number));
   }
 }
@@ -41,7 +41,7 @@ void error_code(PJRT_Error_GetCode_Args& args) { args.code = args.error->code; }
 
 // Stands for the functions that torch_tpu has not been seen to call.
 template <std::size_t slot>
-PJRT_Error* not_here(void* /*args*/) {
+PJRT_Error* unimplemented(void* /*args*/) {
   return new PJRT_Error{PJRT_Error_Code_UNIMPLEMENTED, "PJRT function " + std::to_string(slot) +
                                                            " is not implemented for a dry TPU"};
 }
@@ -52,7 +52,7 @@ constexpr std::size_t kFunctions = sizeof(PJRT_Api) / sizeof(Function) - kFirst;
 
 template <std::size_t... slots>
 void fill_all(Function* functions, std::index_sequence<slots...> /*all*/) {
-  ((functions[slots] = not_here<slots>), ...);
+  ((functions[slots] = unimplemented<slots>), ...);
 }
 
 PJRT_Api table() {
@@ -72,10 +72,10 @@ PJRT_Api table() {
 
 // Bytes of the living tensors that were made since the last forward pass began. The caller holds
 // the lock.
-std::int64_t since_forward(const World& all) {
+std::int64_t since_forward(const PluginState& all) {
   std::int64_t bytes = 0;
   for (const PJRT_Buffer* const each : all.live)
-    if (!each->deleted && each->born == all.forward_passes) bytes += each->bytes;
+    if (!each->deleted && each->made_in_pass == all.forward_passes) bytes += each->bytes;
   return bytes;
 }
 
@@ -92,16 +92,16 @@ PJRT_Buffer_Type type_of(std::string_view name) {
   return PJRT_Buffer_Type_INVALID;
 }
 
-Json json_of(const Moment& moment) {
-  return {{"total", moment.total()},
-          {"tensors", moment.tensors},
-          {"temporaries", moment.temporaries},
-          {"code", moment.code},
-          {"program", moment.program}};
+Json json_of(const MemoryUsage& usage) {
+  return {{"total", usage.total()},
+          {"tensors", usage.tensors},
+          {"temporaries", usage.temporaries},
+          {"code", usage.code},
+          {"program", usage.program}};
 }
 
 // Returns the device with the highest peak.
-const PJRT_Device& fullest(const PJRT_Client& client) {
+const PJRT_Device& device_with_highest_peak(const PJRT_Client& client) {
   const PJRT_Device* most = client.devices.front();
   for (const PJRT_Device* const each : client.devices)
     if (each->account.peak().total() > most->account.peak().total()) most = each;
@@ -109,13 +109,13 @@ const PJRT_Device& fullest(const PJRT_Client& client) {
 }
 
 Json report() {
-  World& all = world();
+  PluginState& all = plugin_state();
   const TopologyFacts& topology = all.compiler.topology();
   const Tally tally = all.compiler.tally();
   const std::lock_guard lock(all.mutex);
-  const PJRT_Device& device = fullest(all.client);
+  const PJRT_Device& device = device_with_highest_peak(all.client);
   Json visits = Json::array(), failed = Json::array();
-  for (const Visit& each : device.account.visits()) {
+  for (const PhaseVisit& each : device.account.visits()) {
     visits.push_back({{"phase", each.phase},
                       {"tensors_before", each.tensors_before},
                       {"tensors_after", each.tensors_after},
@@ -123,9 +123,9 @@ Json report() {
   }
   for (const auto& each : tally.failed)
     failed.push_back({{"program", each.program}, {"message", each.message}});
-  std::int64_t not_laid_out = 0;
+  std::int64_t unpadded_bytes = 0;
   for (const PJRT_Buffer* const each : all.live)
-    if (!each->laid_out && !each->deleted) not_laid_out += each->bytes;
+    if (!each->laid_out && !each->deleted) unpadded_bytes += each->bytes;
   return {{"topology", variable(kDryTpuTopology)},
           {"compiled_for",
            all.compiler.ahead_of_time() ? device.description.facts.kind : topology.platform},
@@ -137,8 +137,8 @@ Json report() {
           {"runs", all.runs},
           {"reads", all.reads},
           {"failed", failed},
-          {"not_laid_out", not_laid_out},
-          {"unlike", all.unlike},
+          {"not_laid_out", unpadded_bytes},
+          {"unlike", all.mismatched_runs},
           {"activations", all.activations},
           {"peak", json_of(device.account.peak())},
           {"now", json_of(device.account.now())},
@@ -147,7 +147,8 @@ Json report() {
 
 }  // namespace
 
-World::World() : compiler(variable(kDryTpuCompiler), variable(kDryTpuTopology), tell_of) {
+PluginState::PluginState()
+    : compiler(variable(kDryTpuCompiler), variable(kDryTpuTopology), show_progress) {
   for (const DeviceFacts& facts : compiler.topology().devices) {
     auto device = std::make_unique<PJRT_Device>();
     device->index = static_cast<int>(client.owned.size());
@@ -161,8 +162,8 @@ World::World() : compiler(variable(kDryTpuCompiler), variable(kDryTpuTopology), 
   }
 }
 
-World& world() {
-  static World& one = *new World;  // torch_tpu's threads outlive static objects
+PluginState& plugin_state() {
+  static PluginState& one = *new PluginState;  // torch_tpu's threads outlive static objects
   return one;
 }
 
@@ -176,21 +177,23 @@ extern "C" __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi() {
 }
 
 extern "C" void hasten_dry_tpu_enter(const char* phase) {
-  const std::lock_guard lock(world().mutex);
-  for (PJRT_Device* const device : world().client.devices) device->account.enter(phase);
-  if (phase == std::string_view("forward")) ++world().forward_passes;
-  if (phase == std::string_view("backward")) world().activations = since_forward(world());
+  const std::lock_guard lock(plugin_state().mutex);
+  for (PJRT_Device* const device : plugin_state().client.devices) device->account.enter(phase);
+  if (phase == std::string_view("forward")) ++plugin_state().forward_passes;
+  if (phase == std::string_view("backward"))
+    plugin_state().activations = since_forward(plugin_state());
 }
 
 extern "C" std::int64_t hasten_dry_tpu_bytes(const char* type, const std::int64_t* sizes,
                                              std::size_t dimensions) {
   const TypeAndSizes key{type_of(type), {sizes, sizes + dimensions}};
-  const std::lock_guard lock(world().mutex);
-  const auto known = world().laid_out.find(key);
-  return known != world().laid_out.end() ? known->second : dense_bytes(key.first, key.second);
+  const std::lock_guard lock(plugin_state().mutex);
+  const auto known = plugin_state().bytes_by_type.find(key);
+  return known != plugin_state().bytes_by_type.end() ? known->second
+                                                     : dense_bytes(key.first, key.second);
 }
 
 extern "C" void hasten_dry_tpu_report(std::string& json) {
-  if (isatty(STDERR_FILENO) != 0) std::fputs("\r\033[K", stderr);  // erases the line of tell_of
+  if (isatty(STDERR_FILENO) != 0) std::fputs("\r\033[K", stderr);  // erases the progress line
   json = report().dump();
 }

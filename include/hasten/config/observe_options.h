@@ -1,4 +1,4 @@
-// File: hasten/config/listen_options.h
+// File: hasten/config/observe_options.h
 // The options of `hasten anatomy PROGRAM` and `hasten estimate -- PROGRAM`, which run any unchanged
 // program that uses a hasten::Accelerator. The options reach the program through its environment.
 //
@@ -14,7 +14,7 @@
 
 namespace hasten {
 
-struct ListenOptions {
+struct ObserveOptions {
   std::int64_t steps = 3;       // Optimizer steps, after which the program ends.
   std::string output = "text";  // "text", "json", or a file (.json, .html, others: text).
   // For `estimate` only: cpu, cuda:NAME (hasten/config/gpus.h) or tpu:TOPOLOGY
@@ -25,17 +25,17 @@ struct ListenOptions {
 };
 
 // The environment variables that pass the options to the program.
-inline constexpr const char* kListenVariable = "HASTEN_LISTEN";  // ListenOptions::output
-// ListenOptions::steps
-inline constexpr const char* kListenStepsVariable = "HASTEN_LISTEN_STEPS";
+inline constexpr const char* kObserveVariable = "HASTEN_LISTEN";  // ObserveOptions::output
+// ObserveOptions::steps
+inline constexpr const char* kObserveStepsVariable = "HASTEN_LISTEN_STEPS";
 inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // The device; unset: a real run.
 
 // With a TPU: the JSON file of the anatomy that the same program had in a dry run on the CPU, which
 // the account shows next to its own figures.
-inline constexpr const char* kListenBesideVariable = "HASTEN_LISTEN_BESIDE";
+inline constexpr const char* kCpuPredictionVariable = "HASTEN_LISTEN_BESIDE";
 
 // Parses the words after the subcommand; `command` is its name, for messages.
-ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command);
+ObserveOptions parse_observe(int argc, const char* const* argv, const std::string& command);
 std::string anatomy_help();
 
 }  // namespace hasten

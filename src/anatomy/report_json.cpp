@@ -1,5 +1,5 @@
 // Writes the report as JSON. The keys are the names of the fields.
-#include "anatomy/json.h"
+#include "anatomy/report_json.h"
 
 namespace hasten::anatomy {
 namespace {

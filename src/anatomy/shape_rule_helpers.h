@@ -1,4 +1,4 @@
-// File: anatomy/rule_parts.h (internal)
+// File: anatomy/shape_rule_helpers.h (internal)
 // Helpers of the shape rules, for every device and for GPUs. Tensors are on the Meta device there.
 #pragma once
 
@@ -18,13 +18,14 @@ inline Tensor tensor(Arguments a, std::size_t i) {
 
 // Returns a tensor with the shape and memory order of x [batch, heads, length, size], by way of the
 // view with the length before the heads.
-inline Tensor in_order_of(const Tensor& x) {
+inline Tensor empty_with_order_of(const Tensor& x) {
   return at::empty_like(x.transpose(1, 2)).transpose(1, 2);
 }
 
 // Returns the gradients of q, k and v, which are arguments 1 to 3.
 inline Results flash_attention_backward(Arguments a) {
-  return {in_order_of(tensor(a, 1)), in_order_of(tensor(a, 2)), in_order_of(tensor(a, 3))};
+  return {empty_with_order_of(tensor(a, 1)), empty_with_order_of(tensor(a, 2)),
+          empty_with_order_of(tensor(a, 3))};
 }
 
 }  // namespace hasten::anatomy

@@ -1,7 +1,7 @@
-// File: data/filling.h (internal)
+// File: data/padding.h (internal)
 // Fills tensors of a batch up to a common size.
 //
-//   labels = filled(labels, 1, 128, kIgnoredLabel);
+//   labels = pad_dim(labels, 1, 128, kIgnoredLabel);
 //
 // Throws what LibTorch throws. Thread rule: any thread.
 #pragma once
@@ -17,8 +17,8 @@ namespace hasten {
 inline constexpr std::int64_t kIgnoredLabel = -100;
 
 // Returns `tensor` with `value` appended along dimension `dim`, up to `size` entries.
-inline at::Tensor filled(const at::Tensor& tensor, std::int64_t dim, std::int64_t size,
-                         std::int64_t value) {
+inline at::Tensor pad_dim(const at::Tensor& tensor, std::int64_t dim, std::int64_t size,
+                          std::int64_t value) {
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
   sizes[static_cast<std::size_t>(dim)] = size - tensor.size(dim);
   return at::cat({tensor, at::full(sizes, value, tensor.options())}, dim);

@@ -1,4 +1,4 @@
-#include "config/torchrun_words.h"
+#include "config/torchrun_names.h"
 
 #include <algorithm>
 #include <array>
@@ -13,41 +13,41 @@
 namespace hasten::config {
 namespace {
 
-using Words = std::vector<std::string>;
+using NameGroup = std::vector<std::string>;
 
 // torchrun's names that differ from hasten's; nnodes and the others are the same.
-const std::map<std::string, std::string>& own_names() {
+const std::map<std::string, std::string>& hasten_names() {
   static const std::map<std::string, std::string> names = {{"node_rank", "machine_rank"},
                                                            {"master_addr", "main_process_ip"},
                                                            {"master_port", "main_process_port"}};
   return names;
 }
 
-std::string own_name(std::string name) {
+std::string hasten_name(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
-  const auto found = own_names().find(name);
-  return found == own_names().end() ? "" : found->second;
+  const auto found = hasten_names().find(name);
+  return found == hasten_names().end() ? "" : found->second;
 }
 
-const std::array<Words, 3>& synonyms() {
-  static const std::array<Words, 3> groups = {
-      Words{"num_machines", "nnodes"}, Words{"num_processes", "nproc_per_node"},
-      Words{"main_process_ip", "main_process_port", "rdzv_endpoint"}};
+const std::array<NameGroup, 3>& synonyms() {
+  static const std::array<NameGroup, 3> groups = {
+      NameGroup{"num_machines", "nnodes"}, NameGroup{"num_processes", "nproc_per_node"},
+      NameGroup{"main_process_ip", "main_process_port", "rdzv_endpoint"}};
   return groups;
 }
 
-bool contains(const Words& words, const std::string& word) {
+bool includes(const NameGroup& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-bool says_anything_of(const std::vector<Assignment>& source, const Words& group) {
+bool sets_any_of(const std::vector<Assignment>& source, const NameGroup& group) {
   return std::any_of(source.begin(), source.end(),
-                     [&](const Assignment& each) { return contains(group, each.key); });
+                     [&](const Assignment& each) { return includes(group, each.key); });
 }
 
 std::int64_t cpus() { return std::max<std::int64_t>(1, std::thread::hardware_concurrency()); }
 
-std::int64_t processes_of_word(const std::string& word, const Origin& origin) {
+std::int64_t process_count_for(const std::string& word, const Origin& origin) {
   const auto gpus = static_cast<std::int64_t>(installed_gpus().size());
   const auto tpus = static_cast<std::int64_t>(installed_tpus().size());
   if (word == "auto" && gpus == 0 && tpus > 0) return tpus;
@@ -59,10 +59,10 @@ std::int64_t processes_of_word(const std::string& word, const Origin& origin) {
 
 }  // namespace
 
-std::string without_torchrun_name(const std::string& word) {
+std::string to_hasten_name(const std::string& word) {
   if (!starts_with(word, "--")) return word;
   const std::size_t equals = word.find('=');
-  const std::string own = own_name(word.substr(2, equals == word.npos ? word.npos : equals - 2));
+  const std::string own = hasten_name(word.substr(2, equals == word.npos ? word.npos : equals - 2));
   if (own.empty()) return word;
   return "--" + own + (equals == word.npos ? "" : word.substr(equals));
 }
@@ -77,7 +77,7 @@ std::vector<Assignment> torchrun_variables(const Environment& environment) {
     }
     const auto found = environment.find(variable);
     if (found == environment.end() || found->second.empty()) continue;
-    const std::string own = own_name(name);
+    const std::string own = hasten_name(name);
     assignments.push_back({.key = own.empty() ? name : own,
                            .value = found->second,
                            .origin = {Origin::Source::environment, variable},
@@ -86,20 +86,21 @@ std::vector<Assignment> torchrun_variables(const Environment& environment) {
   return assignments;
 }
 
-void yield_to(std::vector<Assignment>& weaker, const std::vector<Assignment>& stronger) {
-  for (const Words& group : synonyms()) {
-    if (!says_anything_of(stronger, group)) continue;
-    std::erase_if(weaker, [&](const Assignment& each) { return contains(group, each.key); });
+void remove_overridden_synonyms(std::vector<Assignment>& weaker,
+                                const std::vector<Assignment>& stronger) {
+  for (const NameGroup& group : synonyms()) {
+    if (!sets_any_of(stronger, group)) continue;
+    std::erase_if(weaker, [&](const Assignment& each) { return includes(group, each.key); });
   }
 }
 
-bool count_processes(std::vector<Assignment>& assignments) {
+bool resolve_process_count(std::vector<Assignment>& assignments) {
   bool counted = false;
   for (Assignment& each : assignments) {
     const auto* text = std::get_if<std::string>(&each.value);
     if (each.key != "nproc_per_node" || text == nullptr) continue;
     if (*text != "gpu" && *text != "cpu" && *text != "auto") continue;
-    each.value = processes_of_word(*text, each.origin);
+    each.value = process_count_for(*text, each.origin);
     counted = true;
   }
   return counted;

@@ -1,4 +1,4 @@
-// File: hasten/data/carry.h
+// File: hasten/data/pack.h
 // Converts batches to bytes and back, to send them to another process. A batch may consist of
 // tensors, strings and numbers, and of the containers and plain structs that hasten/data/batch.h
 // visits.
@@ -47,7 +47,7 @@ class BatchWriter {
     head_.append(static_cast<const char*>(data), size);
   }
   void tensor(const at::Tensor& tensor);
-  at::Tensor written() const;
+  at::Tensor to_tensor() const;
 
  private:
   std::string head_;
@@ -69,25 +69,25 @@ class BatchReader {
 };
 
 template <class T>
-concept CarriedNumber = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+concept PackableNumber = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
 // True if a T can be sent as a whole. A type with a visit_tensors but no visit_parts cannot, since
 // visit_tensors may omit members.
 template <class T, int depth = kDepth>
-constexpr bool carried() {
-  if constexpr (CarriedNumber<T> || std::is_same_v<T, at::Tensor> ||
+constexpr bool is_packable() {
+  if constexpr (PackableNumber<T> || std::is_same_v<T, at::Tensor> ||
                 std::is_same_v<T, std::string> || VisitsParts<T>) {
     return true;
   } else if constexpr (depth == 0 || VisitsTensors<T>) {
     return false;
   } else if constexpr (MapOfElements<T>) {
-    return carried<typename T::key_type, depth - 1>() &&
-           carried<typename T::mapped_type, depth - 1>();
+    return is_packable<typename T::key_type, depth - 1>() &&
+           is_packable<typename T::mapped_type, depth - 1>();
   } else if constexpr (HasElements<T>) {
-    return carried<typename Elements<T>::Type, depth - 1>();
+    return is_packable<typename Elements<T>::Type, depth - 1>();
   } else if constexpr (HasParts<T> && std::default_initializable<T>) {
     return []<class... Part>(std::tuple<Part&...>*) {
-      return (carried<Part, depth - 1>() && ...);
+      return (is_packable<Part, depth - 1>() && ...);
     }(static_cast<PartsOf<T>*>(nullptr));
   } else {
     return false;
@@ -97,7 +97,7 @@ constexpr bool carried() {
 template <class T>
 void put(BatchWriter& out, const T& value) {
   const auto put_part = [&out](const auto& part) { put(out, part); };
-  if constexpr (CarriedNumber<T>) {
+  if constexpr (PackableNumber<T>) {
     out.bytes(&value, sizeof value);
   } else if constexpr (std::is_same_v<T, at::Tensor>) {
     out.tensor(value);
@@ -105,7 +105,7 @@ void put(BatchWriter& out, const T& value) {
     out.number(static_cast<std::int64_t>(value.size()));
     out.bytes(value.data(), value.size());
   } else if constexpr (VisitsParts<T>) {
-    beside::each_part(const_cast<T&>(value), put_part);
+    user_hooks::each_part(const_cast<T&>(value), put_part);
   } else if constexpr (MapOfElements<T>) {
     out.number(static_cast<std::int64_t>(value.size()));
     for (const auto& [key, element] : value) {
@@ -134,7 +134,7 @@ void get(BatchReader& in, T& value) {
     get(in, one);
     return one;
   };
-  if constexpr (CarriedNumber<T>) {
+  if constexpr (PackableNumber<T>) {
     in.bytes(&value, sizeof value);
   } else if constexpr (std::is_same_v<T, at::Tensor>) {
     value = in.tensor();
@@ -142,7 +142,7 @@ void get(BatchReader& in, T& value) {
     value.resize(static_cast<std::size_t>(in.number()));
     in.bytes(value.data(), value.size());
   } else if constexpr (VisitsParts<T>) {
-    beside::each_part(value, get_part);
+    user_hooks::each_part(value, get_part);
   } else if constexpr (MapOfElements<T>) {
     for (std::int64_t left = in.number(); left > 0; --left) {
       auto key = next(std::type_identity<typename T::key_type>());
@@ -162,17 +162,17 @@ void get(BatchReader& in, T& value) {
 
 // A batch that can be sent to another process.
 template <class Batch>
-concept CarriedBatch = detail::carried<Batch>();
+concept PackableBatch = detail::is_packable<Batch>();
 
 // Serializes a batch into a tensor of bytes [size].
-template <CarriedBatch Batch>
+template <PackableBatch Batch>
 at::Tensor pack(const Batch& batch) {
   detail::BatchWriter out;
   detail::put(out, batch);
-  return out.written();
+  return out.to_tensor();
 }
 // Reads a batch that pack has written. Its tensors share the memory of `bytes`.
-template <CarriedBatch Batch>
+template <PackableBatch Batch>
 Batch unpack(const at::Tensor& bytes) {
   detail::BatchReader in(bytes);
   Batch batch{};

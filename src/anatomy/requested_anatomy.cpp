@@ -1,4 +1,4 @@
-#include "anatomy/environment.h"
+#include "anatomy/requested_anatomy.h"
 
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/config/listen_options.h"
+#include "hasten/config/observe_options.h"
 #include "hasten/config/tpus.h"
 
 namespace hasten::anatomy {
@@ -31,7 +31,7 @@ std::string variable(const char* name) {
 // Starts the requested dry run before main(), so that everything the program makes is dry. It lasts
 // as long as the process. For a TPU it makes a dry device instead, which the program finds through
 // its environment.
-const DryRun* start() {
+const DryRun* start_requested_dry_run() {
   const std::string device = variable(kDryRunVariable);
   if (device.empty()) return nullptr;
   if (device == "cpu") return new DryRun;
@@ -46,29 +46,29 @@ const DryRun* start() {
     _exit(error.exit_code());
   }
 }
-[[maybe_unused]] const DryRun* const from_the_start = start();
+[[maybe_unused]] const DryRun* const requested_dry_run = start_requested_dry_run();
 
 // Reports the findings once: when the requested steps are done, or when the program ends earlier.
-class Teller : public StepObserver {
+class ReportWriter : public StepObserver {
  public:
-  explicit Teller(const char* what) : what_(what), output_(variable(kListenVariable)) {}
+  explicit ReportWriter(const char* what) : what_(what), output_(variable(kObserveVariable)) {}
 
   void on_step() override {
     if (!finished()) return;
-    tell();
+    write();
     _exit(0);  // only these steps were requested
   }
 
-  void tell() {
-    if (std::exchange(told_, true)) return;
+  void write() {
+    if (std::exchange(written_, true)) return;
     std::fflush(nullptr);
-    look();
+    collect();
     if (output_ == "json") {
       std::fputs(json().c_str(), stdout);
     } else if (output_ == "text") {
       std::fputs(("\n" + text()).c_str(), stdout);
     } else {
-      write(output_);
+      write_file(output_);
       std::fprintf(stderr, "hasten: wrote the %s to %s\n", what_, output_.c_str());
     }
     std::fflush(nullptr);
@@ -76,58 +76,63 @@ class Teller : public StepObserver {
 
  protected:
   static std::int64_t steps() {
-    return std::max(1L, std::atol(variable(kListenStepsVariable).c_str()));
+    return std::max(1L, std::atol(variable(kObserveStepsVariable).c_str()));
   }
   virtual bool finished() const = 0;
   // Takes the findings up to now, which the functions below show.
-  virtual void look() = 0;
+  virtual void collect() = 0;
   virtual std::string text() const = 0;
   virtual std::string json() const = 0;
-  virtual void write(const std::string& file) const = 0;
+  virtual void write_file(const std::string& file) const = 0;
 
  private:
   const char* what_;
   std::string output_;
-  bool told_ = false;
+  bool written_ = false;
 };
 
-class AnatomyTeller : public Teller {
+class AnatomyWriter : public ReportWriter {
  public:
-  explicit AnatomyTeller(const std::shared_ptr<StepObservers>& observers)
-      : Teller("anatomy"), anatomy_({.steps = steps()}, observers) {}
+  explicit AnatomyWriter(const std::shared_ptr<StepObservers>& observers)
+      : ReportWriter("anatomy"), anatomy_({.steps = steps()}, observers) {}
 
  private:
   bool finished() const override { return anatomy_.finished(); }
-  void look() override {
+  void collect() override {
     report_ = anatomy_.report();
     add_roofs(report_);
   }
   std::string text() const override { return to_text(report_); }
   std::string json() const override { return to_json(report_); }
-  void write(const std::string& file) const override { write_report(file, report_); }
+  void write_file(const std::string& file) const override { write_report(file, report_); }
 
   Anatomy anatomy_;
   Report report_;
 };
 
 // Reports the account of a dry TPU, next to an earlier dry run's prediction for the CPU, if any.
-class AccountTeller : public Teller {
+class TpuAccountWriter : public ReportWriter {
  public:
-  explicit AccountTeller(const DryTpu& dry)
-      : Teller("TPU account"), dry_(dry), steps_(steps()), prediction_(prediction_beside()) {}
+  explicit TpuAccountWriter(const DryTpu& dry)
+      : ReportWriter("TPU account"),
+        dry_(dry),
+        steps_(steps()),
+        prediction_(read_cpu_prediction()) {}
 
  private:
-  static std::optional<TpuPrediction> prediction_beside() {
-    const std::string file = variable(kListenBesideVariable);
+  static std::optional<TpuPrediction> read_cpu_prediction() {
+    const std::string file = variable(kCpuPredictionVariable);
     if (file.empty() || !std::filesystem::exists(file)) return std::nullopt;
     return read_prediction(read_file(file));
   }
   bool finished() const override { return dry_.steps() >= steps_; }
-  void look() override { account_ = dry_.account(); }
-  std::string text() const override { return to_text(account_, beside()); }
-  std::string json() const override { return to_json(account_, beside()); }
-  void write(const std::string& file) const override { write_account(file, account_, beside()); }
-  const TpuPrediction* beside() const { return prediction_ ? &*prediction_ : nullptr; }
+  void collect() override { account_ = dry_.account(); }
+  std::string text() const override { return to_text(account_, cpu_prediction()); }
+  std::string json() const override { return to_json(account_, cpu_prediction()); }
+  void write_file(const std::string& file) const override {
+    write_account(file, account_, cpu_prediction());
+  }
+  const TpuPrediction* cpu_prediction() const { return prediction_ ? &*prediction_ : nullptr; }
 
   const DryTpu& dry_;
   std::int64_t steps_;
@@ -135,34 +140,34 @@ class AccountTeller : public Teller {
   TpuAccount account_;
 };
 
-// The only Teller of the process, which reports on the program's first Accelerator; else null.
-std::shared_ptr<Teller>& only_teller() {
-  static auto& one = *new std::shared_ptr<Teller>;
+// The writer of the report on the program's first Accelerator, or null if there is none.
+std::shared_ptr<ReportWriter>& report_writer() {
+  static auto& one = *new std::shared_ptr<ReportWriter>;
   return one;
 }
 
 // A TPU program that does not compile throws in the middle of a step, often uncaught.
-void tell_at_terminate() {
+void write_at_terminate() {
   static const std::terminate_handler before = std::set_terminate([] {
-    only_teller()->tell();
+    report_writer()->write();
     before();
   });
 }
 
 }  // namespace
 
-void listen_if_asked(const std::shared_ptr<StepObservers>& observers) {
+void attach_recorder_if_requested(const std::shared_ptr<StepObservers>& observers) {
   DryTpu* const dry = DryTpu::active();
   if (dry) dry->listen_to(*observers);  // every Accelerator reports its phases
-  if (only_teller() || variable(kListenVariable).empty()) return;
+  if (report_writer() || variable(kObserveVariable).empty()) return;
   if (dry) {
-    only_teller() = std::make_shared<AccountTeller>(*dry);
-    tell_at_terminate();
+    report_writer() = std::make_shared<TpuAccountWriter>(*dry);
+    write_at_terminate();
   } else {
-    only_teller() = std::make_shared<AnatomyTeller>(observers);
+    report_writer() = std::make_shared<AnatomyWriter>(observers);
   }
-  observers->add(only_teller());
-  std::atexit([] { only_teller()->tell(); });
+  observers->add(report_writer());
+  std::atexit([] { report_writer()->write(); });
 }
 
 }  // namespace hasten::anatomy

@@ -1,4 +1,4 @@
-#include "config/accelerate_names.h"
+#include "config/accelerate_keys.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace {
 
 // Replaces a former name, which Accelerate's own `config` once wrote too, by the name that its
 // launch reads.
-std::string present_name(const std::string& section, const std::string& name) {
+std::string current_name(const std::string& section, const std::string& name) {
   if (section == "fp8_config") {
     if (name == "amax_history_length") return "amax_history_len";
     if (name == "amax_compute_algorithm") return "amax_compute_algo";
@@ -97,14 +97,14 @@ std::vector<std::string> parallelism_names() {
 }  // namespace
 
 std::string Section::full_name(const std::string& key) const {
-  const std::string name = present_name(this->name, key);
+  const std::string name = current_name(this->name, key);
   if (has(names, name)) return name;
   if (!prefix_may_be_missing) return "";
-  const std::string longer = present_name(this->name, prefix + key);
+  const std::string longer = current_name(this->name, prefix + key);
   if (has(names, longer)) return longer;
   // One name of fp8_config has the prefix; the others may be written with it.
   if (!starts_with(key, prefix)) return "";
-  const std::string shorter = present_name(this->name, key.substr(prefix.size()));
+  const std::string shorter = current_name(this->name, key.substr(prefix.size()));
   return has(names, shorter) ? shorter : "";
 }
 
@@ -147,7 +147,7 @@ const Section* find_section(const std::string& name) {
   return nullptr;
 }
 
-const Section* section_of(const std::string& key) {
+const Section* find_section_with_key(const std::string& key) {
   for (const Section& section : sections()) {
     if (has(section.names, key)) return &section;
   }
@@ -156,7 +156,7 @@ const Section* section_of(const std::string& key) {
 
 const std::vector<KeyGroup>& key_groups() {
   static const std::vector<KeyGroup> all = {
-      {kForTpus,
+      {kTpuReason,
        {"tpu_name", "tpu_zone", "tpu_vm", "tpu_use_cluster", "tpu_use_sudo", "commands",
         "command_file"}},
       {"only used by SageMaker",
@@ -168,18 +168,18 @@ const std::vector<KeyGroup>& key_groups() {
   return all;
 }
 
-const KeyGroup* group_of(const std::string& key) {
+const KeyGroup* find_group(const std::string& key) {
   for (const KeyGroup& group : key_groups()) {
     if (has(group.names, key)) return &group;
   }
   return nullptr;
 }
 
-bool means_tpus(const std::string& distributed_type) {
+bool is_tpu_type(const std::string& distributed_type) {
   return distributed_type == "XLA" || lower(distributed_type) == "tpu";
 }
 
-std::vector<std::string> accelerate_names() {
+std::vector<std::string> accelerate_keys() {
   std::vector<std::string> all = {"compute_environment", "fp16"};
   for (const Section& section : sections()) all.push_back(section.name);
   for (const KeyGroup& group : key_groups())

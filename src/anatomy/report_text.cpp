@@ -1,8 +1,8 @@
 // Writes the report as tables for a terminal.
-#include "hasten/base/text.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include "hasten/base/text.h"
 
 #include "hasten/anatomy/report.h"
 
@@ -15,7 +15,7 @@ std::string share(double part, double whole) {
   return whole > 0 ? fixed(100 * part / whole, part / whole < 0.001 ? 3 : 1) + " %" : "-";
 }
 
-std::string a_parameter(std::int64_t bytes, std::int64_t parameters) {
+std::string per_parameter(std::int64_t bytes, std::int64_t parameters) {
   return parameters > 0
              ? fixed(static_cast<double>(bytes) / static_cast<double>(parameters), 2) + " B"
              : "-";
@@ -32,7 +32,7 @@ std::string in_units(double value, const char* unit) {
 }
 
 // A rate of samples or tokens.
-std::string a_second(double number, const char* what) {
+std::string per_second(double number, const char* what) {
   return str(number >= 1000 ? grouped(std::llround(number)) : significant(number, 3), " ", what,
              "/s");
 }
@@ -60,11 +60,11 @@ std::string memory_text(const Report& report) {
     const bool by_parameter = i <= static_cast<std::size_t>(Component::gradients);
     rows.push_back({std::string(name_of(component)), grouped(bytes),
                     share(static_cast<double>(bytes), static_cast<double>(memory.peak)),
-                    by_parameter ? a_parameter(bytes, memory.parameters) : "",
+                    by_parameter ? per_parameter(bytes, memory.parameters) : "",
                     textbook(memory, component).text, grouped(memory.most[i])});
   }
   rows.push_back({"peak", grouped(memory.peak), "100.0 %",
-                  a_parameter(memory.peak, memory.parameters), "", ""});
+                  per_parameter(memory.peak, memory.parameters), "", ""});
   return table({"memory at the peak", "bytes", "share", "per parameter", "textbook", "own peak"},
                rows) +
          str("The peak was ", in_phase(memory.peak_phase),
@@ -101,7 +101,9 @@ std::string modules_text(const Memory& memory) {
   Rows rows;
   for (const ModuleMemory& each : memory.modules) {
     if (rows.size() == 12) break;
-    const auto cell = [&](Component component) { return grouped(of(each.at_peak, component)); };
+    const auto cell = [&](Component component) {
+      return grouped(bytes_of(each.at_peak, component));
+    };
     rows.push_back({each.module.empty() ? "(no layer)" : each.module,
                     cell(Component::model_weights), cell(Component::optimizer_states),
                     cell(Component::gradients), cell(Component::activations),
@@ -138,14 +140,14 @@ std::vector<std::string> operation_header(const char* first, bool dry) {
   return header;
 }
 
-OperationTotal all_of(const Report& report) {
+OperationTotal grand_total(const Report& report) {
   OperationTotal all;
   for (std::size_t i = 0; i < kGroups; ++i) all += total_of(report, static_cast<OperationGroup>(i));
   return all;
 }
 
 std::string operations_text(const Report& report) {
-  const OperationTotal all = all_of(report);
+  const OperationTotal all = grand_total(report);
   Rows groups, phases;
   for (std::size_t i = 0; i < kGroups; ++i) {
     const auto group = static_cast<OperationGroup>(i);
@@ -188,7 +190,7 @@ std::string by_name_text(const Report& report) {
   std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
     return report.dry ? a.second.flops > b.second.flops : a.second.seconds > b.second.seconds;
   });
-  const OperationTotal all = all_of(report);
+  const OperationTotal all = grand_total(report);
   Rows rows;
   for (const auto& [name, total] : names) {
     if (rows.size() == 12) break;
@@ -197,14 +199,14 @@ std::string by_name_text(const Report& report) {
   return table(operation_header("operator", report.dry), rows);
 }
 
-std::string head(const Report& report) {
+std::string headline(const Report& report) {
   std::string text = str(report.dry ? "Predicted" : "Measured", " on ", report.device, ": ",
                          report.steps, report.steps == 1 ? " step" : " steps", ", ",
                          grouped(report.memory.parameters), " parameters");
   if (!report.dry && report.seconds > 0 && report.samples > 0) {
-    text += ", " + a_second(static_cast<double>(report.samples) / report.seconds, "samples");
+    text += ", " + per_second(static_cast<double>(report.samples) / report.seconds, "samples");
     if (report.tokens > 0)
-      text += ", " + a_second(static_cast<double>(report.tokens) / report.seconds, "tokens");
+      text += ", " + per_second(static_cast<double>(report.tokens) / report.seconds, "tokens");
     if (const double reached = model_flops_utilization(report); reached > 0)
       text += str(", MFU ", fixed(100 * reached, 1), " %");
   }
@@ -213,7 +215,7 @@ std::string head(const Report& report) {
                         static_cast<double>(std::max<std::int64_t>(1, report.steps));
     text +=
         str("\nLower bound for a step (every operator at its roof): ", significant(1000 * least, 3),
-            " ms, ", a_second(rows / least, "samples"));
+            " ms, ", per_second(rows / least, "samples"));
   }
   return text + "\n";
 }
@@ -235,7 +237,7 @@ std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t n
 }
 
 std::string to_text(const Report& report) {
-  std::string text = head(report) + "\n";
+  std::string text = headline(report) + "\n";
   if (report.memory.known) {
     text += memory_text(report) + "\n";
     if (report.memory.gpu) text += gpu_text(report.memory) + "\n";

@@ -1,4 +1,4 @@
-// File: config/accelerate_names.h (internal)
+// File: config/accelerate_keys.h (internal)
 // The keys of Accelerate's configuration files (1.15) that are not options of `hasten launch`.
 // Thread rule: constants.
 #pragma once
@@ -32,18 +32,18 @@ const std::vector<Section>& sections();
 // Null if there is no such section.
 const Section* find_section(const std::string& name);
 // The section that has `key` among its names; null if there is none.
-const Section* section_of(const std::string& key);
+const Section* find_section_with_key(const std::string& key);
 
 // The reason for keys that `hasten tpu-config` reads or that need more than one machine.
-inline constexpr const char* kForTpus = "only used on TPUs";
+inline constexpr const char* kTpuReason = "only used on TPUs";
 // True for the values of distributed_type that mean TPUs: XLA, and TPU in Accelerate's first files.
-bool means_tpus(const std::string& distributed_type);
+bool is_tpu_type(const std::string& distributed_type);
 
 const std::vector<KeyGroup>& key_groups();
 // Null if the key is in no group.
-const KeyGroup* group_of(const std::string& key);
+const KeyGroup* find_group(const std::string& key);
 
 // All names that a file may hold besides options.
-std::vector<std::string> accelerate_names();
+std::vector<std::string> accelerate_keys();
 
 }  // namespace hasten::config

@@ -10,11 +10,11 @@ namespace hasten::config {
 
 // Variables HASTEN_* that are not options of any command: those of the build, the tests, the
 // anatomy and the launcher.
-const std::vector<std::string>& other_variables();
+const std::vector<std::string>& internal_variables();
 
 // The files that --config_file names; without the flag, those that HASTEN_CONFIG_FILE names.
-std::vector<std::string> named_files(const std::vector<Assignment>& flags,
-                                     const std::vector<Assignment>& variables);
+std::vector<std::string> config_files(const std::vector<Assignment>& flags,
+                                      const std::vector<Assignment>& variables);
 
 // True if a flag takes the word behind it as its value. A boolean flag may stand alone and takes
 // only a truth value or, if its option may be unset, "none". A flag without an option (null), such

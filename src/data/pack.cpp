@@ -1,4 +1,4 @@
-#include "hasten/data/carry.h"
+#include "hasten/data/pack.h"
 
 #include <ATen/ATen.h>
 
@@ -32,7 +32,7 @@ void BatchWriter::tensor(const at::Tensor& tensor) {
   at_ += rounded(static_cast<std::int64_t>(tensors_.back().nbytes()));
 }
 
-at::Tensor BatchWriter::written() const {
+at::Tensor BatchWriter::to_tensor() const {
   const auto head = static_cast<std::int64_t>(head_.size());
   const std::int64_t first = rounded(head + 8);
   at::Tensor all = at::empty({first + at_}, at::kByte);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/filling.h"
+#include "data/padding.h"
 #include "data/problem_type.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -64,16 +64,17 @@ void check_label_numbers(const at::Tensor& labels, std::int64_t num_labels,
                                     .hint = "convert class numbers to int64, or set num_labels and "
                                             "problem_type in the model's config.json"});
   }
-  const bool shares = problem_type == kMultiLabel;
+  const bool is_multi_label = problem_type == kMultiLabel;
   for_each_value<double>(labels, [&](std::int64_t row, double value) {
-    if (shares ? value >= 0 && value <= 1 : std::isfinite(value)) return;
+    if (is_multi_label ? value >= 0 && value <= 1 : std::isfinite(value)) return;
     throw DataError(
         "data.labels",
         {.what = str(where, "the label of row ", row),
          .got = str(value),
-         .expected = shares ? str("0 to 1, for ", problem_type) : "a finite number",
-         .hint = shares ? "to predict numbers, set \"problem_type\": \"regression\" in config.json"
-                        : ""});
+         .expected = is_multi_label ? str("0 to 1, for ", problem_type) : "a finite number",
+         .hint = is_multi_label
+                     ? "to predict numbers, set \"problem_type\": \"regression\" in config.json"
+                     : ""});
   });
 }
 

@@ -1,4 +1,4 @@
-#include "hasten/config/listen_options.h"
+#include "hasten/config/observe_options.h"
 
 #include "config/count.h"
 #include "hasten/base/error.h"
@@ -7,9 +7,9 @@
 #include "hasten/config/tpus.h"
 
 namespace hasten {
-ListenOptions parse_listen(int argc, const char* const* argv, const std::string& command) {
+ObserveOptions parse_observe(int argc, const char* const* argv, const std::string& command) {
   const std::vector<std::string> words(argv, argv + argc);
-  ListenOptions options;
+  ObserveOptions options;
   std::vector<std::string> names = {"--steps", "--json", "--html", "--output"};
   if (command == "estimate") names.insert(names.end(), {"--device", "--tpu"});
   std::size_t i = 0;

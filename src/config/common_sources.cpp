@@ -1,4 +1,4 @@
-#include "config/command_line.h"
+#include "config/common_sources.h"
 
 #include "config/value.h"
 
@@ -20,7 +20,7 @@ std::vector<std::string> files_of(const std::vector<Assignment>& assignments) {
 
 }  // namespace
 
-const std::vector<std::string>& other_variables() {
+const std::vector<std::string>& internal_variables() {
   static const std::vector<std::string> names = {"HASTEN_CACHE",
                                                  "HASTEN_LIBTORCH",
                                                  "HASTEN_MINILM",
@@ -43,8 +43,8 @@ const std::vector<std::string>& other_variables() {
   return names;
 }
 
-std::vector<std::string> named_files(const std::vector<Assignment>& flags,
-                                     const std::vector<Assignment>& variables) {
+std::vector<std::string> config_files(const std::vector<Assignment>& flags,
+                                      const std::vector<Assignment>& variables) {
   auto files = files_of(flags);
   return files.empty() ? files_of(variables) : files;
 }

@@ -63,7 +63,7 @@ Ordered post_processor_json(const tokenizers::Templates& templates) {
               {"pair", Ordered::array()},
               {"special_tokens", Ordered::object()}};
   for (const bool is_pair : {false, true}) {
-    for (const TemplatePiece& piece : templates.of(is_pair)) {
+    for (const TemplatePiece& piece : templates.for_pair(is_pair)) {
       out[is_pair ? "pair" : "single"].push_back(piece_json(piece));
       if (piece.kind != TemplatePiece::Kind::special) continue;
       out["special_tokens"][piece.name] = {

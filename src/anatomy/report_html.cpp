@@ -5,7 +5,7 @@
 namespace hasten::anatomy {
 namespace {
 
-constexpr const char* kScript =
+constexpr const char* kReportScript =
     R"html(const memory = report.memory, components = Object.keys(memory.at_peak);
 
 function summary() {
@@ -155,7 +155,7 @@ for (const note of report.notes || []) page.append(element("p", {}, note));
 }  // namespace
 
 std::string to_html(const Report& report) {
-  return page("Training anatomy", to_json(report), kScript);
+  return render_page("Training anatomy", to_json(report), kReportScript);
 }
 
 }  // namespace hasten::anatomy

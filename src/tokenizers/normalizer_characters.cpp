@@ -93,7 +93,7 @@ void Normalizer::apply(std::vector<Character>& text) const {
   if (options_.lowercase) to_lower(text);
 }
 
-void Normalizer::run_exactly(std::string_view text, bool origins, Normalized& out) const {
+void Normalizer::run_on_characters(std::string_view text, bool origins, Normalized& out) const {
   std::vector<Character> characters;
   characters.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {

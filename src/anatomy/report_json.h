@@ -1,4 +1,4 @@
-// File: anatomy/json.h (internal)
+// File: anatomy/report_json.h (internal)
 // The JSON that several reports share. Thread rule: a pure function.
 #pragma once
 

@@ -11,7 +11,7 @@
 
 namespace hasten::config {
 namespace {
-constexpr std::string_view prefix = "HASTEN_";
+constexpr std::string_view kPrefix = "HASTEN_";
 }
 
 std::vector<Assignment> read_environment(const OptionTable& table, const Environment& environment,
@@ -19,9 +19,9 @@ std::vector<Assignment> read_environment(const OptionTable& table, const Environ
                                          std::vector<std::string>& notices) {
   std::vector<Assignment> assignments;
   for (const auto& [variable, value] : environment) {
-    if (!starts_with(variable, prefix) || value.empty()) continue;
+    if (!starts_with(variable, kPrefix) || value.empty()) continue;
     if (std::find(others.begin(), others.end(), variable) != others.end()) continue;
-    const std::string key = lower(std::string_view(variable).substr(prefix.size()));
+    const std::string key = lower(std::string_view(variable).substr(kPrefix.size()));
     const Origin origin{Origin::Source::environment, variable};
     if (table.find(key)) {
       assignments.push_back({.key = key, .value = value, .origin = origin});
@@ -56,7 +56,7 @@ std::optional<bool> environment_flag(const Environment& environment, const std::
 Environment process_environment() {
   Environment environment = whole_environment();
   std::erase_if(environment,
-                [](const auto& variable) { return !starts_with(variable.first, prefix); });
+                [](const auto& variable) { return !starts_with(variable.first, kPrefix); });
   return environment;
 }
 

@@ -41,12 +41,12 @@ std::string assignment_of(int id) {
 void compile(PJRT_Client_Compile_Args& args) {
   const std::string_view options(args.compile_options, args.compile_options_size);
   auto loaded = std::make_unique<PJRT_LoadedExecutable>();
-  loaded->program = world().compiler.compile(*args.program, options);
+  loaded->program = plugin_state().compiler.compile(*args.program, options);
   loaded->assignment = assignment_in(options);
   loaded->devices = devices_in(loaded->assignment, *args.client);
   if (loaded->assignment.empty())
     loaded->assignment = assignment_of(loaded->devices.front()->description.facts.id);
-  const std::lock_guard lock(world().mutex);
+  const std::lock_guard lock(plugin_state().mutex);
   for (PJRT_Device* const device : loaded->devices) device->account.load(loaded->program->code);
   args.executable = loaded.release();
 }
@@ -60,13 +60,13 @@ void unload(PJRT_LoadedExecutable& loaded) {
 
 void loaded_destroy(PJRT_LoadedExecutable_Destroy_Args& args) {
   if (args.executable == nullptr) return;
-  const std::lock_guard lock(world().mutex);
+  const std::lock_guard lock(plugin_state().mutex);
   unload(*args.executable);
   delete args.executable;
 }
 
 void loaded_delete(PJRT_LoadedExecutable_Delete_Args& args) {
-  const std::lock_guard lock(world().mutex);
+  const std::lock_guard lock(plugin_state().mutex);
   unload(*args.executable);
 }
 
@@ -88,13 +88,14 @@ void loaded_assignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
 
 // Learns from a program's arguments how such tensors are laid out on the device, also those that
 // came from the host before.
-void learn(const Program& program, PJRT_Buffer* const* arguments, std::size_t count) {
-  World& all = world();
+void learn_layouts(const Program& program, PJRT_Buffer* const* arguments, std::size_t count) {
+  PluginState& all = plugin_state();
   if (program.parameters.size() != count) return;
   for (std::size_t i = 0; i < count; ++i) {
     const PJRT_Buffer& argument = *arguments[i];
     const TypeAndSizes key{argument.type, argument.dimensions};
-    if (argument.laid_out || !all.laid_out.emplace(key, program.parameters[i]).second) continue;
+    if (argument.laid_out || !all.bytes_by_type.emplace(key, program.parameters[i]).second)
+      continue;
     for (PJRT_Buffer* const each : all.live) {
       if (each->laid_out || each->deleted || each->type != key.first ||
           each->dimensions != key.second)
@@ -108,13 +109,13 @@ void learn(const Program& program, PJRT_Buffer* const* arguments, std::size_t co
 }
 
 // Returns whether the arguments' sizes add up to the compiler's sum.
-bool adds_up(const Program& program) {
+bool sizes_match(const Program& program) {
   std::int64_t sum = 0;
   for (const std::int64_t bytes : program.parameters) sum += bytes;
   return program.parameters.empty() || sum == program.arguments;
 }
 
-bool may_be_taken_over(const PJRT_ExecuteOptions* options, std::int64_t argument) {
+bool may_be_donated(const PJRT_ExecuteOptions* options, std::int64_t argument) {
   if (options == nullptr) return true;
   const std::int64_t* const begin = options->non_donatable_input_indices;
   const std::int64_t* const end = begin + options->num_non_donatable_input_indices;
@@ -124,7 +125,7 @@ bool may_be_taken_over(const PJRT_ExecuteOptions* options, std::int64_t argument
 // Runs a program on one device. The caller holds the lock.
 void execute_on(PJRT_Device& device, const Program& program, const PJRT_ExecuteOptions* options,
                 PJRT_Buffer* const* arguments, std::size_t count, PJRT_Buffer** outputs) {
-  learn(program, arguments, count);
+  learn_layouts(program, arguments, count);
   Run run{.temporaries = program.temporaries};
   for (std::size_t i = 0; i < program.outputs.size(); ++i) {
     const Output& output = program.outputs[i];
@@ -134,29 +135,30 @@ void execute_on(PJRT_Device& device, const Program& program, const PJRT_ExecuteO
     buffer->device = &device;
     buffer->bytes = output.bytes;
     buffer->laid_out = true;
-    buffer->born = world().forward_passes;
-    PJRT_Buffer* const taken = output.taken_over >= 0 &&
-                                       static_cast<std::size_t>(output.taken_over) < count &&
-                                       may_be_taken_over(options, output.taken_over)
-                                   ? arguments[output.taken_over]
-                                   : nullptr;
-    if (taken != nullptr && !taken->deleted) {
-      taken->deleted = true;  // the result has its memory
-      run.results += output.bytes - taken->bytes;
+    buffer->made_in_pass = plugin_state().forward_passes;
+    PJRT_Buffer* const donated =
+        output.donated_parameter >= 0 &&
+                static_cast<std::size_t>(output.donated_parameter) < count &&
+                may_be_donated(options, output.donated_parameter)
+            ? arguments[output.donated_parameter]
+            : nullptr;
+    if (donated != nullptr && !donated->deleted) {
+      donated->deleted = true;  // the result has its memory
+      run.results += output.bytes - donated->bytes;
     } else {
       run.results += output.bytes;
     }
-    world().live.insert(buffer.get());
+    plugin_state().live.insert(buffer.get());
     outputs[i] = buffer.release();
   }
   device.account.run(program.name, run);
-  ++world().runs;
-  if (!adds_up(program)) ++world().unlike;
+  ++plugin_state().runs;
+  if (!sizes_match(program)) ++plugin_state().mismatched_runs;
 }
 
 void execute(PJRT_LoadedExecutable_Execute_Args& args) {
   const PJRT_LoadedExecutable& loaded = *args.executable;
-  const std::lock_guard lock(world().mutex);
+  const std::lock_guard lock(plugin_state().mutex);
   for (std::size_t i = 0; i < args.num_devices; ++i)
     for (std::size_t k = 0; k < args.num_args; ++k)
       if (args.argument_lists[i][k]->deleted)

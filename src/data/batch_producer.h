@@ -1,0 +1,46 @@
+// Makes batches by number, on demand or ahead of use on threads, and returns them in order.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "hasten/data/loader_core.h"
+
+namespace hasten::detail {
+
+// This process's part of a step, or the exception thrown instead, or the end.
+struct BatchResult {
+  AnyBatch batch;  // null: all rows of the step are other processes'
+  std::exception_ptr error;
+  std::int64_t step_rows = 0;  // of all processes, without repeated rows (even_batches)
+  std::int64_t rows = 0;       // of the batch, with repeated rows
+  std::int64_t real_rows = 0;  // of the batch, without repeated rows
+  bool is_end() const { return step_rows == 0 && error == nullptr; }
+};
+
+class BatchProducer {
+ public:
+  virtual ~BatchProducer() = default;  // stops and joins its threads, if any
+  // Returns the next batch and blocks until it is made.
+  virtual BatchResult next() = 0;
+};
+
+constexpr std::int64_t kUnknownEnd = std::numeric_limits<std::int64_t>::max();
+
+using BatchMaker = std::function<BatchResult(std::int64_t number)>;
+
+// Returns a producer of the batches from `first` up to but not including `end`, or until `make`
+// returns the end. An error is followed by the end. With `threads` above 0, those threads call
+// `make`, for up to `ahead` batches in advance; otherwise next() calls it.
+std::unique_ptr<BatchProducer> make_producer(BatchMaker make, std::int64_t first, std::int64_t end,
+                                             std::int64_t threads, std::int64_t ahead);
+
+// The same with one thread, which makes those `ahead` batches even if the producer is destroyed
+// before, because other processes wait for each of them.
+std::unique_ptr<BatchProducer> make_draining_producer(BatchMaker make, std::int64_t first,
+                                                      std::int64_t ahead);
+
+}  // namespace hasten::detail
