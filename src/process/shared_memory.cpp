@@ -33,7 +33,7 @@ void* map_aligned(const Descriptor& file, std::int64_t offset, std::size_t bytes
   constexpr std::size_t kHuge = SharedMemory::kHugePage;
   auto* const reserved = static_cast<std::byte*>(
       mmap(nullptr, bytes + kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  if (room == MAP_FAILED) return MAP_FAILED;
+  if (reserved == MAP_FAILED) return MAP_FAILED;
   const std::size_t before = (kHuge - reinterpret_cast<std::uintptr_t>(reserved) % kHuge) % kHuge;
   const std::size_t end = before + SharedMemory::whole_pages(bytes), all = bytes + kHuge;
   void* const at =

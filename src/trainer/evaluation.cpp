@@ -25,7 +25,7 @@ at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> equal;
   for (at::Tensor tensor : tensors) {
     if (tensor.dim() > 1 && tensor.size(1) < longest)
-      tensor = filled(tensor, 1, longest, kIgnoredLabel);
+      tensor = pad_dim(tensor, 1, longest, kIgnoredLabel);
     equal.push_back(tensor);
   }
   return equal.empty() ? at::Tensor() : at::cat(equal, 0);
