@@ -107,11 +107,11 @@ StepFunction hasten_step(const Options& o, const std::shared_ptr<StepObservers>&
   std::shared_ptr<LambdaLR> scheduler =
       get_scheduler(SchedulerType::linear, *optimizer, {.num_training_steps = o.steps});
   const Precision precision = o.bf16 ? Precision::bf16 : Precision::no;
-  observers->model(model);
-  observers->optimizer(optimizer);
+  observers->add_model(model);
+  observers->add_optimizer(optimizer);
   return [=, parameters = model->parameters()](const at::Tensor& ids, const at::Tensor& mask,
                                                const at::Tensor& labels) {
-    observers->tell(&StepObserver::on_batch, std::vector<at::Tensor>{ids, mask, labels});
+    observers->notify(&StepObserver::on_batch, std::vector<at::Tensor>{ids, mask, labels});
     ModelOutput out;
     {
       const PhaseScope phase(*observers, StepPhase::forward);
@@ -127,7 +127,7 @@ StepFunction hasten_step(const Options& o, const std::shared_ptr<StepObservers>&
       optimizer->scale_next_step(clip_factor(gradient_norm(parameters), 1.0));
       optimizer->step();
     }
-    observers->tell(&StepObserver::on_step);
+    observers->notify(&StepObserver::on_step);
     scheduler->step();
     optimizer->zero_grad();
     return out.loss.item<double>();

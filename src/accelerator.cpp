@@ -15,15 +15,15 @@
 
 namespace hasten {
 
-Accumulate::Accumulate(std::shared_ptr<Step> step,
-                       const std::vector<std::shared_ptr<torch::nn::Module>>& models)
+AccumulateScope::AccumulateScope(std::shared_ptr<Step> step,
+                                 const std::vector<std::shared_ptr<torch::nn::Module>>& models)
     : step_(std::move(step)) {
   step_->begin_micro_batch(models);
 }
 
-Accumulate::~Accumulate() { step_->end_micro_batch(); }
+AccumulateScope::~AccumulateScope() { step_->end_micro_batch(); }
 
-Profile::Profile(std::filesystem::path trace) : trace_(std::move(trace)) {
+ProfileScope::ProfileScope(std::filesystem::path trace) : trace_(std::move(trace)) {
   namespace profiler = torch::autograd::profiler;
   const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO,
                                         /*report_input_shapes=*/true, /*profile_memory=*/true);
@@ -32,7 +32,9 @@ Profile::Profile(std::filesystem::path trace) : trace_(std::move(trace)) {
   profiler::enableProfiler(config, activities);
 }
 
-Profile::~Profile() { torch::autograd::profiler::disableProfiler()->save(trace_.string()); }
+ProfileScope::~ProfileScope() {
+  torch::autograd::profiler::disableProfiler()->save(trace_.string());
+}
 
 SynchronizationScope::SynchronizationScope(std::shared_ptr<Step> step,
                                            const torch::nn::Module* model, Synchronization how)
@@ -46,24 +48,24 @@ namespace {
 Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment,
                        at::Device device) {
   if (options.mixed_precision) return *options.mixed_precision;
-  const auto said = environment.find("ACCELERATE_MIXED_PRECISION");
-  if (said == environment.end() || said->second.empty()) return Precision::no;
+  const auto found = environment.find("ACCELERATE_MIXED_PRECISION");
+  if (found == environment.end() || found->second.empty()) return Precision::no;
   // TPUs have no fp16. Accelerate takes this value for their 16-bit type, bfloat16.
-  if (said->second == "fp16" && device.is_privateuseone()) return Precision::bf16;
-  const auto precision = from_name<Precision>(said->second);
+  if (found->second == "fp16" && device.is_privateuseone()) return Precision::bf16;
+  const auto precision = from_name<Precision>(found->second);
   if (precision) return *precision;
   throw ConfigError(
       "prepare.precision",
-      {.what = "ACCELERATE_MIXED_PRECISION", .got = said->second, .expected = "no or bf16"});
+      {.what = "ACCELERATE_MIXED_PRECISION", .got = found->second, .expected = "no or bf16"});
 }
 
 // Prints on rank 0 where the processes meet, which explains a firewall or a port in use, unless
 // MASTER_ADDR and MASTER_PORT were both given.
-void tell_derived_place(const Worker& worker) {
-  const bool was_said =
+void print_rendezvous_address(const Worker& worker) {
+  const bool was_given =
       worker.address_source == "MASTER_ADDR" && worker.port_source == "MASTER_PORT";
-  if (worker.world_size == 1 || worker.rank != 0 || was_said) return;
-  const Endpoint place{.host = worker.master_addr, .port = worker.master_port};
+  if (worker.world_size == 1 || worker.rank != 0 || was_given) return;
+  const Endpoint address{.host = worker.master_addr, .port = worker.master_port};
   std::cerr << str("hasten: ", worker.world_size, " processes started by ",
                    name_of(worker.started_by), " meet at ", to_text(place),
                    " (address: ", worker.address_source, "; port: ", worker.port_source, ")\n");
@@ -74,25 +76,25 @@ void tell_derived_place(const Worker& worker) {
 ProcessGroupBackend backend_of(const AcceleratorOptions& options,
                                const config::Environment& environment) {
   constexpr const char* kVariable = "HASTEN_PROCESS_GROUP_BACKEND";
-  const auto said = environment.find(kVariable);
+  const auto found = environment.find(kVariable);
   if (options.process_group.backend != ProcessGroupBackend::automatic ||
-      said == environment.end() || said->second.empty())
+      found == environment.end() || found->second.empty())
     return options.process_group.backend;
-  const auto backend = from_name<ProcessGroupBackend>(said->second);
+  const auto backend = from_name<ProcessGroupBackend>(found->second);
   if (backend) return *backend;
   throw ConfigError(
       "process.backend",
-      {.what = kVariable, .got = said->second, .expected = "automatic, nccl, gloo or tpu_dist"});
+      {.what = kVariable, .got = found->second, .expected = "automatic, nccl, gloo or tpu_dist"});
 }
 
 // Returns the backend for TPUs: with several processes tpu_dist if the TPUs can run programs
 // together, else Gloo, which rank 0 reports. An explicit gloo or tpu_dist is kept.
-ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend said) {
-  if (worker.world_size == 1 || said == ProcessGroupBackend::gloo ||
-      said == ProcessGroupBackend::tpu_dist)
-    return said;
+ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend requested) {
+  if (worker.world_size == 1 || requested == ProcessGroupBackend::gloo ||
+      requested == ProcessGroupBackend::tpu_dist)
+    return requested;
   if (tpus_can_run_together()) return ProcessGroupBackend::tpu_dist;
-  static const bool told = [&] {  // once per process
+  static const bool reported = [&] {  // once per process
     if (worker.rank == 0) {
       std::cerr << "hasten: PCI lists no TPU on this machine, so processes exchange tensors of "
                    "device tpu with Gloo through host memory, which is slow. Set "
@@ -100,7 +102,7 @@ ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend said) 
     }
     return true;
   }();
-  static_cast<void>(told);
+  static_cast<void>(reported);
   return ProcessGroupBackend::gloo;
 }
 
@@ -113,34 +115,34 @@ at::Device tpu_of(const Worker& worker, ProcessGroupBackend backend) {
 std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
-  const auto says = [&](const char* name) {
+  const auto is_enabled = [&](const char* name) {
     return config::environment_flag(environment, name).value_or(false);
   };
-  const auto denies = [&](const char* name) {
+  const auto is_disabled = [&](const char* name) {
     return !config::environment_flag(environment, name).value_or(true);
   };
-  const bool cpu = options.cpu || says("ACCELERATE_USE_CPU");
-  const auto takes_tpu = [&] {
-    return options.tpu || says("ACCELERATE_USE_TPU") ||
-           (!denies("ACCELERATE_USE_TPU") && machine_has_tpu());
+  const bool cpu = options.cpu || is_enabled("ACCELERATE_USE_CPU");
+  const auto wants_tpu = [&] {
+    return options.tpu || is_enabled("ACCELERATE_USE_TPU") ||
+           (!is_disabled("ACCELERATE_USE_TPU") && machine_has_tpu());
   };
   ProcessState process = ProcessState::of(worker, cpu);
   ProcessGroupBackend backend = backend_of(options, environment);
-  if (!cpu && !DryRun::active() && takes_tpu()) {  // a dry run has a device of its own
+  if (!cpu && !DryRun::active() && wants_tpu()) {  // a dry run has a device of its own
     backend = tpu_backend(worker, backend);
     process.device = tpu_of(worker, backend);
   }
   const GroupOptions of_group{
       .timeout = options.process_group.timeout,
-      .watchdog = options.process_group.watchdog && !denies("HASTEN_WATCHDOG"),
-      .debug = options.debug || says("ACCELERATE_DEBUG_MODE"),
+      .watchdog = options.process_group.watchdog && !is_disabled("HASTEN_WATCHDOG"),
+      .debug = options.debug || is_enabled("ACCELERATE_DEBUG_MODE"),
       .backend = backend,
       .device = process.device,
-      .shared_memory = options.process_group.shared_memory && !denies("HASTEN_SHARED_MEMORY"),
+      .shared_memory = options.process_group.shared_memory && !is_disabled("HASTEN_SHARED_MEMORY"),
       .encrypt = options.process_group.encrypt};
   // Throws before the processes meet.
   const Precision precision = precision_of(options, environment, process.device);
-  tell_derived_place(worker);
+  print_rendezvous_address(worker);
   auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision, process,
                                      Group::form(worker, of_group), options.ddp);
   step->dataloader = options.dataloader_config;
@@ -148,7 +150,7 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   if (!process.device.is_privateuseone()) return step;
   if (!step->dataloader.pad_to_static_shapes) step->dataloader.pad_to_static_shapes = true;
   if (precision == Precision::bf16) {
-    const bool downcast = options.downcast_bf16 || says("ACCELERATE_DOWNCAST_BF16");
+    const bool downcast = options.downcast_bf16 || is_enabled("ACCELERATE_DOWNCAST_BF16");
     step->double_type_on_device = downcast ? at::kFloat : at::kBFloat16;
   }
   step->observers.add(std::make_shared<CompileWatch>(
@@ -205,7 +207,7 @@ TensorDict Accelerator::to_device(TensorDict batch, std::int64_t rows) const {
   if (step_->observers.empty()) return on_device;
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : on_device) tensors.push_back(tensor);
-  step_->observers.tell(&StepObserver::on_batch, tensors);
+  step_->observers.notify(&StepObserver::on_batch, tensors);
   return on_device;
 }
 

@@ -87,13 +87,13 @@ struct AcceleratorOptions {
 };
 
 // The scope of one micro-batch; see Accelerator::accumulate.
-class [[nodiscard]] Accumulate {
+class [[nodiscard]] AccumulateScope {
  public:
-  Accumulate(std::shared_ptr<Step> step,
-             const std::vector<std::shared_ptr<torch::nn::Module>>& models);
-  Accumulate(const Accumulate&) = delete;
-  Accumulate& operator=(const Accumulate&) = delete;
-  ~Accumulate();
+  AccumulateScope(std::shared_ptr<Step> step,
+                  const std::vector<std::shared_ptr<torch::nn::Module>>& models);
+  AccumulateScope(const AccumulateScope&) = delete;
+  AccumulateScope& operator=(const AccumulateScope&) = delete;
+  ~AccumulateScope();
 
  private:
   std::shared_ptr<Step> step_;
@@ -116,12 +116,12 @@ class [[nodiscard]] SynchronizationScope {
 
 // Records LibTorch's operators on the CPU from its construction to its destruction, and then writes
 // a Chrome trace (for chrome://tracing or Perfetto).
-class [[nodiscard]] Profile {
+class [[nodiscard]] ProfileScope {
  public:
-  explicit Profile(std::filesystem::path trace);
-  Profile(const Profile&) = delete;
-  Profile& operator=(const Profile&) = delete;
-  ~Profile();
+  explicit ProfileScope(std::filesystem::path trace);
+  ProfileScope(const ProfileScope&) = delete;
+  ProfileScope& operator=(const ProfileScope&) = delete;
+  ~ProfileScope();
 
  private:
   std::filesystem::path trace_;
@@ -162,8 +162,8 @@ class Accelerator {
   // backward() does not change the gradients of other prepared models, so that models which train
   // in turn (a GAN) do not affect each other. docs/design/003 defines a window.
   template <class... Models>
-  Accumulate accumulate(const Models&... models) {
-    return Accumulate(step_, {models.unwrap()...});
+  AccumulateScope accumulate(const Models&... models) {
+    return AccumulateScope(step_, {models.unwrap()...});
   }
   // Scope in which backward() does not exchange the gradients of the model. Each process adds them
   // up, and a backward() after the scope exchanges them: `auto guard =
@@ -184,12 +184,11 @@ class Accelerator {
   // `auto guard = accelerator.join_uneven_inputs(model);`, with options
   // `accelerator.join_uneven_inputs({.even_batches = false}, model)`.
   template <class... Models>
-  JoinUnevenInputs join_uneven_inputs(JoinOptions options, const Models&... models) {
-    return JoinUnevenInputs(step_, {static_cast<torch::nn::Module*>(models.unwrap().get())...},
-                            options);
+  JoinScope join_uneven_inputs(JoinOptions options, const Models&... models) {
+    return JoinScope(step_, {static_cast<torch::nn::Module*>(models.unwrap().get())...}, options);
   }
   template <class... Models>
-  JoinUnevenInputs join_uneven_inputs(const Models&... models) {
+  JoinScope join_uneven_inputs(const Models&... models) {
     return join_uneven_inputs(JoinOptions{}, models...);
   }
   // True if the latest micro-batch closes its window, and after a backward() outside accumulate().
@@ -285,7 +284,7 @@ class Accelerator {
   }
 
   // Writes a Chrome trace of the operators that run until the returned object is destroyed.
-  Profile profile(const std::filesystem::path& trace) const { return Profile(trace); }
+  ProfileScope profile(const std::filesystem::path& trace) const { return ProfileScope(trace); }
   // Accounts for every byte and operation from now on; see hasten/anatomy/anatomy.h.
   Anatomy anatomy(AnatomyOptions options = {}) const;
   // Releases these handles and the exchange buffers of their models, and drops all accumulation

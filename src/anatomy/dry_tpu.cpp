@@ -14,7 +14,7 @@
 #include "hasten/base/error.h"
 #include "hasten/config/tpus.h"
 #include "prepare/placement.h"
-#include "process/module.h"
+#include "process/loadable_module.h"
 
 namespace hasten {
 namespace {
@@ -183,7 +183,7 @@ class DryTpu::Listener : public StepObserver {
     for (const auto& each : optimizers_)
       if (const auto optimizer = each.lock())
         for (const auto& [parameter, state] : optimizer->state())
-          for (const at::Tensor& part : parts_of(*state)) states_.add(part);
+          for (const at::Tensor& part : state_tensors(*state)) states_.add(part);
   }
 
   std::int64_t steps() const { return steps_; }

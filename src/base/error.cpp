@@ -5,7 +5,7 @@
 namespace hasten {
 namespace {
 
-std::string sentence(const ErrorText& text) {
+std::string format_error(const ErrorText& text) {
   std::string out = text.what;
   if (!text.got.empty()) out += ": got " + text.got;
   if (!text.expected.empty())
@@ -17,7 +17,7 @@ std::string sentence(const ErrorText& text) {
 }  // namespace
 
 Error::Error(std::string code, ErrorText text, int exit_code)
-    : std::runtime_error(sentence(text)),
+    : std::runtime_error(format_error(text)),
       code_(std::move(code)),
       text_(std::move(text)),
       exit_code_(exit_code) {}

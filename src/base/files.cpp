@@ -110,7 +110,7 @@ bool all_digits(std::string_view text) {
 
 // The process that writes an unfinished file or folder, as encoded in the name.
 struct Writer {
-  std::string pid, start, place;  // Names of an earlier version have only a PID.
+  std::string pid, start, host;  // Names of an earlier version have only a PID.
 };
 
 std::string text_of(const char* path) {
@@ -128,27 +128,27 @@ std::string link_of(const char* path) {
 
 // Identifies where a PID means one process: the boot of the machine and the PID namespace (a
 // container has its own). Empty if it cannot be determined.
-std::string identity_of_place() {
+std::string pid_scope() {
   const std::string boot = text_of("/proc/sys/kernel/random/boot_id"),
                     numbers = link_of("/proc/self/ns/pid");
   const bool known = !boot.empty() && !numbers.empty() && link_of("/proc/self") == str(::getpid());
   return known ? boot + numbers : "";
 }
 
-// Returns the host name, for people, and a digest that distinguishes places.
-std::string this_place() {
+// Returns the host name, for people, and a digest of the machine and the PID namespace.
+std::string host_tag() {
   char name[HOST_NAME_MAX + 1] = {};
   ::gethostname(name, HOST_NAME_MAX);
   std::string host = std::string(name).substr(0, 24);
   for (char& c : host) {
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   }
-  const std::string identity = identity_of_place();
-  if (identity.empty()) return host + ".unknown";
-  return host + '.' + short_digest(identity + name).substr(0, 8);
+  const std::string scope = pid_scope();
+  if (scope.empty()) return host + ".unknown";
+  return host + '.' + short_digest(scope + name).substr(0, 8);
 }
 
-// Returns when a process of this place was started, in the kernel's clock ticks; empty if there is
+// Returns when a process of this host was started, in the kernel's clock ticks; empty if there is
 // none or it is a zombie.
 std::string start_of(const std::string& pid) {
   const std::string text = text_of(str("/proc/", pid, "/stat").c_str());
@@ -159,20 +159,20 @@ std::string start_of(const std::string& pid) {
   return ended ? "" : fields[19];
 }
 
-// Returns PID-START-PLACE of this process, read on each call, because a fork is another process.
-std::string mark_of_this_process() {
+// Returns PID-START-HOST of this process, read on each call, because a fork is another process.
+std::string tag_of_this_process() {
   const std::string pid = str(::getpid()), start = start_of(pid);
-  return str(pid, '-', start.empty() ? "0" : start, '-', this_place());
+  return str(pid, '-', start.empty() ? "0" : start, '-', host_tag());
 }
 
-std::optional<Writer> writer_of_mark(const std::string& mark) {
-  if (all_digits(mark)) return Writer{.pid = mark, .start = "", .place = ""};
-  const std::size_t first = mark.find('-');
-  const std::size_t second = first == std::string::npos ? first : mark.find('-', first + 1);
+std::optional<Writer> writer_of_tag(const std::string& tag) {
+  if (all_digits(tag)) return Writer{.pid = tag, .start = "", .host = ""};
+  const std::size_t first = tag.find('-');
+  const std::size_t second = first == std::string::npos ? first : tag.find('-', first + 1);
   if (second == std::string::npos) return std::nullopt;
-  Writer writer{.pid = mark.substr(0, first),
-                .start = mark.substr(first + 1, second - first - 1),
-                .place = mark.substr(second + 1)};
+  Writer writer{.pid = tag.substr(0, first),
+                .start = tag.substr(first + 1, second - first - 1),
+                .host = tag.substr(second + 1)};
   if (!all_digits(writer.pid) || !all_digits(writer.start)) return std::nullopt;
   return writer;
 }
@@ -186,7 +186,7 @@ struct Partial {
 
 constexpr const char* kPartial = ".partial-";    // Folders.
 constexpr const char* kReplaced = ".replaced-";  // Folders.
-constexpr const char* kTemporary = ".tmp-";      // Files; a number precedes the mark.
+constexpr const char* kTemporary = ".tmp-";      // Files; a number precedes the tag.
 
 std::optional<Partial> partial_of(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -194,13 +194,13 @@ std::optional<Partial> partial_of(const fs::path& path) {
   for (const char* kind : {kPartial, kReplaced, kTemporary}) {
     const std::size_t at = name.rfind(kind);
     if (at == std::string::npos) continue;
-    std::string mark = name.substr(at + std::string_view(kind).size());
+    std::string tag = name.substr(at + std::string_view(kind).size());
     if (kind == kTemporary) {
-      const std::size_t dash = mark.find('-');
-      if (dash == std::string::npos || !all_digits(mark.substr(0, dash))) return std::nullopt;
-      mark = mark.substr(dash + 1);
+      const std::size_t dash = tag.find('-');
+      if (dash == std::string::npos || !all_digits(tag.substr(0, dash))) return std::nullopt;
+      tag = tag.substr(dash + 1);
     }
-    const auto writer = writer_of_mark(mark);
+    const auto writer = writer_of_tag(tag);
     if (!writer) return std::nullopt;
     return Partial{
         .target = name.substr(1, at - 1), .writer = *writer, .replaced = kind == kReplaced};
@@ -216,18 +216,18 @@ void replace_directory(const fs::path& staged, const fs::path& target) {
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
     fail("io.rename", "cannot replace", target, errno);
   }
-  const fs::path aside =
-      folder_of(target) / str('.', target.filename().string(), kReplaced, mark_of_this_process());
-  remove_all_quietly(aside);
-  if (::rename(target.c_str(), aside.c_str()) != 0) {
+  const fs::path set_aside =
+      folder_of(target) / str('.', target.filename().string(), kReplaced, tag_of_this_process());
+  remove_all_quietly(set_aside);
+  if (::rename(target.c_str(), set_aside.c_str()) != 0) {
     fail("io.rename", "cannot move aside", target, errno);
   }
   if (::rename(staged.c_str(), target.c_str()) != 0) {
     const int error = errno;
-    ::rename(aside.c_str(), target.c_str());
+    ::rename(set_aside.c_str(), target.c_str());
     fail("io.rename", "cannot replace", target, error);
   }
-  ::rename(aside.c_str(), staged.c_str());
+  ::rename(set_aside.c_str(), staged.c_str());
 }
 
 // Returns the last change of a file, or of a folder and everything in it.
@@ -246,8 +246,8 @@ fs::file_time_type last_change(const fs::path& path) {
 
 bool is_abandoned(const Partial& partial, const fs::path& path) {
   const Writer& writer = partial.writer;
-  const std::string place = this_place();
-  if (writer.place == place && !ends_with(place, ".unknown"))
+  const std::string host = host_tag();
+  if (writer.host == host && !ends_with(host, ".unknown"))
     return start_of(writer.pid) != writer.start;
   return fs::file_time_type::clock::now() - last_change(path) > std::chrono::hours(1);
 }
@@ -277,7 +277,7 @@ std::string read_file(const fs::path& path) {
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), file_(-1) {
   static std::atomic<unsigned> counter{0};
   temporary_ = folder_of(path_) / str('.', path_.filename().string(), kTemporary, ++counter, '-',
-                                      mark_of_this_process());
+                                      tag_of_this_process());
   ::unlink(temporary_.c_str());
   file_ = open_retrying(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0666);
   if (file_ < 0) fail("io.open", "cannot create a temporary file next to", path_, errno);
@@ -321,7 +321,7 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
 StagedDirectory::StagedDirectory(fs::path target) : target_(std::move(target)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // The path ends in a slash.
   staged_ =
-      folder_of(target_) / str('.', target_.filename().string(), kPartial, mark_of_this_process());
+      folder_of(target_) / str('.', target_.filename().string(), kPartial, tag_of_this_process());
   remove_all_quietly(staged_);
   make_directories(folder_of(target_));
   if (::mkdir(staged_.c_str(), 0777) != 0) {
@@ -337,19 +337,19 @@ void StagedDirectory::commit(Existing existing) {
   if (committed_) return;
   sync_tree(staged_);
   std::error_code error;
-  const bool there = fs::exists(fs::symlink_status(target_, error));
-  if (there && existing == Existing::refuse) {
+  const bool exists = fs::exists(fs::symlink_status(target_, error));
+  if (exists && existing == Existing::refuse) {
     throw IoError("io.exists", {.what = target_.string() + " already exists",
                                 .hint = "write to a new folder, or delete this one first"});
   }
-  if (there) {
+  if (exists) {
     replace_directory(staged_, target_);
   } else if (::rename(staged_.c_str(), target_.c_str()) != 0) {
     fail("io.rename", "cannot rename to", target_, errno);
   }
   committed_ = true;
   sync_directory(folder_of(target_));
-  if (there) remove_all_quietly(staged_);
+  if (exists) remove_all_quietly(staged_);
 }
 
 bool is_partial(const fs::path& path) { return partial_of(path).has_value(); }
@@ -360,7 +360,7 @@ bool is_abandoned(const fs::path& path) {
 }
 
 void remove_abandoned(const fs::path& folder,
-                      const std::function<bool(const std::string& target)>& concerns) {
+                      const std::function<bool(const std::string& target)>& is_target) {
   std::error_code error;
   std::vector<fs::path> entries;
   for (auto it = fs::directory_iterator(folder, error); !error && it != fs::end(it);
@@ -368,7 +368,7 @@ void remove_abandoned(const fs::path& folder,
     entries.push_back(it->path());
   for (const fs::path& path : entries) {
     const auto partial = partial_of(path);
-    if (!partial || !concerns(partial->target) || !is_abandoned(*partial, path)) continue;
+    if (!partial || !is_target(partial->target) || !is_abandoned(*partial, path)) continue;
     const fs::path target = folder / partial->target;
     if (partial->replaced && !fs::exists(target, error)) {
       fs::rename(path, target, error);
@@ -402,7 +402,7 @@ void check_writable_directory(const fs::path& path) {
   if (error) fail("io.not-writable", "cannot create the folder", path, error.value());
   // Permissions are not enough: the file system may be read-only, and root may do what others may
   // not. A full file system still creates empty files, so the probe has content.
-  const fs::path probe = path / str(".hasten", kTemporary, "0-", mark_of_this_process());
+  const fs::path probe = path / str(".hasten", kTemporary, "0-", tag_of_this_process());
   const Descriptor file(open_retrying(probe, O_WRONLY | O_CREAT, 0600));
   if (file.get() < 0) fail("io.not-writable", "cannot create files in", path, errno);
   const std::string block(4096, '\0');

@@ -7,7 +7,7 @@
 //   const auto began = clock.now();
 //   while (clock.now() - began < limit) poll(files, count, 500);
 //
-// The owner calls now() at least once every kLongestStep. A longer gap counts as kLongestStep, so a
+// The owner calls now() at least once every kMaxStep. A longer gap counts as kMaxStep, so a
 // suspended process loses at most that much of its limit. Thread rule: one thread at a time.
 #pragma once
 
@@ -19,19 +19,19 @@ namespace hasten {
 class RunningClock {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr Clock::duration kLongestStep = std::chrono::seconds(2);
+  static constexpr Clock::duration kMaxStep = std::chrono::seconds(2);
 
   explicit RunningClock(Clock::time_point start = Clock::now()) : time_(start), looked_(start) {}
 
   // `at` is the steady clock's time, which tests choose.
   Clock::time_point now(Clock::time_point at = Clock::now()) {
-    has_paused_ = at - looked_ > kLongestStep;
-    time_ += std::clamp(at - looked_, Clock::duration::zero(), kLongestStep);
+    has_paused_ = at - looked_ > kMaxStep;
+    time_ += std::clamp(at - looked_, Clock::duration::zero(), kMaxStep);
     looked_ = std::max(at, looked_);
     return time_;
   }
 
-  // True if the last gap was longer than kLongestStep. Messages that arrived meanwhile are still
+  // True if the last gap was longer than kMaxStep. Messages that arrived meanwhile are still
   // unread.
   bool has_paused() const { return has_paused_; }
 

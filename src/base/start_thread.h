@@ -12,13 +12,13 @@
 #include <thread>
 #include <utility>
 
-#include "base/without_signals.h"
+#include "base/signal_blocker.h"
 
 namespace hasten {
 
 template <typename Work>
 std::thread start_thread(Work work) {
-  const WithoutSignals without;
+  const SignalBlocker blocker;
   try {
     return std::thread(std::move(work));
   } catch (const std::system_error&) {

@@ -17,7 +17,8 @@ constexpr const char* kCheckpoint = "checkpoint-";
 constexpr const char* kAbandoned = "abandoned-checkpoint-";
 
 // Returns the number after the prefix, up to `end`, or -1 for a name of another form.
-std::int64_t number_behind(const std::string& name, const std::string& prefix, char end = '\0') {
+std::int64_t number_after_prefix(const std::string& name, const std::string& prefix,
+                                 char end = '\0') {
   if (!starts_with(name, prefix)) return -1;
   const std::string rest = name.substr(prefix.size());
   const std::string digits = end == '\0' ? rest : rest.substr(0, rest.find(end));
@@ -28,7 +29,7 @@ std::int64_t number_behind(const std::string& name, const std::string& prefix, c
 }
 
 std::int64_t abandoned_step(const fs::path& folder) {
-  return number_behind(folder.filename().string(), kAbandoned, '.');
+  return number_after_prefix(folder.filename().string(), kAbandoned, '.');
 }
 
 template <class StepOf>
@@ -55,7 +56,7 @@ fs::path free_abandoned_name(const fs::path& output_dir, std::int64_t step) {
 }  // namespace
 
 std::int64_t step_of_checkpoint(const fs::path& folder) {
-  return number_behind(folder.filename().string(), kCheckpoint);
+  return number_after_prefix(folder.filename().string(), kCheckpoint);
 }
 
 std::vector<fs::path> checkpoints(const fs::path& output_dir) {

@@ -30,21 +30,21 @@ std::optional<at::Generator> generator_of_tpu() {
 
 // Serializes a state: machines differ in how many GPUs they have, so bytes are
 // sent and not tensors.
-std::string letter_of(const TensorDict& state) {
+std::string serialize_state(const TensorDict& state) {
   Json json = Json::object();
   for (const auto& [name, tensor] : state) {
     const at::Tensor bytes = tensor.contiguous();
     const std::uint8_t* first = bytes.const_data_ptr<std::uint8_t>();
     json[name] = Json::binary(Json::binary_t::container_type(first, first + bytes.numel()));
   }
-  std::string letter;
-  Json::to_cbor(json, letter);
-  return letter;
+  std::string serialized;
+  Json::to_cbor(json, serialized);
+  return serialized;
 }
 
-TensorDict state_of(const std::string& letter) {
+TensorDict deserialize_state(const std::string& serialized) {
   TensorDict state;
-  const Json json = Json::from_cbor(letter);
+  const Json json = Json::from_cbor(serialized);
   for (const auto& [name, value] : json.items()) {
     const auto& bytes = value.get_binary();
     at::Tensor tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
@@ -83,8 +83,8 @@ void restore_random_state(const TensorDict& state) {
 std::vector<TensorDict> random_states(const Group& group) {
   if (group.size() == 1) return {random_state()};
   std::vector<TensorDict> states;
-  for (const std::string& letter : group.gather_object(letter_of(random_state())))
-    states.push_back(state_of(letter));
+  for (const std::string& serialized : group.gather_object(serialize_state(random_state())))
+    states.push_back(deserialize_state(serialized));
   return states;
 }
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/without_signals.h"
+#include "base/signal_blocker.h"
 
 namespace hasten::detail {
 namespace {
@@ -72,7 +72,7 @@ class WorkerProducer : public BatchProducer {
         begun_(first),
         end_(end),
         ring_(static_cast<std::size_t>(ahead)) {
-    const WithoutSignals without;
+    const SignalBlocker blocker;
     for (std::int64_t i = 0; i < threads; ++i) {
       threads_.emplace_back([this](std::stop_token stop) { work(stop); });
     }

@@ -4,7 +4,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/same_everywhere.h"
+#include "process/text_comparison.h"
 
 namespace hasten::detail {
 namespace {

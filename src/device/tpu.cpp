@@ -10,8 +10,8 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_tpus.h"
-#include "process/living.h"
-#include "process/tpu_module.h"
+#include "process/fork_hazards.h"
+#include "process/tpu_function.h"
 
 namespace hasten {
 namespace {

@@ -14,9 +14,9 @@
 namespace hasten::safetensors {
 namespace {
 
-constexpr std::uint64_t max_header_bytes = 100'000'000;
-constexpr std::size_t max_dimensions = 64;
-constexpr const char* damaged =
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr std::size_t kMaxDimensions = 64;
+constexpr const char* kDamagedHint =
     "the file is damaged or its writer is faulty: fetch it again, or save it again";
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -34,53 +34,53 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   Header take() { return std::move(header_); }
 
   bool start_object(std::size_t) override {
-    switch (place_) {
-      case Place::start:
-        return go(Place::names);
-      case Place::name_value:
-        return go(in_metadata_ ? Place::metadata : Place::fields);
+    switch (state_) {
+      case State::start:
+        return enter(State::names);
+      case State::name_value:
+        return enter(in_metadata_ ? State::metadata : State::fields);
       default:
-        wrong("an object");
+        unexpected("an object");
     }
   }
   bool end_object() override {
-    if (place_ == Place::fields) finish_entry();
-    return go(place_ == Place::names ? Place::end : Place::names);
+    if (state_ == State::fields) finish_entry();
+    return enter(state_ == State::names ? State::end : State::names);
   }
   bool key(string_t& key) override {
-    switch (place_) {
-      case Place::names:
+    switch (state_) {
+      case State::names:
         return start_name(key);
-      case Place::metadata:
+      case State::metadata:
         return start_metadata(key);
       default:
         return start_field(key);
     }
   }
   bool string(string_t& value) override {
-    if (place_ == Place::metadata_value) {
+    if (state_ == State::metadata_value) {
       header_.metadata[key_] = value;
-      return go(Place::metadata);
+      return enter(State::metadata);
     }
-    if (place_ != Place::dtype) wrong("a string");
+    if (state_ != State::dtype) unexpected("a string");
     entry_.dtype = dtype_named(value);
     if (entry_.dtype == nullptr) fail_dtype(value);
-    return go(Place::fields);
+    return enter(State::fields);
   }
   bool start_array(std::size_t) override {
-    if (place_ == Place::shape) return go(Place::shape_numbers);
-    if (place_ == Place::offsets) return go(Place::offset_numbers);
-    wrong("an array");
+    if (state_ == State::shape) return enter(State::shape_numbers);
+    if (state_ == State::offsets) return enter(State::offset_numbers);
+    unexpected("an array");
   }
   bool end_array() override {
-    if (place_ == Place::offset_numbers && offsets_.size() != 2) {
+    if (state_ == State::offset_numbers && offsets_.size() != 2) {
       fail("safetensors.offsets", "data_offsets", str(offsets_.size(), " numbers"), "2 numbers");
     }
-    return go(Place::fields);
+    return enter(State::fields);
   }
   bool number_unsigned(number_unsigned_t value) override {
-    if (place_ == Place::shape_numbers) {
-      if (entry_.shape.size() == max_dimensions) {
+    if (state_ == State::shape_numbers) {
+      if (entry_.shape.size() == kMaxDimensions) {
         fail("safetensors.shape", "shape", "more than 64 dimensions", "");
       }
       if (value > std::numeric_limits<std::int64_t>::max()) {
@@ -89,7 +89,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       entry_.shape.push_back(static_cast<std::int64_t>(value));
       return true;
     }
-    if (place_ != Place::offset_numbers) wrong("a number");
+    if (state_ != State::offset_numbers) unexpected("a number");
     if (offsets_.size() == 2) {
       fail("safetensors.offsets", "data_offsets", "more than 2 numbers", "2 numbers");
     }
@@ -98,23 +98,23 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   // The parser calls these for a sign, a fraction or too many digits.
   bool number_integer(number_integer_t value) override {
-    wrong(str("the negative number ", value));
+    unexpected(str("the negative number ", value));
   }
   bool number_float(number_float_t, const string_t& text) override {
-    wrong("the number " + text.substr(0, 40));
+    unexpected("the number " + text.substr(0, 40));
   }
-  bool null() override { wrong("null"); }
-  bool boolean(bool) override { wrong("a boolean"); }
-  bool binary(binary_t&) override { wrong("binary data"); }
+  bool null() override { unexpected("null"); }
+  bool boolean(bool) override { unexpected("a boolean"); }
+  bool binary(binary_t&) override { unexpected("binary data"); }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
     throw DataError("safetensors.header",
                     {.what = str(file_, ": the header is not valid JSON, at byte ", position + 8),
-                     .hint = damaged});
+                     .hint = kDamagedHint});
   }
 
  private:
-  enum class Place {
+  enum class State {
     start,
     names,
     name_value,
@@ -129,8 +129,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     end
   };
 
-  bool go(Place place) {
-    place_ = place;
+  bool enter(State state) {
+    state_ = state;
     return true;
   }
 
@@ -138,31 +138,31 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (!names_.insert(name).second) {
       throw DataError(
           "safetensors.duplicate",
-          {.what = file_ + ": the name " + quoted(name) + " appears twice", .hint = damaged});
+          {.what = file_ + ": the name " + quoted(name) + " appears twice", .hint = kDamagedHint});
     }
     in_metadata_ = name == "__metadata__";
     entry_ = Entry{.name = name};
     offsets_.clear();
     fields_.clear();
-    return go(Place::name_value);
+    return enter(State::name_value);
   }
   bool start_metadata(const std::string& key) {
     if (header_.metadata.contains(key)) {
-      throw DataError(
-          "safetensors.duplicate",
-          {.what = file_ + ": the metadata " + quoted(key) + " appears twice", .hint = damaged});
+      throw DataError("safetensors.duplicate",
+                      {.what = file_ + ": the metadata " + quoted(key) + " appears twice",
+                       .hint = kDamagedHint});
     }
     key_ = key;
-    return go(Place::metadata_value);
+    return enter(State::metadata_value);
   }
   bool start_field(const std::string& field) {
     if (std::find(fields_.begin(), fields_.end(), field) != fields_.end()) {
       fail("safetensors.duplicate", "the key " + quoted(field) + " appears twice", "", "");
     }
     fields_.push_back(field);
-    if (field == "dtype") return go(Place::dtype);
-    if (field == "shape") return go(Place::shape);
-    if (field == "data_offsets") return go(Place::offsets);
+    if (field == "dtype") return enter(State::dtype);
+    if (field == "shape") return enter(State::shape);
+    if (field == "data_offsets") return enter(State::offsets);
     fail("safetensors.header", "unknown key", quoted(field), "dtype, shape or data_offsets");
   }
   void finish_entry() {
@@ -182,28 +182,28 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     throw DataError(code, {.what = file_ + ": tensor " + quoted(entry_.name) + ": " + what,
                            .got = std::move(got),
                            .expected = std::move(expected),
-                           .hint = damaged});
+                           .hint = kDamagedHint});
   }
   [[noreturn]] void fail_dtype(const std::string& got) const {
     std::vector<std::string> known;
     for (const Dtype& dtype : dtypes()) known.emplace_back(dtype.name);
     fail("safetensors.dtype", "dtype", quoted(got), "one of " + join(known, ", "));
   }
-  [[noreturn]] void wrong(const std::string& got) const {
-    switch (place_) {
-      case Place::start:
+  [[noreturn]] void unexpected(const std::string& got) const {
+    switch (state_) {
+      case State::start:
         fail_header(got, "an object");
-      case Place::name_value:
+      case State::name_value:
         fail("safetensors.header", "entry", got, "an object");
-      case Place::metadata_value:
+      case State::metadata_value:
         fail_header(got + " as the metadata " + quoted(key_), "a string");
-      case Place::dtype:
+      case State::dtype:
         fail("safetensors.dtype", "dtype", got, "a string");
-      case Place::shape:
+      case State::shape:
         fail("safetensors.shape", "shape", got, "an array of numbers");
-      case Place::shape_numbers:
+      case State::shape_numbers:
         fail("safetensors.shape", "shape", got, "non-negative integers");
-      case Place::offsets:
+      case State::offsets:
         fail("safetensors.offsets", "data_offsets", got, "an array of 2 numbers");
       default:
         fail("safetensors.offsets", "data_offsets", got, "2 non-negative integers");
@@ -212,12 +212,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void fail_header(const std::string& got, const std::string& expected) const {
     throw DataError(
         "safetensors.header",
-        {.what = file_ + ": the header", .got = got, .expected = expected, .hint = damaged});
+        {.what = file_ + ": the header", .got = got, .expected = expected, .hint = kDamagedHint});
   }
 
   const std::string& file_;
   Header header_;
-  Place place_ = Place::start;
+  State state_ = State::start;
   bool in_metadata_ = false;
   std::string key_;
   Entry entry_;
@@ -259,7 +259,7 @@ std::uint64_t check_layout(const Header& header, const std::string& file) {
            .got = offsets,
            .expected = str("a start of ", end,
                            " (the end of the previous tensor) and an end that is not before it"),
-           .hint = damaged});
+           .hint = kDamagedHint});
     }
     const bool odd = entry.dtype->bits == 4 && (entry.shape.empty() || entry.shape.back() % 2 != 0);
     const std::optional<std::uint64_t> bytes = odd ? std::nullopt : bytes_of(entry);
@@ -269,7 +269,7 @@ std::uint64_t check_layout(const Header& header, const std::string& file) {
                        .got = shape_text(entry.shape),
                        .expected = odd ? "an even last dimension, as F4 holds two values a byte"
                                        : "a size below 2^57",
-                       .hint = damaged});
+                       .hint = kDamagedHint});
     }
     if (entry.end - entry.begin != *bytes) {
       throw DataError(
@@ -277,7 +277,7 @@ std::uint64_t check_layout(const Header& header, const std::string& file) {
           {.what = what + "size",
            .got = str(entry.end - entry.begin, " bytes in data_offsets ", offsets),
            .expected = str(*bytes, " bytes for ", entry.dtype->name, " ", shape_text(entry.shape)),
-           .hint = damaged});
+           .hint = kDamagedHint});
     }
     end = entry.end;
   }
@@ -290,13 +290,13 @@ std::uint64_t header_length(std::string_view bytes, const std::string& file) {
     throw DataError("safetensors.truncated", {.what = file,
                                               .got = str(bytes.size(), " bytes"),
                                               .expected = "at least 8",
-                                              .hint = damaged});
+                                              .hint = kDamagedHint});
   }
   std::uint64_t length = 0;
   for (int byte = 7; byte >= 0; --byte) {
     length = length << 8 | static_cast<unsigned char>(bytes[byte]);
   }
-  if (length > max_header_bytes) {
+  if (length > kMaxHeaderBytes) {
     throw DataError("safetensors.header",
                     {.what = file + ": header length",
                      .got = str(length, " bytes"),
@@ -307,14 +307,14 @@ std::uint64_t header_length(std::string_view bytes, const std::string& file) {
     throw DataError("safetensors.truncated", {.what = file + ": header",
                                               .got = str(bytes.size() - 8, " bytes"),
                                               .expected = str(length, " bytes"),
-                                              .hint = damaged});
+                                              .hint = kDamagedHint});
   }
   return length;
 }
 
 // Rejects what the JSON parser accepts: anything but an object in front (a byte order mark,
 // blanks), padding other than spaces, and a NUL, at which it stops as if the text ended there.
-void check_frame(std::string_view json, const std::string& file) {
+void check_json_bounds(std::string_view json, const std::string& file) {
   const bool begins = !json.empty() && json.front() == '{';
   const std::size_t last = json.find_last_not_of(' ');
   if (begins && json[last] == '}' && json.find('\0') == std::string_view::npos) return;
@@ -323,7 +323,7 @@ void check_frame(std::string_view json, const std::string& file) {
                    .got = begins ? "a NUL, or bytes other than spaces after the object"
                                  : "no object at the start",
                    .expected = "a JSON object that starts with { and is padded with spaces",
-                   .hint = damaged});
+                   .hint = kDamagedHint});
 }
 
 }  // namespace
@@ -331,7 +331,7 @@ void check_frame(std::string_view json, const std::string& file) {
 Header parse_header(std::string_view bytes, const std::string& file) {
   const std::uint64_t length = header_length(bytes, file);
   const std::string_view json = bytes.substr(8, length);
-  check_frame(json, file);
+  check_json_bounds(json, file);
   HeaderReader reader(file);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   Header header = reader.take();
@@ -346,7 +346,7 @@ Header parse_header(std::string_view bytes, const std::string& file) {
                     {.what = file + ": data",
                      .got = str(data, " bytes"),
                      .expected = str(end, " bytes, the end of the last tensor"),
-                     .hint = damaged});
+                     .hint = kDamagedHint});
   }
   return header;
 }

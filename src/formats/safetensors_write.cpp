@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "formats/memory_overlap.h"
 #include "formats/safetensors_header.h"
-#include "formats/shared_memory.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -69,7 +69,7 @@ void save_safetensors(const std::filesystem::path& path, const TensorDict& tenso
                       const SafetensorsMetadata& metadata) {
   const std::string file = path.string();
   const std::vector<Entry> entries = layout(tensors, file);
-  detail::refuse_shared(tensors, file);
+  detail::check_no_shared_memory(tensors, file);
   AtomicFile out(path);
   out.write(safetensors::compose_header(entries, metadata, file));
   for (const Entry& entry : entries) {

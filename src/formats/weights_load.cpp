@@ -15,11 +15,11 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using safetensors::quoted;
 
-constexpr const char* fetch_again =
+constexpr const char* kFetchAgainHint =
     "fetch the folder again: the index and the files must come from the same save";
 
 [[noreturn]] void fail_index(const fs::path& index, const std::string& what) {
-  throw DataError("weights.index", {.what = index.string() + ": " + what, .hint = fetch_again});
+  throw DataError("weights.index", {.what = index.string() + ": " + what, .hint = kFetchAgainHint});
 }
 
 // nlohmann's parser keeps the last of two equal keys; here they are an error.
@@ -72,7 +72,7 @@ void check_names(const fs::path& shard, const SafetensorsFile& file,
           "weights.missing-tensor",
           {.what = shard.string() + ": the index says that tensor " + quoted(name) + " is here",
            .got = str(file.names().size(), " other tensors"),
-           .hint = fetch_again});
+           .hint = kFetchAgainHint});
     }
   }
   for (const std::string& name : file.names()) {
@@ -80,7 +80,7 @@ void check_names(const fs::path& shard, const SafetensorsFile& file,
       throw DataError("weights.unlisted-tensor",
                       {.what = shard.string() + ": the index does not say that tensor " +
                                quoted(name) + " is here",
-                       .hint = fetch_again});
+                       .hint = kFetchAgainHint});
     }
   }
 }

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "formats/memory_overlap.h"
 #include "formats/model_files.h"
-#include "formats/shared_memory.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* single_name = "model.safetensors";
-constexpr const char* index_name = "model.safetensors.index.json";
+constexpr const char* kSingleFileName = "model.safetensors";
+constexpr const char* kIndexFileName = "model.safetensors.index.json";
 
-std::vector<std::string> filling_order(const TensorDict& weights,
-                                       const std::vector<std::string>& order) {
+std::vector<std::string> fill_order(const TensorDict& weights,
+                                    const std::vector<std::string>& order) {
   if (!order.empty()) {
     const std::set<std::string> given(order.begin(), order.end());
     const bool same =
@@ -38,18 +38,18 @@ std::vector<std::string> filling_order(const TensorDict& weights,
 // Fills shards in order: a tensor that no longer fits begins the next. One that is larger than a
 // shard gets its own, numbered before the one being filled.
 std::vector<TensorDict> split(const TensorDict& weights, const std::vector<std::string>& order,
-                              std::int64_t most) {
+                              std::int64_t max_bytes) {
   std::vector<TensorDict> shards;
   TensorDict filling;
   std::int64_t filled = 0;
   for (const std::string& name : order) {
     const at::Tensor& tensor = weights.at(name);
     const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
-    if (bytes > most) {
+    if (bytes > max_bytes) {
       shards.push_back({{name, tensor}});
       continue;
     }
-    if (filled + bytes > most) {
+    if (filled + bytes > max_bytes) {
       shards.push_back(std::exchange(filling, {}));
       filled = 0;
     }
@@ -61,32 +61,32 @@ std::vector<TensorDict> split(const TensorDict& weights, const std::vector<std::
 }
 
 std::string shard_name(std::size_t shard, std::size_t of) {
-  auto five = [](std::size_t n) {
+  auto five_digits = [](std::size_t n) {
     const std::string digits = std::to_string(n);
     return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
   };
-  return "model-" + five(shard + 1) + "-of-" + five(of) + ".safetensors";
+  return "model-" + five_digits(shard + 1) + "-of-" + five_digits(of) + ".safetensors";
 }
 
 // model-<5 digits>-of-<5 digits>.safetensors
 bool is_shard(const std::string& name) {
-  static constexpr std::string_view form = "model-00000-of-00000.safetensors";
-  if (name.size() != form.size()) return false;
-  for (std::size_t i = 0; i < form.size(); ++i) {
+  static constexpr std::string_view pattern = "model-00000-of-00000.safetensors";
+  if (name.size() != pattern.size()) return false;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
     const bool digit = name[i] >= '0' && name[i] <= '9';
-    if (form[i] == '0' ? !digit : name[i] != form[i]) return false;
+    if (pattern[i] == '0' ? !digit : name[i] != pattern[i]) return false;
   }
   return true;
 }
 
 // Deletes files of an earlier save that are not part of this one. A stale model.safetensors would
 // take precedence over the index, and a stale index would list missing files.
-void remove_others(const fs::path& folder, const std::set<std::string>& written) {
+void remove_stale_files(const fs::path& folder, const std::set<std::string>& written) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     if (written.contains(name)) continue;
-    if (name == single_name || name == index_name || is_shard(name)) {
+    if (name == kSingleFileName || name == kIndexFileName || is_shard(name)) {
       fs::remove(entry.path(), error);
     }
   }
@@ -107,7 +107,7 @@ namespace {
 
 // Returns whether readers of the folder's current model would find another file under this name.
 // Shards are large and differ after each step, so they are not compared.
-bool changes(const fs::path& staged, const fs::path& folder, const std::string& name) {
+bool file_changes(const fs::path& staged, const fs::path& folder, const std::string& name) {
   if (!fs::exists(folder / name)) return false;
   return is_shard(name) || read_file(folder / name) != read_file(staged / name);
 }
@@ -115,7 +115,7 @@ bool changes(const fs::path& staged, const fs::path& folder, const std::string& 
 }  // namespace
 
 bool has_weights(const fs::path& folder) {
-  return fs::exists(folder / single_name) || fs::exists(folder / index_name);
+  return fs::exists(folder / kSingleFileName) || fs::exists(folder / kIndexFileName);
 }
 
 void move_model_files(const fs::path& staged, const fs::path& folder) {
@@ -123,21 +123,22 @@ void move_model_files(const fs::path& staged, const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(staged))
     names.insert(entry.path().filename().string());
   // Readers open this one first, so it is moved last.
-  const std::string first_read = names.contains(single_name) ? single_name : index_name;
+  const std::string entry_file = names.contains(kSingleFileName) ? kSingleFileName : kIndexFileName;
   std::vector<std::string> moved;
-  bool mixes = false;
+  bool would_mix_models = false;
   for (const std::string& name : names) {
-    if (name == first_read) continue;
+    if (name == entry_file) continue;
     moved.push_back(name);
-    mixes = mixes || (name != "training_args.json" && changes(staged, folder, name));
+    would_mix_models =
+        would_mix_models || (name != "training_args.json" && file_changes(staged, folder, name));
   }
-  if (mixes) {
-    fs::remove(folder / single_name);
-    fs::remove(folder / index_name);
+  if (would_mix_models) {
+    fs::remove(folder / kSingleFileName);
+    fs::remove(folder / kIndexFileName);
   }
   move_files(staged, folder, moved);
-  if (names.contains(first_read)) move_files(staged, folder, {first_read});
-  remove_others(folder, names);
+  if (names.contains(entry_file)) move_files(staged, folder, {entry_file});
+  remove_stale_files(folder, names);
 }
 
 void save_weights(const fs::path& folder, const TensorDict& weights,
@@ -152,12 +153,12 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
       throw UsageError("safetensors.unsupported", {.what = "tensor \"" + name + "\" is undefined"});
     }
   }
-  detail::refuse_shared(weights, folder.string());  // Also between shards.
-  const auto shards = split(weights, filling_order(weights, options.order), options.max_shard_size);
+  detail::check_no_shared_memory(weights, folder.string());  // Also between shards.
+  const auto shards = split(weights, fill_order(weights, options.order), options.max_shard_size);
   check_writable_directory(folder);
   if (shards.size() == 1) {
-    save_safetensors(folder / single_name, shards[0], options.metadata);
-    return remove_others(folder, {single_name});
+    save_safetensors(folder / kSingleFileName, shards[0], options.metadata);
+    return remove_stale_files(folder, {kSingleFileName});
   }
   const StagedDirectory staged(folder / kStagedModel);
   std::map<std::string, std::string> weight_map;
@@ -172,7 +173,7 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
     }
   }
   write_file_atomically(
-      staged.path() / index_name,
+      staged.path() / kIndexFileName,
       index_text(weight_map, options.total_parameters.value_or(parameters), bytes));
   move_model_files(staged.path(), folder);
 }

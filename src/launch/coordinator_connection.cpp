@@ -63,7 +63,7 @@ void CoordinatorConnection::start_keep_alive_thread() {
 void CoordinatorConnection::send_keep_alives() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_.wait_for(lock, kKeepAlive, [&] { return is_stopping_; })) {
-    if (connection_ && connection_->open()) connection_->send(R"({"kind": "alive"})");
+    if (connection_ && connection_->is_open()) connection_->send(R"({"kind": "alive"})");
   }
 }
 
@@ -71,7 +71,7 @@ int CoordinatorConnection::descriptor() const {
   if (loss_reason_) return -1;
   if (dialer_) return dialer_->descriptor();
   const std::lock_guard<std::mutex> lock(mutex_);
-  return connection_->file();
+  return connection_->descriptor();
 }
 
 short CoordinatorConnection::events() const {
@@ -117,8 +117,8 @@ void CoordinatorConnection::reconnect_if_silent_or_closed(Time now) {
   std::string why;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!connection_->open()) why = connection_->why_closed();
-    if (connection_->open() && silent) {
+    if (!connection_->is_open()) why = connection_->why_closed();
+    if (connection_->is_open() && silent) {
       why = "it sends no messages";
       // A server that was suspended must not take the end of this connection for the launcher's
       // end.

@@ -10,9 +10,9 @@
 namespace hasten {
 namespace {
 
-using rendezvous::Attempted;
 using rendezvous::Clock;
 using rendezvous::Connection;
+using rendezvous::ConnectResult;
 using namespace std::chrono_literals;
 
 constexpr auto kLookupTimeout = 30s;     // as long as the system takes to ask three name servers
@@ -30,17 +30,17 @@ Dialer::Dialer(Endpoint endpoint, const rendezvous::SecureContext& context, std:
       backoff_(kMinRetryPause, kMaxRetryPause) {}
 
 int Dialer::descriptor() const {
-  if (connection_) return connection_->file();
-  return dial_ ? dial_->file() : -1;
+  if (connection_) return connection_->descriptor();
+  return attempt_ ? attempt_->descriptor() : -1;
 }
 
 short Dialer::events() const {
   if (connection_) return connection_->events();
-  return dial_ ? dial_->events() : POLLIN;
+  return attempt_ ? attempt_->events() : POLLIN;
 }
 
 int Dialer::longest_wait() const {
-  if (dial_) return dial_->longest_wait();
+  if (attempt_) return attempt_->longest_wait();
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(wait_until_ - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
@@ -54,31 +54,31 @@ void Dialer::fail(std::string why, Failure failure) {
 }
 
 std::unique_ptr<Connection> Dialer::advance() {
-  if (connection_) return shake_hands();
-  if (!dial_ && Clock::now() < wait_until_) return nullptr;
-  if (!dial_) dial_.emplace(endpoint_, Clock::now() + kLookupTimeout, kConnectTimeout);
-  dial_->advance();
-  if (!dial_->done()) return nullptr;
-  const Attempted attempted = dial_->take();
-  if (const auto address = dial_->address()) address_ = address;
-  dial_.reset();
-  if (attempted.socket < 0) {
-    fail(attempted.why, attempted.unknown_host ? Failure::unknown_host
-                        : attempted.refused    ? Failure::connection_refused
-                                               : Failure::none);
+  if (connection_) return continue_handshake();
+  if (!attempt_ && Clock::now() < wait_until_) return nullptr;
+  if (!attempt_) attempt_.emplace(endpoint_, Clock::now() + kLookupTimeout, kConnectTimeout);
+  attempt_->advance();
+  if (!attempt_->done()) return nullptr;
+  const ConnectResult result = attempt_->take();
+  if (const auto address = attempt_->address()) address_ = address;
+  attempt_.reset();
+  if (result.socket < 0) {
+    fail(result.why, result.unknown_host ? Failure::unknown_host
+                     : result.refused    ? Failure::connection_refused
+                                         : Failure::none);
     return nullptr;
   }
-  connection_ = std::make_unique<Connection>(attempted.socket, context_);
+  connection_ = std::make_unique<Connection>(result.socket, context_);
   connection_->send(greeting_);
   wait_until_ = Clock::now() + kHandshakeTimeout;
-  return shake_hands();
+  return continue_handshake();
 }
 
-std::unique_ptr<Connection> Dialer::shake_hands() {
+std::unique_ptr<Connection> Dialer::continue_handshake() {
   connection_->advance();
-  if (connection_->known()) return std::move(connection_);
-  if (!connection_->open()) {
-    const bool refused = connection_->refused();
+  if (connection_->is_authenticated()) return std::move(connection_);
+  if (!connection_->is_open()) {
+    const bool refused = connection_->was_rejected();
     fail(refused ? connection_->why_closed()
                  : str("a busy server (", connection_->why_closed(), ")"),
          refused ? Failure::wrong_token : Failure::none);
@@ -90,7 +90,7 @@ std::unique_ptr<Connection> Dialer::shake_hands() {
 
 std::string Dialer::local_address_text() const {
   if (!address_) return "";
-  const std::string own = rendezvous::address_towards(*address_);
+  const std::string own = rendezvous::address_on_route_to(*address_);
   const std::string interface = rendezvous::interface_of(own);
   return interface.empty() ? "" : str(own, " (", interface, ")");
 }

@@ -15,8 +15,8 @@
 #include <string>
 
 #include "rendezvous/backoff.h"
+#include "rendezvous/connect_attempt.h"
 #include "rendezvous/connection.h"
-#include "rendezvous/dial.h"
 
 namespace hasten {
 
@@ -41,7 +41,7 @@ class Dialer {
   std::string local_address_text() const;
 
  private:
-  std::unique_ptr<rendezvous::Connection> shake_hands();
+  std::unique_ptr<rendezvous::Connection> continue_handshake();
   void fail(std::string why, Failure failure);
 
   Endpoint endpoint_;
@@ -49,7 +49,7 @@ class Dialer {
   std::string greeting_;
   rendezvous::Backoff backoff_;
   rendezvous::Clock::time_point wait_until_;  // the end of the pause, or the handshake's deadline
-  std::optional<rendezvous::Dial> dial_;
+  std::optional<rendezvous::ConnectAttempt> attempt_;
   std::unique_ptr<rendezvous::Connection> connection_;  // during the handshake
   std::optional<rendezvous::SocketAddress> address_;    // the last that was tried
   std::string failure_text_;

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <memory>
 
+#include "base/hexadecimal.h"
 #include "launch/programs.h"
-#include "rendezvous/hexadecimal.h"
 
 namespace hasten {
 
@@ -21,7 +21,7 @@ std::string digest_of_program(const std::vector<std::string>& program) {
   unsigned char bytes[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   EVP_DigestFinal_ex(digest.get(), bytes, &size);
-  return hexadecimal({bytes, size});
+  return to_hex({bytes, size});
 }
 
 }  // namespace hasten

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/beginning.h"
+#include "base/utf8_prefix.h"
 
 namespace hasten {
 namespace {
@@ -58,7 +58,7 @@ void RankOutput::add_line(std::string& text, int stream) {
   if (plan_.shown[stream - 1]) ((console_text_ += plan_.prefix) += text) += '\n';
   if (log_[stream - 1]) (log_text_ += text) += '\n';
   if (text.size() > kLongestLastLine) {
-    text.resize(beginning_of(text, kLongestLastLine).size());
+    text.resize(utf8_prefix(text, kLongestLastLine).size());
     text += " ...";
   }
   last_.push_back(std::move(text));

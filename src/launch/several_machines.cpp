@@ -23,13 +23,13 @@ constexpr auto kFirstReportAfter = 1s;    // shorter waits are not reported
 constexpr auto kRepeatReportAfter = 30s;  // between two reports of the same wait
 constexpr auto kExtraGrace = 1s;
 
-rendezvous::Settings settings_of(const LaunchConfiguration& run) {
+rendezvous::CoordinatorSettings settings_of(const LaunchConfiguration& run) {
   const Kwargs& conf = run.options.rdzv_conf;
   return {.min_machines = run.machines.min_count,
           .max_machines = run.machines.max_count,
           .max_restarts = run.options.max_restarts,
           .join_timeout = conf.number("join_timeout", 600),
-          .last_call = conf.number("last_call_timeout", 30),
+          .last_call_timeout = conf.number("last_call_timeout", 30),
           .keep_alive_timeout = conf.number("keep_alive_timeout", 30),
           .same_program = conf.flag("same_program", true)};
 }
@@ -55,13 +55,13 @@ SeveralMachines::SeveralMachines(const LaunchConfiguration& run, Console& consol
 SeveralMachines::~SeveralMachines() {
   if (coordinator_) coordinator_->send({{"kind", "gone"}});
   coordinator_.reset();
-  if (server_) wait_until_all_have_gone();
+  if (server_) wait_until_all_disconnected();
 }
 
 // Waits until the other machines have learned from this one's server why the job ends: at most for
 // the grace period of their ranks, counted from the signal if there was one, or until another
 // signal.
-void SeveralMachines::wait_until_all_have_gone() {
+void SeveralMachines::wait_until_all_disconnected() {
   const auto patience = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(run_.options.grace_period));
   const auto now = Clock::now();
@@ -69,7 +69,7 @@ void SeveralMachines::wait_until_all_have_gone() {
   // those here, so their launchers get a moment more.
   const auto until =
       leave_signal_ == 0 ? now + patience : std::max(leave_time_ + patience, now + kExtraGrace);
-  while (!server_->all_have_gone() && Clock::now() < until) {
+  while (!server_->all_disconnected() && Clock::now() < until) {
     pollfd file = {.fd = signals_.descriptor(), .events = POLLIN, .revents = 0};
     poll(&file, 1, 2);
     while (const auto number = signals_.next()) {
@@ -89,11 +89,11 @@ std::optional<bool> SeveralMachines::is_host() {
   while (leave_signal_ == 0) {
     const rendezvous::Lookup lookup(coordinator_endpoint_);
     while (!lookup.done() && leave_signal_ == 0 && clock.now() < deadline)
-      wait(lookup.file(), POLLIN, 1000);
+      wait(lookup.descriptor(), POLLIN, 1000);
     if (leave_signal_ != 0) break;
     if (!lookup.done())
       throw unknown_host_error(coordinator_endpoint_.host, "no answer from the name server");
-    const rendezvous::Found& found = lookup.found();
+    const rendezvous::LookupResult& found = lookup.result();
     if (!found.addresses.empty()) return rendezvous::is_this_machine(found);
     const bool may_come = !found.unknown_host || host_names_may_appear_later();
     if (!may_come || clock.now() >= deadline)

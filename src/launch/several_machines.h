@@ -54,7 +54,7 @@ class SeveralMachines : public JobController {
   JobEnd make_job_end(const nlohmann::json& message) const;
   JobEnd end_by_loss(const std::string& why) const;
   void wait(int file, short events, int milliseconds);
-  void wait_until_all_have_gone();
+  void wait_until_all_disconnected();
   void report_stop(const nlohmann::json& message);
   void report_notice();
   void report_waiting(const std::string& stem, const std::function<std::string()>& text);
@@ -63,7 +63,7 @@ class SeveralMachines : public JobController {
   const LaunchConfiguration& run_;
   Console& console_;
   Signals& signals_;
-  const rendezvous::Settings settings_;
+  const rendezvous::CoordinatorSettings settings_;
   const Endpoint coordinator_endpoint_;
   const std::string program_digest_;  // the digest of the program
   const std::string agent_id_;        // the identity by which the coordinator knows this launcher

@@ -9,12 +9,12 @@
 namespace hasten {
 namespace {
 
-at::Tensor optional(const TensorDict& batch, const char* name) {
+at::Tensor find_or_undefined(const TensorDict& batch, const char* name) {
   const auto found = batch.find(name);
   return found == batch.end() ? at::Tensor() : found->second;
 }
 
-std::shared_ptr<torch::nn::Module> group(torch::nn::Module& parent, const char* name) {
+std::shared_ptr<torch::nn::Module> add_submodule(torch::nn::Module& parent, const char* name) {
   return parent.register_module(name, std::make_shared<torch::nn::Module>());
 }
 
@@ -23,22 +23,24 @@ std::shared_ptr<torch::nn::Module> group(torch::nn::Module& parent, const char* 
 class BertEmbeddings : public torch::nn::Module {
  public:
   explicit BertEmbeddings(const BertConfig& config)
-      : word_(register_module("word_embeddings",
-                              std::make_shared<Table>(config.vocab_size, config.hidden_size))),
+      : word_(register_module("word_embeddings", std::make_shared<EmbeddingTable>(
+                                                     config.vocab_size, config.hidden_size))),
         position_(register_module(
             "position_embeddings",
-            std::make_shared<Table>(config.max_position_embeddings, config.hidden_size))),
-        type_(register_module("token_type_embeddings",
-                              std::make_shared<Table>(config.type_vocab_size, config.hidden_size))),
+            std::make_shared<EmbeddingTable>(config.max_position_embeddings, config.hidden_size))),
+        type_(register_module(
+            "token_type_embeddings",
+            std::make_shared<EmbeddingTable>(config.type_vocab_size, config.hidden_size))),
         norm_(register_module("LayerNorm",
                               std::make_shared<Norm>(config.hidden_size, config.layer_norm_eps))),
         dropout_(config.hidden_dropout_prob),
         padding_id_(config.pad_token_id) {}
 
   at::Tensor forward(const TensorDict& batch) {
-    const at::Tensor sum = ops::embedding_sum(
-        word_->weight, position_->weight, type_->weight, take(batch, "input_ids"),
-        optional(batch, "position_ids"), optional(batch, "token_type_ids"), padding_id_, sparse);
+    const at::Tensor sum =
+        ops::embedding_sum(word_->weight, position_->weight, type_->weight,
+                           take(batch, "input_ids"), find_or_undefined(batch, "position_ids"),
+                           find_or_undefined(batch, "token_type_ids"), padding_id_, sparse);
     return ops::dropout((*norm_)(sum), dropout_, is_training());
   }
   const at::Tensor& word() const { return word_->weight; }
@@ -46,7 +48,7 @@ class BertEmbeddings : public torch::nn::Module {
   bool sparse = false;
 
  private:
-  std::shared_ptr<Table> word_, position_, type_;
+  std::shared_ptr<EmbeddingTable> word_, position_, type_;
   std::shared_ptr<Norm> norm_;
   double dropout_;
   std::int64_t padding_id_;
@@ -63,9 +65,11 @@ class BertLayer : public torch::nn::Module {
         attention_dropout_(config.attention_probs_dropout_prob),
         attention_(config.attn_implementation) {
     const std::int64_t n = config.hidden_size;
-    const auto attention = group(*this, "attention"), self = group(*attention, "self"),
-               mixed = group(*attention, "output");
-    const auto intermediate = group(*this, "intermediate"), output = group(*this, "output");
+    const auto attention = add_submodule(*this, "attention"),
+               self = add_submodule(*attention, "self"),
+               mixed = add_submodule(*attention, "output");
+    const auto intermediate = add_submodule(*this, "intermediate"),
+               output = add_submodule(*this, "output");
     query_ = self->register_module("query", std::make_shared<Projection>(n, n));
     key_ = self->register_module("key", std::make_shared<Projection>(n, n));
     value_ = self->register_module("value", std::make_shared<Projection>(n, n));
@@ -109,7 +113,7 @@ class BertLayer : public torch::nn::Module {
 class BertEncoder : public torch::nn::Module {
  public:
   explicit BertEncoder(const BertConfig& config) {
-    const auto list = group(*this, "layer");
+    const auto list = add_submodule(*this, "layer");
     for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
       layers_.push_back(
           list->register_module(std::to_string(i), std::make_shared<BertLayer>(config)));
@@ -169,7 +173,7 @@ BertModel::BertModel(BertConfig config, bool add_pooling_layer)
 }
 
 ModelOutput BertModel::forward(const TensorDict& batch) {
-  const ops::KeyMask mask(optional(batch, "attention_mask"));
+  const ops::KeyMask mask(find_or_undefined(batch, "attention_mask"));
   ModelOutput out;
   out.last_hidden_state = encoder_->forward(embeddings_->forward(batch), mask);
   if (pooler_) out.pooler_output = pooler_->forward(out.last_hidden_state.select(1, 0));
@@ -215,7 +219,7 @@ BertForSequenceClassification::BertForSequenceClassification(BertConfig config)
 ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
   ModelOutput out = bert_->forward_pooled(batch);
   out.logits = classify(out.pooler_output);
-  const at::Tensor labels = optional(batch, "labels");
+  const at::Tensor labels = find_or_undefined(batch, "labels");
   if (!labels.defined()) return out;
   const std::string problem =
       problem_type_of(config_.problem_type, config_.num_labels, labels.is_floating_point());
@@ -239,7 +243,7 @@ BertForTokenClassification::BertForTokenClassification(BertConfig config)
 ModelOutput BertForTokenClassification::forward(const TensorDict& batch) {
   ModelOutput out = bert_->forward(batch);
   out.logits = classify(out.last_hidden_state);
-  const at::Tensor labels = optional(batch, "labels");
+  const at::Tensor labels = find_or_undefined(batch, "labels");
   if (labels.defined()) out.loss = cross_entropy(out.logits.to(at::kFloat), labels);
   return out;
 }
@@ -248,8 +252,8 @@ ModelOutput BertForTokenClassification::forward(const TensorDict& batch) {
 class BertForMaskedLM::Head : public torch::nn::Module {
  public:
   explicit Head(const BertConfig& config) : activation_(config.hidden_act) {
-    const auto predictions = group(*this, "predictions"),
-               transform = group(*predictions, "transform");
+    const auto predictions = add_submodule(*this, "predictions"),
+               transform = add_submodule(*predictions, "transform");
     bias = predictions->register_parameter("bias", at::empty({config.vocab_size}));
     dense_ = transform->register_module(
         "dense", std::make_shared<Projection>(config.hidden_size, config.hidden_size));
@@ -257,7 +261,7 @@ class BertForMaskedLM::Head : public torch::nn::Module {
         "LayerNorm", std::make_shared<Norm>(config.hidden_size, config.layer_norm_eps));
     if (!config.tie_word_embeddings) {
       decoder = predictions->register_module(
-          "decoder", std::make_shared<Table>(config.vocab_size, config.hidden_size));
+          "decoder", std::make_shared<EmbeddingTable>(config.vocab_size, config.hidden_size));
     }
   }
   at::Tensor forward(const at::Tensor& hidden, const at::Tensor& words) {
@@ -266,7 +270,7 @@ class BertForMaskedLM::Head : public torch::nn::Module {
   }
 
   at::Tensor bias;
-  std::shared_ptr<Table> decoder;
+  std::shared_ptr<EmbeddingTable> decoder;
 
  private:
   std::string activation_;
@@ -283,7 +287,7 @@ BertForMaskedLM::BertForMaskedLM(BertConfig config)
 ModelOutput BertForMaskedLM::forward(const TensorDict& batch) {
   ModelOutput out = bert_->forward(batch);
   out.logits = head_->forward(out.last_hidden_state, bert_->word_embeddings());
-  const at::Tensor labels = optional(batch, "labels");
+  const at::Tensor labels = find_or_undefined(batch, "labels");
   if (labels.defined()) out.loss = cross_entropy(out.logits.to(at::kFloat), labels);
   return out;
 }

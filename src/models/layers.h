@@ -37,9 +37,9 @@ class Norm : public torch::nn::Module {
 };
 
 // An embedding table with weight [rows, n].
-class Table : public torch::nn::Module {
+class EmbeddingTable : public torch::nn::Module {
  public:
-  Table(std::int64_t rows, std::int64_t n)
+  EmbeddingTable(std::int64_t rows, std::int64_t n)
       : weight(register_parameter("weight", at::empty({rows, n}))) {}
 
   at::Tensor weight;

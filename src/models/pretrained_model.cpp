@@ -35,7 +35,7 @@ std::string modern_name(std::string name) {
 // The tensors of a module by name, each once, with further names of some.
 struct NamedTensors {
   TensorDict tensors;
-  std::map<std::string, std::string> others;  // another name -> the name in `tensors`
+  std::map<std::string, std::string> aliases;  // another name -> the name in `tensors`
 };
 
 // Identifies a tensor by its memory: two names of one tensor have the same view.
@@ -57,16 +57,16 @@ NamedTensors tensors_of(const PreTrainedModel& model) {
     if (item.value().defined()) all.emplace_back(item.key(), item.value());
   }
   const TensorDict registered(all.begin(), all.end());
-  NamedTensors out{.tensors = {}, .others = model.tied_parameters()};
+  NamedTensors out{.tensors = {}, .aliases = model.tied_parameters()};
   // A name declared as tied that has a tensor of its own keeps it.
-  std::erase_if(out.others, [&](const auto& tied) {
+  std::erase_if(out.aliases, [&](const auto& tied) {
     const auto own = registered.find(tied.first), saved = registered.find(tied.second);
     return own != registered.end() &&
            (saved == registered.end() || view_of(own->second) != view_of(saved->second));
   });
   std::map<TensorView, std::string> saved;
-  for (const auto& [name, target] : out.others) {
-    if (registered.count(target) && !out.others.count(target))
+  for (const auto& [name, target] : out.aliases) {
+    if (registered.count(target) && !out.aliases.count(target))
       saved.emplace(view_of(registered.at(target)), target);
   }
   for (const auto& [name, tensor] : all) saved.emplace(view_of(tensor), name);
@@ -75,16 +75,16 @@ NamedTensors tensors_of(const PreTrainedModel& model) {
     if (kept == name) {
       out.tensors[name] = tensor;
     } else {
-      out.others[name] = kept;
+      out.aliases[name] = kept;
     }
   }
   return out;
 }
 
 // Finds the model's tensor for a tensor of a file.
-class NamesInFile {
+class WeightNameMapper {
  public:
-  NamesInFile(const NamedTensors& model, const std::string& prefix)
+  WeightNameMapper(const NamedTensors& model, const std::string& prefix)
       : model_(model), prefix_(prefix.empty() ? "" : prefix + ".") {}
 
   // Returns the names that may be meant, the likeliest first; a model's own names
@@ -102,8 +102,8 @@ class NamesInFile {
 
  private:
   void add(std::vector<std::string>& out, const std::string& name) const {
-    const auto other = model_.others.find(name);
-    const std::string& saved = other == model_.others.end() ? name : other->second;
+    const auto other = model_.aliases.find(name);
+    const std::string& saved = other == model_.aliases.end() ? name : other->second;
     if (model_.tensors.count(saved)) out.push_back(saved);
   }
 
@@ -120,7 +120,7 @@ std::map<std::string, std::string> sources_of(const NamedTensors& model, const s
   for (const auto& [name, tensor] : model.tensors) {
     if (weights.count(name)) source.emplace(name, name);
   }
-  const NamesInFile names(model, prefix);
+  const WeightNameMapper names(model, prefix);
   for (const auto& [file_name, tensor] : weights) {
     if (source.count(file_name)) continue;
     const auto found = names.candidates(file_name);
@@ -278,7 +278,7 @@ BertConfig read_config(const std::string& what) {
 
 }  // namespace
 
-std::int64_t vocabulary_of(const std::string& what) { return read_config(what).vocab_size; }
+std::int64_t vocab_size_of(const std::string& what) { return read_config(what).vocab_size; }
 
 ConfiguredLabels configured_labels(const std::string& what) {
   const BertConfig config = read_config(what);

@@ -11,25 +11,25 @@ namespace {
 
 using at::Tensor;
 
-AdamW kernel_options(const AdamWStep& how, std::int64_t step) {
-  return {.learning_rate = how.learning_rate,
-          .beta1 = how.beta1,
-          .beta2 = how.beta2,
-          .epsilon = how.epsilon,
-          .weight_decay = how.weight_decay,
-          .bias_correction1 = 1.0 - std::pow(how.beta1, static_cast<double>(step)),
-          .bias_correction2 = 1.0 - std::pow(how.beta2, static_cast<double>(step)),
-          .gradient_scale = static_cast<float>(how.gradient_scale)};
+AdamW kernel_options(const AdamWStep& step_options, std::int64_t step) {
+  return {.learning_rate = step_options.learning_rate,
+          .beta1 = step_options.beta1,
+          .beta2 = step_options.beta2,
+          .epsilon = step_options.epsilon,
+          .weight_decay = step_options.weight_decay,
+          .bias_correction1 = 1.0 - std::pow(step_options.beta1, static_cast<double>(step)),
+          .bias_correction2 = 1.0 - std::pow(step_options.beta2, static_cast<double>(step)),
+          .gradient_scale = static_cast<float>(step_options.gradient_scale)};
 }
 
 // A range of one parameter for one call of the kernel.
-struct Stretch {
+struct ParameterRange {
   float *parameter, *exp_avg, *exp_avg_sq;  // Without moments only weight decay applies.
   const float* gradient;                    // Null if all zeros.
   std::int64_t count;
   const AdamW* options;
 
-  Stretch part(std::int64_t at, std::int64_t length, const float* part_gradient) const {
+  ParameterRange part(std::int64_t at, std::int64_t length, const float* part_gradient) const {
     return {.parameter = parameter + at,
             .exp_avg = exp_avg + at,
             .exp_avg_sq = exp_avg_sq + at,
@@ -37,7 +37,7 @@ struct Stretch {
             .count = length,
             .options = options};
   }
-  Stretch decay_alone(std::int64_t at, std::int64_t length) const {
+  ParameterRange decay_only(std::int64_t at, std::int64_t length) const {
     return {.parameter = parameter + at,
             .exp_avg = nullptr,
             .exp_avg_sq = nullptr,
@@ -47,18 +47,18 @@ struct Stretch {
   }
 };
 
-void decay(const Stretch& part) {
+void decay(const ParameterRange& part) {
   const auto factor =
       static_cast<float>(1.0 - part.options->learning_rate * part.options->weight_decay);
   for (std::int64_t i = 0; i < part.count; ++i) part.parameter[i] *= factor;
 }
 
-void run(const std::vector<Stretch>& work) {
+void run_kernels(const std::vector<ParameterRange>& work) {
   const auto kernel = kernels().adamw;
   at::parallel_for(0, static_cast<std::int64_t>(work.size()), 1,
                    [&](std::int64_t first, std::int64_t last) {
                      for (std::int64_t i = first; i < last; ++i) {
-                       const Stretch& part = work[i];
+                       const ParameterRange& part = work[i];
                        part.exp_avg ? kernel(part.parameter, part.gradient, part.exp_avg,
                                              part.exp_avg_sq, *part.options, part.count)
                                     : decay(part);
@@ -66,8 +66,8 @@ void run(const std::vector<Stretch>& work) {
                    });
 }
 
-Stretch whole(const Tensor& parameter, const Tensor& exp_avg, const Tensor& exp_avg_sq,
-              const AdamW& options) {
+ParameterRange full_range(const Tensor& parameter, const Tensor& exp_avg, const Tensor& exp_avg_sq,
+                          const AdamW& options) {
   return {.parameter = parameter.mutable_data_ptr<float>(),
           .exp_avg = exp_avg.mutable_data_ptr<float>(),
           .exp_avg_sq = exp_avg_sq.mutable_data_ptr<float>(),
@@ -80,19 +80,19 @@ void adamw_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorLi
                at::TensorList exp_avg_sqs, at::IntArrayRef steps, double learning_rate,
                double beta1, double beta2, double epsilon, double weight_decay,
                double gradient_scale) {
-  constexpr std::int64_t kStretch = 1 << 16;
-  const AdamWStep how{learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale};
+  constexpr std::int64_t kRangeElements = 1 << 16;
+  const AdamWStep step_options{learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale};
   std::map<std::int64_t, AdamW> at_step;  // Parameters added later have taken fewer steps.
-  std::vector<Stretch> work;
+  std::vector<ParameterRange> work;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const AdamW& options =
-        at_step.try_emplace(steps[i], kernel_options(how, steps[i])).first->second;
-    const Stretch all = whole(parameters[i], exp_avgs[i], exp_avg_sqs[i], options);
+        at_step.try_emplace(steps[i], kernel_options(step_options, steps[i])).first->second;
+    const ParameterRange all = full_range(parameters[i], exp_avgs[i], exp_avg_sqs[i], options);
     const float* gradient = gradients[i].const_data_ptr<float>();
-    for (std::int64_t at = 0; at < all.count; at += kStretch)
-      work.push_back(all.part(at, std::min(kStretch, all.count - at), gradient + at));
+    for (std::int64_t at = 0; at < all.count; at += kRangeElements)
+      work.push_back(all.part(at, std::min(kRangeElements, all.count - at), gradient + at));
   }
-  run(work);
+  run_kernels(work);
 }
 
 // LibTorch's in-place operators count writes to a tensor, so that a backward pass that has saved it
@@ -118,20 +118,20 @@ void adamw_rows_cpu(const Tensor& parameter, const Tensor& rows, const Tensor& v
                     double epsilon, double weight_decay, double gradient_scale) {
   const AdamW options =
       kernel_options({learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale}, step);
-  const Stretch table = whole(parameter, exp_avg, exp_avg_sq, options);
+  const ParameterRange table = full_range(parameter, exp_avg, exp_avg_sq, options);
   const std::int64_t columns = columns_of(parameter), block = rows_per_block(columns);
   const std::int64_t* row = rows.const_data_ptr<std::int64_t>();
   const float* value = values.const_data_ptr<float>();
   const std::int64_t used = rows.numel();
   auto* is_touched = touched.mutable_data_ptr<std::uint8_t>();
   for (std::int64_t i = 0; i < used; ++i) is_touched[row[i] / block] = 1;
-  std::vector<Stretch> work;
+  std::vector<ParameterRange> work;
   std::int64_t next = 0;
   for (std::int64_t b = 0; b < touched.numel(); ++b) {
     const std::int64_t begin = b * block, end = std::min(begin + block, parameter.size(0));
     if (!is_touched[b]) {
       if (weight_decay != 0)
-        work.push_back(table.decay_alone(begin * columns, (end - begin) * columns));
+        work.push_back(table.decay_only(begin * columns, (end - begin) * columns));
       continue;
     }
     for (std::int64_t at = begin, stop; at < end; at = stop) {
@@ -142,7 +142,7 @@ void adamw_rows_cpu(const Tensor& parameter, const Tensor& rows, const Tensor& v
       next += has_gradient;
     }
   }
-  run(work);
+  run_kernels(work);
 }
 
 TORCH_LIBRARY_FRAGMENT(hasten, library) {
@@ -162,11 +162,12 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
 }  // namespace
 
 void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
-           at::TensorList exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& how) {
+           at::TensorList exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& step_options) {
   if (parameters.empty()) return;
-  call<adamw_cpu>("hasten::adamw", parameters, gradients, exp_avgs, exp_avg_sqs, steps,
-                  how.learning_rate, how.beta1, how.beta2, how.epsilon, how.weight_decay,
-                  how.gradient_scale);
+  call_operator<adamw_cpu>("hasten::adamw", parameters, gradients, exp_avgs, exp_avg_sqs, steps,
+                           step_options.learning_rate, step_options.beta1, step_options.beta2,
+                           step_options.epsilon, step_options.weight_decay,
+                           step_options.gradient_scale);
   count_writes(parameters);
   count_writes(exp_avgs);
   count_writes(exp_avg_sqs);
@@ -191,10 +192,11 @@ Tensor touched_blocks(const Tensor& exp_avg, const Tensor& exp_avg_sq, bool fres
 
 void adamw_rows(const Tensor& parameter, const Tensor& rows, const Tensor& values,
                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& touched,
-                std::int64_t step, const AdamWStep& how) {
-  call<adamw_rows_cpu>("hasten::adamw_rows", parameter, rows, values, exp_avg, exp_avg_sq, touched,
-                       step, how.learning_rate, how.beta1, how.beta2, how.epsilon, how.weight_decay,
-                       how.gradient_scale);
+                std::int64_t step, const AdamWStep& step_options) {
+  call_operator<adamw_rows_cpu>("hasten::adamw_rows", parameter, rows, values, exp_avg, exp_avg_sq,
+                                touched, step, step_options.learning_rate, step_options.beta1,
+                                step_options.beta2, step_options.epsilon, step_options.weight_decay,
+                                step_options.gradient_scale);
   count_writes({parameter, exp_avg, exp_avg_sq});
 }
 

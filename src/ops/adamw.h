@@ -18,7 +18,7 @@ struct AdamWStep {
 // without gaps or overlaps. Like LibTorch's in-place operators, both functions increment the
 // version counters of what they write.
 void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
-           at::TensorList exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& how);
+           at::TensorList exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& step_options);
 
 // A table is processed in blocks of rows of about 16 KiB. The result, bytes [blocks] for moments
 // [rows, ...], is 0 for blocks that have never had a gradient: their moments are zero, and only
@@ -29,6 +29,6 @@ at::Tensor touched_blocks(const at::Tensor& exp_avg, const at::Tensor& exp_avg_s
 // `rows` [used] int64, ascending and distinct; their blocks become touched.
 void adamw_rows(const at::Tensor& parameter, const at::Tensor& rows, const at::Tensor& values,
                 const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const at::Tensor& touched,
-                std::int64_t step, const AdamWStep& how);
+                std::int64_t step, const AdamWStep& step_options);
 
 }  // namespace hasten::ops

@@ -32,9 +32,9 @@ std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t 
 // The rows of a batch, whose tokens follow each other in x [..., tokens, heads * size], and their
 // keys up to the last that may be attended to. Of these, mask [rows or 1, longest] excludes some by
 // -infinity.
-class Rows {
+class BatchRows {
  public:
-  Rows(at::IntArrayRef lengths, at::IntArrayRef keys, const Tensor& mask, std::int64_t heads)
+  BatchRows(at::IntArrayRef lengths, at::IntArrayRef keys, const Tensor& mask, std::int64_t heads)
       : lengths_(lengths), keys_(keys), mask_(mask), heads_(heads) {
     std::int64_t start = 0;
     for (const std::int64_t length : lengths) {
@@ -63,12 +63,12 @@ class Rows {
 // One head of one row; `item` is row * heads + head.
 template <class T>
 struct Head {
-  Head(const Rows& rows, std::int64_t item, std::int64_t of_all_heads) {
+  Head(const BatchRows& rows, std::int64_t item, std::int64_t of_all_heads) {
     const std::int64_t row = item / rows.heads();
     length = rows.length(row);
     keys = rows.keys(row);
     mask = rows.mask(row);
-    first_line = item * rows.longest();
+    first_query = item * rows.longest();
     width = of_all_heads;
     size = width / rows.heads();
     offset = rows.start(row) * width + item % rows.heads() * size;
@@ -82,7 +82,7 @@ struct Head {
 
   std::int64_t length, keys;
   const float* mask;
-  std::int64_t first_line;  // The index of its first query in [rows, heads, longest].
+  std::int64_t first_query;  // The index of its first query in [rows, heads, longest].
   std::int64_t size, width, offset;
 };
 
@@ -101,7 +101,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
 
 // Allocates the scores of one head for each thread: [parts, matrices, longest row * most keys of a
 // row].
-Tensor room_for_scores(const Tensor& q, at::IntArrayRef lengths, at::IntArrayRef keys,
+Tensor allocate_scores(const Tensor& q, at::IntArrayRef lengths, at::IntArrayRef keys,
                        std::int64_t heads, std::int64_t matrices) {
   const auto most = [](at::IntArrayRef all) {
     return all.empty() ? 0 : *std::max_element(all.begin(), all.end());
@@ -113,17 +113,18 @@ Tensor room_for_scores(const Tensor& q, at::IntArrayRef lengths, at::IntArrayRef
 
 // Returns the scores of one part and matrix as a view [length, keys].
 template <class T>
-Tensor scores_in(const Tensor& room, std::int64_t part, std::int64_t matrix, std::int64_t length,
-                 std::int64_t keys) {
-  T* const first = rows_of<T>(room) + (part * room.size(1) + matrix) * room.size(2);
-  return at::from_blob(first, {length, keys}, room.options());
+Tensor scores_in(const Tensor& score_buffer, std::int64_t part, std::int64_t matrix,
+                 std::int64_t length, std::int64_t keys) {
+  T* const first =
+      rows_of<T>(score_buffer) + (part * score_buffer.size(1) + matrix) * score_buffer.size(2);
+  return at::from_blob(first, {length, keys}, score_buffer.options());
 }
 
 // Calls body(part, item) for every head of every row. Each of n parts takes every n-th item,
 // because rows with few keys are adjacent in data sorted by length.
 template <class Body>
-void for_heads(const Tensor& room, std::int64_t items, Body body) {
-  const std::int64_t parts = room.size(0);
+void for_heads(const Tensor& score_buffer, std::int64_t items, Body body) {
+  const std::int64_t parts = score_buffer.size(0);
   at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t part = begin; part < end; ++part) {
       for (std::int64_t item = part; item < items; item += parts) body(part, item);
@@ -134,17 +135,17 @@ void for_heads(const Tensor& room, std::int64_t items, Body body) {
 // q, k, v, out [batch, length, heads * size]; log_sum [rows, heads, longest].
 void attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                    at::IntArrayRef lengths, at::IntArrayRef key_counts, std::int64_t heads,
-                   double scale, std::int64_t seed, double p, const Tensor& room, const Tensor& out,
-                   const Tensor& log_sum) {
-  const Dropout dropout = DropoutState{seed, p}.decisions();
-  const Rows rows(lengths, key_counts, mask, heads);
-  with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
-    for_heads(room, rows.all_heads(), [&](std::int64_t part, std::int64_t item) {
+                   double scale, std::int64_t seed, double p, const Tensor& score_buffer,
+                   const Tensor& out, const Tensor& log_sum) {
+  const Dropout dropout = DropoutState{seed, p}.kernel_options();
+  const BatchRows rows(lengths, key_counts, mask, heads);
+  dispatch_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for_heads(score_buffer, rows.all_heads(), [&](std::int64_t part, std::int64_t item) {
       const Head<T> head(rows, item, q.size(2));
-      const Tensor scores = scores_in<T>(room, part, 0, head.length, head.keys);
+      const Tensor scores = scores_in<T>(score_buffer, part, 0, head.length, head.keys);
       multiply(scores, head.matrix_of(q, head.length), transposed(head.matrix_of(k, head.keys)));
       kernel.softmax_dropout(rows_of<T>(scores), head.mask, static_cast<float>(scale), dropout,
-                             head.first_line, log_sum.mutable_data_ptr<float>() + head.first_line,
+                             head.first_query, log_sum.mutable_data_ptr<float>() + head.first_query,
                              head.length, head.keys);
       multiply(head.matrix_of(out, head.length), scores, head.matrix_of(v, head.keys));
     });
@@ -155,25 +156,27 @@ void attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
 void attention_backward_cpu(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                             const Tensor& out, const Tensor& mask, const Tensor& log_sum,
                             at::IntArrayRef lengths, at::IntArrayRef key_counts, std::int64_t heads,
-                            double scale, std::int64_t seed, double p, const Tensor& room,
+                            double scale, std::int64_t seed, double p, const Tensor& score_buffer,
                             const Tensor& delta, const Tensor& dq, const Tensor& dk,
                             const Tensor& dv) {
-  const Dropout dropout = DropoutState{seed, p}.decisions();
-  const Rows rows(lengths, key_counts, mask, heads);
-  with_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
-    for_heads(room, rows.all_heads(), [&](std::int64_t part, std::int64_t item) {
+  const Dropout dropout = DropoutState{seed, p}.kernel_options();
+  const BatchRows rows(lengths, key_counts, mask, heads);
+  dispatch_type(q, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    for_heads(score_buffer, rows.all_heads(), [&](std::int64_t part, std::int64_t item) {
       const Head<T> head(rows, item, q.size(2));
       const std::int64_t length = head.length, keys = head.keys;
       const Tensor queries = head.matrix_of(q, length), douts = head.matrix_of(dout, length),
-                   scores = scores_in<T>(room, part, 0, length, keys),
-                   dscores = scores_in<T>(room, part, 1, length, keys);
-      float* const along = delta.mutable_data_ptr<float>() + part * delta.size(1);
+                   scores = scores_in<T>(score_buffer, part, 0, length, keys),
+                   dscores = scores_in<T>(score_buffer, part, 1, length, keys);
+      float* const delta_rows = delta.mutable_data_ptr<float>() + part * delta.size(1);
       multiply(scores, queries, transposed(head.matrix_of(k, keys)));
       multiply(dscores, douts, transposed(head.matrix_of(v, keys)));
-      kernel.row_dot(head.start_of(dout), head.start_of(out), along, length, head.size, head.width);
-      kernel.softmax_dropout_backward(
-          rows_of<T>(scores), rows_of<T>(dscores), head.mask, static_cast<float>(scale), dropout,
-          head.first_line, log_sum.const_data_ptr<float>() + head.first_line, along, length, keys);
+      kernel.row_dot(head.start_of(dout), head.start_of(out), delta_rows, length, head.size,
+                     head.width);
+      kernel.softmax_dropout_backward(rows_of<T>(scores), rows_of<T>(dscores), head.mask,
+                                      static_cast<float>(scale), dropout, head.first_query,
+                                      log_sum.const_data_ptr<float>() + head.first_query,
+                                      delta_rows, length, keys);
       multiply(head.matrix_of(dq, length), dscores, head.matrix_of(k, keys));
       multiply(head.matrix_of(dk, keys), transposed(dscores), queries);
       multiply(head.matrix_of(dv, keys), transposed(scores), douts);
@@ -189,14 +192,14 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_operator(
       library,
       "attention(Tensor q, Tensor k, Tensor v, Tensor mask, int[] lengths, int[] keys, int heads, "
-      "float scale, int seed, float p, Tensor(a!) room, Tensor(b!) out, "
+      "float scale, int seed, float p, Tensor(a!) score_buffer, Tensor(b!) out, "
       "Tensor(c!) log_sum) -> ()",
       attention_cpu);
   add_operator(
       library,
       "attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, "
       "Tensor mask, Tensor log_sum, int[] lengths, int[] keys, int heads, float scale, int seed, "
-      "float p, Tensor(a!) room, Tensor(b!) delta, Tensor(c!) dq, Tensor(d!) dk, "
+      "float p, Tensor(a!) score_buffer, Tensor(b!) delta, Tensor(c!) dq, Tensor(d!) dk, "
       "Tensor(e!) dv) -> ()",
       attention_backward_cpu);
 }
@@ -250,8 +253,8 @@ variable_list differentiable_backward(const Tensor& dout, const Tensor& q, const
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
   const Tensor scores = at::matmul(queries, keys.transpose(2, 3)) * scale;
   const Tensor p = mask.defined() ? masked_softmax(scores, mask) : at::softmax(scores, -1);
-  const Tensor kept_p = dropped(p, dropout),
-               dp = dropped(at::matmul(douts, values.transpose(2, 3)), dropout);
+  const Tensor kept_p = apply_dropout(p, dropout),
+               dp = apply_dropout(at::matmul(douts, values.transpose(2, 3)), dropout);
   const Tensor dscores = p * (dp - (p * dp).sum(-1, /*keepdim=*/true)) * scale;
   return {merge(at::matmul(dscores, keys)),
           merge(at::matmul(dscores.transpose(2, 3), queries)),
@@ -265,10 +268,10 @@ variable_list differentiable_backward(const Tensor& dout, const Tensor& q, const
 variable_list differentiable_packed_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
                                              const Tensor& v, at::IntArrayRef lengths,
                                              std::int64_t heads, const DropoutState& dropout) {
-  const auto whole = [&](const Tensor& x) { return padded(x, lengths); };
+  const auto pad = [&](const Tensor& x) { return padded(x, lengths); };
   const KeyMask mask(mask_of(lengths));
-  variable_list gradients = differentiable_backward(whole(dout), whole(q), whole(k), whole(v),
-                                                    mask.additive(), heads, dropout);
+  variable_list gradients =
+      differentiable_backward(pad(dout), pad(q), pad(k), pad(v), mask.additive(), heads, dropout);
   for (std::size_t i = 0; i < 3; ++i) gradients[i] = without_padding(gradients[i], lengths);
   return gradients;
 }
@@ -306,9 +309,10 @@ struct Attention : torch::autograd::Function<Attention> {
     const Tensor out = at::empty_like(q),
                  log_sum = at::empty({std::ssize(layout.lengths), heads, layout.additive.size(1)},
                                      at::kFloat);
-    call<attention_cpu>("hasten::attention", q, k, v, layout.additive, layout.lengths, layout.keys,
-                        heads, scale_of(q, heads), dropout.seed, dropout.p,
-                        room_for_scores(q, layout.lengths, layout.keys, heads, 1), out, log_sum);
+    call_operator<attention_cpu>("hasten::attention", q, k, v, layout.additive, layout.lengths,
+                                 layout.keys, heads, scale_of(q, heads), dropout.seed, dropout.p,
+                                 allocate_scores(q, layout.lengths, layout.keys, heads, 1), out,
+                                 log_sum);
     context->save_for_backward({q, k, v, mask, out, log_sum});
     context->saved_data["heads"] = heads;
     context->saved_data["packed"] = packed;
@@ -333,11 +337,12 @@ struct Attention : torch::autograd::Function<Attention> {
     const Tensor dout = grads[0].contiguous();
     const Layout layout = layout_of(q, mask, packed);
     const Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v),
-                 room = room_for_scores(q, layout.lengths, layout.keys, heads, 2),
-                 delta = at::empty({room.size(0), layout.additive.size(1)}, at::kFloat);
-    call<attention_backward_cpu>("hasten::attention_backward", dout, q, k, v, out, layout.additive,
-                                 log_sum, layout.lengths, layout.keys, heads, scale_of(q, heads),
-                                 dropout.seed, dropout.p, room, delta, dq, dk, dv);
+                 score_buffer = allocate_scores(q, layout.lengths, layout.keys, heads, 2),
+                 delta = at::empty({score_buffer.size(0), layout.additive.size(1)}, at::kFloat);
+    call_operator<attention_backward_cpu>("hasten::attention_backward", dout, q, k, v, out,
+                                          layout.additive, log_sum, layout.lengths, layout.keys,
+                                          heads, scale_of(q, heads), dropout.seed, dropout.p,
+                                          score_buffer, delta, dq, dk, dv);
     return {dq, dk, dv, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -382,8 +387,9 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mas
 }
 
 bool fits_kernels(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask) {
-  return is_fused(q) && is_fused(k) && is_fused(v) && k.scalar_type() == q.scalar_type() &&
-         v.scalar_type() == q.scalar_type() && (!mask.defined() || is_fused_parameter(mask));
+  return is_kernel_input(q) && is_kernel_input(k) && is_kernel_input(v) &&
+         k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type() &&
+         (!mask.defined() || is_kernel_parameter(mask));
 }
 
 // Returns false unless the mask is on the CPU, because reading it elsewhere would have to wait.
@@ -420,11 +426,11 @@ namespace {
 
 // Pads packed rows for a function that needs rows of one length.
 template <class Attend>
-Tensor with_padding(Attend attend, const Tensor& q, const Tensor& k, const Tensor& v,
-                    const KeyMask& mask, std::int64_t heads, double p, bool training) {
-  const auto whole = [&](const Tensor& x) { return padded(x, mask.lengths()); };
+Tensor attend_padded(Attend attend, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const KeyMask& mask, std::int64_t heads, double p, bool training) {
+  const auto pad = [&](const Tensor& x) { return padded(x, mask.lengths()); };
   const KeyMask tokens(mask_of(mask.lengths()).to(q.device()));
-  return without_padding(attend(whole(q), whole(k), whole(v), tokens, heads, p, training),
+  return without_padding(attend(pad(q), pad(k), pad(v), tokens, heads, p, training),
                          mask.lengths());
 }
 
@@ -437,17 +443,18 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMas
   const Tensor queries = cast(q), keys = cast(k), values = cast(v), &additive = mask.additive();
   const bool fits = fits_kernels(queries, keys, values, additive);
   if (!fits && !mask.lengths().empty())
-    return with_padding(attention, queries, keys, values, mask, heads, p, training);
+    return attend_padded(attention, queries, keys, values, mask, heads, p, training);
   if (!fits) return reference_attention(queries, keys, values, additive, heads, training ? p : 0);
   return Attention::apply(queries.contiguous(), keys.contiguous(), values.contiguous(),
-                          defined(additive), mask.lengths(), heads, draw_dropout(p, training));
+                          optional_if_defined(additive), mask.lengths(), heads,
+                          draw_dropout(p, training));
 }
 
 Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                        std::int64_t heads, double p, bool training) {
   check(q, k, v, mask, heads, p);
   if (!mask.lengths().empty())
-    return with_padding(eager_attention, q, k, v, mask, heads, p, training);
+    return attend_padded(eager_attention, q, k, v, mask, heads, p, training);
   const double size = static_cast<double>(q.size(2) / heads);
   Tensor scores =
       at::matmul(heads_first(q, heads), heads_first(k, heads).transpose(2, 3)) / std::sqrt(size);

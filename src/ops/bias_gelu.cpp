@@ -8,7 +8,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 void bias_gelu_forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
-  with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
+  dispatch_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_rows(x, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
       kernel.bias_gelu(rows_of<T>(x) + at, bias.const_data_ptr<float>(), rows_of<T>(y) + at,
                        last - first, x.size(-1));
@@ -18,7 +18,7 @@ void bias_gelu_forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& y)
 
 void bias_gelu_backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& bias, const Tensor& dx,
                             const Tensor& bias_grad) {
-  with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
+  dispatch_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_parts(x, bias_grad,
               [&](std::int64_t first, std::int64_t last, std::int64_t at, float* sums) {
                 kernel.bias_gelu_backward(rows_of<T>(dy) + at, rows_of<T>(x) + at,
@@ -46,7 +46,7 @@ variable_list differentiable_backward(const Tensor& dy, const Tensor& x, const T
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& bias) {
     const Tensor y = at::empty_like(x);
-    call<bias_gelu_forward_cpu>("hasten::bias_gelu", x, bias, y);
+    call_operator<bias_gelu_forward_cpu>("hasten::bias_gelu", x, bias, y);
     context->save_for_backward({x, bias});
     return y;
   }
@@ -58,7 +58,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     if (needs_second_derivative()) return differentiable_backward(grads[0], x, bias);
     const Tensor dy = grads[0].contiguous();
     const Tensor dx = at::empty_like(x), sums = partial_sums(x, x.size(-1));
-    call<bias_gelu_backward_cpu>("hasten::bias_gelu_backward", dy, x, bias, dx, sums);
+    call_operator<bias_gelu_backward_cpu>("hasten::bias_gelu_backward", dy, x, bias, dx, sums);
     return {dx, total(sums)};
   }
 };
@@ -66,7 +66,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 }  // namespace
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
-  if (!is_fused(x) || !is_fused_parameter(bias)) return at::gelu(x + bias);
+  if (!is_kernel_input(x) || !is_kernel_parameter(bias)) return at::gelu(x + bias);
   TORCH_CHECK(x.dim() >= 1 && bias.dim() == 1 && bias.size(0) == x.size(-1), "bias_gelu: got x ",
               x.sizes(), " and bias ", bias.sizes());
   return BiasGelu::apply(x.contiguous(), bias.contiguous());

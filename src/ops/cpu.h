@@ -18,13 +18,13 @@ inline bool has_kernels(at::ScalarType type) { return type == at::kFloat || type
 
 // Returns whether the CPU kernels can process x. If not, an operator uses LibTorch's operators,
 // which also decide which combinations of types and devices are errors.
-inline bool is_fused(const at::Tensor& x) {
+inline bool is_kernel_input(const at::Tensor& x) {
   return x.device().is_cpu() && x.layout() == at::kStrided && has_kernels(x.scalar_type());
 }
 
 // Returns the same for a parameter, which must be float.
-inline bool is_fused_parameter(const at::Tensor& x) {
-  return is_fused(x) && x.scalar_type() == at::kFloat;
+inline bool is_kernel_parameter(const at::Tensor& x) {
+  return is_kernel_input(x) && x.scalar_type() == at::kFloat;
 }
 
 // Returns the type in which autocast computes a product of the CPU tensor x.
@@ -45,13 +45,13 @@ class WithoutAutocast {
 inline bool needs_second_derivative() { return at::GradMode::is_enabled(); }
 
 // Autograd functions take a missing tensor as an empty optional, not as an undefined tensor.
-inline std::optional<at::Tensor> defined(const at::Tensor& x) {
+inline std::optional<at::Tensor> optional_if_defined(const at::Tensor& x) {
   return x.defined() ? std::make_optional(x) : std::nullopt;
 }
 
 // Calls body(kernels for the tensor's type, a null pointer of that type).
 template <class Body>
-auto with_type(const at::Tensor& x, Body body) {
+auto dispatch_type(const at::Tensor& x, Body body) {
   if (x.scalar_type() == at::kBFloat16) return body(kernels().b16, static_cast<bf16*>(nullptr));
   TORCH_CHECK(x.scalar_type() == at::kFloat, "hasten's CPU kernels: got ", x.scalar_type(),
               ", expected Float or BFloat16");
@@ -78,7 +78,7 @@ inline std::int64_t row_count(const at::Tensor& x) {
 }
 
 // The rows that justify a thread: about 16 Ki elements.
-inline std::int64_t row_grain(std::int64_t columns) {
+inline std::int64_t min_rows_per_thread(std::int64_t columns) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1));
 }
 
@@ -86,16 +86,16 @@ inline std::int64_t row_grain(std::int64_t columns) {
 template <class Body>
 void for_rows(const at::Tensor& x, Body body) {
   const std::int64_t columns = x.size(-1);
-  at::parallel_for(0, row_count(x), row_grain(columns), [&](std::int64_t first, std::int64_t last) {
-    body(first, last, first * columns);
-  });
+  at::parallel_for(
+      0, row_count(x), min_rows_per_thread(columns),
+      [&](std::int64_t first, std::int64_t last) { body(first, last, first * columns); });
 }
 
 // Sums over rows are computed in parts, at most one for each thread: returns zeros [parts, sums],
 // which for_parts fills and total adds up. The split depends only on the number of threads, so
 // results are reproducible for that number.
 inline at::Tensor partial_sums(const at::Tensor& x, std::int64_t sums) {
-  const std::int64_t grain = row_grain(x.size(-1));
+  const std::int64_t grain = min_rows_per_thread(x.size(-1));
   return at::zeros(
       {std::clamp<std::int64_t>((row_count(x) + grain - 1) / grain, 1, at::get_num_threads()),
        sums},

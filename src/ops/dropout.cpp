@@ -9,10 +9,10 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 void dropout_cpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y) {
-  const Dropout decisions = DropoutState{seed, p}.decisions();
-  with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
+  const Dropout options = DropoutState{seed, p}.kernel_options();
+  dispatch_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_rows(x, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
-      kernel.dropout(rows_of<T>(x) + at, decisions, first, rows_of<T>(y) + at, last - first,
+      kernel.dropout(rows_of<T>(x) + at, options, first, rows_of<T>(y) + at, last - first,
                      x.size(-1));
     });
   });
@@ -27,23 +27,23 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
                         const DropoutState& dropout) {
     save(context, dropout);
     const Tensor x = input.contiguous(), y = at::empty_like(x);
-    call<dropout_cpu>("hasten::dropout", x, dropout.seed, dropout.p, y);
+    call_operator<dropout_cpu>("hasten::dropout", x, dropout.seed, dropout.p, y);
     return y;
   }
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    return {dropped(grads[0], saved_dropout(context)), Tensor()};
+    return {apply_dropout(grads[0], saved_dropout(context)), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor dropped(const Tensor& x, const DropoutState& dropout) {
+Tensor apply_dropout(const Tensor& x, const DropoutState& dropout) {
   return dropout.p == 0 ? x : DropoutFunction::apply(x, dropout);
 }
 
 Tensor dropout(const Tensor& x, double p, bool training) {
-  if (!is_fused(x) || x.dim() < 1) return at::dropout(x, p, training);
-  return dropped(x, draw_dropout(p, training));
+  if (!is_kernel_input(x) || x.dim() < 1) return at::dropout(x, p, training);
+  return apply_dropout(x, draw_dropout(p, training));
 }
 
 }  // namespace hasten::ops

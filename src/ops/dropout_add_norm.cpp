@@ -13,9 +13,9 @@ void dropout_add_norm_forward_cpu(const Tensor& x, const Tensor& bias, const Ten
                                   const Tensor& gamma, const Tensor& beta, double epsilon,
                                   std::int64_t seed, double p, const Tensor& z, const Tensor& y,
                                   const Tensor& moments) {
-  const Dropout dropout = DropoutState{seed, p}.decisions();
+  const Dropout dropout = DropoutState{seed, p}.kernel_options();
   float *mean = moments.mutable_data_ptr<float>(), *rstd = mean + moments.size(1);
-  with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
+  dispatch_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_rows(x, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
       kernel.dropout_add_norm(rows_of<T>(x) + at, bias.const_data_ptr<float>(),
                               rows_of<T>(residual) + at, gamma.const_data_ptr<float>(),
@@ -30,10 +30,10 @@ void dropout_add_norm_forward_cpu(const Tensor& x, const Tensor& bias, const Ten
 void dropout_add_norm_backward_cpu(const Tensor& dy, const Tensor& z, const Tensor& moments,
                                    const Tensor& gamma, std::int64_t seed, double p,
                                    const Tensor& dz, const Tensor& dx, const Tensor& sums) {
-  const Dropout dropout = DropoutState{seed, p}.decisions();
+  const Dropout dropout = DropoutState{seed, p}.kernel_options();
   const float *mean = moments.const_data_ptr<float>(), *rstd = mean + moments.size(1);
   const std::int64_t columns = z.size(-1);
-  with_type(z, [&]<class T>(const RowKernels<T>& kernel, T*) {
+  dispatch_type(z, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_parts(z, sums, [&](std::int64_t first, std::int64_t last, std::int64_t at, float* out) {
       kernel.dropout_add_norm_backward(rows_of<T>(dy) + at, rows_of<T>(z) + at, mean + first,
                                        rstd + first, gamma.const_data_ptr<float>(), dropout, first,
@@ -76,8 +76,9 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     const Tensor x = input.contiguous(), residual = residual_input.to(x.scalar_type()).contiguous();
     const Tensor z = at::empty_like(x), y = at::empty_like(x),
                  moments = at::empty({2, row_count(x)}, at::kFloat);
-    call<dropout_add_norm_forward_cpu>("hasten::dropout_add_norm", x, bias, residual, gamma, beta,
-                                       epsilon, dropout.seed, dropout.p, z, y, moments);
+    call_operator<dropout_add_norm_forward_cpu>("hasten::dropout_add_norm", x, bias, residual,
+                                                gamma, beta, epsilon, dropout.seed, dropout.p, z, y,
+                                                moments);
     context->save_for_backward({z, moments, gamma});
     context->set_materialize_grads(false);  // Only a second derivative gives z a gradient.
     context->saved_data["residual_type"] = residual_input.scalar_type();
@@ -98,8 +99,9 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     const std::int64_t columns = z.size(-1);
     const Tensor dz = at::empty_like(z), dx = at::empty_like(z),
                  sums = partial_sums(z, 3 * columns);
-    call<dropout_add_norm_backward_cpu>("hasten::dropout_add_norm_backward", dy, z, moments, gamma,
-                                        dropout.seed, dropout.p, dz, dx, sums);
+    call_operator<dropout_add_norm_backward_cpu>("hasten::dropout_add_norm_backward", dy, z,
+                                                 moments, gamma, dropout.seed, dropout.p, dz, dx,
+                                                 sums);
     const Tensor by_kind = total(sums).view({3, columns});
     return {dx,
             by_kind[0].clone(),
@@ -124,7 +126,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
       dz = dz.defined() ? dz + more : more;
     }
     if (!dz.defined()) return variable_list(7);
-    const Tensor dx = dropped(dz, saved_dropout(context));
+    const Tensor dx = apply_dropout(dz, saved_dropout(context));
     return {dx.to(z.scalar_type()),
             as_rows(dx).sum(0),
             dz.to(context->saved_data["residual_type"].toScalarType()),
@@ -145,8 +147,8 @@ Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& resid
                   beta.sizes() == bias.sizes(),
               "dropout_add_norm: got x ", x.sizes(), ", residual ", residual.sizes(), ", bias ",
               bias.sizes(), ", gamma ", gamma.sizes(), " and beta ", beta.sizes());
-  if (!is_fused(x) || !is_fused(residual) || !is_fused_parameter(bias) ||
-      !is_fused_parameter(gamma) || !is_fused_parameter(beta)) {
+  if (!is_kernel_input(x) || !is_kernel_input(residual) || !is_kernel_parameter(bias) ||
+      !is_kernel_parameter(gamma) || !is_kernel_parameter(beta)) {
     return at::layer_norm(at::dropout(x + bias, p, training) + residual, {x.size(-1)}, gamma, beta,
                           epsilon);
   }

@@ -13,7 +13,7 @@ struct DropoutState {
   std::int64_t seed = 0;
   double p = 0;  // 0: nothing is dropped.
 
-  Dropout decisions() const { return Dropout::make(p, static_cast<std::uint64_t>(seed)); }
+  Dropout kernel_options() const { return Dropout::make(p, static_cast<std::uint64_t>(seed)); }
 };
 
 // Draws a seed only if something can be dropped.
@@ -36,6 +36,6 @@ inline DropoutState saved_dropout(torch::autograd::AutogradContext* context) {
 
 // Returns x with these decisions applied to its rows, differentiable any number of times. x has at
 // least one dimension and a type with kernels (ops/cpu.h).
-at::Tensor dropped(const at::Tensor& x, const DropoutState& dropout);
+at::Tensor apply_dropout(const at::Tensor& x, const DropoutState& dropout);
 
 }  // namespace hasten::ops

@@ -91,10 +91,10 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                gather_cpu);
 }
 
-Tensor scattered(const Tensor& values, const Tensor& ids, std::int64_t rows,
-                 std::int64_t skipped = -1) {
+Tensor dense_gradient(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                      std::int64_t skipped = -1) {
   const Tensor table = at::zeros({rows, values.size(1)}, values.options());
-  call<scatter_cpu>("hasten::embedding_scatter", values, ids, skipped, table);
+  call_operator<scatter_cpu>("hasten::embedding_scatter", values, ids, skipped, table);
   return table;
 }
 
@@ -114,28 +114,29 @@ Tensor indices_of(const std::vector<std::int64_t>& rows) {
 }
 
 // Returns a coalesced sparse tensor of the rows that occur.
-Tensor gathered(const Tensor& values, const Tensor& ids, std::int64_t rows, std::int64_t skipped) {
+Tensor sparse_gradient(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                       std::int64_t skipped) {
   const Tensor indices = indices_of(distinct(ids, skipped));
   const Tensor sums = at::zeros({indices.size(1), values.size(1)}, values.options());
-  call<gather_cpu>("hasten::embedding_gather", values, ids, indices, sums);
+  call_operator<gather_cpu>("hasten::embedding_gather", values, ids, indices, sums);
   return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, values.size(1)},
                                        values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
 
 // Computes the tables' gradients with LibTorch's operators, with the same values and layouts.
-Tensor differentiable_scattered(const Tensor& values, const Tensor& ids, std::int64_t rows,
-                                std::int64_t skipped = -1) {
+Tensor differentiable_dense_gradient(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                                     std::int64_t skipped = -1) {
   return at::embedding_dense_backward(values, ids.reshape(-1), rows, skipped,
                                       /*scale_grad_by_freq=*/false);
 }
 
-Tensor differentiable_gathered(const Tensor& values, const Tensor& ids, std::int64_t rows,
-                               std::int64_t skipped) {
+Tensor differentiable_sparse_gradient(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                                      std::int64_t skipped) {
   const Tensor indices = indices_of(distinct(ids, skipped));
   const std::int64_t count = indices.size(1);
   // Skipped ids go to an extra last row, which is cut off.
   const Tensor place = at::searchsorted(indices[0], ids).masked_fill(ids.eq(skipped), count);
-  const Tensor sums = differentiable_scattered(values, place, count + 1).narrow(0, 0, count);
+  const Tensor sums = differentiable_dense_gradient(values, place, count + 1).narrow(0, 0, count);
   return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, values.size(1)},
                                        values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
@@ -147,8 +148,8 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
                         const std::optional<Tensor>& type_ids, std::int64_t padding_id,
                         bool sparse) {
     const Tensor out = at::empty({ids.size(0), ids.size(1), word.size(1)}, word.options());
-    call<embedding_sum_forward_cpu>("hasten::embedding_sum", word, position, type, ids,
-                                    position_ids, type_ids, out);
+    call_operator<embedding_sum_forward_cpu>("hasten::embedding_sum", word, position, type, ids,
+                                             position_ids, type_ids, out);
     context->save_for_backward({ids, position_ids.value_or(Tensor()), type_ids.value_or(Tensor())});
     context->saved_data["rows"] =
         std::vector<std::int64_t>{word.size(0), position.size(0), type.size(0)};
@@ -167,24 +168,24 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     const Tensor flat = as_rows(grads[0]).contiguous();
     Tensor word, position, type;
     if (needs_second_derivative()) {
-      word = sparse ? differentiable_gathered(flat, ids, rows[0], padding_id)
-                    : differentiable_scattered(flat, ids, rows[0], padding_id);
-      position = differentiable_scattered(
+      word = sparse ? differentiable_sparse_gradient(flat, ids, rows[0], padding_id)
+                    : differentiable_dense_gradient(flat, ids, rows[0], padding_id);
+      position = differentiable_dense_gradient(
           flat, position_ids.defined() ? position_ids : at::arange(length).expand_as(ids), rows[1]);
-      type = differentiable_scattered(flat, type_ids.defined() ? type_ids : at::zeros_like(ids),
-                                      rows[2]);
+      type = differentiable_dense_gradient(
+          flat, type_ids.defined() ? type_ids : at::zeros_like(ids), rows[2]);
       return {word, position, type, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
     }
-    word = sparse ? gathered(flat, ids, rows[0], padding_id)
-                  : scattered(flat, ids, rows[0], padding_id);
+    word = sparse ? sparse_gradient(flat, ids, rows[0], padding_id)
+                  : dense_gradient(flat, ids, rows[0], padding_id);
     if (position_ids.defined()) {
-      position = scattered(flat, position_ids, rows[1]);
+      position = dense_gradient(flat, position_ids, rows[1]);
     } else {
       position = at::zeros({rows[1], columns}, flat.options());
       position.narrow(0, 0, length).copy_(flat.view({batch, length, columns}).sum(0));
     }
     if (type_ids.defined()) {
-      type = scattered(flat, type_ids, rows[2]);
+      type = dense_gradient(flat, type_ids, rows[2]);
     } else {
       type = at::zeros({rows[2], columns}, flat.options());
       type.select(0, 0).copy_(flat.sum(0));
@@ -225,7 +226,7 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
                      .expected = str("at most ", position.size(0), " (max_position_embeddings)"),
                      .hint = "truncate when tokenizing (--max_length)"});
   }
-  if (!is_fused_parameter(word) || !is_fused_parameter(position) || !is_fused_parameter(type)) {
+  if (!is_kernel_parameter(word) || !is_kernel_parameter(position) || !is_kernel_parameter(type)) {
     const Tensor at_position = position_ids.defined() ? at::embedding(position, position_ids)
                                                       : position.narrow(0, 0, ids.size(1));
     const Tensor of_type = type_ids.defined() ? at::embedding(type, type_ids) : type.select(0, 0);

@@ -22,7 +22,7 @@ bool choose_onednn() {
 #endif
 }
 
-bool onednn() {
+bool prefers_onednn() {
   static const bool chosen = choose_onednn();
   return chosen;
 }
@@ -46,7 +46,7 @@ constexpr std::int64_t kSmallProduct = 3'000'000;
 bool is_expanded(const Tensor& x) { return x.stride(0) == 0 || x.stride(1) == 0; }
 
 bool use_onednn(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == at::kFloat && onednn() &&
+  return a.scalar_type() == at::kFloat && prefers_onednn() &&
          a.size(0) * a.size(1) * b.size(0) >= kSmallProduct && !is_expanded(b);
 }
 
@@ -65,7 +65,7 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
 }
 
 void column_sum_cpu(const Tensor& x, const Tensor& sums) {
-  with_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
+  dispatch_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_parts(x, sums, [&](std::int64_t first, std::int64_t last, std::int64_t at, float* out) {
       kernel.column_sum(rows_of<T>(x) + at, out, last - first, x.size(-1));
     });
@@ -79,7 +79,7 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
 // Returns the column sums of a contiguous x [rows, columns].
 Tensor column_sum(const Tensor& x) {
   const Tensor sums = partial_sums(x, x.size(1));
-  call<column_sum_cpu>("hasten::column_sum", x, sums);
+  call_operator<column_sum_cpu>("hasten::column_sum", x, sums);
   return total(sums);
 }
 
@@ -102,40 +102,42 @@ struct Linear : torch::autograd::Function<Linear> {
     const WithoutAutocast without_autocast;
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1];
-    const bool of_x = context->needs_input_grad(0), of_weight = context->needs_input_grad(1),
-               of_bias = context->saved_data["has_bias"].toBool() && context->needs_input_grad(2);
+    const bool needs_dx = context->needs_input_grad(0),
+               needs_dweight = context->needs_input_grad(1),
+               needs_dbias =
+                   context->saved_data["has_bias"].toBool() && context->needs_input_grad(2);
     Tensor dx, dweight, dbias;
     if (needs_second_derivative()) {
       const Tensor dy = as_rows(grads[0]);
-      if (of_x) dx = at::mm(dy, weight).reshape(x.sizes());
-      if (of_weight) dweight = at::mm(dy.t(), as_rows(x));
-      if (of_bias) dbias = dy.sum(0, /*keepdim=*/false, at::kFloat);
+      if (needs_dx) dx = at::mm(dy, weight).reshape(x.sizes());
+      if (needs_dweight) dweight = at::mm(dy.t(), as_rows(x));
+      if (needs_dbias) dbias = dy.sum(0, /*keepdim=*/false, at::kFloat);
       return {dx, dweight, dbias};
     }
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const Tensor dy = as_rows(grads[0]).contiguous();
-    if (of_x) dx = product(dy, weight.t()).view(x.sizes());
-    if (of_weight) dweight = product(dy.t(), as_rows(x).t());
-    if (of_bias) dbias = column_sum(dy);
+    if (needs_dx) dx = product(dy, weight.t()).view(x.sizes());
+    if (needs_dweight) dweight = product(dy.t(), as_rows(x).t());
+    if (needs_dbias) dbias = column_sum(dy);
     return {dx, dweight, dbias};
   }
 };
 
 }  // namespace
 
-std::string matrix_product_engine() { return onednn() ? "oneDNN" : "BLAS"; }
+std::string matrix_product_engine() { return prefers_onednn() ? "oneDNN" : "BLAS"; }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const bool fits =
-      is_fused(x) && is_fused_parameter(weight) && x.dim() >= 1 && weight.dim() == 2 &&
+      is_kernel_input(x) && is_kernel_parameter(weight) && x.dim() >= 1 && weight.dim() == 2 &&
       (!bias.defined() ||
-       (is_fused_parameter(bias) && bias.dim() == 1 && bias.size(0) == weight.size(0)));
-  if (!fits) return at::linear(x, weight, defined(bias));
+       (is_kernel_parameter(bias) && bias.dim() == 1 && bias.size(0) == weight.size(0)));
+  if (!fits) return at::linear(x, weight, optional_if_defined(bias));
   TORCH_CHECK(x.size(-1) == weight.size(1), "linear: got x ", x.sizes(), " and weight ",
               weight.sizes(), ", expected x [..., ", weight.size(1), "]");
   const at::ScalarType type = product_type(weight);
-  if (!has_kernels(type)) return at::linear(x, weight, defined(bias));
-  return Linear::apply(x.to(type), weight.to(type), defined(bias));
+  if (!has_kernels(type)) return at::linear(x, weight, optional_if_defined(bias));
+  return Linear::apply(x.to(type), weight.to(type), optional_if_defined(bias));
 }
 
 }  // namespace hasten::ops

@@ -16,7 +16,7 @@
 namespace hasten::ops {
 
 // The Meta kernel of an operator without results: removes the arguments from the stack.
-inline void nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+inline void drop_arguments(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
 }
 
@@ -28,12 +28,12 @@ void add_operator(torch::Library& library, std::string_view schema, Kernel* kern
   library.def(std::string(schema).c_str(), torch::dispatch(c10::DispatchKey::CPU, kernel));
   library.impl(name.c_str(),
                torch::dispatch(c10::DispatchKey::Meta,
-                               torch::CppFunction::makeFromBoxedFunction<&nothing>()));
+                               torch::CppFunction::makeFromBoxedFunction<&drop_arguments>()));
 }
 
 // Runs below autograd, because the caller is an autograd function or an optimizer.
 template <auto kernel, class... Args>
-auto call(const char* name, Args&&... args) {
+auto call_operator(const char* name, Args&&... args) {
   using Signature = std::remove_pointer_t<decltype(kernel)>;
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();

@@ -43,7 +43,7 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
 double sum_of_squares(at::TensorList tensors) {
   if (tensors.empty()) return 0;
   const Tensor total = at::zeros({}, at::kDouble);
-  call<sum_of_squares_cpu>("hasten::sum_of_squares", tensors, total);
+  call_operator<sum_of_squares_cpu>("hasten::sum_of_squares", tensors, total);
   return total.item<double>();
 }
 

@@ -20,7 +20,7 @@ using Options = torch::optim::AdamWOptions;
 
 // Maps zeros from the system: pages that nobody writes to take no memory. Has the shape and strides
 // of `like`, which has no gaps or overlaps.
-at::Tensor untouched_zeros(const at::Tensor& like) {
+at::Tensor lazily_mapped_zeros(const at::Tensor& like) {
   const std::size_t bytes = static_cast<std::size_t>(like.numel()) * sizeof(float);
   if (!like.device().is_cpu() || bytes < (1 << 20))
     return at::zeros_like(like, at::MemoryFormat::Preserve);
@@ -47,15 +47,15 @@ at::Tensor untouched_zeros(const at::Tensor& like) {
 
 // True if element i of a's memory is element i of b's, for tensors of one shape without gaps or
 // overlaps. Dimensions of size 1 may have any stride.
-bool laid_out_alike(const at::Tensor& a, const at::Tensor& b) {
+bool have_same_layout(const at::Tensor& a, const at::Tensor& b) {
   for (std::int64_t d = 0; d < a.dim(); ++d) {
     if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
   }
   return true;
 }
 
-at::Tensor in_layout_of(const at::Tensor& like, const at::Tensor& x) {
-  return laid_out_alike(like, x) ? x : at::empty_like(like).copy_(x);
+at::Tensor with_layout_of(const at::Tensor& like, const at::Tensor& x) {
+  return have_same_layout(like, x) ? x : at::empty_like(like).copy_(x);
 }
 
 void check_shape(const char* code, const char* what, const at::Tensor& x,
@@ -195,7 +195,7 @@ at::Tensor AdamW::step(LossClosure closure) {
       if (parameter.grad().defined()) by_device[parameter.device()].push_back(entry_of(parameter));
     }
     for (auto& [device, entries] : by_device) {
-      device.is_cpu() ? step_cpu(entries, options) : step_elsewhere(entries, options);
+      device.is_cpu() ? step_cpu(entries, options) : step_on_device(entries, options);
       for (const Entry& entry : entries) entry.write_back();
     }
   }
@@ -214,21 +214,21 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter) {
   const bool fresh = slot == nullptr;
   if (fresh) {
     auto state = std::make_unique<State>();
-    state->exp_avg(untouched_zeros(values));
-    state->exp_avg_sq(untouched_zeros(values));
+    state->exp_avg(lazily_mapped_zeros(values));
+    state->exp_avg_sq(lazily_mapped_zeros(values));
     slot = std::move(state);
   }
   auto& state = static_cast<State&>(*slot);
   check_shape("optim.state-shape", "exp_avg", state.exp_avg(), parameter);
   check_shape("optim.state-shape", "exp_avg_sq", state.exp_avg_sq(), parameter);
-  if (!laid_out_alike(values, state.exp_avg()) || !laid_out_alike(values, state.exp_avg_sq())) {
-    state.exp_avg(in_layout_of(values, state.exp_avg()));  // a checkpoint's may differ
-    state.exp_avg_sq(in_layout_of(values, state.exp_avg_sq()));
+  if (!have_same_layout(values, state.exp_avg()) || !have_same_layout(values, state.exp_avg_sq())) {
+    state.exp_avg(with_layout_of(values, state.exp_avg()));  // a checkpoint's may differ
+    state.exp_avg_sq(with_layout_of(values, state.exp_avg_sq()));
   }
   at::Tensor gradient = given;
   if (!is_of_rows(given, values)) {
     const at::Tensor dense = given.layout() == at::kStrided ? given : given.to_dense();
-    gradient = in_layout_of(values, dense.to(at::kFloat));
+    gradient = with_layout_of(values, dense.to(at::kFloat));
   }
   return {.parameter = parameter,
           .values = values,
@@ -270,7 +270,7 @@ void AdamW::step_rows(const Entry& entry, const ops::AdamWStep& how) {
   touched->remember(state);
 }
 
-void AdamW::step_elsewhere(const std::vector<Entry>& entries, const Options& options) {
+void AdamW::step_on_device(const std::vector<Entry>& entries, const Options& options) {
   const auto [beta1, beta2] = options.betas();
   std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
   std::vector<float> steps;

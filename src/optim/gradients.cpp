@@ -37,19 +37,18 @@ at::Tensor norm_of_norms(const std::vector<at::Tensor>& gradients, double norm_t
 }
 
 // Reads a single number from the device.
-double two_norm_elsewhere(const std::vector<at::Tensor>& gradients) {
+double two_norm_fallback(const std::vector<at::Tensor>& gradients) {
   return gradients.empty() ? 0 : norm_of_norms(gradients, 2, at::kDouble).item<double>();
 }
 
 double two_norm(const std::vector<at::Tensor>& gradients) {
-  std::vector<at::Tensor> plain, elsewhere;
-  for (const at::Tensor& values : gradients)
-    (is_plain(values) ? plain : elsewhere).push_back(values);
-  const double rest = two_norm_elsewhere(elsewhere);
+  std::vector<at::Tensor> plain, others;
+  for (const at::Tensor& values : gradients) (is_plain(values) ? plain : others).push_back(values);
+  const double rest = two_norm_fallback(others);
   return std::sqrt(rest * rest + ops::sum_of_squares(plain));
 }
 
-double largest(const std::vector<at::Tensor>& gradients) {
+double infinity_norm(const std::vector<at::Tensor>& gradients) {
   double out = 0;
   for (const at::Tensor& values : gradients) {
     const double here = values.abs().max().item<double>();
@@ -76,7 +75,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return gradients;
 }
 
-bool lie_where_reading_is_deferred(const std::vector<at::Tensor>& parameters) {
+bool is_reading_deferred(const std::vector<at::Tensor>& parameters) {
   return !parameters.empty() && defers_reading(parameters.front().device());
 }
 
@@ -102,11 +101,11 @@ bool defers_reading(at::Device device) { return device.is_privateuseone(); }
 
 double gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type) {
   const torch::NoGradGuard no_grad;
-  if (lie_where_reading_is_deferred(parameters))
+  if (is_reading_deferred(parameters))
     return DeferredScalar(gradient_norm_on_device(parameters, norm_type));
   const std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (norm_type == 2.0) return two_norm(gradients);
-  return std::isinf(norm_type) ? largest(gradients) : power_norm(gradients, norm_type);
+  return std::isinf(norm_type) ? infinity_norm(gradients) : power_norm(gradients, norm_type);
 }
 
 at::Tensor gradient_norm_on_device(const std::vector<at::Tensor>& parameters, double norm_type) {
@@ -135,7 +134,7 @@ void scale_gradients_(const std::vector<at::Tensor>& parameters, const at::Tenso
 
 DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                double norm_type) {
-  if (lie_where_reading_is_deferred(parameters)) {
+  if (is_reading_deferred(parameters)) {
     const at::Tensor norm = gradient_norm_on_device(parameters, norm_type);
     scale_gradients_(parameters, clip_factor(norm, max_norm));
     return DeferredScalar(norm);

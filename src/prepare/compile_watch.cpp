@@ -8,9 +8,9 @@ namespace {
 // Batches that always compile: the first, and the second, which uses tensors made in the first.
 constexpr std::int64_t kWarmUp = 2;
 // Warnings about new shapes, at most.
-constexpr std::int64_t kTold = 4;
+constexpr std::int64_t kMaxWarnings = 4;
 // Consecutive batches of known shapes that compile before a warning.
-constexpr std::int64_t kPatience = 5;
+constexpr std::int64_t kRecompilationsBeforeWarning = 5;
 
 std::string shape_of(const std::vector<at::Tensor>& tensors) {
   std::vector<std::string> shapes;
@@ -26,36 +26,37 @@ std::string shape_of(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 void CompileWatch::on_batch(const std::vector<at::Tensor>& tensors) {
-  if (batches_ > 0) judge_last_batch();
+  if (batches_ > 0) check_last_batch();
   shape_ = shape_of(tensors);
   is_new_ = seen_.insert(shape_).second;
-  before_ = programs_();
+  programs_before_ = programs_();
   ++batches_;
 }
 
-void CompileWatch::judge_last_batch() {
-  if (is_new_ || batches_ <= kWarmUp || programs_() > before_) wait_();
-  const std::int64_t compiled = programs_() - before_;
-  in_a_row_ = compiled > 0 && !is_new_ ? in_a_row_ + 1 : 0;
+void CompileWatch::check_last_batch() {
+  if (is_new_ || batches_ <= kWarmUp || programs_() > programs_before_) wait_();
+  const std::int64_t compiled = programs_() - programs_before_;
+  consecutive_ = compiled > 0 && !is_new_ ? consecutive_ + 1 : 0;
   if (compiled == 0 || batches_ <= kWarmUp) return;
-  is_new_ ? tell_new_shape(compiled) : tell_known_shape(compiled);
+  is_new_ ? warn_about_new_shape(compiled) : warn_about_recompilation(compiled);
 }
 
-void CompileWatch::tell_new_shape(std::int64_t programs) {
-  if (++told_ > kTold) return;
+void CompileWatch::warn_about_new_shape(std::int64_t programs) {
+  if (++warnings_ > kMaxWarnings) return;
   logger_.warning(str("batch ", batches_, " had a new shape, ", shape_, ": ", programs,
                       " programs were compiled for it",
-                      told_ == kTold ? str(". Shapes keep changing (", seen_.size(),
-                                           " so far); further warnings are suppressed. Pad batches "
-                                           "to a few lengths: see StaticShapes")
-                                     : ""));
+                      warnings_ == kMaxWarnings
+                          ? str(". Shapes keep changing (", seen_.size(),
+                                " so far); further warnings are suppressed. Pad batches "
+                                "to a few lengths: see StaticShapes")
+                          : ""));
 }
 
 // Ignores single batches: the first evaluation, the first log and the like compile too.
-void CompileWatch::tell_known_shape(std::int64_t programs) {
-  if (in_a_row_ != kPatience) return;
+void CompileWatch::warn_about_recompilation(std::int64_t programs) {
+  if (consecutive_ != kRecompilationsBeforeWarning) return;
   logger_.warning(str(programs, " programs were compiled in batch ", batches_,
-                      ", and some in each of ", kPatience,
+                      ", and some in each of ", kRecompilationsBeforeWarning,
                       " consecutive batches, although their shapes are not new (", shape_,
                       "). Each new position of a slice needs a program too: replace x[i] and "
                       "narrow() by x.index_select() with a tensor"));

@@ -24,20 +24,20 @@ class CompileWatch : public StepObserver {
   void on_batch(const std::vector<at::Tensor>& tensors) override;
 
  private:
-  void judge_last_batch();
-  void tell_new_shape(std::int64_t programs);
-  void tell_known_shape(std::int64_t programs);
+  void check_last_batch();
+  void warn_about_new_shape(std::int64_t programs);
+  void warn_about_recompilation(std::int64_t programs);
 
   std::function<std::int64_t()> programs_;
   std::function<void()> wait_;
   Logger logger_;
   // Programs compiled before the latest batch, and the number of batches.
-  std::int64_t before_ = 0, batches_ = 0;
+  std::int64_t programs_before_ = 0, batches_ = 0;
   std::set<std::string> seen_;
   std::string shape_;
   bool is_new_ = false;
   // Batches of new shapes that compiled, and consecutive batches of known shapes that did.
-  std::int64_t told_ = 0, in_a_row_ = 0;
+  std::int64_t warnings_ = 0, consecutive_ = 0;
 };
 
 }  // namespace hasten

@@ -39,14 +39,14 @@ std::vector<at::Tensor> sparse_parameters_of(const torch::nn::Module& module) {
   return {};
 }
 
-bool may_have_tables(const torch::nn::Module& module) {
+bool may_have_embeddings(const torch::nn::Module& module) {
   return module.as<torch::nn::EmbeddingImpl>() || module.as<torch::nn::EmbeddingBagImpl>() ||
          dynamic_cast<const PreTrainedModel*>(&module) != nullptr;
 }
 
 }  // namespace
 
-Leaves reached_by(const at::Tensor& loss) {
+Leaves reached_leaves(const at::Tensor& loss) {
   Leaves leaves;
   if (!loss.grad_fn() && loss.requires_grad()) leaves.emplace(loss.unsafeGetTensorImpl(), loss);
   std::unordered_set<const torch::autograd::Node*> seen;
@@ -81,16 +81,16 @@ class DataParallel::Hook : public c10d::CommHookInterface {
         sent_(std::move(sent)) {}
 
   // Sets the order of the models of the next pass, or null if it has this model only.
-  void go_in(std::shared_ptr<PassOrder> order) {
+  void set_order(std::shared_ptr<PassOrder> order) {
     order_ = std::move(order);
-    if (order_) place_ = order_->take_place();
+    if (order_) position_ = order_->register_model();
   }
 
-  Exchanged runHook(c10d::GradBucket& bucket) override {
+  ReductionFuture runHook(c10d::GradBucket& bucket) override {
     if (!order_) return exchange(bucket);
     // The reducer destroys its bucket after this call.
     const auto kept = std::make_shared<c10d::GradBucket>(bucket);
-    return order_->send(place_, bucket.isLast(), [this, kept] { return exchange(*kept); });
+    return order_->send(position_, bucket.isLast(), [this, kept] { return exchange(*kept); });
   }
 
   at::Tensor parseHookResult(const c10::IValue& result) override {
@@ -98,12 +98,12 @@ class DataParallel::Hook : public c10d::CommHookInterface {
   }
 
  private:
-  Exchanged exchange(c10d::GradBucket& bucket) {
+  ReductionFuture exchange(c10d::GradBucket& bucket) {
     const auto end_of_span = begin_span(name_of_span(bucket));
     ++*sent_;
     const CallScope scope(group_, "gradients, bucket",
                           static_cast<std::int64_t>(bucket.getIndex()));
-    Exchanged sum = exchange_->sum(bucket, *factor_);
+    ReductionFuture sum = exchange_->sum(bucket, *factor_);
     if (end_of_span) sum->addCallback([end_of_span](c10::ivalue::Future&) { end_of_span(); });
     return sum;
   }
@@ -118,13 +118,13 @@ class DataParallel::Hook : public c10d::CommHookInterface {
   std::shared_ptr<double> factor_;
   std::shared_ptr<std::int64_t> sent_;
   std::shared_ptr<PassOrder> order_;  // null: the pass has this model only
-  std::size_t place_ = 0;
+  std::size_t position_ = 0;
 };
 
-// Marks parameters that got a gradient from an unannounced backward pass.
-class DataParallel::RawPasses {
+// Marks parameters that got a gradient from a backward pass outside Accelerator::backward.
+class DataParallel::UnexchangedGradients {
  public:
-  explicit RawPasses(const DataParallel& model) : parameters_(model.parameters_) {
+  explicit UnexchangedGradients(const DataParallel& model) : parameters_(model.parameters_) {
     using torch::autograd::variable_list;
     marked_ = std::vector<std::atomic<bool>>(parameters_.size());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -138,9 +138,9 @@ class DataParallel::RawPasses {
       hooks_.push_back({std::move(accumulator), key});
     }
   }
-  RawPasses(const RawPasses&) = delete;
-  RawPasses& operator=(const RawPasses&) = delete;
-  ~RawPasses() {
+  UnexchangedGradients(const UnexchangedGradients&) = delete;
+  UnexchangedGradients& operator=(const UnexchangedGradients&) = delete;
+  ~UnexchangedGradients() {
     for (const auto& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
   }
 
@@ -176,7 +176,7 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Grou
     : module_(module),
       group_(group),
       options_(options),
-      exchange_(exchange_of(options, native_of(group))),
+      exchange_(make_gradient_exchange(options, native_of(group))),
       factor_(std::make_shared<double>(1.0)),
       buckets_sent_(std::make_shared<std::int64_t>(0)) {
   check_same_model(*module, group_);
@@ -184,13 +184,13 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Grou
   TensorSet seen;
   for (const auto& item : module->named_parameters()) {
     if (!distinct({item.value()}, seen).empty())
-      all_.push_back({.name = item.key(), .tensor = item.value(), .trained = false});
+      all_parameters_.push_back({.name = item.key(), .tensor = item.value(), .trained = false});
   }
   for (const auto& each : module->modules()) {
-    if (may_have_tables(*each)) with_tables_.push_back(each);
+    if (may_have_embeddings(*each)) embedding_modules_.push_back(each);
   }
   choose_parameters();
-  divide_parameters();
+  split_sparse_and_dense();
 }
 
 DataParallel::~DataParallel() {
@@ -200,7 +200,7 @@ DataParallel::~DataParallel() {
 void DataParallel::choose_parameters() {
   names_.clear();
   parameters_.clear();
-  for (Named& each : all_) {
+  for (NamedParameter& each : all_parameters_) {
     each.trained = each.tensor.requires_grad();
     if (!each.trained) continue;
     names_.push_back(each.name);
@@ -208,20 +208,21 @@ void DataParallel::choose_parameters() {
   }
 }
 
-void DataParallel::follow_changes() {
-  const bool same = std::all_of(all_.begin(), all_.end(), [](const Named& each) {
-    return each.trained == each.tensor.requires_grad();
-  });
+void DataParallel::update_parameters() {
+  const bool same = std::all_of(
+      all_parameters_.begin(), all_parameters_.end(),
+      [](const NamedParameter& each) { return each.trained == each.tensor.requires_grad(); });
   if (!same) {
     if (const auto module = module_.lock()) check_same_model(*module, group_);
     choose_parameters();
   }
-  if (!same || sparse_ones() != sparse_) divide_parameters();  // set_sparse_gradients was called
+  if (!same || sparse_flags() != sparse_)
+    split_sparse_and_dense();  // set_sparse_gradients was called
 }
 
-std::vector<bool> DataParallel::sparse_ones() const {
+std::vector<bool> DataParallel::sparse_flags() const {
   TensorSet sparse;
-  for (const auto& each : with_tables_) {
+  for (const auto& each : embedding_modules_) {
     const auto module = each.lock();
     if (!module) continue;
     for (const at::Tensor& table : sparse_parameters_of(*module))
@@ -233,14 +234,15 @@ std::vector<bool> DataParallel::sparse_ones() const {
   return marks;
 }
 
-void DataParallel::divide_parameters() {
-  sparse_ = sparse_ones();
-  rows_.clear();
+void DataParallel::split_sparse_and_dense() {
+  sparse_ = sparse_flags();
+  row_exchanges_.clear();
   dense_.clear();
   dense_names_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (sparse_[i]) {
-      rows_.push_back(std::make_unique<RowExchange>(parameters_[i], group_, wire_type(options_)));
+      row_exchanges_.push_back(
+          std::make_unique<RowExchange>(parameters_[i], group_, wire_type(options_)));
     } else {
       dense_.push_back(parameters_[i]);
       dense_names_.push_back(names_[i]);
@@ -248,8 +250,8 @@ void DataParallel::divide_parameters() {
   }
   if (reducer_) reducer_->remove_autograd_hooks();
   reducer_.reset();
-  raw_ = std::make_unique<RawPasses>(*this);
-  knows_graph_ = false;
+  unexchanged_ = std::make_unique<UnexchangedGradients>(*this);
+  static_graph_started_ = false;
   if (!options_.static_graph) make_reducer();
 }
 
@@ -277,17 +279,19 @@ void DataParallel::make_reducer() {
 }
 
 bool DataParallel::has_one_of(const Leaves& leaves) const {
-  return std::any_of(all_.begin(), all_.end(), [&](const Named& each) {
-    return leaves.count(each.tensor.unsafeGetTensorImpl()) > 0;
-  });
+  return std::any_of(all_parameters_.begin(), all_parameters_.end(),
+                     [&](const NamedParameter& each) {
+                       return leaves.count(each.tensor.unsafeGetTensorImpl()) > 0;
+                     });
 }
 
 bool DataParallel::has_one_of(const std::vector<at::Tensor>& tensors) const {
   TensorSet given;
   distinct(tensors, given);
-  return std::any_of(all_.begin(), all_.end(), [&](const Named& each) {
-    return given.count(each.tensor.unsafeGetTensorImpl()) > 0;
-  });
+  return std::any_of(all_parameters_.begin(), all_parameters_.end(),
+                     [&](const NamedParameter& each) {
+                       return given.count(each.tensor.unsafeGetTensorImpl()) > 0;
+                     });
 }
 
 bool DataParallel::has_gradients() const {
@@ -312,39 +316,39 @@ void DataParallel::send_buffers(std::int64_t from) {
                             static_cast<int>(from));
 }
 
-void DataParallel::check_takes_part(const Leaves& leaves) const {
+void DataParallel::check_uses_all(const Leaves& leaves) const {
   if (options_.find_unused_parameters && !options_.static_graph) return;
-  if (const auto unused = unused_by(leaves); !unused.empty()) refuse(unused);
+  if (const auto unused = unused_by(leaves); !unused.empty()) throw_unused(unused);
 }
 
-void DataParallel::expect(const at::Tensor& graph, const at::Tensor& loss, double factor,
-                          const std::shared_ptr<PassOrder>& order) {
+void DataParallel::prepare_backward(const at::Tensor& graph, const at::Tensor& loss, double factor,
+                                    const std::shared_ptr<PassOrder>& order) {
   *factor_ = factor;
-  for (const auto& rows : rows_) rows->expect();
+  for (const auto& rows : row_exchanges_) rows->begin_pass();
   *buckets_sent_ = 0;
   if (!reducer_) make_reducer();
   if (!reducer_) return;
-  hook_->go_in(order);
+  hook_->set_order(order);
   reducer_->rebuild_buckets();
   reducer_->prepare_for_backward({graph});
   // With a static graph the reducer only counts in the first pass and reduces after it.
-  if (options_.static_graph && !std::exchange(knows_graph_, true))
+  if (options_.static_graph && !std::exchange(static_graph_started_, true))
     at_end_of_pass(loss, [reducer = reducer_.get()] { reducer->delay_all_reduce(); });
 }
 
-void DataParallel::finish(const at::Tensor& loss) {
+void DataParallel::finish_backward(const at::Tensor& loss) {
   if (!options_.find_unused_parameters && !options_.static_graph) check_all_reached(loss);
-  if (options_.static_graph) check_same_graph();
-  for (const auto& rows : rows_) {
+  if (options_.static_graph) check_static_graph();
+  for (const auto& rows : row_exchanges_) {
     const auto end_of_span = begin_span("exchange of rows");
     const CallScope scope(group_, "rows of a sparse gradient");
     rows->sum(*factor_);
     if (end_of_span) end_of_span();
   }
-  raw_->clear();  // earlier gradients were exchanged as well
+  unexchanged_->clear();  // earlier gradients were exchanged as well
 }
 
-void DataParallel::check_same_graph() const {
+void DataParallel::check_static_graph() const {
   if (!reducer_ || *buckets_sent_ > 0) return;
   throw UsageError("prepare.static-graph",
                    {.what = str("a backward pass with static_graph on rank ", group_.rank()),
@@ -355,15 +359,15 @@ void DataParallel::check_same_graph() const {
 }
 
 void DataParallel::check_all_reached(const at::Tensor& loss) const {
-  const bool all_rows =
-      std::all_of(rows_.begin(), rows_.end(), [](const auto& rows) { return rows->reached(); });
+  const bool all_rows = std::all_of(row_exchanges_.begin(), row_exchanges_.end(),
+                                    [](const auto& rows) { return rows->got_gradient(); });
   try {
     if (reducer_) reducer_->check_finalized();
     if (all_rows) return;
   } catch (const c10::Error&) {
-    if (unused_by(reached_by(loss)).empty()) throw;
+    if (unused_by(reached_leaves(loss)).empty()) throw;
   }
-  refuse(unused_by(reached_by(loss)));
+  throw_unused(unused_by(reached_leaves(loss)));
 }
 
 std::vector<std::string> DataParallel::unused_by(const Leaves& leaves) const {
@@ -374,22 +378,22 @@ std::vector<std::string> DataParallel::unused_by(const Leaves& leaves) const {
   return unused;
 }
 
-void DataParallel::refuse_raw(const std::vector<at::Tensor>& parameters) const {
-  if (!raw_->any()) return;
+void DataParallel::throw_if_unexchanged(const std::vector<at::Tensor>& parameters) const {
+  if (!unexchanged_->any()) return;
   TensorSet stepped;
   distinct(parameters, stepped);
-  std::vector<std::string> raw;
+  std::vector<std::string> unexchanged;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (raw_->is_marked(i) && stepped.count(parameters_[i].unsafeGetTensorImpl()) > 0)
-      raw.push_back(names_[i]);
+    if (unexchanged_->is_marked(i) && stepped.count(parameters_[i].unsafeGetTensorImpl()) > 0)
+      unexchanged.push_back(names_[i]);
   }
-  if (raw.empty()) return;
+  if (unexchanged.empty()) return;
   throw UsageError(
       "prepare.raw-backward",
       {.what = str("an optimizer step on rank ", group_.rank(),
                    " with gradients that were not exchanged"),
-       .got = str("loss.backward(), for ", raw.front(),
-                  raw.size() > 1 ? str(" and ", raw.size() - 1, " more") : ""),
+       .got = str("loss.backward(), for ", unexchanged.front(),
+                  unexchanged.size() > 1 ? str(" and ", unexchanged.size() - 1, " more") : ""),
        .expected = "accelerator.backward(loss), which exchanges gradients between the processes",
        .hint =
            "accelerator.backward() has the options retain_graph, create_graph and inputs too. To "
@@ -397,15 +401,15 @@ void DataParallel::refuse_raw(const std::vector<at::Tensor>& parameters) const {
 }
 
 void DataParallel::mark_cleared(const std::vector<at::Tensor>& parameters) {
-  if (!raw_->any()) return;
+  if (!unexchanged_->any()) return;
   TensorSet gone;
   distinct(parameters, gone);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (gone.count(parameters_[i].unsafeGetTensorImpl()) > 0) raw_->clear(i);
+    if (gone.count(parameters_[i].unsafeGetTensorImpl()) > 0) unexchanged_->clear(i);
   }
 }
 
-void DataParallel::refuse(const std::vector<std::string>& unused) const {
+void DataParallel::throw_unused(const std::vector<std::string>& unused) const {
   throw UsageError(
       "prepare.unused-parameters",
       {.what = str("a backward pass on rank ", group_.rank(), " that does not use all parameters"),
@@ -416,7 +420,7 @@ void DataParallel::refuse(const std::vector<std::string>& unused) const {
            "requires_grad_(false)"});
 }
 
-at::Tensor DataParallel::zero(const Leaves* some) const {
+at::Tensor DataParallel::zero_loss(const Leaves* some) const {
   at::Tensor zero;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i];
@@ -435,7 +439,7 @@ at::Tensor DataParallel::zero(const Leaves* some) const {
 // Works in pieces of bucket_cap_mb MiB, so that a large model is not in memory twice.
 void DataParallel::average() {
   const torch::NoGradGuard no_grad;
-  follow_changes();
+  update_parameters();
   const std::size_t cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB;
   const auto pieces = c10d::compute_bucket_assignment_by_size(parameters_, {cap});
   for (const std::vector<std::size_t>& piece : std::get<0>(pieces)) {

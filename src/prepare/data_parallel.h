@@ -29,7 +29,7 @@ class RowExchange;
 // Leaf tensors, by their TensorImpl.
 using Leaves = std::unordered_map<const c10::TensorImpl*, at::Tensor>;
 // Returns the leaves that a backward pass of the loss reaches.
-Leaves reached_by(const at::Tensor& loss);
+Leaves reached_leaves(const at::Tensor& loss);
 
 // Calls `call` when the backward pass of this loss is over, before callbacks that are
 // queued later in it.
@@ -64,26 +64,26 @@ class DataParallel {
   // Call before a pass that reduces. Adapts to parameters that were frozen or unfrozen since the
   // last call, or whose gradients are sparse now. A collective if any were frozen or unfrozen;
   // throws "prepare.models-differ" if they are others in another process.
-  void follow_changes();
+  void update_parameters();
   // Throws "prepare.unused-parameters" if a pass of these leaves would leave out parameters and the
   // options forbid it.
-  void check_takes_part(const Leaves& leaves) const;
+  void check_uses_all(const Leaves& leaves) const;
   // Prepares a backward pass of this loss that reduces: each gradient becomes the sum over the
   // processes of their gradients times their `factor`. `graph` contains the parameters that get
   // gradients; usually it is the loss. With several models in a pass, each is prepared in the same
   // order, with a shared PassOrder.
-  void expect(const at::Tensor& graph, const at::Tensor& loss, double factor,
-              const std::shared_ptr<PassOrder>& order = nullptr);
+  void prepare_backward(const at::Tensor& graph, const at::Tensor& loss, double factor,
+                        const std::shared_ptr<PassOrder>& order = nullptr);
   // Ends that pass and sums sparse gradients. Throws if the pass left parameters out.
-  void finish(const at::Tensor& loss);
+  void finish_backward(const at::Tensor& loss);
   // Returns a zero that gives every parameter a gradient of zeros (without rows if sparse). With
   // `some`, only parameters in it get one.
-  at::Tensor zero(const Leaves* some) const;
+  at::Tensor zero_loss(const Leaves* some) const;
 
-  // Throws UsageError "prepare.raw-backward" if an unannounced backward pass gave one of these
-  // parameters a gradient that has been neither exchanged nor cleared since. Passes while nothing
-  // is exchanged (no_sync, LocalSGD) do not count.
-  void refuse_raw(const std::vector<at::Tensor>& parameters) const;
+  // Throws UsageError "prepare.raw-backward" if a backward pass outside Accelerator::backward gave
+  // one of these parameters a gradient that has been neither exchanged nor cleared since. Passes
+  // while nothing is exchanged (no_sync, LocalSGD) do not count.
+  void throw_if_unexchanged(const std::vector<at::Tensor>& parameters) const;
   // Notes that these gradients have been cleared.
   void mark_cleared(const std::vector<at::Tensor>& parameters);
   // True while Accelerator::backward runs a pass.
@@ -96,8 +96,8 @@ class DataParallel {
 
  private:
   class Hook;
-  class RawPasses;
-  struct Named {
+  class UnexchangedGradients;
+  struct NamedParameter {
     std::string name;
     at::Tensor tensor;
     bool trained;  // requires_grad() at the last check
@@ -105,23 +105,23 @@ class DataParallel {
   // Sets parameters_ and names_ to those that require gradients now.
   void choose_parameters();
   // True for each of parameters_ whose gradient is sparse now.
-  std::vector<bool> sparse_ones() const;
+  std::vector<bool> sparse_flags() const;
   // Gives dense parameters to the reducer and each sparse one its own exchange.
-  void divide_parameters();
+  void split_sparse_and_dense();
   void make_reducer();
   void check_all_reached(const at::Tensor& loss) const;
-  void check_same_graph() const;
+  void check_static_graph() const;
   std::vector<std::string> unused_by(const Leaves& leaves) const;
-  [[noreturn]] void refuse(const std::vector<std::string>& unused) const;
+  [[noreturn]] void throw_unused(const std::vector<std::string>& unused) const;
 
   std::weak_ptr<torch::nn::Module> module_;
   Group group_;
   DistributedDataParallelKwargs options_;
-  std::vector<Named> all_;  // every parameter, each tensor once
+  std::vector<NamedParameter> all_parameters_;  // every parameter, each tensor once
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
-  std::vector<std::weak_ptr<torch::nn::Module>> with_tables_;  // may have sparse gradients
-  std::vector<bool> sparse_;                                   // sparse_ones() when last divided
+  std::vector<std::weak_ptr<torch::nn::Module>> embedding_modules_;  // may have sparse gradients
+  std::vector<bool> sparse_;  // sparse_flags() when last divided
   std::shared_ptr<GradientExchange> exchange_;
   std::vector<at::Tensor> dense_;
   std::vector<std::string> dense_names_;
@@ -129,11 +129,11 @@ class DataParallel {
   // c10d would count earlier passes as part of the graph.
   std::unique_ptr<c10d::Reducer> reducer_;
   Hook* hook_ = nullptr;  // owned by the reducer
-  std::vector<std::unique_ptr<RowExchange>> rows_;
-  std::unique_ptr<RawPasses> raw_;
+  std::vector<std::unique_ptr<RowExchange>> row_exchanges_;
+  std::unique_ptr<UnexchangedGradients> unexchanged_;
   std::shared_ptr<double> factor_;
   std::shared_ptr<std::int64_t> buckets_sent_;  // in the latest pass
-  bool knows_graph_ = false;                    // a pass of the static graph has begun
+  bool static_graph_started_ = false;           // a pass of the static graph has begun
 };
 
 }  // namespace hasten

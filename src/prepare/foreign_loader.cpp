@@ -11,7 +11,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/same_everywhere.h"
+#include "process/text_comparison.h"
 
 namespace hasten::detail {
 namespace {
@@ -122,7 +122,7 @@ at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
 }
 
 // Returns the first rank whose sample differs from rank 0's, or -1.
-std::int64_t first_unlike(const at::Tensor& samples) {
+std::int64_t first_differing_rank(const at::Tensor& samples) {
   const at::Tensor exact = samples.narrow(1, 0, 2), floating = samples.narrow(1, 2, kSamples);
   const at::Tensor size = floating[0].abs().nan_to_num(0.0, 0.0, 0.0).max();
   const double near_zero = kTolerance * size.item<double>();
@@ -191,7 +191,8 @@ void ForeignLoader::compare(const std::vector<at::Tensor>& tensors) {
   compared_ = true;
   const CallScope scope(step_.group,
                         "comparison of the batches of a loader that every process reads");
-  const std::int64_t rank = first_unlike(step_.group.gather(sample_of(tensors).unsqueeze(0)));
+  const std::int64_t rank =
+      first_differing_rank(step_.group.gather(sample_of(tensors).unsqueeze(0)));
   if (rank < 0) return;
   throw UsageError(
       "prepare.batches-differ",

@@ -28,9 +28,9 @@ class BucketMover {
     if (seen.storage.lock().get() != storage.unsafeGetStorageImpl()) {
       seen = {.storage = storage.getWeakStorageImpl()};
     } else if (!std::exchange(seen.moved, true)) {
-      const at::Tensor there = backend_->allocateTensor(buffer.numel(), buffer.options());
-      there.copy_(buffer);
-      storage.set_data_ptr(there.storage().set_data_ptr({nullptr, at::kCPU}));
+      const at::Tensor copy = backend_->allocateTensor(buffer.numel(), buffer.options());
+      copy.copy_(buffer);
+      storage.set_data_ptr(copy.storage().set_data_ptr({nullptr, at::kCPU}));
     }
   }
 
@@ -58,7 +58,7 @@ class AllReduce : public GradientExchange {
  public:
   explicit AllReduce(NativeGroup group) : group_(std::move(group)), mover_(group_) {}
 
-  Exchanged sum(c10d::GradBucket& bucket, double factor) override {
+  ReductionFuture sum(c10d::GradBucket& bucket, double factor) override {
     mover_.move(bucket);
     std::vector<at::Tensor> both = {bucket.getBuffer()};
     c10d::AllreduceOptions options;
@@ -77,12 +77,12 @@ class AllReduce : public GradientExchange {
 };
 
 // Converts buckets to another type for another exchange.
-class InType : public GradientExchange {
+class CastingExchange : public GradientExchange {
  public:
-  InType(at::ScalarType type, std::shared_ptr<GradientExchange> inner)
+  CastingExchange(at::ScalarType type, std::shared_ptr<GradientExchange> inner)
       : type_(type), inner_(std::move(inner)) {}
 
-  Exchanged sum(c10d::GradBucket& bucket, double factor) override {
+  ReductionFuture sum(c10d::GradBucket& bucket, double factor) override {
     const at::Tensor buffer = bucket.getBuffer();
     if (factor != 1.0) buffer.mul_(factor);
     at::Tensor converted = buffer.to(type_);
@@ -117,8 +117,8 @@ std::optional<at::ScalarType> wire_type(const DistributedDataParallelKwargs& opt
   return std::nullopt;
 }
 
-std::shared_ptr<GradientExchange> exchange_of(const DistributedDataParallelKwargs& options,
-                                              const NativeGroup& group) {
+std::shared_ptr<GradientExchange> make_gradient_exchange(
+    const DistributedDataParallelKwargs& options, const NativeGroup& group) {
   std::shared_ptr<GradientExchange> exchange = std::make_shared<AllReduce>(group);
   if (is_power_sgd(options.comm_hook)) {
     exchange =
@@ -126,7 +126,7 @@ std::shared_ptr<GradientExchange> exchange_of(const DistributedDataParallelKwarg
                   options.comm_hook == CommunicationHook::batched_power_sgd, group, exchange);
   }
   if (const auto type = wire_type(options))
-    exchange = std::make_shared<InType>(*type, std::move(exchange));
+    exchange = std::make_shared<CastingExchange>(*type, std::move(exchange));
   return exchange;
 }
 

@@ -115,14 +115,13 @@ std::string broadcast_bytes(const std::string& bytes, const Group& group, std::i
   return all;
 }
 
-JoinUnevenInputs::JoinUnevenInputs(std::shared_ptr<Step> step,
-                                   const std::vector<torch::nn::Module*>& models,
-                                   JoinOptions options)
+JoinScope::JoinScope(std::shared_ptr<Step> step, const std::vector<torch::nn::Module*>& models,
+                     JoinOptions options)
     : step_(std::move(step)), thrown_before_(std::uncaught_exceptions()) {
   step_->begin_join(models, options.even_batches);
 }
 
-JoinUnevenInputs::~JoinUnevenInputs() noexcept(false) {
+JoinScope::~JoinScope() noexcept(false) {
   std::uncaught_exceptions() > thrown_before_ ? step_->abandon_join() : step_->end_join();
 }
 

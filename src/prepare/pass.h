@@ -33,7 +33,7 @@ struct Step::Pass {
 
   // Returns the leaves that get gradients. Walks the graph if `inputs` is empty.
   Leaves leaves() const {
-    if (inputs.empty()) return reached_by(loss);
+    if (inputs.empty()) return reached_leaves(loss);
     Leaves all;
     for (const at::Tensor& input : inputs) all.emplace(input.unsafeGetTensorImpl(), input);
     return all;

@@ -8,35 +8,38 @@
 namespace hasten {
 namespace {
 
-Exchanged promise() { return c10::make_intrusive<c10::ivalue::Future>(c10::AnyType::get()); }
+ReductionFuture new_future() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::AnyType::get());
+}
 
-void keep(const Exchanged& promised, const std::function<Exchanged()>& exchange) {
+void complete_from(const ReductionFuture& future,
+                   const std::function<ReductionFuture()>& exchange) {
   try {
-    exchange()->addCallback([promised](c10::ivalue::Future& done) {
-      done.hasError() ? promised->setError(done.exception_ptr())
-                      : promised->markCompleted(done.value());
+    exchange()->addCallback([future](c10::ivalue::Future& done) {
+      done.hasError() ? future->setError(done.exception_ptr())
+                      : future->markCompleted(done.value());
     });
   } catch (...) {
-    promised->setError(std::current_exception());
+    future->setError(std::current_exception());
   }
 }
 
 }  // namespace
 
-std::size_t PassOrder::take_place() {
+std::size_t PassOrder::register_model() {
   waiting_.emplace_back();
   return waiting_.size() - 1;
 }
 
-Exchanged PassOrder::send(std::size_t place, bool last,
-                          const std::function<Exchanged()>& exchange) {
+ReductionFuture PassOrder::send(std::size_t position, bool last,
+                                const std::function<ReductionFuture()>& exchange) {
   const std::lock_guard lock(mutex_);
   if (released_) return exchange();
-  if (place != turn_) {
-    waiting_[place].push_back({.exchange = exchange, .promised = promise(), .last = last});
-    return waiting_[place].back().promised;
+  if (position != turn_) {
+    waiting_[position].push_back({.exchange = exchange, .future = new_future(), .last = last});
+    return waiting_[position].back().future;
   }
-  Exchanged begun = exchange();
+  ReductionFuture begun = exchange();
   if (last) {
     ++turn_;
     send_waiting();
@@ -47,17 +50,17 @@ Exchanged PassOrder::send(std::size_t place, bool last,
 void PassOrder::release() {
   const std::lock_guard lock(mutex_);
   released_ = true;
-  for (std::size_t place = 0; place < waiting_.size(); ++place) send_waiting_of(place);
+  for (std::size_t position = 0; position < waiting_.size(); ++position) send_waiting_of(position);
 }
 
 void PassOrder::send_waiting() {
   while (turn_ < waiting_.size() && send_waiting_of(turn_)) ++turn_;
 }
 
-bool PassOrder::send_waiting_of(std::size_t place) {
+bool PassOrder::send_waiting_of(std::size_t position) {
   bool ended = false;
-  for (const Waiting& each : std::exchange(waiting_[place], {})) {
-    keep(each.promised, each.exchange);
+  for (const Waiting& each : std::exchange(waiting_[position], {})) {
+    complete_from(each.future, each.exchange);
     ended = each.last;
   }
   return ended;

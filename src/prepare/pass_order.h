@@ -4,7 +4,7 @@
 // depends on a process's graph, and a process without items has another graph.
 //
 //   PassOrder order;
-//   const std::size_t first = order.take_place(), second = order.take_place();
+//   const std::size_t first = order.register_model(), second = order.register_model();
 //   order.send(second, last, exchange);     // waits until the first has sent its last bucket
 //
 // Thread rule: any thread.
@@ -21,25 +21,26 @@ namespace hasten {
 
 class PassOrder {
  public:
-  // Returns the place of the next model. Models send in the order of their places.
-  std::size_t take_place();
-  // Begins the exchange now, or when it is the turn of the model at `place`. The model's `last`
+  // Registers the next model and returns its position. Models send in the order of positions.
+  std::size_t register_model();
+  // Begins the exchange now, or when it is the turn of the model at `position`. The model's `last`
   // bucket ends its turn.
-  Exchanged send(std::size_t place, bool last, const std::function<Exchanged()>& exchange);
+  ReductionFuture send(std::size_t position, bool last,
+                       const std::function<ReductionFuture()>& exchange);
   // Ends the pass: begins what still waits for a model that left parameters out.
   void release();
 
  private:
   struct Waiting {
-    std::function<Exchanged()> exchange;
-    Exchanged promised;
+    std::function<ReductionFuture()> exchange;
+    ReductionFuture future;
     bool last;
   };
   void send_waiting();
-  bool send_waiting_of(std::size_t place);  // true: its last one was among them
+  bool send_waiting_of(std::size_t position);  // true: its last one was among them
 
   std::mutex mutex_;
-  std::vector<std::vector<Waiting>> waiting_;  // by place
+  std::vector<std::vector<Waiting>> waiting_;  // by position
   std::size_t turn_ = 0;
   bool released_ = false;
 };

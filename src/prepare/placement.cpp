@@ -15,7 +15,7 @@ using torch::optim::OptimizerParamState;
 using Tensors = std::vector<at::Tensor>;
 
 // Drops the gradient accumulator, which would expect gradients on the tensor's old device.
-void forget_accumulator(const at::Tensor& tensor) {
+void reset_gradient_accumulator(const at::Tensor& tensor) {
   auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
   if (meta == nullptr) return;
   const std::lock_guard lock(meta->mutex_);
@@ -24,11 +24,11 @@ void forget_accumulator(const at::Tensor& tensor) {
 
 // Does what Tensor::set_data does, which refuses tensors of backends outside of LibTorch, such as
 // `tpu`, although these are of the same class.
-void become(const at::Tensor& tensor, const at::Tensor& moved) {
+void set_data_in_place(const at::Tensor& tensor, const at::Tensor& moved) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const c10::TensorImpl& other = *moved.unsafeGetTensorImpl();
   TORCH_CHECK(typeid(impl) == typeid(other), "a tensor is of another kind on ", moved.device());
-  forget_accumulator(tensor);
+  reset_gradient_accumulator(tensor);
   impl.shallow_copy_from(moved.getIntrusivePtr());
 }
 
@@ -39,16 +39,16 @@ class Mover {
 
   void move(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.device() == device_) return;
-    if (!tensor.has_storage()) return become(tensor, moved(tensor));
+    if (!tensor.has_storage()) return set_data_in_place(tensor, moved(tensor));
     // The weak pointer keeps the address from being reused, but keeps no data.
     c10::weak_intrusive_ptr<c10::StorageImpl> before(tensor.storage().getWeakStorageImpl());
-    const Place place = {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
-                         tensor.sizes().vec(), tensor.strides().vec()};
-    const auto known = moved_.find(place);
-    if (known != moved_.end()) return become(tensor, known->second.there);
-    const at::Tensor there = moved(tensor);
-    become(tensor, there);
-    moved_.emplace(place, Moved{.before = std::move(before), .there = there});
+    const TensorMemory memory = {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
+                                 tensor.sizes().vec(), tensor.strides().vec()};
+    const auto known = moved_.find(memory);
+    if (known != moved_.end()) return set_data_in_place(tensor, known->second.on_device);
+    const at::Tensor on_device = moved(tensor);
+    set_data_in_place(tensor, on_device);
+    moved_.emplace(memory, Moved{.before = std::move(before), .on_device = on_device});
   }
 
  private:
@@ -58,30 +58,30 @@ class Mover {
   }
 
   // Identifies the memory of a tensor: storage, offset, sizes and strides.
-  using Place =
+  using TensorMemory =
       std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>>;
   struct Moved {
     c10::weak_intrusive_ptr<c10::StorageImpl> before;
-    at::Tensor there;
+    at::Tensor on_device;
   };
 
   at::Device device_;
   std::optional<at::ScalarType> double_type_on_device_;
-  std::map<Place, Moved> moved_;
+  std::map<TensorMemory, Moved> moved_;
 };
 
-Tensors parts(const torch::optim::AdamWParamState& state) {
+Tensors tensors_of(const torch::optim::AdamWParamState& state) {
   return {state.exp_avg(), state.exp_avg_sq(), state.max_exp_avg_sq()};
 }
-Tensors parts(const torch::optim::AdamParamState& state) {
+Tensors tensors_of(const torch::optim::AdamParamState& state) {
   return {state.exp_avg(), state.exp_avg_sq(), state.max_exp_avg_sq()};
 }
-Tensors parts(const torch::optim::SGDParamState& state) { return {state.momentum_buffer()}; }
-Tensors parts(const torch::optim::AdagradParamState& state) { return {state.sum()}; }
-Tensors parts(const torch::optim::RMSpropParamState& state) {
+Tensors tensors_of(const torch::optim::SGDParamState& state) { return {state.momentum_buffer()}; }
+Tensors tensors_of(const torch::optim::AdagradParamState& state) { return {state.sum()}; }
+Tensors tensors_of(const torch::optim::RMSpropParamState& state) {
   return {state.square_avg(), state.momentum_buffer(), state.grad_avg()};
 }
-Tensors parts(const torch::optim::LBFGSParamState& state) {
+Tensors tensors_of(const torch::optim::LBFGSParamState& state) {
   Tensors all = {state.d(), state.H_diag(), state.prev_flat_grad()};
   for (const auto* queue : {&state.old_dirs(), &state.old_stps(), &state.ro()})
     all.insert(all.end(), queue->begin(), queue->end());
@@ -90,10 +90,10 @@ Tensors parts(const torch::optim::LBFGSParamState& state) {
 }
 
 template <class... Kinds>
-Tensors parts_by_kind(const OptimizerParamState& state) {
+Tensors tensors_by_kind(const OptimizerParamState& state) {
   Tensors all;
   const auto try_kind = [&]<class Kind>(const Kind* as) {
-    if (as != nullptr) all = parts(*as);
+    if (as != nullptr) all = tensors_of(*as);
   };
   (try_kind(dynamic_cast<const Kinds*>(&state)), ...);
   return all;
@@ -101,19 +101,19 @@ Tensors parts_by_kind(const OptimizerParamState& state) {
 
 }  // namespace
 
-std::vector<at::Tensor> parts_of(const OptimizerParamState& state) {
+std::vector<at::Tensor> state_tensors(const OptimizerParamState& state) {
   using namespace torch::optim;
-  return parts_by_kind<AdamWParamState, AdamParamState, SGDParamState, AdagradParamState,
-                       RMSpropParamState, LBFGSParamState>(state);
+  return tensors_by_kind<AdamWParamState, AdamParamState, SGDParamState, AdagradParamState,
+                         RMSpropParamState, LBFGSParamState>(state);
 }
 
-void place(torch::nn::Module& module, at::Device device,
-           std::optional<at::ScalarType> double_type_on_device) {
-  const auto is_there = [&](const at::Tensor& tensor) { return tensor.device() == device; };
+void move_to_device(torch::nn::Module& module, at::Device device,
+                    std::optional<at::ScalarType> double_type_on_device) {
+  const auto is_on_device = [&](const at::Tensor& tensor) { return tensor.device() == device; };
   const std::vector<at::Tensor> parameters = module.parameters();
   // A module is on one device, which its first parameter shows.
   if (device.is_cpu()) {
-    if (!parameters.empty() && !is_there(parameters.front())) module.to(device);
+    if (!parameters.empty() && !is_on_device(parameters.front())) module.to(device);
     return;
   }
   // LibTorch moves modules only to its own kinds of devices.
@@ -135,7 +135,7 @@ void move_state(torch::optim::Optimizer& optimizer, at::Device device,
                 std::optional<at::ScalarType> double_type_on_device) {
   Mover mover(device, double_type_on_device);
   for (const auto& [parameter, state] : optimizer.state()) {
-    for (const at::Tensor& part : parts_of(*state)) mover.move(part);
+    for (const at::Tensor& part : state_tensors(*state)) mover.move(part);
   }
 }
 

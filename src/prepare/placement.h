@@ -14,15 +14,15 @@ namespace hasten {
 
 // Returns the tensors in the state of a parameter, for LibTorch's and hasten's optimizers. Some
 // may be undefined.
-std::vector<at::Tensor> parts_of(const torch::optim::OptimizerParamState& state);
+std::vector<at::Tensor> state_tensors(const torch::optim::OptimizerParamState& state);
 
 // Moves parameters, buffers and gradients to any device, unless they are there. On a TPU, doubles
 // become `double_type_on_device` if it is set.
-void place(torch::nn::Module& module, at::Device device,
-           std::optional<at::ScalarType> double_type_on_device = std::nullopt);
+void move_to_device(torch::nn::Module& module, at::Device device,
+                    std::optional<at::ScalarType> double_type_on_device = std::nullopt);
 
-// Does place()'s work for a device that is not LibTorch's own, such as `tpu`. Parameters that are
-// one tensor, or the same view of one memory, stay so.
+// Does the work of move_to_device() for a device that is not LibTorch's own, such as `tpu`.
+// Parameters that are one tensor, or the same view of one memory, stay so.
 void move_module(torch::nn::Module& module, at::Device device,
                  std::optional<at::ScalarType> double_type_on_device = std::nullopt);
 // Moves what LibTorch's and hasten's optimizers keep of each parameter, in the type

@@ -41,22 +41,22 @@ struct Factors {
 };
 
 // The state of a bucket that is kept between steps.
-struct Memory {
+struct BucketState {
   at::Tensor error;         // what compression lost
   at::Tensor all_p, all_q;  // of all its matrices, concatenated
 };
 
 // A bucket that is being exchanged.
-struct Job {
-  at::Tensor buffer;              // the bucket
-  at::Tensor padded;              // the bucket, if batched padded to a square
-  at::Tensor before;              // what was to be sent, with the last step's error
-  std::vector<at::Tensor> as_is;  // gradients that are not compressed
-  at::Tensor together;            // the same, concatenated
+struct BucketReduction {
+  at::Tensor buffer;                     // the bucket
+  at::Tensor padded;                     // the bucket, if batched padded to a square
+  at::Tensor before;                     // what was to be sent, with the last step's error
+  std::vector<at::Tensor> uncompressed;  // gradients that are not compressed
+  at::Tensor flat_uncompressed;          // the same, concatenated
   std::vector<Factors> compressed;
-  std::shared_ptr<Memory> memory;
-  c10::intrusive_ptr<c10d::Work> sends_as_is, sends_p;
-  Exchanged done = c10::make_intrusive<Future>(c10::TensorType::get());
+  std::shared_ptr<BucketState> state;
+  c10::intrusive_ptr<c10d::Work> uncompressed_work, p_work;
+  ReductionFuture done = c10::make_intrusive<Future>(c10::TensorType::get());
 };
 
 void divide_by_length(const at::Tensor& column, double epsilon) {
@@ -95,71 +95,71 @@ class PowerSGD : public GradientExchange {
         whole_(std::move(whole)),
         seeds_(options.random_seed) {}
 
-  Exchanged sum(c10d::GradBucket& bucket, double factor) override {
+  ReductionFuture sum(c10d::GradBucket& bucket, double factor) override {
     const torch::NoGradGuard no_grad;
-    if (bucket.getIndex() == 0) waiting_.reset();  // left by a pass that threw
+    if (bucket.getIndex() == 0) pending_.reset();  // left by a pass that threw
     const bool last = bucket.isLast();
     if (step_ < options_.start_powerSGD_iter) {
       if (last) ++step_;
       return whole_->sum(bucket, factor);
     }
     if (factor != 1.0) bucket.getBufferRef().mul_(factor);
-    auto job = std::make_shared<Job>();
-    batched_ ? begin_batched(*job, bucket) : begin(*job, bucket);
-    send_p(*job);
-    if (waiting_) send_q(std::exchange(waiting_, nullptr));
-    last ? send_q(job) : static_cast<void>(waiting_ = job);
+    auto reduction = std::make_shared<BucketReduction>();
+    batched_ ? begin_batched(*reduction, bucket) : begin(*reduction, bucket);
+    send_p(*reduction);
+    if (pending_) send_q(std::exchange(pending_, nullptr));
+    last ? send_q(reduction) : static_cast<void>(pending_ = reduction);
     if (last) ++step_;
-    return job->done;
+    return reduction->done;
   }
 
  private:
-  void begin(Job& job, c10d::GradBucket& bucket) {
-    job.buffer = job.padded = bucket.getBuffer();
-    job.memory = memory_of(bucket.getIndex(), job.padded);
-    add_error(job);
+  void begin(BucketReduction& reduction, c10d::GradBucket& bucket) {
+    reduction.buffer = reduction.padded = bucket.getBuffer();
+    reduction.state = state_of(bucket.getIndex(), reduction.padded);
+    add_error(reduction);
     std::vector<at::Tensor> flat, matrices;
     for (const at::Tensor& gradient : bucket.getGradients()) {
       const at::Tensor matrix =
           gradient.dim() == 0 ? gradient.view({1, 1}) : gradient.view({gradient.size(0), -1});
-      if (is_worth_it(matrix)) {
+      if (should_compress(matrix)) {
         matrices.push_back(matrix);
       } else {
-        job.as_is.push_back(gradient);
+        reduction.uncompressed.push_back(gradient);
         flat.push_back(gradient.flatten());
       }
     }
-    if (!flat.empty()) job.together = at::cat(flat);
-    factorize(job, matrices);
+    if (!flat.empty()) reduction.flat_uncompressed = at::cat(flat);
+    factorize(reduction, matrices);
   }
 
-  void begin_batched(Job& job, c10d::GradBucket& bucket) {
-    job.buffer = bucket.getBuffer();
-    const auto side =
-        static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(job.buffer.numel()))));
-    job.padded = at::zeros({side * side}, job.buffer.options());
-    job.padded.narrow(0, 0, job.buffer.numel()).copy_(job.buffer);
-    job.memory = memory_of(bucket.getIndex(), job.padded);
-    add_error(job);
-    factorize(job, {job.padded.view({side, side})});
+  void begin_batched(BucketReduction& reduction, c10d::GradBucket& bucket) {
+    reduction.buffer = bucket.getBuffer();
+    const auto side = static_cast<std::int64_t>(
+        std::ceil(std::sqrt(static_cast<double>(reduction.buffer.numel()))));
+    reduction.padded = at::zeros({side * side}, reduction.buffer.options());
+    reduction.padded.narrow(0, 0, reduction.buffer.numel()).copy_(reduction.buffer);
+    reduction.state = state_of(bucket.getIndex(), reduction.padded);
+    add_error(reduction);
+    factorize(reduction, {reduction.padded.view({side, side})});
   }
 
   // Returns what is kept of the bucket, or zeros if its size has changed because the reducer has
   // made new buckets.
-  std::shared_ptr<Memory> memory_of(std::size_t bucket, const at::Tensor& padded) {
-    std::shared_ptr<Memory>& memory = memories_[bucket];
-    const bool fits = memory && memory->error.defined() && memory->error.sizes() == padded.sizes();
+  std::shared_ptr<BucketState> state_of(std::size_t bucket, const at::Tensor& padded) {
+    std::shared_ptr<BucketState>& state = states_[bucket];
+    const bool fits = state && state->error.defined() && state->error.sizes() == padded.sizes();
     if (!fits) {
-      memory = std::make_shared<Memory>();
-      memory->error = at::zeros_like(padded);
+      state = std::make_shared<BucketState>();
+      state->error = at::zeros_like(padded);
     }
-    return memory;
+    return state;
   }
 
-  void add_error(Job& job) const {
+  void add_error(BucketReduction& reduction) const {
     if (!options_.use_error_feedback) return;
-    job.padded.add_(job.memory->error);
-    job.before = job.padded.clone();
+    reduction.padded.add_(reduction.state->error);
+    reduction.before = reduction.padded.clone();
   }
 
   std::int64_t rank_of(const at::Tensor& matrix) const {
@@ -167,37 +167,37 @@ class PowerSGD : public GradientExchange {
     return std::min({options_.matrix_approximation_rank, matrix.size(0), matrix.size(1)});
   }
 
-  bool is_worth_it(const at::Tensor& matrix) const {
+  bool should_compress(const at::Tensor& matrix) const {
     const auto sent = static_cast<double>((matrix.size(0) + matrix.size(1)) * rank_of(matrix));
     return sent * options_.min_compression_rate < static_cast<double>(matrix.numel());
   }
 
   // Assigns each matrix its P and Q, and computes P = M Q.
-  void factorize(Job& job, const std::vector<at::Tensor>& matrices) {
+  void factorize(BucketReduction& reduction, const std::vector<at::Tensor>& matrices) {
     std::int64_t rows = 0, columns = 0;
     for (const at::Tensor& matrix : matrices) {
       rows += matrix.size(0) * rank_of(matrix);
       columns += matrix.size(1) * rank_of(matrix);
     }
-    Memory& memory = *job.memory;
-    const bool anew = !options_.warm_start || !memory.all_q.defined() ||
-                      memory.all_p.numel() != rows || memory.all_q.numel() != columns;
-    if (anew) {
-      memory.all_p = at::empty({rows}, job.padded.options());
-      memory.all_q = at::empty({columns}, job.padded.options());
+    BucketState& state = *reduction.state;
+    const bool is_new = !options_.warm_start || !state.all_q.defined() ||
+                        state.all_p.numel() != rows || state.all_q.numel() != columns;
+    if (is_new) {
+      state.all_p = at::empty({rows}, reduction.padded.options());
+      state.all_q = at::empty({columns}, reduction.padded.options());
     }
     std::int64_t p_at = 0, q_at = 0;
     for (const at::Tensor& matrix : matrices) {
       const std::int64_t n = matrix.size(0), m = matrix.size(1), rank = rank_of(matrix);
-      job.compressed.push_back({matrix, memory.all_p.narrow(0, p_at, n * rank).view({n, rank}),
-                                memory.all_q.narrow(0, q_at, m * rank).view({m, rank})});
+      reduction.compressed.push_back({matrix, state.all_p.narrow(0, p_at, n * rank).view({n, rank}),
+                                      state.all_q.narrow(0, q_at, m * rank).view({m, rank})});
       p_at += n * rank;
       q_at += m * rank;
     }
-    if (anew) randomize(job.compressed);
-    for (Factors& each : job.compressed) {
+    if (is_new) randomize(reduction.compressed);
+    for (Factors& each : reduction.compressed) {
       // A Q of zeros, from a gradient of zeros, would stay zero for ever.
-      if (!anew && (each.q == 0).all().item<bool>()) randomize({each});
+      if (!is_new && (each.q == 0).all().item<bool>()) randomize({each});
       orthogonalize(each.q, options_.orthogonalization_epsilon);
       at::mm_out(each.p, each.matrix, each.q);
     }
@@ -212,9 +212,10 @@ class PowerSGD : public GradientExchange {
     }
   }
 
-  void send_p(Job& job) {
-    if (job.together.defined()) job.sends_as_is = send(job.together);
-    if (!job.compressed.empty()) job.sends_p = send(job.memory->all_p);
+  void send_p(BucketReduction& reduction) {
+    if (reduction.flat_uncompressed.defined())
+      reduction.uncompressed_work = send(reduction.flat_uncompressed);
+    if (!reduction.compressed.empty()) reduction.p_work = send(reduction.state->all_p);
   }
 
   c10::intrusive_ptr<c10d::Work> send(const at::Tensor& tensor) {
@@ -223,41 +224,46 @@ class PowerSGD : public GradientExchange {
   }
 
   // Waits for P, sends Q = M^T P and, once that has been summed, sets M = P Q^T.
-  void send_q(const std::shared_ptr<Job>& job) {
-    if (job->sends_as_is) {
-      job->sends_as_is->wait();
+  void send_q(const std::shared_ptr<BucketReduction>& reduction) {
+    if (reduction->uncompressed_work) {
+      reduction->uncompressed_work->wait();
       std::int64_t at = 0;
-      for (const at::Tensor& gradient : job->as_is) {
-        gradient.copy_(job->together.narrow(0, at, gradient.numel()).view_as(gradient));
+      for (const at::Tensor& gradient : reduction->uncompressed) {
+        gradient.copy_(
+            reduction->flat_uncompressed.narrow(0, at, gradient.numel()).view_as(gradient));
         at += gradient.numel();
       }
     }
-    if (job->compressed.empty()) return job->done->markCompleted(job->buffer);
-    job->sends_p->wait();
-    for (const Factors& each : job->compressed) {
+    if (reduction->compressed.empty()) return reduction->done->markCompleted(reduction->buffer);
+    reduction->p_work->wait();
+    for (const Factors& each : reduction->compressed) {
       // torch's P is not divided by the number of processes, so its epsilon weighs less.
       orthogonalize(each.p, options_.orthogonalization_epsilon / group_->getSize());
       at::mm_out(const_cast<at::Tensor&>(each.q), each.matrix.t(), each.p);
     }
-    send(job->memory->all_q)
+    send(reduction->state->all_q)
         ->getFuture()
-        ->addCallback([job, feedback = options_.use_error_feedback, world = group_->getSize()](
-                          Future& sent) { finish(*job, sent, feedback, world); });
+        ->addCallback([reduction, feedback = options_.use_error_feedback,
+                       world = group_->getSize()](Future& sent) {
+          finish(*reduction, sent, feedback, world);
+        });
   }
 
-  static void finish(const Job& job, const Future& sent, bool feedback, int world) {
-    if (sent.hasError()) return job.done->setError(sent.exception_ptr());
+  static void finish(const BucketReduction& reduction, const Future& sent, bool feedback,
+                     int world) {
+    if (sent.hasError()) return reduction.done->setError(sent.exception_ptr());
     try {
       const torch::NoGradGuard no_grad;
-      for (const Factors& each : job.compressed)
+      for (const Factors& each : reduction.compressed)
         at::mm_out(const_cast<at::Tensor&>(each.matrix), each.p, each.q.t());
       // Each process keeps an equal share of what the sum lacks.
-      if (feedback) job.memory->error = at::sub(job.before, job.padded, 1.0 / world);
-      if (!job.padded.is_same(job.buffer))
-        job.buffer.copy_(job.padded.narrow(0, 0, job.buffer.numel()));
-      job.done->markCompleted(job.buffer);
+      if (feedback)
+        reduction.state->error = at::sub(reduction.before, reduction.padded, 1.0 / world);
+      if (!reduction.padded.is_same(reduction.buffer))
+        reduction.buffer.copy_(reduction.padded.narrow(0, 0, reduction.buffer.numel()));
+      reduction.done->markCompleted(reduction.buffer);
     } catch (...) {
-      job.done->setError(std::current_exception());
+      reduction.done->setError(std::current_exception());
     }
   }
 
@@ -266,8 +272,8 @@ class PowerSGD : public GradientExchange {
   NativeGroup group_;
   std::shared_ptr<GradientExchange> whole_;
   Seeds seeds_;
-  std::map<std::size_t, std::shared_ptr<Memory>> memories_;  // by bucket
-  std::shared_ptr<Job> waiting_;                             // its P is being summed
+  std::map<std::size_t, std::shared_ptr<BucketState>> states_;  // by bucket
+  std::shared_ptr<BucketReduction> pending_;                    // its P is being summed
   std::int64_t step_ = 0;
 };
 

@@ -20,7 +20,7 @@ std::optional<at::ScalarType> double_weight_type(const Step& step) {
 }  // namespace
 
 void place_module(torch::nn::Module& module, const Step& step) {
-  place(module, step.process.device, double_weight_type(step));
+  move_to_device(module, step.process.device, double_weight_type(step));
 }
 
 void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step) {

@@ -16,7 +16,7 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
     : optimizer_(std::move(optimizer)),
       step_(std::move(step)),
       synced_optimizer_(std::make_shared<detail::SyncedOptimizer>(optimizer_)) {
-  step_->observers.optimizer(optimizer_);
+  step_->observers.add_optimizer(optimizer_);
   step_->synced_states.push_back(synced_optimizer_);
 }
 
@@ -73,7 +73,7 @@ at::Tensor PreparedOptimizer::evaluate(const std::function<at::Tensor()>& closur
 void PreparedOptimizer::count_step() {
   ++synced_optimizer_->steps;
   step_->group.set_step(synced_optimizer_->steps);
-  step_->observers.tell(&StepObserver::on_step);
+  step_->observers.notify(&StepObserver::on_step);
 }
 
 void detail::throw_uneven_batches() {

@@ -20,7 +20,7 @@ bool is_rows(const at::Tensor& gradient) {
 }
 
 // Row numbers and rows in one tensor of bytes, which a single collective carries.
-struct Parcel {
+struct PackedRows {
   std::int64_t rows;                // the largest number of any process
   std::vector<std::int64_t> shape;  // of one row
   at::ScalarType type;
@@ -33,19 +33,19 @@ struct Parcel {
   }
   std::int64_t bytes() const { return (number_bytes() + rows * row_bytes() + 7) / 8 * 8; }
 
-  at::Tensor packed(const at::Tensor& numbers, const at::Tensor& values) const {
+  at::Tensor pack(const at::Tensor& numbers, const at::Tensor& values) const {
     at::Tensor out = at::empty({bytes()}, values.options().dtype(at::kByte));
     numbers_in(out, numbers.numel()).copy_(numbers);
     values_in(out, numbers.numel()).copy_(values);
     return out;
   }
-  at::Tensor numbers_in(const at::Tensor& parcel, std::int64_t count) const {
-    return parcel.narrow(0, 0, count * 8).view(at::kLong);
+  at::Tensor numbers_in(const at::Tensor& packed_rows, std::int64_t count) const {
+    return packed_rows.narrow(0, 0, count * 8).view(at::kLong);
   }
-  at::Tensor values_in(const at::Tensor& parcel, std::int64_t count) const {
+  at::Tensor values_in(const at::Tensor& packed_rows, std::int64_t count) const {
     std::vector<std::int64_t> sizes = {count};
     sizes.insert(sizes.end(), shape.begin(), shape.end());
-    return parcel.narrow(0, number_bytes(), count * row_bytes()).view(type).view(sizes);
+    return packed_rows.narrow(0, number_bytes(), count * row_bytes()).view(type).view(sizes);
   }
 };
 
@@ -59,7 +59,7 @@ RowExchange::RowExchange(at::Tensor table, Group group, std::optional<at::Scalar
   using torch::autograd::variable_list;
   hook_ = accumulator_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
       [this](const variable_list& outputs, const variable_list&) {
-        reached_ = true;
+        got_gradient_ = true;
         return outputs;
       }));
 }
@@ -92,9 +92,9 @@ std::vector<std::int64_t> RowExchange::counts_of(const at::Tensor& gradient) con
 at::Tensor RowExchange::summed_rows(const at::Tensor& gradient,
                                     const std::vector<std::int64_t>& counts, double factor) const {
   const std::vector<std::int64_t> shape(table_.sizes().begin() + 1, table_.sizes().end());
-  const Parcel parcel{.rows = *std::max_element(counts.begin(), counts.end()),
-                      .shape = shape,
-                      .type = type_.value_or(table_.scalar_type())};
+  const PackedRows packed_rows{.rows = *std::max_element(counts.begin(), counts.end()),
+                               .shape = shape,
+                               .type = type_.value_or(table_.scalar_type())};
   at::Tensor numbers, values;
   if (gradient.defined()) {
     numbers = gradient.indices().select(0, 0);
@@ -103,13 +103,13 @@ at::Tensor RowExchange::summed_rows(const at::Tensor& gradient,
     numbers = at::empty({0}, table_.options().dtype(at::kLong));
     values = table_.detach().narrow(0, 0, 0);
   }
-  const at::Tensor all = group_.gather(parcel.packed(numbers, values));
+  const at::Tensor all = group_.gather(packed_rows.pack(numbers, values));
   std::vector<at::Tensor> all_numbers, all_values;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     const at::Tensor of_rank =
-        all.narrow(0, static_cast<std::int64_t>(rank) * parcel.bytes(), parcel.bytes());
-    all_numbers.push_back(parcel.numbers_in(of_rank, counts[rank]));
-    all_values.push_back(parcel.values_in(of_rank, counts[rank]).to(table_.scalar_type()));
+        all.narrow(0, static_cast<std::int64_t>(rank) * packed_rows.bytes(), packed_rows.bytes());
+    all_numbers.push_back(packed_rows.numbers_in(of_rank, counts[rank]));
+    all_values.push_back(packed_rows.values_in(of_rank, counts[rank]).to(table_.scalar_type()));
   }
   return at::_sparse_coo_tensor_unsafe(at::cat(all_numbers).unsqueeze(0), at::cat(all_values),
                                        table_.sizes(),

@@ -2,7 +2,7 @@
 // Sums the gradient of a table over the processes by sending only the rows that a pass touches.
 //
 //   RowExchange rows(table, group, wire_type);
-//   rows.expect();  loss.backward();  rows.sum(factor);
+//   rows.begin_pass();  loss.backward();  rows.sum(factor);
 //
 // The rows of all processes are added in rank order, so that all get the same result to the last
 // bit. A process may have few rows, many, none, or a dense gradient; the counts are exchanged
@@ -31,9 +31,9 @@ class RowExchange {
   ~RowExchange();
 
   // Begins a pass.
-  void expect() { reached_ = false; }
+  void begin_pass() { got_gradient_ = false; }
   // True if the pass gave the table a gradient, even one without rows.
-  bool reached() const { return reached_; }
+  bool got_gradient() const { return got_gradient_; }
   const at::Tensor& table() const { return table_; }
 
   // Replaces the gradient by the sum over the processes of their gradients times their `factor`, or
@@ -52,7 +52,7 @@ class RowExchange {
   // It carries the hook. A shared_ptr in LibTorch 2.11, an intrusive_ptr in 2.15.
   decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator_;
   std::uintptr_t hook_ = 0;
-  bool reached_ = false;
+  bool got_gradient_ = false;
 };
 
 }  // namespace hasten

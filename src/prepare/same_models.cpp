@@ -7,7 +7,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/same_everywhere.h"
+#include "process/text_comparison.h"
 
 namespace hasten {
 namespace {
@@ -17,19 +17,19 @@ std::int64_t fingerprint_of(const at::Tensor& tensor) {
   return fingerprint(bytes.data_ptr(), bytes.nbytes());
 }
 
-struct Named {
+struct NamedTensor {
   std::string name;
   at::Tensor tensor;
 };
 
-std::vector<Named> tensors_of(const torch::nn::Module& module) {
-  std::vector<Named> all;
+std::vector<NamedTensor> tensors_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> all;
   for (const auto& item : module.named_parameters()) all.push_back({item.key(), item.value()});
   for (const auto& item : module.named_buffers()) all.push_back({item.key(), item.value()});
   return all;
 }
 
-std::string description(const Named& named) {
+std::string description(const NamedTensor& named) {
   std::string text = str(named.name, " ", c10::toString(named.tensor.scalar_type()), " [");
   for (const std::int64_t size : named.tensor.sizes())
     text += str(text.back() == '[' ? "" : ", ", size);
@@ -41,7 +41,7 @@ std::string description(const Named& named) {
 void check_same_model(const torch::nn::Module& module, const Group& group) {
   const CallScope scope(group, "models compared by prepare()");
   std::string text;
-  for (const Named& named : tensors_of(module)) text += description(named) + "\n";
+  for (const NamedTensor& named : tensors_of(module)) text += description(named) + "\n";
   const auto difference = find_difference(text, group);
   if (!difference) return;
   throw UsageError(
@@ -55,7 +55,7 @@ void check_same_model(const torch::nn::Module& module, const Group& group) {
 std::int64_t equalize_weights(torch::nn::Module& module, const Group& group, std::int64_t from) {
   const torch::NoGradGuard no_grad;
   const CallScope scope(group, "weights compared by prepare()");
-  const std::vector<Named> tensors = tensors_of(module);
+  const std::vector<NamedTensor> tensors = tensors_of(module);
   if (tensors.empty()) return 0;
   at::Tensor own = at::empty({1, static_cast<std::int64_t>(tensors.size())}, at::kLong);
   for (std::size_t i = 0; i < tensors.size(); ++i)

@@ -15,7 +15,7 @@
 #include "prepare/join.h"
 #include "prepare/pass.h"
 #include "prepare/window.h"
-#include "process/living.h"
+#include "process/fork_hazards.h"
 
 namespace hasten {
 namespace {
@@ -265,7 +265,7 @@ std::vector<at::Tensor> Step::inputs_of(const at::Tensor& loss, const BackwardOp
   if (!options.inputs.empty()) return options.inputs;
   const std::vector<at::Tensor> others = excluded_parameters();
   if (others.empty()) return {};
-  Leaves leaves = reached_by(loss);
+  Leaves leaves = reached_leaves(loss);
   const std::size_t reached = leaves.size();
   for (const at::Tensor& other : others) {
     if (leaves.erase(other.unsafeGetTensorImpl()) > 0 && inside_)
@@ -391,7 +391,7 @@ bool Step::has_incomplete_window(const torch::nn::Module* module) const {
 
 bool Step::close_due_windows(const std::vector<at::Tensor>& parameters) {
   if (has_incomplete_window(parameters)) return false;
-  for (const auto& model : parallel_) model->refuse_raw(parameters);
+  for (const auto& model : parallel_) model->throw_if_unexchanged(parameters);
   for (const auto& window : windows_) {
     if (window->is_due() && window->has_one_of(parameters)) close(*window, parameters);
   }

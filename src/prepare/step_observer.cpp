@@ -33,12 +33,12 @@ void StepObservers::remove(const StepObserver& observer) {
   std::erase_if(observers_, [&](const auto& each) { return each.get() == &observer; });
 }
 
-void StepObservers::model(const std::shared_ptr<torch::nn::Module>& module) {
-  if (add_new(models_, module)) tell(&StepObserver::on_model, *module);
+void StepObservers::add_model(const std::shared_ptr<torch::nn::Module>& module) {
+  if (add_new(models_, module)) notify(&StepObserver::on_model, *module);
 }
 
-void StepObservers::optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
-  if (add_new(optimizers_, optimizer)) tell(&StepObserver::on_optimizer, optimizer);
+void StepObservers::add_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
+  if (add_new(optimizers_, optimizer)) notify(&StepObserver::on_optimizer, optimizer);
 }
 
 }  // namespace hasten

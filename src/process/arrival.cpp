@@ -5,8 +5,8 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/ask_all.h"
-#include "process/unlike.h"
+#include "process/disagreement.h"
+#include "process/store_exchange.h"
 
 namespace hasten {
 namespace {

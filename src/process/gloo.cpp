@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "hasten/base/error.h"
-#include "process/ask_all.h"
 #include "process/gloo_transport.h"
 #include "process/shared_collectives.h"
+#include "process/store_exchange.h"
 #include "rendezvous/secure_context.h"
 #include "rendezvous/sockets.h"
 

@@ -11,9 +11,9 @@
 #include "base/running_clock.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/ask_all.h"
 #include "process/link.h"
 #include "process/link_loop.h"
+#include "process/store_exchange.h"
 
 namespace hasten {
 namespace {
@@ -310,8 +310,7 @@ bool Buffer::wait(Direction& direction, int* rank, milliseconds timeout) {
       connections_->fail_all(error);
       std::rethrow_exception(error);
     }
-    changed_.wait_for(lock,
-                      std::min<RunningClock::Clock::duration>(left, RunningClock::kLongestStep));
+    changed_.wait_for(lock, std::min<RunningClock::Clock::duration>(left, RunningClock::kMaxStep));
   }
   if (direction.completions > 0) {
     --direction.completions;

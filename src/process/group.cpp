@@ -13,9 +13,9 @@
 #include "hasten/base/text.h"
 #include "process/arrival.h"
 #include "process/call_log.h"
-#include "process/living.h"
-#include "process/meeting.h"
+#include "process/fork_hazards.h"
 #include "process/native_group.h"
+#include "process/store_setup.h"
 #include "process/watchdog.h"
 
 namespace hasten {

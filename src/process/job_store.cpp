@@ -50,8 +50,8 @@ std::int64_t JobStore::getNumKeys() { return client_.count(); }
 void JobStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
 void JobStore::wait(const std::vector<std::string>& keys,
-                    const std::chrono::milliseconds& longest) {
-  client_.wait(own(keys), longest);
+                    const std::chrono::milliseconds& timeout) {
+  client_.wait(own(keys), timeout);
 }
 
 void JobStore::append(const std::string& key, const Bytes& value) {

@@ -32,7 +32,7 @@ class JobStore : public c10d::Store {
   std::int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys,
-            const std::chrono::milliseconds& longest) override;
+            const std::chrono::milliseconds& timeout) override;
   void append(const std::string& key, const Bytes& value) override;
   std::vector<Bytes> multiGet(const std::vector<std::string>& keys) override;
   void multiSet(const std::vector<std::string>& keys, const std::vector<Bytes>& values) override;

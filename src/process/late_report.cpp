@@ -7,8 +7,8 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "process/disagreement.h"
 #include "process/json_text.h"
-#include "process/unlike.h"
 
 namespace hasten {
 namespace {
@@ -28,8 +28,8 @@ struct Cause {
   std::string what;
 };
 
-// Finds the cause from the records. The collective in question is the one in which `reporter` waits,
-// or else the latest one that it has begun.
+// Finds the cause from the records. The collective in question is the one in which `reporter`
+// waits, or else the latest one that it has begun.
 class CauseFinder {
  public:
   CauseFinder(const std::vector<std::optional<RankRecord>>& records, std::int64_t reporter)

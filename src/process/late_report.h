@@ -59,10 +59,10 @@ struct LateReport {
   static LateReport of_text(const std::string& text);
 };
 
-// Makes the report. `records` and `locations` are by rank. A rank that has not answered has no record;
-// `process_notes` holds what is known about it from outside (process_state_text). A location that is not known has no
-// host. `reporter` is the rank that makes the report; it has a record and usually waits in a call.
-// `limit` is in seconds.
+// Makes the report. `records` and `locations` are by rank. A rank that has not answered has no
+// record; `process_notes` holds what is known about it from outside (process_state_text). A
+// location that is not known has no host. `reporter` is the rank that makes the report; it has a
+// record and usually waits in a call. `limit` is in seconds.
 LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
                        const std::vector<RankLocation>& locations,
                        const std::map<std::int64_t, std::string>& process_notes,

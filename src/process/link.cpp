@@ -241,7 +241,7 @@ void Link::update_write_interest() {
 void Link::end(const std::exception_ptr& error) {
   if (error_ || !is_same_process()) return;
   error_ = error;
-  shutdown(stream_->file(), SHUT_RDWR);  // so that the other side notices at once
+  shutdown(stream_->descriptor(), SHUT_RDWR);  // so that the other side notices at once
   const auto notify = [&](const Transfer& transfer) {
     if (transfer.owner != nullptr) transfer.owner->failed(error);
   };

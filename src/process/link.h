@@ -70,7 +70,7 @@ class Link {
   // `rank` is the other rank. `events` must outlive the link.
   Link(int rank, std::unique_ptr<rendezvous::ByteStream> stream, const Events& events);
 
-  int descriptor() const { return stream_->file(); }
+  int descriptor() const { return stream_->descriptor(); }
   void send(const Transfer& transfer, std::uint64_t slot);
   void receive(const Transfer& transfer, std::uint64_t slot);
   // Like receive(), but returns false and does nothing unless the other rank has offered a message

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/without_signals.h"
+#include "base/signal_blocker.h"
 #include "hasten/base/error.h"
 
 namespace hasten {
@@ -45,7 +45,7 @@ void LinkLoop::start(std::vector<Link*> links) {
   for (Link* const link : links) {
     if (!watch(poll_.get(), EPOLL_CTL_ADD, link, link->descriptor(), false)) throw_poll_error();
   }
-  const WithoutSignals blocker;
+  const SignalBlocker blocker;
   thread_ = std::thread([this, links = std::move(links)] { run(links); });
   pthread_setname_np(thread_.native_handle(), "hasten-links");
 }

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "hasten/base/error.h"
-#include "process/agreement.h"
-#include "process/ask_all.h"
+#include "process/call_checker.h"
 #include "process/gloo.h"
+#include "process/host_staging_backend.h"
 #include "process/nccl.h"
 #include "process/observed_backend.h"
-#include "process/through_host.h"
+#include "process/store_exchange.h"
 #include "process/tpu_dist.h"
 
 namespace hasten {

@@ -8,7 +8,7 @@
 
 #include "hasten/process/group.h"
 #include "process/call_log.h"
-#include "process/meeting.h"
+#include "process/store_setup.h"
 
 namespace hasten {
 

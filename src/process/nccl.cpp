@@ -1,6 +1,6 @@
 #include "process/nccl.h"
 
-#include "process/module.h"
+#include "process/loadable_module.h"
 
 namespace hasten {
 namespace {

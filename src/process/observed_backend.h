@@ -7,7 +7,7 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "process/agreement.h"
+#include "process/call_checker.h"
 #include "process/call_log.h"
 
 namespace hasten {

@@ -4,7 +4,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/carried_error.h"
+#include "process/serialized_exception.h"
 
 namespace hasten {
 namespace {

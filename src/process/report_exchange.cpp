@@ -11,7 +11,7 @@
 
 #include "hasten/base/text.h"
 #include "process/arrival.h"
-#include "process/ask_all.h"
+#include "process/store_exchange.h"
 
 namespace hasten {
 namespace {
@@ -35,18 +35,18 @@ ReportTimes ReportTimes::of(std::int64_t size) {
   times.pause = std::max(milliseconds(15), milliseconds(size / 10));
   times.answers = milliseconds(550 + 2 * size);
   times.report = times.answers + milliseconds(100 + size);
-  times.alone = times.report + milliseconds(100) + times.pause;
+  times.own_report = times.report + milliseconds(100) + times.pause;
   return times;
 }
 
 bool ReportExchange::has_begun() const { return store_.check({kAsked}); }
 
-LateReport ReportExchange::report(bool late, const std::function<RankRecord()>& own) const {
+LateReport ReportExchange::report(bool is_late, const std::function<RankRecord()>& own) const {
   const auto began = ExchangeClock::now();
-  const bool is_first = late && store_.add(kAsked, 1) == 1;
+  const bool is_first = is_late && store_.add(kAsked, 1) == 1;
   const RankRecord record = own();
   if (is_first) {
-    const LateReport report = report_of_all(records_by(began + times_.answers, record));
+    const LateReport report = make_report(collect_records(began + times_.answers, record));
     store_.set(kReported, report.to_text());
     return report;
   }
@@ -59,7 +59,7 @@ LateReport ReportExchange::report(bool late, const std::function<RankRecord()>& 
   return LateReport::of_text(text_at(store_, kReported));
 }
 
-LateReport ReportExchange::report_of_all(const Records& records) const {
+LateReport ReportExchange::make_report(const Records& records) const {
   const std::vector<RankLocation> locations = locations_of_all(store_, options_.size);
   const RankLocation here = RankLocation::own();
   std::map<std::int64_t, std::string> process_notes;
@@ -70,8 +70,8 @@ LateReport ReportExchange::report_of_all(const Records& records) const {
   return late_report(records, locations, process_notes, options_.rank, seconds(options_.limit));
 }
 
-ReportExchange::Records ReportExchange::records_by(ExchangeClock::time_point deadline,
-                                                   const RankRecord& own) const {
+ReportExchange::Records ReportExchange::collect_records(ExchangeClock::time_point deadline,
+                                                        const RankRecord& own) const {
   while (store_.add(kAnswered, 0) < options_.size - 1 && ExchangeClock::now() < deadline)
     std::this_thread::sleep_for(times_.pause);
   std::vector<std::int64_t> others;

@@ -3,7 +3,8 @@
 // agree on one report of who is late.
 //
 //   const ReportExchange exchange(*store, options);
-//   if (late || exchange.has_begun()) report = exchange.report(late, [&] { return own_record(); });
+//   if (is_late || exchange.has_begun())
+//     report = exchange.report(is_late, [&] { return own_record(); });
 //
 // The first rank that notices a timeout makes the report from what the others answer, and all ranks
 // read it. Each rank polls the store, less often if there are many ranks, and gives up after a time
@@ -29,10 +30,10 @@ struct WatchdogOptions {
 
 // The times of an exchange. All but `pause` are measured from its beginning.
 struct ReportTimes {
-  std::chrono::milliseconds pause;    // between two polls of the store
-  std::chrono::milliseconds answers;  // until ranks that have not answered are left out
-  std::chrono::milliseconds report;   // until a rank stops waiting for the report
-  std::chrono::milliseconds alone;    // until a rank that has no report makes its own
+  std::chrono::milliseconds pause;       // between two polls of the store
+  std::chrono::milliseconds answers;     // until ranks that have not answered are left out
+  std::chrono::milliseconds report;      // until a rank stops waiting for the report
+  std::chrono::milliseconds own_report;  // until a rank that has no report makes its own
 
   static ReportTimes of(std::int64_t size);
 };
@@ -44,16 +45,17 @@ class ReportExchange {
 
   // Whether a rank has begun an exchange.
   bool has_begun() const;
-  // Takes part in the exchange and returns the common report. `late`: this rank has waited for too
-  // long and may begin the exchange. `own` returns its record, once the exchange has begun.
-  LateReport report(bool late, const std::function<RankRecord()>& own) const;
+  // Takes part in the exchange and returns the common report. `is_late`: this rank has waited
+  // too long and may begin the exchange. `own` returns its record, once the exchange has begun.
+  LateReport report(bool is_late, const std::function<RankRecord()>& own) const;
 
  private:
   using Records = std::vector<std::optional<RankRecord>>;
 
-  LateReport report_of_all(const Records& records) const;
+  LateReport make_report(const Records& records) const;
   // Returns the records of this rank (`own`) and of the ranks that answer before the deadline.
-  Records records_by(std::chrono::steady_clock::time_point deadline, const RankRecord& own) const;
+  Records collect_records(std::chrono::steady_clock::time_point deadline,
+                          const RankRecord& own) const;
 
   c10d::Store& store_;
   const WatchdogOptions options_;

@@ -24,16 +24,16 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "process/seats.h"
 #include "process/shared_heap.h"
 #include "process/shared_memory.h"
+#include "process/step_barrier.h"
 
 namespace hasten {
 
 class SharedCollectives {
  public:
-  // Returns null on every rank if the ranks cannot share memory, or if `required_match` differs from that of
-  // rank 0 on some rank. All ranks must call it, once per store.
+  // Returns null on every rank if the ranks cannot share memory, or if `required_match` differs
+  // from that of rank 0 on some rank. All ranks must call it, once per store.
   static std::shared_ptr<SharedCollectives> create(c10d::Store& store, const RankOptions& options,
                                                    const std::string& required_match = "");
 

@@ -2,9 +2,9 @@
 #include <atomic>
 #include <utility>
 
-#include "process/agreement.h"
-#include "process/seats.h"
+#include "process/call_checker.h"
 #include "process/shared_memory.h"
+#include "process/step_barrier.h"
 
 namespace hasten {
 namespace {

@@ -17,9 +17,9 @@
 #include <optional>
 
 #include "hasten/base/text.h"
-#include "process/ask_all.h"
 #include "process/memory_allowance.h"
 #include "process/process_state.h"
+#include "process/store_exchange.h"
 
 namespace hasten {
 namespace {

@@ -68,8 +68,8 @@ class SharedMemory {
 
 // Returns `bytes` zero bytes that all ranks share. Returns null on every rank if one of them cannot
 // open the memory (it is on another machine, in another container or of another user) or if its
-// `required_match` differs from that of rank 0. All ranks must call it; a `name` may be used once per store.
-// Waits for the others within the store's timeout. Throws what the store throws.
+// `required_match` differs from that of rank 0. All ranks must call it; a `name` may be used
+// once per store. Waits for the others within the store's timeout. Throws what the store throws.
 std::unique_ptr<SharedMemory> shared_memory(c10d::Store& store, const std::string& name,
                                             const RankOptions& options, std::size_t bytes,
                                             const std::string& required_match = "");

@@ -8,8 +8,8 @@
 
 namespace hasten {
 
-std::vector<std::int64_t> detail::part_of(std::int64_t length, const ProcessState& process,
-                                          bool apply_padding) {
+std::vector<std::int64_t> detail::part_indices(std::int64_t length, const ProcessState& process,
+                                               bool apply_padding) {
   const std::int64_t each = length / process.num_processes, extras = length % process.num_processes;
   const std::int64_t rank = process.process_index, first = rank * each + std::min(rank, extras);
   std::vector<std::int64_t> part;
@@ -29,7 +29,7 @@ void detail::throw_uneven_lists() {
 
 at::Tensor split_between_processes(const at::Tensor& inputs, const ProcessState& process,
                                    bool apply_padding) {
-  const auto part = detail::part_of(inputs.size(0), process, apply_padding);
+  const auto part = detail::part_indices(inputs.size(0), process, apply_padding);
   return inputs.index_select(
       0, at::tensor(part, at::TensorOptions(at::kLong).device(inputs.device())));
 }

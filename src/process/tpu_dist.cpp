@@ -1,6 +1,6 @@
 #include "process/tpu_dist.h"
 
-#include "process/tpu_module.h"
+#include "process/tpu_function.h"
 
 namespace hasten {
 namespace {

@@ -6,7 +6,7 @@
 //   WaitingTime waiting;
 //   while (waiting.of(calls->oldest_call_start()) < limit) std::this_thread::sleep_for(100ms);
 //
-// The owner must call of() at least once per RunningClock::kLongestStep. Throws nothing. Thread
+// The owner must call of() at least once per RunningClock::kMaxStep. Throws nothing. Thread
 // rule: one thread at a time.
 #pragma once
 

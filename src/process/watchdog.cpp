@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/without_signals.h"
+#include "base/signal_blocker.h"
 #include "launch/exit_codes.h"
 #include "process/bounded_call.h"
 #include "process/job_store.h"
@@ -103,7 +103,7 @@ class Watchdog::State {
     }
     if (stopped_) return;
     changed_.notify_all();
-    changed_.wait_for(lock, times_.alone, [&] { return stopped_ || report_.has_value(); });
+    changed_.wait_for(lock, times_.own_report, [&] { return stopped_ || report_.has_value(); });
     if (stopped_) return;
     const LateReport report = report_ ? *report_ : report_without_others(own_record(), options_);
     lock.unlock();
@@ -162,9 +162,9 @@ class Watchdog::State {
 
   LateReport common_report(c10d::Store& store) {
     std::unique_lock lock(mutex_);
-    const bool late = is_late_;
+    const bool is_late = is_late_;
     lock.unlock();
-    return ReportExchange(store, options_).report(late, [&] { return own_record(); });
+    return ReportExchange(store, options_).report(is_late, [&] { return own_record(); });
   }
 
   RankRecord own_record() const {
@@ -218,7 +218,7 @@ Watchdog::Watchdog(StorePointer store, std::shared_ptr<CallLog> calls,
                    const WatchdogOptions& options)
     : state_(std::make_shared<State>(std::move(calls), options)) {
   prepare_stacks();
-  const WithoutSignals blocker;
+  const SignalBlocker blocker;
   clock_thread_ = std::thread([state = state_] { state->watch(); });
   exchange_thread_ =
       std::thread([state = state_, store = std::move(store)] { state->exchange_reports(store); });

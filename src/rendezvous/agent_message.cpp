@@ -26,21 +26,22 @@ const json* field_in(const json& message, const char* name, bool (json::*is_righ
 }
 
 // Bytes. Launchers send less, because they truncate the output of a failed rank.
-constexpr std::size_t kLongest = std::size_t{1} << 20;
-constexpr int kDeepest = 4;  // Levels of nested objects and arrays.
+constexpr std::size_t kMaxAgentMessageBytes = std::size_t{1} << 20;
+constexpr int kMaxDepth = 4;  // Levels of nested objects and arrays.
 
 }  // namespace
 
 json agent_message_of(const std::string& bytes) {
-  if (bytes.size() > kLongest)
-    throw DataError("rendezvous.message", {.what = "a launcher's message",
-                                           .got = str(bytes.size(), " bytes"),
-                                           .expected = str("at most ", kLongest, " bytes")});
+  if (bytes.size() > kMaxAgentMessageBytes)
+    throw DataError("rendezvous.message",
+                    {.what = "a launcher's message",
+                     .got = str(bytes.size(), " bytes"),
+                     .expected = str("at most ", kMaxAgentMessageBytes, " bytes")});
   return json::parse(bytes, [](int depth, json::parse_event_t, const json&) {
-    if (depth > kDeepest)
+    if (depth > kMaxDepth)
       throw DataError("rendezvous.message", {.what = "nesting depth of a launcher's message",
                                              .got = str(depth),
-                                             .expected = str("at most ", kDeepest)});
+                                             .expected = str("at most ", kMaxDepth)});
     return true;
   });
 }
@@ -81,7 +82,7 @@ JoinRequest join_request_of(const json& message) {
           .wanted_rank = number_in(message, "machine_rank", -1),
           .port = number_in(message, "port", 0),
           .attempt = number_in(message, "attempt", -1),
-          .serves = flag_in(message, "serves")};
+          .hosts_coordinator = flag_in(message, "serves")};
 }
 
 }  // namespace hasten::rendezvous

@@ -26,8 +26,8 @@ struct JoinRequest {
   std::string agent;
   std::string host, address, program, job, run_id;
   std::int64_t processes = 1, num_processes = 0, wanted_rank = -1, port = 0;
-  std::int64_t attempt = -1;  // The last round that the launcher has received.
-  bool serves = false;        // The launcher runs in the coordinator's process.
+  std::int64_t attempt = -1;       // The last round that the launcher has received.
+  bool hosts_coordinator = false;  // The launcher runs in the coordinator's process.
 };
 
 nlohmann::json agent_message_of(const std::string& bytes);

@@ -19,10 +19,10 @@ namespace {
 
 // OpenSSL's own socket BIO uses write(2), which ends the process with SIGPIPE if the other side has
 // closed the connection. These three functions implement a BIO that does not.
-int read_socket(BIO* bio, char* room, int size) {
+int read_socket(BIO* bio, char* buffer, int size) {
   BIO_clear_retry_flags(bio);
   const auto file = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
-  const ssize_t got = recv(file, room, static_cast<std::size_t>(size), 0);
+  const ssize_t got = recv(file, buffer, static_cast<std::size_t>(size), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
   return static_cast<int>(got);
 }
@@ -58,7 +58,7 @@ BIO* bio_over(int socket) {
 }  // namespace
 
 ByteStream::ByteStream(std::unique_ptr<Descriptor> socket) : socket_(std::move(socket)) {
-  fcntl(file(), F_SETFL, fcntl(file(), F_GETFL) | O_NONBLOCK);
+  fcntl(descriptor(), F_SETFL, fcntl(descriptor(), F_GETFL) | O_NONBLOCK);
 }
 
 std::ptrdiff_t ByteStream::end(std::string why) {
@@ -66,9 +66,9 @@ std::ptrdiff_t ByteStream::end(std::string why) {
   return -1;
 }
 
-std::ptrdiff_t PlainStream::read(std::byte* room, std::size_t size) {
+std::ptrdiff_t PlainStream::read(std::byte* buffer, std::size_t size) {
   ssize_t got = 0;
-  while ((got = recv(file(), room, size, 0)) < 0 && errno == EINTR) {
+  while ((got = recv(descriptor(), buffer, size, 0)) < 0 && errno == EINTR) {
   }
   if (got > 0) return got;
   if (got == 0) return end("the other side has closed the connection");
@@ -77,7 +77,7 @@ std::ptrdiff_t PlainStream::read(std::byte* room, std::size_t size) {
 
 std::ptrdiff_t PlainStream::write(const std::byte* bytes, std::size_t size) {
   ssize_t sent = 0;
-  while ((sent = send(file(), bytes, size, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
+  while ((sent = send(descriptor(), bytes, size, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
   }
   if (sent >= 0) return sent;
   return must_wait(errno) ? 0 : end(std::strerror(errno));
@@ -86,14 +86,14 @@ std::ptrdiff_t PlainStream::write(const std::byte* bytes, std::size_t size) {
 void TlsStream::Free::operator()(ssl_st* tls) const { SSL_free(tls); }
 
 TlsStream::TlsStream(std::unique_ptr<Descriptor> socket,
-                     std::shared_ptr<const SecureContext> context, std::uint64_t bytes_of_a_key)
+                     std::shared_ptr<const SecureContext> context, std::uint64_t key_lifetime_bytes)
     : ByteStream(std::move(socket)),
       context_(std::move(context)),
       tls_(SSL_new(context_->get())),
-      bytes_of_a_key_(bytes_of_a_key) {
+      key_lifetime_bytes_(key_lifetime_bytes) {
   // A repeated write may pass a copy of the bytes, and a write may stop early.
   SSL_set_mode(tls_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  BIO* const bio = bio_over(file());
+  BIO* const bio = bio_over(descriptor());
   SSL_set_bio(tls_.get(), bio, bio);  // Takes ownership.
   context_->side() == Side::server ? SSL_set_accept_state(tls_.get())
                                    : SSL_set_connect_state(tls_.get());
@@ -126,20 +126,20 @@ Handshake TlsStream::handshake() {
   return Handshake::failed;
 }
 
-std::ptrdiff_t TlsStream::read(std::byte* room, std::size_t size) {
+std::ptrdiff_t TlsStream::read(std::byte* buffer, std::size_t size) {
   ERR_clear_error();
   errno = 0;
-  const auto most = static_cast<int>(std::min<std::size_t>(size, INT_MAX));
-  return result(SSL_read(tls_.get(), room, most));
+  const auto size_limit = static_cast<int>(std::min<std::size_t>(size, INT_MAX));
+  return result(SSL_read(tls_.get(), buffer, size_limit));
 }
 
 std::ptrdiff_t TlsStream::write(const std::byte* bytes, std::size_t size) {
   ERR_clear_error();
   errno = 0;
-  const auto most = static_cast<int>(std::min<std::size_t>(size, INT_MAX));
-  const std::ptrdiff_t written = result(SSL_write(tls_.get(), bytes, most));
+  const auto size_limit = static_cast<int>(std::min<std::size_t>(size, INT_MAX));
+  const std::ptrdiff_t written = result(SSL_write(tls_.get(), bytes, size_limit));
   if (written > 0) bytes_ += static_cast<std::uint64_t>(written);
-  if (written <= 0 || bytes_ < bytes_of_a_key_) return written;
+  if (written <= 0 || bytes_ < key_lifetime_bytes_) return written;
   bytes_ = 0;
   SSL_key_update(tls_.get(), SSL_KEY_UPDATE_NOT_REQUESTED);  // Applies to the next record.
   return written;

@@ -1,11 +1,11 @@
 // File: rendezvous/byte_stream.h (internal)
 // Transfers bytes over a connected, non-blocking socket: as they are, or encrypted and
-// authenticated by TLS with the job's token (secure_context.h). The owner polls file().
+// authenticated by TLS with the job's token (secure_context.h). The owner polls descriptor().
 //
 //   TlsStream stream(std::move(socket), context);
-//   while (stream.handshake() == Handshake::running) wait(stream.file(), stream.events());
+//   while (stream.handshake() == Handshake::running) wait(stream.descriptor(), stream.events());
 //   stream.write(bytes, size);
-//   stream.read(room, size);
+//   stream.read(buffer, size);
 //
 // Throws nothing: why_ended() has the reason after the stream has ended. Thread rule: one thread at
 // a time.
@@ -36,13 +36,13 @@ class ByteStream {
   ByteStream& operator=(const ByteStream&) = delete;
   virtual ~ByteStream() = default;
 
-  int file() const { return socket_->get(); }
+  int descriptor() const { return socket_->get(); }
   // The poll(2) events that the handshake waits for.
   virtual short events() const { return POLLIN; }
   virtual Handshake handshake() { return Handshake::done; }
 
   // Returns the number of bytes read: 0 if the call would block, -1 after the stream has ended.
-  virtual std::ptrdiff_t read(std::byte* room, std::size_t size) = 0;
+  virtual std::ptrdiff_t read(std::byte* buffer, std::size_t size) = 0;
   // Returns the same for bytes written. After a 0, the next write must begin with the same bytes.
   virtual std::ptrdiff_t write(const std::byte* bytes, std::size_t size) = 0;
 
@@ -62,7 +62,7 @@ class ByteStream {
 class PlainStream : public ByteStream {
  public:
   using ByteStream::ByteStream;
-  std::ptrdiff_t read(std::byte* room, std::size_t size) override;
+  std::ptrdiff_t read(std::byte* buffer, std::size_t size) override;
   std::ptrdiff_t write(const std::byte* bytes, std::size_t size) override;
 };
 
@@ -70,14 +70,14 @@ class TlsStream : public ByteStream {
  public:
   // The key is replaced after this many bytes. An AES-GCM key is safe for 2^24.5 records of 16 KiB
   // (RFC 8446, section 5.5), which is 390 GB.
-  static constexpr std::uint64_t kBytesOfAKey = std::uint64_t{1} << 37;
+  static constexpr std::uint64_t kKeyLifetimeBytes = std::uint64_t{1} << 37;
 
   TlsStream(std::unique_ptr<Descriptor> socket, std::shared_ptr<const SecureContext> context,
-            std::uint64_t bytes_of_a_key = kBytesOfAKey);
+            std::uint64_t key_lifetime_bytes = kKeyLifetimeBytes);
   short events() const override { return events_; }
   // Fails unless both sides know the token.
   Handshake handshake() override;
-  std::ptrdiff_t read(std::byte* room, std::size_t size) override;
+  std::ptrdiff_t read(std::byte* buffer, std::size_t size) override;
   std::ptrdiff_t write(const std::byte* bytes, std::size_t size) override;
 
  private:
@@ -88,7 +88,7 @@ class TlsStream : public ByteStream {
   };
   std::shared_ptr<const SecureContext> context_;
   std::unique_ptr<ssl_st, Free> tls_;
-  const std::uint64_t bytes_of_a_key_;
+  const std::uint64_t key_lifetime_bytes_;
   std::uint64_t bytes_ = 0;  // Written with the current key.
   short events_ = POLLIN;
 };

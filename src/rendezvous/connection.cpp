@@ -18,14 +18,15 @@
 namespace hasten::rendezvous {
 namespace {
 
-constexpr std::size_t kLength = 8;  // Bytes of the length before each message.
-constexpr std::size_t kMostRead = std::size_t{1} << 20;
-constexpr std::size_t kRecord = std::size_t{16} << 10;    // The longest TLS record.
-constexpr std::size_t kMostKept = std::size_t{64} << 10;  // Bytes that an empty buffer may keep.
+constexpr std::size_t kLengthBytes = 8;  // Bytes of the length before each message.
+constexpr std::size_t kMaxRead = std::size_t{1} << 20;
+constexpr std::size_t kMaxRecordBytes = std::size_t{16} << 10;  // The longest TLS record.
+constexpr std::size_t kMaxKeptBytes = std::size_t{64}
+                                      << 10;  // Bytes that an empty buffer may keep.
 
 // A server has thousands of connections, and each may have carried one long message.
 void release_if_empty(std::string& buffer) {
-  if (buffer.empty() && buffer.capacity() > kMostKept) std::string().swap(buffer);
+  if (buffer.empty() && buffer.capacity() > kMaxKeptBytes) std::string().swap(buffer);
 }
 
 // Returns whether the last error is an alert from the other side.
@@ -59,7 +60,7 @@ Connection::Connection(int socket, const SecureContext& context)
   } else {
     SSL_set_connect_state(tls_.get());
   }
-  shake_hands();
+  continue_handshake();
 }
 
 Connection::~Connection() { close(socket_); }
@@ -72,7 +73,7 @@ void Connection::close_because(std::string why) {
   if (why_closed_.empty()) why_closed_ = std::move(why);
 }
 
-void Connection::take_from_tls() {
+void Connection::collect_encrypted() {
   char buffer[16 << 10];
   int got = 0;
   while ((got = BIO_read(to_socket_, buffer, sizeof buffer)) > 0)
@@ -81,51 +82,52 @@ void Connection::take_from_tls() {
 
 // Each call first clears the thread's error queue, because OpenSSL would report errors that other
 // code has left there.
-void Connection::shake_hands() {
+void Connection::continue_handshake() {
   ERR_clear_error();
   const int done = SSL_do_handshake(tls_.get());
   const int reason = SSL_get_error(tls_.get(), done);
-  take_from_tls();
+  collect_encrypted();
   if (done != 1 && reason != SSL_ERROR_WANT_READ) {
-    refused_ = is_alert();
+    was_rejected_ = is_alert();
     return close_because(tls_error());
   }
   // Only a handshake with the pre-shared key makes a session "reused".
   const bool has_key = SSL_session_reused(tls_.get()) == 1;
-  has_answered_ = side_ == Side::server && has_key;
+  received_valid_message_ = side_ == Side::server && has_key;
   if (done != 1) return;
-  known_ = has_key;
-  refused_ = !known_;
-  if (!known_) return close_because("the other side does not know the job's token");
-  if (before_known_.empty()) return;
-  encrypt(before_known_);
-  before_known_ = {};
+  is_authenticated_ = has_key;
+  was_rejected_ = !is_authenticated_;
+  if (!is_authenticated_) return close_because("the other side does not know the job's token");
+  if (queued_until_authenticated_.empty()) return;
+  encrypt(queued_until_authenticated_);
+  queued_until_authenticated_ = {};
 }
 
 void Connection::encrypt(std::string_view bytes) {
   ERR_clear_error();
   // One record at a time, because the BIO between TLS and the socket never shrinks.
-  while (!bytes.empty() && open()) {
-    const std::string_view record = bytes.substr(0, kRecord);
+  while (!bytes.empty() && is_open()) {
+    const std::string_view record = bytes.substr(0, kMaxRecordBytes);
     std::size_t written = 0;
     const int done = SSL_write_ex(tls_.get(), record.data(), record.size(), &written);
     if (done != 1 || written != record.size()) close_because(tls_error());
-    take_from_tls();
+    collect_encrypted();
     bytes.remove_prefix(record.size());
   }
 }
 
 void Connection::send(std::string_view message) {
-  if (message.size() > kLongestMessage) {
-    throw DataError("rendezvous.message", {.what = "length of a message",
-                                           .got = str(message.size(), " bytes"),
-                                           .expected = str("at most ", kLongestMessage, " bytes")});
+  if (message.size() > kMaxMessageBytes) {
+    throw DataError("rendezvous.message",
+                    {.what = "length of a message",
+                     .got = str(message.size(), " bytes"),
+                     .expected = str("at most ", kMaxMessageBytes, " bytes")});
   }
-  if (!open()) return;
+  if (!is_open()) return;
   const std::string bytes =
       Packer().number(static_cast<std::int64_t>(message.size())).bytes() + std::string(message);
-  if (!known_) {
-    before_known_ += bytes;
+  if (!is_authenticated_) {
+    queued_until_authenticated_ += bytes;
     return;
   }
   encrypt(bytes);
@@ -148,20 +150,20 @@ void Connection::write_socket() {
 
 void Connection::read_socket() {
   char buffer[16 << 10];
-  for (std::size_t total = 0; open() && total < kMostRead;) {
+  for (std::size_t total = 0; is_open() && total < kMaxRead;) {
     const ssize_t got = recv(socket_, buffer, sizeof buffer, MSG_DONTWAIT);
     const int problem = errno;
     if (got < 0 && problem == EINTR) continue;
     if (got < 0 && problem == EAGAIN) return;
     if (got < 0) return close_because(std::strerror(problem));
     if (got == 0) {
-      ended_ = true;
+      closed_by_peer_ = true;
       return close_because("the other side has closed the connection");
     }
     total += static_cast<std::size_t>(got);
     BIO_write(from_socket_, buffer, static_cast<int>(got));
-    if (!known_) shake_hands();
-    if (known_) read_messages();
+    if (!is_authenticated_) continue_handshake();
+    if (is_authenticated_) read_messages();
   }
 }
 
@@ -173,21 +175,21 @@ void Connection::read_messages() {
     incoming_.append(buffer, static_cast<std::size_t>(got));
   if (SSL_get_error(tls_.get(), got) != SSL_ERROR_WANT_READ) close_because(tls_error());
   std::size_t at = 0;
-  while (incoming_.size() - at >= kLength) {
+  while (incoming_.size() - at >= kLengthBytes) {
     const auto size = static_cast<std::uint64_t>(
-        Unpacker(std::string_view(incoming_).substr(at, kLength)).number());
-    if (size > kLongestMessage)
+        Unpacker(std::string_view(incoming_).substr(at, kLengthBytes)).number());
+    if (size > kMaxMessageBytes)
       return close_because(str("a message of ", size, " bytes is too long"));
-    if (incoming_.size() - at - kLength < size) break;
-    messages_.push_back(incoming_.substr(at + kLength, size));
-    at += kLength + size;
+    if (incoming_.size() - at - kLengthBytes < size) break;
+    messages_.push_back(incoming_.substr(at + kLengthBytes, size));
+    at += kLengthBytes + size;
   }
   incoming_.erase(0, at);
   release_if_empty(incoming_);
 }
 
 void Connection::advance() {
-  if (!open()) return;
+  if (!is_open()) return;
   write_socket();
   read_socket();
   write_socket();
@@ -204,7 +206,7 @@ std::string Connection::receive(Clock::time_point deadline, std::string_view wha
   while (true) {
     advance();
     if (auto message = next()) return *message;
-    if (!open()) {
+    if (!is_open()) {
       throw IoError("rendezvous.lost",
                     {.what = str("the connection for ", what, " is lost: ", why_closed_)});
     }
@@ -216,7 +218,7 @@ std::string Connection::receive(Clock::time_point deadline, std::string_view wha
 }
 
 void Connection::flush(Clock::time_point deadline) {
-  while (open() && (has_unsent() || !known_) && Clock::now() < deadline) {
+  while (is_open() && (has_unsent() || !is_authenticated_) && Clock::now() < deadline) {
     pollfd file{.fd = socket_, .events = events(), .revents = 0};
     poll(&file, 1, milliseconds_until(deadline));
     advance();

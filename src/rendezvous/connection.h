@@ -4,7 +4,7 @@
 //
 //   Connection connection(connect_to({.host = "10.0.0.1", .port = 29500}, 5).socket, context);
 //   connection.send(message);
-//   wait(connection.file(), connection.events());
+//   wait(connection.descriptor(), connection.events());
 //   connection.advance();
 //   while (auto message = connection.next()) handle(*message);
 //
@@ -35,25 +35,26 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
   ~Connection();
 
-  int file() const { return socket_; }
+  int descriptor() const { return socket_; }
   short events() const;  // The poll(2) events to wait for.
   // Reads and writes without blocking. Reads at most 1 MiB, so that no peer can occupy the thread.
   void advance();
-  bool open() const { return why_closed_.empty(); }
+  bool is_open() const { return why_closed_.empty(); }
   // True once both sides have proved that they know the token.
-  bool known() const { return known_; }
+  bool is_authenticated() const { return is_authenticated_; }
   // True on a server that has answered the client's first message. Only a client that knows the
-  // token can create that message, but until known() it may be a replay of another client's.
-  bool has_answered() const { return has_answered_; }
+  // token can create that message, but until is_authenticated() it may be a replay of another
+  // client's.
+  bool received_valid_message() const { return received_valid_message_; }
   const std::string& why_closed() const { return why_closed_; }
   // True if the connection was closed because the other side has another token, which it reports by
   // a TLS alert.
-  bool refused() const { return refused_; }
+  bool was_rejected() const { return was_rejected_; }
   // True if the other side has closed the connection in order, as the kernel does when a process
   // ends.
-  bool ended() const { return ended_; }
+  bool closed_by_peer() const { return closed_by_peer_; }
 
-  // Throws DataError "rendezvous.message" if the message is longer than kLongestMessage; the
+  // Throws DataError "rendezvous.message" if the message is longer than kMaxMessageBytes; the
   // connection stays usable.
   void send(std::string_view message);
   bool has_unsent() const { return !outgoing_.empty(); }
@@ -68,11 +69,11 @@ class Connection {
 
  private:
   void close_because(std::string why);
-  void shake_hands();
+  void continue_handshake();
   void read_socket();
   void write_socket();
   void read_messages();
-  void take_from_tls();
+  void collect_encrypted();
   void encrypt(std::string_view bytes);
 
   struct Free {
@@ -83,11 +84,12 @@ class Connection {
   std::unique_ptr<ssl_st, Free> tls_;
   bio_st* from_socket_;  // tls_ owns both.
   bio_st* to_socket_;
-  bool known_ = false, has_answered_ = false, refused_ = false, ended_ = false;
+  bool is_authenticated_ = false, received_valid_message_ = false, was_rejected_ = false,
+       closed_by_peer_ = false;
   std::string why_closed_;
-  std::string outgoing_;      // Encrypted bytes for the socket.
-  std::string incoming_;      // Decrypted bytes of an incomplete message.
-  std::string before_known_;  // Messages to send after the handshake.
+  std::string outgoing_;                    // Encrypted bytes for the socket.
+  std::string incoming_;                    // Decrypted bytes of an incomplete message.
+  std::string queued_until_authenticated_;  // Messages to send after the handshake.
   std::deque<std::string> messages_;
 };
 

@@ -13,13 +13,13 @@
 //                                      coordinator -> nothing, or the stop or finish that it missed
 //
 // Rounds: a job starts at once when max_machines are present; with min_machines, an elastic job
-// waits `last_call` longer for others in its first round. A machine that comes later is included by
-// a new round if there is room and it has stayed for `last_call` (newcomers.h), and waits for a
-// place otherwise. The failure of a rank, or the loss of a machine whose ranks run, uses one of
-// max_restarts. If a machine leaves because of a signal, an elastic job goes on without it and uses
-// no restart, a fixed job uses one, and the others gather again. If the coordinator's own machine
-// leaves, the job ends. The loss of a machine whose ranks have all succeeded matters only if all
-// ranks restart.
+// waits `last_call_timeout` longer for others in its first round. A machine that comes later is
+// included by a new round if there is room and it has stayed for `last_call_timeout`
+// (join_delays.h), and waits for a place otherwise. The failure of a rank, or the loss of a machine
+// whose ranks run, uses one of max_restarts. If a machine leaves because of a signal, an elastic
+// job goes on without it and uses no restart, a fixed job uses one, and the others gather again. If
+// the coordinator's own machine leaves, the job ends. The loss of a machine whose ranks have all
+// succeeded matters only if all ranks restart.
 //
 // An agent is identified by a random identity, not by its connection. It keeps its place unless it
 // is silent for keep_alive_timeout.
@@ -44,8 +44,8 @@
 #include "base/running_clock.h"
 #include "rendezvous/agent_message.h"
 #include "rendezvous/connection.h"
-#include "rendezvous/newcomers.h"
-#include "rendezvous/settings.h"
+#include "rendezvous/coordinator_settings.h"
+#include "rendezvous/join_delays.h"
 
 namespace hasten::rendezvous {
 
@@ -53,32 +53,32 @@ class Coordinator {
  public:
   using Send = std::function<void(int connection, const nlohmann::json& message)>;
   using NewRound = std::function<void()>;  // Called before a round is announced.
-  Coordinator(const Settings& settings, Send send, NewRound new_round = {});
+  Coordinator(const CoordinatorSettings& settings, Send send, NewRound new_round = {});
 
   // `address` is the agent's; `reached_at` is this machine's as the agent sees it. Times are the
   // steady clock's.
   void receive(int connection, const nlohmann::json& message, const std::string& address,
                const std::string& reached_at, Clock::time_point at);
   // The launcher at the other end has ended.
-  void lost(int connection, const std::string& why, Clock::time_point at);
+  void on_disconnect(int connection, const std::string& why, Clock::time_point at);
   // The connection has failed; the launcher may still run and reconnect.
-  void broken(int connection);
+  void on_connection_failure(int connection);
   // Does what is due at this time.
   void tick(Clock::time_point at);
   bool finished() const { return finish_.has_value(); }
   // True if the job has finished and every launcher has disconnected.
-  bool all_gone() const { return finished() && agents_.empty(); }
+  bool all_disconnected() const { return finished() && agents_.empty(); }
 
  private:
   enum class State { waiting, running, ended, stopping };
-  using Number = std::int64_t;  // The order in which agents arrived.
+  using AgentId = std::int64_t;  // The order in which agents arrived.
   struct Agent {
     JoinRequest request;  // Its latest request.
     std::string address, reached_at;
     State state = State::waiting;
     std::optional<int> connection;
     std::int64_t machine_rank = -1, first_rank = 0;  // Its ranks in its last round.
-    Clock::time_point came, heard;
+    Clock::time_point arrived_at, last_message_at;
   };
   struct Finish {
     int code = 0;
@@ -92,52 +92,52 @@ class Coordinator {
             const std::string& reached_at, Clock::time_point now);
   void rejoin(int connection, const nlohmann::json& message, Clock::time_point now);
   void failed(Agent& agent, const nlohmann::json& message, Clock::time_point now);
-  void leave(Number number, const nlohmann::json& message, Clock::time_point now);
-  std::optional<nlohmann::json> refusal(const JoinRequest& request, std::optional<Number> own,
+  void leave(AgentId number, const nlohmann::json& message, Clock::time_point now);
+  std::optional<nlohmann::json> refusal(const JoinRequest& request, std::optional<AgentId> own_id,
                                         Clock::time_point now);
-  void enter(Number number, Clock::time_point now);
-  void give_up(Number number, const std::string& why, Clock::time_point now);
-  void give_up_silent(Clock::time_point now, bool after_pause);
-  void take_in_newcomers(Clock::time_point now);
+  void set_waiting(AgentId number, Clock::time_point now);
+  void remove_lost(AgentId number, const std::string& why, Clock::time_point now);
+  void remove_silent(Clock::time_point now, bool after_pause);
+  void restart_for_newcomers(Clock::time_point now);
   void try_to_start(Clock::time_point now);
   void start_round();
-  void tell_round(Agent& agent);
+  void send_round(Agent& agent);
   void restart_or_finish(Finish finish, bool counts, Clock::time_point now);
   void stop_all(const std::string& reason, bool after_failure);
   void end(Finish finish);
-  void tell_end(const Agent& agent);
-  void tell_waiting(Clock::time_point now);
+  void send_end(const Agent& agent);
+  void send_waiting(Clock::time_point now);
 
   void send(const Agent& agent, const nlohmann::json& message) const;
-  void bind(Number number, int connection);
-  Agent take_out(Number number);
-  std::optional<Number> number_at(int connection) const;
-  std::optional<Number> number_of(const std::string& identity) const;
-  std::vector<Number> in_order() const;  // Agents of the next round, by rank.
+  void bind(AgentId number, int connection);
+  Agent remove_agent(AgentId number);
+  std::optional<AgentId> id_at_connection(int connection) const;
+  std::optional<AgentId> id_of(const std::string& identity) const;
+  std::vector<AgentId> ids_in_rank_order() const;  // Agents of the next round, by rank.
   std::array<std::size_t, 4> counts() const;
   std::size_t count(State state) const { return counts()[static_cast<std::size_t>(state)]; }
   // True if the agent waits and can receive a round.
-  static bool is_here(const Agent& agent) {
+  static bool can_start(const Agent& agent) {
     return agent.state == State::waiting && agent.connection;
   }
-  bool is_gathering() const;
+  bool all_are_waiting() const;
   std::string count_text() const;
   std::string names_text() const;
   std::string run_id() const;
   std::string own_address() const;
   std::string address_of(const Agent& agent) const;
 
-  Settings settings_;
+  CoordinatorSettings settings_;
   Send send_;
   NewRound new_round_;
-  std::map<Number, Agent> agents_;
-  std::map<int, Number> by_connection_;
-  std::map<std::string, Number> by_identity_;
-  Number arrivals_ = 0;
+  std::map<AgentId, Agent> agents_;
+  std::map<int, AgentId> by_connection_;
+  std::map<std::string, AgentId> by_identity_;
+  AgentId arrivals_ = 0;
   std::int64_t attempt_ = -1, restarts_ = 0;
-  bool some_have_ended_ = false;  // Some ranks have succeeded in this round.
-  nlohmann::json round_, stop_;   // The last ones sent.
-  Newcomers newcomers_;
+  bool some_have_succeeded_ = false;  // Some ranks have succeeded in this round.
+  nlohmann::json round_, stop_;       // The last ones sent.
+  JoinDelays join_delays_;
   std::optional<RunningClock> clock_;
   bool has_paused_ = false;  // The process has paused since the last tick.
   std::optional<Clock::time_point> gathering_since_, enough_since_;

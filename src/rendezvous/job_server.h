@@ -1,6 +1,7 @@
 // File: rendezvous/job_server.h (internal)
 // Serves one job on one port: its keys and values to the ranks, and the coordinator to the
-// launchers. A connection that does not prove that it knows the token is dropped (strangers.h).
+// launchers. A connection that does not prove that it knows the token is dropped
+// (pending_connections.h).
 //
 //   JobServer server({.port = 29500, .token = token, .coordinator = settings});
 //   const int port = server.port();
@@ -33,7 +34,7 @@ struct ServerOptions {
   bool loopback_only = true;
   int port = 0;  // 0: any free port.
   std::string token;
-  std::optional<Settings> coordinator{};  // If empty, serves keys and values only.
+  std::optional<CoordinatorSettings> coordinator{};  // If empty, serves keys and values only.
   // Receives a sentence that says why new connections wait, at most once a minute, in the server's
   // thread.
   std::function<void(const std::string&)> on_shortage{};
@@ -50,7 +51,7 @@ class JobServer {
   // Deletes all keys and values, so that the next attempt sees none of the last.
   void clear();
   // True if the job has ended and every launcher has been notified and has disconnected.
-  bool all_have_gone() const;
+  bool all_disconnected() const;
 
  private:
   class Loop;

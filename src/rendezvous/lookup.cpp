@@ -16,7 +16,7 @@ namespace hasten::rendezvous {
 namespace {
 
 // With `only_numbers` no name server is asked.
-Found system_lookup(const Endpoint& endpoint, bool only_numbers) {
+LookupResult system_lookup(const Endpoint& endpoint, bool only_numbers) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -26,7 +26,7 @@ Found system_lookup(const Endpoint& endpoint, bool only_numbers) {
   const int error = getaddrinfo(endpoint.host.c_str(), port.c_str(), &hints, &first);
   if (error != 0) return {.why = gai_strerror(error), .unknown_host = error == EAI_NONAME};
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(first, freeaddrinfo);
-  Found found;
+  LookupResult found;
   for (const addrinfo* each = first; each != nullptr; each = each->ai_next) {
     SocketAddress& address = found.addresses.emplace_back();
     std::memcpy(&address.bytes, each->ai_addr, each->ai_addrlen);
@@ -43,20 +43,20 @@ struct Lookup::Shared {
   Shared& operator=(const Shared&) = delete;
   ~Shared() { close(file); }
 
-  void finish(Found result) {
-    found = std::move(result);
+  void finish(LookupResult looked_up) {
+    result = std::move(looked_up);
     done.store(true, std::memory_order_release);
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t told = write(file, &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = write(file, &one, sizeof one);
   }
 
   int file;
-  Found found;
+  LookupResult result;
   std::atomic<bool> done = false;
 };
 
 Lookup::Lookup(const Endpoint& endpoint) : shared_(std::make_shared<Shared>()) {
-  Found numbers = system_lookup(endpoint, /*only_numbers=*/true);
+  LookupResult numbers = system_lookup(endpoint, /*only_numbers=*/true);
   if (!numbers.addresses.empty()) {
     shared_->finish(std::move(numbers));
     return;
@@ -74,11 +74,11 @@ Lookup::Lookup(const Endpoint& endpoint) : shared_(std::make_shared<Shared>()) {
 
 Lookup::~Lookup() = default;
 
-int Lookup::file() const { return shared_->file; }
+int Lookup::descriptor() const { return shared_->file; }
 bool Lookup::done() const { return shared_->done.load(std::memory_order_acquire); }
-const Found& Lookup::found() const { return shared_->found; }
+const LookupResult& Lookup::result() const { return shared_->result; }
 
-Found look_up(const Endpoint& endpoint, double seconds) {
+LookupResult look_up(const Endpoint& endpoint, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(seconds));
@@ -86,10 +86,10 @@ Found look_up(const Endpoint& endpoint, double seconds) {
   while (!lookup.done()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return {.why = "the name server does not answer"};
-    pollfd file{.fd = lookup.file(), .events = POLLIN, .revents = 0};
+    pollfd file{.fd = lookup.descriptor(), .events = POLLIN, .revents = 0};
     poll(&file, 1, static_cast<int>(left));
   }
-  return lookup.found();
+  return lookup.result();
 }
 
 }  // namespace hasten::rendezvous

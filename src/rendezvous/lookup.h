@@ -3,8 +3,8 @@
 // takes half a minute if the name server does not answer.
 //
 //   Lookup lookup({.host = "node1", .port = 29500});
-//   wait(lookup.file(), POLLIN);
-//   if (lookup.done()) connect_to_one_of(lookup.found().addresses);
+//   wait(lookup.descriptor(), POLLIN);
+//   if (lookup.done()) connect_to_one_of(lookup.result().addresses);
 //
 // A numeric address needs no thread. A lookup may be destroyed at any time; its thread ends by
 // itself. If the system cannot start a thread nothing is found, and a later lookup may succeed.
@@ -27,7 +27,7 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
 };
 
-struct Found {
+struct LookupResult {
   std::vector<SocketAddress> addresses;
   std::string why;            // The reason, if there are no addresses.
   bool unknown_host = false;  // A name server reports that the name does not exist.
@@ -40,10 +40,10 @@ class Lookup {
   Lookup& operator=(const Lookup&) = delete;
   ~Lookup();
 
-  int file() const;
+  int descriptor() const;
   bool done() const;
   // Requires done().
-  const Found& found() const;
+  const LookupResult& result() const;
 
  private:
   struct Shared;
@@ -51,6 +51,6 @@ class Lookup {
 };
 
 // Blocks until the lookup is done; after `seconds` it finds nothing.
-Found look_up(const Endpoint& endpoint, double seconds);
+LookupResult look_up(const Endpoint& endpoint, double seconds);
 
 }  // namespace hasten::rendezvous

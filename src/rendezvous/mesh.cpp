@@ -10,7 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/mesh_sockets.h"
-#include "rendezvous/strangers.h"
+#include "rendezvous/pending_connections.h"
 
 namespace hasten::rendezvous {
 namespace {
@@ -18,10 +18,10 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr auto kShortestPause = 2ms, kLongestPause = 500ms;  // Between attempts to connect.
+constexpr auto kMinAttemptPause = 2ms, kMaxAttemptPause = 500ms;  // Between attempts to connect.
 // The longest pause for a local socket, where an attempt costs little.
-constexpr auto kLongestLocalPause = 10ms;
-constexpr auto kPauseWithoutFiles = 50ms;  // Between attempts to accept.
+constexpr auto kMaxLocalPause = 10ms;
+constexpr auto kPauseWithoutDescriptors = 50ms;  // Between attempts to accept.
 
 // Each side sends this after the handshake.
 struct Greeting {
@@ -30,7 +30,7 @@ struct Greeting {
 };
 
 // Each rank sends this before any of them listens.
-struct RankStart {
+struct StartInfo {
   std::string nonce;  // The group uses rank 0's.
   bool encrypt = true;
   std::string machine;  // Equal if a local socket can connect two ranks.
@@ -38,7 +38,7 @@ struct RankStart {
   std::string text() const {
     return json{{"nonce", nonce}, {"encrypt", encrypt}, {"machine", machine}}.dump();
   }
-  static RankStart of(const std::string& text) {
+  static StartInfo of(const std::string& text) {
     const json fields = json::parse(text);
     return {.nonce = fields.at("nonce"),
             .encrypt = fields.at("encrypt"),
@@ -47,7 +47,7 @@ struct RankStart {
 };
 
 // The addresses on which a rank listens.
-struct Place {
+struct ListenAddress {
   std::string local_name;
   std::string address;
   int port = 0;  // 0: all ranks are on one machine.
@@ -55,7 +55,7 @@ struct Place {
   std::string text() const {
     return json{{"local", local_name}, {"address", address}, {"port", port}}.dump();
   }
-  static Place of(const std::string& text) {
+  static ListenAddress of(const std::string& text) {
     const json fields = json::parse(text);
     return {.local_name = fields.at("local"),
             .address = fields.at("address"),
@@ -66,10 +66,10 @@ struct Place {
 // A connection that has not yet proved that it belongs to the group.
 class Candidate {
  public:
-  enum class State { running, known, failed };
+  enum class State { running, done, failed };
 
   // `expected` is the rank that this side has connected to; -1 if the other side has connected, and
-  // then `id` is its number among the strangers.
+  // then `id` is its number in `pending_`.
   Candidate(std::unique_ptr<ByteStream> stream, const Greeting& own, std::int64_t expected,
             int id = -1)
       : expected(expected), id(id), stream_(std::move(stream)), own_(own) {}
@@ -77,13 +77,13 @@ class Candidate {
   const std::int64_t expected;
   const int id;
 
-  int file() const { return stream_->file(); }
+  int descriptor() const { return stream_->descriptor(); }
   short events() const {
     if (!handshake_is_done_) return stream_->events();
     return static_cast<short>(wants_to_write() ? POLLOUT : POLLIN);
   }
   // True if the other side knows the secret, or is a local process of this user.
-  bool is_proved() const { return handshake_is_done_; }
+  bool is_authenticated() const { return handshake_is_done_; }
   const Greeting& other() const { return other_; }
   std::unique_ptr<ByteStream> take_stream() { return std::move(stream_); }
   const std::string& why_failed() const { return stream_->why_ended(); }
@@ -91,24 +91,24 @@ class Candidate {
   // Continues without blocking.
   State advance() {
     if (!handshake_is_done_) {
-      const Handshake shaken = stream_->handshake();
-      if (shaken == Handshake::failed) return State::failed;
-      if (shaken == Handshake::running) return State::running;
+      const Handshake handshake = stream_->handshake();
+      if (handshake == Handshake::failed) return State::failed;
+      if (handshake == Handshake::running) return State::running;
       handshake_is_done_ = true;
     }
     // The accepting side answers only after it has received the group's nonce.
-    if (speaks_first() && !write()) return State::failed;
+    if (sends_first() && !write()) return State::failed;
     if (!read()) return State::failed;
     if (got_ < sizeof other_) return State::running;
     if (std::memcmp(other_.nonce, own_.nonce, sizeof own_.nonce) != 0) return State::failed;
-    if (!speaks_first() && !write()) return State::failed;
-    return sent_ == sizeof own_ ? State::known : State::running;
+    if (!sends_first() && !write()) return State::failed;
+    return sent_ == sizeof own_ ? State::done : State::running;
   }
 
  private:
-  bool speaks_first() const { return expected >= 0; }
+  bool sends_first() const { return expected >= 0; }
   bool wants_to_write() const {
-    return sent_ < sizeof own_ && (speaks_first() || got_ == sizeof other_);
+    return sent_ < sizeof own_ && (sends_first() || got_ == sizeof other_);
   }
   bool write() {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&own_);
@@ -120,9 +120,9 @@ class Candidate {
     return true;
   }
   bool read() {
-    auto* const room = reinterpret_cast<std::byte*>(&other_);
+    auto* const buffer = reinterpret_cast<std::byte*>(&other_);
     while (got_ < sizeof other_) {
-      const auto now = stream_->read(room + got_, sizeof other_ - got_);
+      const auto now = stream_->read(buffer + got_, sizeof other_ - got_);
       if (now <= 0) return now == 0;
       got_ += static_cast<std::size_t>(now);
     }
@@ -146,13 +146,13 @@ class Mesh {
         peers_(static_cast<std::size_t>(options.size)) {}
 
   std::vector<std::unique_ptr<ByteStream>> connect(const Exchange& exchange) {
-    tell_places(exchange);
+    exchange_addresses(exchange);
     attempts_.resize(static_cast<std::size_t>(options_.rank));
-    while (missing() > 0) {
-      if (clock_.now() >= deadline_) refuse_late();
+    while (missing_count() > 0) {
+      if (clock_.now() >= deadline_) throw_missing_ranks();
       start_attempts();
-      if (missing() > 0) wait();
-      drop_late_strangers();
+      if (missing_count() > 0) wait();
+      drop_expired();
     }
     return std::move(peers_);
   }
@@ -160,35 +160,35 @@ class Mesh {
  private:
   struct Attempt {
     Clock::time_point next{};
-    Clock::duration pause = kShortestPause;
+    Clock::duration pause = kMinAttemptPause;
     bool runs = false;
   };
 
-  void tell_places(const Exchange& exchange) {
-    const std::string machine = this_machine(options_.address);
-    std::vector<RankStart> starts;
+  void exchange_addresses(const Exchange& exchange) {
+    const std::string machine = local_socket_scope(options_.address);
+    std::vector<StartInfo> starts;
     for (const std::string& text :
-         exchange("start", RankStart{new_token(), options_.encrypt, machine}.text()))
-      starts.push_back(RankStart::of(text));
+         exchange("start", StartInfo{new_token(), options_.encrypt, machine}.text()))
+      starts.push_back(StartInfo::of(text));
     check_encryption(starts);
     starts.front().nonce.copy(own_.nonce, sizeof own_.nonce);  // All ranks use rank 0's.
     own_.rank = options_.rank;
-    for (const RankStart& each : starts)
+    for (const StartInfo& each : starts)
       is_local_.push_back(!machine.empty() && each.machine == machine);
-    Place own{.local_name = "hasten " + new_token(),
-              .address = without_interface(options_.address)};
-    local_ = listen_locally(own.local_name);
+    ListenAddress own{.local_name = "hasten " + new_token(),
+                      .address = without_interface(options_.address)};
+    local_listener_ = listen_locally(own.local_name);
     if (std::find(is_local_.begin(), is_local_.end(), false) != is_local_.end()) {
-      remote_ = listen_at(options_.address);
-      own.port = port_of(remote_->get());
+      remote_listener_ = listen_at(options_.address);
+      own.port = port_of(remote_listener_->get());
     }
     for (const std::string& text : exchange("place", own.text()))
-      places_.push_back(Place::of(text));
+      addresses_.push_back(ListenAddress::of(text));
   }
 
-  // Ranks that differ in `encrypt` would reject each other as strangers.
-  void check_encryption(const std::vector<RankStart>& starts) const {
-    const auto other = std::find_if(starts.begin(), starts.end(), [&](const RankStart& each) {
+  // Ranks that differ in `encrypt` would reject each other's connections.
+  void check_encryption(const std::vector<StartInfo>& starts) const {
+    const auto other = std::find_if(starts.begin(), starts.end(), [&](const StartInfo& each) {
       return each.encrypt != options_.encrypt;
     });
     if (other == starts.end()) return;
@@ -201,11 +201,11 @@ class Mesh {
          .hint = "--encrypt (HASTEN_ENCRYPT) must be the same on every machine"});
   }
 
-  std::int64_t missing() const {
+  std::int64_t missing_count() const {
     return std::count(peers_.begin(), peers_.end(), nullptr) - 1;  // Excludes this rank.
   }
 
-  [[noreturn]] void refuse_late() const {
+  [[noreturn]] void throw_missing_ranks() const {
     std::vector<std::string> ranks;
     for (std::int64_t rank = 0; rank < options_.size; ++rank) {
       if (rank != options_.rank && !peers_[static_cast<std::size_t>(rank)])
@@ -229,11 +229,11 @@ class Mesh {
       // The pause is random, from half to one and a half, so that ranks do not all try at once.
       attempt.next = now + attempt.pause / 2 + attempt.pause * (random_() % 1024) / 1024;
       attempt.pause = std::min<Clock::duration>(
-          attempt.pause * 2, is_local_[rank] ? Clock::duration(kLongestLocalPause) : kLongestPause);
-      const Place& place = places_[rank];
+          attempt.pause * 2, is_local_[rank] ? Clock::duration(kMaxLocalPause) : kMaxAttemptPause);
+      const ListenAddress& address = addresses_[rank];
       const int socket = is_local_[rank]
-                             ? connect_locally(place.local_name)
-                             : begin_connection(place.address, place.port, options_.address);
+                             ? connect_locally(address.local_name)
+                             : begin_connection(address.address, address.port, options_.address);
       if (socket < 0) {
         last_problem_ = std::strerror(errno);
         continue;
@@ -253,9 +253,10 @@ class Mesh {
     return std::make_unique<TlsStream>(std::move(owned), context);
   }
 
-  int longest_wait() {
-    auto until = Clock::now() + std::min<Clock::duration>(kLongestPause, deadline_ - clock_.now());
-    if (listen_again_ > Clock::now()) until = std::min(until, listen_again_);
+  int poll_timeout() {
+    auto until =
+        Clock::now() + std::min<Clock::duration>(kMaxAttemptPause, deadline_ - clock_.now());
+    if (resume_listening_at_ > Clock::now()) until = std::min(until, resume_listening_at_);
     for (std::size_t rank = 0; rank < attempts_.size(); ++rank) {
       if (!peers_[rank] && !attempts_[rank].runs) until = std::min(until, attempts_[rank].next);
     }
@@ -266,27 +267,27 @@ class Mesh {
   void wait() {
     std::vector<pollfd> files;
     for (const auto& candidate : candidates_)
-      files.push_back({.fd = candidate->file(), .events = candidate->events(), .revents = 0});
+      files.push_back({.fd = candidate->descriptor(), .events = candidate->events(), .revents = 0});
     const std::size_t count = files.size();
-    const bool listens = Clock::now() >= listen_again_;
-    for (const auto& listener : {local_.get(), remote_.get()}) {
+    const bool listens = Clock::now() >= resume_listening_at_;
+    for (const auto& listener : {local_listener_.get(), remote_listener_.get()}) {
       const int file = listener && listens ? listener->get() : -1;
       files.push_back({.fd = file, .events = POLLIN, .revents = 0});
     }
-    if (poll(files.data(), files.size(), longest_wait()) <= 0) return;
+    if (poll(files.data(), files.size(), poll_timeout()) <= 0) return;
     for (std::size_t i = 0; i < count; ++i) {
       if (files[i].revents != 0) advance(candidates_[i]);
     }
     std::erase(candidates_, nullptr);
-    if (files[count].revents != 0) accept_from(*local_, /*is_local=*/true);
-    if (files[count + 1].revents != 0) accept_from(*remote_, /*is_local=*/false);
+    if (files[count].revents != 0) accept_from(*local_listener_, /*is_local=*/true);
+    if (files[count + 1].revents != 0) accept_from(*remote_listener_, /*is_local=*/false);
   }
 
   void advance(std::unique_ptr<Candidate>& candidate) {
     const auto state = candidate->advance();
-    if (candidate->is_proved()) strangers_.has_answered(candidate->id);
+    if (candidate->is_authenticated()) pending_.mark_valid(candidate->id);
     if (state == Candidate::State::running) return;
-    if (state == Candidate::State::known) return admit(candidate);
+    if (state == Candidate::State::done) return admit(candidate);
     drop(candidate);
   }
 
@@ -294,11 +295,12 @@ class Mesh {
   // counts.
   void admit(std::unique_ptr<Candidate>& candidate) {
     const std::int64_t rank = candidate->other().rank;
-    const bool is_due = candidate->expected >= 0 ? rank == candidate->expected
-                                                 : rank > options_.rank && rank < options_.size;
-    if (!is_due) return drop(candidate);
+    const bool is_expected = candidate->expected >= 0
+                                 ? rank == candidate->expected
+                                 : rank > options_.rank && rank < options_.size;
+    if (!is_expected) return drop(candidate);
     std::unique_ptr<ByteStream> stream = candidate->take_stream();
-    strangers_.remove(candidate->id);
+    pending_.remove(candidate->id);
     candidate.reset();
     const auto at = static_cast<std::size_t>(rank);
     if (!is_local_[at] && !options_.encrypt)
@@ -311,7 +313,7 @@ class Mesh {
       attempts_[static_cast<std::size_t>(candidate->expected)].runs = false;
       if (!candidate->why_failed().empty()) last_problem_ = candidate->why_failed();
     }
-    strangers_.remove(candidate->id);
+    pending_.remove(candidate->id);
     candidate.reset();
   }
 
@@ -323,8 +325,8 @@ class Mesh {
         if (!may_accept_more(accepted.error)) return;
         continue;
       }
-      if (const auto id = strangers_.one_too_many()) drop_stranger(*id);
-      strangers_.add(next_id_, accepted.address, Clock::now());
+      if (const auto id = pending_.connection_to_evict()) drop_pending(*id);
+      pending_.add(next_id_, accepted.address, Clock::now());
       candidates_.push_back(std::make_unique<Candidate>(
           stream_over(accepted.socket, is_local, server_), own_, -1, next_id_++));
       advance(candidates_.back());
@@ -336,23 +338,23 @@ class Mesh {
   bool may_accept_more(int error) {
     if (error == EINTR || error == ECONNABORTED || error == EPERM) return true;
     if (error == EAGAIN) return false;
-    // No file descriptor or memory is left: dropping one stranger frees some, and the listeners
-    // pause.
+    // No file descriptor or memory is left: dropping one pending connection frees some, and the
+    // listeners pause.
     last_problem_ = std::strerror(error);
-    if (const auto id = strangers_.oldest()) drop_stranger(*id);
-    listen_again_ = Clock::now() + kPauseWithoutFiles;
+    if (const auto id = pending_.oldest()) drop_pending(*id);
+    resume_listening_at_ = Clock::now() + kPauseWithoutDescriptors;
     return false;
   }
 
-  void drop_stranger(int id) {
+  void drop_pending(int id) {
     for (auto& candidate : candidates_) {
       if (candidate->id == id) drop(candidate);
     }
     std::erase(candidates_, nullptr);
   }
 
-  void drop_late_strangers() {
-    for (const int id : strangers_.late(Clock::now())) drop_stranger(id);
+  void drop_expired() {
+    for (const int id : pending_.expired(Clock::now())) drop_pending(id);
   }
 
   const MeshOptions& options_;
@@ -362,12 +364,12 @@ class Mesh {
   const std::shared_ptr<const SecureContext> server_, client_;
   Greeting own_{};
   std::vector<bool> is_local_;
-  std::vector<Place> places_;
-  std::unique_ptr<Descriptor> local_, remote_;
+  std::vector<ListenAddress> addresses_;
+  std::unique_ptr<Descriptor> local_listener_, remote_listener_;
   std::vector<Attempt> attempts_;
   std::vector<std::unique_ptr<Candidate>> candidates_;
-  Clock::time_point listen_again_{};
-  Strangers strangers_;  // The candidates that have connected to this rank.
+  Clock::time_point resume_listening_at_{};
+  PendingConnections pending_;  // The candidates that have connected to this rank.
   int next_id_ = 0;
   std::vector<std::unique_ptr<ByteStream>> peers_;
   std::string last_problem_;

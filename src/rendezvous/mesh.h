@@ -13,7 +13,7 @@
 // a rank afterwards.
 //
 // An unproved connection is dropped when its handshake fails or takes too long, or to make room for
-// others (strangers.h). A rank whose connection is dropped tries again.
+// others (pending_connections.h). A rank whose connection is dropped tries again.
 //
 // Throws IoError "process.rank-missing" with the ranks that are not connected within `limit`,
 // ConfigError "process.encryption" if `encrypt` differs between ranks, IoError "rendezvous.socket"

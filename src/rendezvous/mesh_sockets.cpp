@@ -21,7 +21,7 @@ namespace hasten::rendezvous {
 namespace {
 
 // The maximum number of connections that wait to be accepted; the kernel has a limit too.
-constexpr int kQueue = 4096;
+constexpr int kGroupListenQueue = 4096;
 
 struct LocalName {
   sockaddr_un address{};
@@ -36,17 +36,18 @@ struct LocalName {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-[[noreturn]] void cannot_listen(const std::string& where) {
+[[noreturn]] void throw_listen_error(const std::string& where) {
   throw IoError("rendezvous.socket", {.what = "listening for the ranks of a group " + where,
                                       .got = std::strerror(errno)});
 }
 
-struct FreeNumbers {
+struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
 
 // The address is numeric, so no name server is asked.
-std::unique_ptr<addrinfo, FreeNumbers> number(const std::string& address, int port) {
+std::unique_ptr<addrinfo, FreeAddresses> parse_numeric_address(const std::string& address,
+                                                               int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -54,10 +55,10 @@ std::unique_ptr<addrinfo, FreeNumbers> number(const std::string& address, int po
   addrinfo* found = nullptr;
   if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0)
     found = nullptr;
-  return std::unique_ptr<addrinfo, FreeNumbers>(found);
+  return std::unique_ptr<addrinfo, FreeAddresses>(found);
 }
 
-bool is_of_this_user(int socket) {
+bool peer_is_this_user(int socket) {
   ucred other{};
   socklen_t size = sizeof other;
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 && other.uid == geteuid();
@@ -65,7 +66,7 @@ bool is_of_this_user(int socket) {
 
 }  // namespace
 
-std::string this_machine(const std::string& address) {
+std::string local_socket_scope(const std::string& address) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   struct stat network {
@@ -84,8 +85,8 @@ std::unique_ptr<Descriptor> listen_locally(const std::string& name) {
       std::make_unique<Descriptor>(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const LocalName local(name);
   if (listener->get() < 0 || bind(listener->get(), local.get(), local.size) != 0 ||
-      listen(listener->get(), kQueue) != 0)
-    cannot_listen("on this machine");
+      listen(listener->get(), kGroupListenQueue) != 0)
+    throw_listen_error("on this machine");
   return listener;
 }
 
@@ -95,7 +96,7 @@ int connect_locally(const std::string& name) {
   const LocalName local(name);
   // Anybody may take the name of a rank that has ended.
   const bool connected = connect(socket, local.get(), local.size) == 0;
-  if (connected && is_of_this_user(socket)) return socket;
+  if (connected && peer_is_this_user(socket)) return socket;
   const int error = connected ? EPERM : errno;
   close(socket);
   errno = error;
@@ -103,7 +104,7 @@ int connect_locally(const std::string& name) {
 }
 
 std::unique_ptr<Descriptor> listen_at(const std::string& address) {
-  const auto at = number(address, 0);
+  const auto at = parse_numeric_address(address, 0);
   if (!at) {
     throw IoError("rendezvous.socket",
                   {.what = "the address on which to listen for the ranks of a group",
@@ -113,8 +114,8 @@ std::unique_ptr<Descriptor> listen_at(const std::string& address) {
   auto listener = std::make_unique<Descriptor>(
       socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (listener->get() < 0 || bind(listener->get(), at->ai_addr, at->ai_addrlen) != 0 ||
-      listen(listener->get(), kQueue) != 0)
-    cannot_listen("at " + address);
+      listen(listener->get(), kGroupListenQueue) != 0)
+    throw_listen_error("at " + address);
   return listener;
 }
 
@@ -125,7 +126,8 @@ std::string without_interface(const std::string& address) {
 int begin_connection(const std::string& address, int port, const std::string& own) {
   const std::size_t interface = own.find('%');
   const bool is_of_link = interface != own.npos && starts_with(address, "fe80:");
-  const auto at = number(is_of_link ? address + own.substr(interface) : address, port);
+  const auto at =
+      parse_numeric_address(is_of_link ? address + own.substr(interface) : address, port);
   errno = EADDRNOTAVAIL;
   if (!at) return -1;
   const int socket = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -147,7 +149,7 @@ Accepted accept_from_listener(int listener, bool is_local) {
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return {.socket = socket, .address = peer_address(socket)};
   }
-  if (is_of_this_user(socket)) return {.socket = socket};
+  if (peer_is_this_user(socket)) return {.socket = socket};
   close(socket);
   return {.error = EPERM};
 }

@@ -14,7 +14,7 @@ namespace hasten::rendezvous {
 // Returns the same text in two processes if a local socket can connect them: they share the boot of
 // the machine, the network and user namespaces, the user and the address. Empty if the system does
 // not provide these.
-std::string this_machine(const std::string& address);
+std::string local_socket_scope(const std::string& address);
 
 // Listens under a name without a file. Throws IoError "rendezvous.socket".
 std::unique_ptr<Descriptor> listen_locally(const std::string& name);

@@ -23,7 +23,7 @@ Packer& Packer::texts(const std::vector<std::string>& values) {
   return *this;
 }
 
-Packer& Packer::packed(std::string_view fields) {
+Packer& Packer::append_packed(std::string_view fields) {
   bytes_ += fields;
   return *this;
 }
@@ -47,7 +47,7 @@ std::int64_t Unpacker::number() {
   return static_cast<std::int64_t>(bits);
 }
 
-std::string_view Unpacker::view() { return take(static_cast<std::uint64_t>(number())); }
+std::string_view Unpacker::text_view() { return take(static_cast<std::uint64_t>(number())); }
 
 std::vector<std::string> Unpacker::texts() {
   const auto count = static_cast<std::uint64_t>(number());
@@ -57,7 +57,7 @@ std::vector<std::string> Unpacker::texts() {
   return values;
 }
 
-void Unpacker::end() const {
+void Unpacker::expect_end() const {
   if (rest_.empty()) return;
   throw DataError("rendezvous.message", {.what = "extra bytes at the end of a message",
                                          .got = str(rest_.size(), " bytes")});

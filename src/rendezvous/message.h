@@ -19,14 +19,14 @@
 namespace hasten::rendezvous {
 
 // Bytes. No key or value of a training job is nearly as long, so a longer message is an error.
-inline constexpr std::size_t kLongestMessage = std::size_t{64} << 20;
+inline constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 20;
 
 class Packer {
  public:
   Packer& number(std::int64_t value);
   Packer& text(std::string_view value);
   Packer& texts(const std::vector<std::string>& values);
-  Packer& packed(std::string_view fields);  // The bytes of another Packer.
+  Packer& append_packed(std::string_view fields);  // The bytes of another Packer.
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -37,12 +37,12 @@ class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
   std::int64_t number();
-  std::string text() { return std::string(view()); }
-  std::string_view view();  // Refers to the message's bytes.
+  std::string text() { return std::string(text_view()); }
+  std::string_view text_view();  // Refers to the message's bytes.
   std::vector<std::string> texts();
   bool is_at_end() const { return rest_.empty(); }
   std::string_view rest() const { return rest_; }
-  void end() const;  // Throws if bytes are left.
+  void expect_end() const;  // Throws if bytes are left.
 
  private:
   std::string_view take(std::uint64_t size);

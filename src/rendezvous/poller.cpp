@@ -13,7 +13,7 @@
 namespace hasten::rendezvous {
 namespace {
 
-constexpr std::size_t kMostAtOnce = 256;
+constexpr std::size_t kMaxEvents = 256;
 
 // poll and epoll have the same values, which epoll_ctl(2) does not guarantee.
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT);
@@ -39,10 +39,10 @@ bool Poller::watch(int file, std::uint64_t id, short events) {
 bool Poller::change(int file, std::uint64_t id, short events) {
   return control(EPOLL_CTL_MOD, file, id, events);
 }
-void Poller::forget(int file) { control(EPOLL_CTL_DEL, file, 0, 0); }
+void Poller::remove(int file) { control(EPOLL_CTL_DEL, file, 0, 0); }
 
 std::vector<std::uint64_t> Poller::wait(int milliseconds) {
-  std::array<epoll_event, kMostAtOnce> events;
+  std::array<epoll_event, kMaxEvents> events;
   const int count =
       epoll_wait(file_.get(), events.data(), static_cast<int>(events.size()), milliseconds);
   std::vector<std::uint64_t> ids;

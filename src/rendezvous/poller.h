@@ -6,7 +6,7 @@
 //   poller.watch(file, id, POLLIN);
 //   for (const std::uint64_t ready : poller.wait(1000)) serve(ready);
 //   poller.change(file, id, POLLIN | POLLOUT);
-//   poller.forget(file);  // before it is closed
+//   poller.remove(file);  // before it is closed
 //
 // A ready file that is not served is reported again, after the others. The constructor throws
 // IoError "rendezvous.socket". Thread rule: one thread.
@@ -25,7 +25,7 @@ class Poller {
   // `events` are those of poll(2). Both return false if the kernel refuses, as without memory.
   bool watch(int file, std::uint64_t id, short events);
   bool change(int file, std::uint64_t id, short events);
-  void forget(int file);
+  void remove(int file);
   // Returns the ids of at most 256 ready files; none if the time is over.
   std::vector<std::uint64_t> wait(int milliseconds);
 

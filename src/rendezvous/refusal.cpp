@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/beginning.h"
+#include "base/utf8_prefix.h"
 #include "hasten/base/text.h"
 
 namespace hasten::rendezvous {
@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLongestText = 256;  // Bytes; a host name has at most 253.
+constexpr std::size_t kMaxTextBytes = 256;  // Bytes; a host name has at most 253.
 
 json refused(const char* code, std::string what, std::string got, std::string expected,
              std::string hint) {
@@ -23,7 +23,7 @@ json refused(const char* code, std::string what, std::string got, std::string ex
           {"hint", std::move(hint)}};
 }
 
-std::string beginning(const std::string& digest) { return std::string(beginning_of(digest, 12)); }
+std::string abbreviated(const std::string& digest) { return std::string(utf8_prefix(digest, 12)); }
 
 // Returns whether a terminal would interpret part of the text: control characters of ASCII, and of
 // Latin-1 in UTF-8.
@@ -38,24 +38,25 @@ bool has_control_characters(const std::string& text) {
 }
 
 // Launchers print these texts on their machines, so a refusal does not repeat an unusable one.
-std::optional<json> unusable_text(const JoinRequest& newcomer) {
+std::optional<json> check_texts(const JoinRequest& newcomer) {
   for (const auto& [name, text] : {std::pair{"host name", &newcomer.host},
                                    {"address", &newcomer.address},
                                    {"program's digest", &newcomer.program},
                                    {"rdzv_id", &newcomer.job},
                                    {"run_id", &newcomer.run_id},
                                    {"launcher's identity", &newcomer.agent}}) {
-    const bool is_long = text->size() > kLongestText;
+    const bool is_long = text->size() > kMaxTextBytes;
     if (!is_long && !has_control_characters(*text)) continue;
     return refused("rendezvous.machines", str("the ", name, " of a machine that asks to join"),
                    is_long ? str(text->size(), " bytes") : "control characters",
-                   str("at most ", kLongestText, " bytes without control characters"), "");
+                   str("at most ", kMaxTextBytes, " bytes without control characters"), "");
   }
   return std::nullopt;
 }
 
 // Every launcher of this protocol sends these numbers in these ranges.
-std::optional<json> unusable_number(const JoinRequest& newcomer, const Settings& settings) {
+std::optional<json> check_numbers(const JoinRequest& newcomer,
+                                  const CoordinatorSettings& settings) {
   if (newcomer.processes < 1 || newcomer.processes > 4096)
     return refused("rendezvous.machines", "processes of " + newcomer.host, str(newcomer.processes),
                    "1 to 4096", "");
@@ -70,8 +71,9 @@ std::optional<json> unusable_number(const JoinRequest& newcomer, const Settings&
 
 }  // namespace
 
-std::optional<json> refusal_of(const JoinRequest& newcomer, const Settings& settings) {
-  if (auto no = unusable_text(newcomer)) return no;
+std::optional<json> check_request(const JoinRequest& newcomer,
+                                  const CoordinatorSettings& settings) {
+  if (auto refusal = check_texts(newcomer)) return refusal;
   if (newcomer.protocol != kProtocol) {
     return refused("rendezvous.version", "version of hasten on " + newcomer.host,
                    str("protocol ", newcomer.protocol), str("protocol ", kProtocol),
@@ -84,11 +86,11 @@ std::optional<json> refusal_of(const JoinRequest& newcomer, const Settings& sett
                    str(settings.min_machines, ":", settings.max_machines),
                    "--num_machines (--nnodes) must be the same on every machine");
   }
-  return unusable_number(newcomer, settings);
+  return check_numbers(newcomer, settings);
 }
 
-std::optional<json> contradiction(const JoinRequest& newcomer, const JoinRequest& other,
-                                  const Settings& settings) {
+std::optional<json> check_consistency(const JoinRequest& newcomer, const JoinRequest& other,
+                                      const CoordinatorSettings& settings) {
   if (newcomer.num_processes != other.num_processes) {
     return refused("rendezvous.machines", "num_processes of " + newcomer.host,
                    str(newcomer.num_processes), str(other.num_processes, ", as on ", other.host),
@@ -100,8 +102,9 @@ std::optional<json> contradiction(const JoinRequest& newcomer, const JoinRequest
                    "rdzv_id is the job's name, the same on each machine");
   }
   if (settings.same_program && newcomer.program != other.program) {
-    return refused("rendezvous.program", "program on " + newcomer.host, beginning(newcomer.program),
-                   str(beginning(other.program), " (SHA-256), as on ", other.host),
+    return refused("rendezvous.program", "program on " + newcomer.host,
+                   abbreviated(newcomer.program),
+                   str(abbreviated(other.program), " (SHA-256), as on ", other.host),
                    "install the same build, or pass --rdzv_conf same_program=false");
   }
   const auto rank_text = [](std::int64_t rank) {
@@ -116,7 +119,7 @@ std::optional<json> contradiction(const JoinRequest& newcomer, const JoinRequest
   return std::nullopt;
 }
 
-json rank_taken(const JoinRequest& newcomer, const JoinRequest& holder) {
+json rank_taken_refusal(const JoinRequest& newcomer, const JoinRequest& holder) {
   return refused(
       "rendezvous.machine-rank",
       str("machine_rank of ", newcomer.host, " (", newcomer.address, ")"),

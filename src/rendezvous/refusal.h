@@ -2,8 +2,9 @@
 // Explains why a launcher cannot join the job: its description of the job differs from this
 // process's or another machine's. The functions return the message to send, or null.
 //
-//   if (const auto no = refusal_of(request, settings)) send(id, *no);  // {"kind": "refused", ...}
-//   if (const auto no = contradiction(request, other, settings)) send(id, *no);
+//   // Sends {"kind": "refused", ...}.
+//   if (const auto refusal = check_request(request, settings)) send(id, *refusal);
+//   if (const auto refusal = check_consistency(request, other, settings)) send(id, *refusal);
 //
 // Thread rule: pure functions.
 #pragma once
@@ -12,18 +13,20 @@
 #include <optional>
 
 #include "rendezvous/agent_message.h"
-#include "rendezvous/settings.h"
+#include "rendezvous/coordinator_settings.h"
 
 namespace hasten::rendezvous {
 
 // Compares the launcher with this process's own settings.
-std::optional<nlohmann::json> refusal_of(const JoinRequest& newcomer, const Settings& settings);
+std::optional<nlohmann::json> check_request(const JoinRequest& newcomer,
+                                            const CoordinatorSettings& settings);
 
 // Compares the launcher with any machine that has joined, since all of those agree.
-std::optional<nlohmann::json> contradiction(const JoinRequest& newcomer, const JoinRequest& other,
-                                            const Settings& settings);
+std::optional<nlohmann::json> check_consistency(const JoinRequest& newcomer,
+                                                const JoinRequest& other,
+                                                const CoordinatorSettings& settings);
 
 // `holder` already has the launcher's machine_rank.
-nlohmann::json rank_taken(const JoinRequest& newcomer, const JoinRequest& holder);
+nlohmann::json rank_taken_refusal(const JoinRequest& newcomer, const JoinRequest& holder);
 
 }  // namespace hasten::rendezvous

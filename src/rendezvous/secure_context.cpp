@@ -8,9 +8,9 @@
 #include <array>
 #include <cstring>
 
+#include "base/hexadecimal.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "rendezvous/hexadecimal.h"
 
 namespace hasten::rendezvous {
 namespace {
@@ -72,7 +72,7 @@ int find_key(SSL* connection, const unsigned char* identity, std::size_t size,
 std::string new_token() {
   std::array<unsigned char, 32> bytes;
   if (RAND_bytes(bytes.data(), bytes.size()) != 1) fail("generating random bytes for a token");
-  return hexadecimal(bytes);
+  return to_hex(bytes);
 }
 
 void SecureContext::Free::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }

@@ -27,8 +27,8 @@
 namespace hasten::rendezvous {
 namespace {
 
-constexpr double kLongestLookup = 10;  // seconds
-constexpr int kLongestQueue = 65535;   // The system has its own, net.core.somaxconn.
+constexpr double kLookupSeconds = 10;  // seconds
+constexpr int kListenQueue = 65535;    // The system has its own, net.core.somaxconn.
 
 struct FreeInterfaces {
   void operator()(ifaddrs* list) const { freeifaddrs(list); }
@@ -60,18 +60,18 @@ int bound_socket(bool loopback_only, int port) {
     const int on = 1, off = 0;
     // With port 0 the system must choose a port that nobody has; others may share it only then.
     if (port != 0) setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_in6 six{};
-    six.sin6_family = AF_INET6;
-    six.sin6_port = htons(static_cast<std::uint16_t>(port));
-    six.sin6_addr = in6addr_any;
-    sockaddr_in four{};
-    four.sin_family = AF_INET;
-    four.sin_port = htons(static_cast<std::uint16_t>(port));
-    four.sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
+    sockaddr_in6 ipv6{};
+    ipv6.sin6_family = AF_INET6;
+    ipv6.sin6_port = htons(static_cast<std::uint16_t>(port));
+    ipv6.sin6_addr = in6addr_any;
+    sockaddr_in ipv4{};
+    ipv4.sin_family = AF_INET;
+    ipv4.sin_port = htons(static_cast<std::uint16_t>(port));
+    ipv4.sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
     if (family == AF_INET6) setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     const int bound = family == AF_INET6
-                          ? bind(socket, reinterpret_cast<sockaddr*>(&six), sizeof six)
-                          : bind(socket, reinterpret_cast<sockaddr*>(&four), sizeof four);
+                          ? bind(socket, reinterpret_cast<sockaddr*>(&ipv6), sizeof ipv6)
+                          : bind(socket, reinterpret_cast<sockaddr*>(&ipv4), sizeof ipv4);
     if (port == 0) setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bound == 0) return socket;
     const int error = errno;
@@ -84,7 +84,7 @@ int bound_socket(bool loopback_only, int port) {
   return socket;
 }
 
-[[noreturn]] void refuse_port(int port) {
+[[noreturn]] void throw_port_error(int port) {
   const int error = errno;
   throw IoError(error == EADDRINUSE ? "rendezvous.port-taken" : "rendezvous.socket",
                 {.what = str("port ", port, " of this machine"),
@@ -95,7 +95,7 @@ int bound_socket(bool loopback_only, int port) {
 }
 
 // Takes a name in the kernel's list of local sockets, which frees it when the process ends.
-int marked_port(int port) {
+int bind_port_name(int port) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -126,12 +126,12 @@ std::optional<std::string> first_outside_address() {
 
 int listen_on(bool loopback_only, int port) {
   const int socket = bound_socket(loopback_only, port);
-  if (socket < 0) refuse_port(port);
-  if (listen(socket, kLongestQueue) != 0) {
+  if (socket < 0) throw_port_error(port);
+  if (listen(socket, kListenQueue) != 0) {
     const int error = errno;
     close(socket);
     errno = error;
-    refuse_port(port);
+    throw_port_error(port);
   }
   fcntl(socket, F_SETFL, O_NONBLOCK);
   return socket;
@@ -152,18 +152,19 @@ bool is_loopback(std::string_view address) {
   return address == "localhost" || address == "::1" || starts_with(address, "127.");
 }
 
-Attempted connect_to(const Endpoint& endpoint, double seconds) {
-  Dial dial(endpoint, Dial::Clock::now() + std::chrono::duration_cast<Dial::Clock::duration>(
-                                               std::chrono::duration<double>(seconds)));
-  while (!dial.done()) {
-    pollfd file{.fd = dial.file(), .events = dial.events(), .revents = 0};
-    poll(&file, 1, dial.longest_wait());
-    dial.advance();
+ConnectResult connect_to(const Endpoint& endpoint, double seconds) {
+  ConnectAttempt attempt(endpoint, ConnectAttempt::Clock::now() +
+                                       std::chrono::duration_cast<ConnectAttempt::Clock::duration>(
+                                           std::chrono::duration<double>(seconds)));
+  while (!attempt.done()) {
+    pollfd file{.fd = attempt.descriptor(), .events = attempt.events(), .revents = 0};
+    poll(&file, 1, attempt.longest_wait());
+    attempt.advance();
   }
-  return dial.take();
+  return attempt.take();
 }
 
-std::string address_towards(const SocketAddress& address) {
+std::string address_on_route_to(const SocketAddress& address) {
   std::string own;
   const int socket = ::socket(address.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return own;
@@ -172,15 +173,15 @@ std::string address_towards(const SocketAddress& address) {
   return is_loopback(own) ? first_outside_address().value_or(own) : own;
 }
 
-std::string address_towards(const Endpoint& endpoint) {
-  for (const SocketAddress& address : look_up(endpoint, kLongestLookup).addresses) {
-    const std::string own = address_towards(address);
+std::string address_on_route_to(const Endpoint& endpoint) {
+  for (const SocketAddress& address : look_up(endpoint, kLookupSeconds).addresses) {
+    const std::string own = address_on_route_to(address);
     if (!own.empty()) return own;
   }
   return "";
 }
 
-bool is_this_machine(const Found& host) {
+bool is_this_machine(const LookupResult& host) {
   return std::any_of(host.addresses.begin(), host.addresses.end(), [](const SocketAddress& each) {
     const std::string address = text_of(each.get(), each.size);
     return is_loopback(address) || !interface_of(address).empty();
@@ -220,32 +221,32 @@ std::string interface_of(std::string_view address) {
 
 ReservedPort::ReservedPort(bool loopback_only, int port)
     : socket_(bound_socket(loopback_only, port)) {
-  if (socket_ < 0) refuse_port(port);
+  if (socket_ < 0) throw_port_error(port);
   // Two sockets that allow reuse can bind one port, but only one process can take the name.
-  if (port != 0 && (mark_ = marked_port(port)) < 0) {
+  if (port != 0 && (name_socket_ = bind_port_name(port)) < 0) {
     const int error = errno;
     close(socket_);
     errno = error;
-    refuse_port(port);
+    throw_port_error(port);
   }
   number_ = port_of(socket_);
 }
 
 ReservedPort::ReservedPort(ReservedPort&& other) noexcept
     : socket_(std::exchange(other.socket_, -1)),
-      mark_(std::exchange(other.mark_, -1)),
+      name_socket_(std::exchange(other.name_socket_, -1)),
       number_(other.number_) {}
 
 ReservedPort& ReservedPort::operator=(ReservedPort&& other) noexcept {
   std::swap(socket_, other.socket_);
-  std::swap(mark_, other.mark_);
+  std::swap(name_socket_, other.name_socket_);
   std::swap(number_, other.number_);
   return *this;
 }
 
 ReservedPort::~ReservedPort() {
   if (socket_ >= 0) close(socket_);
-  if (mark_ >= 0) close(mark_);
+  if (name_socket_ >= 0) close(name_socket_);
 }
 
 }  // namespace hasten::rendezvous

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "hasten/config/endpoint.h"
-#include "rendezvous/dial.h"
+#include "rendezvous/connect_attempt.h"
 #include "rendezvous/lookup.h"
 
 namespace hasten::rendezvous {
@@ -24,16 +24,16 @@ std::string peer_address(int socket);
 bool is_loopback(std::string_view address);
 
 // Blocks for at most `seconds`, for the name and all of its addresses together.
-Attempted connect_to(const Endpoint& endpoint, double seconds);
+ConnectResult connect_to(const Endpoint& endpoint, double seconds);
 
 // Returns this machine's address on the route to another; sends nothing. If that is loopback,
 // returns the IPv4 address of an interface that is up, because other machines cannot use loopback.
-std::string address_towards(const SocketAddress& address);
+std::string address_on_route_to(const SocketAddress& address);
 // The same by name; empty if the name is unknown, or not found within 10 seconds.
-std::string address_towards(const Endpoint& endpoint);
+std::string address_on_route_to(const Endpoint& endpoint);
 
 // Returns whether one of the addresses is loopback or of an interface of this machine.
-bool is_this_machine(const Found& host);
+bool is_this_machine(const LookupResult& host);
 // Returns the interface that has the address, such as "eth0"; empty if none.
 std::string interface_of(std::string_view address);
 // Returns the first address of an interface that is up, IPv4 before IPv6; empty if none.
@@ -51,7 +51,7 @@ class ReservedPort {
 
  private:
   int socket_ = -1;
-  int mark_ = -1;
+  int name_socket_ = -1;
   int number_ = 0;
 };
 

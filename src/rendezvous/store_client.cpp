@@ -11,32 +11,32 @@
 namespace hasten::rendezvous {
 namespace {
 
-constexpr auto kForTheHandshake = std::chrono::seconds(30);  // A suspended server answers late.
-constexpr double kForTheConnection = 5;                      // Seconds.
-constexpr auto kShortestPause = std::chrono::milliseconds(5);
-constexpr auto kLongestPause = std::chrono::milliseconds(500);
+constexpr auto kHandshakeTimeout = std::chrono::seconds(30);  // A suspended server answers late.
+constexpr double kConnectTimeout = 5;                         // Seconds.
+constexpr auto kMinRetryPause = std::chrono::milliseconds(5);
+constexpr auto kMaxRetryPause = std::chrono::milliseconds(500);
 
 double seconds_of(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
 StoreClient::StoreClient(Endpoint store, std::string token, std::chrono::milliseconds timeout,
-                         std::chrono::milliseconds for_an_answer)
+                         std::chrono::milliseconds answer_timeout)
     : store_(std::move(store)),
       token_(std::move(token)),
-      for_an_answer_(for_an_answer),
+      answer_timeout_(answer_timeout),
       context_(Side::client, token_) {
   connect(Clock::now() + timeout, timeout);
 }
 
 void StoreClient::connect(Clock::time_point deadline, std::chrono::milliseconds timeout) {
-  Backoff backoff(kShortestPause, kLongestPause);
+  Backoff backoff(kMinRetryPause, kMaxRetryPause);
   while (!try_to_connect(deadline)) {
     const auto pause = backoff.next();
     if (Clock::now() + pause >= deadline) {
       throw IoError("rendezvous.connect",
                     {.what = "the job's store at " + to_text(store_),
-                     .got = why_,
+                     .got = last_failure_,
                      .expected = str("an answer within ", fixed(seconds_of(timeout), 1), " s")});
     }
     std::this_thread::sleep_for(pause);
@@ -45,29 +45,29 @@ void StoreClient::connect(Clock::time_point deadline, std::chrono::milliseconds 
 
 bool StoreClient::try_to_connect(Clock::time_point deadline) {
   const double left = seconds_of(deadline - Clock::now());
-  const Attempted attempted = connect_to(store_, std::clamp(left, 0.001, kForTheConnection));
-  why_ = attempted.why;
-  if (attempted.socket < 0) return false;
-  connection_ = std::make_unique<Connection>(attempted.socket, context_);
+  const ConnectResult result = connect_to(store_, std::clamp(left, 0.001, kConnectTimeout));
+  last_failure_ = result.why;
+  if (result.socket < 0) return false;
+  connection_ = std::make_unique<Connection>(result.socket, context_);
   connection_->send(kStoreGreeting);
-  const auto until = std::min(deadline, Clock::now() + kForTheHandshake);
+  const auto until = std::min(deadline, Clock::now() + kHandshakeTimeout);
   connection_->flush(until);
-  if (connection_->refused()) {
+  if (connection_->was_rejected()) {
     throw IoError("rendezvous.refused",
                   {.what = str("the job's store at ", to_text(store_),
                                " has refused this process: ", connection_->why_closed()),
                    .hint = "HASTEN_JOB_TOKEN must be the same in every process of the job"});
   }
-  return hear_greeting(until);
+  return receive_greeting(until);
 }
 
-bool StoreClient::hear_greeting(Clock::time_point deadline) {
+bool StoreClient::receive_greeting(Clock::time_point deadline) {
   std::string greeting;
   try {
     greeting = connection_->receive(deadline, "the store's greeting");
   } catch (const IoError&) {
-    why_ =
-        connection_->open() ? "no answer" : str("a busy server (", connection_->why_closed(), ")");
+    last_failure_ = connection_->is_open() ? "no answer"
+                                           : str("a busy server (", connection_->why_closed(), ")");
     return false;
   }
   if (greeting == kStoreGreeting) return true;
@@ -84,10 +84,10 @@ Packer StoreClient::request(StoreRequest kind) {
   return packer;
 }
 
-Unpacker StoreClient::ask(const Packer& request, std::string_view what,
-                          std::chrono::milliseconds longest) {
+Unpacker StoreClient::call(const Packer& request, std::string_view what,
+                           std::chrono::milliseconds timeout) {
   connection_->send(request.bytes());
-  const auto deadline = Clock::now() + longest + for_an_answer_;
+  const auto deadline = Clock::now() + timeout + answer_timeout_;
   Unpacker fields("");
   do {
     answer_ = connection_->receive(deadline, what);
@@ -100,7 +100,7 @@ Unpacker StoreClient::ask(const Packer& request, std::string_view what,
         "rendezvous.time",
         {.what = "waiting for keys of the job's store",
          .got = str("no ", join(fields.texts(), ", "), more ? " and others" : "", " within ",
-                    fixed(seconds_of(longest), 1), " s"),
+                    fixed(seconds_of(timeout), 1), " s"),
          .hint = "check whether the ranks that set them have started and are still running"});
   }
   if (kind != StoreAnswer::done)
@@ -110,58 +110,59 @@ Unpacker StoreClient::ask(const Packer& request, std::string_view what,
 }
 
 void StoreClient::set(std::string_view key, std::string_view value) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  ask(request(StoreRequest::set).text(key).text(value), "set").end();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  call(request(StoreRequest::set).text(key).text(value), "set").expect_end();
 }
 
 std::vector<std::string> StoreClient::get(const std::vector<std::string>& keys,
-                                          std::chrono::milliseconds longest) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  return ask(request(StoreRequest::get).number(longest.count()).texts(keys), "get", longest)
+                                          std::chrono::milliseconds timeout) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return call(request(StoreRequest::get).number(timeout.count()).texts(keys), "get", timeout)
       .texts();
 }
 
-void StoreClient::wait(const std::vector<std::string>& keys, std::chrono::milliseconds longest) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  ask(request(StoreRequest::wait).number(longest.count()).texts(keys), "wait", longest).end();
+void StoreClient::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  call(request(StoreRequest::wait).number(timeout.count()).texts(keys), "wait", timeout)
+      .expect_end();
 }
 
 std::int64_t StoreClient::add(std::string_view key, std::int64_t number) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  return ask(request(StoreRequest::add).text(key).number(number), "add").number();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return call(request(StoreRequest::add).text(key).number(number), "add").number();
 }
 
 std::string StoreClient::compare_set(std::string_view key, std::string_view expected,
                                      std::string_view desired) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  return ask(request(StoreRequest::compare_set).text(key).text(expected).text(desired),
-             "compare_set")
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return call(request(StoreRequest::compare_set).text(key).text(expected).text(desired),
+              "compare_set")
       .text();
 }
 
 void StoreClient::append(std::string_view key, std::string_view value) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  ask(request(StoreRequest::append).text(key).text(value), "append").end();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  call(request(StoreRequest::append).text(key).text(value), "append").expect_end();
 }
 
 bool StoreClient::check(const std::vector<std::string>& keys) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  return ask(request(StoreRequest::check).texts(keys), "check").number() != 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return call(request(StoreRequest::check).texts(keys), "check").number() != 0;
 }
 
 bool StoreClient::erase(std::string_view key) {
-  const std::lock_guard<std::mutex> turn(turn_);
-  return ask(request(StoreRequest::erase).text(key), "erase").number() != 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return call(request(StoreRequest::erase).text(key), "erase").number() != 0;
 }
 
 std::int64_t StoreClient::count() {
-  const std::lock_guard<std::mutex> turn(turn_);
-  return ask(request(StoreRequest::count), "count").number();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return call(request(StoreRequest::count), "count").number();
 }
 
 std::vector<std::string> StoreClient::list() {
-  const std::lock_guard<std::mutex> turn(turn_);
-  return ask(request(StoreRequest::list), "list").texts();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return call(request(StoreRequest::list), "list").texts();
 }
 
 }  // namespace hasten::rendezvous

@@ -32,15 +32,15 @@ namespace hasten::rendezvous {
 
 class StoreClient {
  public:
-  // Returns when the server has answered. An answer may take `for_an_answer`, in addition to the
+  // Returns when the server has answered. An answer may take `answer_timeout`, in addition to the
   // time that the server is asked to wait.
   StoreClient(Endpoint store, std::string token, std::chrono::milliseconds timeout,
-              std::chrono::milliseconds for_an_answer = std::chrono::seconds(30));
+              std::chrono::milliseconds answer_timeout = std::chrono::seconds(30));
 
   void set(std::string_view key, std::string_view value);
   std::vector<std::string> get(const std::vector<std::string>& keys,
-                               std::chrono::milliseconds longest);
-  void wait(const std::vector<std::string>& keys, std::chrono::milliseconds longest);
+                               std::chrono::milliseconds timeout);
+  void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
   std::int64_t add(std::string_view key, std::int64_t number);
   std::string compare_set(std::string_view key, std::string_view expected,
                           std::string_view desired);
@@ -53,26 +53,26 @@ class StoreClient {
   const Endpoint& store() const { return store_; }
   const std::string& token() const { return token_; }
   // This machine's address on the route to the server.
-  std::string own_address() const { return local_address(connection_->file()); }
+  std::string own_address() const { return local_address(connection_->descriptor()); }
 
  private:
   void connect(Clock::time_point deadline, std::chrono::milliseconds timeout);
-  // Returns whether the server has answered; if not, `why_` says why.
+  // Returns whether the server has answered; if not, `last_failure_` says why.
   bool try_to_connect(Clock::time_point deadline);
-  bool hear_greeting(Clock::time_point deadline);
+  bool receive_greeting(Clock::time_point deadline);
 
   Packer request(StoreRequest kind);
-  // Returns the answer's fields. The server may wait for `longest`.
-  Unpacker ask(const Packer& request, std::string_view what,
-               std::chrono::milliseconds longest = {});
+  // Returns the answer's fields. The server may wait for `timeout`.
+  Unpacker call(const Packer& request, std::string_view what,
+                std::chrono::milliseconds timeout = {});
 
   Endpoint store_;
   std::string token_;
-  std::chrono::milliseconds for_an_answer_;
+  std::chrono::milliseconds answer_timeout_;
   SecureContext context_;
   std::unique_ptr<Connection> connection_;
-  std::string why_;  // Why the last attempt to connect failed.
-  std::mutex turn_;
+  std::string last_failure_;  // Why the last attempt to connect failed.
+  std::mutex mutex_;
   std::int64_t number_ = 0;  // The number of the last request.
   std::string answer_;
 };

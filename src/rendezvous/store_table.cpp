@@ -8,8 +8,8 @@ namespace hasten::rendezvous {
 namespace {
 
 // Leaves room for the key in the message that carries the value.
-constexpr std::size_t kLongestValue = kLongestMessage - (std::size_t{1} << 10);
-constexpr std::size_t kMostNamed = 16;  // Keys in the answer to a request that timed out.
+constexpr std::size_t kMaxValueBytes = kMaxMessageBytes - (std::size_t{1} << 10);
+constexpr std::size_t kMaxNamedKeys = 16;  // Keys in the answer to a request that timed out.
 
 Packer answer_to(std::int64_t number, StoreAnswer kind = StoreAnswer::done) {
   Packer packer;
@@ -27,10 +27,10 @@ std::optional<std::int64_t> number_in(std::string_view text) {
 }
 
 // Reads texts and checks their lengths. Returns them packed, without their count.
-std::string_view packed_texts(Unpacker& fields) {
+std::string_view read_packed_texts(Unpacker& fields) {
   const auto count = static_cast<std::uint64_t>(fields.number());
   const std::string_view begin = fields.rest();
-  for (std::uint64_t i = 0; i < count; ++i) fields.view();
+  for (std::uint64_t i = 0; i < count; ++i) fields.text_view();
   return begin.substr(0, begin.size() - fields.rest().size());
 }
 
@@ -38,135 +38,132 @@ std::string_view packed_texts(Unpacker& fields) {
 
 void StoreTable::handle(int connection, std::string_view message, Clock::time_point now) {
   Unpacker fields(message);
-  const Question question{.connection = connection, .number = fields.number()};
+  const RequestId id{.connection = connection, .number = fields.number()};
   const auto request = static_cast<StoreRequest>(fields.number());
   stop_waiting(connection);
   const bool changes = request != StoreRequest::get && request != StoreRequest::wait &&
                        request != StoreRequest::check;
   changes_ += changes;
-  answer_request(question, request, fields, now);
+  answer_request(id, request, fields, now);
 }
 
-void StoreTable::answer_request(const Question& question, StoreRequest request, Unpacker& fields,
+void StoreTable::answer_request(const RequestId& id, StoreRequest request, Unpacker& fields,
                                 Clock::time_point now) {
   switch (request) {
     case StoreRequest::set:
-      return set(question, fields);
+      return set(id, fields);
     case StoreRequest::get:
-      return get_or_wait(question, fields, /*wants_values=*/true, now);
+      return get_or_wait(id, fields, /*wants_values=*/true, now);
     case StoreRequest::wait:
-      return get_or_wait(question, fields, /*wants_values=*/false, now);
+      return get_or_wait(id, fields, /*wants_values=*/false, now);
     case StoreRequest::add:
-      return add(question, fields);
+      return add(id, fields);
     case StoreRequest::compare_set:
-      return compare_set(question, fields);
+      return compare_set(id, fields);
     case StoreRequest::append:
-      return append(question, fields);
+      return append(id, fields);
     case StoreRequest::check:
-      return check(question, fields);
+      return check(id, fields);
     case StoreRequest::erase:
       // A key that existed completes the requests for it, even if they are not answered yet.
-      while (has_woken()) answer_woken();
-      return tell(question, answer_to(question.number)
-                                .number(static_cast<std::int64_t>(values_.erase(fields.text()))));
+      while (has_ready()) answer_ready();
+      return reply(
+          id, answer_to(id.number).number(static_cast<std::int64_t>(values_.erase(fields.text()))));
     case StoreRequest::count:
-      return tell(question,
-                  answer_to(question.number).number(static_cast<std::int64_t>(values_.size())));
+      return reply(id, answer_to(id.number).number(static_cast<std::int64_t>(values_.size())));
     case StoreRequest::list:
-      return list(question);
+      return list(id);
   }
-  refuse(question, "it is unknown");
+  reply_refused(id, "it is unknown");
 }
 
-void StoreTable::tell(const Question& question, const Packer& answer) {
-  if (answer.bytes().size() > kLongestMessage)
-    return refuse(question, "the answer would exceed the maximum length of a message");
-  reply_(question.connection, answer.bytes());
+void StoreTable::reply(const RequestId& id, const Packer& answer) {
+  if (answer.bytes().size() > kMaxMessageBytes)
+    return reply_refused(id, "the answer would exceed the maximum length of a message");
+  reply_(id.connection, answer.bytes());
 }
 
-void StoreTable::refuse(const Question& question, std::string_view why) {
-  reply_(question.connection, answer_to(question.number, StoreAnswer::refused).text(why).bytes());
+void StoreTable::reply_refused(const RequestId& id, std::string_view why) {
+  reply_(id.connection, answer_to(id.number, StoreAnswer::refused).text(why).bytes());
 }
 
-void StoreTable::set(const Question& question, Unpacker& fields) {
+void StoreTable::set(const RequestId& id, Unpacker& fields) {
   const std::string key = fields.text();
   values_[key] = fields.text();
-  tell(question, answer_to(question.number));
-  wake_waiters(key);
+  reply(id, answer_to(id.number));
+  mark_waiters_ready(key);
 }
 
-void StoreTable::get_or_wait(const Question& question, Unpacker& fields, bool wants_values,
+void StoreTable::get_or_wait(const RequestId& id, Unpacker& fields, bool wants_values,
                              Clock::time_point now) {
-  const std::int64_t longest = std::clamp<std::int64_t>(fields.number(), 0, std::int64_t{1} << 40);
-  const std::string_view keys = packed_texts(fields);
+  const std::int64_t timeout = std::clamp<std::int64_t>(fields.number(), 0, std::int64_t{1} << 40);
+  const std::string_view keys = read_packed_texts(fields);
   auto found = lists_.find(keys);
   if (found == lists_.end()) {
     KeyList fresh{.keys = keys};
-    if (is_complete(fresh)) return answer_from(fresh, question, wants_values);
+    if (is_complete(fresh)) return answer_from(fresh, id, wants_values);
     found = lists_.emplace(std::string(keys), std::move(fresh)).first;
     found->second.keys = found->first;
     wait_for_missing(found->second);
   }
   KeyList& list = found->second;
-  const auto deadline = now + std::chrono::milliseconds(longest);
-  list.waiting.insert(question.connection);
-  deadlines_.emplace(deadline, question.connection);
+  const auto deadline = now + std::chrono::milliseconds(timeout);
+  list.waiting.insert(id.connection);
+  deadlines_.emplace(deadline, id.connection);
   waiting_.emplace(
-      question.connection,
-      Waiting{
-          .question = question, .deadline = deadline, .wants_values = wants_values, .list = &list});
+      id.connection,
+      Waiting{.id = id, .deadline = deadline, .wants_values = wants_values, .list = &list});
 }
 
-void StoreTable::add(const Question& question, Unpacker& fields) {
+void StoreTable::add(const RequestId& id, Unpacker& fields) {
   const std::string key = fields.text();
   const std::int64_t more = fields.number();
   const auto found = values_.find(key);
   const auto before = number_in(found == values_.end() ? "" : std::string_view(found->second));
-  if (!before) return refuse(question, str("the value of ", key, " is not a number"));
+  if (!before) return reply_refused(id, str("the value of ", key, " is not a number"));
   const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(*before) +
                                              static_cast<std::uint64_t>(more));
   values_[key] = std::to_string(sum);
-  tell(question, answer_to(question.number).number(sum));
-  wake_waiters(key);
+  reply(id, answer_to(id.number).number(sum));
+  mark_waiters_ready(key);
 }
 
-void StoreTable::compare_set(const Question& question, Unpacker& fields) {
+void StoreTable::compare_set(const RequestId& id, Unpacker& fields) {
   const std::string key = fields.text(), expected = fields.text(), desired = fields.text();
   const bool is_missing = !values_.contains(key);
   // As in TCPStore, a missing key is set if nothing was expected; otherwise the answer is the
   // expected value.
-  if (is_missing && !expected.empty())
-    return tell(question, answer_to(question.number).text(expected));
+  if (is_missing && !expected.empty()) return reply(id, answer_to(id.number).text(expected));
   std::string& value = values_[key];
   if (is_missing || value == expected) value = desired;
-  tell(question, answer_to(question.number).text(value));
-  wake_waiters(key);
+  reply(id, answer_to(id.number).text(value));
+  mark_waiters_ready(key);
 }
 
-void StoreTable::append(const Question& question, Unpacker& fields) {
+void StoreTable::append(const RequestId& id, Unpacker& fields) {
   const std::string key = fields.text();
-  const std::string_view more = fields.view();
+  const std::string_view more = fields.text_view();
   const auto found = values_.find(key);
-  if (found != values_.end() && found->second.size() + more.size() > kLongestValue)
-    return refuse(question, str("the value of ", key, " would exceed the maximum length"));
+  if (found != values_.end() && found->second.size() + more.size() > kMaxValueBytes)
+    return reply_refused(id, str("the value of ", key, " would exceed the maximum length"));
   values_[key] += more;
-  tell(question, answer_to(question.number));
-  wake_waiters(key);
+  reply(id, answer_to(id.number));
+  mark_waiters_ready(key);
 }
 
-void StoreTable::check(const Question& question, Unpacker& fields) {
-  Unpacker keys(packed_texts(fields));
+void StoreTable::check(const RequestId& id, Unpacker& fields) {
+  Unpacker keys(read_packed_texts(fields));
   bool all = true;
-  while (all && !keys.is_at_end()) all = values_.contains(keys.view());
-  tell(question, answer_to(question.number).number(all));
+  while (all && !keys.is_at_end()) all = values_.contains(keys.text_view());
+  reply(id, answer_to(id.number).number(all));
 }
 
-void StoreTable::list(const Question& question) {
+void StoreTable::list(const RequestId& id) {
   std::vector<std::string> names;
   names.reserve(values_.size());
   for (const auto& [name, value] : values_) names.push_back(name);
   std::sort(names.begin(), names.end());
-  tell(question, answer_to(question.number).texts(names));
+  reply(id, answer_to(id.number).texts(names));
 }
 
 // Returns whether all keys exist. Keys before `next` may have been erased since, so they are
@@ -185,7 +182,7 @@ bool StoreTable::reaches_end(KeyList& list) const {
   Unpacker keys(list.keys.substr(list.next));
   while (!keys.is_at_end()) {
     const std::size_t at = list.keys.size() - keys.rest().size();
-    const std::string_view key = keys.view();
+    const std::string_view key = keys.text_view();
     if (values_.contains(key)) continue;
     list.next = at;
     list.missing = key;
@@ -198,13 +195,13 @@ void StoreTable::pack_values(KeyList& list) const {
   std::vector<std::string_view> values;
   std::size_t size = 3 * sizeof(std::int64_t);  // The fields before the values.
   for (Unpacker keys(list.keys); !keys.is_at_end();) {
-    values.push_back(values_.find(keys.view())->second);
+    values.push_back(values_.find(keys.text_view())->second);
     size += values.back().size() + sizeof(std::int64_t);
   }
   list.packed_at = changes_;
   list.values.clear();
   // A short request can name one key many times.
-  list.are_too_long = size > kLongestMessage;
+  list.are_too_long = size > kMaxMessageBytes;
   if (list.are_too_long) return;
   Packer packer;
   packer.number(static_cast<std::int64_t>(values.size()));
@@ -212,38 +209,38 @@ void StoreTable::pack_values(KeyList& list) const {
   list.values = packer.bytes();
 }
 
-void StoreTable::answer_from(KeyList& list, const Question& question, bool wants_values) {
-  if (!wants_values) return tell(question, answer_to(question.number));
+void StoreTable::answer_from(KeyList& list, const RequestId& id, bool wants_values) {
+  if (!wants_values) return reply(id, answer_to(id.number));
   if (list.packed_at != changes_) pack_values(list);
   if (list.are_too_long)
-    return refuse(question, "the values exceed the maximum length of an answer");
-  tell(question, answer_to(question.number).packed(list.values));
+    return reply_refused(id, "the values exceed the maximum length of an answer");
+  reply(id, answer_to(id.number).append_packed(list.values));
 }
 
 void StoreTable::wait_for_missing(KeyList& list) {
-  list.is_woken = false;
-  lists_of_[list.missing].insert(&list);
+  list.is_ready = false;
+  lists_by_missing_key_[list.missing].insert(&list);
 }
 
-void StoreTable::wake_waiters(std::string_view key) {
-  const auto found = lists_of_.find(key);
-  if (found == lists_of_.end()) return;
+void StoreTable::mark_waiters_ready(std::string_view key) {
+  const auto found = lists_by_missing_key_.find(key);
+  if (found == lists_by_missing_key_.end()) return;
   for (KeyList* const list : found->second) {
-    list->is_woken = true;
-    woken_.push_back(list);
+    list->is_ready = true;
+    ready_.push_back(list);
   }
-  lists_of_.erase(found);
+  lists_by_missing_key_.erase(found);
 }
 
-void StoreTable::answer_woken() {
-  KeyList& list = *woken_.front();
+void StoreTable::answer_ready() {
+  KeyList& list = *ready_.front();
   if (!is_complete(list)) {
-    woken_.pop_front();
+    ready_.pop_front();
     return wait_for_missing(list);
   }
   const Waiting& waiting = waiting_.at(*list.waiting.begin());
-  answer_from(list, waiting.question, waiting.wants_values);
-  stop_waiting(waiting.question.connection);
+  answer_from(list, waiting.id, waiting.wants_values);
+  stop_waiting(waiting.id.connection);
 }
 
 // A list is removed with its last request.
@@ -255,39 +252,38 @@ void StoreTable::stop_waiting(int connection) {
   waiting_.erase(found);
   list.waiting.erase(connection);
   if (!list.waiting.empty()) return;
-  if (list.is_woken) {
-    woken_.erase(std::find(woken_.begin(), woken_.end(), &list));
+  if (list.is_ready) {
+    ready_.erase(std::find(ready_.begin(), ready_.end(), &list));
   } else {
-    const auto lists = lists_of_.find(list.missing);
+    const auto lists = lists_by_missing_key_.find(list.missing);
     lists->second.erase(&list);
-    if (lists->second.empty()) lists_of_.erase(lists);
+    if (lists->second.empty()) lists_by_missing_key_.erase(lists);
   }
   lists_.erase(lists_.find(list.keys));
 }
 
-void StoreTable::forget(int connection) { stop_waiting(connection); }
+void StoreTable::remove_connection(int connection) { stop_waiting(connection); }
 
-void StoreTable::tell_missing(const Waiting& waiting) {
+void StoreTable::reply_missing(const Waiting& waiting) {
   std::vector<std::string> names;
   Unpacker keys(waiting.list->keys);
-  while (names.size() <= kMostNamed && !keys.is_at_end()) {
-    const std::string_view key = keys.view();
+  while (names.size() <= kMaxNamedKeys && !keys.is_at_end()) {
+    const std::string_view key = keys.text_view();
     if (!values_.contains(key)) names.emplace_back(key);
   }
-  const bool more = names.size() > kMostNamed;
+  const bool more = names.size() > kMaxNamedKeys;
   if (more) names.pop_back();
-  tell(waiting.question,
-       answer_to(waiting.question.number, StoreAnswer::missing).number(more).texts(names));
+  reply(waiting.id, answer_to(waiting.id.number, StoreAnswer::missing).number(more).texts(names));
 }
 
 void StoreTable::tick(Clock::time_point now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const int connection = deadlines_.begin()->second;
     const Waiting& waiting = waiting_.at(connection);
-    if (waiting.list->is_woken && is_complete(*waiting.list)) {
-      answer_from(*waiting.list, waiting.question, waiting.wants_values);
+    if (waiting.list->is_ready && is_complete(*waiting.list)) {
+      answer_from(*waiting.list, waiting.id, waiting.wants_values);
     } else {
-      tell_missing(waiting);
+      reply_missing(waiting);
     }
     stop_waiting(connection);
   }
@@ -302,8 +298,8 @@ void StoreTable::clear() {
   values_.clear();
   waiting_.clear();
   lists_.clear();
-  lists_of_.clear();
-  woken_.clear();
+  lists_by_missing_key_.clear();
+  ready_.clear();
   deadlines_.clear();
 }
 

@@ -12,7 +12,7 @@
 // thousands of requests, so they are answered one at a time when the owner has time:
 //
 //   table.handle(connection, message, now);
-//   while (table.has_woken()) table.answer_woken();
+//   while (table.has_ready()) table.answer_ready();
 //
 // It has no network or clock. Throws DataError "rendezvous.message". Thread rule: one thread.
 #pragma once
@@ -56,17 +56,17 @@ class StoreTable {
 
   void handle(int connection, std::string_view message, Clock::time_point now);
   // True if a key has arrived for which requests wait. They are answered in that order.
-  bool has_woken() const { return !woken_.empty(); }
+  bool has_ready() const { return !ready_.empty(); }
   // Answers one of them, or none if their keys have been erased.
-  void answer_woken();
-  void forget(int connection);       // Call it when the connection is closed.
-  void tick(Clock::time_point now);  // Answers requests that have waited too long.
+  void answer_ready();
+  void remove_connection(int connection);  // Call it when the connection is closed.
+  void tick(Clock::time_point now);        // Answers requests that have waited too long.
   std::optional<Clock::time_point> next_deadline() const;
   // A new attempt must see nothing of an earlier one.
   void clear();
 
  private:
-  struct Question {
+  struct RequestId {
     int connection;
     std::int64_t number;
   };
@@ -76,14 +76,14 @@ class StoreTable {
     std::set<int> waiting{};  // The connections that wait.
     std::size_t next = 0;     // The offset in `keys` of the first missing key.
     std::string missing{};    // The first missing key.
-    bool is_woken = false;    // True if `missing` has arrived.
+    bool is_ready = false;    // True if `missing` has arrived.
     // The `changes_` at which all keys existed, and of which `values` was built.
     std::int64_t complete_at = -1, packed_at = -1;
     std::string values{};
     bool are_too_long = false;
   };
   struct Waiting {
-    Question question;
+    RequestId id;
     Clock::time_point deadline;
     bool wants_values;
     KeyList* list;
@@ -97,35 +97,34 @@ class StoreTable {
   template <typename Value>
   using ByKey = std::unordered_map<std::string, Value, Hash, std::equal_to<>>;
 
-  void answer_request(const Question& question, StoreRequest request, Unpacker& fields,
+  void answer_request(const RequestId& id, StoreRequest request, Unpacker& fields,
                       Clock::time_point now);
-  void set(const Question& question, Unpacker& fields);
-  void get_or_wait(const Question& question, Unpacker& fields, bool wants_values,
-                   Clock::time_point now);
-  void add(const Question& question, Unpacker& fields);
-  void compare_set(const Question& question, Unpacker& fields);
-  void append(const Question& question, Unpacker& fields);
-  void check(const Question& question, Unpacker& fields);
-  void list(const Question& question);
+  void set(const RequestId& id, Unpacker& fields);
+  void get_or_wait(const RequestId& id, Unpacker& fields, bool wants_values, Clock::time_point now);
+  void add(const RequestId& id, Unpacker& fields);
+  void compare_set(const RequestId& id, Unpacker& fields);
+  void append(const RequestId& id, Unpacker& fields);
+  void check(const RequestId& id, Unpacker& fields);
+  void list(const RequestId& id);
 
-  void tell(const Question& question, const Packer& answer);
-  void refuse(const Question& question, std::string_view why);
+  void reply(const RequestId& id, const Packer& answer);
+  void reply_refused(const RequestId& id, std::string_view why);
   bool is_complete(KeyList& list) const;
   bool reaches_end(KeyList& list) const;
   void pack_values(KeyList& list) const;
-  void answer_from(KeyList& list, const Question& question, bool wants_values);
+  void answer_from(KeyList& list, const RequestId& id, bool wants_values);
   void wait_for_missing(KeyList& list);
-  void wake_waiters(std::string_view key);
-  void tell_missing(const Waiting& waiting);
+  void mark_waiters_ready(std::string_view key);
+  void reply_missing(const Waiting& waiting);
   void stop_waiting(int connection);
 
   Reply reply_;
   ByKey<std::string> values_;
-  std::int64_t changes_ = 0;                  // Counts changes of the values.
-  std::unordered_map<int, Waiting> waiting_;  // Keyed by connection.
-  ByKey<KeyList> lists_;                      // Keyed by `keys`.
-  ByKey<std::set<KeyList*>> lists_of_;        // Keyed by the first missing key.
-  std::deque<KeyList*> woken_;
+  std::int64_t changes_ = 0;                        // Counts changes of the values.
+  std::unordered_map<int, Waiting> waiting_;        // Keyed by connection.
+  ByKey<KeyList> lists_;                            // Keyed by `keys`.
+  ByKey<std::set<KeyList*>> lists_by_missing_key_;  // Keyed by the first missing key.
+  std::deque<KeyList*> ready_;
   std::set<std::pair<Clock::time_point, int>> deadlines_;
 };
 

@@ -18,11 +18,11 @@ at::Tensor tensor_of(const std::vector<double>& values) { return at::tensor(valu
 }  // namespace
 
 StepTotals sum_over(const Group& group, StepTotals totals) {
-  add_up(group, {&totals.loss, &totals.items, &totals.tokens, &totals.flos});
+  sum_in_place(group, {&totals.loss, &totals.items, &totals.tokens, &totals.flos});
   return totals;
 }
 
-void add_up(const Group& group, const std::vector<double*>& counts) {
+void sum_in_place(const Group& group, const std::vector<double*>& counts) {
   if (group.size() == 1 || counts.empty()) return;
   std::vector<double> values;
   for (const double* count : counts) values.push_back(*count);
@@ -30,7 +30,7 @@ void add_up(const Group& group, const std::vector<double*>& counts) {
   for (std::size_t i = 0; i < counts.size(); ++i) *counts[i] = sums.const_data_ptr<double>()[i];
 }
 
-void agree(const Group& group, TrainerControl& control) {
+void merge_control(const Group& group, TrainerControl& control) {
   if (group.size() == 1) return;
   const std::array<bool*, 5> flags = {&control.should_training_stop, &control.should_epoch_stop,
                                       &control.should_save, &control.should_evaluate,
@@ -59,7 +59,7 @@ bool EvaluationStop::after_batch(int signal) {
   return value[0] != 0;
 }
 
-void share(const Group& group, Metrics& metrics) {
+void broadcast_metrics(const Group& group, Metrics& metrics) {
   if (group.size() == 1) return;
   std::vector<double> values;
   for (const auto& [name, value] : metrics) values.push_back(value);

@@ -23,10 +23,10 @@ struct StepTotals {
 StepTotals sum_over(const Group& group, StepTotals own);
 
 // Replaces each count by its sum over all processes.
-void add_up(const Group& group, const std::vector<double*>& counts);
+void sum_in_place(const Group& group, const std::vector<double*>& counts);
 
 // All processes do what one of them asks for, at the same step. The largest stop signal wins.
-void agree(const Group& group, TrainerControl& control);
+void merge_control(const Group& group, TrainerControl& control);
 
 // Decides whether a signal stops an evaluation. All processes call after_batch() after each batch,
 // each with its own signal (0: none); it returns true in all of them after the same batch.
@@ -50,6 +50,6 @@ class EvaluationStop {
 
 // Gives every process the main process's figures: runtimes differ, but decisions based on them must
 // not. The names must be the same everywhere.
-void share(const Group& group, Metrics& metrics);
+void broadcast_metrics(const Group& group, Metrics& metrics);
 
 }  // namespace hasten

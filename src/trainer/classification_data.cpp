@@ -48,8 +48,8 @@ struct DataFile {
 
 // Returns the labels as float [rows, ...] for a regression and for several labels a row, as int64
 // [rows] for classes.
-at::Tensor as_the_model_takes(const at::Tensor& labels, const PreTrainedModel& model,
-                              const std::string& source) {
+at::Tensor convert_labels(const at::Tensor& labels, const PreTrainedModel& model,
+                          const std::string& source) {
   const std::string problem_type =
       problem_type_of(model.problem_type(), model.num_labels(), labels.is_floating_point());
   if (problem_type != kSingleLabel) return labels.to(at::kFloat);
@@ -134,7 +134,7 @@ struct ClassificationFiles::Impl {
     if (!has_labels) return TrainerDataset(columns);
     check_labels(columns, model.num_labels(), source, model.problem_type());
     TensorDict tensors = columns.columns();
-    tensors["labels"] = as_the_model_takes(tensors.at("labels"), model, source);
+    tensors["labels"] = convert_labels(tensors.at("labels"), model, source);
     return TrainerDataset(ColumnDataset(std::move(tensors)));
   }
 };
@@ -161,11 +161,11 @@ ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels
   impl_->check_pairs();
   const std::string& column = options.label_column;
   if (train.table) {
-    impl_->labels = labels_of_training(*train.table, column, options.num_labels,
-                                       configured_labels(options.model));
+    impl_->labels = resolve_training_labels(*train.table, column, options.num_labels,
+                                            configured_labels(options.model));
   } else if (eval.table && eval.has_labels(column)) {
-    impl_->eval_labels = labels_of_evaluation(*eval.table, column, options.num_labels,
-                                              configured_labels(options.model));
+    impl_->eval_labels = resolve_evaluation_labels(*eval.table, column, options.num_labels,
+                                                   configured_labels(options.model));
   }
 }
 

@@ -16,8 +16,8 @@
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/trainer/trainer.h"
+#include "process/fork_hazards.h"
 #include "process/forked_rank.h"
-#include "process/living.h"
 #include "process/openmp.h"
 
 namespace hasten {
@@ -45,7 +45,7 @@ ColumnDataset rows_for(const EstimateOptions& options) {
   const TrainingArguments& args = options.arguments;
   const std::int64_t rows =
       options.steps * args.per_device_train_batch_size * args.gradient_accumulation_steps;
-  return dummy_rows(rows, options.length, vocabulary_of(options.model));
+  return dummy_rows(rows, options.length, vocab_size_of(options.model));
 }
 
 anatomy::Report training(const EstimateOptions& options, const LoadedModel& loaded,
@@ -136,7 +136,7 @@ void infer_on(DryTpu& dry, const EstimateOptions& options, const LoadedModel& lo
   });
 }
 
-void refuse_open_tpu() {
+void throw_if_tpu_open() {
   if (count_of(ForkHazard::tpu) == 0) return;
   throw UsageError("process.fork-after-tpu",
                    {.what = "what_if for a TPU",
@@ -153,13 +153,13 @@ const char* why_stopped(const anatomy::TpuAccount& account) {
 anatomy::Alternative alternative_for_tpu(const std::string& name, const EstimateOptions& options) {
   const TemporaryDirectory scratch("hasten-estimate");
   const auto needed = scratch.path() / "needed", stopped = scratch.path() / "stopped";
-  const auto look = [&] {
+  const auto run = [&] {
     const anatomy::TpuAccount account = estimate_for_tpu(options);
     write_file_atomically(needed, str(account.peak.total()));
     write_file_atomically(stopped, why_stopped(account));
   };
   pause_openmp();
-  ForkedRank process(look, {}, at::get_num_threads());
+  ForkedRank process(run, {}, at::get_num_threads());
   process.wait_for_end();
   if (process.failed()) throw process.error(0);
   return {.name = name, .needed = std::stoll(read_file(needed)), .stopped = read_file(stopped)};
@@ -204,14 +204,14 @@ anatomy::Report estimate(const EstimateOptions& options) {
 }
 
 std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,
-                                          const std::function<void(const std::string&)>& began) {
-  if (starts_with(options.device, kTpuDevice)) refuse_open_tpu();
+                                          const std::function<void(const std::string&)>& on_begin) {
+  if (starts_with(options.device, kTpuDevice)) throw_if_tpu_open();
   std::vector<anatomy::Alternative> out;
   const auto add = [&](const std::string& name, auto change) {
     EstimateOptions changed = options;
     changed.dry = true;
     change(changed);
-    if (began) began(name);
+    if (on_begin) on_begin(name);
     out.push_back(alternative(name, changed));
   };
   const TrainingArguments& args = options.arguments;

@@ -33,9 +33,9 @@ at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors) {
 
 namespace {
 
-class Collecting : public EvalMetric {
+class CollectingMetric : public EvalMetric {
  public:
-  explicit Collecting(std::function<Metrics(const EvalPrediction&)> compute)
+  explicit CollectingMetric(std::function<Metrics(const EvalPrediction&)> compute)
       : compute_(std::move(compute)) {}
   void reset() override {
     predictions_.clear();
@@ -56,9 +56,9 @@ class Collecting : public EvalMetric {
 
 }  // namespace
 
-std::shared_ptr<EvalMetric> collecting(
+std::shared_ptr<EvalMetric> metric_from_function(
     std::function<Metrics(const EvalPrediction&)> compute_metrics) {
-  return std::make_shared<Collecting>(std::move(compute_metrics));
+  return std::make_shared<CollectingMetric>(std::move(compute_metrics));
 }
 
 }  // namespace hasten

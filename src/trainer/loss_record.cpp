@@ -19,7 +19,7 @@ LossRecord::LossRecord(const TrainingArguments& args, Group group, at::Device de
       device_(device),
       listener_(std::move(listener)) {
   if (!deferred_) return;
-  for (at::Tensor* each : {&open_, &finite_sum_, &sum_, &bad_, &first_bad_})
+  for (at::Tensor* each : {&open_, &finite_sum_, &sum_, &nonfinite_, &first_nonfinite_})
     *each = at::zeros({}, at::kFloat).to(device_);
 }
 
@@ -43,13 +43,13 @@ void LossRecord::close(const StepTotals& of_all, std::int64_t step) {
   const at::Tensor share = open_ * (of_all.items > 0 ? 1.0 / of_all.items : 0.0);
   const at::Tensor is_finite = share.abs().lt(std::numeric_limits<float>::infinity()),
                    is_bad = is_finite.logical_not().to(at::kFloat);
-  const at::Tensor is_first = is_bad * bad_.eq(0).to(at::kFloat);
-  first_bad_ = first_bad_ + is_first * static_cast<double>(step);
-  bad_ = bad_ + is_bad;
+  const at::Tensor is_first = is_bad * nonfinite_.eq(0).to(at::kFloat);
+  first_nonfinite_ = first_nonfinite_ + is_first * static_cast<double>(step);
+  nonfinite_ = nonfinite_ + is_bad;
   finite_sum_ = finite_sum_ + at::where(is_finite, share, at::zeros_like(share));
   sum_ = sum_ + share;
   open_ = at::zeros_like(open_);
-  ++unread_;
+  ++deferred_steps_;
   if (group_.size() > 1) shares_.push_back({.step = step, .loss = share});
 }
 
@@ -68,8 +68,8 @@ void LossRecord::count(double loss, std::int64_t step) {
 }
 
 // Reads one by one: a program that combines the values would be compiled for the first log.
-LossRecord::Unread LossRecord::own_unread() const {
-  const double bad = DeferredScalar(bad_), first = DeferredScalar(first_bad_);
+LossRecord::DeferredSums LossRecord::own_deferred() const {
+  const double bad = DeferredScalar(nonfinite_), first = DeferredScalar(first_nonfinite_);
   return {.finite = DeferredScalar(finite_sum_),
           .all = DeferredScalar(sum_),
           .nonfinite = static_cast<std::int64_t>(bad),
@@ -77,21 +77,21 @@ LossRecord::Unread LossRecord::own_unread() const {
 }
 
 // Sums the processes' shares of every step's loss, step by step if one is not finite.
-LossRecord::Unread LossRecord::unread_of_all() const {
-  Unread sums = own_unread();
+LossRecord::DeferredSums LossRecord::total_deferred() const {
+  DeferredSums sums = own_deferred();
   if (group_.size() == 1) return sums;
   const auto bad = static_cast<double>(sums.nonfinite);
   if (group_.reduce(at::scalar_tensor(bad, at::kDouble), Reduction::max).item<double>() > 0)
-    return unread_by_step();
-  add_up(group_, {&sums.finite, &sums.all});
+    return deferred_by_step();
+  sum_in_place(group_, {&sums.finite, &sums.all});
   return sums;
 }
 
-LossRecord::Unread LossRecord::unread_by_step() const {
+LossRecord::DeferredSums LossRecord::deferred_by_step() const {
   std::vector<double> own;
   for (const Share& each : shares_) own.push_back(DeferredScalar(each.loss));
   const at::Tensor losses = group_.reduce(at::tensor(own, at::kDouble));
-  Unread sums;
+  DeferredSums sums;
   for (std::size_t i = 0; i < shares_.size(); ++i) {
     const double loss = losses.const_data_ptr<double>()[i];
     sums.all += loss;
@@ -104,10 +104,10 @@ LossRecord::Unread LossRecord::unread_by_step() const {
   return sums;
 }
 
-void LossRecord::settle() {
-  if (unread_ == 0) return;
-  const Unread sums = unread_of_all();
-  const std::int64_t finite = std::exchange(unread_, 0) - sums.nonfinite;
+void LossRecord::read_deferred() {
+  if (deferred_steps_ == 0) return;
+  const DeferredSums sums = total_deferred();
+  const std::int64_t finite = std::exchange(deferred_steps_, 0) - sums.nonfinite;
   log_.sum += filter_ ? sums.finite : sums.all;
   run_.sum += sums.finite;
   for (LossSum* each : {&log_, &run_}) {
@@ -115,14 +115,15 @@ void LossRecord::settle() {
     each->nonfinite += sums.nonfinite;
   }
   latest_ = finite > 0 ? sums.finite / static_cast<double>(finite) : std::nan("");
-  for (at::Tensor* each : {&finite_sum_, &sum_, &bad_, &first_bad_}) *each = at::zeros_like(*each);
+  for (at::Tensor* each : {&finite_sum_, &sum_, &nonfinite_, &first_nonfinite_})
+    *each = at::zeros_like(*each);
   shares_.clear();
   if (sums.nonfinite > 0)
     listener_({.step = sums.first_nonfinite, .count = sums.nonfinite, .loss = sums.all});
 }
 
-LossRecord::Logged LossRecord::take(std::int64_t steps) {
-  settle();
+LossRecord::Logged LossRecord::take_since_log(std::int64_t steps) {
+  read_deferred();
   const LossSum since = std::exchange(log_, {});
   const std::int64_t of = filter_ ? std::max<std::int64_t>(since.finite, 1) : steps;
   const bool none_finite = since.finite == 0 && since.nonfinite > 0;
@@ -131,12 +132,12 @@ LossRecord::Logged LossRecord::take(std::int64_t steps) {
 }
 
 double LossRecord::mean() {
-  settle();
+  read_deferred();
   return run_.sum / static_cast<double>(std::max<std::int64_t>(1, run_.finite));
 }
 
 LossRecord::Sums LossRecord::sums() {
-  settle();
+  read_deferred();
   return {.of_run = run_, .since_log = log_};
 }
 

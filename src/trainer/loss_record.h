@@ -4,7 +4,7 @@
 //
 //   losses.add(loss, items);                        // each micro-batch
 //   losses.close(totals, step);                     // each step; totals: of all processes
-//   const LossRecord::Logged logged = losses.take(steps);
+//   const LossRecord::Logged logged = losses.take_since_log(steps);
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,7 +48,7 @@ class LossRecord {
     std::int64_t nonfinite;
   };
   // Returns the losses of the `steps` steps since the previous call. All processes call it.
-  Logged take(std::int64_t steps);
+  Logged take_since_log(std::int64_t steps);
 
   // The mean over the finite steps of the run. All processes call it.
   double mean();
@@ -69,15 +69,15 @@ class LossRecord {
  private:
   void count(double loss, std::int64_t step);
   // Sums over the steps since the last reading, over all processes.
-  struct Unread {
+  struct DeferredSums {
     double finite = 0, all = 0;
     std::int64_t nonfinite = 0, first_nonfinite = 0;  // the first such step
   };
   // Reads the sums on the device and adds them to log_ and run_.
-  void settle();
-  Unread own_unread() const;
-  Unread unread_of_all() const;
-  Unread unread_by_step() const;
+  void read_deferred();
+  DeferredSums own_deferred() const;
+  DeferredSums total_deferred() const;
+  DeferredSums deferred_by_step() const;
 
   const bool filter_, deferred_;
   Group group_;
@@ -88,8 +88,8 @@ class LossRecord {
 
   // On the device: the sum of the open step; since the last reading the sum of finite losses, of
   // all losses, the number that are not finite, and the first step of these.
-  at::Tensor open_, finite_sum_, sum_, bad_, first_bad_;
-  std::int64_t unread_ = 0;  // steps since the last reading
+  at::Tensor open_, finite_sum_, sum_, nonfinite_, first_nonfinite_;
+  std::int64_t deferred_steps_ = 0;  // steps since the last reading
   // With several processes, this one's share of each of these steps: a step's loss is finite
   // if all shares are.
   struct Share {

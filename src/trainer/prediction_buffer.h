@@ -23,8 +23,8 @@ class PredictionBuffer {
 
   void add(const at::Tensor& of_batch) {
     all_.push_back(of_batch);
-    ++held_;
-    if (batches_ && held_ >= *batches_) move();
+    ++on_device_;
+    if (batches_ && on_device_ >= *batches_) move();
   }
   const std::vector<at::Tensor>& held() const { return all_; }
   // Moves the rest to memory and returns one tensor for each batch.
@@ -35,14 +35,14 @@ class PredictionBuffer {
 
  private:
   void move() {
-    for (auto it = all_.end() - held_; it != all_.end(); ++it) *it = it->to(memory_);
-    held_ = 0;
+    for (auto it = all_.end() - on_device_; it != all_.end(); ++it) *it = it->to(memory_);
+    on_device_ = 0;
   }
 
   std::optional<std::int64_t> batches_;
   at::Device memory_;
   std::vector<at::Tensor> all_;
-  std::int64_t held_ = 0;  // the last ones of all_, still on the device
+  std::int64_t on_device_ = 0;  // the last ones of all_, still on the device
 };
 
 }  // namespace hasten

@@ -18,31 +18,31 @@ using OrderedJson = nlohmann::ordered_json;
 
 // These say what is done, where it is written, and how it is shown and carried out; they
 // affect no number.
-constexpr std::array kWithoutPartInNumbers = {"output_dir",
-                                              "overwrite_output_dir",
-                                              "do_train",
-                                              "do_eval",
-                                              "do_predict",
-                                              "resume_from_checkpoint",
-                                              "ignore_data_skip",
-                                              "use_cpu",
-                                              "num_threads",
-                                              "torch_empty_cache_steps",
-                                              "log_level",
-                                              "disable_tqdm",
-                                              "report_to",
-                                              "run_name",
-                                              "skip_memory_metrics",
-                                              "anatomy",
-                                              "anatomy_steps",
-                                              "save_total_limit",
-                                              "save_only_model",
-                                              "save_on_each_node",
-                                              "dataloader_num_workers",
-                                              "dataloader_pin_memory",
-                                              "dataloader_prefetch_factor",
-                                              "ddp_bucket_cap_mb",
-                                              "ddp_timeout"};
+constexpr std::array kArgumentsWithoutNumericalEffect = {"output_dir",
+                                                         "overwrite_output_dir",
+                                                         "do_train",
+                                                         "do_eval",
+                                                         "do_predict",
+                                                         "resume_from_checkpoint",
+                                                         "ignore_data_skip",
+                                                         "use_cpu",
+                                                         "num_threads",
+                                                         "torch_empty_cache_steps",
+                                                         "log_level",
+                                                         "disable_tqdm",
+                                                         "report_to",
+                                                         "run_name",
+                                                         "skip_memory_metrics",
+                                                         "anatomy",
+                                                         "anatomy_steps",
+                                                         "save_total_limit",
+                                                         "save_only_model",
+                                                         "save_on_each_node",
+                                                         "dataloader_num_workers",
+                                                         "dataloader_pin_memory",
+                                                         "dataloader_prefetch_factor",
+                                                         "ddp_bucket_cap_mb",
+                                                         "ddp_timeout"};
 
 std::string shown(const OrderedJson& value) {
   if (value.is_null()) return "unset";
@@ -50,7 +50,7 @@ std::string shown(const OrderedJson& value) {
 }
 
 // A resumed run takes these arguments from the checkpoint, whatever they are now.
-std::string without_effect(const std::string& name) {
+std::string no_effect_note(const std::string& name) {
   if (name == "seed" || name == "data_seed")
     return ". This has no effect: a resumed run continues with the order of rows and the random "
            "states of the checkpoint";
@@ -70,7 +70,7 @@ std::string shown_batch(std::int64_t rows_of_each, std::int64_t processes) {
                         : str(rows, " (", rows_of_each, " in each of ", processes, " processes)");
 }
 
-constexpr const char* kEpochAnew = "start the epoch again with --ignore_data_skip";
+constexpr const char* kRestartEpochHint = "start the epoch again with --ignore_data_skip";
 
 // A step must have as many rows as before. Accumulating more batches that are smaller gives
 // the same steps, if the position in the data is known in rows and the last batch of an epoch
@@ -97,14 +97,14 @@ void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingAr
              ", as in the checkpoint",
          .hint = str("choose per_device_train_batch_size so that all processes together take as "
                      "many rows, or ",
-                     kEpochAnew)});
+                     kRestartEpochHint)});
   }
   throw ConfigError("trainer.accumulation-changed",
                     {.what = what,
                      .got = str("gradient_accumulation_steps ", args.gradient_accumulation_steps),
                      .expected = str(accumulated, ", as in the ", checkpoint.state.global_step,
                                      " steps of the checkpoint"),
-                     .hint = str("keep it, or ", kEpochAnew)});
+                     .hint = str("keep it, or ", kRestartEpochHint)});
 }
 
 void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArguments& args,
@@ -116,7 +116,7 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
                       {.what = what,
                        .got = str("training data of ", rows, " rows"),
                        .expected = str(data->rows, " rows, as when the checkpoint was made"),
-                       .hint = str("resume with the same data, or ", kEpochAnew)});
+                       .hint = str("resume with the same data, or ", kRestartEpochHint)});
   }
   const LoaderState& place = checkpoint.position.loader;
   const bool inside_of_an_epoch = place.batch > 0 || place.rows > 0;
@@ -127,7 +127,7 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
                       {.what = what,
                        .got = "train_sampling_strategy " + now,
                        .expected = before + ", as at the start of this epoch",
-                       .hint = str("keep it until the end of the epoch, or ", kEpochAnew)});
+                       .hint = str("keep it until the end of the epoch, or ", kRestartEpochHint)});
   }
 }
 
@@ -168,8 +168,8 @@ CheckpointToResume::CheckpointToResume(const std::filesystem::path& from)
   if (std::filesystem::exists(file)) arguments = read_file(file);
 }
 
-void check_steps_mean_the_same(const CheckpointToResume& checkpoint, const TrainingArguments& args,
-                               std::int64_t processes, std::int64_t rows) {
+void check_resumable(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                     std::int64_t processes, std::int64_t rows) {
   if (args.ignore_data_skip) return;
   check_rows_of_a_step(checkpoint, args, processes);
   check_order_of_rows(checkpoint, args, rows);
@@ -184,11 +184,12 @@ std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
         "of this run"};
   std::vector<std::string> changes;
   for (const auto& [name, value] : now.items()) {
-    const bool compared = std::find(kWithoutPartInNumbers.begin(), kWithoutPartInNumbers.end(),
-                                    name) == kWithoutPartInNumbers.end();
+    const bool compared =
+        std::find(kArgumentsWithoutNumericalEffect.begin(), kArgumentsWithoutNumericalEffect.end(),
+                  name) == kArgumentsWithoutNumericalEffect.end();
     if (!compared || !before.contains(name) || before.at(name) == value) continue;
     changes.push_back(str(name, " is ", shown(value), " and was ", shown(before.at(name)),
-                          " when the checkpoint was made", without_effect(name)));
+                          " when the checkpoint was made", no_effect_note(name)));
   }
   return changes;
 }

@@ -28,8 +28,8 @@ struct CheckpointToResume {
 
 // Throws ConfigError "trainer.batch-size-changed", "trainer.accumulation-changed" or
 // "trainer.data-changed", unless ignore_data_skip starts an epoch again.
-void check_steps_mean_the_same(const CheckpointToResume& checkpoint, const TrainingArguments& args,
-                               std::int64_t processes, std::int64_t rows);
+void check_resumable(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                     std::int64_t processes, std::int64_t rows);
 
 // Returns a sentence for each changed argument that affects the numbers.
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,

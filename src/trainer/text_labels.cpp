@@ -25,7 +25,7 @@ std::string shown_names(ClassNames names) {
 }
 
 // A file's labels, and what the option and the configuration say of them.
-struct LabelQuestion {
+struct LabelContext {
   const TextTable& table;
   const std::string& column;
   const std::optional<std::int64_t>& num_labels;
@@ -77,7 +77,7 @@ ClassIds ids_of(const ClassNames& classes) {
   return ids;
 }
 
-TextLabels classes_called(ClassNames names) {
+TextLabels make_classes(ClassNames names) {
   ClassIds ids = ids_of(names);
   return {.regression = false, .classes = std::move(names), .ids = std::move(ids)};
 }
@@ -100,69 +100,69 @@ std::optional<ClassNames> numbered_classes(const ClassNames& found, std::int64_t
   return classes;
 }
 
-void refuse_several_labels_a_row(const LabelQuestion& question) {
-  if (question.configured.problem_type == kMultiLabel) {
-    question.fail(
+void check_one_label_per_row(const LabelContext& context) {
+  if (context.configured.problem_type == kMultiLabel) {
+    context.fail(
         "one label per row", str("several, because the model's problem_type is ", kMultiLabel),
         "pass a .safetensors file of token ids with labels [rows, labels], or a model for one "
         "label per row");
   }
-  if (question.is_regression() && question.count() > 1) {
-    question.fail("one number per row",
-                  str(question.count(), ", because the model's regression has as many"),
-                  "pass a .safetensors file of token ids with labels [rows, labels], or "
-                  "--num_labels 1");
+  if (context.is_regression() && context.count() > 1) {
+    context.fail("one number per row",
+                 str(context.count(), ", because the model's regression has as many"),
+                 "pass a .safetensors file of token ids with labels [rows, labels], or "
+                 "--num_labels 1");
   }
 }
 
-TextLabels regression(const LabelQuestion& question) {
-  (void)question.table.numbers(question.column,
-                               "a model with one label is a regression. For classes, set "
-                               "--num_labels to their number");
+TextLabels regression(const LabelContext& context) {
+  (void)context.table.numbers(context.column,
+                              "a model with one label is a regression. For classes, set "
+                              "--num_labels to their number");
   return {.regression = true, .classes = {}, .ids = {}};
 }
 
-bool have_fractions(const std::vector<double>& numbers) {
+bool has_fractions(const std::vector<double>& numbers) {
   return std::any_of(numbers.begin(), numbers.end(),
                      [](double number) { return number != std::floor(number); });
 }
 
-ClassNames names_in(const LabelQuestion& question) {
-  ClassNames names = question.table.class_names(question.column);
+ClassNames names_in(const LabelContext& context) {
+  ClassNames names = context.table.class_names(context.column);
   if (names.empty())
-    question.fail("-100 in every row", "labels", "-100 marks a row without a class");
+    context.fail("-100 in every row", "labels", "-100 marks a row without a class");
   return names;
 }
 
 // Returns the classes in the data. The option says how many there are.
-ClassNames classes_of(const LabelQuestion& question, const ClassNames& found) {
-  const std::int64_t count = *question.num_labels;
+ClassNames classes_of(const LabelContext& context, const ClassNames& found) {
+  const std::int64_t count = *context.num_labels;
   if (const auto classes = numbered_classes(found, count)) return *classes;
   if (static_cast<std::int64_t>(found.size()) == count) return found;
   if (kind_of(found) == TextKind::whole_numbers) {
-    (void)question.table.class_ids(
-        question.column, ids_of(whole_numbers_below(count)),
+    (void)context.table.class_ids(
+        context.column, ids_of(whole_numbers_below(count)),
         str("with --num_labels ", count, ", labels are the whole numbers from 0 to ", count - 1,
             ", or ", count, " different names"));
   }
-  question.fail(shown_names(found), str(count, ", as --num_labels says"),
-                "correct --num_labels or the data, or leave out --num_labels");
+  context.fail(shown_names(found), str(count, ", as --num_labels says"),
+               "correct --num_labels or the data, or leave out --num_labels");
 }
 
-TextLabels classes_or_numbers(const LabelQuestion& question, const ClassNames& found) {
+TextLabels infer_classes_or_regression(const LabelContext& context, const ClassNames& found) {
   if (kind_of(found) == TextKind::numbers) {
-    if (have_fractions(question.table.numbers(question.column))) return regression(question);
-    question.fail("whole numbers that are written as fractions",
-                  "whole numbers without a decimal point, other names, or numbers with fractions",
-                  str("--num_labels 1 treats them as a regression, --num_labels ", found.size(),
-                      " as classes"));
+    if (has_fractions(context.table.numbers(context.column))) return regression(context);
+    context.fail("whole numbers that are written as fractions",
+                 "whole numbers without a decimal point, other names, or numbers with fractions",
+                 str("--num_labels 1 treats them as a regression, --num_labels ", found.size(),
+                     " as classes"));
   }
   if (found.size() == 1) {
-    question.fail(shown_names(found), "at least two classes",
-                  "--num_labels 1 treats numbers as a regression");
+    context.fail(shown_names(found), "at least two classes",
+                 "--num_labels 1 treats numbers as a regression");
   }
   const auto count = static_cast<std::int64_t>(found.size());
-  return classes_called(numbered_classes(found, count).value_or(found));
+  return make_classes(numbered_classes(found, count).value_or(found));
 }
 
 }  // namespace
@@ -175,40 +175,39 @@ at::Tensor TextLabels::of(const TextTable& table, const std::string& column) con
   return at::tensor(table.class_ids(column, ids, hint), at::kLong);
 }
 
-TextLabels labels_of_training(const TextTable& table, const std::string& column,
-                              std::optional<std::int64_t> num_labels,
-                              const ConfiguredLabels& configured) {
-  const LabelQuestion question{table, column, num_labels, configured};
-  refuse_several_labels_a_row(question);
-  if (question.is_regression()) return regression(question);
-  const ClassNames found = names_in(question);
+TextLabels resolve_training_labels(const TextTable& table, const std::string& column,
+                                   std::optional<std::int64_t> num_labels,
+                                   const ConfiguredLabels& configured) {
+  const LabelContext context{table, column, num_labels, configured};
+  check_one_label_per_row(context);
+  if (context.is_regression()) return regression(context);
+  const ClassNames found = names_in(context);
   const ClassNames& known = configured.names;
-  const bool as_many = static_cast<std::int64_t>(known.size()) == question.count();
-  if (as_many && has_all(ids_of(known), found)) return classes_called(known);
-  if (num_labels) return classes_called(classes_of(question, found));
-  return classes_or_numbers(question, found);
+  const bool as_many = static_cast<std::int64_t>(known.size()) == context.count();
+  if (as_many && has_all(ids_of(known), found)) return make_classes(known);
+  if (num_labels) return make_classes(classes_of(context, found));
+  return infer_classes_or_regression(context, found);
 }
 
-TextLabels labels_of_evaluation(const TextTable& table, const std::string& column,
-                                std::optional<std::int64_t> num_labels,
-                                const ConfiguredLabels& configured) {
-  const LabelQuestion question{table, column, num_labels, configured};
-  refuse_several_labels_a_row(question);
-  if (question.is_regression()) return regression(question);
-  const ClassNames found = names_in(question), unnamed = label_names(question.count());
+TextLabels resolve_evaluation_labels(const TextTable& table, const std::string& column,
+                                     std::optional<std::int64_t> num_labels,
+                                     const ConfiguredLabels& configured) {
+  const LabelContext context{table, column, num_labels, configured};
+  check_one_label_per_row(context);
+  if (context.is_regression()) return regression(context);
+  const ClassNames found = names_in(context), unnamed = label_names(context.count());
   const bool as_many = configured.names.size() == unnamed.size();
-  TextLabels known = classes_called(as_many ? configured.names : unnamed);
+  TextLabels known = make_classes(as_many ? configured.names : unnamed);
   // If no class is named by a number, numbers can only be ids.
   if (std::none_of(known.classes.begin(), known.classes.end(), is_whole_number)) {
-    for (std::int64_t id = 0; id < question.count(); ++id)
-      known.ids.emplace(std::to_string(id), id);
+    for (std::int64_t id = 0; id < context.count(); ++id) known.ids.emplace(std::to_string(id), id);
   }
   // TextLabels::of reports the line of a label that the model does not have.
   if (has_all(known.ids, found) || known.classes != unnamed || kind_of(found) != TextKind::names)
     return known;
-  if (found.size() == unnamed.size()) return classes_called(found);
-  question.fail(shown_names(found), str("the ", unnamed.size(), " labels of the model"),
-                "add the names of the labels to the model's config.json (id2label)");
+  if (found.size() == unnamed.size()) return make_classes(found);
+  context.fail(shown_names(found), str("the ", unnamed.size(), " labels of the model"),
+               "add the names of the labels to the model's config.json (id2label)");
 }
 
 }  // namespace hasten

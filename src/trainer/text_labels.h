@@ -2,7 +2,7 @@
 // Decides how a model reads the labels of a text file: as the numbers of a
 // regression, or as classes.
 //
-//   const TextLabels labels = labels_of_training(table, "label", options.num_labels,
+//   const TextLabels labels = resolve_training_labels(table, "label", options.num_labels,
 //                                                configured_labels(options.model));
 //   at::Tensor train = labels.of(table, "label"), eval = labels.of(eval_table, "label");
 //
@@ -38,13 +38,13 @@ struct TextLabels {
   at::Tensor of(const TextTable& table, const std::string& column) const;
 };
 
-TextLabels labels_of_training(const TextTable& table, const std::string& column,
-                              std::optional<std::int64_t> num_labels,
-                              const ConfiguredLabels& configured);
+TextLabels resolve_training_labels(const TextTable& table, const std::string& column,
+                                   std::optional<std::int64_t> num_labels,
+                                   const ConfiguredLabels& configured);
 // For a model that was trained before. If it has no names for its labels, the file's are used if
 // there are as many.
-TextLabels labels_of_evaluation(const TextTable& table, const std::string& column,
-                                std::optional<std::int64_t> num_labels,
-                                const ConfiguredLabels& configured);
+TextLabels resolve_evaluation_labels(const TextTable& table, const std::string& column,
+                                     std::optional<std::int64_t> num_labels,
+                                     const ConfiguredLabels& configured);
 
 }  // namespace hasten

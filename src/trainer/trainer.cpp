@@ -145,7 +145,7 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
     for (const auto& file : parts.extra_files) extra_files[file.filename()] = read_file(file);
   });
   note_process(state);
-  place(*model, accelerator.device());  // an evaluation may come without a training
+  move_to_device(*model, accelerator.device());  // an evaluation may come without a training
 }
 
 bool Trainer::Impl::writes() const {
@@ -242,7 +242,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
         rows += count;
       }
       each(counted(logits_of(out, real.batch), real.count), counted(labels, real.count));
-      tell(&TrainerCallback::on_prediction_step);
+      notify_callbacks(&TrainerCallback::on_prediction_step);
       if (stops()) break;
     }
   } catch (const c10::Error& error) {
@@ -264,7 +264,7 @@ void Trainer::Impl::add_to_metric(const at::Tensor& logits, const at::Tensor& la
 
 Metrics Trainer::Impl::computed_metrics() const {
   EvalMetric& metric = *parts.compute_metrics;
-  add_up(group(), metric.counts());
+  sum_in_place(group(), metric.counts());
   return metric.compute();
 }
 
@@ -295,10 +295,10 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
                               static_cast<double>(batches)));
-  share(group(), metrics);
+  broadcast_metrics(group(), metrics);
   log(metrics);
   metrics["epoch"] = state.epoch;
-  tell(&TrainerCallback::on_evaluate, metrics);
+  notify_callbacks(&TrainerCallback::on_evaluate, metrics);
   return metrics;
 }
 
@@ -309,7 +309,7 @@ void Trainer::Impl::log(Metrics logs) {
   LogEntry entry = logs;
   entry["step"] = static_cast<double>(state.global_step);
   state.log_history.push_back(std::move(entry));
-  tell(&TrainerCallback::on_log, logs);
+  notify_callbacks(&TrainerCallback::on_log, logs);
 }
 
 void Trainer::Impl::write_model(const std::filesystem::path& folder) const {
@@ -359,8 +359,8 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   out.metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
                                   static_cast<double>(batches)));
-  share(impl_->group(), out.metrics);
-  impl_->tell(&TrainerCallback::on_predict, out.metrics);
+  broadcast_metrics(impl_->group(), out.metrics);
+  impl_->notify_callbacks(&TrainerCallback::on_predict, out.metrics);
   return out;
 }
 

@@ -53,8 +53,9 @@ struct Trainer::Impl {
 
   TrainerEvent event() { return {.args = args, .state = state, .model = *model}; }
   template <class... Parameters, class... Arguments>
-  void tell(void (TrainerCallback::*hook)(const TrainerEvent&, TrainerControl&, Parameters...),
-            Arguments&&... arguments) {
+  void notify_callbacks(void (TrainerCallback::*hook)(const TrainerEvent&, TrainerControl&,
+                                                      Parameters...),
+                        Arguments&&... arguments) {
     for (const auto& callback : parts.callbacks)
       ((*callback).*hook)(event(), control, arguments...);
   }

@@ -61,18 +61,18 @@ std::string names_of(const std::vector<fs::path>& folders) {
 class Trainer::Run {
  public:
   explicit Run(Impl& trainer)
-      : t_(trainer),
+      : trainer_(trainer),
         args_(trainer.args),
         loader_(make_loader()),
-        batches_(std::get<0>(trainer.accelerator.prepare(loader_))),
+        prepared_loader_(std::get<0>(trainer.accelerator.prepare(loader_))),
         losses_(args_, trainer.group(), trainer.accelerator.device(),
                 defers_reading(trainer.accelerator.device()) && !args_.stop_on_nonfinite_loss,
-                [this](const LossRecord::Nonfinite& bad) { tell_nonfinite(bad); }),
+                [this](const LossRecord::Nonfinite& bad) { report_nonfinite_loss(bad); }),
         plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size(),
                       trainer.group().size())),
         parameters_(names_of(*trainer.model)),
         optimizer_(optimizer_of(args_, *trainer.model, parameters_)),
-        stepper_(std::get<0>(trainer.accelerator.prepare(*optimizer_))),
+        prepared_optimizer_(std::get<0>(trainer.accelerator.prepare(*optimizer_))),
         scheduler_(
             get_scheduler(args_.lr_scheduler_type, *optimizer_,
                           {.num_warmup_steps = absolute_steps(args_.warmup_steps, plan_.max_steps),
@@ -83,21 +83,22 @@ class Trainer::Run {
     }
     // Sparse gradients are exact in hasten::AdamW. Over an accumulation window dense ones add up
     // faster, and a TPU has no sparse tensors.
-    t_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
-                                   args_.gradient_accumulation_steps == 1 &&
-                                   !defers_reading(t_.accelerator.device()));
+    trainer_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
+                                         args_.gradient_accumulation_steps == 1 &&
+                                         !defers_reading(trainer_.accelerator.device()));
   }
 
   // Other optimizers do not take sparse gradients.
-  ~Run() { t_.model->set_sparse_gradients(false); }
+  ~Run() { trainer_.model->set_sparse_gradients(false); }
 
   TrainOutput train() {
-    once(t_.group(), t_.writes(), [&] { check_output(); });
+    once(trainer_.group(), trainer_.writes(), [&] { check_output(); });
     if (args_.eval_strategy != IntervalStrategy::no)
-      (void)t_.parts.eval_dataset.loader(t_.loader_options(args_.per_device_eval_batch_size));
-    TrainerState& state = t_.state;
-    state = t_.new_state();
-    t_.control = TrainerControl{};
+      (void)trainer_.parts.eval_dataset.loader(
+          trainer_.loader_options(args_.per_device_eval_batch_size));
+    TrainerState& state = trainer_.state;
+    state = trainer_.new_state();
+    trainer_.control = TrainerControl{};
     if (!args_.resume_from_checkpoint.empty()) resume();
     state.max_steps = plan_.max_steps;
     state.num_train_epochs = plan_.epochs;
@@ -107,37 +108,37 @@ class Trainer::Run {
     state.train_batch_size = args_.per_device_train_batch_size;
 
     zero_grad(*optimizer_);
-    t_.accelerator.free_memory();  // drops windows of a run that threw
+    trainer_.accelerator.free_memory();  // drops windows of a run that threw
     start_ = Clock::now();
     started_at_step_ = state.global_step;
-    t_.model->train();
-    t_.tell(&TrainerCallback::on_train_begin);
-    agree_all();
+    trainer_.model->train();
+    trainer_.notify_callbacks(&TrainerCallback::on_train_begin);
+    agree_on_control();
     if (!args_.anatomy.empty())
-      anatomy_.emplace(t_.accelerator.anatomy({.steps = args_.anatomy_steps}));
+      anatomy_.emplace(trainer_.accelerator.anatomy({.steps = args_.anatomy_steps}));
     const bool nothing_left = state.global_step >= plan_.max_steps;
     if (nothing_left) report_nothing_left();
-    if (args_.eval_on_start && t_.parts.eval_dataset && !nothing_left && !stops_on_signal()) {
+    if (args_.eval_on_start && trainer_.parts.eval_dataset && !nothing_left && !stops_on_signal()) {
       (void)evaluate();
-      agree_all();
+      agree_on_control();
     }
     while (state.global_step < plan_.max_steps && !stops_training() &&
            loader_.epoch() < plan_.epochs)
       epoch();
-    if (anatomy_) tell_anatomy();  // the run had fewer steps
+    if (anatomy_) report_anatomy();  // the run had fewer steps
     return finish();
   }
 
  private:
   Loader<TensorDict> make_loader() const {
-    if (!t_.parts.train_dataset)
+    if (!trainer_.parts.train_dataset)
       throw UsageError(
           "trainer.no-train-data",
           {.what = "train()", .got = "no training data", .hint = "pass train_dataset"});
-    LoaderOptions options = t_.loader_options(args_.per_device_train_batch_size);
+    LoaderOptions options = trainer_.loader_options(args_.per_device_train_batch_size);
     options.shuffle = args_.train_sampling_strategy == SamplingStrategy::random;
     options.drop_last = args_.dataloader_drop_last;
-    return t_.parts.train_dataset.loader(options);
+    return trainer_.parts.train_dataset.loader(options);
   }
 
   void check_output() const {
@@ -176,7 +177,7 @@ class Trainer::Run {
   // Returns the same folder in all processes, whatever another process may be writing.
   fs::path folder_to_resume() const {
     if (args_.resume_from_checkpoint != "true") return args_.resume_from_checkpoint;
-    return broadcast_from_main(t_.group(),
+    return broadcast_from_main(trainer_.group(),
                                [&] { return last_checkpoint(args_.output_dir).string(); });
   }
 
@@ -202,17 +203,19 @@ class Trainer::Run {
     const CheckpointToResume checkpoint(folder);
     TrainerState before = checkpoint.state;
     const TrainingPosition& position = checkpoint.position;
-    check_steps_mean_the_same(checkpoint, args_, t_.group().size(), t_.parts.train_dataset.size());
-    const LoadReport report = t_.model->load_weights(load_weights(folder), folder.string());
+    check_resumable(checkpoint, args_, trainer_.group().size(),
+                    trainer_.parts.train_dataset.size());
+    const LoadReport report = trainer_.model->load_weights(load_weights(folder), folder.string());
     if (!report.missing.empty()) {
       throw DataError("trainer.incomplete-weights", {.what = folder.string(),
                                                      .got = "no tensor " + report.missing.front(),
                                                      .expected = "every weight of the model"});
     }
-    if (!load_training_state(folder, *optimizer_, parameters_, t_.group().rank())) {
-      t_.logger.info(str("the checkpoint is from ", position.num_processes, " processes: rank ",
-                         t_.group().rank(), " has no saved random state and starts with a new one"),
-                     {.main_process_only = false});
+    if (!load_training_state(folder, *optimizer_, parameters_, trainer_.group().rank())) {
+      trainer_.logger.info(
+          str("the checkpoint is from ", position.num_processes, " processes: rank ",
+              trainer_.group().rank(), " has no saved random state and starts with a new one"),
+          {.main_process_only = false});
     }
     scheduler_->set_last_step(position.scheduler_step);
     loader_.load_state(
@@ -225,13 +228,14 @@ class Trainer::Run {
       losses_.restore({.of_run = position.losses->of_run, .since_log = position.losses->since_log});
       last_logged_ = position.losses->last_logged_step;
     }
-    for (const auto& callback : t_.parts.callbacks) {
+    for (const auto& callback : trainer_.parts.callbacks) {
       const auto found = before.callbacks.find(callback->name());
       if (found != before.callbacks.end()) callback->restore(found->second);
     }
-    t_.state = std::move(before);
-    t_.note_process(t_.state);
-    t_.logger.info(str("resuming from ", folder.string(), " at step ", t_.state.global_step));
+    trainer_.state = std::move(before);
+    trainer_.note_process(trainer_.state);
+    trainer_.logger.info(
+        str("resuming from ", folder.string(), " at step ", trainer_.state.global_step));
     report_changes(checkpoint);
   }
 
@@ -242,18 +246,19 @@ class Trainer::Run {
     const fs::path beside = resumed.parent_path() / best.filename();
     const bool moved = fs::is_directory(beside);
     state.best_model_checkpoint = moved ? beside.string() : "";
-    if (!moved) t_.logger.warning("the best checkpoint so far no longer exists: " + best.string());
+    if (!moved)
+      trainer_.logger.warning("the best checkpoint so far no longer exists: " + best.string());
   }
 
   void report_changes(const CheckpointToResume& checkpoint) {
     for (const std::string& change : changed_arguments(checkpoint, args_))
-      t_.logger.warning(change);
-    if (!t_.accelerator.is_main_process()) return;
+      trainer_.logger.warning(change);
+    if (!trainer_.accelerator.is_main_process()) return;
     const auto& before = checkpoint.position.data;
     if (before && !before->sample.empty() && !args_.ignore_data_skip) {
       const std::string now = data_identity().sample;
       if (!now.empty() && now != before->sample) {
-        t_.logger.warning(
+        trainer_.logger.warning(
             "the training data or their order differ from those of the checkpoint: some rows of "
             "this epoch may be used twice and others not at all. To avoid this, start the epoch "
             "again with --ignore_data_skip");
@@ -263,49 +268,50 @@ class Trainer::Run {
   }
 
   void report_later_checkpoints() const {
-    if (args_.save_strategy == SaveStrategy::no || t_.state.global_step >= plan_.max_steps) return;
+    if (args_.save_strategy == SaveStrategy::no || trainer_.state.global_step >= plan_.max_steps)
+      return;
     std::vector<fs::path> later;
     for (const fs::path& folder : checkpoints(args_.output_dir)) {
-      if (step_of_checkpoint(folder) > t_.state.global_step) later.push_back(folder);
+      if (step_of_checkpoint(folder) > trainer_.state.global_step) later.push_back(folder);
     }
     if (later.empty()) return;
-    t_.logger.warning(str(args_.output_dir,
-                          " has checkpoints of later steps than the one that this run resumes "
-                          "from: ",
-                          names_of(later),
-                          ". The first save of this run renames them to abandoned-checkpoint-N"));
+    trainer_.logger.warning(str(
+        args_.output_dir,
+        " has checkpoints of later steps than the one that this run resumes "
+        "from: ",
+        names_of(later), ". The first save of this run renames them to abandoned-checkpoint-N"));
   }
 
   void report_nothing_left() const {
-    t_.logger.warning(str("nothing is left to train: the run is at step ", t_.state.global_step,
-                          " of ", plan_.max_steps));
+    trainer_.logger.warning(str("nothing is left to train: the run is at step ",
+                                trainer_.state.global_step, " of ", plan_.max_steps));
   }
 
   const DataIdentity& data_identity() const {
-    if (!data_identity_) data_identity_ = identity_of(t_.parts.train_dataset);
+    if (!data_identity_) data_identity_ = identity_of(trainer_.parts.train_dataset);
     return *data_identity_;
   }
 
   // Runs from the position of the loader to the end of its epoch.
   void epoch() {
-    t_.control.should_epoch_stop = agreed_.stops_epoch = false;
+    trainer_.control.should_epoch_stop = agreed_.stops_epoch = false;
     const std::int64_t number = loader_.epoch();
-    t_.tell(&TrainerCallback::on_epoch_begin);
-    auto [model] = t_.accelerator.prepare(t_.model);
-    for (TensorDict& batch : batches_) {
+    trainer_.notify_callbacks(&TrainerCallback::on_epoch_begin);
+    auto [model] = trainer_.accelerator.prepare(trainer_.model);
+    for (TensorDict& batch : prepared_loader_) {
       micro_batch(model, batch);
       // A stop waits for the end of the step: a checkpoint inside its window would lose gradients.
       if (window_batches_ == 0 && (stops_training() || stops_epoch())) break;
     }
     if (stops_epoch()) loader_.set_epoch(number + 1);
-    t_.tell(&TrainerCallback::on_epoch_end);
+    trainer_.notify_callbacks(&TrainerCallback::on_epoch_end);
     // Applies also if max_steps ended the epoch early, so that its last steps are logged,
     // evaluated and saved.
-    if (args_.logging_strategy == IntervalStrategy::epoch) t_.control.should_log = true;
-    if (args_.eval_strategy == IntervalStrategy::epoch && args_.eval_delay <= t_.state.epoch)
-      t_.control.should_evaluate = true;
-    if (args_.save_strategy == SaveStrategy::epoch) t_.control.should_save = true;
-    agree_all();
+    if (args_.logging_strategy == IntervalStrategy::epoch) trainer_.control.should_log = true;
+    if (args_.eval_strategy == IntervalStrategy::epoch && args_.eval_delay <= trainer_.state.epoch)
+      trainer_.control.should_evaluate = true;
+    if (args_.save_strategy == SaveStrategy::epoch) trainer_.control.should_save = true;
+    agree_on_control();
     log_evaluate_save();
   }
 
@@ -313,36 +319,37 @@ class Trainer::Run {
   void micro_batch(Model& model, const TensorDict& whole) {
     const RealRows real = real_rows(loader_, whole);
     const TensorDict batch =
-        t_.accelerator.to_device(real.batch, args_.per_device_train_batch_size);
-    within_memory(str("training step ", t_.state.global_step + 1), [&] {
-      const auto guard = t_.accelerator.accumulate(model);
-      if (window_batches_++ == 0) t_.tell(&TrainerCallback::on_step_begin);
-      const double items = real.count > 0 ? t_.count_items(real.batch) : 0;
+        trainer_.accelerator.to_device(real.batch, args_.per_device_train_batch_size);
+    within_memory(str("training step ", trainer_.state.global_step + 1), [&] {
+      const auto guard = trainer_.accelerator.accumulate(model);
+      if (window_batches_++ == 0) trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
+      const double items = real.count > 0 ? trainer_.count_items(real.batch) : 0;
       const ModelOutput out = model(batch);
-      const at::Tensor loss = t_.loss_of(out, batch);
+      const at::Tensor loss = trainer_.loss_of(out, batch);
       if (!loss.defined()) {
         throw UsageError("trainer.no-loss", {.what = "training",
                                              .got = "a batch without labels",
                                              .expected = "labels",
                                              .hint = "name the label column (--label_column)"});
       }
-      t_.accelerator.backward(loss, items);
+      trainer_.accelerator.backward(loss, items);
       if (items > 0) losses_.add(loss, items);
       window_.items += items;
     });
     count(real);
-    if (!t_.accelerator.sync_gradients()) return t_.tell(&TrainerCallback::on_substep_end);
+    if (!trainer_.accelerator.sync_gradients())
+      return trainer_.notify_callbacks(&TrainerCallback::on_substep_end);
     optimizer_step();
-    flow();
-    agree_all();
+    request_due_actions();
+    agree_on_control();
     log_evaluate_save();
   }
 
   // Counts FLOP and tokens. What is unknown is not counted, which is reported once.
   void count(const RealRows& real) {
-    const std::optional<double> flos = t_.model->floating_point_ops(real.batch);
+    const std::optional<double> flos = trainer_.model->floating_point_ops(real.batch);
     if (!flos && std::exchange(counts_flos_, false)) {
-      t_.logger.warning(
+      trainer_.logger.warning(
           "total_flos is not counted: the floating-point operations of a batch without input_ids "
           "are unknown. Override PreTrainedModel::floating_point_ops to count them");
     }
@@ -351,46 +358,49 @@ class Trainer::Run {
     if (args_.include_num_input_tokens_seen == CountTokens::no) return;
     const auto tokens = tokens_of(real.batch, args_.include_num_input_tokens_seen);
     if (!tokens) {
-      t_.logger.warning_once("num_input_tokens_seen is not counted: the batches have no input_ids");
+      trainer_.logger.warning_once(
+          "num_input_tokens_seen is not counted: the batches have no input_ids");
     }
     window_.tokens += static_cast<double>(tokens.value_or(0));
   }
 
   void optimizer_step() {
-    defers_reading(t_.accelerator.device()) ? clip_on_device() : clip();
-    t_.tell(&TrainerCallback::on_pre_optimizer_step);
+    defers_reading(trainer_.accelerator.device()) ? clip_on_device() : clip();
+    trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
     learning_rate_ = scheduler_->get_last_lr()[0];
-    within_memory(str("optimizer step ", t_.state.global_step + 1), [&] { stepper_.step(); });
-    t_.tell(&TrainerCallback::on_optimizer_step);
+    within_memory(str("optimizer step ", trainer_.state.global_step + 1),
+                  [&] { prepared_optimizer_.step(); });
+    trainer_.notify_callbacks(&TrainerCallback::on_optimizer_step);
     scheduler_->step();
     zero_grad(*optimizer_);
-    ++t_.state.global_step;
-    if (args_.torch_empty_cache_steps && t_.state.global_step % *args_.torch_empty_cache_steps == 0)
+    ++trainer_.state.global_step;
+    if (args_.torch_empty_cache_steps &&
+        trainer_.state.global_step % *args_.torch_empty_cache_steps == 0)
       empty_device_cache();
-    t_.state.epoch = epochs_seen();
+    trainer_.state.epoch = epochs_seen();
     close_window();
-    t_.tell(&TrainerCallback::on_step_end, losses_.latest());
-    if (anatomy_ && anatomy_->finished()) tell_anatomy();
+    trainer_.notify_callbacks(&TrainerCallback::on_step_end, losses_.latest());
+    if (anatomy_ && anatomy_->finished()) report_anatomy();
   }
 
   void close_window() {
     window_.loss = losses_.of_step();
-    const StepTotals all = sum_over(t_.group(), std::exchange(window_, {}));
+    const StepTotals all = sum_over(trainer_.group(), std::exchange(window_, {}));
     window_batches_ = 0;
-    t_.state.total_flos += all.flos;
-    t_.state.num_input_tokens_seen += static_cast<std::int64_t>(all.tokens);
-    losses_.close(all, t_.state.global_step);
+    trainer_.state.total_flos += all.flos;
+    trainer_.state.num_input_tokens_seen += static_cast<std::int64_t>(all.tokens);
+    losses_.close(all, trainer_.state.global_step);
   }
 
-  void tell_anatomy() {
+  void report_anatomy() {
     anatomy::Report report = anatomy_->report();
     anatomy_.reset();
-    if (!t_.accelerator.is_main_process()) return;
-    if (t_.parts.on_anatomy) return t_.parts.on_anatomy(report);
+    if (!trainer_.accelerator.is_main_process()) return;
+    if (trainer_.parts.on_anatomy) return trainer_.parts.on_anatomy(report);
     add_roofs(report);
     if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
     write_report(args_.anatomy, report);
-    t_.logger.info("wrote the anatomy of the first steps to " + args_.anatomy);
+    trainer_.logger.info("wrote the anatomy of the first steps to " + args_.anatomy);
   }
 
   // Runs the body and explains an error if memory runs out in it.
@@ -412,9 +422,9 @@ class Trainer::Run {
   template <class Factor>
   void scale_gradients(const Factor& factor) {
     const bool are_read =
-        std::any_of(t_.parts.callbacks.begin(), t_.parts.callbacks.end(),
+        std::any_of(trainer_.parts.callbacks.begin(), trainer_.parts.callbacks.end(),
                     [](const auto& callback) { return callback->reads_gradients(); });
-    auto* folding = are_read ? nullptr : dynamic_cast<TakesGradientScale*>(optimizer_.get());
+    auto* folding = are_read ? nullptr : dynamic_cast<ScalesGradients*>(optimizer_.get());
     folding ? folding->scale_next_step(factor) : scale_gradients_(trained_, factor);
   }
   void clip() {
@@ -434,8 +444,8 @@ class Trainer::Run {
            static_cast<double>(loader_.batch() + 1) / batches;
   }
 
-  void tell_nonfinite(const LossRecord::Nonfinite& bad) const {
-    t_.logger.warning(str(
+  void report_nonfinite_loss(const LossRecord::Nonfinite& bad) const {
+    trainer_.logger.warning(str(
         "the loss of step ", bad.step, " is ", std::isnan(bad.loss) ? "NaN" : "infinite",
         bad.count > 1
             ? str(", the first of ", bad.count, " losses since the last log that are not finite")
@@ -450,9 +460,9 @@ class Trainer::Run {
   }
 
   // Requests what is due at this step, like the Hugging Face Trainer's DefaultFlowCallback.
-  void flow() {
-    const std::int64_t step = t_.state.global_step;
-    TrainerControl& control = t_.control;
+  void request_due_actions() {
+    const std::int64_t step = trainer_.state.global_step;
+    TrainerControl& control = trainer_.control;
     if (step == 1 && args_.logging_first_step) control.should_log = true;
     if (args_.logging_strategy == IntervalStrategy::steps && step % plan_.logging_steps == 0)
       control.should_log = true;
@@ -473,65 +483,67 @@ class Trainer::Run {
   }
 
   // Requests of callbacks take effect once all processes have agreed on them.
-  void agree_all() {
-    agree(t_.group(), t_.control);
-    agreed_ = {.stops_training = t_.control.should_training_stop,
-               .stops_epoch = t_.control.should_epoch_stop,
-               .stop_signal = t_.control.stop_signal};
+  void agree_on_control() {
+    merge_control(trainer_.group(), trainer_.control);
+    agreed_ = {.stops_training = trainer_.control.should_training_stop,
+               .stops_epoch = trainer_.control.should_epoch_stop,
+               .stop_signal = trainer_.control.stop_signal};
     if (stops_on_signal()) {
-      t_.logger.warning_once(str(signal_text(agreed_.stop_signal),
-                                 " was received: training stops at step ", t_.state.global_step,
-                                 " of ", plan_.max_steps));
+      trainer_.logger.warning_once(str(signal_text(agreed_.stop_signal),
+                                       " was received: training stops at step ",
+                                       trainer_.state.global_step, " of ", plan_.max_steps));
     }
   }
 
   // With several processes, a request between two agreements waits for the next one.
   bool stops_training() const {
-    return t_.group().size() == 1 ? t_.control.should_training_stop : agreed_.stops_training;
+    return trainer_.group().size() == 1 ? trainer_.control.should_training_stop
+                                        : agreed_.stops_training;
   }
   bool stops_epoch() const {
-    return t_.group().size() == 1 ? t_.control.should_epoch_stop : agreed_.stops_epoch;
+    return trainer_.group().size() == 1 ? trainer_.control.should_epoch_stop : agreed_.stops_epoch;
   }
 
   bool stops_on_signal() const { return agreed_.stop_signal != 0; }
 
   // Returns nullopt if a signal stops it: metrics of only some rows would mislead.
   std::optional<Metrics> evaluate() {
-    EvaluationStop stop(t_.group());
-    return t_.evaluate(t_.parts.eval_dataset, "eval",
-                       [&] { return stop.after_batch(t_.control.stop_signal); });
+    EvaluationStop stop(trainer_.group());
+    return trainer_.evaluate(trainer_.parts.eval_dataset, "eval",
+                             [&] { return stop.after_batch(trainer_.control.stop_signal); });
   }
 
   void log_evaluate_save() {
-    TrainerControl& control = t_.control;
-    const bool logs = control.should_log && t_.state.global_step > last_logged_;
+    TrainerControl& control = trainer_.control;
+    const bool logs = control.should_log && trainer_.state.global_step > last_logged_;
     control.should_log = false;
     if (logs) {
       log_loss();
-      agree_all();
+      agree_on_control();
     }
-    if (control.should_evaluate && t_.parts.eval_dataset && !stops_on_signal()) {
+    if (control.should_evaluate && trainer_.parts.eval_dataset && !stops_on_signal()) {
       control.should_evaluate = false;
       const auto metrics = evaluate();
       const bool best = metrics && note_best(*metrics);
       if (args_.save_strategy == SaveStrategy::best) control.should_save = best;
-      agree_all();
+      agree_on_control();
     }
     control.should_evaluate = false;
     if (control.should_save) {
       control.should_save = false;
       save_checkpoint();
-      agree_all();
+      agree_on_control();
     }
   }
 
   void log_loss() {
-    const LossRecord::Logged since = losses_.take(t_.state.global_step - last_logged_);
+    const LossRecord::Logged since =
+        losses_.take_since_log(trainer_.state.global_step - last_logged_);
     Metrics logs = {
         {"loss", since.loss}, {"grad_norm", grad_norm_}, {"learning_rate", learning_rate_}};
     if (since.nonfinite > 0) logs["nonfinite_losses"] = static_cast<double>(since.nonfinite);
-    last_logged_ = t_.state.global_step;
-    t_.log(std::move(logs));
+    last_logged_ = trainer_.state.global_step;
+    trainer_.log(std::move(logs));
   }
 
   bool note_best(const Metrics& metrics) {
@@ -548,7 +560,7 @@ class Trainer::Run {
                                                    .expected = "one of " + join(names, ", ")});
     }
     if (!std::isfinite(found->second)) return false;
-    TrainerState& state = t_.state;
+    TrainerState& state = trainer_.state;
     const bool greater = args_.greater_is_better.value_or(false);
     if (state.best_metric &&
         !(greater ? found->second > *state.best_metric : found->second < *state.best_metric))
@@ -559,35 +571,36 @@ class Trainer::Run {
   }
 
   fs::path checkpoint_folder() const {
-    return fs::path(args_.output_dir) / str("checkpoint-", t_.state.global_step);
+    return fs::path(args_.output_dir) / str("checkpoint-", trainer_.state.global_step);
   }
 
   void save_checkpoint() {
     const fs::path target = checkpoint_folder();
-    for (const auto& callback : t_.parts.callbacks) {
-      if (!callback->name().empty()) t_.state.callbacks[callback->name()] = callback->attributes();
+    for (const auto& callback : trainer_.parts.callbacks) {
+      if (!callback->name().empty())
+        trainer_.state.callbacks[callback->name()] = callback->attributes();
     }
     // The best model's folder is set once that step has been saved, which may never happen.
-    const auto best = t_.state.best_global_step;
+    const auto best = trainer_.state.best_global_step;
     // A run resumed from another folder may have its best checkpoint there.
     if (best) {
       const fs::path folder = fs::path(args_.output_dir) / str("checkpoint-", *best);
-      if (*best == t_.state.global_step || (*best == last_saved_ && fs::is_directory(folder)))
-        t_.state.best_model_checkpoint = folder.string();
+      if (*best == trainer_.state.global_step || (*best == last_saved_ && fs::is_directory(folder)))
+        trainer_.state.best_model_checkpoint = folder.string();
     }
     const TrainingPosition position = position_now();
     const std::vector<TensorDict> random =
-        args_.save_only_model ? std::vector<TensorDict>{} : random_states(t_.group());
-    once(t_.group(), t_.writes(), [&] { write_checkpoint(target, position, random); });
-    last_saved_ = t_.state.global_step;
-    t_.tell(&TrainerCallback::on_save);
+        args_.save_only_model ? std::vector<TensorDict>{} : random_states(trainer_.group());
+    once(trainer_.group(), trainer_.writes(), [&] { write_checkpoint(target, position, random); });
+    last_saved_ = trainer_.state.global_step;
+    trainer_.notify_callbacks(&TrainerCallback::on_save);
   }
 
   // Returns what a checkpoint keeps of the position. A collective.
   TrainingPosition position_now() {
     const LossRecord::Sums losses = losses_.sums();
     return {.scheduler_step = scheduler_->last_step(),
-            .num_processes = t_.group().size(),
+            .num_processes = trainer_.group().size(),
             .loader = loader_.state(),
             .losses = LossPosition{.of_run = losses.of_run,
                                    .since_log = losses.since_log,
@@ -598,22 +611,23 @@ class Trainer::Run {
                         const std::vector<TensorDict>& random) const {
     remove_unfinished_saves(args_.output_dir);
     StagedDirectory staged(target);
-    t_.write_model(staged.path());
+    trainer_.write_model(staged.path());
     if (!args_.save_only_model) {
       position.data = data_identity();
       save_training_state(staged.path(), *optimizer_, parameters_, position, random);
     }
-    write_file_atomically(staged.path() / "trainer_state.json", t_.state.to_json());
+    write_file_atomically(staged.path() / "trainer_state.json", trainer_.state.to_json());
     // Renames later checkpoints first, so that the highest step is never an abandoned one.
     abandon_checkpoints_after(args_.output_dir, last_saved_);
     staged.commit(Existing::replace);
     if (args_.save_total_limit)
-      rotate_checkpoints(args_.output_dir, *args_.save_total_limit, t_.state.best_model_checkpoint);
+      rotate_checkpoints(args_.output_dir, *args_.save_total_limit,
+                         trainer_.state.best_model_checkpoint);
   }
 
   TrainOutput finish() {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    TrainerState& state = t_.state;
+    TrainerState& state = trainer_.state;
     const auto steps =
         static_cast<double>(state.global_step - started_at_step_);  // of this run only
     Metrics metrics = speed_metrics(
@@ -625,16 +639,16 @@ class Trainer::Run {
       metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
     if (losses_.nonfinite() > 0)
       metrics["nonfinite_losses"] = static_cast<double>(losses_.nonfinite());
-    share(t_.group(), metrics);
-    t_.log(metrics);
+    broadcast_metrics(trainer_.group(), metrics);
+    trainer_.log(metrics);
     metrics["epoch"] = state.epoch;
     if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) {
-      t_.model->load_weights(load_weights(state.best_model_checkpoint),
-                             state.best_model_checkpoint);
-      t_.logger.info(str("loaded the best model: ", state.best_model_checkpoint, " (",
-                         args_.metric_for_best_model, " ", *state.best_metric, ")"));
+      trainer_.model->load_weights(load_weights(state.best_model_checkpoint),
+                                   state.best_model_checkpoint);
+      trainer_.logger.info(str("loaded the best model: ", state.best_model_checkpoint, " (",
+                               args_.metric_for_best_model, " ", *state.best_metric, ")"));
     }
-    t_.tell(&TrainerCallback::on_train_end);
+    trainer_.notify_callbacks(&TrainerCallback::on_train_end);
     return {.global_step = state.global_step,
             .steps = state.global_step - started_at_step_,
             .stop_signal = agreed_.stop_signal,
@@ -642,16 +656,16 @@ class Trainer::Run {
             .metrics = metrics};
   }
 
-  Impl& t_;
+  Impl& trainer_;
   const TrainingArguments& args_;
   Loader<TensorDict> loader_;
-  PreparedLoader<Loader<TensorDict>> batches_;  // loader_, prepared
+  PreparedLoader<Loader<TensorDict>> prepared_loader_;  // loader_, prepared
   LossRecord losses_;
   Plan plan_;
   ParameterNames parameters_;
   std::vector<at::Tensor> trained_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  PreparedOptimizer stepper_;  // optimizer_, prepared
+  PreparedOptimizer prepared_optimizer_;  // optimizer_, prepared
   std::unique_ptr<LambdaLR> scheduler_;
   std::optional<Anatomy> anatomy_;  // of the first steps
 

@@ -67,7 +67,7 @@ void feed_stranger(std::string_view input) {
         send(ends.other.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
     ends.connection.advance();
   }
-  require(!ends.connection.known() && !ends.connection.has_message());
+  require(!ends.connection.is_authenticated() && !ends.connection.has_message());
 }
 
 // The messages that whole frames in `bytes` hold, up to one that is too long.
@@ -76,7 +76,7 @@ std::vector<std::string> framed(std::string_view bytes, bool& too_long) {
   too_long = false;
   while (bytes.size() >= 8) {
     const auto size = static_cast<std::uint64_t>(Unpacker(bytes.substr(0, 8)).number());
-    too_long = size > kLongestMessage;
+    too_long = size > kMaxMessageBytes;
     if (too_long || size > bytes.size() - 8) break;
     messages.emplace_back(bytes.substr(8, size));
     bytes.remove_prefix(8 + size);
@@ -95,10 +95,10 @@ void feed_framing(std::string_view input) {
   SSL_set_fd(tls.get(), ends.other.get());
   while (SSL_connect(tls.get()) != 1) ends.connection.advance();
   ends.connection.advance();
-  require(ends.connection.known());
+  require(ends.connection.is_authenticated());
   std::string sent;
   std::vector<std::string> messages;
-  while (!input.empty() && ends.connection.open()) {
+  while (!input.empty() && ends.connection.is_open()) {
     const std::string_view piece = take_piece(input);
     if (piece.empty()) continue;
     require(SSL_write(tls.get(), piece.data(), static_cast<int>(piece.size())) > 0);
@@ -108,13 +108,13 @@ void feed_framing(std::string_view input) {
   }
   bool too_long = false;
   require(messages == framed(sent, too_long));
-  require(ends.connection.open() != too_long);
+  require(ends.connection.is_open() != too_long);
 }
 
 // To a whole server: a stranger's noise, and the messages of a process that knows the token.
 void feed_server(std::string_view input) {
   JobServer server(
-      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+      {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   const Endpoint endpoint{.host = "127.0.0.1", .port = server.port()};
   StoreClient friendly(endpoint, kToken, 20s);
   if (!input.empty()) {

@@ -85,7 +85,7 @@ void feed_store(Input& input) {
     Unpacker fields(message);
     fields.number();  // the request's
     const std::int64_t kind = fields.number();
-    require(kind >= 0 && kind <= 2 && message.size() <= kLongestMessage);
+    require(kind >= 0 && kind <= 2 && message.size() <= kMaxMessageBytes);
     ++answers;
   });
   Clock::time_point now{};
@@ -94,7 +94,7 @@ void feed_store(Input& input) {
     const int connection = what % 4;
     now += std::chrono::milliseconds(input.byte());
     if (what / 4 % 8 == 7) {
-      table.forget(connection);
+      table.remove_connection(connection);
       open.erase(connection);
     } else if (what / 4 % 16 == 6) {
       table.clear();
@@ -108,7 +108,7 @@ void feed_store(Input& input) {
       }
     }
     // In every second step they are answered later, when their keys may have been erased again.
-    while (what % 2 == 0 && table.has_woken()) table.answer_woken();
+    while (what % 2 == 0 && table.has_ready()) table.answer_ready();
     table.tick(now);
     require(answers <= asked);
     if (const auto next = table.next_deadline()) require(*next > now);
@@ -117,7 +117,7 @@ void feed_store(Input& input) {
 
 // One line of the input: JSON as it stands, or a message of the protocol with the line's fields in
 // the place of its own.
-json agent_message(std::string_view line, int agent, const Settings& settings) {
+json agent_message(std::string_view line, int agent, const CoordinatorSettings& settings) {
   if (line.empty()) return {{"kind", "alive"}};
   static const char* const kinds[] = {"join",  "failed", "ended",       "leaving",
                                       "alive", "rejoin", "reconnecting"};
@@ -145,7 +145,7 @@ json agent_message(std::string_view line, int agent, const Settings& settings) {
 // of the one before.
 class Told {
  public:
-  explicit Told(const Settings& settings) : settings_(settings) {}
+  explicit Told(const CoordinatorSettings& settings) : settings_(settings) {}
 
   void hear(const json& message) {
     require(!message.dump().empty());  // throws where it could not be sent
@@ -167,20 +167,20 @@ class Told {
   }
 
  private:
-  Settings settings_;
+  CoordinatorSettings settings_;
   std::int64_t attempt_ = -1;
   std::map<std::int64_t, std::int64_t> first_ranks_;  // of the machines in this round
 };
 
 void feed_coordinator(Input& input) {
   const std::uint8_t how = input.byte();
-  Settings settings{.min_machines = 1 + how % 3,
-                    .max_machines = 1 + how % 3 + how / 4 % 3,
-                    .max_restarts = how / 16 % 3,
-                    .join_timeout = 20,
-                    .last_call = 2,
-                    .keep_alive_timeout = 5,
-                    .same_program = how >= 128};
+  CoordinatorSettings settings{.min_machines = 1 + how % 3,
+                               .max_machines = 1 + how % 3 + how / 4 % 3,
+                               .max_restarts = how / 16 % 3,
+                               .join_timeout = 20,
+                               .last_call_timeout = 2,
+                               .keep_alive_timeout = 5,
+                               .same_program = how >= 128};
   Told told(settings);
   Coordinator coordinator(settings, [&](int, const json& message) { told.hear(message); });
   Clock::time_point now{};
@@ -191,9 +191,9 @@ void feed_coordinator(Input& input) {
     const bool was_finished = coordinator.finished();
     if (what / 16 % 8 == 7) {
       if (what >= 128)
-        coordinator.broken(agent);
+        coordinator.on_connection_failure(agent);
       else
-        coordinator.lost(agent, "closed", now);
+        coordinator.on_disconnect(agent, "closed", now);
     } else if (what / 16 % 8 == 6) {
       coordinator.tick(now);
     } else {

@@ -75,7 +75,7 @@ class Launchers {
 
   void join(const Endpoint& server, int machine, int machines) {
     Launcher launcher;
-    while (!launcher.connection || !launcher.connection->known()) {
+    while (!launcher.connection || !launcher.connection->is_authenticated()) {
       launcher.connection = std::make_unique<Connection>(connect_to(server, 20).socket, context_);
       launcher.connection->send(kAgentGreeting);
       launcher.connection->flush(Clock::now() + 30s);
@@ -246,9 +246,9 @@ int run(const Size& size, double longest) {
   const std::vector<pid_t> ids =
       start_processes(processes, port, outcomes, size);  // no threads yet
   const auto began = Clock::now();
-  JobServer server(
-      {.token = kToken,
-       .coordinator = Settings{.min_machines = size.machines, .max_machines = size.machines}});
+  JobServer server({.token = kToken,
+                    .coordinator = CoordinatorSettings{.min_machines = size.machines,
+                                                       .max_machines = size.machines}});
   const int number = server.port();
   for (int process = 0; process < processes; ++process) {
     if (write(port.ends[1], &number, sizeof number) != sizeof number) return 1;

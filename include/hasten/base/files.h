@@ -98,11 +98,11 @@ bool is_partial(const std::filesystem::path& path);
 // has changed for an hour.
 bool is_abandoned(const std::filesystem::path& path);
 
-// Deletes the abandoned entries of `folder` (is_abandoned) whose final name `concerns` accepts. An
+// Deletes the abandoned entries of `folder` (is_abandoned) whose final name `is_target` accepts. An
 // old folder that was moved aside for a new one that never came gets its name back. Entries that
-// cannot be deleted stay. Does not throw, except what `concerns` throws.
+// cannot be deleted stay. Does not throw, except what `is_target` throws.
 void remove_abandoned(const std::filesystem::path& folder,
-                      const std::function<bool(const std::string& target)>& concerns);
+                      const std::function<bool(const std::string& target)>& is_target);
 
 // Moves the files `names` from the folder `from` to the folder `to`, in this order, replacing files
 // of the same names, and syncs `to`. Both folders must be on one file system. Throws "io.rename".

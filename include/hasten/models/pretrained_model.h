@@ -137,7 +137,7 @@ struct LoadedModel {
 // bert-large; random weights). Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
 LoadedModel load_model(const std::string& what, const ModelOptions& options);
 // The number of ids of that model. Reads only its configuration.
-std::int64_t vocabulary_of(const std::string& what);
+std::int64_t vocab_size_of(const std::string& what);
 
 // The labels that the configuration of a model describes.
 struct ConfiguredLabels {

@@ -43,7 +43,7 @@ namespace ops {
 struct AdamWStep;
 }
 
-class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
+class AdamW : public torch::optim::Optimizer, public ScalesGradients {
  public:
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  torch::optim::AdamWOptions defaults = {});
@@ -67,7 +67,7 @@ class AdamW : public torch::optim::Optimizer, public TakesGradientScale {
   Entry entry_of(const at::Tensor& parameter);
   void step_cpu(const std::vector<Entry>& entries, const torch::optim::AdamWOptions& options);
   void step_rows(const Entry& entry, const ops::AdamWStep& how);
-  void step_elsewhere(const std::vector<Entry>& entries, const torch::optim::AdamWOptions& options);
+  void step_on_device(const std::vector<Entry>& entries, const torch::optim::AdamWOptions& options);
 
   // The factor of the gradients, read to the CPU.
   double scale_on_cpu() const;

@@ -21,9 +21,9 @@
 namespace hasten {
 
 // An optimizer whose next step can multiply the gradients as it reads them.
-class TakesGradientScale {
+class ScalesGradients {
  public:
-  virtual ~TakesGradientScale() = default;
+  virtual ~ScalesGradients() = default;
   virtual void scale_next_step(double factor) = 0;
   // `factor` is a single number on the device of the gradients.
   virtual void scale_next_step(const at::Tensor& factor) = 0;

@@ -49,13 +49,13 @@ struct JoinOptions {
 };
 
 // The scope: Accelerator::join_uneven_inputs returns it.
-class [[nodiscard]] JoinUnevenInputs {
+class [[nodiscard]] JoinScope {
  public:
-  JoinUnevenInputs(std::shared_ptr<Step> step, const std::vector<torch::nn::Module*>& models,
-                   JoinOptions options);
-  JoinUnevenInputs(const JoinUnevenInputs&) = delete;
-  JoinUnevenInputs& operator=(const JoinUnevenInputs&) = delete;
-  ~JoinUnevenInputs() noexcept(false);
+  JoinScope(std::shared_ptr<Step> step, const std::vector<torch::nn::Module*>& models,
+            JoinOptions options);
+  JoinScope(const JoinScope&) = delete;
+  JoinScope& operator=(const JoinScope&) = delete;
+  ~JoinScope() noexcept(false);
 
  private:
   std::shared_ptr<Step> step_;

@@ -75,7 +75,7 @@ class PreparedModel {
 
   PreparedModel(std::shared_ptr<Impl> module, std::shared_ptr<Step> step)
       : module_(std::move(module)), step_(std::move(step)) {
-    step_->observers.model(module_);
+    step_->observers.add_model(module_);
   }
 
   // Calls the module's forward() in the Accelerator's precision.
@@ -236,7 +236,7 @@ class PreparedLoader {
           progress.pads_every_batch =
               step->device_placement && step->dataloader.pad_to_static_shapes.value_or(false);
         }
-        take();
+        read_batch();
         step->loaders.push_back(&progress);  // last, in case the constructor throws
       }
       Pass(const Pass&) = delete;
@@ -244,10 +244,10 @@ class PreparedLoader {
       ~Pass() { std::erase(step->loaders, &progress); }
 
       void advance() {
-        // take_own and the read ahead have already advanced the iterator.
+        // read_own_batch and the read ahead have already advanced the iterator.
         const bool moved = !kKnowsLast || (step->group.size() > 1 && !kSharesRows);
         if (!moved) reading([&] { ++at; });
-        take();
+        read_batch();
       }
       // Makes a call that may read from the loader.
       template <class Call>
@@ -268,10 +268,10 @@ class PreparedLoader {
         }
       }
       // Makes the batch at the iterator the current one.
-      void take() {
+      void read_batch() {
         current.reset();
         progress.rows = progress.real_rows = -1;
-        if (step->group.size() > 1 && !kSharesRows) return take_own();
+        if (step->group.size() > 1 && !kSharesRows) return read_own_batch();
         std::optional<Batch> given = reading([&] {
           std::optional<Batch> next;
           if (at != end) next.emplace(batch());
@@ -293,15 +293,15 @@ class PreparedLoader {
           progress.rows = loader.current_rows();
           progress.real_rows = loader.current_real_rows();
         }
-        count_filled_rows();
-        if (!step->observers.empty()) tell_batch();
+        count_padded_rows();
+        if (!step->observers.empty()) notify_batch();
       }
 
       Batch place_batch(Batch batch) {
         if (!step->device_placement) return batch;
         if constexpr (std::is_same_v<Batch, TensorDict>) {
-          given_rows = rows_of(batch);
-          full_rows = std::max(full_rows, given_rows);  // a last batch may be smaller
+          unpadded_rows = rows_of(batch);
+          full_rows = std::max(full_rows, unpadded_rows);  // a last batch may be smaller
           return step->place_batch(std::move(batch), full_rows);
         } else {
           for_each_tensor(batch, [this](at::Tensor& tensor) {
@@ -311,11 +311,11 @@ class PreparedLoader {
         }
       }
       // Counts the rows of a batch that was filled up, which are not all rows of the data.
-      void count_filled_rows() {
+      void count_padded_rows() {
         if constexpr (std::is_same_v<Batch, TensorDict>) {
           const std::int64_t rows = rows_of(*current);
-          if (given_rows < 0 || rows <= given_rows) return;
-          if (progress.real_rows < 0) progress.real_rows = given_rows;
+          if (unpadded_rows < 0 || rows <= unpadded_rows) return;
+          if (progress.real_rows < 0) progress.real_rows = unpadded_rows;
           progress.rows = rows;
         }
       }
@@ -323,7 +323,7 @@ class PreparedLoader {
       // Reads a step of a loader that cannot be divided: one batch for each process, of which this
       // process keeps its own. If the last batches are not enough for all, the first ones are
       // repeated, or without even_batches some processes get none.
-      void take_own() {
+      void read_own_batch() {
         if (ended) return;
         const auto rank = static_cast<std::size_t>(step->group.rank());
         const auto world = static_cast<std::size_t>(step->group.size());
@@ -338,7 +338,7 @@ class PreparedLoader {
               for_each_tensor(each, [&](const at::Tensor& tensor) { compared.push_back(tensor); });
             }
             if constexpr (std::is_copy_constructible_v<Batch>) {
-              if (first.size() < world) first.push_back(each);
+              if (first_batches.size() < world) first_batches.push_back(each);
             }
             if (read == rank) own.emplace(std::move(each));
           }
@@ -350,23 +350,23 @@ class PreparedLoader {
         const bool repeats = !own.has_value();
         if (repeats) {
           if (!step->even_batches()) return;
-          if (first.empty()) detail::throw_uneven_batches();
+          if (first_batches.empty()) detail::throw_uneven_batches();
           if constexpr (std::is_copy_constructible_v<Batch>)
-            own.emplace(first[(rank - read) % first.size()]);
+            own.emplace(first_batches[(rank - read) % first_batches.size()]);
         }
         current.emplace(place_batch(std::move(*own)));
         if (repeats) progress.real_rows = 0;  // whatever the type of the batch
-        count_filled_rows();
+        count_padded_rows();
         if (progress.rows < 0) {
-          progress.rows = common_rows();
+          progress.rows = row_count();
           if (!repeats) progress.real_rows = progress.rows;
         }
-        if (!step->observers.empty()) tell_batch();
+        if (!step->observers.empty()) notify_batch();
       }
 
       // The number of rows, if all tensors of the batch have the same; -1 if they differ or if the
       // batch has no tensors that for_each_tensor reaches.
-      std::int64_t common_rows() {
+      std::int64_t row_count() {
         std::int64_t rows = -1;
         bool same = true;
         for_each_tensor(*current, [&](const at::Tensor& tensor) {
@@ -377,11 +377,11 @@ class PreparedLoader {
         return same ? rows : -1;
       }
 
-      void tell_batch() {
+      void notify_batch() {
         if (!step->device_placement) return;  // Accelerator::to_device reports the batch then
         std::vector<at::Tensor> tensors;
         for_each_tensor(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-        step->observers.tell(&StepObserver::on_batch, tensors);
+        step->observers.notify(&StepObserver::on_batch, tensors);
       }
 
       Loader& loader;
@@ -393,9 +393,9 @@ class PreparedLoader {
       // For a loader that cannot be divided: whether it has ended, and its first batches, one for
       // each process.
       bool ended = false;
-      std::vector<Batch> first;
+      std::vector<Batch> first_batches;
       // Rows of the current batch before it was filled up, and the most rows of a batch so far.
-      std::int64_t given_rows = -1, full_rows = 0;
+      std::int64_t unpadded_rows = -1, full_rows = 0;
       LoaderProgress progress;
     };
 

@@ -46,12 +46,12 @@ class StepObservers {
   void remove(const StepObserver& observer);
   bool empty() const { return observers_.empty(); }
 
-  void model(const std::shared_ptr<torch::nn::Module>& module);
-  void optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
+  void add_model(const std::shared_ptr<torch::nn::Module>& module);
+  void add_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
 
   // Calls a function of every observer, such as &StepObserver::on_step.
   template <class... Parameters, class... Arguments>
-  void tell(void (StepObserver::*event)(Parameters...), Arguments&&... arguments) const {
+  void notify(void (StepObserver::*event)(Parameters...), Arguments&&... arguments) const {
     for (const auto& observer : observers_) ((*observer).*event)(arguments...);
   }
 
@@ -66,11 +66,11 @@ class [[nodiscard]] PhaseScope {
  public:
   PhaseScope(const StepObservers& observers, StepPhase phase)
       : observers_(observers), phase_(phase) {
-    observers_.tell(&StepObserver::enter, phase_);
+    observers_.notify(&StepObserver::enter, phase_);
   }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;
-  ~PhaseScope() { observers_.tell(&StepObserver::leave, phase_); }
+  ~PhaseScope() { observers_.notify(&StepObserver::leave, phase_); }
 
  private:
   const StepObservers& observers_;

@@ -2,7 +2,8 @@
 // Work that one process does for all, such as writing a folder or making a choice.
 //
 //   once(group, process.is_main_process(), [&] { write_report(path, report); });
-//   const std::string newest = broadcast_from_main(group, [&] { return last_checkpoint(folder).string(); });
+//   const std::string newest =
+//       broadcast_from_main(group, [&] { return last_checkpoint(folder).string(); });
 //
 // Both return in every process when the work is done. If the work throws, every process throws, so
 // that none waits for one that has failed. Errors of hasten keep their code and text; other
@@ -18,7 +19,8 @@
 
 namespace hasten {
 
-// Does the work in the processes in which `is_worker` is true: one of the job, or one on each machine.
+// Does the work in the processes in which `is_worker` is true: one of the job, or one on each
+// machine.
 void once(const Group& group, bool is_worker, const std::function<void()>& work);
 
 // Returns the main process's answer in all processes.

@@ -24,8 +24,8 @@ namespace hasten {
 
 namespace detail {
 // The indices of the entries of this process's part.
-std::vector<std::int64_t> part_of(std::int64_t length, const ProcessState& process,
-                                  bool apply_padding);
+std::vector<std::int64_t> part_indices(std::int64_t length, const ProcessState& process,
+                                       bool apply_padding);
 [[noreturn]] void throw_uneven_lists();
 }  // namespace detail
 
@@ -34,7 +34,7 @@ std::vector<T> split_between_processes(const std::vector<T>& inputs, const Proce
                                        bool apply_padding = false) {
   std::vector<T> part;
   for (const std::int64_t at :
-       detail::part_of(static_cast<std::int64_t>(inputs.size()), process, apply_padding))
+       detail::part_indices(static_cast<std::int64_t>(inputs.size()), process, apply_padding))
     part.push_back(inputs[static_cast<std::size_t>(at)]);
   return part;
 }

@@ -49,10 +49,10 @@ anatomy::Report estimate(const EstimateOptions& options);
 // TpuAccount::stopped says why. Also throws what DryTpu throws.
 anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
 // The memory peaks of the same step with one change each: precision, batch size, length, optimizer.
-// `began` is called with the name of each change before it is estimated. For a TPU each estimate
+// `on_begin` is called with the name of each change before it is estimated. For a TPU each estimate
 // runs in a fork of this process, so call it before estimate_for_tpu: otherwise it throws
 // UsageError "process.fork-after-tpu". A fork that fails throws RankError.
 std::vector<anatomy::Alternative> what_if(
-    const EstimateOptions& options, const std::function<void(const std::string&)>& began = {});
+    const EstimateOptions& options, const std::function<void(const std::string&)>& on_begin = {});
 
 }  // namespace hasten

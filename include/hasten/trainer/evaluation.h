@@ -7,7 +7,7 @@
 //                    .compute_metrics = std::make_shared<Accuracy>()});
 //   Metrics metrics = trainer.evaluate();  // eval_loss, eval_accuracy, eval_runtime, ...
 //
-// collecting() makes a metric of a function of all predictions, such as transformers'
+// metric_from_function() makes a metric of a function of all predictions, such as transformers'
 // compute_metrics; it keeps every prediction in memory, on the CPU. Thread rule: called on the
 // training thread.
 #pragma once
@@ -58,7 +58,7 @@ class Accuracy : public EvalMetric {
 };
 
 // A metric that keeps all predictions and calls compute_metrics with them.
-std::shared_ptr<EvalMetric> collecting(
+std::shared_ptr<EvalMetric> metric_from_function(
     std::function<Metrics(const EvalPrediction&)> compute_metrics);
 
 // Concatenates the tensors along the first dimension. If their second dimensions differ, they are

@@ -43,17 +43,17 @@ void dropout_add_norm(const T* __restrict x, const float* __restrict bias,
     // cancellation. The pass also corrects the mean by the mean of the differences from it: the
     // first sum has rounding errors, and in bfloat16 adds values before their rounding to z. In a
     // nearly constant row, the division by its deviation would amplify either error.
-    const float guess = sum / static_cast<float>(columns);
-    float rest = 0, square = 0;
-#pragma omp simd reduction(+ : rest, square)
+    const float first_mean = sum / static_cast<float>(columns);
+    float difference_sum = 0, square = 0;
+#pragma omp simd reduction(+ : difference_sum, square)
     for (Index c = 0; c < columns; ++c) {
-      const float d = load(z[c]) - guess;
-      rest += d;
+      const float d = load(z[c]) - first_mean;
+      difference_sum += d;
       square += d * d;
     }
-    const float shift = rest / static_cast<float>(columns);
-    const float m = guess + shift;
-    const float variance = (square - rest * shift) / static_cast<float>(columns);
+    const float shift = difference_sum / static_cast<float>(columns);
+    const float m = first_mean + shift;
+    const float variance = (square - difference_sum * shift) / static_cast<float>(columns);
     const float inverse = 1.0f / std::sqrt((variance < 0 ? 0.0f : variance) + epsilon);
     mean[r] = m;
     rstd[r] = inverse;
@@ -69,28 +69,29 @@ void dropout_add_norm_backward(const T* __restrict dy, const T* __restrict z,
                                Index first_row, T* __restrict dz, T* __restrict dx,
                                float* __restrict bias_grad, float* __restrict gamma_grad,
                                float* __restrict beta_grad, Index rows, Index columns) {
-  const float share = 1.0f / static_cast<float>(columns);
+  const float inverse_columns = 1.0f / static_cast<float>(columns);
   for (Index r = 0; r < rows; ++r, dy += columns, z += columns, dz += columns, dx += columns) {
     const float m = mean[r], inverse = rstd[r];
-    float along = 0, total = 0;  // Sums of gamma dy xhat and of gamma dy.
-#pragma omp simd reduction(+ : along, total)
+    float gradient_dot = 0, gradient_sum = 0;  // Sums of gamma dy xhat and of gamma dy.
+#pragma omp simd reduction(+ : gradient_dot, gradient_sum)
     for (Index c = 0; c < columns; ++c) {
       const float d = load(dy[c]);
-      const float hat = (load(z[c]) - m) * inverse;
-      gamma_grad[c] += d * hat;
+      const float xhat = (load(z[c]) - m) * inverse;
+      gamma_grad[c] += d * xhat;
       beta_grad[c] += d;
       const float g = d * gamma[c];
-      along += g * hat;
-      total += g;
+      gradient_dot += g * xhat;
+      gradient_sum += g;
     }
-    along *= share;
-    total *= share;
+    gradient_dot *= inverse_columns;
+    gradient_sum *= inverse_columns;
     for_decisions(options, first_row + r, columns,
                   [&](Index first, Index count, const float* factor) {
                     for (Index i = 0; i < count; ++i) {
                       const Index c = first + i;
-                      const float hat = (load(z[c]) - m) * inverse;
-                      const float value = (load(dy[c]) * gamma[c] - total - hat * along) * inverse;
+                      const float xhat = (load(z[c]) - m) * inverse;
+                      const float value =
+                          (load(dy[c]) * gamma[c] - gradient_sum - xhat * gradient_dot) * inverse;
                       store(dz[c], value);
                       const float kept = value * factor[i];
                       store(dx[c], kept);

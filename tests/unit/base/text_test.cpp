@@ -2,16 +2,16 @@
 
 #include <doctest/doctest.h>
 
-#include "base/beginning.h"
+#include "base/utf8_prefix.h"
 
 using namespace hasten;
 
 TEST_CASE("text: a beginning ends between two letters, and anywhere in bytes that are no letters") {
-  CHECK(beginning_of("caf\xC3\xA9", 5) == "caf\xC3\xA9");
-  CHECK(beginning_of("caf\xC3\xA9", 4) == "caf");
-  CHECK(beginning_of("\xF0\x9F\x98\x80", 3) == "");
-  CHECK(beginning_of("", 0) == "");
-  CHECK(beginning_of(std::string(20, '\x80'), 10).size() == 10);
+  CHECK(utf8_prefix("caf\xC3\xA9", 5) == "caf\xC3\xA9");
+  CHECK(utf8_prefix("caf\xC3\xA9", 4) == "caf");
+  CHECK(utf8_prefix("\xF0\x9F\x98\x80", 3) == "");
+  CHECK(utf8_prefix("", 0) == "");
+  CHECK(utf8_prefix(std::string(20, '\x80'), 10).size() == 10);
 }
 
 TEST_CASE("text: bytes are shown in powers of 1000 with three digits") {

@@ -60,10 +60,10 @@ struct Two {
   Side first, second;
 
   explicit Two(bool encrypted = false,
-               std::uint64_t bytes_of_a_key = rendezvous::TlsStream::kBytesOfAKey) {
+               std::uint64_t key_lifetime_bytes = rendezvous::TlsStream::kKeyLifetimeBytes) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    auto streams = encrypted ? over_tls(ends, bytes_of_a_key) : plain(ends);
+    auto streams = encrypted ? over_tls(ends, key_lifetime_bytes) : plain(ends);
     first.link = std::make_unique<Link>(1, std::move(streams[0]), first.events);
     second.link = std::make_unique<Link>(0, std::move(streams[1]), second.events);
   }
@@ -81,7 +81,7 @@ struct Two {
       streams[i] = std::make_unique<rendezvous::PlainStream>(std::make_unique<Descriptor>(ends[i]));
     return streams;
   }
-  static Streams over_tls(const int* ends, std::uint64_t bytes_of_a_key) {
+  static Streams over_tls(const int* ends, std::uint64_t key_lifetime_bytes) {
     using namespace rendezvous;
     Streams streams;
     for (std::size_t i = 0; i < 2; ++i) {
@@ -89,7 +89,7 @@ struct Two {
           i == 0 ? rendezvous::Side::server : rendezvous::Side::client,
           "0123456789abcdef0123456789abcdef");
       streams[i] = std::make_unique<TlsStream>(std::make_unique<Descriptor>(ends[i]),
-                                               std::move(context), bytes_of_a_key);
+                                               std::move(context), key_lifetime_bytes);
     }
     Handshake client = Handshake::running, server = client;
     for (int turn = 0; turn < 10 && (client != Handshake::done || server != client); ++turn) {
@@ -267,7 +267,7 @@ TEST_CASE("link: keys of TLS are replaced in the middle of messages") {
   Owner sender, receiver;
   auto bytes = pattern(3 << 20, 1);
   std::vector<std::vector<std::byte>> rooms(6, std::vector<std::byte>(bytes.size()));
-  Two two(/*encrypted=*/true, /*bytes_of_a_key=*/1 << 18);
+  Two two(/*encrypted=*/true, /*key_lifetime_bytes=*/1 << 18);
   two.start();
   for (auto& room : rooms) two.second.link->receive(all_of(room, receiver), 1);
   for (std::size_t i = 0; i < rooms.size(); ++i) two.first.link->send(all_of(bytes, sender), 1);

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "hasten/base/text.h"
-#include "process/ask_all.h"
 #include "process/process_state.h"
+#include "process/store_exchange.h"
 #include "unit/process/counting_store.h"
 
 using namespace hasten;

@@ -18,7 +18,7 @@ using nlohmann::json;
 std::string str_of(int number) { return std::to_string(number); }
 
 struct Job {
-  Settings settings;
+  CoordinatorSettings settings;
   std::map<int, std::vector<json>> told;
   Clock::time_point now{};
   int rounds = 0;
@@ -27,7 +27,7 @@ struct Job {
                           [this](int id, const json& message) { told[id].push_back(message); },
                           [this] { ++rounds; }};
 
-  explicit Job(Settings wish) : settings(wish) {}
+  explicit Job(CoordinatorSettings wish) : settings(wish) {}
 
   void join(int id, json more = {}, const std::string& address = "") {
     json message = {{"kind", "join"},
@@ -95,8 +95,8 @@ TEST_CASE("coordinator: a fixed number of machines starts when all are there, by
   CHECK(third["master_port"] == 1008);
   for (const int id : {7, 8, 9}) job.say(id, {{"kind", "ended"}});
   for (const int id : {7, 8, 9}) CHECK(job.last_of(id, "finish")["code"] == 0);
-  for (const int id : {7, 8, 9}) job.coordinator.lost(id, "", job.now);
-  CHECK(job.coordinator.all_gone());
+  for (const int id : {7, 8, 9}) job.coordinator.on_disconnect(id, "", job.now);
+  CHECK(job.coordinator.all_disconnected());
 }
 
 TEST_CASE("coordinator: a failure stops all, and all start again as often as allowed") {
@@ -135,7 +135,7 @@ TEST_CASE("coordinator: one that has ended starts again when another fails") {
 
 TEST_CASE(
     "coordinator: an elastic job waits for others, starts with enough, and takes in who comes") {
-  Job job({.min_machines = 2, .max_machines = 4, .last_call = 10});
+  Job job({.min_machines = 2, .max_machines = 4, .last_call_timeout = 10});
   job.join(1);
   job.join(2);
   job.after(9);
@@ -155,7 +155,7 @@ TEST_CASE(
   CHECK(job.last_of(3, "round")["machine_rank"] == 2);
   CHECK(job.last_of(3, "round")["world_size"] == 6);
   // One is lost: the rest goes on, if a restart is left; here none is.
-  job.coordinator.lost(2, "closed", job.now);
+  job.coordinator.on_disconnect(2, "closed", job.now);
   CHECK(std::string(job.last_of(1, "stop")["reason"])
             .find("machine 1 (node2, 10.0.0.2) is lost: closed") == 0);
   job.join(1);
@@ -166,7 +166,7 @@ TEST_CASE("coordinator: a silent machine is lost, and the others go on without i
   Job job({.min_machines = 2,
            .max_machines = 3,
            .max_restarts = 1,
-           .last_call = 0,
+           .last_call_timeout = 0,
            .keep_alive_timeout = 5});
   job.join(1);
   job.join(2);
@@ -194,7 +194,7 @@ TEST_CASE("coordinator: who leaves an elastic job by a signal costs no restart")
 }
 
 TEST_CASE("coordinator: below the least an elastic job gathers again, until it has waited enough") {
-  Job job({.min_machines = 2, .max_machines = 4, .join_timeout = 60, .last_call = 0});
+  Job job({.min_machines = 2, .max_machines = 4, .join_timeout = 60, .last_call_timeout = 0});
   job.join(1);
   job.join(2);
   REQUIRE(job.rounds == 1);
@@ -226,7 +226,7 @@ TEST_CASE("coordinator: who leaves a fixed job by a signal takes a restart, and 
 }
 
 TEST_CASE("coordinator: the machine where all meet ends the job by leaving") {
-  Job job({.min_machines = 1, .max_machines = 3, .max_restarts = 5, .last_call = 0});
+  Job job({.min_machines = 1, .max_machines = 3, .max_restarts = 5, .last_call_timeout = 0});
   job.join(1, {{"serves", true}});
   job.join(2);
   job.join(1, {{"serves", true}});
@@ -250,12 +250,12 @@ TEST_CASE("coordinator: the loss of the machine where all meet ends the job, wha
     job.join(2);
     job.say(1, {{"kind", "gone"}});
   }
-  job.coordinator.lost(1, "closed", job.now);
+  job.coordinator.on_disconnect(1, "closed", job.now);
   CHECK(job.coordinator.finished());
   job.join(2);
   CHECK(job.last_of(2, "finish")["code"] == 1);
   job.say(2, {{"kind", "gone"}});
-  CHECK(job.coordinator.all_gone());
+  CHECK(job.coordinator.all_disconnected());
 }
 
 TEST_CASE("coordinator: a machine without ranks that leaves changes nothing") {
@@ -281,7 +281,7 @@ TEST_CASE("coordinator: a machine whose ranks have all ended well has done its p
   job.join(1, {{"serves", true}});
   job.join(2);
   job.say(2, {{"kind", "ended"}});
-  job.coordinator.lost(2, "closed", job.now);
+  job.coordinator.on_disconnect(2, "closed", job.now);
   job.join(3);  // nobody starts again for it: the job is about to end
   job.after(40);
   CHECK(job.last(1) == "round");
@@ -290,7 +290,7 @@ TEST_CASE("coordinator: a machine whose ranks have all ended well has done its p
 }
 
 TEST_CASE("coordinator: launchers that come and end again and again restart the others ever less") {
-  Job job({.min_machines = 1, .max_machines = 2, .join_timeout = 600, .last_call = 10});
+  Job job({.min_machines = 1, .max_machines = 2, .join_timeout = 600, .last_call_timeout = 10});
   job.join(1, {{"serves", true}});
   job.after(11);
   REQUIRE(job.rounds == 1);
@@ -298,7 +298,7 @@ TEST_CASE("coordinator: launchers that come and end again and again restart the 
     job.join(id, {{"host", "broken"}});
     job.silent = id;
     job.after(5);
-    job.coordinator.lost(id, "closed", job.now);
+    job.coordinator.on_disconnect(id, "closed", job.now);
   }
   CHECK(job.rounds == 1);
   int restarts = 0;
@@ -307,7 +307,7 @@ TEST_CASE("coordinator: launchers that come and end again and again restart the 
     const auto stops = [&] { return job.last(1) == "stop"; };
     for (int second = 0; second < 60 && !stops(); ++second) job.after(1);
     restarts += stops();
-    job.coordinator.lost(id, "closed", job.now);
+    job.coordinator.on_disconnect(id, "closed", job.now);
     if (stops()) job.join(1);
   }
   CHECK(restarts >= 2);
@@ -319,17 +319,17 @@ TEST_CASE("coordinator: an agent comes back by another connection, and its ranks
   job.join(1, {{"serves", true}});
   job.join(2);
   const json back = {{"kind", "rejoin"}, {"agent", "launcher 2"}, {"attempt", 0}};
-  SUBCASE("its connection has failed") { job.coordinator.broken(2); }
+  SUBCASE("its connection has failed") { job.coordinator.on_connection_failure(2); }
   SUBCASE("it has given up a silent one") {
     job.say(2, {{"kind", "reconnecting"}});
-    job.coordinator.lost(2, "closed", job.now);
+    job.coordinator.on_disconnect(2, "closed", job.now);
   }
   SUBCASE("the old one is still there") {}
   job.silent = 2;
   job.after(20);
   job.told[12];
   job.say(12, back);
-  job.coordinator.lost(2, "closed", job.now);  // that of the old connection
+  job.coordinator.on_disconnect(2, "closed", job.now);  // that of the old connection
   job.after(20);
   CHECK(job.last(1) == "round");
   CHECK(job.last(12) == "");
@@ -343,7 +343,7 @@ TEST_CASE("coordinator: who comes back hears what it has missed") {
   job.join(2);
   const json back = {{"kind", "rejoin"}, {"agent", "launcher 2"}, {"attempt", 0}};
   SUBCASE("a stop") {
-    job.coordinator.broken(2);
+    job.coordinator.on_connection_failure(2);
     job.say(1, {{"kind", "failed"}, {"reason", "rank 0 failed"}});
     job.say(12, back);
     CHECK(job.last_of(12, "stop")["reason"] == "rank 0 failed");
@@ -362,7 +362,7 @@ TEST_CASE("coordinator: who comes back hears what it has missed") {
   }
   SUBCASE("the end") {
     job.say(2, {{"kind", "ended"}});
-    job.coordinator.broken(2);
+    job.coordinator.on_connection_failure(2);
     job.say(1, {{"kind", "ended"}});
     job.say(12, back);
     CHECK(job.last_of(12, "finish")["code"] == 0);
@@ -417,7 +417,7 @@ TEST_CASE(
     "coordinator: what is told while machines gather grows with them, not with their square") {
   const auto bytes_at = [](int machines) {
     std::size_t bytes = 0;
-    const Settings settings{.min_machines = machines, .max_machines = machines};
+    const CoordinatorSettings settings{.min_machines = machines, .max_machines = machines};
     Coordinator coordinator(settings,
                             [&](int, const json& message) { bytes += message.dump().size(); });
     for (int id = 0; id < machines - 20; ++id) {
@@ -456,7 +456,7 @@ TEST_CASE("coordinator: one more than there is room for waits for a place") {
   job.join(3);
   CHECK(job.rounds == 1);
   CHECK(job.last(3) == "");
-  job.coordinator.lost(2, "closed", job.now);
+  job.coordinator.on_disconnect(2, "closed", job.now);
   job.join(1);
   CHECK(job.rounds == 2);
   CHECK(job.last(3) == "round");
@@ -474,7 +474,7 @@ TEST_CASE("coordinator: while more machines gather than take part, the text says
 }
 
 TEST_CASE("coordinator: no more are told to have come than there was room for") {
-  Job job({.min_machines = 1, .max_machines = 3, .last_call = 10});
+  Job job({.min_machines = 1, .max_machines = 3, .last_call_timeout = 10});
   job.join(1, {{"serves", true}});
   job.after(11);
   REQUIRE(job.rounds == 1);
@@ -485,7 +485,7 @@ TEST_CASE("coordinator: no more are told to have come than there was room for") 
   CHECK(job.last(2) == "round");
   CHECK(job.last(3) == "round");
   CHECK(job.last_of(4, "round").is_null());
-  Job full({.min_machines = 1, .max_machines = 2, .last_call = 10});
+  Job full({.min_machines = 1, .max_machines = 2, .last_call_timeout = 10});
   full.join(1, {{"serves", true}});
   full.after(11);
   for (const int id : {2, 3}) full.join(id);

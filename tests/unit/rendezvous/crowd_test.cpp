@@ -21,8 +21,8 @@
 
 #include "base/descriptor.h"
 #include "rendezvous/job_server.h"
+#include "rendezvous/pending_connections.h"
 #include "rendezvous/store_client.h"
-#include "rendezvous/strangers.h"
 #include "unit/code_of.h"
 
 namespace {
@@ -162,38 +162,38 @@ TEST_CASE("crowd: connections that were held before the first rank came make roo
 }
 
 TEST_CASE("strangers: the oldest of the address that has most makes room") {
-  Strangers strangers;
+  PendingConnections pending;
   const auto now = Clock::now();
-  strangers.add(1, "10.0.0.1", now);
-  for (int id = 2; id < 200; ++id) strangers.add(id, "10.0.0.66", now);
-  CHECK_FALSE(strangers.one_too_many());
-  for (int id = 200; id <= 256; ++id) strangers.add(id, "10.0.1." + std::to_string(id - 199), now);
-  CHECK(strangers.one_too_many() == 2);
-  strangers.remove(2);
-  CHECK_FALSE(strangers.one_too_many());
+  pending.add(1, "10.0.0.1", now);
+  for (int id = 2; id < 200; ++id) pending.add(id, "10.0.0.66", now);
+  CHECK_FALSE(pending.connection_to_evict());
+  for (int id = 200; id <= 256; ++id) pending.add(id, "10.0.1." + std::to_string(id - 199), now);
+  CHECK(pending.connection_to_evict() == 2);
+  pending.remove(2);
+  CHECK_FALSE(pending.connection_to_evict());
 }
 
 TEST_CASE("strangers: one whose first message was right is dropped last") {
-  Strangers strangers;
+  PendingConnections pending;
   const auto now = Clock::now();
   for (int id = 1; id <= 256; ++id) {
-    strangers.add(id, "10.0.0.1", now);
-    if (id <= 250) strangers.has_answered(id);
+    pending.add(id, "10.0.0.1", now);
+    if (id <= 250) pending.mark_valid(id);
   }
-  CHECK(strangers.one_too_many() == 251);
-  for (int id = 251; id <= 256; ++id) strangers.has_answered(id);
-  CHECK(strangers.one_too_many() == 1);
+  CHECK(pending.connection_to_evict() == 251);
+  for (int id = 251; id <= 256; ++id) pending.mark_valid(id);
+  CHECK(pending.connection_to_evict() == 1);
 }
 
 TEST_CASE("strangers: a handshake has its limit") {
-  Strangers strangers;
+  PendingConnections pending;
   const auto now = Clock::now();
-  strangers.add(1, "10.0.0.1", now);
-  strangers.add(2, "10.0.0.2", now + 3s);
-  CHECK(strangers.late(now + 5s).empty());
-  CHECK(strangers.late(now + 6s) == std::vector<int>{1});
-  CHECK(strangers.late(now + 9s) == std::vector<int>{1, 2});
-  CHECK(strangers.next_deadline() == now + 5s);
+  pending.add(1, "10.0.0.1", now);
+  pending.add(2, "10.0.0.2", now + 3s);
+  CHECK(pending.expired(now + 5s).empty());
+  CHECK(pending.expired(now + 6s) == std::vector<int>{1});
+  CHECK(pending.expired(now + 9s) == std::vector<int>{1, 2});
+  CHECK(pending.next_deadline() == now + 5s);
 }
 
 }  // namespace

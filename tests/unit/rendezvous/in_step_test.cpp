@@ -91,7 +91,7 @@ TEST_CASE("in step: errors that another library has left in OpenSSL change nothi
 TEST_CASE("in step: a value that is too long is refused before it is sent") {
   JobServer server({.token = kToken});
   StoreClient store({.host = "127.0.0.1", .port = server.port()}, kToken, 10s);
-  const std::string too_long(kLongestMessage, 'x');
+  const std::string too_long(kMaxMessageBytes, 'x');
   CHECK(code_of([&] { store.set("key", too_long); }) == "rendezvous.message");
   CHECK(code_of([&] { store.append("key", too_long); }) == "rendezvous.message");
   store.set("key", "value");

@@ -57,14 +57,14 @@ struct Launcher {
   // As a firewall does it that has lost its table: the other side gets a reset.
   void reset() {
     const linger now{.l_onoff = 1, .l_linger = 0};
-    setsockopt(connection->file(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    setsockopt(connection->descriptor(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
     connection.reset();
   }
 };
 
 TEST_CASE("reconnect: a connection that fails costs nothing if the launcher comes back") {
   JobServer server(
-      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+      {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   Launcher first(server, 0), second(server, 1);
   REQUIRE(first.hears(10s) == "round");
   REQUIRE(second.hears(10s) == "round");
@@ -80,7 +80,7 @@ TEST_CASE("reconnect: a connection that fails costs nothing if the launcher come
 
 TEST_CASE("reconnect: a launcher that ends is lost at once") {
   JobServer server(
-      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+      {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   Launcher first(server, 0), second(server, 1);
   REQUIRE(first.hears(10s) == "round");
   REQUIRE(second.hears(10s) == "round");
@@ -90,7 +90,7 @@ TEST_CASE("reconnect: a launcher that ends is lost at once") {
 
 TEST_CASE("reconnect: a launcher that gives up a silent connection is not lost by closing it") {
   JobServer server(
-      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+      {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   Launcher first(server, 0), second(server, 1);
   REQUIRE(first.hears(10s) == "round");
   REQUIRE(second.hears(10s) == "round");

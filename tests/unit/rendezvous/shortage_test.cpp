@@ -141,7 +141,7 @@ TEST_CASE("shortage: a connection outlasts a system without memory for its socke
       Connection connection(ends[0], context);
       if (!let_send_fail(error)) _exit(kNoFilter);
       connection.advance();
-      _exit(connection.open() && connection.has_unsent() ? 0 : 1);
+      _exit(connection.is_open() && connection.has_unsent() ? 0 : 1);
     }
     int status = 0;
     REQUIRE(waitpid(child, &status, 0) == child);
@@ -153,7 +153,7 @@ TEST_CASE("shortage: a connection outlasts a system without memory for its socke
 
 TEST_CASE("shortage: clients that never stop asking do not hold up the coordinator") {
   JobServer server(
-      {.token = kToken, .coordinator = Settings{.min_machines = 2, .max_machines = 2}});
+      {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   const Endpoint endpoint{.host = "127.0.0.1", .port = server.port()};
   const SecureContext context(Side::client, kToken);
   Connection agent(connect_to(endpoint, 5).socket, context);
@@ -184,7 +184,7 @@ TEST_CASE("shortage: clients that never stop asking do not hold up the coordinat
                                        .number(static_cast<std::int64_t>(StoreRequest::check))
                                        .texts(keys)
                                        .bytes();
-      while (!over && asks.open()) {
+      while (!over && asks.is_open()) {
         for (int each = 0; each < 100; ++each) asks.send(question);
         asks.flush(Clock::now() + 1s);
         while (asks.next()) {

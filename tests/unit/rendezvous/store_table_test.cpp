@@ -42,7 +42,7 @@ struct Table {
 
   void ask(int connection, const Packer& packer) {
     table.handle(connection, packer.bytes(), now);
-    while (table.has_woken()) table.answer_woken();
+    while (table.has_ready()) table.answer_ready();
   }
   void set(int connection, const std::string& key) {
     ask(connection, request(StoreRequest::set).text(key).text("value"));
@@ -134,7 +134,7 @@ TEST_CASE("store table: a woken waiter whose time is over has its answer, once")
   job.table.handle(1, request(StoreRequest::set).text("a").text("").bytes(), job.now);
   job.table.tick(job.now + 2s);
   CHECK(job.last() == StoreAnswer::done);
-  while (job.table.has_woken()) job.table.answer_woken();
+  while (job.table.has_ready()) job.table.answer_ready();
   CHECK(job.answers.size() == 2);
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("store table: the next request of a connection ends its wait, and no o
     if (connection == 1) CHECK(Unpacker(message).number() == 2);
   }
   job.wait(1, {"y"});
-  job.table.forget(1);
+  job.table.remove_connection(1);
   CHECK_FALSE(job.table.next_deadline());
   job.set(3, "y");
   CHECK(job.answers.size() == 4);

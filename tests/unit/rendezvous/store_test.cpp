@@ -92,23 +92,23 @@ TEST_CASE(
   const std::vector<std::string> noises = {"GET / HTTP/1.0\r\n\r\n", std::string(4000, '\x16'),
                                            "\x16\x03\x01", std::string(100, '\0')};
   for (const std::string& noise : noises) {
-    const auto attempted = connect_to(at(server), 1);
-    REQUIRE(attempted.socket >= 0);
-    REQUIRE(send(attempted.socket, noise.data(), noise.size(), MSG_NOSIGNAL) > 0);
+    const auto result = connect_to(at(server), 1);
+    REQUIRE(result.socket >= 0);
+    REQUIRE(send(result.socket, noise.data(), noise.size(), MSG_NOSIGNAL) > 0);
     if (noise.size() > 10) {
       char answer[1024];
       ssize_t got = 1;
       std::string all;
       const auto deadline = Clock::now() + 2s;
       while (got != 0 && Clock::now() < deadline) {
-        got = recv(attempted.socket, answer, sizeof answer, MSG_DONTWAIT);
+        got = recv(result.socket, answer, sizeof answer, MSG_DONTWAIT);
         if (got > 0) all.append(answer, static_cast<std::size_t>(got));
         if (got < 0 && errno != EAGAIN) break;
       }
       CHECK(all.size() < 16);  // an alert at most
       CHECK(Clock::now() < deadline);
     }
-    close(attempted.socket);
+    close(result.socket);
   }
   friendly.set("still", "here");
   CHECK(friendly.check({"still"}));
@@ -157,7 +157,7 @@ TEST_CASE("store: what would be longer than a message may be is refused, not mad
     packer.number(1).number(static_cast<std::int64_t>(kind));
     return packer;
   };
-  const std::string large(kLongestMessage / 2, 'x');
+  const std::string large(kMaxMessageBytes / 2, 'x');
   CHECK(ask(request(StoreRequest::set).text("a").text(large)) == StoreAnswer::done);
   // A few bytes that ask for many times as many.
   const std::vector<std::string> again(100, "a");
@@ -197,7 +197,7 @@ TEST_CASE("job server: who sends what cannot be read is lost at once, and the ot
     CAPTURE(noise);
     JobServer server(
         {.token = kToken,
-         .coordinator = Settings{
+         .coordinator = CoordinatorSettings{
              .min_machines = 2, .max_machines = 2, .max_restarts = 1, .keep_alive_timeout = 600}});
     Agent first(server, 0), second(server, 1);
     first.hears("round");
@@ -221,9 +221,10 @@ std::chrono::microseconds computed() {
 }
 
 TEST_CASE("job server: one that waits leaves the cores to the training") {
-  const Settings two_machines{
+  const CoordinatorSettings two_machines{
       .min_machines = 2, .max_machines = 2, .max_restarts = 0, .keep_alive_timeout = 600};
-  for (const auto& coordinator : {std::optional<Settings>(), std::optional(two_machines)}) {
+  for (const auto& coordinator :
+       {std::optional<CoordinatorSettings>(), std::optional(two_machines)}) {
     JobServer server({.token = kToken, .coordinator = coordinator});
     StoreClient idle(at(server), kToken, 5s);
     idle.set("key", "value");

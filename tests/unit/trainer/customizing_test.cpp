@@ -175,7 +175,7 @@ TEST_CASE("dataloader_drop_last: every row is scored and predicted, and a small 
   args.dataloader_drop_last = true;
   args.eval_strategy = IntervalStrategy::epoch;
   std::size_t seen = 0;
-  const auto metric = collecting([&](const EvalPrediction& all) {
+  const auto metric = metric_from_function([&](const EvalPrediction& all) {
     seen = static_cast<std::size_t>(all.predictions.size(0));
     return Metrics{};
   });

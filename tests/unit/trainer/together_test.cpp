@@ -219,7 +219,7 @@ TEST_CASE(
   notebook_launcher(
       [&] {
         EvalPrediction seen;
-        const auto metric = collecting([&](const EvalPrediction& all) {
+        const auto metric = metric_from_function([&](const EvalPrediction& all) {
           seen = all;
           return Metrics{{"rows", static_cast<double>(all.label_ids.size(0))}};
         });

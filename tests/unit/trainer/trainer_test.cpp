@@ -301,7 +301,7 @@ TEST_CASE("trainer: predict gives logits and labels of every row in order") {
 
 TEST_CASE("trainer: predict and evaluate leave a score alone that has the prefix already") {
   const Folder folder;
-  const auto metric = collecting([](const EvalPrediction&) {
+  const auto metric = metric_from_function([](const EvalPrediction&) {
     return Metrics{{"test_f1", 0.5}, {"recall", 0.25}};
   });
   Trainer trainer(new_model(), arguments(folder), {.compute_metrics = metric});
@@ -326,10 +326,10 @@ TEST_CASE("trainer: with prediction_loss_only, predict gives the loss alone") {
 }
 
 TEST_CASE(
-    "trainer: collecting hands all predictions to a function of yours, padded where rows are of "
+    "trainer: metric_from_function gives a function all predictions, padded where rows are of "
     "unequal length") {
   std::int64_t seen = 0;
-  const auto metric = collecting([&](const EvalPrediction& all) {
+  const auto metric = metric_from_function([&](const EvalPrediction& all) {
     seen = all.predictions.size(0);
     CHECK(all.label_ids.size(1) == 5);
     CHECK(all.label_ids[0][4].item<std::int64_t>() == -100);

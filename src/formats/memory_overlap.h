@@ -1,0 +1,14 @@
+// Tensors in one file must not share memory, because the file would contain it twice.
+#pragma once
+
+#include <string>
+
+#include "hasten/formats/tensor_dict.h"
+
+namespace hasten::detail {
+
+// Throws UsageError "safetensors.shared" that names two overlapping tensors. `file` is for the
+// message.
+void check_no_shared_memory(const TensorDict& tensors, const std::string& file);
+
+}  // namespace hasten::detail

@@ -1,0 +1,97 @@
+#include "rendezvous/connect_attempt.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace hasten::rendezvous {
+
+ConnectAttempt::ConnectAttempt(const Endpoint& endpoint, Clock::time_point deadline,
+                               Clock::duration for_addresses)
+    : lookup_(endpoint), deadline_(deadline), until_(deadline), for_addresses_(for_addresses) {
+  advance();
+}
+
+ConnectAttempt::~ConnectAttempt() {
+  if (socket_ >= 0) close(socket_);
+  if (result_.socket >= 0) close(result_.socket);
+}
+
+short ConnectAttempt::events() const { return socket_ >= 0 ? POLLOUT : POLLIN; }
+
+int ConnectAttempt::longest_wait() const {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
+}
+
+std::optional<SocketAddress> ConnectAttempt::address() const {
+  if (!lookup_.done() || next_ == 0) return std::nullopt;
+  return lookup_.result().addresses[next_ - 1];
+}
+
+void ConnectAttempt::finish(ConnectResult result) {
+  result_ = std::move(result);
+  done_ = true;
+}
+
+ConnectResult ConnectAttempt::take() { return std::exchange(result_, {}); }
+
+void ConnectAttempt::advance() {
+  if (done_) return;
+  if (!lookup_.done()) {
+    if (Clock::now() >= deadline_) finish({.why = "the name server does not answer"});
+    return;
+  }
+  if (socket_ < 0) return begin();
+  pollfd file{.fd = socket_, .events = POLLOUT, .revents = 0};
+  int problem = ETIMEDOUT;
+  if (poll(&file, 1, 0) == 1) {
+    socklen_t size = sizeof problem;
+    getsockopt(socket_, SOL_SOCKET, SO_ERROR, &problem, &size);
+  } else if (Clock::now() < until_) {
+    return;
+  }
+  if (problem == 0) return finish({.socket = std::exchange(socket_, -1)});
+  close(std::exchange(socket_, -1));
+  result_ = {.why = std::strerror(problem), .refused = problem == ECONNREFUSED};
+  try_next();
+}
+
+void ConnectAttempt::begin() {
+  const LookupResult& found = lookup_.result();
+  if (found.addresses.empty())
+    return finish({.why = found.why, .unknown_host = found.unknown_host});
+  deadline_ = std::min(deadline_, Clock::now() + for_addresses_);
+  try_next();
+}
+
+// Gives each address an equal share of the remaining time.
+void ConnectAttempt::try_next() {
+  const std::vector<SocketAddress>& addresses = lookup_.result().addresses;
+  while (next_ < addresses.size() && Clock::now() < deadline_) {
+    const auto now = Clock::now();
+    until_ = now + (deadline_ - now) / static_cast<std::int64_t>(addresses.size() - next_);
+    const SocketAddress& address = addresses[next_++];
+    socket_ = ::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (socket_ >= 0) {
+      const int on = 1;
+      setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      if (connect(socket_, address.get(), address.size) == 0)
+        return finish({.socket = std::exchange(socket_, -1)});
+      if (errno == EINPROGRESS) return;
+    }
+    const int problem = errno;
+    if (socket_ >= 0) close(std::exchange(socket_, -1));
+    result_ = {.why = std::strerror(problem), .refused = problem == ECONNREFUSED};
+  }
+  if (result_.why.empty()) result_.why = std::strerror(ETIMEDOUT);
+  done_ = true;
+}
+
+}  // namespace hasten::rendezvous

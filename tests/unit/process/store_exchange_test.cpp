@@ -1,0 +1,64 @@
+// What ranks tell each other by a store, and how many messages that takes.
+#include "process/store_exchange.h"
+
+#include <doctest/doctest.h>
+
+#include "hasten/base/text.h"
+#include "unit/process/counting_store.h"
+
+using namespace hasten;
+
+TEST_CASE("ask all: the answer is yes where every rank says so, and costs three messages a rank") {
+  for (const std::int64_t size : {1, 2, 60}) {
+    CountingStore store;
+    std::atomic<std::int64_t> yes = 0;
+    in_threads(size, [&](std::int64_t) { yes += is_true_on_all_ranks(store, "all", size, true); });
+    CHECK(yes == size);
+    CHECK(store.messages <= 3 * size);
+    in_threads(size, [&](std::int64_t rank) {
+      yes += is_true_on_all_ranks(store, "one not", size, rank != 0);
+    });
+    CHECK(yes == size);
+    in_threads(size,
+               [&](std::int64_t) { yes += is_true_on_all_ranks(store, "none", size, false); });
+    CHECK(yes == size);
+  }
+}
+
+TEST_CASE("ask all: a rank that denies is not waited for, and waits for nobody") {
+  CountingStore store;
+  deny_for_all(store, "denied");
+  CHECK(store.messages == 1);
+  std::atomic<std::int64_t> yes = 0;
+  in_threads(3, [&](std::int64_t) { yes += is_true_on_all_ranks(store, "denied", 4, true); });
+  CHECK(yes == 0);
+}
+
+TEST_CASE("ask all: the texts of all ranks come by rank, with two messages each") {
+  constexpr std::int64_t kSize = 60;
+  CountingStore store;
+  in_threads(kSize, [&](std::int64_t rank) {
+    const auto texts = gather_texts(store, "text", rank, kSize, str("of ", rank));
+    if (texts.size() != kSize || texts[7] != "of 7") throw std::runtime_error("other texts");
+  });
+  CHECK(store.messages == 2 * kSize);
+}
+
+TEST_CASE("ask all: which keys exist is asked with few messages") {
+  CountingStore store;
+  std::vector<std::string> keys;
+  for (int i = 0; i < 1000; ++i) keys.push_back(str("key ", i));
+  for (const std::string& key : keys) store.set(key, "value");
+  store.messages = 0;
+  CHECK(keys_exist(store, keys) == std::vector<bool>(1000, true));
+  CHECK(store.messages == 1);
+  store.deleteKey("key 3");
+  store.deleteKey("key 999");
+  std::vector<bool> expected(1000, true);
+  expected[3] = expected[999] = false;
+  store.messages = 0;
+  CHECK(keys_exist(store, keys) == expected);
+  CHECK(store.messages < 50);
+  CHECK(keys_exist(store, {}).empty());
+  CHECK(keys_exist(store, {"nothing", "of it"}) == std::vector<bool>(2, false));
+}
