@@ -67,7 +67,7 @@ void print_rendezvous_address(const Worker& worker) {
   if (worker.world_size == 1 || worker.rank != 0 || was_given) return;
   const Endpoint address{.host = worker.master_addr, .port = worker.master_port};
   std::cerr << str("hasten: ", worker.world_size, " processes started by ",
-                   name_of(worker.started_by), " meet at ", to_text(place),
+                   name_of(worker.started_by), " meet at ", to_text(address),
                    " (address: ", worker.address_source, "; port: ", worker.port_source, ")\n");
 }
 

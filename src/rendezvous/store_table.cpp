@@ -4,6 +4,8 @@
 #include <charconv>
 #include <vector>
 
+#include "hasten/base/text.h"
+
 namespace hasten::rendezvous {
 namespace {
 

@@ -214,7 +214,7 @@ TEST_CASE("anatomy: the states of a watched optimizer belong to layers, as those
     const auto adamw =
         std::make_shared<torch::optim::AdamW>(net->parameters(), torch::optim::AdamWOptions(1e-3));
     const auto observers = std::make_shared<StepObservers>();
-    if (shared) observers->optimizer(adamw);
+    if (shared) observers->add_optimizer(adamw);
     Anatomy anatomy({.steps = 0}, observers);
     anatomy.watch(*net);
     if (!shared) anatomy.watch(*adamw);

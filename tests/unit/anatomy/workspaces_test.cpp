@@ -13,9 +13,9 @@ TEST_CASE("workspaces: a kernel that throws does so in every call with these arg
     return std::vector<c10::IValue>{at::ones({4}), dimension, c10::IValue()};
   };
   for (int call = 0; call < 2; ++call) {
-    CHECK_THROWS_AS(anatomy::script_of(op, arguments(7)), c10::Error);
-    CHECK_THROWS_AS(anatomy::asked_shapes(op, arguments(7)), c10::Error);
-    CHECK(anatomy::script_of(op, arguments(0)).results.size() == 1);
-    CHECK(anatomy::asked_shapes(op, arguments(0))->size() == 1);
+    CHECK_THROWS_AS(anatomy::allocation_trace(op, arguments(7)), c10::Error);
+    CHECK_THROWS_AS(anatomy::shapes_from_kernel(op, arguments(7)), c10::Error);
+    CHECK(anatomy::allocation_trace(op, arguments(0)).results.size() == 1);
+    CHECK(anatomy::shapes_from_kernel(op, arguments(0))->size() == 1);
   }
 }

@@ -22,6 +22,6 @@ TEST_CASE("poller: reports the files that are ready, and what the kernel refuses
   CHECK(poller.wait(0).empty());
   CHECK(poller.change(writer.get(), 1, POLLOUT));
   CHECK(poller.wait(0) == std::vector<std::uint64_t>{1});
-  poller.forget(writer.get());
+  poller.remove(writer.get());
   CHECK(poller.wait(0).empty());
 }

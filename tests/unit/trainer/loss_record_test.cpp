@@ -35,7 +35,7 @@ void four_steps(bool deferred, double bad) {
           const at::Tensor sum = group.reduce(at::scalar_tensor(losses.of_step(), at::kDouble));
           losses.close({.loss = sum.item<double>(), .items = 4}, step);
         }
-        const LossRecord::Logged logged = losses.take(4);
+        const LossRecord::Logged logged = losses.take_since_log(4);
         require(logged.nonfinite == 2, "two steps are not finite");
         require(std::abs(logged.loss - 2.5) < 1e-6, str("the mean is ", logged.loss));  // 1.5, 3.5
         require(std::abs(losses.mean() - 2.5) < 1e-6, "the mean of all");
