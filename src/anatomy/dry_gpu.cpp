@@ -94,20 +94,28 @@ struct DeviceMemory final : c10::DeviceAllocator {
   void copy_data(void*, const void*, std::size_t) const override {}
 };
 
-[[maybe_unused]] const bool hooks_registered = [] {
-  if (at::CUDAHooksRegistry()->Has("CUDAHooks")) return false;
-  at::CUDAHooksRegistry()->Register(
-      "CUDAHooks",
-      [](at::CUDAHooksArgs arguments) -> std::unique_ptr<at::CUDAHooksInterface> {
-        return std::make_unique<Hooks>(arguments);
-      },
-      // LibTorch's own hooks replace these, whichever are loaded first.
-      c10::REGISTRY_FALLBACK);
-  return true;
-}();
+// Registers the hooks, once. They are registered when the library is loaded, and earlier if a dry run
+// begins before that: the order in which the library's files are initialized is not defined.
+bool register_hooks() {
+  static const bool registered = [] {
+    if (at::CUDAHooksRegistry()->Has("CUDAHooks")) return false;
+    at::CUDAHooksRegistry()->Register(
+        "CUDAHooks",
+        [](at::CUDAHooksArgs arguments) -> std::unique_ptr<at::CUDAHooksInterface> {
+          return std::make_unique<Hooks>(arguments);
+        },
+        // LibTorch's own hooks replace these, whichever are loaded first.
+        c10::REGISTRY_FALLBACK);
+    return true;
+  }();
+  return registered;
+}
+
+[[maybe_unused]] const bool hooks_registered = register_hooks();
 
 // True if LibTorch's own CUDA library is loaded; then the hooks are not those above.
 bool has_cuda_library() {
+  register_hooks();
   return dynamic_cast<const Hooks*>(&at::detail::getCUDAHooks()) == nullptr;
 }
 

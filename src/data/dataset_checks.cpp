@@ -155,7 +155,7 @@ void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
   const at::Tensor& ids = take(dataset.columns(), "input_ids");
   if (ids.dim() < 2) {
     throw DataError("data.lengths", {.what = prefix(source) + "input_ids",
-                                     .got = "one number a row",
+                                     .got = "one number per row",
                                      .expected = "[rows, tokens]"});
   }
   const std::int64_t length = ids.size(1);

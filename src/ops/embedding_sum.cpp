@@ -222,7 +222,7 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
   if (ids.size(1) > position.size(0) && !position_ids.defined()) {
     throw DataError("models.sequence-too-long",
                     {.what = "a batch of ids",
-                     .got = str(ids.size(1), " tokens a row"),
+                     .got = str(ids.size(1), " tokens per row"),
                      .expected = str("at most ", position.size(0), " (max_position_embeddings)"),
                      .hint = "truncate when tokenizing (--max_length)"});
   }

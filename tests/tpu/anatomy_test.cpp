@@ -51,5 +51,5 @@ TEST_CASE(
   CHECK(tpu.memory.peak == 0);
   CHECK(tpu.roofs.flops_per_second == 0);
   for (const std::string& form : {to_text(tpu), to_json(tpu), to_html(tpu)})
-    CHECK(form.find("hasten estimate --tpu tells it") != std::string::npos);
+    CHECK(form.find("hasten estimate --tpu predicts it") != std::string::npos);
 }

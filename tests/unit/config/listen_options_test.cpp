@@ -30,7 +30,7 @@ TEST_CASE("listen: a value follows a space or an equals sign") {
 TEST_CASE("listen: only a name that the command knows is suggested") {
   CHECK(error_of([] {
           parsed("anatomy", {"--device", "cpu", "./train"});
-        }).text == "unknown argument --device. Hint: options of the program stand behind its name");
+        }).text == "unknown argument --device. Hint: options of the program follow its name");
   CHECK(error_of([] {
           parsed("anatomy", {"--stops=3", "./train"});
         }).text == "unknown argument --stops=3. Hint: did you mean --steps?");

@@ -181,8 +181,8 @@ TEST_CASE("columns: rows that are too long, or no rows of tokens, are refused") 
   const ColumnDataset five({{"input_ids", at::ones({3, 5}, at::kLong)}});
   check_lengths(five, 5);
   CHECK(contains(error_of([&] { check_lengths(five, 4, "a.safetensors"); }),
-                 "data.lengths | a.safetensors: input_ids: got 5 tokens a row"));
+                 "data.lengths | a.safetensors: input_ids: got 5 tokens per row"));
   const ColumnDataset flat({{"input_ids", at::ones({3}, at::kLong)}});
   CHECK(contains(error_of([&] { check_lengths(flat, 4); }),
-                 "data.lengths | input_ids: got one number a row, expected [rows, tokens]"));
+                 "data.lengths | input_ids: got one number per row, expected [rows, tokens]"));
 }

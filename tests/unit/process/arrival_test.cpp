@@ -32,7 +32,7 @@ TEST_CASE("arrival: who has not come is named in every rank, and one rank finds 
     } catch (const Error& error) {
       const std::string text = error.what();
       const bool names_them = text.find("got nothing from ranks 5, 41") != text.npos &&
-                              text.find(str("on rank ", rank, ",")) != text.npos;
+                              text.find(str("on rank ", rank, ":")) != text.npos;
       told += error.code() == "process.rank-missing" && names_them;
     }
   });
