@@ -58,7 +58,7 @@ def functions(header, folder, text):
             out[0:0] = outside
         else:
             out += outside
-        out += [f"int example_{count}([[maybe_unused]] int argc, [[maybe_unused]] char** argv) {{", "using namespace names;", *using, *inside, "}"]
+        out += [f"int example_{count}([[maybe_unused]] int argc, [[maybe_unused]] char** argv) {{", "using namespace example_names;", *using, *inside, "}"]
     return [*out, "}"]
 
 

@@ -5,7 +5,7 @@
 // 300 GB is measured on a laptop in a second.
 //
 //   DryRun dry;                                               // before the model is made
-//   auto model = std::make_shared<BertForSequenceClassification>(config);
+//   auto model = std::make_shared<BertForSequenceClassification>(BertConfig{});
 //   Anatomy anatomy;
 //   anatomy.watch(*model);
 //   // ... the unchanged training loop ...

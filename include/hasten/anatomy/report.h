@@ -1,7 +1,7 @@
 // File: hasten/anatomy/report.h
 // The results of an Anatomy as plain data, and the forms in which they are shown.
 //
-//   const anatomy::Report report = anatomy.report();
+//   const anatomy::Report report = accelerator.anatomy().report();
 //   std::cout << to_text(report);
 //   write_file_atomically("anatomy.json", to_json(report));
 //

@@ -1,6 +1,8 @@
 // File: hasten/config/help.h
 // Formats a description for people: the help of a command, the reference page, the resolved values.
 //
+//   config::OptionTable table;
+//   describe(table, run);
 //   std::fputs(config::help_text(table, config::terminal_width()).c_str(), stdout);
 //   std::fputs(config::resolved_text(config::snapshot(table), config::Show::changed).c_str(),
 //              stderr);

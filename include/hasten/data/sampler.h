@@ -2,7 +2,7 @@
 // The order of a dataset's rows in an epoch. It depends only on the number of rows, a seed and the
 // epoch, so every process can compute any epoch's order again.
 //
-//   EpochOrder order(rows, {.shuffle = true, .seed = 42}, /*epoch=*/3);
+//   EpochOrder order(1000, {.shuffle = true, .seed = 42}, /*epoch=*/3);
 //   std::span<const std::int64_t> batch = order.slice(first, count, scratch);
 //
 // The random order is that of Accelerate's SeedableRandomSampler, which Hugging Face Trainer uses:

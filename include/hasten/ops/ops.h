@@ -5,7 +5,7 @@
 //
 //   auto u = ops::linear(x, weight, /*bias=*/{});  // [..., in] -> [..., out]
 //   auto h = ops::bias_gelu(u, bias);              // gelu(u + bias)
-//   auto y = ops::dropout_add_norm(ops::linear(h, w2, {}), b2, x, gamma, beta, 1e-12, 0.1,
+//   auto y = ops::dropout_add_norm(ops::linear(h, w2, {}), b2, x, weights, shift, 1e-12, 0.1,
 //                                  /*training=*/true);
 //
 // Shapes: `[..., n]` means any leading dimensions; tensors may be empty and have any strides.

@@ -5,8 +5,6 @@
 
 namespace names_of_anatomy {
 
-extern hasten::Anatomy anatomy;
-extern hasten::BertConfig config;
 extern hasten::anatomy::Report report;
 extern hasten::anatomy::TpuAccount account;
 extern std::vector<torch::data::Example<>> train_loader;

@@ -10,7 +10,7 @@
 
 #include "hasten/hasten.h"
 
-namespace names {
+namespace example_names {
 
 struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
@@ -31,4 +31,4 @@ extern std::vector<std::string> texts;
 extern std::filesystem::path path, folder;
 extern hasten::config::Environment environment;
 
-}  // namespace names
+}  // namespace example_names

@@ -7,5 +7,6 @@ namespace names_of_base {
 
 extern hasten::Trainer trainer;
 extern std::vector<std::string> names;
+extern std::string text;
 
 }  // namespace names_of_base

@@ -5,7 +5,7 @@
 
 namespace names_of_checkpoint {
 
-extern std::vector<std::string> names;
+extern hasten::ParameterNames names;
 extern hasten::Loader<hasten::TensorDict> loader;
 
 }  // namespace names_of_checkpoint

@@ -5,7 +5,7 @@
 
 namespace names_of_device {
 
-extern std::shared_ptr<names::Net> model;
+extern std::shared_ptr<example_names::Net> model;
 extern std::int64_t step;
 
 }  // namespace names_of_device

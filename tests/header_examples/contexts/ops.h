@@ -5,6 +5,6 @@
 
 namespace names_of_ops {
 
-extern at::Tensor x, weight, bias, w2, b2, gamma, beta;
+extern at::Tensor x, weight, bias, w2, b2, weights, shift;
 
 }  // namespace names_of_ops

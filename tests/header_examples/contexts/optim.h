@@ -5,6 +5,6 @@
 
 namespace names_of_optim {
 
-extern std::shared_ptr<names::Net> model;
+extern std::shared_ptr<example_names::Net> model;
 
 }  // namespace names_of_optim

@@ -5,7 +5,7 @@
 
 namespace names_of_prepare {
 
-extern hasten::PreparedModel<names::Net> model;
+extern hasten::PreparedModel<example_names::Net> model;
 extern hasten::PreparedOptimizer optimizer;
 extern std::vector<at::Tensor> own_batches, loader;
 extern at::Tensor x, batch;

@@ -10,7 +10,7 @@ extern at::Tensor local;
 extern std::string report;
 void prepare_cache();
 void write_report(const std::filesystem::path& path, const std::string& report);
-void check(names::Net& net);
-constexpr auto train = [](names::Net&, int) {};
+void check(example_names::Net& net);
+constexpr auto train = [](example_names::Net&, int) {};
 
 }  // namespace names_of_process

@@ -6,7 +6,7 @@
 namespace names_of_trainer {
 
 extern hasten::Trainer trainer;
-extern hasten::ClassificationOptions options;
+extern hasten::TrainOptions options;
 extern hasten::TrainingArguments arguments;
 extern std::shared_ptr<hasten::PreTrainedModel> model;
 extern hasten::TrainerDataset train_rows, eval_rows;
