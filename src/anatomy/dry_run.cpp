@@ -290,14 +290,22 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   }
 }
 
-TORCH_LIBRARY_IMPL(_, Fake, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+// Registers the fallback, once: with the first dry run, which may begin while the files of the
+// library are still being initialized, in an order that is not defined.
+void register_fallback() {
+  [[maybe_unused]] static const torch::Library* const library = [] {
+    auto* const made = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake,
+                                          __FILE__, __LINE__);  // never removed
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    return made;
+  }();
 }
 
 }  // namespace
 }  // namespace anatomy
 
 struct DryRun::Guard {
+  Guard() { anatomy::register_fallback(); }
   std::optional<anatomy::DryGpu> gpu;
   c10::impl::IncludeDispatchKeyGuard dry{c10::DispatchKey::Fake};
 };
