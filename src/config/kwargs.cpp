@@ -1,8 +1,8 @@
 #include "hasten/config/kwargs.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "base/unique_keys.h"
 #include "config/value.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -31,14 +31,9 @@ std::optional<Kwargs> parse_pairs(std::string_view text) {
 
 std::optional<Kwargs> parse_object(std::string_view text) {
   using Json = nlohmann::json;
-  std::set<std::string> names;
   bool is_repeated = false;
-  const auto watch = [&](int, Json::parse_event_t event, Json& key) {
-    if (event == Json::parse_event_t::key)
-      is_repeated |= !names.insert(key.get<std::string>()).second;
-    return true;
-  };
-  const Json object = Json::parse(text, watch, false);
+  const auto check = unique_keys<Json>([&](int, const std::string&) { is_repeated = true; });
+  const Json object = Json::parse(text, check, false);
   if (is_repeated || !object.is_object()) return std::nullopt;
   Kwargs kwargs;
   for (const auto& [name, value] : object.items()) {

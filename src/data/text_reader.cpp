@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "base/unique_keys.h"
 #include "data/text_lines.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -70,18 +71,11 @@ std::string field_text(const ordered_json& value, const std::string& key, const 
 
 // Reports equal keys as an error; nlohmann's parser keeps the last of them.
 ordered_json parse_line(const std::string& text, const std::string& file, std::int64_t line) {
-  std::set<std::string> keys;
-  const ordered_json::parser_callback_t watch = [&](int depth, ordered_json::parse_event_t event,
-                                                    ordered_json& value) {
-    if (event != ordered_json::parse_event_t::key || depth != 1) return true;
-    const std::string key = value.get<std::string>();
-    if (!keys.insert(key).second) {
-      fail_text("text.json", file, line, "the key \"" + key + "\" appears twice");
-    }
-    return true;
-  };
+  const auto check = unique_keys<ordered_json>([&](int depth, const std::string& key) {
+    if (depth == 1) fail_text("text.json", file, line, "the key \"" + key + "\" appears twice");
+  });
   try {
-    return ordered_json::parse(text, watch);
+    return ordered_json::parse(text, check);
   } catch (const ordered_json::parse_error& error) {
     fail_text("text.json", file, line, str("not valid JSON, at byte ", error.byte));
   } catch (const ordered_json::exception& error) {

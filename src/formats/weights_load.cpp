@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/unique_keys.h"
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -24,18 +25,11 @@ constexpr const char* kFetchAgainHint =
 
 // nlohmann's parser keeps the last of two equal keys; here they are an error.
 json parse_without_duplicates(const fs::path& path) {
-  std::vector<std::set<std::string>> open;
-  const json::parser_callback_t watch = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) open.emplace_back();
-    if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
-      fail_index(path, quoted(value.get<std::string>()) + " appears twice");
-    }
-    return true;
-  };
+  const auto check = unique_keys<json>(
+      [&](int, const std::string& key) { fail_index(path, quoted(key) + " appears twice"); });
   const std::string text = read_file(path);
   try {
-    return json::parse(text, watch);
+    return json::parse(text, check);
   } catch (const json::exception& error) {
     fail_index(path, std::string("not valid JSON (") + error.what() + ")");
   }
