@@ -28,7 +28,7 @@ struct RankContext {
   const Group& require_group() const;  // throws CheckSkipped if they have not
 };
 
-// What a check reports.
+// The result of a check.
 struct CheckOutcome {
   std::string text;
   Json numbers;  // the same for programs; null: none

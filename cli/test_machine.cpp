@@ -63,7 +63,7 @@ CompletedProgram run_to_end(Child& child, Clock::time_point deadline) {
   return completed;
 }
 
-// What one probe (test_probes.h) has reported in its line.
+// The report of one probe (test_probes.h), read from its line.
 struct ProbeLine {
   std::int64_t rank = 0, world = 0, machine = 0, attempt = 0, port = 0, pid = 0, child = 0, at = 0;
   Clock::time_point time() const { return Clock::time_point(std::chrono::microseconds(at)); }

@@ -39,7 +39,7 @@ enum class FinishPolicy {
 // Opens /dev/null for each closed standard stream, so that no other file gets its number.
 void open_closed_streams();
 
-// What open_log() does if a log file cannot be opened.
+// The reaction of open_log() to a log file that cannot be opened.
 enum class LogFailure { throws, is_reported };
 
 class Console {

@@ -36,7 +36,7 @@ class JobController {
 
   virtual RoundOrEnd next() = 0;
 
-  // What the launcher polls while a round runs; -1: nothing.
+  // The descriptor that the launcher polls while a round runs; -1: none.
   virtual int descriptor() const { return -1; }
   virtual short events() const { return 0; }
   // Milliseconds after which stop_order() is called even if nothing has come; -1: no limit.

@@ -1,5 +1,5 @@
 // File: launch/slurm_tasks.h (internal)
-// What a Slurm step (one run of srun) says about its tasks. Throws ConfigError
+// Reads the tasks of a Slurm step (one run of srun) from its variables. Throws ConfigError
 // "launch.environment".
 #pragma once
 

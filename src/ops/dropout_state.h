@@ -1,5 +1,5 @@
-// What a call with dropout saves for its backward pass: the seed and the probability instead of a
-// mask.
+// The state that a call with dropout saves for its backward pass: the seed and the probability
+// instead of a mask.
 #pragma once
 
 #include <torch/torch.h>

@@ -50,7 +50,7 @@ struct GpuMemory {
   // Measured, that includes other processes on the GPU; 0 without NVML.
   std::int64_t context = 0;
   std::int64_t reserved = 0;          // The most that LibTorch's allocator held at once.
-  std::int64_t reserved_at_peak = 0;  // What it held at the peak; all beyond `peak` was unused.
+  std::int64_t reserved_at_peak = 0;  // Held at the peak; all beyond `peak` was unused.
   std::int64_t missing = 0;           // In a prediction: bytes that the GPU lacks.
 };
 
@@ -137,7 +137,7 @@ struct Report {
   std::vector<std::string> without_formula;  // Operators with calls whose FLOP are unknown.
   Roofs roofs;                               // Of this machine or GPU; zeros: not measured.
   std::vector<Alternative> alternatives;
-  std::vector<std::string> notes;  // What a reader should know; one sentence each.
+  std::vector<std::string> notes;  // Remarks for the reader; one sentence each.
 };
 
 // The sum of several operations.
