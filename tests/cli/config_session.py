@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`hasten config` in a terminal: questions, wrong answers, a file that is there already, and a user who leaves.
+"""`hasten config` in a terminal: questions, wrong answers, an existing file, and a user who interrupts it.
 
     config_session.py HASTEN
 """
@@ -25,10 +25,10 @@ def check(holds, what):
 
 
 class Session:
-    """A hasten of its own behind a pseudo terminal."""
+    """A `hasten config` in a pseudo terminal."""
 
     def __init__(self, *words):
-        self.said, self.read_to, self.status = "", 0, None
+        self.output, self.read_to, self.status = "", 0, None
         self.process, self.terminal = pty.fork()
         if self.process == 0:
             os.environ.update(HOME=str(FOLDER))
@@ -41,21 +41,21 @@ class Session:
             return False
         try:
             piece = os.read(self.terminal, 65536)
-        except OSError:  # Linux's word for the end of a terminal
+        except OSError:  # Linux reports the end of a terminal as an error
             return False
-        self.said += piece.decode(errors="replace")
+        self.output += piece.decode(errors="replace")
         return bool(piece)
 
     def expect(self, pattern):
-        """Reads until the pattern stands in what has not been looked at yet."""
+        """Reads until the pattern is found after the previous match."""
         end = time.monotonic() + 20
         while time.monotonic() < end:
-            found = re.search(pattern, self.said[self.read_to:])
+            found = re.search(pattern, self.output[self.read_to:])
             if found:
                 self.read_to += found.end()
                 return found
             self.read(0.5)
-        check(False, f"'{pattern}' is asked; said so far: {self.said!r}")
+        check(False, f"'{pattern}' is printed; output so far: {self.output!r}")
         sys.exit(1)
 
     def answer(self, question, text):
@@ -70,13 +70,13 @@ class Session:
         return os.waitstatus_to_exitcode(self.status)
 
 
-def questions(session, processes="2\n"):
+def first_questions(session, processes="2\n"):
     session.answer(r"machines\? \[1\] ", "\n")
     session.answer(r"CPU only\? \(yes, no\) \[(yes|no)\] ", "y\n")
     session.answer(r"How many processes\? \[1\] ", processes)
 
 
-def rest(session):
+def remaining_questions(session):
     session.answer(r"own cores\? .*\[no\] ", "yes\n")
     session.answer(r"Mixed precision\? .*\[no\] ", "bf16\n")
     session.answer(r"Check collectives .*\[no\] ", "\n")
@@ -84,51 +84,51 @@ def rest(session):
     session.answer(r"Which folder .*\[none\] ", "\n")
 
 
-def everything():
+def check_answers():
     file = FOLDER / ".cache/hasten/default_config.yaml"
     session = Session()
-    questions(session, "many\n")
+    first_questions(session, "many\n")
     session.expect(r"got 'many', expected a whole number")
     session.answer(r"How many processes\? \[1\] ", "2\n")
-    rest(session)
+    remaining_questions(session)
     session.expect(r"mixed_precision: bf16")
     session.expect(re.escape(f"Written to {file}"))
-    check(session.end() == 0, "a session ends with 0")
+    check(session.end() == 0, "the exit code is 0")
     text = file.read_text()
-    wanted = ["distributed_type: MULTI_CPU", "num_processes: 2", "enable_cpu_affinity: true", "mixed_precision: bf16"]
-    check(all(line in text.splitlines() for line in wanted), "the file says what was answered")
+    expected = ["distributed_type: MULTI_CPU", "num_processes: 2", "enable_cpu_affinity: true", "mixed_precision: bf16"]
+    check(all(line in text.splitlines() for line in expected), "the file has the answers")
 
 
-def over_another():
+def check_existing_file():
     file = FOLDER / "there.yaml"
     file.write_text("num_processes: 7\n")
     session = Session("--config_file", str(file))
-    questions(session)
-    rest(session)
+    first_questions(session)
+    remaining_questions(session)
     session.answer(r"exists\. Replace it.*\[yes\] ", "no\n")
-    check(session.end() == 0 and file.read_text() == "num_processes: 7\n", "no leaves the file as it is")
+    check(session.end() == 0 and file.read_text() == "num_processes: 7\n", "the answer no keeps the file")
     session = Session("--config_file", str(file))
-    questions(session)
-    rest(session)
+    first_questions(session)
+    remaining_questions(session)
     session.answer(r"exists\. Replace it.*\[yes\] ", "\n")
-    check(session.end() == 0 and "num_processes: 2" in file.read_text(), "yes writes over it")
-    check((FOLDER / "there.yaml.bak").read_text() == "num_processes: 7\n", "and keeps the file before")
+    check(session.end() == 0 and "num_processes: 2" in file.read_text(), "the answer yes replaces the file")
+    check((FOLDER / "there.yaml.bak").read_text() == "num_processes: 7\n", "the old file is kept as .bak")
 
 
-def leaves(how, key):
+def check_interruption(how, key):
     file = FOLDER / "left.yaml"
     session = Session("--config_file", str(file))
-    questions(session, key)
+    first_questions(session, key)
     code = session.end()
-    check(code == (2 if key == "\x04" else -signal.SIGINT), f"{how} ends it: {code}")
+    check(code == (2 if key == "\x04" else -signal.SIGINT), f"{how} ends the program: {code}")
     check(list(FOLDER.glob("*left*")) == [], f"{how} leaves no file")
     if key == "\x04":
-        check("hasten config default" in session.said, f"{how} is told the way without questions")
+        check("hasten config default" in session.output, f"{how}: the message names the command without questions")
 
 
-everything()
-over_another()
-leaves("Ctrl-D", "\x04")
-leaves("Ctrl-C", "\x03")
+check_answers()
+check_existing_file()
+check_interruption("Ctrl-D", "\x04")
+check_interruption("Ctrl-C", "\x03")
 print(f"{failures} failures")
 sys.exit(1 if failures else 0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks at where `hasten estimate` keeps what the first of its two runs of a program has written.
+"""`hasten estimate` runs a program twice; checks that only this user can read the file which the first run leaves for the second.
 
     private_prediction.py HASTEN
 """
@@ -11,7 +11,7 @@ import tempfile
 
 PROGRAM = """#!/bin/sh
 if [ -z "$HASTEN_LISTEN_BESIDE" ]; then
-  stat -c '%a' "$(dirname "$HASTEN_LISTEN")" >"$HASTEN_LISTEN"  # the mode of the folder
+  stat -c '%a' "$(dirname "$HASTEN_LISTEN")" >"$HASTEN_LISTEN"  # the folder's mode
   echo "$HASTEN_LISTEN" >>"$HASTEN_LISTEN"
 else
   cat "$HASTEN_LISTEN_BESIDE"
@@ -33,12 +33,12 @@ def main():
         lines = done.stdout.split()
         print(done.stdout + done.stderr)
         if done.returncode != 0 or len(lines) != 2:
-            sys.exit("FAILED  the second run reads what the first has written")
+            sys.exit("FAILED  the second run reads the first run's file")
         if lines[0] != "700":
-            sys.exit("FAILED  nobody else can look into the folder")
+            sys.exit("FAILED  no other user can read the folder")
         if os.listdir(temporary):
             sys.exit(f"FAILED  nothing is left behind: {os.listdir(temporary)}")
-    print("ok      the first run's file is in a folder of this user alone, and nothing is left behind")
+    print("ok      the first run's file is in a private folder, and nothing is left behind")
 
 
 main()

@@ -4,7 +4,7 @@
     collectives.py COLLECTIVES HASTEN
 
 hasten launch is always here; the others are told by "not here: NAME" where they are missing. torchrun is that of the Python
-which HASTEN_PEER_PYTHON names.
+which HASTEN_REFERENCE_PYTHON names.
 """
 import os
 import pathlib
@@ -50,7 +50,7 @@ for token in ({}, {"HASTEN_JOB_TOKEN": "0123456789abcdef0123456789abcdef"}):
         good("mpirun" + behind, 3, "Open MPI", ["mpirun.openmpi", "--oversubscribe", "-n", 3, PROGRAM], **token)
     if here("MPICH", "mpiexec.hydra"):
         good("mpiexec" + behind, 3, "PMI", ["mpiexec.hydra", "-n", 3, PROGRAM], **token)
-peer = os.environ.get("HASTEN_PEER_PYTHON", "")
+peer = os.environ.get("HASTEN_REFERENCE_PYTHON", "")
 torchrun = pathlib.Path(peer).parent / "torchrun" if peer else None
 if here("torchrun", torchrun):
     good("torchrun", 2, "torchrun", [torchrun, "--nproc_per_node", 2, "--no-python", PROGRAM])

@@ -4,7 +4,7 @@
     worker_environment.py PRINT_WORKER HASTEN LAUNCHER
 
 LAUNCHER is hasten, open_mpi, mpich, slurm, torchrun or documented. A launcher that is not on this machine is told by a
-line "skipped: why". torchrun is that of the Python which HASTEN_PEER_PYTHON names.
+line "skipped: why". torchrun is that of the Python which HASTEN_REFERENCE_PYTHON names.
 """
 import argparse
 import json
@@ -203,9 +203,9 @@ def with_mpich():
 
 
 def with_torchrun():
-    python = os.environ.get("HASTEN_PEER_PYTHON", "")
+    python = os.environ.get("HASTEN_REFERENCE_PYTHON", "")
     if not python or run(python, "-c", "import torch.distributed.run").returncode != 0:
-        skip("HASTEN_PEER_PYTHON names no Python with torch")
+        skip("HASTEN_REFERENCE_PYTHON names no Python with torch")
     print("torch " + run(python, "-c", "import torch; print(torch.__version__)").stdout.strip())
     torchrun = [python, "-m", "torch.distributed.run", "--no-python"]
     alone = check_run("torchrun --nproc-per-node 1", "torchrun", [1], *torchrun, "--nproc-per-node", 1, PROGRAM)

@@ -1,6 +1,6 @@
-# The configuration file of hasten launch: made, refused, found by itself, brought up to date, asked for.
+# The configuration file of hasten launch: created, refused, found in its default places, updated, and created from answers.
 : "${HOME:?}"
-own=$HOME/.cache/hasten/default_config.yaml peer=$HOME/.cache/huggingface/accelerate/default_config.yaml
+own=$HOME/.cache/hasten/default_config.yaml accelerate=$HOME/.cache/huggingface/accelerate/default_config.yaml
 printf '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE, $ACCELERATE_MIXED_PRECISION"\n' >program
 chmod +x program
 hasten config --help | head -n 3
@@ -10,18 +10,18 @@ hasten config default --config_file made.yaml
 hasten config default --config_file made.yaml --overwrite
 hasten config default --config_file made.json
 head -n 2 made.json
-echo '-- found by itself'
+echo '-- default places'
 hasten launch -n 2 ./program | sort
-mkdir -p "${peer%/*}"
-printf "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nmixed_precision: 'no'\nnum_processes: 3\nuse_cpu: true\n" >"$peer"
+mkdir -p "${accelerate%/*}"
+printf "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nmixed_precision: 'no'\nnum_processes: 3\nuse_cpu: true\n" >"$accelerate"
 hasten launch ./program 2>&1 | sort
 hasten config default --mixed_precision bf16
 hasten launch -n 1 ./program
 hasten launch -n 1 --no_config_file ./program
-hasten launch --config_file "$peer" -n 1 ./program
+hasten launch --config_file "$accelerate" -n 1 ./program
 HASTEN_NO_CONFIG_FILE=1 hasten launch -n 1 ./program
 HASTEN_NO_CONFIG_FILE=1 hasten train --model bert-base --data dummy --print_config | head -n 1
-HASTEN_CONFIG_FILE=$peer hasten launch -n 1 ./program
+HASTEN_CONFIG_FILE=$accelerate hasten launch -n 1 ./program
 hasten launch -n 1 --dry_run ./program 2>/dev/null | grep '^mixed_precision'
 printf 'distributed_type: FSDP\n' >"$own"
 hasten launch ./program
@@ -33,24 +33,24 @@ printf 'debug: false\nzero_stage: 2\n' >wrong.yaml; hasten launch --config_file 
 printf 'parallelism_config:\n  parallelism_config_tp_size: 2\n' >wrong.yaml; hasten launch --config_file wrong.yaml ./program
 printf 'mpirun_config:\n  mpirun_hostfile: ~/hosts\n' >wrong.yaml; hasten launch --config_file wrong.yaml ./program
 printf 'compute_environment: AMAZON_SAGEMAKER\n' >wrong.yaml; hasten launch --config_file wrong.yaml ./program
-echo '-- brought up to date'
+echo '-- update'
 cp old.yaml kept.yaml
 hasten config update --config_file old.yaml
 cat old.yaml
-cmp kept.yaml old.yaml.bak && echo 'kept as it was'
+cmp kept.yaml old.yaml.bak && echo 'the backup equals the old file'
 hasten config update --config_file old.yaml
 hasten config update --config_file missing.yaml
 hasten config update --config_file wrong.yaml
 printf 'num_proceses: 1\n' >wrong.yaml; hasten config update --config_file wrong.yaml
 ls *.bak
-echo '-- asked for'
-hasten config --config_file asked.yaml </dev/null; [ -e asked.yaml ] || echo 'nothing is written'
+echo '-- questions'
+hasten config --config_file asked.yaml </dev/null; [ -e asked.yaml ] || echo 'no file is written'
 printf '2\n5\n1\nmain-host\n\n\n\nyes\n3\n4\n\nfp8\nbf16\n\n2\nlogs\n' | hasten config --config_file asked.yaml | sed 's/only? (yes, no) \[[a-z]*\]/only? (yes, no) [X]/'
 printf '\nyes\n\n\n\n\n\n\nno\n' | hasten config --config_file asked.yaml | tail -n 1 | sed 's/.*yes\] //'
 grep num_machines asked.yaml
 printf '\nyes\n\n\n\n\n\n\n\n' | hasten config --config_file asked.yaml | tail -n 2 | sed 's/.*yes\] //'
 cat asked.yaml
-echo '-- wrong words'
+echo '-- errors'
 hasten config defalt
 hasten config default --mixed_precision fp8
 hasten config update --overwrite

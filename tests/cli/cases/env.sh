@@ -1,5 +1,5 @@
-# What hasten env tells; what differs from machine to machine is taken out. The stand-in for hasten-torch is no ELF file,
-# so LibTorch is the one of the build.
+# The output of hasten env, without what differs between machines. The stand-in for hasten-torch is not an ELF file, so hasten
+# reports the LibTorch of the build.
 shape() {
   awk '/^- /{part = $2} /^    - / && part ~ /^(numa|gpus|tpus|network|launchers):/ {next} {print}' |
     sed -E 's/^(- (hasten|compiler|memory):) .*/\1 X/; s/^(- (numa|gpus|tpus|network|launchers):).*/\1 X/; s/^(    - [a-z_]+:) .*/\1 X/'
@@ -11,9 +11,9 @@ mkdir -p other/lib; touch other/lib/libtorch_cpu.so; echo "__version__ = '9.8.7+
 LD_LIBRARY_PATH=$PWD/other/lib hasten env | sed -n '/^- libtorch/,/^- platform/p' | grep -v platform
 rm other/version.py; echo 9.8.6 >other/build-version
 LD_LIBRARY_PATH=$PWD/other/lib hasten env | sed -n '/^- libtorch/,/^- platform/p' | grep version
-echo '-- variables, secrets left out'
+echo '-- variables without secrets'
 RANK=3 NCCL_DEBUG=INFO OMP_NUM_THREADS=2 SLURM_JWT=no HASTEN_HUB_TOKEN=no OMPI_API_KEY=no hasten env | sed -n '/^- environment:/,/^- configuration:/p' | grep -v configuration
-echo '-- the file'
+echo '-- configuration files'
 printf 'num_processes: 4\nmixed_precision: bf16\nfsdp_config: {fsdp_version: 2}\n' >launch.yaml
 hasten env --config_file launch.yaml | sed -n '/^- configuration:/,$p'
 mkdir -p "$HOME/.cache/hasten"

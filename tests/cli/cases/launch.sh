@@ -1,31 +1,31 @@
-# Several processes of one program: what each is told, whose output is whose, who failed first, and what is refused before
-# anything is started. (`stripped` takes out what differs from run to run.)
+# Several processes of one program: their environment, the labels of their output, the first failure, and arguments that are
+# refused before a process starts. (`stripped` removes what differs between runs.)
 cat >program <<'END'
 #!/bin/sh
 case $1 in
-  tell) echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, $MASTER_ADDR, attempt $TORCHELASTIC_RESTART_COUNT, threads $OMP_NUM_THREADS, $ACCELERATE_MIXED_PRECISION" ;;
-  fail) [ "$RANK" = 1 ] || exec sleep 60; echo "a word before"; echo "what(): no such file" >&2; exit 7 ;;
+  print) echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, $MASTER_ADDR, attempt $TORCHELASTIC_RESTART_COUNT, threads $OMP_NUM_THREADS, $ACCELERATE_MIXED_PRECISION" ;;
+  fail) [ "$RANK" = 1 ] || exec sleep 60; echo "a line before"; echo "what(): no such file" >&2; exit 7 ;;
   die) [ "$RANK" = 0 ] || exec sleep 60; kill -SEGV $$ ;;
-  once) [ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && echo "now it goes" && exit 0; exit 3 ;;
+  once) [ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && echo "the restart succeeds" && exit 0; exit 3 ;;
   half) printf 'no end of line' ;;
 esac
 END
 chmod +x program
 stripped() { sed -E 's/ on [^ ]+ \(pid [0-9]+\)/ on HOST (pid N)/; s/after [0-9.]+ s/after T s/' | sort; }
 unset OMP_NUM_THREADS
-hasten launch -n 3 --num_cpu_threads_per_process 2 --mixed_precision bf16 ./program tell 2>&1 | stripped
-hasten launch ./program tell 2>&1 | sed 's/threads [0-9]*/threads T/'
+hasten launch -n 3 --num_cpu_threads_per_process 2 --mixed_precision bf16 ./program print 2>&1 | stripped
+hasten launch ./program print 2>&1 | sed 's/threads [0-9]*/threads T/'
 hasten launch -n 3 ./program fail 2>&1 | stripped
 hasten launch -n 2 ./program die 2>&1 | stripped
-hasten launch -n 2 --max_restarts 2 ./program once 2>&1 | grep -c 'now it goes'
+hasten launch -n 2 --max_restarts 2 ./program once 2>&1 | grep -c 'the restart succeeds'
 hasten launch -n 1 --max_restarts 0 ./program once 2>&1 | stripped
 hasten launch -n 2 ./program half | sort
-hasten launch -n 2 --log_dir logs --local_ranks_filter 1 -q ./program tell | cut -d, -f1
+hasten launch -n 2 --log_dir logs --local_ranks_filter 1 -q ./program print | cut -d, -f1
 head -c 11 logs/attempt_0/rank_0.log; echo
-# Accelerate's own file: keys that mean something, keys that do not, and those for later.
+# A file of Accelerate's, with keys that hasten uses and keys that it ignores.
 printf "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nmixed_precision: 'no'\nnum_machines: 1\nmachine_rank: 0\nnum_processes: 2\nuse_cpu: true\nmain_training_function: main\nrdzv_backend: static\nsame_network: true\ntpu_env: []\nenable_cpu_affinity: true\n" >accelerate.yaml
-hasten launch --config_file accelerate.yaml ./program tell 2>&1 | sed 's/threads [0-9]*/threads T/' | sort
-hasten launch --config_file accelerate.yaml --dry_run ./program tell 2>/dev/null | sed -n '/^num_processes/p;/^enable_cpu/p;/^# rank 1/,/^LOCAL_RANK/p'
+hasten launch --config_file accelerate.yaml ./program print 2>&1 | sed 's/threads [0-9]*/threads T/' | sort
+hasten launch --config_file accelerate.yaml --dry_run ./program print 2>/dev/null | sed -n '/^num_processes/p;/^enable_cpu/p;/^# rank 1/,/^LOCAL_RANK/p'
 printf "num_proceses: 2\n" >wrong.yaml
 hasten launch --config_file wrong.yaml ./program
 hasten launch --config_file missing.yaml ./program
@@ -45,7 +45,7 @@ hasten launch -n 2 missing-program
 touch plain; hasten launch -n 2 ./plain
 hasten launch -n 2 program
 printf 'not a program' >broken; chmod +x broken; hasten launch -n 2 ./broken
-# A script for Slurm: nothing is started, the program need not be here, and values that would break its lines are refused.
+# A script for Slurm: nothing is started, the program need not exist, and values that would break the script's lines are refused.
 hasten launch --slurm -n 4 --mixed_precision bf16 --slurm_time 01:00:00 --slurm_gpus_per_node 4 --slurm_cpus_per_task 8 ./train 'costs $5' >train.sbatch
 bash -n train.sbatch && cat train.sbatch
 hasten launch --slurm --slurm_partition 'a b' ./train

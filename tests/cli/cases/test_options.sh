@@ -1,4 +1,4 @@
-# Mistakes are told before anything is started; hasten test has the options of launch, but no program of its user's.
+# Errors are reported before a process starts. hasten test has the options of hasten launch, but takes no program.
 hasten test --help | head -n 6
 hasten test ./train
 hasten test --timeout 0
@@ -13,7 +13,7 @@ hasten test --slurm
 hasten test --dry_run --use_cpu --timeout 5 | grep -E '^num_processes|^# rank|test-rank'
 printf 'num_processes: 3\n' >three.yaml
 hasten test --dry_run --config_file three.yaml | grep -cE '^# rank'
-# Ranks that end without a word, as the stand-in does, well and with a code.
+# The stand-in's ranks print nothing and end with code 0 and with another one.
 hasten test -n 2 --timeout 20 2>/dev/null | sed -E 's/ +[0-9]+\.[0-9]{2} s$//; s/[0-9]+ ms/T ms/; s/\[[01]\]/[RANK]/'
 STAND_IN_EXIT=9 hasten test -n 2 --timeout 20 2>/dev/null | grep FAIL | sed -E 's/ +[0-9]+\.[0-9]{2} s$//'
 rm "$folder/bin/hasten-torch"

@@ -1,4 +1,4 @@
-# hasten launch on TPUs: what each process is told, where a plugin stands in a TPU's place, and what is refused.
+# hasten launch on TPUs: each process's environment with a plugin that replaces the TPU, and what is refused.
 export LC_ALL=C
 unset $(compgen -e | grep -E '^(TORCH_TPU|TPU|XLA|ACCELERATE)_')
 cat >program <<'END'
@@ -20,14 +20,14 @@ fi
 [ -e started ] || echo 'nothing is started'
 export TPU_LIBRARY_PATH=$PWD/plugin.so
 hasten launch --tpu -n 2 -q ./program | sed 's/^\[.\] //' | sort
-echo '-- bf16, and variables of ones own'
+echo '-- bf16 and other variables'
 hasten launch --tpu -n 1 --mixed_precision bf16 --env 'A_=1,B_=x=y' ./program | grep -E 'BF16|PRECISION|: [AB]_'
 hasten launch --tpu -n 1 --mixed_precision bf16 --downcast_bf16 ./program | grep BF16
 hasten launch --tpu -n 1 --mixed_precision fp16 ./program | grep -E 'BF16|PRECISION'
-echo '-- what is set stays'
+echo '-- variables that are already set'
 TPU_VISIBLE_CHIPS=5,7 TORCH_TPU_TOPOLOGY=1,2,1 TORCH_TPU_SLICEBUILDER_ADDRESSES=a:1,b:2 hasten launch --tpu ./program |
   sed 's/^\[.\] //' | sort | grep TPU_
-echo '-- by a file, and a flag over it'
+echo '-- a file, and a flag that overrides it'
 printf "compute_environment: LOCAL_MACHINE\ndistributed_type: XLA\ndowncast_bf16: true\nmixed_precision: bf16\nnum_processes: 2\ntpu_name: mine\ntpu_zone: z\ncommands: [pwd]\ntpu_env: [A_=1]\ntpu_use_cluster: false\nuse_cpu: false\nmain_training_function: main\n" >tpu.yaml
 hasten launch --config_file tpu.yaml ./program | sed 's/^\[.\] //' | sort | grep -E 'A_|USE_TPU|DOWN'
 hasten launch --config_file tpu.yaml --cpu -n 1 ./program

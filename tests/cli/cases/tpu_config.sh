@@ -1,4 +1,4 @@
-# hasten tpu-config: the line for gcloud printed, then run by a gcloud that records its words, each with its quotes.
+# hasten tpu-config: prints the line for gcloud, and runs it with a gcloud that records its arguments.
 mkdir bin
 printf '#!/bin/sh\nfor word in "$@"; do printf "<%%s>\\n" "$word"; done >words\nexit "${GCLOUD_EXIT:-0}"\n' >bin/gcloud
 chmod +x bin/gcloud
@@ -10,12 +10,12 @@ hasten tpu-config $place --use_alpha --command pwd --debug
 echo '-- run'
 hasten tpu-config $place --command 'echo "it'"'"'s $HOME"' 'ls *' --dry_run >line.sh
 PATH=$PWD/bin:$PATH hasten tpu-config $place --command 'echo "it'"'"'s $HOME"' 'ls *'; cat words
-mv words before; PATH=$PWD/bin:$PATH sh line.sh; cmp before words && echo 'the printed line gives the same words'
+mv words before; PATH=$PWD/bin:$PATH sh line.sh; cmp before words && echo 'the printed line gives the same arguments'
 printf '#!/bin/bash\n# one\nif true; then\n  echo "a  b"\nfi\n' >setup.sh
 PATH=$PWD/bin:$PATH hasten tpu-config $place --command_file setup.sh; cat words
 PATH=$PWD/bin:$PATH GCLOUD_EXIT=7 hasten tpu-config $place --command pwd
 PATH=$empty hasten tpu-config $place --command pwd
-echo '-- by a file'
+echo '-- a file'
 printf "distributed_type: XLA\ntpu_name: filed\ntpu_zone: z\ncommands:\n- echo 'a, b'\n- pwd\nnum_processes: 8\n" >tpu.yaml
 hasten tpu-config --config_file tpu.yaml --dry_run
 HASTEN_CONFIG_FILE=tpu.yaml hasten tpu-config --tpu_name other --command_file setup.sh --dry_run

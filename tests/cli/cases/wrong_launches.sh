@@ -1,5 +1,5 @@
-# Wrong lines start nothing: each ends with code 2 before the program, which would leave a file, is begun. One line each,
-# with what its message names; `environment | options | message`.
+# Wrong arguments: each line ends with code 2 and does not start the program, which would create a file. The columns are
+# `environment | options | a part of the message`.
 printf 'num_proceses: 2\n' >misspelt.yaml
 printf 'num_processes: two\n' >number.yaml
 printf '{"max_restarts": -1}\n' >negative.json
@@ -10,13 +10,13 @@ lines=0
 while IFS='|' read -r variables options message; do
   rm -f FILE
   lines=$((lines + 1))
-  # Words without spaces, split as they stand.
+  # The shell splits the words; none contains a space.
   # shellcheck disable=SC2086
-  said=$(env $variables "$folder/bin/hasten" launch $options touch FILE 2>&1)
+  output=$(env $variables "$folder/bin/hasten" launch $options touch FILE 2>&1)
   code=$?
-  if [ "$code" != 2 ] || [ -e FILE ] || [[ $said != *$message* ]]; then
-    echo "line $lines: $variables $options: code $code, $said"
-    [ ! -e FILE ] || echo "it has started the program"
+  if [ "$code" != 2 ] || [ -e FILE ] || [[ $output != *$message* ]]; then
+    echo "line $lines: $variables $options: code $code, $output"
+    [ ! -e FILE ] || echo "the program was started"
   fi
 done <<'END_OF_LINES'
 |-n two|num_processes
@@ -83,5 +83,5 @@ HASTEN_JOB_TOKEN=short||token
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1||Open MPI
 JOB_COMPLETION_INDEX=1 WORLD_SIZE=2|-n 2|Kubernetes
 END_OF_LINES
-echo "$lines lines refused, and what is right starts:"
+echo "$lines lines are refused; a correct one starts:"
 hasten launch touch FILE && ls FILE

@@ -1,4 +1,4 @@
-# A program that knows nothing of it, measured and predicted: the same bytes. It ends after the steps asked for.
+# A program without changes, measured and predicted: both give the same bytes. It ends after --steps.
 program=$(dirname "$torch")/example_01_accelerated
 weights='import json, sys
 report = json.load(sys.stdin)

@@ -1,4 +1,4 @@
-# The documentation's example, predicted: nothing of it depends on the machine.
+# Predictions of the documentation's example. They do not depend on the machine.
 program=$(dirname "$torch")/anatomy_bert_large
 "$program" --page
 "$program" --device cuda:v100-16gb

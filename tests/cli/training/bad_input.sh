@@ -1,7 +1,7 @@
-# What a user can get wrong in files: each is refused with what, where, expected and a hint, and leaves nothing behind.
+# Errors in input files: each message has the value, its place, the expectation and a hint, and no output is left behind.
 model=$data/models/sequence_single_label # 61 ids, 3 labels, 32 positions
 
-# tensors FILE NAME=DTYPE:SHAPE:VALUE ...: a safetensors file, each tensor filled with one value. -HEADER replaces the header.
+# tensors FILE NAME=DTYPE:SHAPE:VALUE ...: writes a safetensors file whose tensors are filled with one value each.
 tensors() {
   python3 - "$@" <<'PYTHON'
 import json, math, struct, sys
@@ -17,7 +17,7 @@ text = json.dumps(header).encode()
 open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + body)
 PYTHON
 }
-# with_header FILE HEADER BYTES: a safetensors file with that header and that many bytes of zeros.
+# with_header FILE HEADER BYTES: writes a safetensors file with that header and that many zero bytes.
 with_header() { python3 -c 'import struct,sys; h=sys.argv[2].encode(); open(sys.argv[1],"wb").write(struct.pack("<Q",len(h))+h+bytes(int(sys.argv[3])))' "$@"; }
 train() { hasten train --use_cpu --disable_tqdm --max_steps 2 --output_dir out "$@" 2>&1 | grep -v '^hasten::'; [ ! -e out ] || { echo "left behind:" && ls -A out && rm -rf out; }; }
 

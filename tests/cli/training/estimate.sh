@@ -1,4 +1,4 @@
-# A prediction in bytes is the same on every machine, but for the workspaces of its products; what a user mistypes is told.
+# Predictions in bytes are equal on all machines except for workspaces of matrix products; mistyped arguments are reported.
 model=$data/models/sequence_single_label
 hasten estimate "$model" --batch 2 --seq 16 --json | python3 -c '
 import json, sys
@@ -15,7 +15,7 @@ hasten estimate "$model" --precision fp8
 hasten estimate "$model" --batch 0
 hasten estimate "$model" --bath 4
 hasten estimate
-# For a GPU that is not there.
+# Predictions for a GPU; none is needed.
 hasten estimate bert-base --batch 8 --seq 128 --precision bf16 --device cuda:h100-80gb | sed -n '1,20p'
 hasten estimate bert-large --batch 64 --device cuda:t4 | grep 'does not fit'
 hasten estimate bert-base --device cuda:h100
@@ -28,7 +28,7 @@ hasten estimate --device cuda:a1000 -- ./train
 hasten estimate "$model" --batch 2 --seq 16 --mode inference --device cuda:t4 | sed -n '1,12p'
 hasten estimate "$model" --mode testing
 hasten estimate --devices | head -3
-# The textbook's figure is that of the optimizer that ran.
+# The textbook figure uses the optimizer that ran.
 textbook() {
   hasten estimate "$model" --batch 2 --seq 16 --json "$@" | python3 -c '
 import json, sys

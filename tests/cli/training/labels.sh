@@ -1,12 +1,12 @@
-# What the labels of a file do to a whole run: its loss, its scores, and the names in the saved model.
-model=$data/models/sequence_single_label # 61 ids, 3 labels without names of their own
+# The effect of a file's labels on a run: its loss, its scores, and the names in the saved model.
+model=$data/models/sequence_single_label # 61 ids, 3 labels without names
 
-# folder NAME: the model with a vocabulary of its own.
+# folder NAME: copies the model and adds a vocabulary.
 folder() {
   cp -r "$model" "$1"
   { printf '[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n'; for i in $(seq 56); do echo "word$i"; done; } >"$1/vocab.txt"
 }
-# labels FILE LABEL ...: a table with these labels, each with a word.
+# labels FILE LABEL ...: writes a table with these labels and a word for each.
 labels() {
   local file=$1 i=0
   shift

@@ -1,4 +1,4 @@
-# Resuming: what is reported and refused, which checkpoints remain, and that a run with nothing left to do writes nothing.
+# Resuming: reports and errors, the checkpoints that remain, and runs with nothing left to do, which write nothing.
 model=$data/models/sequence_single_label # 61 ids, 3 labels, 32 positions
 
 python3 - <<'PYTHON'
@@ -15,7 +15,7 @@ text = json.dumps(header).encode()
 open("rows.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
 PYTHON
 
-# The lines of hasten's that are about the run: notices and errors.
+# Keeps only hasten's notices and errors about the run.
 train() { hasten train --use_cpu --disable_tqdm --model "$model" --data rows.safetensors --output_dir out --per_device_train_batch_size 4 --logging_strategy no "$@" 2>&1 >/dev/null | grep -E '^hasten: |^hasten train: |^Nothing'; }
 folders() { ls out | grep checkpoint; }
 sums() { (cd out && sha256sum model.safetensors config.json train_results.json all_results.json trainer_state.json training_args.json) }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Accelerate loads what `hasten config` writes, with the same values; and `hasten launch` loads what Accelerate writes.
+"""Accelerate reads the files of `hasten config` with the same values, and `hasten launch` reads the files of Accelerate.
 
-    HASTEN_PEER_PYTHON=python config_peer.py HASTEN      the Python is one with accelerate
+    HASTEN_REFERENCE_PYTHON=PYTHON accelerate_config.py HASTEN      PYTHON has accelerate
 """
 import json
 import os
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-PEER = os.environ.get("HASTEN_PEER_PYTHON", "")
+PYTHON = os.environ.get("HASTEN_REFERENCE_PYTHON", "")
 HASTEN = os.path.abspath(sys.argv[1])
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 failures = 0
@@ -47,18 +47,17 @@ def check(holds, what):
 
 def hasten(*words, answers=""):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HASTEN_")}
-    environment.update(HOME=str(FOLDER), TPU_LIBRARY_PATH="/a/plugin.so")  # a dry run looks whether there are TPUs
-    done = subprocess.run([HASTEN, *map(str, words)], input=answers, text=True, capture_output=True, env=environment)
-    return done
+    environment.update(HOME=str(FOLDER), TPU_LIBRARY_PATH="/a/plugin.so")  # a dry run looks for TPUs
+    return subprocess.run([HASTEN, *map(str, words)], input=answers, text=True, capture_output=True, env=environment)
 
 
-def loaded(*files):
-    done = subprocess.run([PEER, "-c", LOAD, *map(str, files)], text=True, capture_output=True, check=True)
+def load_with_accelerate(*files):
+    done = subprocess.run([PYTHON, "-c", LOAD, *map(str, files)], text=True, capture_output=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def what_hasten_writes():
-    """Name, answers, and what Accelerate has to find."""
+def check_files_of_hasten():
+    # The name of the file, the answers to hasten config, and the values that Accelerate must read.
     cases = [
         ("one", ["", "yes", "1", "", "", "", "", ""], {"distributed_type": "NO", "num_processes": 1, "use_cpu": True}),
         ("cpus", ["", "yes", "4", "yes", "bf16", "yes", "", ""],
@@ -74,48 +73,48 @@ def what_hasten_writes():
           "tpu_zone": "us-b", "commands": ["pwd"], "tpu_env": ["A=1"], "tpu_use_cluster": False, "main_training_function": "main"}),
         ("own", ["", "yes", "1", "", "", "", "3", "logs"], {"error": "log_dir"}),
     ]
-    files, wanted = [], []
+    files, expected = [], []
     for ending in ("yaml", "json"):
         for name, answers, values in cases:
             files.append(FOLDER / f"{name}.{ending}")
             done = hasten("config", "--config_file", files[-1], answers="\n".join(answers) + "\n")
             check(done.returncode == 0, f"hasten writes {files[-1].name}{done.stderr}")
-            wanted.append(values)
+            expected.append(values)
         files.append(FOLDER / f"default.{ending}")
         check(hasten("config", "default", "--config_file", files[-1], "--mixed_precision", "bf16").returncode == 0, files[-1].name)
-        wanted.append({"mixed_precision": "bf16", "compute_environment": "LOCAL_MACHINE"})
+        expected.append({"mixed_precision": "bf16", "compute_environment": "LOCAL_MACHINE"})
     old = FOLDER / "old.yaml"
     old.write_text("distributed_type: MULTI_CPU\nnum_processes: 2\nfp16: true\nuse_cpu: yes\ndynamo_backend: 'NO'\n"
                    "fsdp_config: {}\n")
     hasten("config", "update", "--config_file", old)
     files.append(old)
-    wanted.append({"mixed_precision": "fp16", "num_processes": 2, "use_cpu": True, "distributed_type": "MULTI_CPU"})
-    for file, values, found in zip(files, wanted, loaded(*files)):
+    expected.append({"mixed_precision": "fp16", "num_processes": 2, "use_cpu": True, "distributed_type": "MULTI_CPU"})
+    for file, values, found in zip(files, expected, load_with_accelerate(*files)):
         if "error" in values:
-            check(values["error"] in found.get("error", ""), f"Accelerate refuses {file.name}, as its comment says")
+            check(values["error"] in found.get("error", ""), f"Accelerate refuses {file.name}, as the file's comment says")
         else:
             same = all(found.get(key) == value for key, value in values.items())
             check(same, f"Accelerate reads {file.name}" + ("" if same else f": {found}"))
 
 
-def what_accelerate_writes():
-    files = [FOLDER / "peer.json", FOLDER / "peer.yaml", FOLDER / "peer_sections.yaml", FOLDER / "peer_tpu.yaml"]
-    subprocess.run([PEER, "-c", WRITE, *map(str, files)], check=True, capture_output=True)
+def check_files_of_accelerate():
+    files = [FOLDER / "accelerate.json", FOLDER / "accelerate.yaml", FOLDER / "accelerate_sections.yaml", FOLDER / "accelerate_tpu.yaml"]
+    subprocess.run([PYTHON, "-c", WRITE, *map(str, files)], check=True, capture_output=True)
     for file in files:
         done = hasten("launch", "--config_file", file, "--dry_run", "echo")
-        check(done.returncode == 0, f"hasten reads {file.name} of Accelerate's: {done.stderr}")
+        check(done.returncode == 0, f"hasten reads Accelerate's {file.name}: {done.stderr}")
         done = hasten("config", "update", "--config_file", file)
         again = hasten("launch", "--config_file", file, "--dry_run", "echo")
-        check(done.returncode == 0 and again.returncode == 0, f"and brings it up to date: {done.stderr}{again.stderr}")
+        check(done.returncode == 0 and again.returncode == 0, f"hasten updates {file.name}: {done.stderr}{again.stderr}")
         check("is ignored" not in again.stderr.replace("same_network is ignored", "").replace("rdzv_backend is ignored", ""),
-              "after which nothing of it is ignored: " + again.stderr)
-    check(all("error" not in found for found in loaded(*files)), "and Accelerate still reads them")
+              f"hasten ignores no key of the updated {file.name}: {again.stderr}")
+    check(all("error" not in found for found in load_with_accelerate(*files)), "Accelerate reads the updated files")
 
 
-if not PEER:
-    print("skipped: HASTEN_PEER_PYTHON names no Python with accelerate")
+if not PYTHON:
+    print("skipped: HASTEN_REFERENCE_PYTHON does not name a Python with accelerate")
     sys.exit(0)
-what_hasten_writes()
-what_accelerate_writes()
+check_files_of_hasten()
+check_files_of_accelerate()
 print(f"{failures} failures")
 sys.exit(1 if failures else 0)
