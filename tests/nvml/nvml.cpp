@@ -1,5 +1,5 @@
-// NVML's entry points that hasten asks, for a machine without a GPU: one GPU, as the
-// documentation's V100 was with a context and a model on it.
+// A stand-in for the functions of NVML that hasten calls. It has one GPU with the memory use of the
+// documentation's V100 after loading a model.
 struct Memory {
   unsigned long long total, free, used;
 };
