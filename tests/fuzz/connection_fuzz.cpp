@@ -1,9 +1,9 @@
-// libFuzzer entry for what arrives at the sockets of a job's server: bytes of strangers, messages
-// in pieces of any size from a process that knows the token, and what such a process may say to the
-// server's loop. CMakeLists.txt builds it, with OpenSSL and without LibTorch.
+// A libFuzzer target for the sockets of a job's server: bytes of a client without the token, messages
+// in pieces of any size from a client with the token, and any message of such a client to the server.
+// CMakeLists.txt builds it with OpenSSL and without LibTorch.
 //
-// The first byte says which. A Connection gives exactly the messages that were framed, a stranger
-// never becomes known, and the server goes on to serve others.
+// The first byte selects one of the three. Checks that a Connection returns exactly the framed
+// messages, never authenticates a client without the token, and that the server keeps serving others.
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Takes the first bytes of the input, as many as the byte before them says.
+// Removes and returns the first bytes of the input. The byte before them is their number.
 std::string_view take_piece(std::string_view& input) {
   const auto size = static_cast<std::uint8_t>(input[0]);
   const std::string_view piece = input.substr(1, size);
@@ -48,7 +48,7 @@ const SecureContext& context(Side side) {
   return side == Side::server ? server : client;
 }
 
-// A server's Connection, and the socket at its other end.
+// A server's Connection and the client's socket.
 struct Ends {
   std::array<int, 2> files = [] {
     std::array<int, 2> made{};
@@ -59,7 +59,7 @@ struct Ends {
   Descriptor other{files[1]};
 };
 
-void feed_stranger(std::string_view input) {
+void feed_unauthenticated(std::string_view input) {
   Ends ends;
   while (!input.empty()) {
     const std::string_view piece = take_piece(input);
@@ -70,8 +70,8 @@ void feed_stranger(std::string_view input) {
   require(!ends.connection.is_authenticated() && !ends.connection.has_message());
 }
 
-// The messages that whole frames in `bytes` hold, up to one that is too long.
-std::vector<std::string> framed(std::string_view bytes, bool& too_long) {
+// Returns the messages of complete frames in `bytes`, up to one that is too long.
+std::vector<std::string> parse_frames(std::string_view bytes, bool& too_long) {
   std::vector<std::string> messages;
   too_long = false;
   while (bytes.size() >= 8) {
@@ -88,8 +88,8 @@ struct FreeTls {
   void operator()(SSL* tls) const { SSL_free(tls); }
 };
 
-// The other side knows the token, and frames its messages as the input says.
-void feed_framing(std::string_view input) {
+// The client knows the token; the input contains its frames.
+void feed_authenticated(std::string_view input) {
   Ends ends;
   const std::unique_ptr<SSL, FreeTls> tls(SSL_new(context(Side::client).get()));
   SSL_set_fd(tls.get(), ends.other.get());
@@ -107,26 +107,27 @@ void feed_framing(std::string_view input) {
     while (auto message = ends.connection.next()) messages.push_back(std::move(*message));
   }
   bool too_long = false;
-  require(messages == framed(sent, too_long));
+  require(messages == parse_frames(sent, too_long));
   require(ends.connection.is_open() != too_long);
 }
 
-// To a whole server: a stranger's noise, and the messages of a process that knows the token.
+// Sends random bytes of a client without the token, and messages of a client with the token, to a
+// server.
 void feed_server(std::string_view input) {
   JobServer server(
       {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   const Endpoint endpoint{.host = "127.0.0.1", .port = server.port()};
-  StoreClient friendly(endpoint, kToken, 20s);
+  StoreClient other(endpoint, kToken, 20s);
   if (!input.empty()) {
-    const Descriptor stranger(connect_to(endpoint, 20).socket);
+    const Descriptor unauthenticated(connect_to(endpoint, 20).socket);
     const std::string_view noise = take_piece(input);
-    send(stranger.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
+    send(unauthenticated.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
   }
-  Connection known(connect_to(endpoint, 20).socket, context(Side::client));
-  while (!input.empty()) known.send(take_piece(input));
-  known.flush(Clock::now() + 20s);
-  friendly.set("the server", "goes on");
-  require(friendly.get({"the server"}, 20s)[0] == "goes on");
+  Connection authenticated(connect_to(endpoint, 20).socket, context(Side::client));
+  while (!input.empty()) authenticated.send(take_piece(input));
+  authenticated.flush(Clock::now() + 20s);
+  other.set("the server", "still serves");
+  require(other.get({"the server"}, 20s)[0] == "still serves");
 }
 
 }  // namespace
@@ -137,10 +138,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                std::min<std::size_t>(size - 1, 4096));
   switch (data[0] % 3) {
     case 0:
-      feed_stranger(bytes);
+      feed_unauthenticated(bytes);
       break;
     case 1:
-      feed_framing(bytes);
+      feed_authenticated(bytes);
       break;
     default:
       feed_server(bytes);

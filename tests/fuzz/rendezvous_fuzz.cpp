@@ -1,8 +1,8 @@
-// libFuzzer entry for what machines and processes say to each other, and for the words that tell
-// where they meet; CMakeLists.txt builds it. Neither LibTorch nor OpenSSL is linked.
+// A libFuzzer target for messages between machines and processes, and for the options and variables
+// with their addresses. CMakeLists.txt builds it without LibTorch and OpenSSL.
 //
-// The first byte says which parser the rest is for. Errors are hasten's own; what is answered can
-// be sent; what one guest says wrong changes nothing for the others.
+// The first byte selects the parser. Checks that errors are hasten's own, that every answer can be
+// sent, and that a wrong message of one client does not affect the others.
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
@@ -29,7 +29,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// The input piece by piece; zeros once it is over.
+// Reads the input piece by piece; returns zeros after its end.
 class Input {
  public:
   explicit Input(std::string_view bytes) : rest_(bytes) {}
@@ -55,7 +55,7 @@ class Input {
   std::string_view rest_;
 };
 
-// Half of the messages are put together from the input, so that it need not guess their form.
+// Composes half of the messages from the input, so that the fuzzer need not guess their format.
 std::string store_message(Input& input) {
   const std::uint8_t how = input.byte();
   if (how % 2 == 0) return std::string(input.piece(input.byte()));
@@ -79,11 +79,11 @@ std::string store_message(Input& input) {
 
 void feed_store(Input& input) {
   std::set<int> open;
-  std::size_t answers = 0, asked = 0;
+  std::size_t answers = 0, requests = 0;
   StoreTable table([&](int connection, const std::string& message) {
-    require(open.count(connection) == 1);  // who is forgotten is not answered
+    require(open.count(connection) == 1);  // a removed connection gets no answer
     Unpacker fields(message);
-    fields.number();  // the request's
+    fields.number();  // the number of the request
     const std::int64_t kind = fields.number();
     require(kind >= 0 && kind <= 2 && message.size() <= kMaxMessageBytes);
     ++answers;
@@ -100,23 +100,23 @@ void feed_store(Input& input) {
       table.clear();
     } else {
       open.insert(connection);
-      ++asked;
+      ++requests;
       try {
         table.handle(connection, store_message(input), now);
       } catch (const DataError&) {
-        require(answers < asked);
+        require(answers < requests);
       }
     }
-    // In every second step they are answered later, when their keys may have been erased again.
+    // Every second step answers later, when the keys may have been erased.
     while (what % 2 == 0 && table.has_ready()) table.answer_ready();
     table.tick(now);
-    require(answers <= asked);
+    require(answers <= requests);
     if (const auto next = table.next_deadline()) require(*next > now);
   }
 }
 
-// One line of the input: JSON as it stands, or a message of the protocol with the line's fields in
-// the place of its own.
+// Converts one line of the input: JSON, or a message of the protocol whose fields the line
+// overrides.
 json agent_message(std::string_view line, int agent, const CoordinatorSettings& settings) {
   if (line.empty()) return {{"kind", "alive"}};
   static const char* const kinds[] = {"join",  "failed", "ended",       "leaving",
@@ -141,14 +141,14 @@ json agent_message(std::string_view line, int agent, const CoordinatorSettings& 
   return message;
 }
 
-// What agents are told: rounds have the machines one after the other, each with ranks behind those
-// of the one before.
-class Told {
+// Checks the messages to agents: in a round, the ranks of each machine follow those of the machine
+// before it.
+class MessageCheck {
  public:
-  explicit Told(const CoordinatorSettings& settings) : settings_(settings) {}
+  explicit MessageCheck(const CoordinatorSettings& settings) : settings_(settings) {}
 
-  void hear(const json& message) {
-    require(!message.dump().empty());  // throws where it could not be sent
+  void check(const json& message) {
+    require(!message.dump().empty());  // throws if it cannot be sent
     if (message.at("kind") != "round") return;
     const std::int64_t attempt = message.at("attempt"), machine = message.at("machine_rank"),
                        first = message.at("first_rank"), world = message.at("world_size"),
@@ -158,11 +158,11 @@ class Told {
     require(attempt >= attempt_);
     if (attempt > attempt_) first_ranks_.clear();
     attempt_ = attempt;
-    // A machine may be told once more, by another connection.
-    const auto [told, is_new] = first_ranks_.try_emplace(machine, first);
-    require(told->second == first && (machine == 0) == (first == 0));
-    if (told != first_ranks_.begin()) require(std::prev(told)->second < first);
-    if (const auto next = std::next(told); next != first_ranks_.end())
+    // A machine may get the message again, on another connection.
+    const auto [entry, is_new] = first_ranks_.try_emplace(machine, first);
+    require(entry->second == first && (machine == 0) == (first == 0));
+    if (entry != first_ranks_.begin()) require(std::prev(entry)->second < first);
+    if (const auto next = std::next(entry); next != first_ranks_.end())
       require(first < next->second);
   }
 
@@ -181,8 +181,8 @@ void feed_coordinator(Input& input) {
                                .last_call_timeout = 2,
                                .keep_alive_timeout = 5,
                                .same_program = how >= 128};
-  Told told(settings);
-  Coordinator coordinator(settings, [&](int, const json& message) { told.hear(message); });
+  MessageCheck messages(settings);
+  Coordinator coordinator(settings, [&](int, const json& message) { messages.check(message); });
   Clock::time_point now{};
   while (!input.empty()) {
     const std::uint8_t what = input.byte();
@@ -200,7 +200,7 @@ void feed_coordinator(Input& input) {
       json message;
       try {
         message = agent_message(input.line(), agent, settings);
-      } catch (const json::exception&) {  // no JSON: the server drops who sends it
+      } catch (const json::exception&) {  // the server drops a connection that sends no JSON
         continue;
       }
       try {
@@ -215,7 +215,7 @@ void feed_coordinator(Input& input) {
   }
 }
 
-void feed_words(std::string_view bytes) {
+void feed_addresses(std::string_view bytes) {
   try {
     const Endpoint endpoint = parse_endpoint(bytes, 29500);
     require(!endpoint.host.empty() && endpoint.port >= 0 && endpoint.port <= 65535);
@@ -224,7 +224,7 @@ void feed_words(std::string_view bytes) {
   } catch (const ConfigError&) {
   }
   try {
-    // A long name many times is much memory, and no other path through the parser.
+    // Longer inputs need much memory and take no other path through the parser.
     for (const std::string& host : expand_slurm_hosts(bytes.substr(0, 100))) require(!host.empty());
   } catch (const ConfigError&) {
   }
@@ -252,7 +252,7 @@ void feed_words(std::string_view bytes) {
   }
 }
 
-// Lines of NAME=value, the name by a letter: an environment of launchers' variables.
+// Reads lines of a byte, which selects a name, and a value: an environment of launchers' variables.
 void feed_environment(Input& input) {
   static const char* const names[] = {"RANK",
                                       "WORLD_SIZE",
@@ -323,7 +323,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       feed_coordinator(input);
       break;
     case 2:
-      feed_words(bytes);
+      feed_addresses(bytes);
       break;
     default:
       feed_environment(input);

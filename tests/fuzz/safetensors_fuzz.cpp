@@ -1,8 +1,8 @@
-// libFuzzer entry for the safetensors header; CMakeLists.txt builds it. No LibTorch is linked.
+// A libFuzzer target for the safetensors header. CMakeLists.txt builds it without LibTorch.
 //
-// The first byte says whether the length in front is the input's own or made honest, so that the
-// fuzzer need not guess it. What is accepted must tile the data exactly, and must compose and parse
-// again to the same.
+// The first byte selects whether the length of the header is corrected, so that the fuzzer need not
+// guess it. The tensors of an accepted header must cover the data exactly, and composing and parsing
+// it again must give the same header.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -18,7 +18,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-std::string with_honest_length(std::string bytes) {
+std::string with_correct_length(std::string bytes) {
   const std::size_t end = bytes.rfind('}');
   if (end == std::string::npos || end < 8) return bytes;
   const std::size_t length = end + 1 - 8;
@@ -58,7 +58,7 @@ void check_round_trip(const safetensors::Header& header, std::size_t data) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  if (data[0] % 2 == 0) bytes = with_honest_length(std::move(bytes));
+  if (data[0] % 2 == 0) bytes = with_correct_length(std::move(bytes));
   try {
     const safetensors::Header header = safetensors::parse_header(bytes, "input");
     check(header, bytes.size());

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# aarch64.sh CXX QEMU DOCTEST-FOLDER: the kernels' tests and the stand-ins for CUDA's libraries (src/device/tpu/cuda_names.py), built for
-# aarch64 by a cross compiler and run by qemu. Neither needs a LibTorch for aarch64.
+# aarch64.sh CXX QEMU DOCTEST-FOLDER: builds the kernels' tests and the stand-ins for CUDA's libraries (src/device/tpu/cuda_names.py) for
+# aarch64 and runs them in qemu. Neither needs a LibTorch for aarch64.
 set -euo pipefail
 cxx=$1 qemu=$2 doctest=$3
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-# The folder of doctest may be /usr/include, whose other headers are this machine's.
+# The folder of doctest can be /usr/include, whose other headers belong to this machine.
 mkdir include && ln -s "$doctest/doctest" include/doctest
 compile() { "$cxx" -std=c++20 -Wall -Wextra -Werror -isystem include -I"$source/src" -I"$source/include" "$@"; }
 
@@ -30,6 +30,6 @@ int main() {
 }
 CPP
 compile program.cpp -L. -lnames -Wl,-rpath,"$work" -o program
-"$qemu" -L /usr/aarch64-linux-gnu ./program 2>said && { echo "the stand-in returned"; exit 1; }
-grep -q "LibTorch called the CUDA function a_function_of_cuda" said || { cat said; exit 1; }
+"$qemu" -L /usr/aarch64-linux-gnu ./program 2>errors && { echo "the stand-in returned"; exit 1; }
+grep -q "LibTorch called the CUDA function a_function_of_cuda" errors || { cat errors; exit 1; }
 echo ok

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Compiles hasten's sources for aarch64 against LibTorch's headers, without making code, as there is no LibTorch for aarch64 here.
+"""Checks the syntax of hasten's sources for aarch64 against LibTorch's headers. No LibTorch for aarch64 is needed.
 
     aarch64_sources.py CXX BUILD-FOLDER [PATTERN]        PATTERN: a regular expression for the files, relative to the project
 
-The commands are those of compile_commands.json, for the cross compiler, with a header in the place of the precompiled one. Headers of
-packages are taken from this machine where the cross compiler has none of that name; OpenSSL's and Python's differ between the two in
-nothing that is used.
+The commands are those of compile_commands.json with the cross compiler, and with a header instead of the precompiled one. Headers that
+the cross compiler does not have are those of this machine; OpenSSL's and Python's do not differ where hasten uses them.
 """
 import json
 import os
@@ -18,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-UNWANTED = re.compile(r"-march=|-mprefer-vector-width|-fpch-preprocess|-Winvalid-pch|-O[0-3]$|-fsanitize|.*cmake_pch")
+DROPPED_OPTIONS = re.compile(r"-march=|-mprefer-vector-width|-fpch-preprocess|-Winvalid-pch|-O[0-3]$|-fsanitize|.*cmake_pch")
 SOURCES = ("src/", "cli/")
 
 
@@ -29,10 +28,10 @@ def command(entry, compiler, here):
     for word in words:
         if skip or word in ("-o", "-include"):
             skip = not skip
-        elif not UNWANTED.match(word) and word != "-c":
+        elif not DROPPED_OPTIONS.match(word) and word != "-c":
             kept.append(word)
     native = "/usr/include/" + subprocess.run(["g++", "-print-multiarch"], capture_output=True, text=True).stdout.strip()
-    if any("cmake_pch" in word for word in words):  # what all the precompiled headers are made of
+    if any("cmake_pch" in word for word in words):  # the content of every precompiled header
         kept += ["-include", "torch/torch.h"]
     return [compiler, "-fsyntax-only", *kept, "-idirafter", str(here), "-idirafter", native, "-idirafter", "/usr/include"]
 
@@ -42,9 +41,9 @@ def main(compiler, build, pattern=""):
     for entry in json.loads((Path(build) / "compile_commands.json").read_text()):
         file = os.path.relpath(entry["file"], ROOT)
         unity = re.search(r"/(src|cli)/.*CMakeFiles/.*unity_\d+_cxx\.cxx$", entry["file"])
-        wanted = unity or file.startswith(SOURCES)
-        # Once for each file: the kernels of other instruction sets are not for this processor.
-        if wanted and "cmake_pch" not in entry["file"] and "-mprefer" not in entry["command"] and "-march" not in entry["command"] \
+        is_source = unity or file.startswith(SOURCES)
+        # Each file once. The kernels for other instruction sets do not apply to this processor.
+        if is_source and "cmake_pch" not in entry["file"] and "-mprefer" not in entry["command"] and "-march" not in entry["command"] \
                 and re.search(pattern, file) and file not in seen:
             seen.add(file)
             entries.append(entry)

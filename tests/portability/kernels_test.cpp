@@ -1,6 +1,6 @@
-// The CPU kernels without LibTorch, so that they are also tested for processors for which there is
-// only a cross compiler: the dropout decisions bit by bit, everything else against doubles. Which
-// instruction set is tested is that of HASTEN_CPU_KERNELS.
+// Tests the CPU kernels without LibTorch, so that a cross compiler can build them for other
+// processors: the dropout decisions bit by bit, everything else against doubles.
+// HASTEN_CPU_KERNELS chooses the instruction set.
 #include "ops/kernels/kernels.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ using namespace hasten::ops;
 
 namespace {
 
-// Numbers in [-1, 1), the same on every machine.
+// Generates numbers in [-1, 1), the same on every machine.
 class Numbers {
  public:
   float next() {
@@ -43,32 +43,32 @@ double get(float x) { return x; }
 double get(bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
 
 template <class T>
-const RowKernels<T>& rows_of_set();
+const RowKernels<T>& row_kernels();
 template <>
-const RowKernels<float>& rows_of_set<float>() {
+const RowKernels<float>& row_kernels<float>() {
   return kernels().f32;
 }
 template <>
-const RowKernels<bf16>& rows_of_set<bf16>() {
+const RowKernels<bf16>& row_kernels<bf16>() {
   return kernels().b16;
 }
 
-// Half a unit in the last place of the type, and the error of the sums before it.
+// Half a unit in the last place of the type plus the error of the sums.
 template <class T>
 constexpr double kError = std::is_same_v<T, float> ? 4e-6 : 5e-3;
 
 template <class T>
-void check_near(const std::vector<T>& got, const std::vector<double>& wanted, double scale = 1) {
-  REQUIRE(got.size() == wanted.size());
+void check_near(const std::vector<T>& got, const std::vector<double>& expected, double scale = 1) {
+  REQUIRE(got.size() == expected.size());
   double worst = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const double error = std::abs(get(got[i]) - wanted[i]) / (scale + std::abs(wanted[i]));
-    worst = error <= worst ? worst : error;  // a NaN is taken over
+    const double error = std::abs(get(got[i]) - expected[i]) / (scale + std::abs(expected[i]));
+    worst = error <= worst ? worst : error;  // a NaN stays
   }
   CHECK(worst <= kError<T>);
 }
 
-// Philox 4x32-10 as its authors define it.
+// Philox 4x32-10 as defined by its authors.
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::uint64_t key) {
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -81,7 +81,7 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::uint64_
   return c;
 }
 
-// What element (row, column) is multiplied by.
+// Returns the factor of element (row, column).
 double factor(const Dropout& dropout, std::uint64_t row, Index column) {
   if (dropout.threshold == 0) return 1;
   const Index at = column % 128, counter = at % 64 / 4;
@@ -112,15 +112,15 @@ std::vector<double> zeros(Index count) {
 
 }  // namespace
 
-TEST_CASE("kernels: the instruction set is the one that was asked for") {
-  const char* wish = std::getenv("HASTEN_CPU_KERNELS");
+TEST_CASE("kernels: HASTEN_CPU_KERNELS chooses the instruction set") {
+  const char* requested = std::getenv("HASTEN_CPU_KERNELS");
   MESSAGE("instruction set: ", std::string(kernels().isa));
-  if (wish) CHECK(std::string(kernels().isa) == std::string(wish));
+  if (requested) CHECK(std::string(kernels().isa) == std::string(requested));
   CHECK(std::string(runnable_kernels().front()->isa) == "baseline");
 }
 
-TEST_CASE("kernels: dropout decides by Philox, the same on every processor") {
-  // The vectors that Philox's authors publish.
+TEST_CASE("kernels: dropout uses Philox and is the same on every processor") {
+  // The test vectors of Philox's authors.
   const std::array<std::uint32_t, 4> nothing = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
                                      pi = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
   REQUIRE(philox({0, 0, 0, 0}, 0) == nothing);
@@ -141,7 +141,7 @@ TEST_CASE("kernels: dropout decides by Philox, the same on every processor") {
       }
     }
   }
-  // Of the first counter's 128 bits, half words in the order of memory.
+  // The first counter's 128 bits are used as half words in memory order.
   Dropout dropout{.seed = 0, .threshold = 0xe8d5, .scale = 1};
   float kept = 0;
   kernels().f32.dropout(ones.data(), dropout, 0, &kept, 1, 1);
@@ -159,21 +159,21 @@ TEST_CASE_TEMPLATE("kernels: gelu of x + bias, forward and backward", T, float, 
     const auto bias = numbers.many<float>(columns);
     std::vector<T> y(x.size()), dx(x.size());
     std::vector<float> bias_grad(bias.size());
-    rows_of_set<T>().bias_gelu(x.data(), bias.data(), y.data(), kRows, columns);
-    rows_of_set<T>().bias_gelu_backward(dy.data(), x.data(), bias.data(), dx.data(),
+    row_kernels<T>().bias_gelu(x.data(), bias.data(), y.data(), kRows, columns);
+    row_kernels<T>().bias_gelu_backward(dy.data(), x.data(), bias.data(), dx.data(),
                                         bias_grad.data(), kRows, columns);
-    std::vector<double> wanted_y, wanted_dx, wanted_bias_grad = zeros(columns);
+    std::vector<double> expected_y, expected_dx, expected_bias_grad = zeros(columns);
     for (Index r = 0; r < kRows; ++r) {
       for (Index c = 0; c < columns; ++c) {
         const double in = get(x[at(r, c, columns)]) + bias[at(0, c, columns)];
-        wanted_y.push_back(gelu(in));
-        wanted_dx.push_back(get(dy[at(r, c, columns)]) * gelu_slope(in));
-        wanted_bias_grad[at(0, c, columns)] += wanted_dx.back();
+        expected_y.push_back(gelu(in));
+        expected_dx.push_back(get(dy[at(r, c, columns)]) * gelu_slope(in));
+        expected_bias_grad[at(0, c, columns)] += expected_dx.back();
       }
     }
-    check_near(y, wanted_y);
-    check_near(dx, wanted_dx);
-    check_near(bias_grad, wanted_bias_grad);
+    check_near(y, expected_y);
+    check_near(dx, expected_dx);
+    check_near(bias_grad, expected_bias_grad);
   }
 }
 
@@ -189,17 +189,17 @@ TEST_CASE_TEMPLATE("kernels: the norm of dropout(x + bias) + residual", T, float
                  beta = numbers.many<float>(columns);
       std::vector<T> z(x.size()), y(x.size());
       std::vector<float> mean(kRows), rstd(kRows);
-      rows_of_set<T>().dropout_add_norm(x.data(), bias.data(), residual.data(), gamma.data(),
+      row_kernels<T>().dropout_add_norm(x.data(), bias.data(), residual.data(), gamma.data(),
                                         beta.data(), epsilon, dropout, kFirstRow, z.data(),
                                         y.data(), mean.data(), rstd.data(), kRows, columns);
-      std::vector<double> wanted_z, wanted_y;
+      std::vector<double> expected_z, expected_y;
       for (Index r = 0; r < kRows; ++r) {
         double sum = 0, squares = 0;
         for (Index c = 0; c < columns; ++c) {
           const std::size_t i = at(r, c, columns);
-          wanted_z.push_back((get(x[i]) + bias[at(0, c, columns)]) *
-                                 factor(dropout, kFirstRow + r, c) +
-                             get(residual[i]));
+          expected_z.push_back((get(x[i]) + bias[at(0, c, columns)]) *
+                                   factor(dropout, kFirstRow + r, c) +
+                               get(residual[i]));
           sum += get(z[i]);
         }
         const double m = sum / static_cast<double>(columns);
@@ -207,22 +207,23 @@ TEST_CASE_TEMPLATE("kernels: the norm of dropout(x + bias) + residual", T, float
           squares += (get(z[at(r, c, columns)]) - m) * (get(z[at(r, c, columns)]) - m);
         const double inverse = 1 / std::sqrt(squares / static_cast<double>(columns) + epsilon);
         for (Index c = 0; c < columns; ++c)
-          wanted_y.push_back((get(z[at(r, c, columns)]) - m) * inverse * gamma[at(0, c, columns)] +
-                             beta[at(0, c, columns)]);
+          expected_y.push_back((get(z[at(r, c, columns)]) - m) * inverse *
+                                   gamma[at(0, c, columns)] +
+                               beta[at(0, c, columns)]);
       }
-      check_near(z, wanted_z);
-      // A row of one or two elements is divided by its own, possibly small, deviation.
-      check_near(y, wanted_y, columns <= 2 ? 10 : 1);
+      check_near(z, expected_z);
+      // A row of one or two elements can have a small deviation, which it is divided by.
+      check_near(y, expected_y, columns <= 2 ? 10 : 1);
 
       const auto dy = numbers.many<T>(kRows * columns);
       std::vector<T> dz(x.size()), dx(x.size());
       std::vector<float> bias_grad(bias.size()), gamma_grad(bias.size()), beta_grad(bias.size());
-      rows_of_set<T>().dropout_add_norm_backward(dy.data(), z.data(), mean.data(), rstd.data(),
+      row_kernels<T>().dropout_add_norm_backward(dy.data(), z.data(), mean.data(), rstd.data(),
                                                  gamma.data(), dropout, kFirstRow, dz.data(),
                                                  dx.data(), bias_grad.data(), gamma_grad.data(),
                                                  beta_grad.data(), kRows, columns);
-      std::vector<double> wanted_dz, wanted_dx, wanted_gamma = zeros(columns),
-                                                wanted_beta = zeros(columns);
+      std::vector<double> expected_dz, expected_dx, expected_gamma = zeros(columns),
+                                                    expected_beta = zeros(columns);
       for (std::size_t r = 0; r < kRows; ++r) {
         const auto row = static_cast<Index>(r);
         const auto normal = [&](Index c) {
@@ -235,20 +236,20 @@ TEST_CASE_TEMPLATE("kernels: the norm of dropout(x + bias) + residual", T, float
         for (Index c = 0; c < columns; ++c) {
           sum += slope(c);
           dot += slope(c) * normal(c);
-          wanted_gamma[at(0, c, columns)] += get(dy[at(row, c, columns)]) * normal(c);
-          wanted_beta[at(0, c, columns)] += get(dy[at(row, c, columns)]);
+          expected_gamma[at(0, c, columns)] += get(dy[at(row, c, columns)]) * normal(c);
+          expected_beta[at(0, c, columns)] += get(dy[at(row, c, columns)]);
         }
         for (Index c = 0; c < columns; ++c) {
-          wanted_dz.push_back((slope(c) - (sum + normal(c) * dot) / static_cast<double>(columns)) *
-                              rstd[r]);
-          wanted_dx.push_back(wanted_dz.back() * factor(dropout, kFirstRow + row, c));
+          expected_dz.push_back(
+              (slope(c) - (sum + normal(c) * dot) / static_cast<double>(columns)) * rstd[r]);
+          expected_dx.push_back(expected_dz.back() * factor(dropout, kFirstRow + row, c));
         }
       }
       const double scale = columns <= 2 ? 1000 : 1;
-      check_near(dz, wanted_dz, scale);
-      check_near(dx, wanted_dx, scale);
-      check_near(gamma_grad, wanted_gamma);
-      check_near(beta_grad, wanted_beta);
+      check_near(dz, expected_dz, scale);
+      check_near(dx, expected_dx, scale);
+      check_near(gamma_grad, expected_gamma);
+      check_near(beta_grad, expected_beta);
     }
   }
 }
@@ -266,9 +267,9 @@ TEST_CASE_TEMPLATE("kernels: softmax with a mask and dropout, forward and backwa
       for (std::size_t c = 1; c < mask.size(); c += 3) mask[c] = -INFINITY;
       std::vector<T> dropped = scores;
       std::vector<float> log_sum(kRows);
-      rows_of_set<T>().softmax_dropout(dropped.data(), mask.data(), scale, dropout, kFirstRow,
+      row_kernels<T>().softmax_dropout(dropped.data(), mask.data(), scale, dropout, kFirstRow,
                                        log_sum.data(), kRows, columns);
-      std::vector<double> share, wanted;
+      std::vector<double> share, expected;
       for (Index r = 0; r < kRows; ++r) {
         double total = 0;
         const auto term = [&](Index c) {
@@ -279,29 +280,29 @@ TEST_CASE_TEMPLATE("kernels: softmax with a mask and dropout, forward and backwa
               doctest::Approx(std::log(total)).epsilon(1e-5));
         for (Index c = 0; c < columns; ++c) {
           share.push_back(term(c) / total);
-          wanted.push_back(share.back() * factor(dropout, kFirstRow + r, c));
+          expected.push_back(share.back() * factor(dropout, kFirstRow + r, c));
         }
       }
-      check_near(dropped, wanted);
+      check_near(dropped, expected);
 
       const auto dropped_grad = numbers.many<T>(kRows * columns);
       const auto delta = numbers.many<float>(kRows);
       std::vector<T> again = scores, grad = dropped_grad;
-      rows_of_set<T>().softmax_dropout_backward(again.data(), grad.data(), mask.data(), scale,
+      row_kernels<T>().softmax_dropout_backward(again.data(), grad.data(), mask.data(), scale,
                                                 dropout, kFirstRow, log_sum.data(), delta.data(),
                                                 kRows, columns);
-      check_near(again, wanted);
-      std::vector<double> wanted_grad;
+      check_near(again, expected);
+      std::vector<double> expected_grad;
       for (Index r = 0; r < kRows; ++r) {
         for (Index c = 0; c < columns; ++c) {
           const std::size_t i = at(r, c, columns);
-          wanted_grad.push_back(share[i] *
-                                (get(dropped_grad[i]) * factor(dropout, kFirstRow + r, c) -
-                                 delta[static_cast<std::size_t>(r)]) *
-                                scale);
+          expected_grad.push_back(share[i] *
+                                  (get(dropped_grad[i]) * factor(dropout, kFirstRow + r, c) -
+                                   delta[static_cast<std::size_t>(r)]) *
+                                  scale);
         }
       }
-      check_near(grad, wanted_grad);
+      check_near(grad, expected_grad);
     }
   }
 }
@@ -313,18 +314,18 @@ TEST_CASE_TEMPLATE("kernels: products of rows and sums of columns", T, float, bf
     const Index stride = columns + 3;
     const auto a = numbers.many<T>(kRows * stride), b = numbers.many<T>(kRows * stride);
     std::vector<float> dots(kRows), sums(static_cast<std::size_t>(stride), 1.0f);
-    rows_of_set<T>().row_dot(a.data(), b.data(), dots.data(), kRows, columns, stride);
-    rows_of_set<T>().column_sum(a.data(), sums.data(), kRows, stride);
-    std::vector<double> wanted_dots = zeros(kRows), wanted_sums(sums.size(), 1.0);
+    row_kernels<T>().row_dot(a.data(), b.data(), dots.data(), kRows, columns, stride);
+    row_kernels<T>().column_sum(a.data(), sums.data(), kRows, stride);
+    std::vector<double> expected_dots = zeros(kRows), expected_sums(sums.size(), 1.0);
     for (Index r = 0; r < kRows; ++r) {
       for (Index c = 0; c < stride; ++c) {
         const std::size_t i = at(r, c, stride);
-        if (c < columns) wanted_dots[static_cast<std::size_t>(r)] += get(a[i]) * get(b[i]);
-        wanted_sums[at(0, c, stride)] += get(a[i]);
+        if (c < columns) expected_dots[static_cast<std::size_t>(r)] += get(a[i]) * get(b[i]);
+        expected_sums[at(0, c, stride)] += get(a[i]);
       }
     }
-    check_near(dots, wanted_dots);
-    check_near(sums, wanted_sums);
+    check_near(dots, expected_dots);
+    check_near(sums, expected_sums);
   }
 }
 
@@ -333,10 +334,10 @@ TEST_CASE("kernels: sums of squares and a step of AdamW") {
   for (const Index count : {Index{0}, Index{1}, Index{15}, Index{4097}}) {
     CAPTURE(count);
     const auto gradient = numbers.many<float>(count);
-    double wanted = 0;
-    for (const float g : gradient) wanted += double{g} * g;
+    double expected = 0;
+    for (const float g : gradient) expected += double{g} * g;
     CHECK(kernels().sum_of_squares(gradient.data(), count) ==
-          doctest::Approx(wanted).epsilon(1e-6));
+          doctest::Approx(expected).epsilon(1e-6));
     const AdamW options{.learning_rate = 0.01,
                         .beta1 = 0.9,
                         .beta2 = 0.999,
@@ -349,20 +350,20 @@ TEST_CASE("kernels: sums of squares and a step of AdamW") {
       auto parameter = numbers.many<float>(count), m = numbers.many<float>(count),
            v = numbers.many<float>(count);
       for (float& square : v) square = square * square + 0.1f;
-      std::vector<double> wanted_parameter, wanted_m, wanted_v;
+      std::vector<double> expected_parameter, expected_m, expected_v;
       for (std::size_t i = 0; i < parameter.size(); ++i) {
         const double g = has_gradient ? 0.5 * gradient[i] : 0;
-        wanted_m.push_back(0.9 * m[i] + 0.1 * g);
-        wanted_v.push_back(0.999 * v[i] + 0.001 * g * g);
-        wanted_parameter.push_back(parameter[i] * (1 - 0.01 * 0.1) -
-                                   0.01 / 0.19 * wanted_m[i] /
-                                       (std::sqrt(wanted_v[i] / 0.001999) + 1e-8));
+        expected_m.push_back(0.9 * m[i] + 0.1 * g);
+        expected_v.push_back(0.999 * v[i] + 0.001 * g * g);
+        expected_parameter.push_back(parameter[i] * (1 - 0.01 * 0.1) -
+                                     0.01 / 0.19 * expected_m[i] /
+                                         (std::sqrt(expected_v[i] / 0.001999) + 1e-8));
       }
       kernels().adamw(parameter.data(), has_gradient ? gradient.data() : nullptr, m.data(),
                       v.data(), options, count);
-      check_near(parameter, wanted_parameter);
-      check_near(m, wanted_m);
-      check_near(v, wanted_v);
+      check_near(parameter, expected_parameter);
+      check_near(m, expected_m);
+      check_near(v, expected_v);
     }
   }
 }
