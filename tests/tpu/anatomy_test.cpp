@@ -1,4 +1,4 @@
-// What a step computes, heard on device tpu: as much as on the CPU.
+// The anatomy on device tpu counts the same computation as on the CPU.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -10,7 +10,7 @@ using namespace hasten;
 
 namespace {
 
-anatomy::Report report_of(const AcceleratorOptions& options) {
+anatomy::Report measure(const AcceleratorOptions& options) {
   const auto net = tiny_bert(2, 0.1);
   Accelerator accelerator(options);
   hasten::AdamW adamw(net->parameters());
@@ -25,11 +25,11 @@ anatomy::Report report_of(const AcceleratorOptions& options) {
     optimizer.zero_grad();
   }
   anatomy::Report report = anatomy.report();
-  add_roofs(report);  // of a CPU, and not of the TPU beside it
+  add_roofs(report);  // the CPU's, not the TPU's
   return report;
 }
 
-double products(const anatomy::Report& report) {
+double flops_of_products(const anatomy::Report& report) {
   double flops = 0;
   for (const auto& operation : report.operations) {
     if (operation.group == anatomy::OperationGroup::tensor_contraction) flops += operation.flops;
@@ -40,16 +40,15 @@ double products(const anatomy::Report& report) {
 }  // namespace
 
 TEST_CASE(
-    "tpu: an anatomy hears as many products as on the CPU, and says that of memory it hears "
-    "nothing") {
-  const anatomy::Report cpu = report_of({.cpu = true}), tpu = report_of({.tpu = true});
-  CHECK(products(cpu) > 0);
-  CHECK(products(tpu) == doctest::Approx(products(cpu)).epsilon(1e-9));
+    "tpu: an anatomy counts as many products as on the CPU, and reports that it knows no memory") {
+  const anatomy::Report cpu = measure({.cpu = true}), tpu = measure({.tpu = true});
+  CHECK(flops_of_products(cpu) > 0);
+  CHECK(flops_of_products(tpu) == doctest::Approx(flops_of_products(cpu)).epsilon(1e-9));
   CHECK(tpu.memory.parameters == cpu.memory.parameters);
   CHECK(cpu.memory.known);
   CHECK(!tpu.memory.known);
   CHECK(tpu.memory.peak == 0);
   CHECK(tpu.roofs.flops_per_second == 0);
-  for (const std::string& form : {to_text(tpu), to_json(tpu), to_html(tpu)})
-    CHECK(form.find("hasten estimate --tpu predicts it") != std::string::npos);
+  for (const std::string& text : {to_text(tpu), to_json(tpu), to_html(tpu)})
+    CHECK(text.find("hasten estimate --tpu predicts it") != std::string::npos);
 }

@@ -1,4 +1,4 @@
-// Device tpu itself, and modules, optimizers and references that move to it.
+// Device tpu, and modules, optimizers and references that move to it.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -35,7 +35,7 @@ struct TiedImpl : torch::nn::Module {
   at::Tensor table, output, shared, other, count;
 };
 
-// Bytes: the most that this process has had in memory since reset_peak().
+// The peak memory of this process since reset_peak() is status_bytes("VmHWM:").
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
 std::int64_t status_bytes(const std::string& key) {
   std::ifstream file("/proc/self/status");
@@ -48,7 +48,7 @@ std::int64_t status_bytes(const std::string& key) {
 
 }  // namespace
 
-TEST_CASE("tpu: products and activations are the CPU's") {
+TEST_CASE("tpu: products and activations equal the CPU's") {
   const at::Device tpu = tpu_device();
   CHECK(tpu.str() == "tpu:0");
   const at::Tensor a = at::randn({64, 32}), b = at::randn({32, 16});
@@ -58,11 +58,11 @@ TEST_CASE("tpu: products and activations are the CPU's") {
   CHECK(difference(at::softmax(b.to(tpu), 1), at::softmax(b, 1)) < 1e-6);
 }
 
-TEST_CASE("tpu: prepare moves a module where it lies, and everybody's references with it") {
+TEST_CASE("tpu: prepare moves a module in place, and references to its parameters stay valid") {
   const auto net = std::make_shared<TiedImpl>();
   const at::Tensor mine = net->table, before = net->table.detach().clone();
   torch::optim::AdamW adamw(net->parameters());
-  // A step on the CPU, so that there are gradients, moments and nodes of autograd's.
+  // A step on the CPU creates gradients, moments and autograd nodes.
   const at::Tensor kept = net->forward(at::ones({2, 4})).sum();
   kept.backward();
   adamw.step();
@@ -84,7 +84,7 @@ TEST_CASE("tpu: prepare moves a module where it lies, and everybody's references
   auto& state =
       static_cast<torch::optim::AdamWParamState&>(*adamw.state().at(mine.unsafeGetTensorImpl()));
   CHECK(state.exp_avg().device() == tpu);
-  // And it trains on.
+  // Training continues.
   optimizer.zero_grad();
   accelerator.backward(model(at::ones({2, 4}, tpu)).sum());
   REQUIRE(mine.grad().defined());
@@ -93,10 +93,9 @@ TEST_CASE("tpu: prepare moves a module where it lies, and everybody's references
   CHECK(difference(mine, table) > 0);
 }
 
-// The CPU engine's devices have their memory in this process too, so a second whole copy would
-// show.
+// The CPU engine's devices also use this process's memory, which would show a second copy.
 TEST_CASE(
-    "tpu: a model on its way to the device takes the memory of a tensor more, not of a model") {
+    "tpu: moving a model to the device needs the memory of another tensor, not of another model") {
   constexpr std::int64_t kTensors = 24, kBytes = std::int64_t{16} << 20;
   tpu_device();
   const auto net = std::make_shared<torch::nn::Module>();
@@ -113,15 +112,15 @@ TEST_CASE(
   for (const auto& parameter : net->parameters()) CHECK(parameter.device() == accelerator.device());
 }
 
-TEST_CASE("tpu: what is not there, and forks") {
+TEST_CASE("tpu: a missing device and forked processes are errors") {
   tpu_device();
   CHECK(missing_tpu_reason().empty());
   CHECK(code_of([] { tpu_device(1); }) == "device.tpu-index");
   CHECK(code_of([] { notebook_launcher([] {}, {.num_processes = 2}); }) ==
         "process.fork-after-tpu");
-  const pid_t fork_of_this = fork();
-  if (fork_of_this == 0) _exit(code_of([] { tpu_device(); }) == "device.tpu-forked" ? 0 : 1);
+  const pid_t child = fork();
+  if (child == 0) _exit(code_of([] { tpu_device(); }) == "device.tpu-forked" ? 0 : 1);
   int status = 1;
-  waitpid(fork_of_this, &status, 0);
+  waitpid(child, &status, 0);
   CHECK(status == 0);
 }

@@ -1,5 +1,5 @@
 // The parts of a dry TPU that need no plugin: sizes in tiles, a compiled program's shapes, the
-// account.
+// account of memory.
 #include <doctest/doctest.h>
 
 #include <protozero/pbf_writer.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kF32 = 11, kBF16 = 16, kTuple = 13;
 
-// XLA's messages, by their fields' numbers.
+// XLA's messages, with the numbers of their fields.
 std::string layout(const std::vector<std::int64_t>& minor_to_major,
                    const std::vector<std::vector<std::int64_t>>& tiles) {
   std::string text;
@@ -28,12 +28,13 @@ std::string layout(const std::vector<std::int64_t>& minor_to_major,
   return text;
 }
 
-std::string shape(int type, const std::vector<std::int64_t>& sizes, const std::string& laid_out) {
+std::string shape(int type, const std::vector<std::int64_t>& sizes,
+                  const std::string& layout_text) {
   std::string text;
   protozero::pbf_writer message(text);
   message.add_enum(2, type);
   message.add_packed_int64(3, sizes.begin(), sizes.end());
-  message.add_message(5, laid_out);
+  message.add_message(5, layout_text);
   return text;
 }
 
@@ -45,7 +46,7 @@ std::string tuple(const std::vector<std::string>& parts) {
   return text;
 }
 
-// Result 1 takes over the memory of parameter 1.
+// Result 1 reuses the memory of parameter 1.
 std::string program(const std::vector<std::string>& parameters, const std::string& result) {
   std::string shapes, entry, aliases, text;
   protozero::pbf_writer inside(shapes);
@@ -65,7 +66,7 @@ std::string program(const std::vector<std::string>& parameters, const std::strin
 
 }  // namespace
 
-TEST_CASE("dry tpu: tiles pad what lies on the device, as libtpu adds it up") {
+TEST_CASE("dry tpu: tiles pad tensors on the device, as in libtpu's sums") {
   const std::vector<std::vector<std::int64_t>> wide = {{8, 128}}, pairs = {{8, 128}, {2, 1}};
   CHECK(device_bytes({.element_bits = 32, .dimensions = {}, .tiles = {{128}}}) == 512);
   CHECK(device_bytes({.element_bits = 32, .dimensions = {2, 4}, .tiles = {{2, 128}}}) == 1024);
@@ -80,7 +81,7 @@ TEST_CASE("dry tpu: tiles pad what lies on the device, as libtpu adds it up") {
   CHECK(device_bytes({.element_bits = 32, .dimensions = {0, 7}, .tiles = wide}) == 0);
 }
 
-TEST_CASE("dry tpu: a compiled program tells where its arguments and results lie") {
+TEST_CASE("dry tpu: a compiled program has the layouts of its arguments and results") {
   const std::string tiled = layout({1, 0}, {{8, 128}}), plain = layout({0}, {});
   const std::string text = program({shape(kF32, {64, 64}, tiled), shape(kBF16, {7}, plain)},
                                    tuple({shape(kF32, {64, 64}, tiled), shape(kBF16, {7}, plain)}));
@@ -97,7 +98,7 @@ TEST_CASE("dry tpu: a compiled program tells where its arguments and results lie
   protozero::pbf_writer(with_config).add_message(1, text);
   CHECK(read_module("hlo_with_config", with_config)->results.size() == 2);
   CHECK_FALSE(read_module("mlir", text));
-  // Cut anywhere, it is refused or tells less; it never reads beyond its end.
+  // Text that is cut anywhere is refused or has fewer shapes; nothing is read beyond its end.
   for (std::size_t end = 0; end < text.size(); ++end) {
     const std::string cut = text.substr(0, end);
     const auto less = read_module("hlo", cut);
@@ -106,7 +107,7 @@ TEST_CASE("dry tpu: a compiled program tells where its arguments and results lie
 }
 
 TEST_CASE(
-    "dry tpu: the account adds tensors, temporaries and code, and keeps the most of each phase") {
+    "dry tpu: the account adds tensors, temporaries and code, and keeps the peak of each phase") {
   Account account;
   account.add(1000);
   account.load(50);

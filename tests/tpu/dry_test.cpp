@@ -1,5 +1,5 @@
-// A dry TPU from end to end, with a CPU engine's compiler in the place of libtpu's: it lays tensors
-// out without padding, so the account has to be the sum of their sizes, to the byte.
+// A complete dry TPU with a CPU engine's compiler instead of libtpu's. It adds no padding, so the
+// account must equal the sum of the tensors' sizes in bytes.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -31,7 +31,7 @@ constexpr std::int64_t kParameters = 4 * (32 * 64 + 64 + 64 * 10 + 10), kBuffers
 
 }  // namespace
 
-TEST_CASE("dry tpu: the account of steps on device tpu is the sum of the tensors' sizes") {
+TEST_CASE("dry tpu: the account of steps on device tpu equals the sum of the tensors' sizes") {
   CHECK(code_of([] { DryTpu("v5e:2"); }) == "config.unknown-device");
   DryTpu dry("v5e:2x2", std::getenv("HASTEN_TEST_ENGINE"));
   CHECK(DryTpu::active() == &dry);
@@ -44,7 +44,7 @@ TEST_CASE("dry tpu: the account of steps on device tpu is the sum of the tensors
   auto [model, optimizer] = accelerator.prepare(net, adamw);
   CHECK(dry.account().now.tensors == kParameters + kBuffers);
 
-  // In the host's memory nothing of that size lies: what is read are stand-ins.
+  // The host has no memory for the tensors: reading one returns ones.
   const at::Tensor twos = at::full({3}, 2.0).to(tpu) * 3;
   CHECK(at::equal(twos.cpu(), at::ones({3})));
 
@@ -71,7 +71,7 @@ TEST_CASE("dry tpu: the account of steps on device tpu is the sum of the tensors
   CHECK(bytes_of(account.components, Component::model_weights) == kParameters + kBuffers);
   CHECK(bytes_of(account.components, Component::gradients) == kParameters);
   CHECK(bytes_of(account.components, Component::optimizer_states) == 2 * kParameters);
-  // What the first layer gives, gelu of it times the buffer, the scores and the loss.
+  // The first layer's output, gelu times the buffer, the logits and the loss.
   CHECK(bytes_of(account.components, Component::activations) == 4 * (2 * 16 * 64 + 16 * 10 + 1));
   CHECK(account.peak.tensors >= 4 * kParameters + kBuffers);
   CHECK(account.peak.total() ==

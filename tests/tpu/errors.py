@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a program is told where a TPU cannot be opened: each reason by its own code, what is missing named, and at once where files tell.
+"""Checks the errors of programs that cannot open a TPU: each reason has its code, names what is missing, and is reported quickly.
 
     errors.py OPEN-PROGRAM LIBHASTEN.so ENGINE-FOLDER PLUGIN.so
 """
@@ -17,26 +17,26 @@ failures = []
 
 
 def has_tpu():
-    """Or another device of Google's, which is told from a TPU elsewhere (tests/unit/device/tpu_test.cpp)."""
+    """Returns whether a device of Google's exists. tests/unit/device/tpu_test.cpp checks how TPUs are recognized."""
     return any(p.read_text().strip() == "0x1ae0" for p in Path("/sys/bus/pci/devices").glob("*/vendor"))
 
 
 def check(name, words, code, limit, **changes):
-    """Runs the program with GOOD's variables, changed (None: unset); its output has the words, within the limit of seconds."""
+    """Runs the program with GOOD and the changes (None unsets). Its output must have the words, within `limit` seconds."""
     environment = {k: v for k, v in {**os.environ, **GOOD, **changes}.items() if v is not None}
     begin = time.monotonic()
     run = subprocess.run([PROGRAM], env=environment, capture_output=True, text=True, timeout=120)
     seconds = time.monotonic() - begin
-    wrong = [word for word in words if word not in run.stdout]
-    bad = wrong or run.returncode != code or seconds > limit
+    missing = [word for word in words if word not in run.stdout]
+    bad = missing or run.returncode != code or seconds > limit
     print(f"{'FAILED' if bad else 'ok'} {name}: {seconds:.2f} s, code {run.returncode}: {run.stdout.strip()[:400]}")
     if bad:
         failures.append(name)
-        print(f"  missing words: {wrong}; {run.stderr[-2000:]}")
+        print(f"  missing words: {missing}; {run.stderr[-2000:]}")
 
 
 def package(folder, requires, body=""):
-    """A torch_tpu that is none."""
+    """Writes a package torch_tpu with only metadata and `body`."""
     (folder / "torch_tpu").mkdir(parents=True)
     (folder / "torch_tpu/__init__.py").write_text(body)
     (folder / "torch_tpu-9.8.7.dist-info").mkdir()
@@ -45,26 +45,26 @@ def package(folder, requires, body=""):
 
 
 def main():
-    check("it opens", ["opened tpu:0"], 0, 60)
-    check("it opens where PATH has no Python", ["opened tpu:0"], 0, 60, PATH="/nowhere")
+    check("the TPU opens", ["opened tpu:0"], 0, 60)
+    check("the TPU opens without Python in PATH", ["opened tpu:0"], 0, 60, PATH="/nowhere")
     if not has_tpu():
         check("no TPU", ["device.tpu-missing"], 4, 1, TPU_LIBRARY_PATH=None)
-        check("no TPU for Google's plugin", ["device.tpu-missing"], 4, 1, TPU_LIBRARY_PATH="/nowhere/libtpu.so")
+        check("no TPU, with Google's plugin", ["device.tpu-missing"], 4, 1, TPU_LIBRARY_PATH="/nowhere/libtpu.so")
     check("no package", ["device.tpu-package", "torch_tpu", "pip install"], 4, 1.5, PYTHONPATH=None)
-    check("a plugin that is not there", ["device.tpu-failed", "/nowhere/plugin.so"], 4, 1, TPU_LIBRARY_PATH="/nowhere/plugin.so")
+    check("a missing plugin", ["device.tpu-failed", "/nowhere/plugin.so"], 4, 1, TPU_LIBRARY_PATH="/nowhere/plugin.so")
     check("a plugin without a client", ["device.tpu-failed", "PJRT_Client_Create"], 4, 60, HASTEN_TEST_REFUSED="1")
-    check("a plugin that is none", ["device.tpu-failed", "GetPjrtApi"], 4, 1, TPU_LIBRARY_PATH=str(LIBRARY))
+    check("a library that is not a plugin", ["device.tpu-failed", "GetPjrtApi"], 4, 1, TPU_LIBRARY_PATH=str(LIBRARY))
     several = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29555",
                "HASTEN_PROCESS_GROUP_BACKEND": "tpu_dist"}
-    check("several machines without their hosts", ["device.tpu-job", "TPU_WORKER_HOSTNAMES"], 2, 1, **several, TPU_WORKER_HOSTNAMES=None)
-    check("several machines without their chips", ["device.tpu-job", "TORCH_TPU_TOPOLOGY"], 2, 1, **several, TPU_WORKER_HOSTNAMES="one,two")
-    check("a port that is none", ["device.tpu-job", "TORCH_TPU_BASE_PORT"], 2, 1, **several, TPU_WORKER_HOSTNAMES="one,two", TORCH_TPU_BASE_PORT="x")
+    check("several machines without host names", ["device.tpu-job", "TPU_WORKER_HOSTNAMES"], 2, 1, **several, TPU_WORKER_HOSTNAMES=None)
+    check("several machines without a topology", ["device.tpu-job", "TORCH_TPU_TOPOLOGY"], 2, 1, **several, TPU_WORKER_HOSTNAMES="one,two")
+    check("an invalid port", ["device.tpu-job", "TORCH_TPU_BASE_PORT"], 2, 1, **several, TPU_WORKER_HOSTNAMES="one,two", TORCH_TPU_BASE_PORT="x")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        check("versions that do not go together", ["device.tpu-versions", "torch_tpu 9.8.7", "torch>=7.1"], 4, 1.5,
+        check("incompatible versions", ["device.tpu-versions", "torch_tpu 9.8.7", "torch>=7.1"], 4, 1.5,
               PYTHONPATH=package(folder / "later", "torch>=7.1"))
-        check("a package that lacks another", ["device.tpu-package", "no_such_module_of_its_own"], 4, 60,
-              PYTHONPATH=os.pathsep.join([package(folder / "broken", "torch>=2", "import no_such_module_of_its_own\n"), str(ENGINE)]))
+        check("a package without a dependency", ["device.tpu-package", "no_such_module"], 4, 60,
+              PYTHONPATH=os.pathsep.join([package(folder / "broken", "torch>=2", "import no_such_module\n"), str(ENGINE)]))
         alone = folder / "alone"
         alone.mkdir()
         for library in (LIBRARY, LIBRARY.parent / "libhasten_core.so"):

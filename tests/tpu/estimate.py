@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""hasten estimate --tpu, for a model and for a program: with a CPU engine's compiler in the place of libtpu's, which is at hand in every run, and
-(--libtpu) by libtpu for real topologies.
+"""Tests hasten estimate --tpu for a model and a program, with a CPU engine's compiler or, with --libtpu, libtpu for real topologies.
 
     estimate.py HASTEN PROGRAM ENGINE-FOLDER MODEL [--libtpu]
 """
@@ -20,9 +19,9 @@ TOPOLOGIES = ("v5e:2x2", "v6e:2x4", "v5p:2x2x2", "tpu7x:2x2x1")
 failures = []
 
 
-def check(name, truth, *shown):
-    print("ok" if truth else "FAILED", name, *shown, flush=True)
-    if not truth:
+def check(name, holds, *details):
+    print("ok" if holds else "FAILED", name, *details, flush=True)
+    if not holds:
         failures.append(name)
 
 
@@ -33,51 +32,51 @@ def estimate(*words, compiler):
     return run, time.monotonic() - begin
 
 
-def account_of(*words, compiler):
+def prediction_of(*words, compiler):
     run, seconds = estimate("--json", *words, compiler=compiler)
-    start = run.stdout.find("{")  # a program's own lines may come before
+    start = run.stdout.find("{")  # the program can print lines before it
     if start < 0:
         print(run.stdout[-1000:], run.stderr[-3000:])
         return run.returncode, {}
     return run.returncode, json.loads(run.stdout[start:])
 
 
-def small(topology, compiler, *words):
-    return account_of("--tpu", topology, MODEL, "--batch", "2", "--seq", "16", "--steps", "3", *words, compiler=compiler)
+def predict_small_model(topology, compiler, *words):
+    return prediction_of("--tpu", topology, MODEL, "--batch", "2", "--seq", "16", "--steps", "3", *words, compiler=compiler)
 
 
-def without_padding():
-    code, account = small("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager")
+def check_training():
+    code, account = predict_small_model("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager")
     most, parts = account["anatomy"]["most"], account["components"]
-    check("a model's steps", code == 0 and account["steps"] == 3 and account["fits"])
-    check("programs, none late, none failed", account["programs"] > 20 and account["programs_after_second_step"] == 0 and not account["failed"])
-    check("weights and activations are the anatomy's to the byte",
+    check("the model runs three steps", code == 0 and account["steps"] == 3 and account["fits"])
+    check("no program is compiled late or fails", account["programs"] > 20 and account["programs_after_second_step"] == 0 and not account["failed"])
+    check("weights and activations equal the anatomy's",
           all(parts[part] == most[part] for part in ("model_weights", "activations")), parts, most)
-    # The anatomy counts what hasten's AdamW keeps of a table's blocks beside the moments.
-    check("the states are two moments", parts["optimizer_states"] == 2 * parts["model_weights"])
+    # The anatomy also counts what hasten's AdamW keeps of a table's blocks.
+    check("the optimizer states are two moments", parts["optimizer_states"] == 2 * parts["model_weights"])
     check("gradients are dense", parts["gradients"] == parts["model_weights"])
-    check("nothing lies there besides, but a few numbers", parts["unknown"] < 1000, parts["unknown"])
-    check("arguments add up", account["unlike"] == 0)
-    check("it says that this was no TPU's compiler", not account["ahead_of_time"])
+    check("almost nothing else is on the device", parts["unknown"] < 1000, parts["unknown"])
+    check("the arguments' sizes match", account["unlike"] == 0)
+    check("the report says that no TPU compiler ran", not account["ahead_of_time"])
     peak = account["peak"]
-    check("the peak is its parts", peak["total"] == peak["tensors"] + peak["temporaries"] + peak["code"])
-    check("the peak holds what stays", peak["tensors"] > sum(parts[p] for p in ("model_weights", "optimizer_states", "gradients")))
+    check("the peak is the sum of its parts", peak["total"] == peak["tensors"] + peak["temporaries"] + peak["code"])
+    check("the peak has all permanent tensors", peak["tensors"] > sum(parts[p] for p in ("model_weights", "optimizer_states", "gradients")))
 
 
-def inference():
-    code, account = small("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager", "--mode", "inference")
+def check_inference():
+    code, account = predict_small_model("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager", "--mode", "inference")
     parts, predicted = account["components"], account["anatomy"]
-    check("inference: the steps", code == 0 and account["steps"] == 3 and account["programs_after_second_step"] == 0)
-    check("inference: weights and a batch, nothing else stays", parts["model_weights"] == predicted["most"]["model_weights"] and parts["functionality"] > 0 and
+    check("inference: three steps, no late program", code == 0 and account["steps"] == 3 and account["programs_after_second_step"] == 0)
+    check("inference: only weights and a batch are permanent", parts["model_weights"] == predicted["most"]["model_weights"] and parts["functionality"] > 0 and
           parts["optimizer_states"] == parts["gradients"] == parts["activations"] == 0 and parts["unknown"] < 1000, parts)
-    # Without the logits of the batch before, which a loop may keep.
-    check("inference: the peak is near the anatomy's", 0.9 < account["peak"]["tensors"] / predicted["peak"] < 1.1, account["peak"], predicted["peak"])
+    # The tolerance is for the previous batch's logits, which a loop may keep.
+    check("inference: the peak is within 10 % of the anatomy's", 0.9 < account["peak"]["tensors"] / predicted["peak"] < 1.1, account["peak"], predicted["peak"])
 
 
-def refused():
-    code, account = small("v5e:2x2", CPU_ENGINE)  # the fused attention is a kernel of TPUs alone
+def check_errors():
+    code, account = predict_small_model("v5e:2x2", CPU_ENGINE)  # the fused attention compiles only for TPUs
     failed = (account.get("failed") or [{}])[0]
-    check("what does not compile is named, with its module", code == 1 and "scaled_dot_product" in failed.get("program", "") and
+    check("the error names the operator and its module", code == 1 and "scaled_dot_product" in failed.get("program", "") and
           failed.get("module", "").startswith("bert.encoder.layer.0.attention") and "tpu_custom_call" in failed.get("message", ""), failed)
     for name, words, compiler, expected, code in (
             ("an unknown topology", ("--tpu", "v5e:2x2x2", MODEL), CPU_ENGINE, "config.unknown-device", 2),
@@ -88,47 +87,46 @@ def refused():
         check(name, run.returncode == code and expected in run.stderr and seconds < 1.5, f"{seconds:.2f} s", run.stderr.strip()[:300])
 
 
-def a_program():
-    code, account = account_of("--tpu", "v6e:2x4", "--steps", "3", "--", PROGRAM, compiler=CPU_ENGINE)
-    check("a program's steps", code == 0 and account.get("steps") == 3 and account["programs_after_second_step"] == 0)
-    check("beside its anatomy", account["anatomy"]["most"]["model_weights"] == account["components"]["model_weights"])
+def check_program():
+    code, account = prediction_of("--tpu", "v6e:2x4", "--steps", "3", "--", PROGRAM, compiler=CPU_ENGINE)
+    check("the program runs three steps", code == 0 and account.get("steps") == 3 and account["programs_after_second_step"] == 0)
+    check("a program: the weights equal the anatomy's", account["anatomy"]["most"]["model_weights"] == account["components"]["model_weights"])
     run, _ = estimate("--tpu", "v6e:2x4", "--", PROGRAM, compiler=CPU_ENGINE)
-    check("as text", run.returncode == 0 and "peak of each component" in run.stdout and "anatomy (CPU)" in run.stdout)
+    check("a program: the report as text", run.returncode == 0 and "peak of each component" in run.stdout and "anatomy (CPU)" in run.stdout)
 
 
-def libtpu():
-    """An engine's package may carry none: the user installs it."""
+def find_libtpu():
     named = os.environ.get("HASTEN_LIBTPU")
     package = importlib.util.find_spec("libtpu")
     return named or (package and str(Path(package.origin).parent / "libtpu.so"))
 
 
-def by_libtpu(library):
+def check_with_libtpu(library):
     for topology in TOPOLOGIES:
-        code, account = small(topology, library)
+        code, account = predict_small_model(topology, library)
         check(f"{topology}: every program compiles", code == 0 and account["ahead_of_time"] and not account["failed"] and account["unlike"] == 0,
               account.get("compiled_for"), account.get("programs"), account.get("peak"))
-        check(f"{topology}: tiles pad", account["components"]["activations"] > account["anatomy"]["most"]["activations"])
+        check(f"{topology}: tiles add padding", account["components"]["activations"] > account["anatomy"]["most"]["activations"])
         check(f"{topology}: its memory is known", account["memory"] > 15 << 30)
-    code, account = account_of("--tpu", "v5e:2x2", "bert-base", "--batch", "8", "--seq", "128", "--steps", "2", compiler=library)
+    code, account = prediction_of("--tpu", "v5e:2x2", "bert-base", "--batch", "8", "--seq", "128", "--steps", "2", compiler=library)
     weights = account["components"]["model_weights"] / account["anatomy"]["most"]["model_weights"]
-    check("BERT-base fits, its weights hardly padded", code == 0 and account["fits"] and 1 <= weights < 1.01, weights)
-    code, account = account_of("--tpu", "v5e:2x2", "bert-large", "--batch", "64", "--seq", "512", "--steps", "1", compiler=library)
-    check("BERT-large with rows enough does not fit", code == 0 and not account["fits"], account.get("peak"))
+    check("BERT-base fits, and its weights have little padding", code == 0 and account["fits"] and 1 <= weights < 1.01, weights)
+    code, account = prediction_of("--tpu", "v5e:2x2", "bert-large", "--batch", "64", "--seq", "512", "--steps", "1", compiler=library)
+    check("BERT-large with many rows does not fit", code == 0 and not account["fits"], account.get("peak"))
 
 
 def main():
     if "--libtpu" in sys.argv:
-        library = libtpu()
+        library = find_libtpu()
         if not library:
-            print("skipped: no libtpu (HASTEN_LIBTPU=.../libtpu.so, or python3 -m pip install libtpu)")
+            print("skipped: libtpu is not installed (HASTEN_LIBTPU=.../libtpu.so, or python3 -m pip install libtpu)")
             return 0
-        by_libtpu(library)
+        check_with_libtpu(library)
     else:
-        without_padding()
-        inference()
-        refused()
-        a_program()
+        check_training()
+        check_inference()
+        check_errors()
+        check_program()
     return 1 if failures else 0
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A program that opens a TPU, started by hasten launch: what torch_tpu wants to be told of a process's place is what it is told.
+"""hasten launch gives a program on a TPU the variables that torch_tpu needs.
 
-    launch.py HASTEN OPEN-PROGRAM           with the variables of tests/tpu: a plugin in a TPU's place
+    launch.py HASTEN OPEN-PROGRAM           with the variables of tests/tpu, which name the plugin
 """
 import json
 import os
@@ -14,9 +14,9 @@ CLEAN |= {"HASTEN_NO_CONFIG_FILE": "1", "OMP_NUM_THREADS": "1"}
 failures = 0
 
 
-def check(holds, what, said=""):
+def check(holds, what, output=""):
     global failures
-    print(("ok      " if holds else "FAILED  ") + what + ("" if holds else f": {said}"), flush=True)
+    print(("ok      " if holds else "FAILED  ") + what + ("" if holds else f": {output}"), flush=True)
     failures += not holds
 
 
@@ -28,17 +28,17 @@ def main():
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29533"}
     done = run(PROGRAM, ACCELERATE_USE_TPU="true", **alone)
     needed = "TORCH_TPU_SLICEBUILDER_ADDRESSES, TORCH_TPU_TOPOLOGY" in done.stdout
-    # No promise, but the reason for what comes next: where this ends the launcher need not say so much.
-    check(done.returncode == 0 or needed, "a rank that is told no more than its rank", done.stdout + done.stderr)
+    # Shows why hasten launch sets these variables; later versions of torch_tpu may not need them.
+    check(done.returncode == 0 or needed, "without hasten launch, the TPU opens or variables are missing", done.stdout + done.stderr)
     done = run(HASTEN, "launch", "--tpu", "-n", "1", PROGRAM)
-    check(done.returncode == 0 and "opened tpu:0" in done.stdout, "started by hasten launch --tpu it opens", done.stdout + done.stderr)
+    check(done.returncode == 0 and "opened tpu:0" in done.stdout, "hasten launch --tpu: the TPU opens", done.stdout + done.stderr)
     done = run(HASTEN, "test", "--tpu", "-n", "1", "--json")
     results = {result["check"]: result for result in json.loads(done.stdout or '{"checks": []}').get("checks", [])}
     found = results.get("tpu", {})
-    check(done.returncode == 0 and found.get("result") == "ok" and "chip 0" in found.get("text", ""), "hasten test --tpu computes there",
+    check(done.returncode == 0 and found.get("result") == "ok" and "chip 0" in found.get("text", ""), "hasten test --tpu computes on the TPU",
           f"{done.stdout[-2000:]}{done.stderr[-2000:]}")
     done = run(HASTEN, "test", "-n", "1", "--cpu", "--json")
-    check('"tpu"' not in done.stdout and done.returncode == 0, "and does not without", done.stdout[-2000:])
+    check('"tpu"' not in done.stdout and done.returncode == 0, "hasten test --cpu does not use the TPU", done.stdout[-2000:])
     print(f"{failures} failures")
     return 1 if failures else 0
 

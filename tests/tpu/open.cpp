@@ -1,5 +1,4 @@
-// Opens the TPU as a program does, and says how that went: "opened tpu:0", or an error's code and
-// text.
+// Opens the TPU as a program does, and prints "opened tpu:0" or an error's code and text.
 #include <torch/torch.h>
 
 #include <iostream>
@@ -11,7 +10,7 @@ int main() {
   try {
     const hasten::Accelerator accelerator;
     std::cout << "opened " << accelerator.device() << '\n';
-    // Left unread: what is still being compiled when the program ends must not bring it down.
+    // Not read: a program that ends during a compilation must not crash.
     at::randn({8, 8}, accelerator.device())
         .exp()
         .add(1)

@@ -1,15 +1,15 @@
-// A plugin in a TPU's place (PJRT's C interface): torch_tpu loads it where TPU_LIBRARY_PATH says,
-// and programs run on a CPU engine.
+// A plugin with PJRT's C interface that runs programs on a CPU engine instead of a TPU. torch_tpu
+// loads it from TPU_LIBRARY_PATH.
 //
 //   HASTEN_TEST_ENGINE      the CPU engine, pjrt_c_api_cpu_plugin.so
-//   HASTEN_TEST_DEVICES     how many devices it makes; 1
-//   HASTEN_TEST_TOGETHER    a folder, where several processes run programs together
-//   HASTEN_TEST_REFUSED     set: the engine is handed what it refuses, and has no client
-//   HASTEN_TEST_LIBTPU      libtpu.so: its compiler compiles each program for a TPU too
-//   HASTEN_TEST_TOPOLOGY    for which one, such as v5e:2x2
-//   HASTEN_TEST_PROGRAMS    a JSON file, written at the end: what was seen and what it takes
+//   HASTEN_TEST_DEVICES     the number of devices; default 1
+//   HASTEN_TEST_TOGETHER    a folder for the exchanges of several processes
+//   HASTEN_TEST_REFUSED     set: gives the engine options that it refuses, so it has no client
+//   HASTEN_TEST_LIBTPU      libtpu.so, whose compiler also compiles each program
+//   HASTEN_TEST_TOPOLOGY    the topology for that, such as v5e:2x2
+//   HASTEN_TEST_PROGRAMS    a JSON file for the programs and their memory, written at the end
 //
-// hasten_test_programs() gives the number of programs so far, for tests of what is compiled when.
+// hasten_test_programs() returns the number of programs so far.
 #include <dlfcn.h>
 #include <xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h>
 
@@ -32,12 +32,12 @@ namespace {
 using namespace hasten::test;
 using Json = nlohmann::ordered_json;
 
-std::string variable(const char* name, const char* otherwise = "") {
+std::string variable(const char* name, const char* default_value = "") {
   const char* const value = std::getenv(name);
-  return value == nullptr ? otherwise : value;
+  return value == nullptr ? default_value : value;
 }
 
-const PJRT_Api* api_of(const std::string& library) {
+const PJRT_Api* load_api(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) throw std::runtime_error(dlerror());
   const auto get = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(handle, "GetPjrtApi"));
@@ -45,10 +45,10 @@ const PJRT_Api* api_of(const std::string& library) {
   return get();
 }
 
-// libtpu's compiler, for a topology that need not be here.
+// libtpu's compiler for a topology. Needs no TPU.
 class TpuCompiler {
  public:
-  TpuCompiler(const std::string& libtpu, const std::string& topology) : api_(*api_of(libtpu)) {
+  TpuCompiler(const std::string& libtpu, const std::string& topology) : api_(*load_api(libtpu)) {
     auto initialize = SIZED(PJRT_Plugin_Initialize_Args);
     check(api_.PJRT_Plugin_Initialize(&initialize));
     auto create = SIZED(PJRT_TopologyDescription_Create_Args);
@@ -58,13 +58,13 @@ class TpuCompiler {
     topology_ = create.topology;
   }
 
-  // What the program takes of a TPU's memory, in bytes; or why it does not compile.
-  Json compile(const PJRT_Client_Compile_Args& wanted) const {
+  // Returns the program's memory on a TPU in bytes, or why it does not compile.
+  Json compile(const PJRT_Client_Compile_Args& request) const {
     auto args = SIZED(PJRT_Compile_Args);
     args.topology = topology_;
-    args.program = wanted.program;
-    args.compile_options = wanted.compile_options;
-    args.compile_options_size = wanted.compile_options_size;
+    args.program = request.program;
+    args.compile_options = request.compile_options;
+    args.compile_options_size = request.compile_options_size;
     if (PJRT_Error* const error = api_.PJRT_Compile(&args))
       return {{"error", take_message(api_, error)}};
     auto memory = SIZED(PJRT_Executable_GetCompiledMemoryStats_Args);
@@ -89,8 +89,8 @@ class TpuCompiler {
 
 class Plugin {
  public:
-  Plugin() : engine_(*api_of(variable("HASTEN_TEST_ENGINE"))) {
-    // As long as the engine's own table, which may be of a later version than the header.
+  Plugin() : engine_(*load_api(variable("HASTEN_TEST_ENGINE"))) {
+    // Has the size of the engine's table, which may have a later version than the header.
     table_.resize(engine_.struct_size);
     std::memcpy(table_.data(), &engine_, table_.size());
     table().PJRT_Client_Create = [](PJRT_Client_Create_Args* args) { return one().create(args); };
@@ -117,10 +117,10 @@ class Plugin {
   }
 
  private:
-  // The engine knows none of the options of a TPU's client.
+  // Replaces the options of a TPU's client, which the engine does not know.
   PJRT_Error* create(PJRT_Client_Create_Args* args) {
-    // torch_tpu tells of other processes just before.
-    if (Together::number() > 1) (new Together(engine_))->put_into(table());
+    // torch_tpu sets the variables of the other processes just before.
+    if (Together::number() > 1) (new Together(engine_))->install(table());
     if (!variable("HASTEN_TEST_REFUSED").empty()) return engine_.PJRT_Client_Create(args);
     auto devices = SIZED(PJRT_NamedValue);
     devices.name = "cpu_device_count";

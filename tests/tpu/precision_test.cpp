@@ -1,4 +1,4 @@
-// bfloat16 on device tpu: which numbers have which type, in both of the documented modes.
+// The dtypes of bfloat16 training on device tpu, in both documented modes.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -36,9 +36,7 @@ struct Rows {
 
 }  // namespace
 
-TEST_CASE(
-    "tpu: bf16 in both modes: what is kept in float, what is formed in bfloat16, what doubles "
-    "become") {
+TEST_CASE("tpu: bf16 in both modes: weights in float, products in bfloat16, doubles become float") {
   for (const bool downcast : {false, true}) {
     CAPTURE(downcast);
     for (const bool by_variable : {false, true}) {
@@ -61,7 +59,7 @@ TEST_CASE(
       for (auto& batch : loader) {
         CHECK((batch.at("x").scalar_type() == at::kFloat));
         CHECK((batch.at("time").scalar_type() == (downcast ? at::kFloat : at::kBFloat16)));
-        // What a loss is measured against is not rounded to eight bits.
+        // Targets of a loss are not rounded to bfloat16.
         CHECK((batch.at("labels").scalar_type() == at::kFloat));
         CHECK(batch.at("labels")[0].cpu().item<float>() == 1.0F / 3);
         const at::Tensor out = model(batch.at("x"));
@@ -82,8 +80,8 @@ TEST_CASE(
   }
 }
 
-// Why weights are kept in float: fine-tuning's steps are below half of bfloat16's last digit.
-TEST_CASE("tpu: weights in bfloat16 stand still where weights in float learn") {
+// Weights are kept in float because fine-tuning's steps are smaller than half of bfloat16's precision.
+TEST_CASE("tpu: weights in bfloat16 do not change where weights in float learn") {
   Accelerator accelerator({.tpu = true});
   torch::manual_seed(4);
   const at::Tensor start = at::randn({1000}) * 0.04;
@@ -101,7 +99,7 @@ TEST_CASE("tpu: weights in bfloat16 stand still where weights in float learn") {
   CHECK(moved_after(at::kBFloat16) < 0.5);
 }
 
-TEST_CASE("tpu: bf16: what an optimizer has kept of a double weight becomes float with it") {
+TEST_CASE("tpu: bf16: the optimizer state of a double weight becomes float with the weight") {
   Net net;
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-2).momentum(0.9));
   const auto step_by = [&](const at::Tensor& loss) {

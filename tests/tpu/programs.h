@@ -8,7 +8,7 @@
 
 namespace hasten {
 
-// That the plugin was asked to compile, so far.
+// Returns the number of programs that the plugin has compiled so far.
 inline std::int64_t programs() {
   void* const plugin = dlopen(std::getenv("TPU_LIBRARY_PATH"), RTLD_NOW | RTLD_NOLOAD);
   REQUIRE(plugin != nullptr);

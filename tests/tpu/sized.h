@@ -1,4 +1,4 @@
-// What every user of PJRT's C interface needs.
+// Helpers for PJRT's C interface.
 #pragma once
 
 #include <xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h>
@@ -8,7 +8,7 @@
 
 namespace hasten::test {
 
-// A struct of the interface, empty but for its size, which tells versions apart.
+// Returns an empty struct of the interface with its size, which identifies its version.
 template <class Args>
 Args sized(std::size_t size) {
   Args args;

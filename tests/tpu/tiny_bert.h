@@ -1,5 +1,5 @@
-// A BERT that device tpu compiles in seconds; the same weights each time. Its attention is the one
-// of plain operators, as the fused one is a kernel of TPUs alone.
+// A BERT that device tpu compiles in seconds, with the same weights each time. Its attention uses
+// plain operators, since the fused one compiles only for TPUs.
 #pragma once
 
 #include <torch/torch.h>

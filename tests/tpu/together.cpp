@@ -1,5 +1,5 @@
-// A rank that trains on device tpu beside others, and checks every number against what one process
-// computes on the CPU from all of the data. Says one line, and ends with 1 where a number is wrong.
+// A rank that trains on device tpu and checks every number against one process on the CPU with all
+// of the data. Prints one line, and ends with 1 if a number is wrong.
 //
 //   hasten launch -n 2 tpu_together [--short]
 #include <torch/torch.h>
@@ -24,10 +24,10 @@ namespace {
 using namespace hasten;
 
 constexpr double kTolerance = 1e-5;
-constexpr std::int64_t kRowsAStep = 16, kRows = 120;  // the last step has half of them
+constexpr std::int64_t kRowsPerStep = 16, kRows = 120;  // the last step has half as many
 
 int failures = 0;
-double farthest = 0;
+double largest_difference = 0;
 
 void check(bool holds, const std::string& what) {
   if (holds) return;
@@ -39,39 +39,39 @@ void check_close(const at::Tensor& ours, const at::Tensor& expected, const std::
                  double tolerance = kTolerance) {
   const double difference =
       (ours.detach().cpu().to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
-  if (tolerance == kTolerance) farthest = std::max(farthest, difference);
+  if (tolerance == kTolerance) largest_difference = std::max(largest_difference, difference);
   check(difference <= tolerance, str(what, " is off by ", difference));
 }
 
-// What rank r has.
-at::Tensor of_rank(std::int64_t rank, at::ScalarType type) {
+// Returns the tensor of a rank.
+at::Tensor tensor_of(std::int64_t rank, at::ScalarType type) {
   return (at::arange(12).view({3, 4}) + 100 * rank).to(type);
 }
 
-// What goes through a group is what it is, on the device.
+// Collectives give the right values, on the device.
 void check_collectives(const Group& group, at::Device device) {
   const std::int64_t size = group.size(), rank = group.rank();
   for (const auto type : {at::kFloat, at::kBFloat16, at::kInt, at::kLong, at::kBool}) {
     std::vector<at::Tensor> parts;
-    for (std::int64_t each = 0; each < size; ++each) parts.push_back(of_rank(each, type));
-    const at::Tensor own = of_rank(rank, type).to(device), all = group.gather(own);
-    check(all.device() == device, "the place of what was gathered");
+    for (std::int64_t each = 0; each < size; ++each) parts.push_back(tensor_of(each, type));
+    const at::Tensor own = tensor_of(rank, type).to(device), all = group.gather(own);
+    check(all.device() == device, "the device of a gathered tensor");
     check(at::equal(all.cpu(), at::cat(parts)), str("gather of ", at::toString(type)));
     check(at::equal(group.gather(own.t()).cpu(),
                     at::cat(parts).view({size, 3, 4}).transpose(1, 2).reshape({size * 4, 3})),
           str("gather of transposed ", at::toString(type)));
     check(at::equal(group.broadcast(own, size - 1).cpu(), parts.back()),
           str("broadcast ", at::toString(type)));
-    check(at::equal(own.cpu(), parts[static_cast<std::size_t>(rank)]), "what was given");
+    check(at::equal(own.cpu(), parts[static_cast<std::size_t>(rank)]), "the input of a collective");
   }
   at::Tensor sum = at::zeros({3, 4});
-  for (std::int64_t each = 0; each < size; ++each) sum += of_rank(each, at::kFloat);
-  const at::Tensor own = of_rank(rank, at::kFloat).to(device);
+  for (std::int64_t each = 0; each < size; ++each) sum += tensor_of(each, at::kFloat);
+  const at::Tensor own = tensor_of(rank, at::kFloat).to(device);
   check(at::equal(group.reduce(own).cpu(), sum), "sum");
   check_close(group.reduce(own, Reduction::mean), sum / size, "mean");
   check_close(group.reduce(own, Reduction::sum, 0.5), sum * 0.5, "half of the sum");
-  check(at::equal(group.reduce(own, Reduction::max).cpu(), of_rank(size - 1, at::kFloat)), "max");
-  // Other views on other ranks, of one length.
+  check(at::equal(group.reduce(own, Reduction::max).cpu(), tensor_of(size - 1, at::kFloat)), "max");
+  // Each rank has another view, all of one length.
   at::Tensor places = at::zeros({size, 1}, at::kLong);
   for (std::int64_t each = 0; each < size; ++each) places[each] = each;
   const at::Tensor table = at::arange(size, at::kLong).unsqueeze(1).to(device);
@@ -80,11 +80,11 @@ void check_collectives(const Group& group, at::Device device) {
         "broadcast of views");
   check(at::equal(group.reduce(table.narrow(0, rank, 1), Reduction::max).cpu(),
                   places.narrow(0, size - 1, 1)),
-        "most of views");
+        "maximum of views");
   const at::Tensor uneven = at::full({rank + 1, 2}, 7.0).to(device);
   const at::Tensor padded = group.pad_across_processes(uneven, 0, -1);
-  check(padded.device() == device && padded.size(0) == size, "padded to the longest");
-  check(at::equal(padded.cpu().narrow(0, 0, rank + 1), uneven.cpu()), "padded behind");
+  check(padded.device() == device && padded.size(0) == size, "padding to the longest");
+  check(at::equal(padded.cpu().narrow(0, 0, rank + 1), uneven.cpu()), "padding at the end");
   group.barrier();
 }
 
@@ -96,9 +96,9 @@ struct Rows : torch::data::datasets::Dataset<Rows> {
   at::Tensor data = (torch::manual_seed(11), at::randn({kRows, 32}));
   at::Tensor labels = data.slice(1, 0, 10).argmax(1);
 };
-auto loader_of_rows(bool shuffle) {
+auto make_row_loader(bool shuffle) {
   return make_loader(Rows().map(torch::data::transforms::Stack<>()),
-                     {.batch_size = kRowsAStep, .shuffle = shuffle, .drop_last = shuffle});
+                     {.batch_size = kRowsPerStep, .shuffle = shuffle, .drop_last = shuffle});
 }
 
 struct ClassifierImpl : torch::nn::Module {
@@ -131,12 +131,12 @@ struct Trained {
 
 constexpr double kClip = 0.5;
 
-// One process, the CPU, LibTorch alone but for the order of the rows.
+// Trains in one process on the CPU with LibTorch; only the order of rows is hasten's.
 Trained trained_alone() {
   Trained alone;
   const auto net = classifier(1);
   auto adamw = adamw_of(*net, 1e-2);
-  auto loader = loader_of_rows(true);
+  auto loader = make_row_loader(true);
   for (auto& batch : loader) {
     adamw.zero_grad();
     const at::Tensor loss =
@@ -156,10 +156,11 @@ void train_together(const Trained& alone, const DistributedDataParallelKwargs& d
                     const std::string& how, double tolerance = kTolerance) {
   Accelerator accelerator({.tpu = true, .ddp = ddp, .dataloader_config = {.split_batches = true}});
   const Group& group = accelerator.group();
-  const auto net = classifier(1 + static_cast<std::uint64_t>(group.rank()));  // rank 0's counts
+  const auto net =
+      classifier(1 + static_cast<std::uint64_t>(group.rank()));  // prepare uses rank 0's weights
   net->seen.fill_(static_cast<double>(group.rank() + 1));
   auto adamw = adamw_of(*net, 1e-2);
-  auto rows = loader_of_rows(true), in_order = loader_of_rows(false);
+  auto rows = make_row_loader(true), in_order = make_row_loader(false);
   auto [model, optimizer, train, evaluation] = accelerator.prepare(net, adamw, rows, in_order);
   std::size_t step = 0;
   for (auto& batch : train) {
@@ -177,7 +178,7 @@ void train_together(const Trained& alone, const DistributedDataParallelKwargs& d
   check_close(net->seen, at::ones({2}), str(how, ": rank 0's buffer"));
   const auto weights = net->parameters();
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    check(weights[i].device() == accelerator.device(), "the place of the weights");
+    check(weights[i].device() == accelerator.device(), "the device of the weights");
     check_close(weights[i], alone.weights[i], str(how, ": weight ", i), tolerance);
   }
   const torch::NoGradGuard no_grad;
@@ -231,7 +232,7 @@ void train_bert() {
   check(losses.back() < losses.front(), "BERT learns");
 }
 
-// Two ranks have fewer batches than the others, who wait for nobody.
+// Every rank has another number of batches; none waits for ever.
 void train_uneven() {
   Accelerator accelerator({.tpu = true});
   const auto net = classifier(1);
@@ -288,7 +289,7 @@ int main(int argc, char** argv) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     std::printf("rank %ld of %ld on %s: %s, off by %.1e at most, %.1f s, %ld MB\n",
                 static_cast<long>(rank), static_cast<long>(size), place.c_str(),
-                failures == 0 ? "good" : "WRONG", farthest, seconds,
+                failures == 0 ? "good" : "WRONG", largest_difference, seconds,
                 static_cast<long>(peak_megabytes()));
   } catch (const Error& error) {
     std::printf("%s: %s\n", error.code().c_str(), error.what());

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 120s;
+constexpr auto kTimeout = 120s;
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -27,11 +27,11 @@ std::string variable(const char* name) {
 }
 
 [[noreturn]] void give_up(const std::string& why) {
-  std::fprintf(stderr, "the plugin in a TPU's place: %s\n", why.c_str());
+  std::fprintf(stderr, "tests/tpu/plugin.cpp: %s\n", why.c_str());
   _exit(70);
 }
 
-// Whole, or not there.
+// Writes the file completely before it gets its name.
 void write_file(const fs::path& path, const std::vector<char>& bytes) {
   const fs::path part = path.string() + ".part";
   std::ofstream(part, std::ios::binary)
@@ -39,10 +39,11 @@ void write_file(const fs::path& path, const std::vector<char>& bytes) {
   fs::rename(part, path);
 }
 
-std::vector<char> read_when_there(const fs::path& path) {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+std::vector<char> wait_and_read(const fs::path& path) {
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (!fs::exists(path)) {
-    if (std::chrono::steady_clock::now() > until) give_up("nobody has written " + path.string());
+    if (std::chrono::steady_clock::now() > deadline)
+      give_up("no process has written " + path.string());
     std::this_thread::sleep_for(100us);
   }
   std::ifstream file(path, std::ios::binary);
@@ -68,7 +69,7 @@ Together* only_one = nullptr;
 }
 Together& Together::one() { return *only_one; }
 
-void Together::put_into(PJRT_Api& table) {
+void Together::install(PJRT_Api& table) {
   only_one = this;
   table.PJRT_Client_ProcessIndex = [](PJRT_Client_ProcessIndex_Args* args) -> PJRT_Error* {
     args->process_index = static_cast<int>(one().rank_);
@@ -116,7 +117,7 @@ void Together::put_into(PJRT_Api& table) {
   table.PJRT_LoadedExecutable_Destroy = [](PJRT_LoadedExecutable_Destroy_Args* args) {
     {
       const std::lock_guard lock(one().mutex_);
-      one().speaks_.erase(args->executable);  // its address may come again
+      one().communicates_.erase(args->executable);  // the address can be reused
     }
     return one().engine_.PJRT_LoadedExecutable_Destroy(args);
   };
@@ -125,10 +126,10 @@ void Together::put_into(PJRT_Api& table) {
   };
 }
 
-bool Together::speaks(PJRT_LoadedExecutable* executable) {
+bool Together::has_communication(PJRT_LoadedExecutable* executable) {
   const std::lock_guard lock(mutex_);
-  const auto known = speaks_.find(executable);
-  if (known != speaks_.end()) return known->second;
+  const auto known = communicates_.find(executable);
+  if (known != communicates_.end()) return known->second;
   PJRT_Program program;
   std::memset(&program, 0, sizeof program);
   program.struct_size = PJRT_Program_STRUCT_SIZE;
@@ -143,7 +144,7 @@ bool Together::speaks(PJRT_LoadedExecutable* executable) {
   for (const char* const name :
        {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-"})
     found |= code.find(name) != code.npos;
-  return speaks_[executable] = found;
+  return communicates_[executable] = found;
 }
 
 PJRT_Executable* Together::program_of(PJRT_LoadedExecutable* executable) const {
@@ -156,15 +157,15 @@ PJRT_Executable* Together::program_of(PJRT_LoadedExecutable* executable) const {
 PJRT_Error* Together::execute(PJRT_LoadedExecutable_Execute_Args* args) {
   const std::vector<PJRT_Device*> devices = devices_of(args->executable);
   if (devices.size() == 1) return engine_.PJRT_LoadedExecutable_Execute(args);
-  if (!speaks(args->executable)) return execute_on_all(args, devices, false);
-  const std::lock_guard lock(meeting_);
+  if (!has_communication(args->executable)) return execute_on_all(args, devices, false);
+  const std::lock_guard lock(exchange_mutex_);
   return execute_on_all(args, devices, true);
 }
 
-// The engine wants arguments for all devices where a program is compiled for them, also of one that
-// does not speak: the others then do what this one does.
+// The engine needs arguments for all devices of a program, even if it does not communicate. The other
+// devices then repeat this one's work.
 PJRT_Error* Together::execute_on_all(PJRT_LoadedExecutable_Execute_Args* args,
-                                     const std::vector<PJRT_Device*>& devices, bool speaking) {
+                                     const std::vector<PJRT_Device*>& devices, bool communicates) {
   std::vector<PJRT_Buffer*> own(args->argument_lists[0], args->argument_lists[0] + args->num_args);
   std::vector<std::size_t> sizes;
   Bytes bytes;
@@ -174,19 +175,19 @@ PJRT_Error* Together::execute_on_all(PJRT_LoadedExecutable_Execute_Args* args,
     bytes.insert(bytes.end(), each.begin(), each.end());
   }
   const std::vector<Bytes> all =
-      speaking ? exchanged(bytes) : std::vector<Bytes>(devices.size(), bytes);
+      communicates ? exchange(bytes) : std::vector<Bytes>(devices.size(), bytes);
 
   auto outputs = SIZED(PJRT_Executable_NumOutputs_Args);
   outputs.executable = program_of(args->executable);
   check(engine_.PJRT_Executable_NumOutputs(&outputs));
 
-  std::size_t own_place = 0;
+  std::size_t own_index = 0;
   std::vector<std::vector<PJRT_Buffer*>> in, out;
   for (PJRT_Device* const device : devices) {
     const std::int64_t id = id_of(device);
     out.emplace_back(outputs.num_outputs);
     if (id == rank_) {
-      own_place = in.size();
+      own_index = in.size();
       in.push_back(own);
       continue;
     }
@@ -202,7 +203,7 @@ PJRT_Error* Together::execute_on_all(PJRT_LoadedExecutable_Execute_Args* args,
     out_lists.push_back(out[i].data());
   }
   std::vector<PJRT_Event*> events(devices.size());
-  // What a later version of the interface has behind these fields stays.
+  // Keeps the fields that a later version of the interface has after these.
   std::vector<char> copy(std::max(args->struct_size, sizeof *args));
   std::memcpy(copy.data(), args, args->struct_size);
   auto& with = *reinterpret_cast<PJRT_LoadedExecutable_Execute_Args*>(copy.data());
@@ -213,14 +214,14 @@ PJRT_Error* Together::execute_on_all(PJRT_LoadedExecutable_Execute_Args* args,
   with.execute_device = nullptr;
   if (PJRT_Error* const error = engine_.PJRT_LoadedExecutable_Execute(&with)) return error;
 
-  std::copy(out[own_place].begin(), out[own_place].end(), args->output_lists[0]);
+  std::copy(out[own_index].begin(), out[own_index].end(), args->output_lists[0]);
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (i == own_place && args->device_complete_events != nullptr) {
+    if (i == own_index && args->device_complete_events != nullptr) {
       args->device_complete_events[0] = events[i];
       continue;
     }
     wait_for(events[i]);
-    if (i == own_place) continue;
+    if (i == own_index) continue;
     for (auto* list : {&in[i], &out[i]}) {
       for (PJRT_Buffer* const buffer : *list) {
         auto destroy = SIZED(PJRT_Buffer_Destroy_Args);
@@ -239,23 +240,24 @@ std::vector<PJRT_Device*> Together::devices_of(PJRT_LoadedExecutable* executable
   return {args.addressable_devices, args.addressable_devices + args.num_addressable_devices};
 }
 
-// Who has written for a meeting has read all of the one before it: that file may go.
-std::vector<Together::Bytes> Together::exchanged(const Bytes& own) {
-  const auto file = [this](std::int64_t meeting, std::int64_t rank) {
-    return folder_ / (std::to_string(meeting) + "." + std::to_string(rank));
+// A process that writes for an exchange has read the files of the previous one, so they can be
+// removed.
+std::vector<Together::Bytes> Together::exchange(const Bytes& own) {
+  const auto file = [this](std::int64_t number, std::int64_t rank) {
+    return folder_ / (std::to_string(number) + "." + std::to_string(rank));
   };
-  write_file(file(meetings_, rank_), own);
+  write_file(file(exchanges_, rank_), own);
   std::vector<Bytes> all;
   for (std::int64_t rank = 0; rank < number_; ++rank) {
-    all.push_back(rank == rank_ ? own : read_when_there(file(meetings_, rank)));
+    all.push_back(rank == rank_ ? own : wait_and_read(file(exchanges_, rank)));
     if (all.back().size() != own.size()) {
-      give_up("ranks run unlike programs at their meeting " + std::to_string(meetings_) + ": " +
+      give_up("ranks run different programs in exchange " + std::to_string(exchanges_) + ": " +
               std::to_string(own.size()) + " bytes here, " + std::to_string(all.back().size()) +
               " on rank " + std::to_string(rank));
     }
   }
-  if (meetings_ > 0) fs::remove(file(meetings_ - 1, rank_));
-  ++meetings_;
+  if (exchanges_ > 0) fs::remove(file(exchanges_ - 1, rank_));
+  ++exchanges_;
   return all;
 }
 

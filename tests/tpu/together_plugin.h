@@ -1,8 +1,8 @@
-// Several processes as the plugin shows them to torch_tpu: where libtpu would have one chip here
-// and see those of the others, each process has a CPU engine with a device for every process, of
-// which it shows its own. A program that speaks to other devices runs in every process on all of
-// them, with arguments that the processes have handed each other in files. Processes are told as
-// libtpu is (TPU_PROCESS_ADDRESSES, CLOUD_TPU_TASK_ID), and the folder by HASTEN_TEST_TOGETHER.
+// Lets several processes run one program on their devices, as libtpu does. Each process has a CPU
+// engine with a device for every process, and shows torch_tpu all of them, but only its own as
+// addressable. A program that communicates runs in every process on all devices; the processes
+// exchange its arguments in files. TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID describe the
+// processes, as for libtpu, and HASTEN_TEST_TOGETHER is the folder for the files.
 #pragma once
 
 #include <xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h>
@@ -18,12 +18,12 @@ namespace hasten::test {
 
 class Together {
  public:
-  // How many processes the environment tells of; 1 where it tells of none, or of no folder.
+  // Returns the number of processes in the environment; 1 without them or without a folder.
   static std::int64_t number();
 
   explicit Together(const PJRT_Api& engine);
-  // Puts what is told of devices, and Execute, into the plugin's table.
-  void put_into(PJRT_Api& table);
+  // Replaces Execute and the functions about devices in the plugin's table.
+  void install(PJRT_Api& table);
 
  private:
   using Bytes = std::vector<char>;
@@ -31,13 +31,13 @@ class Together {
   static Together& one();
   PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args);
   PJRT_Error* execute_on_all(PJRT_LoadedExecutable_Execute_Args* args,
-                             const std::vector<PJRT_Device*>& devices, bool speaking);
-  // Whether it speaks to other devices, by its optimized text.
-  bool speaks(PJRT_LoadedExecutable* executable);
+                             const std::vector<PJRT_Device*>& devices, bool communicates);
+  // Returns whether the program's optimized text has communication with other devices.
+  bool has_communication(PJRT_LoadedExecutable* executable);
   PJRT_Executable* program_of(PJRT_LoadedExecutable* executable) const;
   std::vector<PJRT_Device*> devices_of(PJRT_LoadedExecutable* executable) const;
-  // The arguments' bytes, one after the other, of every process.
-  std::vector<Bytes> exchanged(const Bytes& own);
+  // Returns the concatenated arguments of every process.
+  std::vector<Bytes> exchange(const Bytes& own);
   Bytes bytes_of(PJRT_Buffer* buffer) const;
   PJRT_Buffer* copy_to(PJRT_Device* device, PJRT_Buffer* like, const char* bytes) const;
   std::int64_t id_of(PJRT_Device* device) const;
@@ -48,9 +48,10 @@ class Together {
   std::filesystem::path folder_;
   std::int64_t rank_, number_;
   PJRT_Client* client_ = nullptr;
-  std::mutex mutex_, meeting_;  // of what is known; of programs that speak, one at a time
-  std::int64_t meetings_ = 0;
-  std::map<const PJRT_LoadedExecutable*, bool> speaks_;
+  std::mutex mutex_;           // for communicates_
+  std::mutex exchange_mutex_;  // one communicating program runs at a time
+  std::int64_t exchanges_ = 0;
+  std::map<const PJRT_LoadedExecutable*, bool> communicates_;
 };
 
 }  // namespace hasten::test

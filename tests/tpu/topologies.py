@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Every program of the training test compiles for real TPUs, by libtpu's own compiler, which needs no TPU for it.
+"""Every program of the training test compiles for real TPUs with libtpu's compiler, which needs no TPU.
 
-    topologies.py TPU-TESTS          the other variables are those of the test tpu/training
+    topologies.py TPU-TESTS          with the variables of the test tpu/training
 
-libtpu is Google's and proprietary; where it is not installed (HASTEN_LIBTPU, or Python's package) this test is skipped.
+libtpu is proprietary. If it is not installed (HASTEN_LIBTPU, or the Python package) this test is skipped.
 """
 import importlib.util
 import json
@@ -16,13 +16,13 @@ from pathlib import Path
 TOPOLOGIES = ("v5e:2x2", "v6e:2x4", "v5p:2x2x2", "tpu7x:2x2x1")
 
 
-def libtpu():
+def find_libtpu():
     named = os.environ.get("HASTEN_LIBTPU")
     package = importlib.util.find_spec("libtpu")
     return named or (package and str(Path(package.origin).parent / "libtpu.so"))
 
 
-def compiled(program, library, topology):
+def compiles(program, library, topology):
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "programs.json"
         environment = {**os.environ, "HASTEN_TEST_LIBTPU": library, "HASTEN_TEST_TOPOLOGY": topology, "HASTEN_TEST_PROGRAMS": str(report),
@@ -30,20 +30,20 @@ def compiled(program, library, topology):
         run = subprocess.run([program, "--source-file=*training_test.cpp", "--no-intro"], env=environment, capture_output=True, text=True, timeout=600)
         if run.returncode != 0:
             print(run.stdout[-2000:], run.stderr[-2000:])
-        seen = json.loads(report.read_text()) if report.exists() else {"programs": 0, "compiled_for_tpu": 0, "failed": [], "compiled": []}
-    most = {part: max((program[part] for program in seen["compiled"]), default=0) for part in ("arguments", "temporaries", "code")}
-    print(f"{topology}: {seen['programs']} programs, {seen['compiled_for_tpu']} compiled, the largest in bytes: {most}", flush=True)
-    for failure in seen["failed"]:
+        found = json.loads(report.read_text()) if report.exists() else {"programs": 0, "compiled_for_tpu": 0, "failed": [], "compiled": []}
+    most = {part: max((program[part] for program in found["compiled"]), default=0) for part in ("arguments", "temporaries", "code")}
+    print(f"{topology}: {found['programs']} programs, {found['compiled_for_tpu']} compiled, the largest in bytes: {most}", flush=True)
+    for failure in found["failed"]:
         print(f"  program {failure['program']}: {failure['error'][:500]}")
-    return run.returncode == 0 and 0 < seen["programs"] == seen["compiled_for_tpu"]
+    return run.returncode == 0 and 0 < found["programs"] == found["compiled_for_tpu"]
 
 
 def main():
-    library = libtpu()
+    library = find_libtpu()
     if not library:
-        print("skipped: no libtpu (HASTEN_LIBTPU=.../libtpu.so, or python3 -m pip install libtpu)")
+        print("skipped: libtpu is not installed (HASTEN_LIBTPU=.../libtpu.so, or python3 -m pip install libtpu)")
         return 0
-    return 0 if all([compiled(sys.argv[1], library, topology) for topology in TOPOLOGIES]) else 1
+    return 0 if all([compiles(sys.argv[1], library, topology) for topology in TOPOLOGIES]) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// The Trainer on device tpu: the peer's runs, what is compiled when, checkpoints.
+// The Trainer on device tpu: the Hugging Face Trainer's runs, the number of compilations, checkpoints.
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -14,7 +14,7 @@ using namespace hasten::oracle;
 
 namespace {
 
-// The fused attention is a kernel of TPUs alone.
+// The fused attention compiles only for TPUs.
 constexpr auto kEager = AttentionImplementation::eager;
 
 struct Folder {
@@ -53,12 +53,12 @@ TrainingArguments arguments(const fs::path& folder, bool cpu) {
           .save_strategy = SaveStrategy::no};
 }
 
-// What had been compiled at the end of each epoch.
+// Records the number of compiled programs at the end of each epoch.
 struct CountPrograms : TrainerCallback {
   void on_epoch_end(const TrainerEvent&, TrainerControl&) override {
-    of_epochs.push_back(programs());
+    per_epoch.push_back(programs());
   }
-  std::vector<std::int64_t> of_epochs;
+  std::vector<std::int64_t> per_epoch;
 };
 
 std::vector<double> logged(const Trainer& trainer, const std::string& name) {
@@ -91,7 +91,7 @@ double largest_difference(const PreTrainedModel& one, const PreTrainedModel& oth
 
 }  // namespace
 
-TEST_CASE("tpu: every log entry and every weight of the peer's runs, on the device") {
+TEST_CASE("tpu: log entries and weights equal those of the Hugging Face Trainer") {
   use_tpu();
   for (const fs::path& file : cases()) {
     const std::string name = file.filename().string();
@@ -100,7 +100,7 @@ TEST_CASE("tpu: every log entry and every weight of the peer's runs, on the devi
   }
 }
 
-TEST_CASE("tpu: uneven data, trained on and scored: nothing is compiled after the first epoch") {
+TEST_CASE("tpu: training and evaluation of uneven data compile nothing after the first epoch") {
   use_tpu();
   const Folder folder;
   std::vector<double> losses, scores, accuracies;
@@ -110,7 +110,6 @@ TEST_CASE("tpu: uneven data, trained on and scored: nothing is compiled after th
     args.overwrite_output_dir = true;
     args.eval_strategy = IntervalStrategy::epoch;
     const auto count = std::make_shared<CountPrograms>();
-    std::vector<std::string> told;
     Trainer trainer(base_model(kEager), args,
                     {.train_dataset = ragged_rows(45),  // the last batch has 5 rows
                      .eval_dataset = ragged_rows(19),
@@ -127,15 +126,15 @@ TEST_CASE("tpu: uneven data, trained on and scored: nothing is compiled after th
     check_near(logged(trainer, "loss"), losses, 1e-5);
     check_near(logged(trainer, "eval_loss"), scores, 1e-5);
     check_near(logged(trainer, "eval_accuracy"), accuracies, 0);
-    REQUIRE(count->of_epochs.size() == 3);
-    CHECK(count->of_epochs[2] == count->of_epochs[1]);  // the first evaluation lies between 0 and 1
+    REQUIRE(count->per_epoch.size() == 3);
+    CHECK(count->per_epoch[2] == count->per_epoch[1]);  // the first evaluation is between 0 and 1
     const PredictionOutput predicted = trainer.predict(ragged_rows(19));
     CHECK(predicted.predictions.size(0) == 19);
-    CHECK(programs() == count->of_epochs[2]);
+    CHECK(programs() == count->per_epoch[2]);
   }
 }
 
-TEST_CASE("tpu: losses that stay on the device are logged as those that are read each step") {
+TEST_CASE("tpu: losses that stay on the device are logged like losses that are read each step") {
   use_tpu();
   const Folder folder;
   std::vector<double> each;
@@ -159,7 +158,7 @@ TEST_CASE("tpu: losses that stay on the device are logged as those that are read
   }
 }
 
-TEST_CASE("tpu: a loss that is not finite is told with its step, though it is read later") {
+TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read later") {
   use_tpu();
   const Folder folder;
   struct Poison : TrainerCallback {
@@ -178,14 +177,15 @@ TEST_CASE("tpu: a loss that is not finite is told with its step, though it is re
                   {.train_dataset = ragged_rows(45),
                    .callbacks = {std::make_shared<Poison>()},
                    .log_sink = [&](std::string_view line) { lines.emplace_back(line); }});
-  SUBCASE("told") {
+  SUBCASE("reported") {
     trainer.train();
-    CHECK(logged(trainer, "nonfinite_losses") == std::vector<double>{3, 3});  // logged, and in all
+    CHECK(logged(trainer, "nonfinite_losses") ==
+          std::vector<double>{3, 3});  // since the last log, and in total
     REQUIRE(lines.size() == 1);
     CHECK(lines[0].find("step 4 is NaN, the first of 3 losses since the last log") !=
           std::string::npos);
   }
-  SUBCASE("and ends the run at once where that is asked for") {
+  SUBCASE("ends the run at once with stop_on_nonfinite_loss") {
     TrainingArguments strict = args;
     strict.stop_on_nonfinite_loss = true;
     strict.overwrite_output_dir = true;
@@ -196,7 +196,7 @@ TEST_CASE("tpu: a loss that is not finite is told with its step, though it is re
   }
 }
 
-TEST_CASE("tpu: a run that is resumed is the one that was not broken off, dropout included") {
+TEST_CASE("tpu: a resumed run equals an uninterrupted one, including dropout") {
   use_tpu();
   const Folder folder;
   TrainingArguments args = arguments(folder.path / "whole", false);
@@ -218,7 +218,7 @@ TEST_CASE("tpu: a run that is resumed is the one that was not broken off, dropou
   CHECK(largest_difference(*whole, *resumed) == 0);
 }
 
-TEST_CASE("tpu: a checkpoint goes on on the CPU, and back") {
+TEST_CASE("tpu: a run moves between the TPU and the CPU by a checkpoint") {
   use_tpu();
   const Folder folder;
   TrainingArguments args = arguments(folder.path / "whole", true);
@@ -249,14 +249,14 @@ TEST_CASE("tpu: a checkpoint goes on on the CPU, and back") {
   }
 }
 
-TEST_CASE("tpu: hasten's own count of compiled programs grows as the plugin's") {
+TEST_CASE("tpu: hasten counts the same compiled programs as the plugin") {
   use_tpu();
   const Accelerator accelerator({.tpu = true});
-  const std::int64_t ours = accelerator.compiled_programs(), theirs = programs();
+  const std::int64_t hasten_count = accelerator.compiled_programs(), plugin_count = programs();
   const at::Tensor x = at::ones({3, 5, 7}).to(accelerator.device());
   static_cast<void>((x + x).cpu());
-  CHECK(accelerator.compiled_programs() == ours + 1);
-  CHECK(programs() == theirs + 1);
+  CHECK(accelerator.compiled_programs() == hasten_count + 1);
+  CHECK(programs() == plugin_count + 1);
   static_cast<void>((x + x).cpu());
-  CHECK(accelerator.compiled_programs() == ours + 1);
+  CHECK(accelerator.compiled_programs() == hasten_count + 1);
 }

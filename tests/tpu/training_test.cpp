@@ -1,5 +1,5 @@
-// The four lines on device tpu: the same numbers as on the CPU, and no compiling after the first
-// steps.
+// A loop with the Accelerator on device tpu gives the numbers of the CPU, and compiles only in the
+// first steps.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -86,27 +86,26 @@ void check_same(const Run& tpu, const Run& cpu) {
     CHECK(std::abs(tpu.losses[step] - cpu.losses[step]) < 1e-4);
   }
   CHECK(cpu.losses.back() < cpu.losses.front());
-  // Whatever is made once is made in the first two steps; compilers work beside the program, so it
-  // is counted a step later.
+  // Everything is compiled in the first two steps. Compilers run in parallel, so a program may count
+  // a step later.
   CHECK(tpu.programs.front() > 0);
   CHECK(tpu.programs.back() == tpu.programs[2]);
 }
 
 }  // namespace
 
-TEST_CASE("tpu: eight steps of a small classifier are those of the CPU") {
-  const Run cpu = train_classifier(kCpu);  // LibTorch's engine has started its threads by now
+TEST_CASE("tpu: eight steps of a small classifier equal the CPU's") {
+  const Run cpu = train_classifier(kCpu);  // LibTorch's engine starts its threads here
   check_same(train_classifier(kTpu), cpu);
 }
 
-TEST_CASE(
-    "tpu: eight steps of a small BERT are those of the CPU, with LibTorch's AdamW and hasten's") {
+TEST_CASE("tpu: eight steps of a small BERT equal the CPU's, with LibTorch's AdamW and hasten's") {
   const Run cpu = train_bert<torch::optim::AdamW>(kCpu);
   SUBCASE("torch::optim::AdamW") { check_same(train_bert<torch::optim::AdamW>(kTpu), cpu); }
   SUBCASE("hasten::AdamW") { check_same(train_bert<hasten::AdamW>(kTpu), cpu); }
 }
 
-TEST_CASE("tpu: a model saved on the device and read on the CPU is equal to the last bit") {
+TEST_CASE("tpu: a model saved on the device and read on the CPU has equal bits") {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / ("hasten_tpu_" + std::to_string(getpid()));
   const auto net = tiny_bert(3);
