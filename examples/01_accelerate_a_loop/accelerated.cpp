@@ -1,12 +1,12 @@
-// plain.cpp with hasten: four more lines (+) and two fewer (-), and the schedule and progress bar
-// of the loop in Hugging Face's documentation, which need a loader that, unlike torch::data's, has
-// a length.
+// plain.cpp with hasten: four lines are new (+) and two are gone (-). The program also adds the
+// schedule and the progress bar of the loop in Hugging Face's documentation. They need the length of
+// the loader, which torch::data's loaders do not have.
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>  // +
 #include <cstdio>
 
-#include "spirals.h"
+#include "../common/spirals.h"
 
 int main() {
   torch::manual_seed(42);
@@ -14,11 +14,10 @@ int main() {
   Net net;
   // -   net->to(device);
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-3));
-  auto batches = hasten::make_loader(spirals(4096).map(torch::data::transforms::Stack<>()),
-                                     {.batch_size = 32});
+  auto batches = hasten::make_loader(spirals(4096), {.batch_size = 32});
   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);  // +
 
-  // Made with what prepare returned, as in the documentation. It counts optimizer steps.
+  // The schedule uses the prepared optimizer, and counts optimizer steps.
   const std::int64_t num_epochs = 5, num_training_steps = num_epochs * train_loader.size();
   auto lr_scheduler =
       hasten::get_scheduler("linear", optimizer, /*num_warmup_steps=*/0, num_training_steps);
@@ -28,7 +27,7 @@ int main() {
   for (std::int64_t epoch = 0; epoch < num_epochs; ++epoch) {
     for (auto& batch : train_loader) {
       optimizer.zero_grad();
-      // The loss is computed in float, whatever mixed precision hasten launch asks for.
+      // Computes the loss in float with any mixed precision that hasten launch sets.
       auto loss =
           torch::nn::functional::cross_entropy(model(batch.data).to(torch::kFloat), batch.target);
       accelerator.backward(loss);  // +   (- loss.backward();)

@@ -1,9 +1,9 @@
-// A plain LibTorch training loop: a small network learns to distinguish the points of two spirals.
+// A plain LibTorch training loop: a small network learns to tell the points of two spirals apart.
 #include <torch/torch.h>
 
 #include <cstdio>
 
-#include "spirals.h"
+#include "../common/spirals.h"
 
 int main() {
   torch::manual_seed(42);
@@ -12,7 +12,7 @@ int main() {
   net->to(device);
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-3));
   auto batches = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
-      spirals(4096).map(torch::data::transforms::Stack<>()), torch::data::DataLoaderOptions(32));
+      spirals(4096), torch::data::DataLoaderOptions(32));
 
   double last = 0;
   for (int epoch = 0; epoch < 5; ++epoch) {

@@ -1,9 +1,9 @@
-// The example of Hugging Face's page "model training anatomy", in its order: the memory of the GPU
-// before everything, after the first tensor, with the model, and after training; then its use.
+// The example of Hugging Face's page "model training anatomy", in the same order: the GPU memory at
+// the start, after the first tensor, with the model, and after training; then what the memory holds.
 //
 //   $ anatomy_bert_large                                  # on the GPU, or else on the CPU
 //   $ anatomy_bert_large --steps 3                        # three steps instead of an epoch
-//   $ anatomy_bert_large --device cuda:v100-16gb          # predicts that for a GPU, in a second
+//   $ anatomy_bert_large --device cuda:v100-16gb          # predicts the same for a GPU, in a second
 //   $ anatomy_bert_large --page                           # predicts the page's numbers, one by one
 #include <torch/torch.h>
 
@@ -32,7 +32,7 @@ constexpr std::int64_t kRows = 512, kLength = 512;
 TrainerDataset dummy_data() { return TrainerDataset(dummy_classification(kRows, kLength)); }
 
 void print_operations(const Report& report) {
-  std::cout << "\nThe three groups of operations: their shares of computation and time\n";
+  std::cout << "\nShares of the three groups of operations\n";
   anatomy::OperationTotal all;
   for (std::size_t i = 0; i < anatomy::kGroups; ++i)
     all += total_of(report, static_cast<anatomy::OperationGroup>(i));
@@ -46,11 +46,11 @@ void print_operations(const Report& report) {
     rows.push_back({std::string(name_of(group)), share(total.flops, all.flops),
                     share(total.seconds, report.dry ? 0 : all.seconds)});
   }
-  std::cout << table({"group", "computed", "time"}, rows);
+  std::cout << table({"group", "computation", "time"}, rows);
 }
 
 void print_components(const Report& report) {
-  std::cout << "\nThe components of memory at the peak\n";
+  std::cout << "\nComponents of memory at the peak\n";
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < anatomy::kComponents; ++i) {
     const std::int64_t bytes = report.memory.at_peak[i];
@@ -58,14 +58,14 @@ void print_components(const Report& report) {
         {std::string(name_of(static_cast<anatomy::Component>(i))), grouped(bytes),
          fixed(static_cast<double>(bytes) / static_cast<double>(report.memory.parameters), 2)});
   }
-  std::cout << table({"component", "bytes", "a parameter"}, rows);
+  std::cout << table({"component", "bytes", "per parameter"}, rows);
 }
 
 void print_passes(const Report& report) {
   const auto forward = total_of(report, anatomy::Phase::forward),
              backward = total_of(report, anatomy::Phase::backward);
   std::cout << "\nThe backward pass computes " << fixed(backward.flops / forward.flops, 2)
-            << " times what the forward pass does";
+            << " times as much as the forward pass";
   if (!report.dry)
     std::cout << " and takes " << fixed(backward.seconds / forward.seconds, 2) << " times as long";
   std::cout << ".\n";
@@ -77,7 +77,7 @@ void run(const Options& options) {
   const at::Device device = torch::cuda::is_available() ? at::kCUDA : at::kCPU;
   const TemporaryDirectory scratch("anatomy-bert-large");
 
-  print_gpu_utilization();  // before everything
+  print_gpu_utilization();  // at the start
   const at::Tensor first = at::ones({1, 1}).to(device);
   print_gpu_utilization();  // with the context and the kernels
   const auto model = load_model("bert-large", {}).model;
@@ -100,7 +100,7 @@ void run(const Options& options) {
                    .on_anatomy = [&](const Report& found) { report = found; }});
   const TrainOutput result = trainer.train();
   if (dry) {
-    print_gpu_utilization();  // the time of a prediction says nothing about the GPU's time
+    print_gpu_utilization();  // a prediction has no times
   } else {
     print_summary(result);
   }

@@ -7,8 +7,8 @@
 #include "hasten/config/gpus.h"
 
 struct Options {
-  std::int64_t steps = 0;            // optimizer steps; 0: one epoch, 128 of them
-  const hasten::Gpu* gpu = nullptr;  // the GPU to predict for; null: none
+  std::int64_t steps = 0;            // optimizer steps; 0: one epoch of 128 steps
+  const hasten::Gpu* gpu = nullptr;  // the GPU to predict for; null: no prediction
   bool page = false;
 };
 

@@ -17,22 +17,22 @@ using namespace hasten;
 
 namespace {
 
-// What nvidia-smi showed on that page and on its companion page about a single GPU, in MiB.
+// The figures of nvidia-smi on that page and on its companion page about a single GPU, in MiB.
 constexpr std::int64_t kFirstTensor = 1343, kWithModel = 2631, kAfterTraining = 14949,
-                       kFourTimesOne = 8681;  // batches of 1, four of them accumulated
+                       kAfterAccumulating = 8681;  // four batches of 1 per step
 
-// How a program trains. The defaults are those of the page's programs, the other values today's.
+// How a program trains. The defaults are those of the page's programs; the other values are today's.
 struct TrainingSetup {
   std::int64_t batch = 4, accumulated = 1;
-  // Softmax keeps its input as well as its result; not since PyTorch 1.11 (issue 64000).
+  // Softmax keeps its input in addition to its result, as before PyTorch 1.11 (issue 64000).
   bool keeps_softmax_input = true;
-  bool keeps_gradients = true;   // zero_grad fills them with zeros; frees them since PyTorch 2.0
+  bool keeps_gradients = true;   // zero_grad fills gradients with zeros, as before PyTorch 2.0
   bool fused_optimizer = false;  // AdamW is one operator without temporaries
   AttentionImplementation attention = AttentionImplementation::eager;
-  bool lazy_kernels = false;  // a kernel is loaded when it is first used, since CUDA 11.7
+  bool lazy_kernels = false;  // a kernel is loaded at its first use, since CUDA 11.7
 };
 
-// Keeps the input of each softmax until its gradient is computed, as PyTorch's own graph did.
+// Keeps the input of each softmax until its gradient is computed, as PyTorch's graph did.
 class KeepSoftmaxInputs {
  public:
   KeepSoftmaxInputs() {
@@ -65,10 +65,10 @@ struct Stages {
   std::int64_t first_tensor = 0, with_model = 0, after_training = 0;  // MiB
 };
 
-Stages predicted(const TrainingSetup& setup) {
+Stages predict(const TrainingSetup& setup) {
   Gpu gpu = find_gpu("cuda:v100-16gb");
   if (!setup.lazy_kernels)
-    gpu.context = (kFirstTensor - 2) << 20;  // 2 MiB are the tensor's segment
+    gpu.context = (kFirstTensor - 2) << 20;  // the tensor's segment has 2 MiB
   const DryRun dry(gpu);
   const auto used = [] { return gpu_memory_used().value_or(0) >> 20; };
   Stages stages;
@@ -107,46 +107,48 @@ std::string change(std::int64_t from, std::int64_t to) {
   return str(to < from ? "-" : "+", grouped(std::abs(to - from)));
 }
 
-std::vector<std::string> compared(const std::string& what, std::int64_t page, std::int64_t ours) {
-  const double off = 100.0 * static_cast<double>(ours - page) / static_cast<double>(page);
-  return {what, grouped(page), grouped(ours), (off < 0 ? "" : "+") + fixed(off, 1) + " %"};
+std::vector<std::string> comparison(const std::string& what, std::int64_t page,
+                                    std::int64_t prediction) {
+  const double error = 100.0 * static_cast<double>(prediction - page) / static_cast<double>(page);
+  return {what, grouped(page), grouped(prediction),
+          (error < 0 ? "" : "+") + fixed(error, 1) + " %"};
 }
 
 void print_measured() {
-  const Stages four = predicted({}), one = predicted({.batch = 1, .accumulated = 4});
-  std::cout
-      << "BERT-large, rows of 512 tokens, float, AdamW, on a V100 with 16 GB; MiB as nvidia-smi "
-         "shows them\n\n"
-      << table({"", "the page", "predicted", ""},
-               {{"after the first tensor", grouped(kFirstTensor), "", "taken from the page"},
-                compared("the model adds", kWithModel - kFirstTensor,
-                         four.with_model - four.first_tensor),
-                compared("after training, batches of 4", kAfterTraining, four.after_training),
-                compared("after training, 4 batches of 1 a step", kFourTimesOne,
-                         one.after_training)});
+  const Stages whole = predict({}), accumulated = predict({.batch = 1, .accumulated = 4});
+  std::cout << "BERT-large, 512 tokens per row, float, AdamW, on a V100 with 16 GB; MiB as "
+               "reported by nvidia-smi\n\n"
+            << table({"", "page", "predicted", ""},
+                     {{"after the first tensor", grouped(kFirstTensor), "", "taken from the page"},
+                      comparison("added by the model", kWithModel - kFirstTensor,
+                                 whole.with_model - whole.first_tensor),
+                      comparison("after training, batches of 4", kAfterTraining,
+                                 whole.after_training),
+                      comparison("after training, 4 batches of 1 per step", kAfterAccumulating,
+                                 accumulated.after_training)});
 }
 
 void print_changes_since() {
   TrainingSetup setup;
-  std::int64_t before = predicted(setup).after_training;
+  std::int64_t before = predict(setup).after_training;
   std::vector<std::vector<std::string>> rows = {
-      {"as the page's programs did, batches of 4", "", grouped(before)}};
+      {"the page's program, batches of 4", "", grouped(before)}};
   const auto add = [&](const std::string& name) {
-    const std::int64_t now = predicted(setup).after_training;
+    const std::int64_t now = predict(setup).after_training;
     rows.push_back({name, change(before, now), grouped(now)});
     before = now;
   };
   setup.keeps_softmax_input = false;
   add("softmax keeps only its result (PyTorch 1.11)");
   setup.keeps_gradients = false;
-  add("gradients freed after a step, not filled with zeros (2.0)");
+  add("gradients are freed after a step (PyTorch 2.0)");
   setup.fused_optimizer = true;
-  add("AdamW in one operator");
+  add("AdamW is one operator");
   setup.attention = AttentionImplementation::sdpa;
-  add("attention in one kernel, which keeps no probabilities");
+  add("attention is one kernel and keeps no probabilities");
   setup.lazy_kernels = true;
-  add("kernels loaded when they are used (CUDA 11.7)");
-  std::cout << "\nWhat has changed since, one thing after the other\n\n"
+  add("kernels are loaded at their first use (CUDA 11.7)");
+  std::cout << "\nChanges since then, one after the other\n\n"
             << table({"", "MiB", "after training"}, rows);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
 
-// Predicts what Hugging Face's documentation measured on a V100, prints both side by side, and then
-// the effect of each change since.
+// Predicts what Hugging Face's documentation measured on a V100 and prints both side by side. Then
+// prints the effect of each change since then.
 void compare_with_page();

@@ -1,5 +1,5 @@
-// Compares the memory of eight processes that share one model with that of eight processes that
-// each make their own.
+// Compares the memory of eight processes that share one model with that of eight processes with
+// one model each.
 //
 //   $ example_04_notebook_launcher --num_processes 8 --num_layers 12
 #include <hasten/hasten.h>
@@ -29,13 +29,13 @@ std::shared_ptr<hasten::BertModel> make_model(std::int64_t layers) {
   return model;
 }
 
-double mebibytes_of(const torch::nn::Module& model) {
+double size_in_mib(const torch::nn::Module& model) {
   double bytes = 0;
   for (const auto& parameter : model.parameters()) bytes += static_cast<double>(parameter.nbytes());
   return bytes / (1 << 20);
 }
 
-// Returns the memory that only this process has, in MiB.
+// Returns the memory that this process shares with no other, in MiB.
 double own_memory() {
   std::ifstream file("/proc/self/smaps_rollup");
   double total = 0, value = 0;
@@ -47,8 +47,8 @@ double own_memory() {
   return total;
 }
 
-// Each process embeds texts of its own; all know the mean norm at the end. Rank 0 writes the memory
-// of all together, in MiB, into the file `result`.
+// Embeds other texts in each process and averages their norms. Rank 0 writes the memory of all
+// processes together, in MiB, into the file `result`.
 void embed(const std::shared_ptr<hasten::BertModel>& model, Clock::time_point began,
            const std::string& result) {
   const auto worker = hasten::worker_of(hasten::config::whole_environment());
@@ -67,17 +67,17 @@ void embed(const std::shared_ptr<hasten::BertModel>& model, Clock::time_point be
   std::ofstream(result) << all;
 }
 
-double number_in(const std::string& file) {
+double read_number(const std::string& file) {
   double number = 0;
   std::ifstream(file) >> number;
   return number;
 }
 
-std::int64_t option(int argc, char** argv, const std::string& name, std::int64_t otherwise) {
+std::int64_t option(int argc, char** argv, const std::string& name, std::int64_t default_value) {
   for (int i = 1; i + 1 < argc; ++i) {
     if (argv[i] == name) return std::atol(argv[i + 1]);
   }
-  return otherwise;
+  return default_value;
 }
 
 }  // namespace
@@ -90,18 +90,18 @@ int main(int argc, char** argv) {
 
   auto began = Clock::now();
   const auto model = make_model(layers);
-  const double size = mebibytes_of(*model);
+  const double size = size_in_mib(*model);
   std::printf("a BERT with %lld layers: %.0f MiB, created in %.2f s\n",
               static_cast<long long>(layers), size, seconds_since(began));
 
   std::printf("created once, used by %lld processes:\n", static_cast<long long>(processes));
   hasten::notebook_launcher(embed, std::tuple(model, began, result), options);
-  const double shared = size + number_in(result);
+  const double shared = size + read_number(result);
 
   std::printf("created by each of them:\n");
   began = Clock::now();
   hasten::notebook_launcher([&] { embed(make_model(layers), began, result); }, options);
-  const double copied = number_in(result);
+  const double copied = read_number(result);
   std::remove(result.c_str());
 
   std::printf(

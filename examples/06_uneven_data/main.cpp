@@ -1,100 +1,51 @@
-// Data that cannot be divided evenly: whole recordings of unequal length, four of them, are
-// distributed over the processes, and a stream can be read by the first process only.
+// Data that cannot be divided evenly: four recordings of different lengths are distributed over the
+// processes, and a stream can be read only by rank 0.
 //
 //   $ example_06_uneven_data                               # one process
 //   $ hasten launch -n 3 example_06_uneven_data            # three processes, the same numbers
+#include <hasten/hasten.h>
 #include <torch/torch.h>
 
-#include <hasten/hasten.h>
+#include <span>
+#include <vector>
 
-#include <numeric>
-
-#include "../01_accelerate_a_loop/spirals.h"
+#include "../common/accuracy.h"
+#include "../common/spirals.h"
 
 namespace {
 
-constexpr std::int64_t kRowsPerStep = 60;  // in each recording
+using Rows = torch::data::Example<>;
 
-struct Recording {
-  at::Tensor points, spirals;
-  std::int64_t steps() const { return (points.size(0) + kRowsPerStep - 1) / kRowsPerStep; }
-};
-
-Recording recording(std::int64_t rows) {
-  std::vector<std::size_t> all(static_cast<std::size_t>(rows));
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  auto batch =
-      spirals(rows).map(torch::data::transforms::Stack<>()).get_batch(c10::ArrayRef<size_t>(all));
-  return {batch.data, batch.target};
-}
-
-// Returns the rows of all of this process's recordings for one step, or nothing after the last step
-// of the longest one.
-std::optional<Recording> rows_of_step(const std::vector<Recording>& own, std::int64_t step) {
-  std::vector<at::Tensor> points, spirals;
-  for (const Recording& each : own) {
-    if (step >= each.steps()) continue;
-    points.push_back(each.points.split(kRowsPerStep)[static_cast<std::size_t>(step)]);
-    spirals.push_back(each.spirals.split(kRowsPerStep)[static_cast<std::size_t>(step)]);
+// Adds 60 rows of a recording to each batch, and batches at the end if the recording is longer.
+void add_recording(std::vector<Rows>& batches, const Rows& recording) {
+  const auto points = recording.data.split(60), targets = recording.target.split(60);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (i == batches.size()) {
+      batches.emplace_back(points[i], targets[i]);
+    } else {
+      batches[i] = {at::cat({batches[i].data, points[i]}),
+                    at::cat({batches[i].target, targets[i]})};
+    }
   }
-  if (points.empty()) return std::nullopt;
-  return Recording{at::cat(points), at::cat(spirals)};
 }
 
-// A row of the stream: a point, and the name of its spiral.
-struct Report {
-  at::Tensor point;
-  std::string spiral;
-};
-
-// A stream of reports, whose number is not known in advance.
-class Reports {
+// A stream of points. Its length is not known in advance.
+class PointStream {
  public:
-  explicit Reports(Recording rows) : rows_(std::move(rows)) {}
-  std::optional<Report> next() {
-    if (at_ == rows_.points.size(0)) return std::nullopt;
-    const bool outer = rows_.spirals[at_].item<std::int64_t>() == 1;
-    return Report{rows_.points[at_++], outer ? "outer" : "inner"};
+  std::optional<Rows> next() {
+    if (row_ == points_.data.size(0)) return std::nullopt;
+    const std::int64_t row = row_++;
+    return Rows{points_.data[row], points_.target[row]};
   }
-  void rewind(std::int64_t) { at_ = 0; }
+  void rewind(std::int64_t) { row_ = 0; }
 
  private:
-  Recording rows_;
-  std::int64_t at_ = 0;
+  Rows points_ = spiral_points(1001);
+  std::int64_t row_ = 0;
 };
 
-// A batch of reports. Texts are sent to the other processes just as tensors are.
-using Batch = std::pair<at::Tensor, std::vector<std::string>>;
-
-struct StackReports {
-  Batch operator()(std::span<const Report> reports) const {
-    std::vector<at::Tensor> points;
-    std::vector<std::string> words;
-    for (const Report& report : reports) {
-      points.push_back(report.point);
-      words.push_back(report.spiral);
-    }
-    return {at::stack(points), words};
-  }
-};
-
-double accuracy_of(hasten::Accelerator& accelerator, auto& model, auto& loader,
-                   std::int64_t& rows) {
-  const torch::NoGradGuard no_grad;
-  std::int64_t right = 0;
-  rows = 0;
-  for (auto& [points, words] : loader) {
-    const at::Tensor guesses = model(points).argmax(1);
-    at::Tensor hits = at::zeros({guesses.size(0)}, at::kBool);
-    for (std::int64_t i = 0; i < hits.size(0); ++i) {
-      const std::int64_t spiral = words[static_cast<std::size_t>(i)] == "outer";
-      hits[i] = guesses[i].template item<std::int64_t>() == spiral;
-    }
-    hits = accelerator.gather_for_metrics(hits);
-    right += hits.sum().template item<std::int64_t>();
-    rows += hits.size(0);
-  }
-  return static_cast<double>(right) / static_cast<double>(rows);
+Rows stack(std::span<const Rows> rows) {
+  return torch::data::transforms::Stack<>().apply_batch({rows.begin(), rows.end()});
 }
 
 }  // namespace
@@ -104,34 +55,35 @@ int main() {
   torch::manual_seed(42);
   Net net;
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-3));
-  std::vector<Recording> own;
+  std::vector<Rows> own_batches;
   std::int64_t number = 0;
-  for (const std::int64_t rows : {3000, 2350, 1500, 910}) {
-    Recording each = recording(rows);
-    if (number++ % accelerator.group().size() == accelerator.group().rank()) own.push_back(each);
+  for (const std::int64_t length : {3000, 2350, 1500, 910}) {
+    const Rows recording = spiral_points(length);
+    if (number++ % accelerator.group().size() == accelerator.group().rank())
+      add_recording(own_batches, recording);
   }
-  auto reports = hasten::make_loader(Reports(recording(1001)), {.batch_size = 50}, StackReports{});
-  auto [model, optimizer, eval_loader] = accelerator.prepare(net, adamw, reports);
+  auto stream = hasten::make_loader(PointStream(), {.batch_size = 50}, stack);
+  auto [model, optimizer, eval_loader] = accelerator.prepare(net, adamw, stream);
 
   for (int epoch = 0; epoch < 6; ++epoch) {
     at::Tensor loss_sum = at::zeros({}), row_count = at::zeros({});
     {
       // Some processes finish their recordings before others.
       auto scope = accelerator.join_uneven_inputs(model);
-      for (std::int64_t step = 0; auto batch = rows_of_step(own, step); ++step) {
-        const auto rows = static_cast<double>(batch->points.size(0));
+      for (const Rows& batch : own_batches) {
+        const auto rows = static_cast<double>(batch.data.size(0));
         optimizer.zero_grad();
-        auto loss = torch::nn::functional::cross_entropy(model(batch->points), batch->spirals);
-        accelerator.backward(loss, rows);
+        auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
+        accelerator.backward(loss, rows);  // weights the loss by its rows
         optimizer.step();
         loss_sum += loss.detach() * rows;
         row_count += rows;
       }
     }
     const auto loss = (accelerator.reduce(loss_sum) / accelerator.reduce(row_count)).item<double>();
-    std::int64_t rows = 0;
-    const double accuracy = accuracy_of(accelerator, model, eval_loader, rows);
+    const Accuracy accuracy = measure_accuracy(accelerator, model, eval_loader);
     accelerator.print(hasten::str("epoch ", epoch, ": loss ", hasten::fixed(loss, 4), ", accuracy ",
-                                  hasten::fixed(accuracy, 4), " of ", rows, " rows"));
+                                  hasten::fixed(accuracy.value, 4), " of ", accuracy.rows,
+                                  " rows"));
   }
 }

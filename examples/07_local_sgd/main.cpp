@@ -1,12 +1,12 @@
-// Compares local SGD, in which processes exchange weights every few steps, with the same training
-// with an exchange of gradients in every step: the accuracy of both, and the bytes exchanged.
+// Compares local SGD, in which processes exchange weights every few steps, with an exchange of
+// gradients in every step: prints the accuracy of both, and the bytes exchanged.
 //
 //   $ hasten launch -n 2 example_07_local_sgd
+#include <hasten/hasten.h>
 #include <torch/torch.h>
 
-#include <hasten/hasten.h>
-
-#include "../01_accelerate_a_loop/spirals.h"
+#include "../common/accuracy.h"
+#include "../common/spirals.h"
 
 namespace {
 
@@ -17,33 +17,18 @@ struct Result {
   std::int64_t exchanges = 0;  // of the whole model's gradients or weights
 };
 
-double accuracy_of(hasten::Accelerator& accelerator, auto& model, auto& loader) {
-  const torch::NoGradGuard no_grad;
-  double right = 0, rows = 0;
-  for (auto& batch : loader) {
-    const at::Tensor hits =
-        accelerator.gather_for_metrics(model(batch.data).argmax(1) == batch.target);
-    right += hits.sum().template item<double>();
-    rows += static_cast<double>(hits.size(0));
-  }
-  return right / rows;
-}
-
 Result train(hasten::Accelerator& accelerator, std::int64_t local_sgd_steps) {
   torch::manual_seed(42);
   Net net;
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-3));
-  const auto stacked = [](std::int64_t rows) {
-    return spirals(rows).map(torch::data::transforms::Stack<>());
-  };
   auto train_rows =
-      hasten::make_loader(stacked(3000), {.batch_size = kRowsPerStep, .shuffle = true});
-  auto test_rows = hasten::make_loader(stacked(1001), {.batch_size = kRowsPerStep});
+      hasten::make_loader(spirals(3000), {.batch_size = kRowsPerStep, .shuffle = true});
+  auto test_rows = hasten::make_loader(spirals(1001), {.batch_size = kRowsPerStep});
   auto [model, optimizer, loader, test_loader] =
       accelerator.prepare(net, adamw, train_rows, test_rows);
   Result result;
   {
-    // With 0 gradients are exchanged in every step, as without this scope.
+    // If it is not enabled, gradients are exchanged in every step, as without this scope.
     const bool enabled = local_sgd_steps > 0;
     hasten::LocalSGD local_sgd(
         accelerator, model,
@@ -60,9 +45,9 @@ Result train(hasten::Accelerator& accelerator, std::int64_t local_sgd_steps) {
     }
     result.exchanges += local_sgd.averages();
   }
-  // Steps after the last mean are averaged at the end of the scope.
+  // The end of the scope averages the steps after the last average.
   if (local_sgd_steps > 0 && optimizer.steps() % local_sgd_steps != 0) ++result.exchanges;
-  result.accuracy = accuracy_of(accelerator, model, test_loader);
+  result.accuracy = measure_accuracy(accelerator, model, test_loader).value;
   return result;
 }
 

@@ -1,11 +1,10 @@
-// Two models that train each other, each with accumulation windows of its own: a generator that
-// turns noise into points of a ring, and a critic that distinguishes its points from real ones. The
-// program is the same for any number of processes.
+// Two models that train each other, each with its own accumulation windows: a generator that turns
+// noise into points of a ring, and a critic that distinguishes them from real ones.
 //
 //   $ hasten launch -n 2 example_08_several_models
+#include <hasten/hasten.h>
 #include <torch/torch.h>
 
-#include <hasten/hasten.h>
 #include <cmath>
 
 namespace {
@@ -33,9 +32,9 @@ double distance_of(const at::Tensor& points) {
   return (points.norm(2, 1) - 2).abs().mean().item<double>();
 }
 
-at::Tensor loss_of(const at::Tensor& logits, double wanted) {
+at::Tensor loss_of(const at::Tensor& logits, double target) {
   return torch::nn::functional::binary_cross_entropy_with_logits(logits,
-                                                                 torch::full_like(logits, wanted));
+                                                                 torch::full_like(logits, target));
 }
 
 }  // namespace
@@ -47,9 +46,9 @@ int main() {
   const auto adam = [](Sequential& net) {
     return torch::optim::Adam(net->parameters(), torch::optim::AdamOptions(2e-3).betas({0.5, 0.9}));
   };
-  auto raw_of_generator = adam(raw_generator), raw_of_critic = adam(raw_critic);
+  auto generator_adam = adam(raw_generator), critic_adam = adam(raw_critic);
   auto [generator, critic, generator_optimizer, critic_optimizer] =
-      accelerator.prepare(raw_generator, raw_critic, raw_of_generator, raw_of_critic);
+      accelerator.prepare(raw_generator, raw_critic, generator_adam, critic_adam);
 
   const auto& group = accelerator.group();
   const std::int64_t rows = kRowsPerStep / 2 / group.size();
@@ -65,7 +64,8 @@ int main() {
       critic_optimizer.zero_grad();
     }
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-      // The generator's window. Its loss passes through the critic, but gives it no gradients.
+      // The generator's window. Its loss passes through the critic, whose gradients are not
+      // exchanged.
       auto guard = accelerator.accumulate(generator);
       accelerator.backward(loss_of(critic(generator(noise(rows))), 1));
       generator_optimizer.step();

@@ -1,43 +1,44 @@
-// A batch of 480 rows that is never computed at once: windows of 16 micro-batches of unequal sizes
+// A batch of 480 rows that is never computed at once: windows of 16 micro-batches of different sizes
 // give the weights of whole batches, in any number of processes, with one exchange per window.
 //
 //   $ hasten launch -n 2 example_09_gradient_accumulation
+#include <hasten/hasten.h>
 #include <torch/torch.h>
 
-#include <hasten/hasten.h>
 #include <vector>
 
-#include "../01_accelerate_a_loop/spirals.h"
+#include "../common/spirals.h"
 
 namespace {
 
+using Rows = torch::data::Example<>;
+
 constexpr std::int64_t kRows = 480, kWindow = 16, kSteps = 30;
 
-struct Batch {
-  at::Tensor points, spiral;
-};
-
-Batch step_of(std::int64_t step) {
+Rows batch_of_step(std::int64_t step) {
   torch::manual_seed(step);
-  Spirals rows = spirals(kRows);
-  std::vector<at::Tensor> points, which;
-  for (std::int64_t i = 0; i < kRows; ++i) {
-    const auto row = rows.get(static_cast<std::size_t>(i));
-    points.push_back(row.data);
-    which.push_back(row.target);
-  }
-  return {torch::stack(points), torch::stack(which)};
+  return spiral_points(kRows);
 }
 
-// Micro-batches of 1, 2, 3, ... rows: their means must be weighted by their rows.
-std::vector<Batch> micro_batches_of(const Batch& batch) {
-  std::vector<Batch> micro_batches;
+Rows narrow(const Rows& batch, std::int64_t first, std::int64_t rows) {
+  return {batch.data.narrow(0, first, rows), batch.target.narrow(0, first, rows)};
+}
+
+// Returns the rows of this process. The last process takes the remainder.
+Rows own_rows(const Rows& batch, const hasten::Group& group) {
+  const std::int64_t share = kRows / group.size(), first = group.rank() * share;
+  return narrow(batch, first, group.rank() + 1 == group.size() ? kRows - first : share);
+}
+
+// Splits a batch into micro-batches of 1, 2, 3, ... rows. Their mean losses must be weighted by
+// their rows.
+std::vector<Rows> split(const Rows& batch) {
+  std::vector<Rows> micro_batches;
   std::int64_t first = 0;
   for (std::int64_t i = 0; i < kWindow; ++i) {
-    const std::int64_t rest = batch.points.size(0) - first;
+    const std::int64_t rest = batch.data.size(0) - first;
     const std::int64_t rows = i + 1 == kWindow ? rest : std::min(rest, i + 1);
-    micro_batches.push_back(
-        {batch.points.narrow(0, first, rows), batch.spiral.narrow(0, first, rows)});
+    micro_batches.push_back(narrow(batch, first, rows));
     first += rows;
   }
   return micro_batches;
@@ -48,59 +49,57 @@ Net new_net() {
   return Net();
 }
 
-at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& spiral) {
-  return torch::nn::functional::cross_entropy(logits, spiral);
+torch::optim::SGD new_optimizer(Net& net) {
+  return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.3).momentum(0.9));
 }
 
 // Trains with plain LibTorch, all rows of a step at once.
-Net whole_batches() {
+Net train_whole_batches() {
   Net net = new_net();
-  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.3).momentum(0.9));
+  auto sgd = new_optimizer(net);
   for (std::int64_t step = 0; step < kSteps; ++step) {
-    const Batch batch = step_of(step);
+    const Rows batch = batch_of_step(step);
     sgd.zero_grad();
-    loss_of(net->forward(batch.points), batch.spiral).backward();
+    torch::nn::functional::cross_entropy(net(batch.data), batch.target).backward();
     sgd.step();
   }
   return net;
+}
+
+double largest_difference(const Net& a, const Net& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a->parameters().size(); ++i) {
+    const at::Tensor difference = a->parameters()[i] - b->parameters()[i];
+    largest = std::max(largest, difference.abs().max().item<double>());
+  }
+  return largest;
 }
 
 }  // namespace
 
 int main() {
   hasten::Accelerator accelerator({.gradient_accumulation_steps = kWindow});
-  const auto& group = accelerator.group();
   Net net = new_net();
-  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.3).momentum(0.9));
+  auto sgd = new_optimizer(net);
   auto [model, optimizer] = accelerator.prepare(net, sgd);
-  const std::int64_t share = kRows / group.size();
-  std::int64_t largest = 0, exchanges = 0;
+  std::int64_t most_rows = 0, exchanges = 0;
   for (std::int64_t step = 0; step < kSteps; ++step) {
-    const Batch whole = step_of(step);
-    // The last process takes the remainder.
-    const std::int64_t first = group.rank() * share,
-                       rows = group.rank() + 1 == group.size() ? kRows - first : share;
-    const Batch own = {whole.points.narrow(0, first, rows), whole.spiral.narrow(0, first, rows)};
-    for (const Batch& micro_batch : micro_batches_of(own)) {
+    for (const Rows& batch : split(own_rows(batch_of_step(step), accelerator.group()))) {
       auto guard = accelerator.accumulate(model);
-      const std::int64_t items = micro_batch.points.size(0);
-      accelerator.backward(loss_of(model(micro_batch.points), micro_batch.spiral),
-                           static_cast<double>(items));
+      const std::int64_t rows = batch.data.size(0);
+      auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
+      accelerator.backward(loss, static_cast<double>(rows));
       optimizer.step();
       optimizer.zero_grad();
-      largest = std::max(largest, items);
+      most_rows = std::max(most_rows, rows);
       exchanges += accelerator.sync_gradients() ? 1 : 0;
     }
   }
-  const Net reference = whole_batches();
-  double most = 0;
-  for (std::size_t i = 0; i < net->parameters().size(); ++i) {
-    const at::Tensor apart = net->parameters()[i] - reference->parameters()[i];
-    most = std::max(most, apart.abs().max().item<double>());
-  }
-  accelerator.print(
-      hasten::str(kSteps, " steps of ", kRows, " rows in micro-batches of at most ", largest, ": ",
-                  exchanges, " windows, weights differ from those of whole batches by ",
-                  most < 1e-5 ? "rounding" : "more", most < 1e-5 ? "" : hasten::str(": ", most)));
-  return most < 1e-5 ? 0 : 1;
+  const double difference = largest_difference(net, train_whole_batches());
+  const bool equal = difference < 1e-5;
+  accelerator.print(hasten::str(kSteps, " steps of ", kRows, " rows in micro-batches of at most ",
+                                most_rows, ": ", exchanges,
+                                " windows, weights differ from those of whole batches by ",
+                                equal ? "rounding" : hasten::str("more: ", difference)));
+  return equal ? 0 : 1;
 }
