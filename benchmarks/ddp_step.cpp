@@ -1,5 +1,5 @@
 // Trains a BERT classifier with an Accelerator in any number of processes. Rank 0 prints one JSON
-// line. Each process does the work of train_step and of benchmarks/peer/train_step.py.
+// line. Each process does the work of train_step and of benchmarks/python/train_step.py.
 //
 //   $ hasten launch -n 2 ddp_step --size small --steps 30 --batch 8 --seq 128
 //

@@ -1,5 +1,5 @@
 // Measures the training step of a BERT classifier, over many steps, and prints one JSON line. A
-// step does the work of benchmarks/peer/train_step.py: random ids, masks of ones, AdamW, a linear
+// step does the work of benchmarks/python/train_step.py: random ids, masks of ones, AdamW, a linear
 // schedule, and clipping at norm 1.
 //
 //   $ train_step --mode hasten|naive|floor --size tiny|small|base [--steps N] [--batch N] [--seq N]
