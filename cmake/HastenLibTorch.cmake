@@ -1,10 +1,9 @@
 # Finds a LibTorch and defines the imported target hasten::torch (headers, torch_cpu, c10) for code
-# that uses tensors. The build uses it and, as it is installed next to hastenConfig.cmake,
-# find_package(hasten), too.
+# that uses tensors. It is installed next to hastenConfig.cmake, so find_package(hasten) uses it too.
 #
-# It does not call find_package(Torch), which in PyTorch's wheels fails on a machine without a CUDA
-# toolkit. It searches in this order:
-#   1. HASTEN_LIBTORCH            the folder that holds include/ and lib/
+# find_package(Torch) of PyTorch's wheels fails without a CUDA toolkit, so this file searches itself,
+# in this order:
+#   1. HASTEN_LIBTORCH            the folder that has include/ and lib/
 #   2. CMAKE_PREFIX_PATH          each entry; one may be Python's torch.utils.cmake_prefix_path
 #                                 (.../torch/share/cmake)
 #   3. the torch of the active Python (python3 on PATH)

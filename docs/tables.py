@@ -37,7 +37,7 @@ def markdown(header, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def bert_large_on_the_cpu():
+def bert_large_on_cpu():
     memory = estimate(*BERT_LARGE)["memory"]
     rows = [[title, f"{memory['at_peak'][name]:,}", f"{memory['at_peak'][name] / memory['parameters']:.2f} B", REASONS[name]]
             for name, title in COMPONENTS.items()]
@@ -46,11 +46,11 @@ def bert_large_on_the_cpu():
     return markdown(["Component", "Bytes at the peak", "Per parameter", "Compared with the textbook"], rows)
 
 
-def the_documentations_gpu():
+def comparison_with_documentation():
     return "```\n$ anatomy_bert_large --page\n" + output("anatomy_bert_large", "--page") + "\n```"
 
 
-def which_gpus():
+def list_of_gpus():
     return "```\n$ hasten estimate --devices\n" + output("hasten", "estimate", "--devices") + "\n```"
 
 
@@ -63,24 +63,24 @@ def bert_large_on_gpus():
                     [[device, *cells(device, "fp32"), *cells(device, "bf16")] for device in TYPICAL])
 
 
-TABLES = {"bert-large-cpu": bert_large_on_the_cpu, "page": the_documentations_gpu, "gpus": which_gpus, "bert-large-gpus": bert_large_on_gpus}
-OF_THIS_MACHINE = {"bert-large-cpu"}  # what a product packs depends on the CPU
+TABLES = {"bert-large-cpu": bert_large_on_cpu, "page": comparison_with_documentation, "gpus": list_of_gpus, "bert-large-gpus": bert_large_on_gpus}
+MACHINE_DEPENDENT = {"bert-large-cpu"}  # the packed operands of products depend on the CPU
 
 
 def main():
     check = "--check" in sys.argv[2:]
     text = PAGE.read_text()
     for name, make in TABLES.items():
-        if check and name in OF_THIS_MACHINE:
+        if check and name in MACHINE_DEPENDENT:
             continue
-        place = re.compile(rf"(<!-- table {name} -->\n).*?(\n<!-- end -->)", re.S)
-        found = place.search(text)
+        pattern = re.compile(rf"(<!-- table {name} -->\n).*?(\n<!-- end -->)", re.S)
+        found = pattern.search(text)
         if not found:
             sys.exit(f"docs/tables.py: docs/anatomy.md has no place for the table {name}")
-        fresh = found[1] + make() + found[2]
-        if check and fresh != found[0]:
-            sys.exit(f"docs/tables.py: the table {name} of docs/anatomy.md is out of date: run docs/tables.py {sys.argv[1]}\n{fresh}")
-        text = text[:found.start()] + fresh + text[found.end():]
+        table = found[1] + make() + found[2]
+        if check and table != found[0]:
+            sys.exit(f"docs/tables.py: the table {name} of docs/anatomy.md is out of date: run docs/tables.py {sys.argv[1]}\n{table}")
+        text = text[:found.start()] + table + text[found.end():]
     if not check:
         PAGE.write_text(text)
     print(f"{len(TABLES)} tables " + ("checked" if check else "written"))

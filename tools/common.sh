@@ -29,7 +29,7 @@ wheel_python() {
 }
 
 # fetch_wheels LOCK DIR: unpacks the wheels of a requirements file into DIR, unless DIR exists. pip checks the hashes in the file. DIR is
-# created by a rename at the end, so an interrupted download leaves nothing that looks complete.
+# created by a rename at the end, so an interrupted download leaves no incomplete DIR.
 fetch_wheels() {
   local lock=$1 dir=$2 partial=$2.partial.$$ hashes=(--require-hashes) machine glibc platforms=()
   [ -d "$dir" ] && return 0

@@ -55,9 +55,9 @@ keep_services_stopped() {
   "${as_root[@]}" chmod +x $policy
 }
 
-# worth_a_look LINE...: fails with --optional if apt's lists are present and have none of these packages. Otherwise ./dev test would fetch
-# the lists each time.
-worth_a_look() {
+# can_find LINE...: with --optional, fails if apt's lists are present and have none of these packages, so that ./dev test does not fetch the
+# lists each time.
+can_find() {
   local line
   [ -n "$optional" ] && compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || return 0
   for line in "$@"; do
@@ -88,11 +88,11 @@ if ! command -v dpkg-query >/dev/null; then
   say "this is not a Debian-like system: install the equivalents of the packages in tools/packages/{$(IFS=,; echo "$*")}.txt yourself"
   exit 0
 fi
-mapfile -t wanted < <(absent "$@")
-[ ${#wanted[@]} -gt 0 ] || exit 0
-if worth_a_look "${wanted[@]}" && can_be_root; then install "${wanted[@]}"; fi
-mapfile -t wanted < <(absent "$@")
-[ ${#wanted[@]} -gt 0 ] || exit 0
-if [ -n "$optional" ]; then printf '%s\n' "${wanted[@]}"; exit 0; fi
+mapfile -t missing < <(absent "$@")
+[ ${#missing[@]} -gt 0 ] || exit 0
+if can_find "${missing[@]}" && can_be_root; then install "${missing[@]}"; fi
+mapfile -t missing < <(absent "$@")
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ -n "$optional" ]; then printf '%s\n' "${missing[@]}"; exit 0; fi
 die "these packages are missing; install them as root:
-  apt-get update && apt-get install -y --no-install-recommends ${wanted[*]%% |*}"
+  apt-get update && apt-get install -y --no-install-recommends ${missing[*]%% |*}"
