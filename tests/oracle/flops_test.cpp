@@ -1,5 +1,5 @@
-// The operations of products, convolutions, attention and recurrent layers, against PyTorch's own
-// counter (generate_flops.py) and against loops that compute the same and count what they do.
+// Compares the operations of products, convolutions, attention and recurrent layers with PyTorch's
+// counter (generate_flops.py), and with loops that compute the same and count their operations.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -29,11 +29,11 @@ Json flop_cases() {
 
 at::Tensor flop_leaf(const Sizes& sizes, bool needs = true,
                      at::TensorOptions options = at::TensorOptions()) {
-  // rand is a program of its own, so that a dry run gets the same operators.
+  // rand takes no operators that a dry run would not have.
   return at::rand(sizes, options).requires_grad_(needs);
 }
 
-// The operands of a case, and what computes its result.
+// The operands of a case and the function that computes its result.
 struct Program {
   std::vector<at::Tensor> operands;
   std::function<at::Tensor()> run;
@@ -137,7 +137,7 @@ Program flop_program(const Json& each) {
   return {x, [=] { return at::matmul(x[0], x[1]); }};
 }
 
-// The products, convolutions and attention alone, as PyTorch counts nothing else.
+// Counts only products, convolutions and attention, as PyTorch does.
 double contractions(const anatomy::Report& report, anatomy::Phase phase) {
   double flops = 0;
   for (const auto& each : report.operations) {
@@ -169,7 +169,7 @@ Passes passes_of(const Program& program) {
           contractions(report, anatomy::Phase::backward), join(report.without_formula, ", ")};
 }
 
-// Where hasten's figure is not PyTorch's on purpose.
+// Returns PyTorch's count, or hasten's where they differ on purpose.
 Passes expected_of(const Json& each) {
   const std::string name = each.at("name");
   Passes expected{each.at("forward"), each.at("backward"), {}};
@@ -179,12 +179,11 @@ Passes expected_of(const Json& each) {
   if (name == "matrix by a vector") expected = {2 * 3 * 4, 2 * 3 * 4, {}};
   if (name == "a vector by a batch of matrices") expected = {2 * 2 * 4 * 5, 2 * 2 * 4 * 5, {}};
   if (name == "dot") expected = {2 * 4, 0, {}};
-  // The kernel for the CPU wants values as wide as keys. Without it attention is two products,
-  // whose gradients do not need the scores again.
+  // The CPU kernel needs values as wide as keys. Without it attention is two products, whose
+  // gradients do not recompute the scores.
   if (name == "attention with wider values") expected.backward = 2 * expected.forward;
-  // PyTorch's counter takes a weight's gradient in groups for one without them, which is as many
-  // times too much as there are groups. The input's gradient takes what the forward pass takes, and
-  // so does the weight's.
+  // PyTorch's counter ignores groups in a weight's gradient, so its count is too large by a factor of
+  // the number of groups. Both gradients take as many operations as the forward pass.
   if (each.at("kind") == "convolution" && each.at("groups") > 1)
     expected.backward = 2 * expected.forward;
   return expected;
@@ -241,7 +240,7 @@ TEST_CASE("flops: attention on a GPU, whichever kernel computes it") {
   CHECK(compared >= 10);
 }
 
-TEST_CASE("flops: the gradients' gradients as PyTorch counts them") {
+TEST_CASE("flops: gradients of gradients as PyTorch counts them") {
   int compared = 0;
   for (const Json& each : flop_cases()) {
     if (!each.contains("double_backward")) continue;
@@ -269,57 +268,56 @@ TEST_CASE("flops: the gradients' gradients as PyTorch counts them") {
 
 namespace {
 
-// A place of a tensor from its number, the last dimension first.
-Sizes place_of(std::int64_t number, const Sizes& sizes) {
-  Sizes place(sizes.size());
+// Converts the number of an element, in row-major order, to its indices.
+Sizes indices_of(std::int64_t number, const Sizes& sizes) {
+  Sizes indices(sizes.size());
   for (std::size_t d = sizes.size(); d-- > 0;) {
-    place[d] = number % sizes[d];
+    indices[d] = number % sizes[d];
     number /= sizes[d];
   }
-  return place;
+  return indices;
 }
-std::int64_t number_of(const Sizes& place, const Sizes& sizes) {
+std::int64_t number_of(const Sizes& indices, const Sizes& sizes) {
   std::int64_t number = 0;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
-    if (place[d] < 0 || place[d] >= sizes[d]) return -1;
-    number = number * sizes[d] + place[d];
+    if (indices[d] < 0 || indices[d] >= sizes[d]) return -1;
+    number = number * sizes[d] + indices[d];
   }
   return number;
 }
-std::int64_t numbers_in(const Sizes& sizes) {
+std::int64_t count_in(const Sizes& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Every multiplication of a convolution: visit(x, weight, y) with the numbers of the three; x or y
-// is -1 in the padding, which the kernels compute with.
+// Calls visit(x, weight, y) for every multiplication of a convolution, with the numbers of the three
+// elements. x or y is -1 in the padding, which the kernels include.
 template <class Visit>
 void each_multiplication(const Convolution& how, const Sizes& y, Visit visit) {
   const Sizes weight = how.weight_sizes();
-  const Sizes& walked = how.transposed ? how.x : y;  // the side whose numbers meet whole kernels
+  const Sizes& walked = how.transposed ? how.x : y;  // each of its elements uses the whole kernel
   const std::int64_t channels = weight[1];
   const Sizes behind(weight.begin() + 1, weight.end());
-  for (std::int64_t i = 0; i < numbers_in(walked); ++i) {
-    const Sizes here = place_of(i, walked);
+  for (std::int64_t i = 0; i < count_in(walked); ++i) {
+    const Sizes here = indices_of(i, walked);
     const std::int64_t group = here[1] / (walked[1] / how.groups);
-    for (std::int64_t j = 0; j < numbers_in(behind); ++j) {
-      const Sizes at = place_of(j, behind);
+    for (std::int64_t j = 0; j < count_in(behind); ++j) {
+      const Sizes at = indices_of(j, behind);
       Sizes there = {here[0], group * channels + at[0]};
       for (std::size_t d = 0; d < how.kernel.size(); ++d) {
         there.push_back(here[d + 2] * how.stride[d] - how.padding[d] + at[d + 1] * how.dilation[d]);
       }
       const std::int64_t other = number_of(there, how.transposed ? y : how.x);
-      visit(how.transposed ? i : other, here[1] * numbers_in(behind) + j,
-            how.transposed ? other : i);
+      visit(how.transposed ? i : other, here[1] * count_in(behind) + j, how.transposed ? other : i);
     }
   }
 }
 
 }  // namespace
 
-TEST_CASE("flops: a loop that convolves counts as many operations") {
+TEST_CASE("flops: a convolution takes as many operations as a loop") {
   int compared = 0;
   for (const Json& each : flop_cases()) {
-    if (each.at("kind") != "convolution" || numbers_in(each.at("x").get<Sizes>()) == 0) continue;
+    if (each.at("kind") != "convolution" || count_in(each.at("x").get<Sizes>()) == 0) continue;
     const std::string name = each.at("name");
     CAPTURE(name);
     const Convolution how(each);
@@ -328,7 +326,7 @@ TEST_CASE("flops: a loop that convolves counts as many operations") {
     const at::Tensor y = how.of(x, weight, {});
     const at::Tensor dy = at::rand_like(y);
     const auto gradients = torch::autograd::grad({y}, {x, weight}, {dy});
-    // The same by loops, each with its own count.
+    // The same computation with loops that count.
     at::Tensor own = at::zeros_like(y), dx = at::zeros_like(x), dw = at::zeros_like(weight);
     double forward = 0, of_input = 0, of_weight = 0;
     const auto data = [](const at::Tensor& tensor) { return tensor.data_ptr<double>(); };
@@ -355,7 +353,7 @@ TEST_CASE("flops: a loop that convolves counts as many operations") {
   CHECK(compared >= 17);
 }
 
-TEST_CASE("flops: a loop that multiplies matrices counts as many operations") {
+TEST_CASE("flops: a matrix product takes as many operations as a loop") {
   int compared = 0;
   for (const Json& each : flop_cases()) {
     if (each.at("kind") != "matmul") continue;
@@ -370,7 +368,7 @@ TEST_CASE("flops: a loop that multiplies matrices counts as many operations") {
     const auto in_batches = [&](const at::Tensor& matrix) {
       Sizes sizes(batch);
       sizes.insert(sizes.end(), matrix.sizes().end() - 2, matrix.sizes().end());
-      return matrix.expand(sizes).reshape({numbers_in(batch), matrix.size(-2), matrix.size(-1)});
+      return matrix.expand(sizes).reshape({count_in(batch), matrix.size(-2), matrix.size(-1)});
     };
     a = in_batches(a);
     b = in_batches(b);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the peer's Trainer on one tiny BERT, once per case, and writes what it computed.
+"""Runs the Hugging Face Trainer on a tiny BERT, once per case, and writes what it computed.
 
     python generate.py                 # every case
     python generate.py sgd cosine      # some cases
-    python generate.py --check [...]   # write nothing; print how far a new run is from the stored one
+    python generate.py --check [...]   # write nothing; print the differences between a new run and the files
     python generate.py --list
 
-Every case starts from the same weights and reads the same rows in the same order, so a case differs
-from another one only by the training arguments in the table below. See README.md for the file formats.
+Every case starts from the same weights and reads the same rows in the same order, so cases differ only in
+the training arguments in the table below. README.md describes the file formats.
 """
 import argparse
 import dataclasses
@@ -28,7 +28,7 @@ from transformers import (BertConfig, BertForSequenceClassification, EarlyStoppi
                           TrainerCallback, TrainingArguments, set_seed)
 from transformers.trainer_callback import PrinterCallback
 
-# One thread: sums are then always taken in the same order, and the files are the same at each run.
+# With one thread sums have a fixed order, so each run writes the same files.
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -40,15 +40,15 @@ BATCHES, BATCH, LENGTH, VOCABULARY = 50, 8, 16, 100
 @dataclasses.dataclass(frozen=True)
 class Case:
     note: str
-    arguments: dict                # by the peer's names; everything else has the peer's default
-    rows: int = 240                # the first rows of base/batches.safetensors, laid end to end
-    eval_rows: int = 0             # the first rows again: the data does not matter, the arithmetic does
+    arguments: dict                # with the Hugging Face Trainer's names; other arguments have its defaults
+    rows: int = 240                # the number of first rows of base/batches.safetensors
+    eval_rows: int = 0             # the number of first rows for evaluation
     trainer_attributes: dict = dataclasses.field(default_factory=dict)
-    final: str = ""                # the case whose final weights these are, where a case only changes the log
+    final: str = ""                # the case with the same final weights, if this one only changes the log
 
 
 def case(note, rows=240, eval_rows=0, trainer_attributes=None, final="", **arguments):
-    """The common part: one epoch, every step logged, and a rate at which the weights really move."""
+    """Returns a case with one epoch, every step logged, and a rate at which the weights change clearly."""
     common = dict(num_train_epochs=1, learning_rate=1e-3, logging_steps=1)
     return Case(note, {**common, **arguments}, rows, eval_rows, trainer_attributes or {}, final)
 
@@ -61,10 +61,10 @@ def schedule(kind, note, warmup_steps=5, final="", **kwargs):
 
 
 CASES = {
-    # Optimizers. The first two run at the peer's default rate, where the loss hardly moves.
+    # Optimizers. The first two use the default rate, with which the loss changes little.
     "adamw_torch": case("AdamW, plain kernels, rate 5e-5", rows=400, optim="adamw_torch", learning_rate=5e-5),
     "adamw_torch_fused": case("AdamW, fused kernel, rate 5e-5", rows=400, optim="adamw_torch_fused", learning_rate=5e-5),
-    "learning_rate": case("the peer's default optimizer (adamw_torch_fused), rate 1e-3", rows=400),
+    "learning_rate": case("the default optimizer (adamw_torch_fused), rate 1e-3", rows=400),
     "learning_rate_unfused": case("the same with plain kernels", rows=400, optim="adamw_torch"),
     "weight_decay": case("decay 0.1, not on biases and layer norms", rows=400, weight_decay=0.1),
     "adam_betas_eps": case("other betas and epsilon", adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-4),
@@ -114,7 +114,7 @@ CASES = {
                                        gradient_accumulation_steps=3, trainer_attributes=dict(loss_is_scaled_for_ga=False)),
     "accumulation_3_ragged": case("the same rows with smoothing: each row of a window weighs the same", rows=157, num_train_epochs=3,
                                   gradient_accumulation_steps=3, label_smoothing_factor=0.1),
-    # How long.
+    # Duration.
     "max_steps": case("20 of 30 possible steps", max_steps=20),
     "max_steps_wraps": case("20 steps an epoch, stops in the second", rows=160, max_steps=33),
     "two_epochs": case("the same order twice", rows=160, num_train_epochs=2),
@@ -131,19 +131,19 @@ CASES = {
     "evaluation": case("every 10 steps, 33 rows by 5", eval_rows=33, eval_strategy="steps", eval_steps=10, per_device_eval_batch_size=5, final="linear"),
     "evaluation_smoothed": case("label smoothing is in the evaluation loss too; at each epoch, and before training", rows=160, num_train_epochs=2,
                                 eval_rows=33, eval_strategy="epoch", eval_on_start=True, per_device_eval_batch_size=5, label_smoothing_factor=0.1),
-    "evaluation_drop_last": case("the peer drops the last evaluation rows as well", rows=165, eval_rows=33, eval_strategy="steps", eval_steps=10,
+    "evaluation_drop_last": case("the Hugging Face Trainer also drops the last evaluation rows", rows=165, eval_rows=33, eval_strategy="steps", eval_steps=10,
                                  per_device_eval_batch_size=5, dataloader_drop_last=True),
     # Precision.
     "bf16": case("autocast to bfloat16 on the CPU", bf16=True, rows=400),
 }
 
-# Arguments that change no number: where files go, and what is printed.
+# Arguments that change no number: folders and output.
 QUIET = dict(use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True, seed=1234,
              train_sampling_strategy="sequential")
 
 
 def make_base():
-    """The start of all cases: a config, weights, and 50 batches of 8 rows of 16 tokens, some padded."""
+    """Returns the start of all cases: a config, weights, and 50 batches of 8 rows of 16 tokens, some padded."""
     set_seed(1234)
     config = BertConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
                         intermediate_size=64, max_position_embeddings=64, hidden_dropout_prob=0.0,
@@ -174,7 +174,7 @@ def accuracy(prediction):
 
 
 class RecordingTrainer(Trainer):
-    """Notes each training loss as the model (or the label smoother) gave it, and each gradient norm before clipping."""
+    """Records each training loss of the model (or the label smoother), and each gradient norm before clipping."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -193,7 +193,7 @@ class RecordingTrainer(Trainer):
 
 
 class RateRecorder(TrainerCallback):
-    """The rate each optimizer step was made with, logged or not."""
+    """Records the rate of each optimizer step, logged or not."""
 
     def __init__(self):
         self.rates = []
@@ -210,7 +210,7 @@ def versions():
 
 
 def without_clock(entry):
-    """Timings differ from run to run: their keys are kept, their values are not."""
+    """Replaces timings, which differ between runs, by None."""
     timed = ("_runtime", "_per_second")
     return {key: None if key.endswith(timed) else value for key, value in entry.items()}
 
@@ -241,7 +241,7 @@ def run_case(name, config, weights, batches):
 
 
 def write_json(path, value):
-    """One line per top-level key and per log entry: small, and a difference between two runs reads well."""
+    """Writes one line per top-level key and per log entry, which makes differences readable."""
     lines = []
     for key, item in value.items():
         if key == "log_history":
@@ -259,11 +259,11 @@ def save_final(name, final):
         return
     stored = load_file(DATA / f"{shared}.final.safetensors")
     if any(not torch.equal(stored[key], final[key]) for key in stored):
-        raise SystemExit(f"{name} was to end with the weights of {shared}, and does not")
+        raise SystemExit(f"{name}: expected the final weights of {shared}")
 
 
 def difference(old, new):
-    """The largest relative difference between two lists of numbers, or infinity if they are not alike."""
+    """Returns the largest relative difference between two lists of numbers, or infinity if their lengths differ."""
     if len(old) != len(new):
         return float("inf")
     return max((abs(a - b) / max(abs(a), 1e-12) for a, b in zip(old, new)), default=0.0)
@@ -279,14 +279,14 @@ def check(name, report, final):
 
 
 def write_formats(config, weights, batches):
-    """The small files a run leaves behind, exactly as the peer writes them: the keys and their order are the point."""
+    """Writes the small files of a run as the Hugging Face Trainer writes them, for their keys and order."""
     model = BertForSequenceClassification(config)
     model.load_state_dict(weights)
     target = DATA / "formats"
     target.mkdir(parents=True, exist_ok=True)
     start = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)               # the state holds the path of the best checkpoint: keep it relative
+        os.chdir(folder)               # keeps the path of the best checkpoint relative
         try:
             settings = {**QUIET, "save_strategy": "steps"}
             trainer = Trainer(model=model, train_dataset=rows_of(batches, 160), eval_dataset=rows_of(batches, 33),
@@ -311,7 +311,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("cases", nargs="*", help="names from the table, or 'formats'")
     parser.add_argument("--check", action="store_true", help="compare with the stored files instead of writing them")
-    parser.add_argument("--list", action="store_true", help="print the cases and what each is for")
+    parser.add_argument("--list", action="store_true", help="print the cases with their notes")
     options = parser.parse_args()
     if options.list:
         for name, spec in CASES.items():

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Floating-point operations by PyTorch's own counter (torch.utils.flop_counter); writes data/flops/cases.json.
+"""Counts floating-point operations with PyTorch's counter (torch.utils.flop_counter) and writes data/flops/cases.json.
 
     python generate_flops.py
 
-Each case says what is computed, and how many operations FlopCounterMode counts in the forward and in the backward pass, and
-of some in the backward pass of the backward pass.
-Everything runs on the Meta device: nothing is computed, and recurrent layers fall into the products they are made of.
+Each case has a computation and the operations that FlopCounterMode counts in the forward and backward passes; some also have
+those of the backward pass of the backward pass. Everything runs on the Meta device: nothing is computed, and recurrent layers
+are split into their products.
 """
 import json
 import pathlib
@@ -99,7 +99,7 @@ def recurrent_of(case):
 
 
 def attention_of(case):
-    # The operator of GPUs: of the CPU's own the counter knows nothing.
+    # The operator of GPUs, since the counter does not know the CPU's.
     q, k, v = (leaf(case[name]) for name in "qkv")
     return [q, k, v], lambda: torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, case["causal"])[0]
 
@@ -115,7 +115,7 @@ def convolution_of(case):
 
 
 def program_of(case):
-    """The operands, and what computes the result."""
+    """Returns the operands and a function that computes the result."""
     kind = case["kind"]
     if kind in ("lstm", "gru", "rnn"):
         return recurrent_of(case)
@@ -139,7 +139,7 @@ def counted(run):
 
 
 def double_backward(case):
-    """The gradients' gradients: of the sum of all gradients, by the operands and by the result's gradient."""
+    """Counts the gradients of the sum of all gradients, with respect to the operands and the result's gradient."""
     operands, run = program_of(case)
     result = run()
     needed = [each for each in operands if each.requires_grad]

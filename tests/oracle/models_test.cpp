@@ -1,4 +1,4 @@
-// Outputs, losses and every parameter's gradient against transformers' BERT classes
+// Compares outputs, losses and gradients with those of transformers' BERT classes
 // (tests/oracle/generate_models.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -40,13 +40,13 @@ std::shared_ptr<PreTrainedModel> load(const Case& which) {
   return loaded.model;
 }
 
-void check_near(const std::string& what, const at::Tensor& ours, const at::Tensor& theirs,
+void check_near(const std::string& what, const at::Tensor& tensor, const at::Tensor& expected,
                 double tolerance) {
   CAPTURE(what);
-  REQUIRE(ours.defined());
-  REQUIRE(ours.sizes() == theirs.sizes());
-  const at::Tensor difference = (ours.detach() - theirs).abs();
-  CHECK(difference.max().item<double>() <= tolerance * (1 + theirs.abs().max().item<double>()));
+  REQUIRE(tensor.defined());
+  REQUIRE(tensor.sizes() == expected.sizes());
+  const at::Tensor difference = (tensor.detach() - expected).abs();
+  CHECK(difference.max().item<double>() <= tolerance * (1 + expected.abs().max().item<double>()));
 }
 
 }  // namespace
@@ -79,12 +79,12 @@ TEST_CASE("models: outputs, losses and gradients equal those of transformers' cl
     for (const auto& [name, tensor] : expected) {
       if (starts_with(name, "output.") && outputs.count(name.substr(7))) {
         const at::Tensor& ours = outputs.at(name.substr(7));
-        // A text classifier that leaves padding out has none.
-        if (name == "output.last_hidden_state" && !ours.defined() &&
+        // A text classifier that removes padding has no hidden states of the padding.
+        if (name == "output.last_hidden_state" && !tensor.defined() &&
             which.task == Task::text_classification)
           continue;
-        // A bare model has no loss: its oracle is the weighted sum of its outputs.
-        if (name == "output.loss" && !ours.defined()) continue;
+        // A bare model has no loss; the file uses the weighted sum of its outputs.
+        if (name == "output.loss" && !tensor.defined()) continue;
         check_near(name, ours, tensor, 2e-6);
       }
       if (starts_with(name, "weight.")) {
@@ -107,7 +107,7 @@ TEST_CASE("models: outputs, losses and gradients equal those of transformers' cl
   }
 }
 
-TEST_CASE("models: MiniLM's hidden states are within 3e-5 of transformers' wherever a token is") {
+TEST_CASE("models: MiniLM's hidden states of tokens differ by at most 3e-5 from transformers'") {
   const auto folder = minilm_folder();
   if (!folder) return;
   const TensorDict expected = load_safetensors(kData / "minilm.safetensors");
@@ -119,14 +119,15 @@ TEST_CASE("models: MiniLM's hidden states are within 3e-5 of transformers' where
   const at::Tensor attended = expected.at("attention_mask").unsqueeze(-1).to(at::kFloat);
   const at::Tensor difference = (out.last_hidden_state - expected.at("last_hidden_state")).abs();
   CHECK((difference * attended).max().item<double>() <= 3e-5);
-  // At padding positions, which nothing reads, the peer itself is 7e-5 away from the same model in
+  // At padding positions, which nothing reads, transformers itself differs by 7e-5 from the model in
   // double.
   CHECK(difference.max().item<double>() <= 1e-4);
 }
 
 TEST_CASE(
-    "models: what save_pretrained writes is read back equal, whole and in shards, and names are "
-    "transformers'") {
+    "models: reading what save_pretrained writes gives equal weights, whole and in shards, with "
+    "the "
+    "names of transformers") {
   const std::filesystem::path source = kData / "models/masked_lm";
   const LoadedModel loaded = load_model(source.string(), {.task = Task::masked_lm});
   const std::filesystem::path out =
@@ -141,7 +142,7 @@ TEST_CASE(
   }
   std::vector<std::string> theirs, ours;
   for (const auto& [name, tensor] : load_safetensors(source / "model.safetensors"))
-    theirs.push_back(name);
-  for (const auto& [name, tensor] : loaded.model->state_dict()) ours.push_back(name);
+    expected.push_back(name);
+  for (const auto& [name, tensor] : loaded.model->state_dict()) tensor.push_back(name);
   CHECK(ours == theirs);
 }

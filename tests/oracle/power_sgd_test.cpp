@@ -1,4 +1,4 @@
-// PowerSGD, against torch's own hooks on two processes (generate_power_sgd.py).
+// Compares PowerSGD with torch's hooks in two processes (generate_power_sgd.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -54,7 +54,7 @@ DistributedDataParallelKwargs kwargs_of(const Json& options) {
 
 }  // namespace
 
-TEST_CASE("PowerSGD: the weights of torch's hooks, with every option") {
+TEST_CASE("PowerSGD: the weights equal those of torch's hooks, with every option") {
   std::ifstream file(std::string(HASTEN_TEST_DATA) + "/oracle/data/power_sgd/cases.json");
   const Json oracle = Json::parse(file);
   const std::int64_t steps = oracle.at("steps"), rows = oracle.at("rows");
@@ -79,8 +79,8 @@ TEST_CASE("PowerSGD: the weights of torch's hooks, with every option") {
       std::vector<at::Tensor> expected;
       for (std::size_t i = 0; i < net->parameters().size(); ++i)
         expected.push_back(tensor_of(test.at("final")[i], net->parameters()[i].sizes()));
-      // In bfloat16 ours divides before it rounds, and torch's after; another version's products
-      // round otherwise than those of the one that was recorded.
+      // In bfloat16 hasten divides before it rounds, and torch after. Products of another LibTorch
+      // version round differently from the recorded ones.
       const double rounded = TORCH_VERSION_MINOR == 11 ? 2e-3 : 5e-2;
       require_close(net->parameters(), expected, name,
                     test.at("options").contains("wrapper") ? rounded : 1e-5);

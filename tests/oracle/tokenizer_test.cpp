@@ -1,5 +1,5 @@
-// The tokenizer against what Hugging Face's tokenizers 0.23.3 answered (generate_tokenizer.py): the
-// packaged vocabulary of MiniLM-L6 on hostile texts, and the normalizer on every code point.
+// Compares the tokenizer with Hugging Face's tokenizers 0.23.3 (generate_tokenizer.py): the packaged
+// vocabulary of MiniLM-L6 on difficult texts, and the normalizer on every code point.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 const fs::path data = fs::path(HASTEN_TEST_DATA) / "oracle/data/tokenizer";
 
-// Only for tests that return where there is no minilm_folder().
+// Only for tests that return without minilm_folder().
 const BertTokenizer& packaged() {
   static const auto tokenizer =
       BertTokenizer::from_json(minilm_folder().value() / "tokenizer.json");
@@ -71,23 +71,23 @@ Encoding encode(const BertTokenizer& tokenizer, const json& row, const EncodeOpt
                               : tokenizer.encode(text, options);
 }
 
-void compare(const BertTokenizer& tokenizer, const Encoding& got, const json& wanted) {
-  CHECK(got.input_ids == wanted.at("ids").get<std::vector<std::int32_t>>());
-  CHECK(got.token_type_ids == wanted.at("type_ids").get<std::vector<std::int32_t>>());
-  CHECK(got.attention_mask == wanted.at("attention_mask").get<std::vector<std::int32_t>>());
+void compare(const BertTokenizer& tokenizer, const Encoding& got, const json& expected) {
+  CHECK(got.input_ids == expected.at("ids").get<std::vector<std::int32_t>>());
+  CHECK(got.token_type_ids == expected.at("type_ids").get<std::vector<std::int32_t>>());
+  CHECK(got.attention_mask == expected.at("attention_mask").get<std::vector<std::int32_t>>());
   CHECK(got.offsets ==
-        wanted.at("offsets").get<std::vector<std::pair<std::uint32_t, std::uint32_t>>>());
+        expected.at("offsets").get<std::vector<std::pair<std::uint32_t, std::uint32_t>>>());
   std::vector<std::string> tokens;
   for (const std::int32_t id : got.input_ids)
     tokens.emplace_back(tokenizer.id_to_token(id).value());
-  CHECK(tokens == wanted.at("tokens").get<std::vector<std::string>>());
+  CHECK(tokens == expected.at("tokens").get<std::vector<std::string>>());
 }
 
 }  // namespace
 
 TEST_CASE(
-    "hostile texts, pairs, truncation and padding give the peer's ids, types, masks, offsets and "
-    "refusals") {
+    "difficult texts, pairs, truncation and padding give the ids, types, masks, offsets and errors "
+    "of Hugging Face") {
   if (!minilm_folder()) return;
   const json cases = read_json("cases.json").at("cases");
   REQUIRE(cases.size() > 400);
@@ -103,7 +103,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("batches are padded to the peer's lengths") {
+TEST_CASE("batches are padded to the lengths of Hugging Face") {
   if (!minilm_folder()) return;
   const json batches = read_json("cases.json").at("batches");
   REQUIRE(batches.size() == 10);
@@ -117,7 +117,7 @@ TEST_CASE("batches are padded to the peer's lengths") {
   }
 }
 
-TEST_CASE("the settings stored in tokenizer.json, passed on, give what the peer does unasked") {
+TEST_CASE("the settings of tokenizer.json give the results that Hugging Face gives by default") {
   if (!minilm_folder()) return;
   StoredSettings stored = packaged().stored_settings();
   stored.encode.offsets = true;
@@ -130,7 +130,7 @@ TEST_CASE("the settings stored in tokenizer.json, passed on, give what the peer 
   }
 }
 
-TEST_CASE("random texts of all scripts give the peer's ids") {
+TEST_CASE("random texts of all scripts give the ids of Hugging Face") {
   if (!minilm_folder()) return;
   std::ifstream stream(data / "random.jsonl");
   std::string line;
@@ -144,7 +144,7 @@ TEST_CASE("random texts of all scripts give the peer's ids") {
   CHECK(count >= 3000);
 }
 
-TEST_CASE("a cased or otherwise set vocab.txt gives the peer's ids and offsets") {
+TEST_CASE("vocab.txt with other settings gives the ids and offsets of Hugging Face") {
   const json groups = read_json("cased.json").at("groups");
   REQUIRE(groups.size() == 10);
   for (const json& group : groups) {
@@ -175,7 +175,7 @@ std::string as_text(const std::u32string& characters) {
   return out;
 }
 
-// The words of "a", the character and "b".
+// Returns the words of "a", the character and "b".
 std::string words_around(const Normalizer& normalizer, char32_t c) {
   thread_local tokenizers::Normalized normalized;
   normalizer.run("a" + as_text({c}) + "b", false, normalized);
@@ -187,8 +187,7 @@ std::string words_around(const Normalizer& normalizer, char32_t c) {
   return words;
 }
 
-// What words_around must be where the table says `kind`, of which the characters in hexadecimal
-// follow.
+// Returns the words for an entry of the table: its kind, and its characters in hexadecimal.
 std::string expected_words(const std::string& kind, std::istringstream& characters, char32_t c) {
   std::u32string mapped;
   std::uint32_t value = 0;
@@ -227,8 +226,8 @@ void check_code_points(const char* file, const NormalizerOptions& options) {
       words.seekg(rest == std::istringstream::pos_type(-1)
                       ? static_cast<std::istringstream::pos_type>(line.size())
                       : rest);
-      const std::string wanted = expected_words(kind, words, c);
-      if (words_around(normalizer, c) == wanted) continue;
+      const std::string expected = expected_words(kind, words, c);
+      if (words_around(normalizer, c) == expected) continue;
       if (++wrong <= 10)
         MESSAGE(file << ": U+" << std::hex << static_cast<std::uint32_t>(c) << " is not \"" << line
                      << "\"");
@@ -240,7 +239,7 @@ void check_code_points(const char* file, const NormalizerOptions& options) {
 
 }  // namespace
 
-TEST_CASE("every code point is normalized and split as the peer does, whatever the settings") {
+TEST_CASE("every code point is normalized and split as by Hugging Face, with any settings") {
   check_code_points("codepoints.uncased.txt", {});
   check_code_points("codepoints.uncased_accents.txt", {.strip_accents = false});
   check_code_points("codepoints.cased.txt", {.strip_accents = false, .lowercase = false});

@@ -1,5 +1,5 @@
-// Whole runs of the peer's Trainer (tests/oracle/generate.py), to be repeated on a device and
-// compared log entry by log entry and weight by weight.
+// Repeats recorded runs of the Hugging Face Trainer (tests/oracle/generate.py) on a device and
+// compares their log entries and weights.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -47,12 +47,12 @@ struct Tolerance {
   double loss = 1e-5, norm = 1e-4, weights = 1e-5;
 };
 
-inline void check_entry(const json& theirs, const LogEntry& ours, const Tolerance& tolerance) {
-  for (const auto& [key, value] : theirs.items()) {
+inline void check_entry(const json& expected, const LogEntry& entry, const Tolerance& tolerance) {
+  for (const auto& [key, value] : expected.items()) {
     if (value.is_null()) continue;  // a clock reading
     CAPTURE(key);
-    REQUIRE(ours.count(key) == 1);
-    const double a = ours.at(key), b = value.get<double>();
+    REQUIRE(entry.count(key) == 1);
+    const double a = entry.at(key), b = value.get<double>();
     CAPTURE(a);
     CAPTURE(b);
     if (key.find("loss") != std::string::npos) {
@@ -94,14 +94,14 @@ inline void record_numbers(const std::string& name, const json& expected, const 
   }
 }
 
-// Where a case runs, and how near it has to come.
-struct Where {
+// How a case runs, and the allowed differences.
+struct CaseOptions {
   bool use_cpu = true;
   AttentionImplementation attention = AttentionImplementation::sdpa;
   Tolerance tolerance;
 };
 
-inline void run_case(const fs::path& file, const Where& where = {}) {
+inline void run_case(const fs::path& file, const CaseOptions& options = {}) {
   const json expected = json::parse(read_file(file));
   json arguments = expected.at("arguments");
   TrainingArguments args = training_arguments_from_json(arguments.dump(), file.filename().string());
@@ -110,23 +110,22 @@ inline void run_case(const fs::path& file, const Where& where = {}) {
   args.per_device_train_batch_size = 8;
   args.train_sampling_strategy = SamplingStrategy::sequential;
   args.save_strategy = SaveStrategy::no;
-  args.use_cpu = where.use_cpu;
-  Tolerance tolerance = where.tolerance;
+  args.use_cpu = options.use_cpu;
+  Tolerance tolerance = options.tolerance;
   if (args.bf16) {
     if (!bf16_is_fast(at::kCPU)) {
       MESSAGE("skipped: bf16 needs a CPU with AVX512-BF16");
       return;
     }
-    // bfloat16 rounds each product to 8 bits, and AdamW's direction is a sign where gradients are
-    // small.
+    // bfloat16 rounds each product to 8 bits, and AdamW's direction is only a sign for small gradients.
     tolerance = {.loss = 2e-3, .norm = 0.05, .weights = 2e-2};
   }
-  const auto model = base_model(where.attention);
+  const auto model = base_model(options.attention);
   TrainerParts parts{.train_dataset =
                          TrainerDataset(first_rows(expected.at("rows").get<std::int64_t>()))};
   if (expected.contains("eval_rows")) {
-    // Every row is scored here; the Hugging Face Trainer leaves out a last batch that is not full
-    // (docs/design/004), so the run is given the rows that it scored.
+    // hasten scores every row, but the Hugging Face Trainer drops an incomplete last batch
+    // (docs/design/004). This run gets only the rows that the Hugging Face Trainer scored.
     const auto rows = expected.at("eval_rows").get<std::int64_t>();
     const std::int64_t left_out =
         args.dataloader_drop_last ? rows % args.per_device_eval_batch_size : 0;
@@ -135,7 +134,7 @@ inline void run_case(const fs::path& file, const Where& where = {}) {
   }
   Trainer trainer(model, args, std::move(parts));
   const TrainOutput result = trainer.train();
-  CHECK(model->parameters().front().is_cpu() == where.use_cpu);
+  CHECK(model->parameters().front().is_cpu() == options.use_cpu);
   CHECK(result.global_step == expected.at("steps").get<std::int64_t>());
   CHECK(std::abs(result.training_loss - expected.at("train_loss").get<double>()) <= tolerance.loss);
   const auto& history = trainer.state().log_history;
@@ -150,7 +149,7 @@ inline void run_case(const fs::path& file, const Where& where = {}) {
   fs::remove_all(out);
 }
 
-// Those with a whole log; in the others micro-batches weigh equally.
+// Returns the cases of the Trainer. In the others micro-batches have equal weights.
 inline std::vector<fs::path> cases() {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(kData)) {

@@ -1,4 +1,4 @@
-// Whole runs of the Trainer against the peer's, log entry by log entry and weight by weight
+// Compares log entries and weights of the Trainer's runs with those of the Hugging Face Trainer
 // (tests/oracle/generate.py).
 #include "hasten/optim/adamw.h"
 #include "oracle/trainer_cases.h"
@@ -6,7 +6,7 @@
 using namespace hasten;
 using namespace hasten::oracle;
 
-TEST_CASE("trainer: every log entry and every weight of the peer's runs") {
+TEST_CASE("trainer: log entries and weights equal those of the Hugging Face Trainer") {
   CHECK(cases().size() > 40);
   for (const fs::path& file : cases()) {
     const std::string name = file.filename().string();
@@ -16,7 +16,7 @@ TEST_CASE("trainer: every log entry and every weight of the peer's runs") {
 }
 
 TEST_CASE(
-    "accelerator: a loop over its parts gives the peer's windows of equally weighing "
+    "accelerator: a loop gives the Hugging Face Trainer's windows of equally weighted "
     "micro-batches") {
   for (const char* name : {"accumulation_3_mean", "accumulation_3_mean_ragged"}) {
     CAPTURE(name);
