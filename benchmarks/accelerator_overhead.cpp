@@ -71,12 +71,12 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   auto batches = batches_of(steps);
   Accelerator accelerator({.cpu = true});
-  std::vector<double> plain, ours, difference;
+  std::vector<double> plain, with_accelerator, difference;
   for (int round = 0; round < 21; ++round) {
     plain.push_back(by_hand(batches));
-    ours.push_back(prepared(batches, accelerator));
-    difference.push_back(ours.back() - plain.back());
+    with_accelerator.push_back(prepared(batches, accelerator));
+    difference.push_back(with_accelerator.back() - plain.back());
   }
   std::printf("{\"by_hand_us\": %.2f, \"prepared_us\": %.2f, \"difference_us\": %.2f}\n",
-              median(plain), median(ours), median(difference));
+              median(plain), median(with_accelerator), median(difference));
 }

@@ -8,7 +8,7 @@
 //   --exchange nothing   the processes run at the same time and do not communicate
 //   --exchange barrier   they exchange no gradients, but wait for each other after each backward
 //   --bucket_cap_mb N    the size of a bucket of gradients in MB (default 25)
-//   --views 0            gradients are no views into buckets (gradient_as_bucket_view)
+//   --views 0            gradients are not views into buckets (gradient_as_bucket_view)
 //   --sparse 0           the embeddings have dense gradients
 #include <torch/torch.h>
 

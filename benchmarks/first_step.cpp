@@ -1,8 +1,8 @@
 // Makes the first step of several processes: a linear model, with gradients that are averaged over
-// all processes. The caller measures how long the program runs. The argument says where it ends:
+// all processes. The caller measures how long the program runs. The argument chooses its end:
 //
 //   $ hasten launch -n 4 first_step load     # after LibTorch has been loaded and has run once
-//   $ hasten launch -n 4 first_step meet     # after the processes have also formed a group
+//   $ hasten launch -n 4 first_step group    # after the processes have also formed a group
 //   $ hasten launch -n 4 first_step step     # after they have also made a step
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   if (until == "load") return model->forward(at::ones({8, 64})).sum().item<float>() == 0 ? 1 : 0;
   const auto group = hasten::Group::form(hasten::worker_of(hasten::config::whole_environment()));
   group.barrier();
-  if (until == "meet") return 0;
+  if (until == "group") return 0;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   for (auto& parameter : model->parameters())
     parameter.set_data(group.broadcast(parameter.detach()));

@@ -43,7 +43,7 @@ def parse():
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--order", help="read rows in this order instead of shuffling")
-    parser.add_argument("--sequential", action="store_true", help="read rows as they stand in the file")
+    parser.add_argument("--sequential", action="store_true", help="read rows in the order of the file")
     parser.add_argument("--head", help="a safetensors file whose tensors replace those of the same name at the start")
     parser.add_argument("--make-order", metavar="FILE", help="write an order for --order, and stop")
     parser.add_argument("--dump-init", metavar="FILE", help="write the weights at the start, and stop")

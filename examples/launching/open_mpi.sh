@@ -4,10 +4,10 @@
 #   $ open_mpi.sh HOST:SLOTS,HOST:SLOTS,... PROCESSES PROGRAM [ARGUMENT ...]
 #   $ open_mpi.sh node1:4,node2:4 8 ./train --epochs 3
 set -euo pipefail
-hosts=${1:?hosts with their slots} processes=${2:?how many processes}
+hosts=${1:?hosts with their slots} processes=${2:?number of processes}
 shift 2
 
-# mpirun does not tell the processes where rank 0 is: it runs on the first host. Jobs that run on these machines at the same time need
+# mpirun does not set the address of rank 0, which runs on the first host. Jobs that run on these machines at the same time need
 # different ports.
 export MASTER_ADDR=${MASTER_ADDR:-${hosts%%[:,]*}} MASTER_PORT=${MASTER_PORT:-29500}
 # Only processes of this job know this token, with which they authenticate each other.

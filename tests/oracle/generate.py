@@ -101,7 +101,7 @@ CASES = {
                                            num_stable_steps=11, num_decay_steps=10, warmup_type="1-sqrt", decay_type="1-sqrt", min_lr_ratio=0.05),
     "warmup_stable_decay_cosine": schedule("warmup_stable_decay", "cosine warm-up", num_decay_steps=12, warmup_type="cosine"),
     # The loss, and what accumulation does to it. Two ways to have accumulation right: label smoothing
-    # (divides by the labels of the whole window), or the class attribute by which a Trainer says that
+    # (divides by the labels of the whole window), or the class attribute by which a Trainer declares that
     # its loss is a mean per micro-batch (then it divides by the micro-batches of the window).
     "label_smoothing": case("0.1", label_smoothing_factor=0.1),
     "accumulation_3": case("windows of 3, the last one of 2", rows=400, num_train_epochs=2,

@@ -3,7 +3,7 @@
 
     python generate_tokenizer.py
 
-data/tokenizer/cases.json        the packaged bert-base-uncased vocabulary: hostile texts, pairs, truncation, padding
+data/tokenizer/cases.json        the packaged bert-base-uncased vocabulary: difficult texts, pairs, truncation, padding
 data/tokenizer/random.jsonl      the same tokenizer on 3,000 random texts
 data/tokenizer/cased.json        other normalizer settings, on the small committed vocab.txt
 data/tokenizer/codepoints.*.txt  the normalization and splitting of every code point

@@ -78,14 +78,14 @@ TEST_CASE("models: outputs, losses and gradients equal those of transformers' cl
                                                        {"loss", out.loss}};
     for (const auto& [name, tensor] : expected) {
       if (starts_with(name, "output.") && outputs.count(name.substr(7))) {
-        const at::Tensor& ours = outputs.at(name.substr(7));
+        const at::Tensor& output = outputs.at(name.substr(7));
         // A text classifier that removes padding has no hidden states of the padding.
-        if (name == "output.last_hidden_state" && !tensor.defined() &&
+        if (name == "output.last_hidden_state" && !output.defined() &&
             which.task == Task::text_classification)
           continue;
         // A bare model has no loss; the file uses the weighted sum of its outputs.
-        if (name == "output.loss" && !tensor.defined()) continue;
-        check_near(name, ours, tensor, 2e-6);
+        if (name == "output.loss" && !output.defined()) continue;
+        check_near(name, output, tensor, 2e-6);
       }
       if (starts_with(name, "weight.")) {
         const at::Tensor part = (outputs.at(name.substr(7)) * tensor).sum();
@@ -124,10 +124,7 @@ TEST_CASE("models: MiniLM's hidden states of tokens differ by at most 3e-5 from 
   CHECK(difference.max().item<double>() <= 1e-4);
 }
 
-TEST_CASE(
-    "models: reading what save_pretrained writes gives equal weights, whole and in shards, with "
-    "the "
-    "names of transformers") {
+TEST_CASE("models: weights and names of save_pretrained are read back equal, whole and in shards") {
   const std::filesystem::path source = kData / "models/masked_lm";
   const LoadedModel loaded = load_model(source.string(), {.task = Task::masked_lm});
   const std::filesystem::path out =
@@ -140,9 +137,9 @@ TEST_CASE(
       CHECK(at::equal(tensor, again.model->state_dict().at(name)));
     std::filesystem::remove_all(out);
   }
-  std::vector<std::string> theirs, ours;
+  std::vector<std::string> transformers_names, names;
   for (const auto& [name, tensor] : load_safetensors(source / "model.safetensors"))
-    expected.push_back(name);
-  for (const auto& [name, tensor] : loaded.model->state_dict()) tensor.push_back(name);
-  CHECK(ours == theirs);
+    transformers_names.push_back(name);
+  for (const auto& [name, tensor] : loaded.model->state_dict()) names.push_back(name);
+  CHECK(names == transformers_names);
 }

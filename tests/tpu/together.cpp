@@ -35,10 +35,10 @@ void check(bool holds, const std::string& what) {
   std::printf("wrong: %s\n", what.c_str());
 }
 
-void check_close(const at::Tensor& ours, const at::Tensor& expected, const std::string& what,
+void check_close(const at::Tensor& tensor, const at::Tensor& expected, const std::string& what,
                  double tolerance = kTolerance) {
   const double difference =
-      (ours.detach().cpu().to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
+      (tensor.detach().cpu().to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
   if (tolerance == kTolerance) largest_difference = std::max(largest_difference, difference);
   check(difference <= tolerance, str(what, " is off by ", difference));
 }

@@ -16,13 +16,13 @@ import subprocess
 
 SEED = "hasten-debian-sections-1"
 SECTIONS, TRAIN_ROWS, EVAL_ROWS, EVAL_SHARE = 10, 4000, 1000, 0.25
-# The list of the release without its updates, which change from day to day.
+# The list of the release without updates, which change daily.
 LISTS = "/var/lib/apt/lists/*_debian_dists_bookworm_main_binary-*_Packages*"
 APT_HELPER = "/usr/lib/apt/apt-helper"
 
 
 def read_packages(path):
-    """Yields the fields of each package. apt compresses its lists in different ways; its helper program reads all of them."""
+    """Yields the fields of each package. apt's helper program reads its lists with any compression."""
     if path is None:
         found = sorted(glob.glob(LISTS))
         if not found:
@@ -88,7 +88,7 @@ def main():
     packages = list(read_packages(options.packages))
     rows, dropped = candidates(packages)
     largest = [name for name, _ in collections.Counter(row[1] for row in rows).most_common(SECTIONS)]
-    # The order does not depend on the package, since the chosen packages have small hashes: sources with many packages would come first.
+    # The order does not depend on the package. Chosen packages have small hashes, so sources with many packages would come first.
     rows = sorted((row for row in rows if row[1] in largest), key=lambda row: rank("order", row[0], row[1]))
     # All rows of a source package go to the same file, since they resemble each other.
     evaluation = [row for row in rows if int(rank("split", row[0])[:8], 16) < EVAL_SHARE * 2**32]

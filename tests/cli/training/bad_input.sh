@@ -37,8 +37,8 @@ cp -r bare huge && printf '\377\377\377\377\377\377\377\177{}' >huge/model.safet
 train --model huge --data good.safetensors
 cp -r bare dtype && with_header dtype/model.safetensors '{"a":{"dtype":"Q99","shape":[2],"data_offsets":[0,8]}}' 8
 train --model dtype --data good.safetensors
-cp -r bare lie && with_header lie/model.safetensors '{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}' 8
-train --model lie --data good.safetensors
+cp -r bare wrong_size && with_header wrong_size/model.safetensors '{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}' 8
+train --model wrong_size --data good.safetensors
 cp -r bare shape && with_header shape/model.safetensors '{"classifier.bias":{"dtype":"F32","shape":[7],"data_offsets":[0,28]}}' 28
 train --model shape --data good.safetensors
 
