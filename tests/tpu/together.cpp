@@ -232,7 +232,7 @@ void train_bert() {
   check(losses.back() < losses.front(), "BERT learns");
 }
 
-// Every rank has another number of batches; none waits for ever.
+// Every rank has another number of batches, and none hangs.
 void train_uneven() {
   Accelerator accelerator({.tpu = true});
   const auto net = classifier(1);
