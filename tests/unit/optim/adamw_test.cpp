@@ -19,7 +19,7 @@ std::vector<Tensor> parameters(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("adamw: equals LibTorch's AdamW over 20 steps, with and without decay") {
+TEST_CASE("adamw: it equals LibTorch's AdamW over 20 steps, with and without decay") {
   for (const double decay : {0.0, 0.1}) {
     auto a = parameters(1), b = parameters(1);
     const AdamWOptions options =
@@ -40,8 +40,8 @@ TEST_CASE("adamw: equals LibTorch's AdamW over 20 steps, with and without decay"
 }
 
 TEST_CASE(
-    "adamw: a sparse gradient gives bit for bit what the dense one gives, also with decay and "
-    "mixed with dense steps") {
+    "adamw: a sparse gradient gives the same bits as the dense one, also with decay and mixed with "
+    "dense steps") {
   for (const double decay : {0.0, 0.1}) {
     auto a = parameters(2), b = parameters(2);
     const AdamWOptions options = AdamWOptions(1e-2).weight_decay(decay);
@@ -62,7 +62,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("adamw: repeated rows of an uncoalesced gradient are added up") {
+TEST_CASE("adamw: repeated rows of an uncoalesced gradient are added") {
   auto a = parameters(3), b = parameters(3);
   AdamW sparse(a), dense(b);
   const Tensor rows = at::tensor({5, 5, 7}, at::kLong), values = at::randn({3, 70});
@@ -124,7 +124,9 @@ TEST_CASE("adamw: amsgrad and parameters that are not float are refused") {
   CHECK_THROWS_AS(AdamW(std::vector<Tensor>{at::zeros({3}, at::kBFloat16)}), UsageError);
 }
 
-TEST_CASE("adamw: raises version counters, so that a backward pass through changed weights throws") {
+TEST_CASE(
+    "adamw: a step raises version counters, so that a backward pass through changed weights "
+    "throws") {
   for (const bool sparse : {false, true}) {
     CAPTURE(sparse);
     const Tensor w = at::randn({30, 3}).requires_grad_();
@@ -136,12 +138,13 @@ TEST_CASE("adamw: raises version counters, so that a backward pass through chang
     };
     give_gradient();
     adamw.step();
-    const auto& state = static_cast<torch::optim::AdamWParamState&>(
-        *adamw.state().at(w.unsafeGetTensorImpl()));
+    const auto& state =
+        static_cast<torch::optim::AdamWParamState&>(*adamw.state().at(w.unsafeGetTensorImpl()));
     const auto versions = [&] {
-      return std::array<std::uint32_t, 3>{static_cast<std::uint32_t>(w._version()),
-                                          static_cast<std::uint32_t>(state.exp_avg()._version()),
-                                          static_cast<std::uint32_t>(state.exp_avg_sq()._version())};
+      return std::array<std::uint32_t, 3>{
+          static_cast<std::uint32_t>(w._version()),
+          static_cast<std::uint32_t>(state.exp_avg()._version()),
+          static_cast<std::uint32_t>(state.exp_avg_sq()._version())};
     };
     const auto before = versions();
     const Tensor loss = at::mm(at::randn({2, 30}).requires_grad_(), w).sum();
@@ -152,7 +155,7 @@ TEST_CASE("adamw: raises version counters, so that a backward pass through chang
   }
 }
 
-TEST_CASE("adamw: moments that are changed between sparse steps count, however they are changed") {
+TEST_CASE("adamw: a change of the moments between sparse steps takes effect, however it is made") {
   using State = torch::optim::AdamWParamState;
   const auto run = [](bool sparse, int how) {
     const Tensor w = at::ones({64, 512}).requires_grad_();
@@ -167,7 +170,7 @@ TEST_CASE("adamw: moments that are changed between sparse steps count, however t
       return static_cast<State&>(*adamw.state().at(w.unsafeGetTensorImpl()));
     };
     const torch::NoGradGuard no_grad;
-    if (how == 0) {  // a state that the program made itself, before the first step
+    if (how == 0) {  // the program sets a state before the first step
       auto made = std::make_unique<State>();
       made->exp_avg(at::full({64, 512}, 0.5));
       made->exp_avg_sq(at::full({64, 512}, 0.5));
@@ -176,7 +179,7 @@ TEST_CASE("adamw: moments that are changed between sparse steps count, however t
     for (int i = 0; i < 4; ++i) step(3);
     if (how == 1) state().exp_avg().copy_(at::full({64, 512}, 0.5));
     if (how == 2) state().exp_avg_sq()[60].fill_(0.25);
-    if (how == 3) {  // others, of which one may come to lie where the old one lay
+    if (how == 3) {  // replaced: a new tensor may get the old one's address
       state().exp_avg(at::Tensor());
       state().exp_avg(at::full({64, 512}, 0.5));
     }
@@ -204,7 +207,7 @@ TEST_CASE("adamw: parameters and gradients may have any strides") {
        {std::function<Tensor(const Tensor&)>(channels_last),
         std::function<Tensor(const Tensor&)>(transposed),
         std::function<Tensor(const Tensor&)>(with_gaps)}) {
-    // Moments of the second size come from memory of their own.
+    // Moments of the second size use memory of their own.
     for (const std::int64_t width : {6, 600}) {
       torch::manual_seed(1);
       const Tensor start = at::randn({20, 8, 3, width});
@@ -215,11 +218,11 @@ TEST_CASE("adamw: parameters and gradients may have any strides") {
       AdamW a(std::vector<Tensor>{plain}), b(std::vector<Tensor>{other});
       for (int step = 0; step < 4; ++step) {
         plain.mutable_grad() = at::randn_like(plain).detach();
-        // Of the parameter's strides, of others, expanded.
+        // Strides of the parameter, other strides, expanded.
         if (step == 3) plain.mutable_grad() = at::randn({3, width}).expand({20, 8, 3, width});
         other.mutable_grad() =
             step == 0 ? at::empty_like(other).detach().copy_(plain.grad()) : plain.grad();
-        if (step == 2) {  // as a checkpoint is read
+        if (step == 2) {  // as a checkpoint is loaded
           auto& state = static_cast<torch::optim::AdamWParamState&>(
               *b.state().at(other.unsafeGetTensorImpl()));
           state.exp_avg(state.exp_avg().contiguous());
@@ -233,7 +236,7 @@ TEST_CASE("adamw: parameters and gradients may have any strides") {
   }
 }
 
-TEST_CASE("adamw: sparse gradients of other forms are taken as what they stand for") {
+TEST_CASE("adamw: sparse gradients of other forms equal the dense gradients that they represent") {
   torch::manual_seed(2);
   const Tensor gradient = at::zeros({30, 4});
   gradient[3].fill_(2);
@@ -264,7 +267,7 @@ TEST_CASE("adamw: a parameter that appears twice is stepped once") {
   CHECK(at::equal(w, once));
 }
 
-TEST_CASE("adamw: what does not fit is refused before anything is written") {
+TEST_CASE("adamw: input that does not fit is refused before anything is written") {
   const auto code_of = [](AdamW& adamw) -> std::string {
     try {
       adamw.step();
@@ -295,7 +298,7 @@ TEST_CASE("adamw: what does not fit is refused before anything is written") {
   CHECK(code_of(changed) == "optim.amsgrad");
 }
 
-TEST_CASE("adamw: the norm of gradients in several types is LibTorch's") {
+TEST_CASE("adamw: the norm of gradients in several types equals LibTorch's") {
   const Tensor a = at::ones({4}, at::kBFloat16).requires_grad_(),
                b = at::ones({4}, at::kDouble).requires_grad_(), c = at::ones({4}).requires_grad_(),
                d = at::ones({4}, at::kHalf).requires_grad_();
