@@ -319,7 +319,7 @@ TEST_CASE("ops: attention of packed rows equals that of padded rows") {
                      : pack(ops::attention(pad(q), pad(k), pad(v), whole, 2, p, true));
       };
       check_same(attend(true), attend(false), {q, k, v}, 1e-5);
-      // Second derivatives
+      // The second derivatives agree too.
       const auto penalty = [&](const Tensor& y) {
         Tensor sum = at::zeros({}, type);
         for (const Tensor& each : torch::autograd::grad({y.square().sum()}, {q, k, v}, {}, true,
