@@ -10,13 +10,13 @@ namespace {
 struct Case {
   SchedulerType type;
   const char* kwargs;
-  const char* text;  // part of the error; empty = fine
+  const char* text;  // part of the error; empty if valid
 };
 using S = SchedulerType;
 
 }  // namespace
 
-TEST_CASE("kwargs rules: a schedule takes its own keys and no others") {
+TEST_CASE("kwargs rules: a schedule accepts its own keys and no others") {
   const std::vector<Case> cases = {
       {S::linear, "", ""},
       {S::linear, "power=1", "lr_scheduler_kwargs: unknown key power. Hint: linear takes none"},
@@ -57,7 +57,7 @@ TEST_CASE("kwargs rules: a schedule takes its own keys and no others") {
   }
 }
 
-TEST_CASE("kwargs rules: an optimizer takes its own keys and no others") {
+TEST_CASE("kwargs rules: an optimizer accepts its own keys and no others") {
   const auto check = [](OptimizerName optim, const char* text) {
     return error_of([&] { validate({.optim = optim, .optim_args = *parse_kwargs(text)}); }).text;
   };
