@@ -1,4 +1,4 @@
-// A small model that tests of several processes train, its rows and its loss.
+// A small model for tests of several processes, with its rows and its loss.
 #pragma once
 
 #include <torch/torch.h>
