@@ -150,8 +150,7 @@ TEST_CASE(
 
 TEST_CASE(
     "dry run: the products of BERT's forward pass follow the closed formula, and the backward pass "
-    "takes twice as many"
-    "twice") {
+    "takes twice as many") {
   constexpr double kRows = 2, kLength = 128, kLayers = 12, kHidden = 768, kInner = 3072,
                    kLabels = 2;
   const anatomy::Report report =

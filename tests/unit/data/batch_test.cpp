@@ -103,7 +103,7 @@ int count_tensors(Batch batch) {
 }  // namespace
 
 TEST_CASE(
-    "batch: the tensors of every usual type are reached, and those of a type with its own function"
+    "batch: the tensors of every usual type are reached, and those of a type with its own "
     "function") {
   CHECK(count_tensors(at::Tensor()) == 1);
   CHECK(count_tensors(TensorDict{{"a", {}}, {"b", {}}}) == 2);

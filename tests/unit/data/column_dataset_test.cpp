@@ -18,8 +18,7 @@ at::Tensor longs(std::vector<std::int64_t> values) { return at::tensor(values, a
 }  // namespace
 
 TEST_CASE(
-    "columns: consecutive rows are views, others are copies, and both hold the right values"
-    "values") {
+    "columns: consecutive rows are views, others are copies, and both hold the right values") {
   const at::Tensor ids = at::arange(24, at::kInt).view({6, 4});
   const ColumnDataset dataset(
       {{"input_ids", ids}, {"labels", at::arange(6)}, {"empty", at::empty({6, 0})}});
@@ -98,8 +97,7 @@ TEST_CASE("columns: a safetensors file is memory-mapped, and its columns are che
 
 TEST_CASE(
     "columns: dummy data for text classification have the requested sizes and ranges, and one seed "
-    "gives one data set"
-    "seed's numbers") {
+    "gives one data set") {
   const ColumnDataset dataset = dummy_classification(20, 30, 5, 9, 1);
   const at::Tensor& ids = dataset.columns().at("input_ids");
   CHECK(ids.sizes() == at::IntArrayRef{20, 30});

@@ -87,9 +87,7 @@ TEST_CASE("loader: every pass is a new epoch, with the order of its seed and epo
   CHECK(pass(loader)[0] == Numbers{2, 6, 1, 8, 4});
 }
 
-TEST_CASE(
-    "loader: an interrupted pass starts again, and one left at its last batch is complete"
-    "finished") {
+TEST_CASE("loader: an interrupted pass starts again, and one left at its last batch is complete") {
   auto loader = make_loader(Count{6}, {.batch_size = 2, .shuffle = true}, AsNumbers{});
   const auto first = pass(loader);
   loader.set_epoch(0);
@@ -244,8 +242,7 @@ TEST_CASE("loader: a custom order sets the size of the epoch") {
 
 TEST_CASE(
     "loader: streams are rewound for each pass, read one batch ahead, and drop the rows that a "
-    "seek skips"
-    "over") {
+    "seek skips") {
   Stream stream{7};
   auto rewinds = stream.rewinds;
   auto loader = make_loader(stream, {.batch_size = 3}, AsNumbers{});
@@ -327,7 +324,6 @@ TEST_CASE("loader: a second loop over the same loader ends the first, which then
 
 TEST_CASE(
     "loader: it can be moved, also during a pass, and shares a dataset that it gets by shared "
-    "pointer"
     "pointer") {
   auto dataset = std::make_shared<Count>(Count{4});
   auto loader = make_loader(dataset, {.batch_size = 2}, AsNumbers{});

@@ -98,8 +98,7 @@ TEST_CASE("loader workers: at most prefetch_factor batches are made ahead") {
 
 TEST_CASE(
     "loader workers: leaving a loop, by break or exception, or destroying the loader, stops and "
-    "joins them"
-    "joins the threads") {
+    "joins them") {
   {
     auto loader = make_loader(Slow{100'000}, {.batch_size = 2, .num_workers = 4}, Numbers{});
     CHECK(count_loader_threads() == 0);

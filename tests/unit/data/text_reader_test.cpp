@@ -44,8 +44,7 @@ bool fails(const std::string& ending, const std::string& text, const std::string
 }  // namespace
 
 TEST_CASE(
-    "text: a TSV has columns by name, quotes are text, and byte order mark and CRLF are ignored"
-    "matter") {
+    "text: a TSV has columns by name, quotes are text, and byte order mark and CRLF are ignored") {
   for (const std::string text :
        {"text\tlabel\nHello \"w\"\t1\n\t2\n", "text\tlabel\nHello \"w\"\t1\n\t2",
         "\xEF\xBB\xBFtext\tlabel\r\nHello \"w\"\t1\r\n\t2\r\n\r\n"}) {

@@ -157,8 +157,7 @@ TEST_CASE("safetensors attacks: dtypes outside the format are refused") {
 
 TEST_CASE(
     "safetensors attacks: shapes cannot be negative, fractional, enormous, or overflow into a "
-    "valid one"
-    "small size") {
+    "valid one") {
   for (const char* shape :
        {"-1", "-0", "1.0", "1e0", "9223372036854775808", "18446744073709551616", "[1]", "\"1\"",
         "null", "4294967296,4294967296", "9223372036854775807,2", "3,6148914691236517206",
@@ -185,8 +184,7 @@ TEST_CASE("safetensors attacks: each tensor has exactly the bytes of its shape")
 
 TEST_CASE(
     "safetensors attacks: offsets that leave holes, overlap, run backwards or leave the file are "
-    "refused"
-    "the file") {
+    "refused") {
   const auto two = [](const std::string& first, const std::string& second,
                       const std::string& shape = "4") {
     return R"({"a":)" + entry("U8", "4", first) + R"(,"b":)" + entry("U8", shape, second) + "}";
@@ -217,8 +215,7 @@ TEST_CASE("safetensors attacks: a boolean that is neither 0 nor 1 is refused whe
 
 TEST_CASE(
     "safetensors attacks: messages have file, tensor, got and expected, and escape text from the "
-    "file"
-    "says") {
+    "file") {
   try {
     safetensors::parse_header(
         file_bytes("{\"a\\n\\u001b[31m\":" + entry("F32", "2, 2", "0,12") + "}", 12),

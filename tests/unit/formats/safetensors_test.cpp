@@ -93,7 +93,6 @@ TEST_CASE("safetensors: saved tensors load equal") {
 
 TEST_CASE(
     "safetensors: tensors use the file's pages, outlive the file object, and never write to the "
-    "file"
     "file") {
   TemporaryDirectory scratch;
   const fs::path path = scratch.path() / "x";

@@ -186,8 +186,8 @@ TEST_CASE("ops: attention equals LibTorch's, masked and unmasked, forward and ba
 }
 
 TEST_CASE(
-    "ops: attention under dropout is the product with the dropped probabilities, with its gradient"
-    "follows") {
+    "ops: attention under dropout is the product with the dropped probabilities, with its "
+    "gradient") {
   torch::manual_seed(9);
   const std::int64_t length = 24, heads = 2, size = 8;
   const Tensor q = leaf({1, length, heads * size}), k = leaf({1, length, heads * size}),
