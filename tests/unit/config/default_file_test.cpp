@@ -59,12 +59,13 @@ TEST_CASE("default file: launch reads hasten's, or else Accelerate's, and says s
   put(cache / "hasten/default_config.yaml", "debug: true\nnum_processes: 4\n");
   const auto own = launched({"p"}, environment);
   CHECK(own.options.num_processes == 4);
-  bool told = false;
+  bool names_source = false;
   for (const config::ResolvedValue& value : own.values) {
     if (value.name != "num_processes") continue;
-    told = config::to_text(value.origin) == (cache / "hasten/default_config.yaml").string() + ":2";
+    names_source =
+        config::to_text(value.origin) == (cache / "hasten/default_config.yaml").string() + ":2";
   }
-  CHECK(told);
+  CHECK(names_source);
 
   // An option that names a file, or none, replaces it.
   const test::TemporaryFile named("named.yaml", "num_processes: 5\n");

@@ -1,4 +1,4 @@
-// Where another thread is.
+// The call stack of another thread.
 #include "process/thread_stack.h"
 
 #include <doctest/doctest.h>
@@ -52,7 +52,8 @@ class Sleeper {
 
 }  // namespace
 
-TEST_CASE("thread stack: names functions that are not exported, with their place in the file") {
+TEST_CASE(
+    "thread stack: it names functions that are not exported, with their position in the file") {
   prepare_stacks();
   const Sleeper one;
   for (int again = 0; again < 20; ++again) {
@@ -64,14 +65,14 @@ TEST_CASE("thread stack: names functions that are not exported, with their place
   }
 }
 
-TEST_CASE("thread stack: a thread that takes no signals, and one that is not there, have none") {
+TEST_CASE("thread stack: a thread that blocks signals, and one that does not exist, have none") {
   const Sleeper one(/*deaf=*/true);
   CHECK(stack_of(sleeper, std::chrono::milliseconds(50)).empty());
   CHECK(stack_of(1 << 30, std::chrono::milliseconds(50)).empty());
   CHECK(stack_of(0, std::chrono::milliseconds(50)).empty());
 }
 
-TEST_CASE("symbol table: files that are none, and cut ones, have no names") {
+TEST_CASE("symbol table: invalid and truncated files have no names") {
   CHECK(symbol_name_at("/no such file", 0).empty());
   CHECK(symbol_name_at("/proc/self/environ", 0).empty());
   const std::string folder = "/tmp/hasten-symbols-" + std::to_string(getpid());
@@ -88,7 +89,7 @@ TEST_CASE("symbol table: files that are none, and cut ones, have no names") {
   unlink(folder.c_str());
 }
 
-TEST_CASE("thread stack: a thread that is held goes on with nothing, others do") {
+TEST_CASE("thread stack: a thread that is interrupted continues, and others are not disturbed") {
   const pid_t child = fork();
   if (child == 0) {
     std::atomic<int> turns = 0, others = 0;
