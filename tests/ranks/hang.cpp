@@ -175,7 +175,7 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 1;
   if (name == "is never there" && std::string(std::getenv("RANK")) == "1")
     waits_for_a_file_that_never_comes();
-  std::printf("what was printed before");  // without an end of line: it waits in the stream
+  std::printf("what was printed before");  // without a line end, so it stays buffered
   try {
     Accelerator accelerator({.cpu = true,
                              .process_group = {.timeout = std::chrono::milliseconds(

@@ -15,7 +15,7 @@ TEST_CASE("flags: a negative number is a value") {
   CHECK(parse_more({"--max_steps", "-1"}).arguments.max_steps == -1);
 }
 
-TEST_CASE("flags: a boolean stands without a value, has a word, or is negated") {
+TEST_CASE("flags: a boolean needs no value, accepts a word, or is negated") {
   CHECK(parse_more({"--bf16"}).arguments.bf16);
   CHECK(parse_more({"--bf16", "true", "--seed", "1"}).arguments.bf16);
   CHECK(parse_more({"--bf16", "--seed", "1"}).arguments.bf16);

@@ -65,9 +65,9 @@ TEST_CASE("launch options: the program begins at the first word that belongs to 
   CHECK(run.options.log_dir == "logs");
   CHECK(run.program == std::vector<std::string>{"./train", "-n", "7", "--x"});
   for (const char* no : {"false", "no", "off", "0", "N"}) {
-    const auto said = parsed({"--quiet", no, "p"});
-    CHECK(said.program == std::vector<std::string>{"p"});
-    CHECK_FALSE(said.options.quiet);
+    const auto run = parsed({"--quiet", no, "p"});
+    CHECK(run.program == std::vector<std::string>{"p"});
+    CHECK_FALSE(run.options.quiet);
   }
   CHECK(parsed({"--encrypt", "none", "p"}).program == std::vector<std::string>{"p"});
   CHECK(parsed({"-n", "2", "--", "-odd-name"}).program == std::vector<std::string>{"-odd-name"});

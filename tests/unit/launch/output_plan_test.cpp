@@ -41,21 +41,21 @@ TEST_CASE("output: it is shown by default, and a log folder adds one file per ra
 }
 
 TEST_CASE("output: tee shows and keeps, redirects only keeps") {
-  const auto with = [](const char* tee, const char* redirects, std::size_t local = 1) {
+  const auto text_with = [](const char* tee, const char* redirects, std::size_t local = 1) {
     return text_of({.log_dir = "l", .tee = tee, .redirects = redirects}, local);
   };
   const std::string out = " in rank_5/stdout.log", err = " in rank_5/stderr.log";
-  CHECK(with("3", "") == "output shown" + out + " errors shown" + err);
-  CHECK(with("1", "") == "output shown" + out + " errors shown");
-  CHECK(with("2", "") == "output shown errors shown" + err);
-  CHECK(with("", "3") == "output" + out + " errors" + err);
-  CHECK(with("", "1") == "output" + out + " errors shown");
-  CHECK(with("0", "0") == "output shown errors shown");
+  CHECK(text_with("3", "") == "output shown" + out + " errors shown" + err);
+  CHECK(text_with("1", "") == "output shown" + out + " errors shown");
+  CHECK(text_with("2", "") == "output shown errors shown" + err);
+  CHECK(text_with("", "3") == "output" + out + " errors" + err);
+  CHECK(text_with("", "1") == "output" + out + " errors shown");
+  CHECK(text_with("0", "0") == "output shown errors shown");
   // A stream in both options is shown, as in torchrun.
-  CHECK(with("2", "3") == "output" + out + " errors shown" + err);
-  CHECK(with("0:3,1:1", "") == "output shown" + out + " errors shown");
-  CHECK(with("0:3", "1:2") == "output shown errors" + err);
-  CHECK(with("0:3", "1:2", 2) == "output shown errors shown");
+  CHECK(text_with("2", "3") == "output" + out + " errors shown" + err);
+  CHECK(text_with("0:3,1:1", "") == "output shown" + out + " errors shown");
+  CHECK(text_with("0:3", "1:2") == "output shown errors" + err);
+  CHECK(text_with("0:3", "1:2", 2) == "output shown errors shown");
   CHECK(text_of({.log_dir = "l", .tee = "3", .local_ranks_filter = "0"}, 1) ==
         "output" + out + " errors" + err);
 }

@@ -143,9 +143,9 @@ TEST_CASE("cores: processes with GPUs are near them") {
   CHECK(shares(topology, 2, {0, 7}) == "0,1,2,3 4,5,6,7");
   CHECK(shares(topology, 2, {0, -1}) == "0,1,2,3 4,5,6,7");
   CHECK(shares(machine.topology("0-3"), 2, {0, 1}) == "0,1 2,3");
-  TwoNodes untold;
-  untold.gpu("0000:1a:00.0", -1);
-  CHECK(shares(untold.topology("0-7"), 2, {0, 0}) == "0,1,2,3 4,5,6,7");
+  TwoNodes without_node;
+  without_node.gpu("0000:1a:00.0", -1);
+  CHECK(shares(without_node.topology("0-7"), 2, {0, 0}) == "0,1,2,3 4,5,6,7");
 }
 
 TEST_CASE("cores: threads are limited by cores and by control groups") {

@@ -182,8 +182,8 @@ TEST_CASE("models: a tensor with several names is saved once and loads under any
     }
   }
   // A tensor whose name is tied only by declaration stays separate.
-  TwoNamesModel apart(std::map<std::string, std::string>{{"output.bias", "input.weight"}});
-  CHECK(apart.state_dict().count("output.bias") == 1);
+  TwoNamesModel separate(std::map<std::string, std::string>{{"output.bias", "input.weight"}});
+  CHECK(separate.state_dict().count("output.bias") == 1);
 }
 
 TEST_CASE("models: a file's own names come before derived names") {
@@ -314,10 +314,10 @@ TEST_CASE("bert: a batch without its padding gives the same pooler output and gr
       const at::Tensor packed = model.forward_pooled(batch).pooler_output,
                        whole = model.forward(batch).pooler_output;
       CHECK(at::allclose(packed, whole, 1e-5, 1e-6));
-      const auto ours = gradients(packed), theirs = gradients(whole);
-      for (std::size_t i = 0; i < ours.size(); ++i) {
+      const auto got = gradients(packed), expected = gradients(whole);
+      for (std::size_t i = 0; i < got.size(); ++i) {
         CAPTURE(i);
-        CHECK(at::allclose(ours[i], theirs[i], 1e-4, 1e-6));
+        CHECK(at::allclose(got[i], expected[i], 1e-4, 1e-6));
       }
     }
   }

@@ -29,11 +29,11 @@ std::vector<Tensor> gradients(const Tensor& y, const Tensor& weights,
   return torch::autograd::grad({(y * weights).sum()}, inputs);
 }
 
-void check_same(const Tensor& ours, const Tensor& theirs, const std::vector<Tensor>& inputs,
+void check_same(const Tensor& fused, const Tensor& reference, const std::vector<Tensor>& inputs,
                 double tolerance) {
-  CHECK(distance(ours, theirs) <= tolerance);
-  const Tensor weights = at::randn(ours.sizes());
-  const auto a = gradients(ours, weights, inputs), b = gradients(theirs, weights, inputs);
+  CHECK(distance(fused, reference) <= tolerance);
+  const Tensor weights = at::randn(fused.sizes());
+  const auto a = gradients(fused, weights, inputs), b = gradients(reference, weights, inputs);
   for (std::size_t i = 0; i < a.size(); ++i) {
     CAPTURE(i);
     CHECK(distance(a[i], b[i]) <= tolerance * (1 + b[i].abs().max().item<double>()));
@@ -177,10 +177,10 @@ TEST_CASE("ops: attention equals LibTorch's, masked and unmasked, forward and ba
     std::optional<Tensor> allowed;
     if (mask.defined())
       allowed = mask.to(at::kBool).view({batch, 1, 1, length}).expand({batch, 1, length, length});
-    const Tensor theirs = at::scaled_dot_product_attention(split(q), split(k), split(v), allowed)
-                              .transpose(1, 2)
-                              .reshape(q.sizes());
-    check_same(ops::attention(q, k, v, ops::KeyMask(mask), heads, 0.0, true), theirs, {q, k, v},
+    const Tensor reference = at::scaled_dot_product_attention(split(q), split(k), split(v), allowed)
+                                 .transpose(1, 2)
+                                 .reshape(q.sizes());
+    check_same(ops::attention(q, k, v, ops::KeyMask(mask), heads, 0.0, true), reference, {q, k, v},
                1e-5);
   }
 }
@@ -193,7 +193,7 @@ TEST_CASE(
   const Tensor q = leaf({1, length, heads * size}), k = leaf({1, length, heads * size}),
                v = leaf({1, length, heads * size});
   torch::manual_seed(10);
-  const Tensor ours = ops::attention(q, k, v, ops::KeyMask({}), heads, 0.3, true);
+  const Tensor fused = ops::attention(q, k, v, ops::KeyMask({}), heads, 0.3, true);
   torch::manual_seed(10);
   const Tensor mask =
       ops::dropout(at::ones({heads * length, length}), 0.3, true).view({1, heads, length, length});
@@ -202,7 +202,7 @@ TEST_CASE(
   };
   const Tensor p =
       at::softmax(at::matmul(split(q), split(k).transpose(2, 3)) / std::sqrt(8.0), -1) * mask;
-  check_same(ours, at::matmul(p, split(v)).transpose(1, 2).reshape(q.sizes()), {q, k, v}, 1e-5);
+  check_same(fused, at::matmul(p, split(v)).transpose(1, 2).reshape(q.sizes()), {q, k, v}, 1e-5);
 }
 
 TEST_CASE("ops: a row with nothing to attend to gives zeros and no NaN") {
@@ -220,18 +220,18 @@ TEST_CASE("ops: embedding_sum adds three tables, and its sparse gradient equals 
   const Tensor ids = at::randint(0, 50, {3, 10}), types = at::randint(0, 2, {3, 10});
   const Tensor positions = at::randint(0, 16, {3, 10});
   for (const Tensor& at_positions : {Tensor(), positions}) {
-    const auto theirs = [&] {
+    const auto reference = [&] {
       return at::embedding(word, ids, 7) + at::embedding(type, types) +
              (at_positions.defined() ? at::embedding(position, at_positions)
                                      : position.slice(0, 0, 10));
     };
     check_same(ops::embedding_sum(word, position, type, ids, at_positions, types, 7, false),
-               theirs(), {word, position, type}, 1e-6);
+               reference(), {word, position, type}, 1e-6);
     const Tensor weights = at::randn({3, 10, 12});
     const Tensor sparse =
         gradients(ops::embedding_sum(word, position, type, ids, at_positions, types, 7, true),
                   weights, {word})[0];
-    const Tensor dense = gradients(theirs(), weights, {word})[0];
+    const Tensor dense = gradients(reference(), weights, {word})[0];
     REQUIRE(sparse.is_sparse());
     CHECK(sparse.is_coalesced());
     CHECK(distance(sparse.to_dense(), dense) < 1e-6);
@@ -327,9 +327,9 @@ TEST_CASE("ops: attention of packed rows equals that of padded rows") {
           sum = sum + each.square().sum();
         return sum;
       };
-      const Tensor ours = penalty(attend(true)), theirs = penalty(attend(false));
-      const auto a = torch::autograd::grad({ours}, {q, k, v}),
-                 b = torch::autograd::grad({theirs}, {q, k, v});
+      const Tensor fused = penalty(attend(true)), reference = penalty(attend(false));
+      const auto a = torch::autograd::grad({fused}, {q, k, v}),
+                 b = torch::autograd::grad({reference}, {q, k, v});
       for (std::size_t i = 0; i < 3; ++i)
         CHECK(distance(a[i], b[i]) <= 1e-4 * (1 + b[i].abs().max().item<double>()));
     }
@@ -416,14 +416,14 @@ TEST_CASE("ops: rows are divided among LibTorch's threads") {
 }
 
 TEST_CASE("ops: the number of threads changes only the order of sums") {
-  const auto with = [](int count) {
+  const auto results_with = [](int count) {
     const ThreadCountScope threads(count);
     return large_operators();
   };
-  const std::vector<Tensor> alone = with(1);
+  const std::vector<Tensor> alone = results_with(1);
   for (const int count : {2, 3, 5}) {
     CAPTURE(count);
-    const std::vector<Tensor> shared = with(count), again = with(count);
+    const std::vector<Tensor> shared = results_with(count), again = results_with(count);
     for (std::size_t i = 0; i < alone.size(); ++i) {
       CAPTURE(i);
       CHECK(distance(shared[i], alone[i]) <= 1e-4 * (1 + alone[i].abs().max().item<double>()));
@@ -445,7 +445,7 @@ TEST_CASE("ops: a product of rows with gaps between them is about as fast as one
     }
     return least;
   };
-  const Tensor apart = whole.select(1, 0), dense = apart.contiguous();
-  CHECK(distance(ops::linear(apart, w, {}), ops::linear(dense, w, {})) < 1e-3);
-  CHECK(milliseconds(apart) < 10 * milliseconds(dense) + 1);
+  const Tensor strided = whole.select(1, 0), dense = strided.contiguous();
+  CHECK(distance(ops::linear(strided, w, {}), ops::linear(dense, w, {})) < 1e-3);
+  CHECK(milliseconds(strided) < 10 * milliseconds(dense) + 1);
 }

@@ -175,12 +175,12 @@ double relative_distance(const Tensor& a, const Tensor& b) {
   return difference.item<double>() / (0.1 + plain(b).abs().max().item<double>());
 }
 
-void check_equal(const Inputs& ours, const Inputs& theirs, double tolerance) {
-  REQUIRE(ours.size() == theirs.size());
-  for (std::size_t i = 0; i < ours.size(); ++i) {
+void check_equal(const Inputs& fused, const Inputs& reference, double tolerance) {
+  REQUIRE(fused.size() == reference.size());
+  for (std::size_t i = 0; i < fused.size(); ++i) {
     CAPTURE(i);
-    CHECK(ours[i].sizes() == theirs[i].sizes());
-    CHECK(relative_distance(ours[i], theirs[i]) <= tolerance);
+    CHECK(fused[i].sizes() == reference[i].sizes());
+    CHECK(relative_distance(fused[i], reference[i]) <= tolerance);
   }
 }
 
@@ -251,9 +251,9 @@ TEST_CASE("ops sweep: linear accepts the types that at::linear accepts, except f
         CAPTURE(bias_type);
         const Tensor x = at::ones({2, 3}).to(x_type), w = at::ones({4, 3}).to(weight_type),
                      b = at::ones({4}).to(bias_type);
-        const bool ours = succeeds([&] { ops::linear(x, w, b); });
-        CHECK(ours == succeeds([&] { at::linear(x, w, b); }));
-        if (ours) CHECK((ops::linear(x, w, b).scalar_type() == at::linear(x, w, b).scalar_type()));
+        const bool fused = succeeds([&] { ops::linear(x, w, b); });
+        CHECK(fused == succeeds([&] { at::linear(x, w, b); }));
+        if (fused) CHECK((ops::linear(x, w, b).scalar_type() == at::linear(x, w, b).scalar_type()));
         CHECK(succeeds([&] { ops::linear(x, w, {}); }) == succeeds([&] { at::linear(x, w); }));
       }
     }
@@ -332,12 +332,13 @@ TEST_CASE("ops sweep: second derivatives equal the formula's, for each choice of
           if (chosen) wanted.push_back(in.back());
           if (chosen) wanted_exact.push_back(exact.back());
         }
-        const Inputs ours = penalty_gradients(op.fused(in), wanted),
-                     theirs = penalty_gradients(op.formula(exact), wanted_exact);
-        for (std::size_t i = 0; i < ours.size(); ++i) {
+        const Inputs fused = penalty_gradients(op.fused(in), wanted),
+                     reference = penalty_gradients(op.formula(exact), wanted_exact);
+        for (std::size_t i = 0; i < fused.size(); ++i) {
           CAPTURE(i);
-          const Tensor expected = theirs[i].defined() ? theirs[i] : at::zeros_like(wanted_exact[i]);
-          const Tensor got = ours[i].defined() ? ours[i] : at::zeros_like(wanted[i]);
+          const Tensor expected =
+              reference[i].defined() ? reference[i] : at::zeros_like(wanted_exact[i]);
+          const Tensor got = fused[i].defined() ? fused[i] : at::zeros_like(wanted[i]);
           CHECK(relative_distance(got, expected) <= (type == at::kFloat ? 1e-4 : 0.2));
         }
       }

@@ -24,15 +24,15 @@ TEST_CASE("adamw: it equals LibTorch's AdamW over 20 steps, with and without dec
     auto a = parameters(1), b = parameters(1);
     const AdamWOptions options =
         AdamWOptions(1e-2).betas({0.8, 0.95}).eps(1e-7).weight_decay(decay);
-    AdamW ours(a, options);
-    torch::optim::AdamW theirs(b, options);
+    AdamW adamw(a, options);
+    torch::optim::AdamW reference(b, options);
     for (int step = 0; step < 20; ++step) {
       for (std::size_t i = 0; i < a.size(); ++i) {
         a[i].mutable_grad() = at::randn_like(a[i]).detach();
         b[i].mutable_grad() = a[i].grad().clone();
       }
-      ours.step();
-      theirs.step();
+      adamw.step();
+      reference.step();
     }
     for (std::size_t i = 0; i < a.size(); ++i)
       CHECK((a[i] - b[i]).abs().max().item<double>() < 2e-6);
@@ -75,12 +75,12 @@ TEST_CASE("adamw: repeated rows of an uncoalesced gradient are added") {
 
 TEST_CASE("adamw: scale_next_step equals scaling the gradients, for one step only") {
   auto a = parameters(4), b = parameters(4);
-  AdamW ours(a), other(b);
+  AdamW adamw(a), other(b);
   for (int step = 0; step < 3; ++step) {
     a[0].mutable_grad() = at::randn_like(a[0]).detach();
     b[0].mutable_grad() = step == 1 ? (a[0].grad() * 0.25f) : a[0].grad().clone();
-    if (step == 1) ours.scale_next_step(0.25);
-    ours.step();
+    if (step == 1) adamw.scale_next_step(0.25);
+    adamw.step();
     other.step();
   }
   CHECK((a[0] - b[0]).abs().max().item<double>() < 1e-7);
@@ -92,8 +92,8 @@ TEST_CASE("adamw: clip_grad_norm_ agrees with LibTorch's and counts sparse gradi
     a[i].mutable_grad() = at::randn_like(a[i]).detach();
     b[i].mutable_grad() = a[i].grad().clone();
   }
-  const double ours = clip_grad_norm_(a, 1.0), theirs = torch::nn::utils::clip_grad_norm_(b, 1.0);
-  CHECK(ours == doctest::Approx(theirs).epsilon(1e-5));
+  const double got = clip_grad_norm_(a, 1.0), expected = torch::nn::utils::clip_grad_norm_(b, 1.0);
+  CHECK(got == doctest::Approx(expected).epsilon(1e-5));
   CHECK((a[0].grad() - b[0].grad()).abs().max().item<double>() < 1e-8);
   CHECK(gradient_norm(a, INFINITY) ==
         doctest::Approx(std::max({a[0].grad().abs().max().item<double>(),

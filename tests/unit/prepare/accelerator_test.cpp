@@ -179,7 +179,7 @@ TEST_CASE("accelerator: two losses of one micro-batch count as one micro-batch")
 }
 
 TEST_CASE(
-    "accelerator: zero_grad outside any scope keeps the open window of its own model, and "
+    "accelerator: zero_grad outside any scope keeps the open window of its model, and "
     "free_memory ends all") {
   Line first, second;
   torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)),
@@ -323,7 +323,7 @@ TEST_CASE("accelerator: the collectives of a group of one are the identity") {
 }
 
 TEST_CASE(
-    "accelerator: free_memory lets go of what was prepared; clip and profile work on the prepared "
+    "accelerator: free_memory releases the prepared objects; clip and profile work on the prepared "
     "model") {
   Accelerator accelerator({.cpu = true});
   auto net = std::make_shared<LineImpl>();

@@ -12,11 +12,11 @@
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
@@ -127,7 +127,7 @@ TEST_CASE(
             seen.push_back(pass(loader));
             require(pass(loader) == seen.back(), "the next pass differs");
             require(code_of([&] { loader.size(); }) == "data.unknown-size",
-                    "nobody knows its length");
+                    "the length of a stream is known");
           }
           const std::int64_t rank = accelerators[0].group().rank();
           const std::vector<Rows> expected = rank == 0 ? std::vector<Rows>{{0, 1}, {6, 7}, {12, 0}}

@@ -19,13 +19,13 @@ TEST_CASE("call: its text has the collective and the tensors") {
 }
 
 TEST_CASE("call: different calls have different fingerprints") {
-  const auto of = [](at::IntArrayRef sizes, at::ScalarType type) {
+  const auto fingerprint_of = [](at::IntArrayRef sizes, at::ScalarType type) {
     return Call::of("all_gather", {at::ones(sizes, type)}).fingerprint;
   };
-  CHECK(of({2, 3}, at::kFloat) == of({2, 3}, at::kFloat));
-  CHECK(of({2, 3}, at::kFloat) != of({3, 2}, at::kFloat));
-  CHECK(of({6}, at::kFloat) != of({2, 3}, at::kFloat));
-  CHECK(of({2, 3}, at::kFloat) != of({2, 3}, at::kInt));
+  CHECK(fingerprint_of({2, 3}, at::kFloat) == fingerprint_of({2, 3}, at::kFloat));
+  CHECK(fingerprint_of({2, 3}, at::kFloat) != fingerprint_of({3, 2}, at::kFloat));
+  CHECK(fingerprint_of({6}, at::kFloat) != fingerprint_of({2, 3}, at::kFloat));
+  CHECK(fingerprint_of({2, 3}, at::kFloat) != fingerprint_of({2, 3}, at::kInt));
   CHECK(Call::of("a", {}).fingerprint != Call::of("b", {}).fingerprint);
   CHECK(Call::rooted("a", {}, 0).fingerprint != Call::rooted("a", {}, 1).fingerprint);
   CHECK(Call::reducing("a", {}, "").fingerprint != Call::reducing("a", {}, "max").fingerprint);

@@ -146,7 +146,7 @@ TEST_CASE("link: slots do not wait for each other, and both directions transfer 
   std::vector<std::byte> into_a(a.size()), into_b(b.size());
   LinkPair pair;
   pair.start();
-  pair.first.link->send(whole(a, owners[0]), 1);  // nobody receives it yet
+  pair.first.link->send(whole(a, owners[0]), 1);  // not received yet
   pair.second.link->send(whole(b, owners[1]), 2);
   pair.first.link->receive(whole(into_b, owners[2]), 2);
   wait_until([&] { return owners[2].received_count == 1; });

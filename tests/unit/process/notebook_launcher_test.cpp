@@ -151,7 +151,7 @@ TEST_CASE("notebook_launcher: a rank's child processes neither delay its end nor
   pid_t left = 0;
   std::ifstream(folder.path / "left") >> left;
   REQUIRE(left > 0);
-  const auto is_there = [&] {  // a zombie waits for whoever takes in orphans
+  const auto is_there = [&] {  // a zombie waits for its new parent
     std::string state;
     std::ifstream status("/proc/" + std::to_string(left) + "/stat");
     return status >> state >> state >> state && state != "Z";
@@ -316,5 +316,5 @@ TEST_CASE("notebook_launcher: eight processes share the pages of one model") {
     all += kb;
   }
   MESSAGE("a model of ", model_kb / 1024, " MiB; eight processes have ", all / 1024,
-          " MiB of their own together");
+          " MiB of separate memory in total");
 }

@@ -216,7 +216,7 @@ TEST_CASE("shared collectives: common memory is freed with its tensor, and stays
     require(common_bytes() >= before + 32 * megabyte, "of both ranks");
     for (int i = 0; i < 20; ++i) shared->empty(8 * megabyte, at::kByte).fill_(1);
     group.barrier();
-    require(common_bytes() < before + 40 * megabyte, "what was freed is free");
+    require(common_bytes() < before + 40 * megabyte, "freed memory is still used");
     const pid_t child = ::fork();
     if (child == 0) {
       kept = at::Tensor();  // like a program that ends by exit()

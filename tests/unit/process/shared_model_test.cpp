@@ -77,7 +77,7 @@ TEST_CASE(
     shared = memory_of_all([&] { return once; });
   }
   MESSAGE(kRanks, " processes and a model of ", fixed(kModel, 0), " MiB: ", fixed(shared, 0),
-          " MiB in all where it is made once, ", fixed(own, 0), " where each makes it");
+          " MiB in total if it is created once, ", fixed(own, 0), " if each process creates it");
   const double copies = (own - shared) / kModel;
   // A process that creates a model uses up to 8 MiB more of LibTorch, as measured on several CPUs.
   CHECK(copies > kRanks - 1 - 0.15);

@@ -215,10 +215,10 @@ TEST_CASE(
 std::chrono::microseconds computed() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);
-  const auto of = [](const timeval& time) {
+  const auto duration_of = [](const timeval& time) {
     return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
   };
-  return of(use.ru_utime) + of(use.ru_stime);
+  return duration_of(use.ru_utime) + duration_of(use.ru_stime);
 }
 
 TEST_CASE("job server: an idle server leaves the cores to the training") {

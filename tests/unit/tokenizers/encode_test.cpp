@@ -62,10 +62,10 @@ TEST_CASE("offsets count characters of the original text, and words are counted"
 TEST_CASE("requesting offsets changes nothing else") {
   for (const char* text :
        {"", "hello \u302e\U0001d165 b", "[MASK][MASK] a \xff b", "\u00e9\ud55c \u4e2d"}) {
-    const Encoding with = tokenizer().encode(text, {.offsets = true});
-    CHECK(with.input_ids == tokenizer().encode(text).input_ids);
-    CHECK(with.offsets.size() == with.size());
-    CHECK(with.word_ids.size() == with.size());
+    const Encoding with_offsets = tokenizer().encode(text, {.offsets = true});
+    CHECK(with_offsets.input_ids == tokenizer().encode(text).input_ids);
+    CHECK(with_offsets.offsets.size() == with_offsets.size());
+    CHECK(with_offsets.word_ids.size() == with_offsets.size());
   }
 }
 
@@ -116,14 +116,15 @@ TEST_CASE("max_length without truncation truncates nothing") {
 }
 
 TEST_CASE("truncation needs a valid length") {
-  const auto with = [](std::int64_t length, Truncation truncation = Truncation::longest_first) {
+  const auto code_with = [](std::int64_t length,
+                            Truncation truncation = Truncation::longest_first) {
     return code_of<UsageError>(
         [&] { tokenizer().encode("a", {.truncation = truncation, .max_length = length}); });
   };
-  CHECK(with(0) == "tokenizers.bad-max-length");  // this tokenizer.json has no length
-  CHECK(with(1) == "tokenizers.bad-max-length");  // [CLS] and [SEP] are two
-  CHECK(with(-4) == "tokenizers.bad-max-length");
-  CHECK(with(8, Truncation::only_second) == "tokenizers.no-second-text");
+  CHECK(code_with(0) == "tokenizers.bad-max-length");  // this tokenizer.json has no length
+  CHECK(code_with(1) == "tokenizers.bad-max-length");  // [CLS] and [SEP] are two
+  CHECK(code_with(-4) == "tokenizers.bad-max-length");
+  CHECK(code_with(8, Truncation::only_second) == "tokenizers.no-second-text");
 }
 
 TEST_CASE("a batch equals its rows encoded one by one, on any number of threads") {

@@ -153,7 +153,7 @@ TEST_CASE("tokenizer_config.json overrides tokenizer.json for case, accents and 
 TEST_CASE("numbers and booleans of tokenizer_config.json are checked, and 1e30 means no limit") {
   const TemporaryDirectory folder;
   write(folder.path() / "tokenizer.json", small::small_json().dump());
-  const auto with = [&](std::string_view config) -> std::string {
+  const auto result_with = [&](std::string_view config) -> std::string {
     write(folder.path() / "tokenizer_config.json", config);
     try {
       return "length " +
@@ -163,17 +163,17 @@ TEST_CASE("numbers and booleans of tokenizer_config.json are checked, and 1e30 m
       return error.code();
     }
   };
-  CHECK(with(R"({"model_max_length": 512})") == "length 512");
-  CHECK(with(R"({"model_max_length": 1000000000000000019884624838656})") == "length 0");
-  CHECK(with(R"({"model_max_length": null})") == "length 0");
-  CHECK(with(R"({"model_max_length": -1})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"model_max_length": "512"})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"do_lower_case": "yes"})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"cls_token": 3})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"padding_side": "top"})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"added_tokens_decoder": {"x": {"content": "a"}}})") != "length 0");
-  CHECK(with(R"({"additional_special_tokens": 3})") == "tokenizers.wrong-type");
-  CHECK(with("{") == "tokenizers.bad-json");
+  CHECK(result_with(R"({"model_max_length": 512})") == "length 512");
+  CHECK(result_with(R"({"model_max_length": 1000000000000000019884624838656})") == "length 0");
+  CHECK(result_with(R"({"model_max_length": null})") == "length 0");
+  CHECK(result_with(R"({"model_max_length": -1})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"model_max_length": "512"})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"do_lower_case": "yes"})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"cls_token": 3})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"padding_side": "top"})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"added_tokens_decoder": {"x": {"content": "a"}}})") != "length 0");
+  CHECK(result_with(R"({"additional_special_tokens": 3})") == "tokenizers.wrong-type");
+  CHECK(result_with("{") == "tokenizers.bad-json");
 }
 
 TEST_CASE("missing flags in added_tokens_decoder have the defaults of AddedToken") {

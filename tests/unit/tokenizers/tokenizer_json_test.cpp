@@ -173,17 +173,17 @@ TEST_CASE("templates must name existing texts and defined special tokens") {
 }
 
 TEST_CASE("added tokens have the id of the vocabulary, or the next one after it") {
-  const auto with = [](std::initializer_list<json> more) {
+  const auto code_with = [](std::initializer_list<json> more) {
     return code_after([&](json& file) {
       for (const json& token : more) file["added_tokens"].push_back(token);
     });
   };
-  CHECK(with({added(17, "<x>"), added(18, "<y>")}) == "read");
-  CHECK(with({added(18, "<x>")}) == "tokenizers.bad-added-token");
-  CHECK(with({added(17, "hello")}) == "tokenizers.bad-added-token");
-  CHECK(with({added(17, "<x>"), added(18, "<x>")}) == "tokenizers.bad-added-token");
-  CHECK(with({added(17, "")}) == "tokenizers.bad-added-token");
-  CHECK(with({added(-1, "<x>")}) == "tokenizers.wrong-type");
+  CHECK(code_with({added(17, "<x>"), added(18, "<y>")}) == "read");
+  CHECK(code_with({added(18, "<x>")}) == "tokenizers.bad-added-token");
+  CHECK(code_with({added(17, "hello")}) == "tokenizers.bad-added-token");
+  CHECK(code_with({added(17, "<x>"), added(18, "<x>")}) == "tokenizers.bad-added-token");
+  CHECK(code_with({added(17, "")}) == "tokenizers.bad-added-token");
+  CHECK(code_with({added(-1, "<x>")}) == "tokenizers.wrong-type");
 }
 
 TEST_CASE("added tokens after the vocabulary are ordinary tokens") {

@@ -90,7 +90,8 @@ struct RequestingCallback : TrainerCallback {
 }  // namespace
 
 TEST_CASE(
-    "trainer together: all processes follow the request of one process's callback at that step") {
+    "distributed trainer: all processes follow the request of one process's callback at that "
+    "step") {
   const Folder folder;
   notebook_launcher(
       [&] {
@@ -147,7 +148,7 @@ struct StoppingCallback : TrainerCallback {
 
 }  // namespace
 
-TEST_CASE("trainer together: the Trainer uses the precision set by hasten launch") {
+TEST_CASE("distributed trainer: the Trainer uses the precision set by hasten launch") {
   const Folder folder;
   notebook_launcher(
       [&] {
@@ -167,7 +168,8 @@ TEST_CASE("trainer together: the Trainer uses the precision set by hasten launch
       {.num_processes = 2});
 }
 
-TEST_CASE("trainer together: if one process requests the end anywhere, all end at the same step") {
+TEST_CASE(
+    "distributed trainer: if one process requests the end anywhere, all end at the same step") {
   const Folder folder;
   // A step in which the end is requested is the last.
   for (const auto& [place, last] :
@@ -194,7 +196,7 @@ TEST_CASE("trainer together: if one process requests the end anywhere, all end a
   }
 }
 
-TEST_CASE("trainer together: a single process ends at the same step as several") {
+TEST_CASE("distributed trainer: a single process ends at the same step as several") {
   const Folder folder;
   for (const auto& [place, last] : std::vector<std::pair<Place, std::int64_t>>{
            {Place::step_begin, 6}, {Place::substep_end, 6}, {Place::log, 5}}) {
@@ -215,7 +217,7 @@ TEST_CASE("trainer together: a single process ends at the same step as several")
 }
 
 TEST_CASE(
-    "trainer together: a metric of all predictions sees every row once, in the data's order") {
+    "distributed trainer: a metric of all predictions sees every row once, in the data's order") {
   const Folder folder;
   const auto data = rows(23);  // the last step of three processes has five of six rows
   const auto model = new_model(kNoDropout);
@@ -247,7 +249,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "trainer together: labels at some tokens have the same weight in any number of processes") {
+    "distributed trainer: labels at some tokens have the same weight in any number of processes") {
   const Folder folder;
   const Trained alone = train_on_tokens(folder.path, 6, 1);
   REQUIRE(alone.losses.size() == 12);
@@ -272,7 +274,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("trainer together: a metric that is a mean of each process is refused") {
+TEST_CASE("distributed trainer: a metric that is a mean of each process is refused") {
   const Folder folder;
   notebook_launcher(
       [&] {

@@ -16,11 +16,11 @@
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
@@ -50,7 +50,7 @@ std::vector<std::int64_t> gather_rows(Accelerator& accelerator, auto& loader, st
 
 }  // namespace
 
-TEST_CASE("together: gather_for_metrics gives every row once, in order: 600 random combinations") {
+TEST_CASE("gather for metrics: it gives every row once, in order, in 600 random combinations") {
   for (const int world : {2, 3, 4}) {
     debug_launcher(
         [=] {
@@ -111,7 +111,8 @@ TEST_CASE("together: gather_for_metrics gives every row once, in order: 600 rand
   }
 }
 
-TEST_CASE("together: loaders that cannot be divided are read completely and counted exactly") {
+TEST_CASE(
+    "gather for metrics: loaders that cannot be divided are read completely and counted exactly") {
   for (std::int64_t count = 1; count <= 9; ++count) {
     debug_launcher(
         [=] {
@@ -179,7 +180,7 @@ void check_each_row_counts_once(Accelerator& accelerator, const char* type, Make
 
 }  // namespace
 
-TEST_CASE("together: repeated batches count nothing, whatever their type") {
+TEST_CASE("gather for metrics: repeated batches count nothing, whatever their type") {
   for (const int world : {2, 3}) {
     debug_launcher(
         [] {
@@ -240,7 +241,8 @@ TEST_CASE("together: repeated batches count nothing, whatever their type") {
   }
 }
 
-TEST_CASE("together: in a filled last step a value without rows is refused in every process") {
+TEST_CASE(
+    "gather for metrics: in a filled last step a value without rows is refused in every process") {
   debug_launcher([] {
     Accelerator accelerator;
     auto raw = make_loader(Numbers{5}, {.batch_size = 2});
@@ -258,7 +260,8 @@ TEST_CASE("together: in a filled last step a value without rows is refused in ev
   });
 }
 
-TEST_CASE("together: rows that pad a batch to a static shape count nothing, in any step") {
+TEST_CASE(
+    "gather for metrics: rows that pad a batch to a static shape count nothing, in any step") {
   debug_launcher([] {
     Accelerator accelerator({.dataloader_config = {.pad_to_static_shapes = true}});
     std::vector<TensorDict> batches;

@@ -5,7 +5,7 @@
 
 #include "unit/prepare/forked.h"
 
-namespace hasten::together {
+namespace hasten::distributed_fixtures {
 
 using torch::nn::Linear;
 using torch::nn::Sequential;
@@ -28,4 +28,4 @@ struct Numbers {
   at::Tensor get(std::int64_t row) const { return torch::full({2}, row, at::kLong); }
 };
 
-}  // namespace hasten::together
+}  // namespace hasten::distributed_fixtures

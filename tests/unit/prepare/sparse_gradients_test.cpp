@@ -82,7 +82,7 @@ const at::Tensor& word_gradient(const BertForSequenceClassification& model) {
 
 }  // namespace
 
-TEST_CASE("sparse together: two, three and four processes train a BERT as one process does") {
+TEST_CASE("sparse gradients: two, three and four processes train a BERT as one process does") {
   constexpr int kSteps = 5;
   const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   for (const int count : {2, 3, 4}) {
@@ -110,7 +110,7 @@ TEST_CASE("sparse together: two, three and four processes train a BERT as one pr
 }
 
 TEST_CASE(
-    "sparse together: windows, micro-batches without items, and no_sync give the dense gradient") {
+    "sparse gradients: windows, micro-batches without items, and no_sync give the dense gradient") {
   // The gradient of all twelve rows, divided unevenly.
   auto alone = new_bert();
   alone->forward(rows_of(0, 0, 12)).loss.backward();
@@ -168,7 +168,7 @@ TEST_CASE(
       "no_sync");
 }
 
-TEST_CASE("sparse together: a table's gradient becomes dense if many rows were touched") {
+TEST_CASE("sparse gradients: a table's gradient becomes dense if many rows were touched") {
   constexpr int kSteps = 3;
   // Each process has 36 tokens of 24 words: more than half of a table of 40.
   torch::manual_seed(0);
@@ -203,7 +203,7 @@ TEST_CASE("sparse together: a table's gradient becomes dense if many rows were t
   });
 }
 
-TEST_CASE("sparse together: a model may change to sparse gradients and back between steps") {
+TEST_CASE("sparse gradients: a model may change to sparse gradients and back between steps") {
   constexpr int kSteps = 4;
   const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   debug_launcher([&] {
@@ -224,7 +224,7 @@ TEST_CASE("sparse together: a model may change to sparse gradients and back betw
   });
 }
 
-TEST_CASE("sparse together: sparse rows work with every way of exchanging gradients") {
+TEST_CASE("sparse gradients: sparse rows work with every way of exchanging gradients") {
   constexpr int kSteps = 3;
   const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   const auto train = [&](const DistributedDataParallelKwargs& ddp, double tolerance) {
@@ -254,7 +254,7 @@ TEST_CASE("sparse together: sparse rows work with every way of exchanging gradie
       2e-5);
 }
 
-TEST_CASE("sparse together: a table without a gradient is named, or allowed") {
+TEST_CASE("sparse gradients: a table without a gradient is named, or allowed") {
   struct Two : torch::nn::Module {
     torch::nn::Embedding used{register_module(
         "used", torch::nn::Embedding(torch::nn::EmbeddingOptions(100, 4).sparse(true)))},

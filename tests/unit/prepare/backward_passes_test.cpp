@@ -11,11 +11,11 @@
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
@@ -250,7 +250,7 @@ TEST_CASE("passes: each of several losses of a window reaches its own model") {
       {{{both, both, both}, {both, both, both}}},
       {{{both, both, both}, {both, both, none}}},              // one skips the last pass
       {{{both, both, none}, {both, both, none}}},              // all skip it
-      {{{both, both, only_first}, {both, both, only_first}}},  // nobody closes the second
+      {{{both, both, only_first}, {both, both, only_first}}},  // no process closes the second
       {{{both, only_second, both}, {both, both, none}}},
       {{{only_first, only_first, none}, {only_first, only_first, only_first}}}};
   const auto second_model = [] {

@@ -20,11 +20,11 @@
 #include "prepare/same_models.h"
 #include "process/call_checker.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
@@ -76,14 +76,14 @@ std::vector<at::Tensor> gradients_of(const torch::nn::Module& module) {
 
 }  // namespace
 
-TEST_CASE("together: two, three and four processes train as one process does") {
+TEST_CASE("distributed: two, three and four processes train as one process does") {
   const std::vector<at::Tensor> expected = single_process_weights(12, 5);
   for (const int count : {2, 3, 4}) {
     debug_launcher([&] { train_together(expected, {}); }, count);
   }
 }
 
-TEST_CASE("together: every way of exchanging gradients gives the same weights") {
+TEST_CASE("distributed: every way of exchanging gradients gives the same weights") {
   const std::vector<at::Tensor> expected = single_process_weights(12, 5);
   debug_launcher([&] { train_together(expected, {.ddp = {.bucket_cap_mb = 1}}); });
   debug_launcher([&] { train_together(expected, {.ddp = {.find_unused_parameters = true}}); });
@@ -95,7 +95,7 @@ TEST_CASE("together: every way of exchanging gradients gives the same weights") 
       [&] { train_together(expected, {.ddp = {.comm_hook = CommunicationHook::bf16}}, 2e-2); });
 }
 
-TEST_CASE("together: equal weights are not sent, and different ones become those of rank 0") {
+TEST_CASE("distributed: equal weights are not sent, and different ones become those of rank 0") {
   Sequential shared = small_model();
   debug_launcher(
       [&] {
@@ -114,7 +114,8 @@ TEST_CASE("together: equal weights are not sent, and different ones become those
       3);
 }
 
-TEST_CASE("together: the error for different models in every process says what differs and where") {
+TEST_CASE(
+    "distributed: the error for different models in every process says what differs and where") {
   const auto check_difference_reported = [](const std::function<Sequential(std::int64_t)>& made,
                                             const std::string& expected_text) {
     debug_launcher(
@@ -152,7 +153,7 @@ TEST_CASE("together: the error for different models in every process says what d
 }
 
 TEST_CASE(
-    "together: windows are weighted by the items of all processes and all their micro-batches") {
+    "distributed: windows are weighted by the items of all processes and all their micro-batches") {
   // Each micro-batch has another number of items; one has none, and its mean is 0 / 0.
   const std::vector<std::vector<std::int64_t>> items = {{3, 1, 4, 2, 5},
                                                         {2, 0, 1, 6, 0}};  // by process
@@ -209,7 +210,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "together: several losses of one micro-batch, and micro-batches of equal weight, give the "
+    "distributed: several losses of one micro-batch, and micro-batches of equal weight, give the "
     "mean") {
   const at::Tensor rows = rows_of(8);
   Sequential alone = small_model();
@@ -234,7 +235,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("together: two models have separate windows") {
+TEST_CASE("distributed: two models have separate windows") {
   debug_launcher([] {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     const Group& group = accelerator.group();
@@ -251,9 +252,9 @@ TEST_CASE("together: two models have separate windows") {
       require(accelerator.sync_gradients() == (batch == 1), "the generator's window");
     }
     require(is_same_on_all_ranks(raw_generator->parameters()[0].grad()),
-            "the generator's gradients are everybody's");
+            "the generator's gradients differ between processes");
     require(!raw_critic->parameters()[0].grad().defined(),
-            "the critic has none of a pass that is not its own");
+            "the generator's pass gave the critic a gradient");
     for (int batch = 0; batch < 2; ++batch) {
       auto guard = accelerator.accumulate(critic);
       accelerator.backward(critic(generator(own).detach()).pow(2).mean());
@@ -265,7 +266,7 @@ TEST_CASE("together: two models have separate windows") {
 
 // Each of c10d's reducers would send its buckets in the order of its process's graph, and the
 // process without an item has another graph.
-TEST_CASE("together: a loss through two models works, also in a process without items") {
+TEST_CASE("distributed: a loss through two models works, also in a process without items") {
   for (const bool first_is_nearest : {true, false}) {
     debug_launcher(
         [=] {
@@ -290,7 +291,8 @@ TEST_CASE("together: a loss through two models works, also in a process without 
   }
 }
 
-TEST_CASE("together: of two models the one with unused parameters is named, and no process waits") {
+TEST_CASE(
+    "distributed: of two models the one with unused parameters is named, and no process waits") {
   for (const bool last_leaves_out : {true, false}) {
     debug_launcher(
         [=] {
@@ -317,7 +319,7 @@ TEST_CASE("together: of two models the one with unused parameters is named, and 
   }
 }
 
-TEST_CASE("together: a parameter that no process uses has no gradient, also with no items") {
+TEST_CASE("distributed: a parameter that no process uses has no gradient, also with no items") {
   debug_launcher(
       [] {
         Accelerator accelerator({.cpu = true, .ddp = {.find_unused_parameters = true}});
@@ -335,7 +337,7 @@ TEST_CASE("together: a parameter that no process uses has no gradient, also with
       2);
 }
 
-TEST_CASE("together: no_sync keeps gradients local, and the next exchange includes them") {
+TEST_CASE("distributed: no_sync keeps gradients local, and the next exchange includes them") {
   debug_launcher([] {
     Accelerator accelerator;
     const Group& group = accelerator.group();
@@ -353,11 +355,11 @@ TEST_CASE("together: no_sync keeps gradients local, and the next exchange includ
             "the gradients were exchanged");
     accelerator.backward(loss_of(model(own)));
     require(at::allclose(gradient, group.reduce(here * 2, Reduction::mean)),
-            "both go out together");
+            "the exchange does not include both passes");
   });
 }
 
-TEST_CASE("together: parameters without a gradient are named, or allowed") {
+TEST_CASE("distributed: parameters without a gradient are named, or allowed") {
   struct Two : torch::nn::Module {
     Linear used{register_module("used", Linear(6, 1))},
         unused{register_module("unused", Linear(6, 1))};
@@ -387,7 +389,7 @@ TEST_CASE("together: parameters without a gradient are named, or allowed") {
   });
 }
 
-TEST_CASE("together: training uses the buffers of rank 0") {
+TEST_CASE("distributed: training uses the buffers of rank 0") {
   debug_launcher([] {
     Accelerator accelerator;
     Sequential net{Linear(6, 4), torch::nn::BatchNorm1d(4)};
@@ -407,7 +409,7 @@ TEST_CASE("together: training uses the buffers of rank 0") {
   });
 }
 
-TEST_CASE("together: data that cannot be divided is refused") {
+TEST_CASE("distributed: data that cannot be divided is refused") {
   debug_launcher([] {
     Accelerator accelerator({.dataloader_config = {.split_batches = true}});
     auto odd = make_loader(Numbers{9}, {.batch_size = 3});
@@ -422,7 +424,7 @@ TEST_CASE("together: data that cannot be divided is refused") {
   });
 }
 
-TEST_CASE("together: the Accelerator uses the precision set by hasten launch") {
+TEST_CASE("distributed: the Accelerator uses the precision set by hasten launch") {
   setenv("ACCELERATE_MIXED_PRECISION", "bf16", 1);
   CHECK(Accelerator({.cpu = true}).mixed_precision() == Precision::bf16);
   CHECK(Accelerator({.mixed_precision = Precision::no, .cpu = true}).mixed_precision() ==
@@ -432,7 +434,7 @@ TEST_CASE("together: the Accelerator uses the precision set by hasten launch") {
   unsetenv("ACCELERATE_MIXED_PRECISION");
 }
 
-TEST_CASE("together: tensors of any form, objects of any length, and a flag are exchanged") {
+TEST_CASE("distributed: tensors of any form, objects of any length, and a flag are exchanged") {
   debug_launcher(
       [] {
         Accelerator accelerator;
@@ -467,7 +469,7 @@ TEST_CASE("together: tensors of any form, objects of any length, and a flag are 
       3);
 }
 
-TEST_CASE("together: with debug the error for a different collective appears in every process") {
+TEST_CASE("distributed: with debug the error for a different collective appears in every process") {
   const auto mismatch = [](const std::function<void(const Group&)>& call,
                            const std::string& expected_text) {
     debug_launcher([&] {
@@ -509,7 +511,7 @@ TEST_CASE("together: with debug the error for a different collective appears in 
       "got barrier, expected all_reduce of 2 float");
 }
 
-TEST_CASE("together: with debug a rank that has left and the one that differs are named") {
+TEST_CASE("distributed: with debug a rank that has left and the one that differs are named") {
   debug_launcher([] {
     auto accelerator = std::make_unique<Accelerator>(AcceleratorOptions{.debug = true});
     const Group group = accelerator->group();
@@ -536,7 +538,7 @@ TEST_CASE("together: with debug a rank that has left and the one that differs ar
       4);
 }
 
-TEST_CASE("together: comparisons by messages and by shared memory agree, for 2 to 5 ranks") {
+TEST_CASE("distributed: comparisons by messages and by shared memory agree, for 2 to 5 ranks") {
   for (const int count : {2, 3, 5}) {
     debug_launcher(
         [] {
