@@ -95,8 +95,7 @@ TEST_CASE("anatomy: each layer has its own memory") {
   CHECK(bytes_of(layers["down"], Component::model_weights) == 4 * (256 * 8 + 8));
 }
 
-TEST_CASE(
-    "anatomy: operations belong to three groups, and the backward pass computes twice as much") {
+TEST_CASE("anatomy: operations have three groups, and the backward pass takes twice as many") {
   Accelerator accelerator({.cpu = true});
   TwoLayers net;
   AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
@@ -210,7 +209,7 @@ TEST_CASE("anatomy: a plain loop without an Accelerator marks its phases itself"
   CHECK(bytes_of(report.memory.at_peak, Component::unknown) == 0);
 }
 
-TEST_CASE("anatomy: the states of an optimizer belong to layers, whether it is watched or shared") {
+TEST_CASE("anatomy: optimizer states belong to layers, whether watched or shared") {
   const auto states_by_layer = [](bool shared) {
     TwoLayers net;
     const auto adamw =
@@ -307,8 +306,7 @@ TEST_CASE("anatomy: a trace has every call and a lane of memory, ordered by time
   CHECK(counters > 0);
 }
 
-TEST_CASE(
-    "anatomy: no step is faster than its roofs, and utilization is the achieved share of them") {
+TEST_CASE("anatomy: no step beats its roofs, and utilization is the achieved share") {
   anatomy::Report report;
   report.steps = 2;
   report.seconds = 8;

@@ -39,8 +39,7 @@ TEST_CASE("caching allocator: a large block is cut only if more than 1 MiB remai
   CHECK(memory.reserved() == 120 * kMiB);
 }
 
-TEST_CASE(
-    "caching allocator: the smallest free block that fits is used, and neighbours are merged") {
+TEST_CASE("caching allocator: the smallest free block that fits is used, and neighbours merge") {
   CachingAllocator memory;
   Block* const wide = memory.allocate(64 * kMiB);
   Block* const narrow = memory.allocate(32 * kMiB);
@@ -57,8 +56,7 @@ TEST_CASE(
   CHECK(memory.allocated() == 32 * kMiB);
 }
 
-TEST_CASE(
-    "caching allocator: whole free segments are returned on request, and when the device is full") {
+TEST_CASE("caching allocator: free segments are returned on request and if the device is full") {
   CachingAllocator memory(100 * kMiB);
   Block* const kept = memory.allocate(30 * kMiB);
   memory.free(memory.allocate(50 * kMiB));

@@ -64,9 +64,7 @@ TEST_CASE("dry GPU: it exists in its scope and not after it") {
   CHECK(x.grad().sum().item<float>() == 4.0f);
 }
 
-TEST_CASE(
-    "dry GPU: the used memory equals nvidia-smi's figure in the documentation of the model's "
-    "anatomy") {
+TEST_CASE("dry GPU: the used memory equals nvidia-smi's figure in the documentation") {
   const DryRun dry(v100());
   CHECK(gpu_memory_used() == 0);
   const at::Tensor first = at::ones({1, 1}).to(at::kCUDA);
@@ -128,8 +126,7 @@ TEST_CASE("dry GPU: sums over many rows need memory for partial sums") {
   CHECK(anatomy::reduction_buffers(at::empty({2'000'000}, at::kMeta), {}, v100()).staging > 0);
 }
 
-TEST_CASE(
-    "dry GPU: the prediction of a training step includes the memory that the allocator holds") {
+TEST_CASE("dry GPU: the prediction of a step includes the memory of the allocator") {
   const auto options = [](const char* device, bool bf16) {
     return EstimateOptions{.model = "bert-base",
                            .length = 128,

@@ -30,9 +30,7 @@ TEST_CASE("ledger: it has the live bytes, their peak, and the components at the 
   CHECK(ledger.find(cell(1))->site.module == 4);
 }
 
-TEST_CASE(
-    "ledger: a purpose found late applies from the block's first byte, and the first purpose "
-    "stays") {
+TEST_CASE("ledger: a late purpose applies from the first byte, and the first purpose stays") {
   Ledger ledger;
   ledger.allocate(cell(0), 8, kForward);
   ledger.assign(cell(0), Component::functionality);
@@ -50,8 +48,7 @@ TEST_CASE("ledger: outside of all phases a block is unknown until it is assigned
   CHECK(ledger.find(cell(0))->component == Component::functionality);
 }
 
-TEST_CASE(
-    "ledger: memory that an optimizer keeps is its state, and memory that it frees was temporary") {
+TEST_CASE("ledger: memory that an optimizer keeps is its state, the rest is temporary") {
   Ledger ledger;
   const auto first = static_cast<std::int64_t>(ledger.events().size());
   ledger.allocate(cell(0), 8, kOptimizer);

@@ -370,9 +370,7 @@ TEST_CASE("op rules: an operator without a formula is not counted, and the repor
   CHECK(is_not_counted(masked, "aten::_index_put_impl_"));
 }
 
-TEST_CASE(
-    "op rules: complex products take four times the operations, and other complex arithmetic is "
-    "not counted") {
+TEST_CASE("op rules: complex products count four times, and other complex arithmetic does not") {
   const torch::NoGradGuard no_grad;
   const at::Tensor a = at::rand({3, 4}, at::kComplexFloat), b = at::rand({4, 5}, at::kComplexFloat);
   // (a + bi)(c + di) is four products and two sums, and adding two of them is two more.
@@ -437,8 +435,7 @@ TEST_CASE("op rules: a product of 16-bit numbers counts as 16-bit arithmetic") {
   CHECK(half == 2 * 3 * 4 * 5);
 }
 
-TEST_CASE(
-    "op rules: a recurrent layer counts the weight matrices of all directions, as for cuDNN") {
+TEST_CASE("op rules: a recurrent layer counts the weight matrices of all directions") {
   const anatomy::OpRule* rule = anatomy::find_rule("aten::_cudnn_rnn");
   REQUIRE(rule != nullptr);
   anatomy::CallShapes call;

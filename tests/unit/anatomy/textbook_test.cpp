@@ -254,7 +254,7 @@ TEST_CASE("anatomy: rates use only the steps, not the work before and after") {
         total_of(plain, anatomy::Phase::forward).flops);
 }
 
-TEST_CASE("anatomy: parameters count once, whoever owns them and however often they are watched") {
+TEST_CASE("anatomy: parameters count once, however often they are owned and watched") {
   const auto shared = std::make_shared<torch::nn::LinearImpl>(32, 32);
   torch::nn::Sequential net;
   net->push_back("first", torch::nn::Linear(shared));

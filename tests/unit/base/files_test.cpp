@@ -80,7 +80,7 @@ TEST_CASE("files: a large file is read whole, also if the system does not report
   CHECK(read_file("/proc/self/status").find("Name:") != std::string::npos);
 }
 
-TEST_CASE("files: the error for a missing file or folder names the path and the system's reason") {
+TEST_CASE("files: the error for a missing file names the path and the system's reason") {
   TemporaryDirectory scratch;
   try {
     read_file(scratch.path() / "no-such");
@@ -150,8 +150,7 @@ TEST_CASE("files: a staged folder that is not committed is removed") {
   CHECK(count_entries(scratch.path()) == 0);
 }
 
-TEST_CASE(
-    "files: files that an earlier process with the same pid left do not get into the new folder") {
+TEST_CASE("files: old files of a process with the same pid do not get into the new folder") {
   TemporaryDirectory scratch;
   const fs::path left = scratch.path() / (".c.partial-" + std::to_string(getpid()));
   fs::create_directory(left);
@@ -189,7 +188,7 @@ TEST_CASE("files: names of unfinished writes are recognized") {
   CHECK_FALSE(is_partial(".checkpoint-10.partial-x-3456-node_7.0a1b2c3d"));
 }
 
-TEST_CASE("files: the staged folder of a killed process on this machine is abandoned and removed") {
+TEST_CASE("files: the staged folder of a killed process is abandoned and removed") {
   TemporaryDirectory scratch;
   stage_in_killed_process(scratch.path() / "checkpoint-7");
   const fs::path left = only_entry(scratch.path());
@@ -222,8 +221,7 @@ TEST_CASE("files: a process number alone proves nothing, because a later process
   CHECK(is_abandoned(earlier));
 }
 
-TEST_CASE(
-    "files: a staged folder of another machine or container is abandoned once it stops changing") {
+TEST_CASE("files: another machine's staged folder is abandoned once it stops changing") {
   TemporaryDirectory scratch;
   const std::string pid = std::to_string(getpid());
   for (const std::string& name :
@@ -301,7 +299,7 @@ TEST_CASE("files: a folder in which only part of a block can be written has no s
   CHECK(count_entries(scratch.path()) == 0);
 }
 
-TEST_CASE("files: the check for a writable folder writes to it, and creates it if it is missing") {
+TEST_CASE("files: the check for a writable folder writes to it, and creates it if missing") {
   TemporaryDirectory scratch;
   check_writable_directory(scratch.path() / "a" / "b");
   CHECK(fs::is_empty(scratch.path() / "a" / "b"));

@@ -168,8 +168,7 @@ TEST_CASE("accelerate files: an error has its line, its key and the nearest name
   CHECK(table.size() >= 60);
 }
 
-TEST_CASE(
-    "accelerate files: values without effect in hasten are reported in one line per section") {
+TEST_CASE("accelerate files: values without effect are reported in one line per section") {
   const std::vector<ValidFile> table = {
       {"", {}},
       {"compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nmixed_precision: 'no'\n", {}},

@@ -83,8 +83,7 @@ TEST_CASE("file: lines are counted from one, in YAML and in JSON") {
   CHECK(nested[1].origin.where == "a.json:4");
 }
 
-TEST_CASE(
-    "file: the error for a repeated JSON key names the line of the first one in the same map") {
+TEST_CASE("file: the error for a repeated JSON key names the line of the first one") {
   const auto first = [](const std::string& text) {
     return error_of([&] { config::read_json(text, "a.json"); }).text;
   };

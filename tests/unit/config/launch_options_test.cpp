@@ -74,7 +74,7 @@ TEST_CASE("launch options: the program begins at the first word that belongs to 
   CHECK(parsed({"--num-processes", "3", "p"}).options.num_processes == 3);
 }
 
-TEST_CASE("launch options: a flag overrides the environment, and the environment overrides files") {
+TEST_CASE("launch options: a flag overrides the environment, which overrides files") {
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file, "num_processes: 2\nmax_restarts: 5\nmixed_precision: bf16\n");
@@ -87,9 +87,7 @@ TEST_CASE("launch options: a flag overrides the environment, and the environment
   CHECK(parsed({"p"}, {{"HASTEN_CONFIG_FILE", file}}).options.max_restarts == 5);
 }
 
-TEST_CASE(
-    "launch options: the error for an invalid name or value names it, in flags, files and "
-    "variables") {
+TEST_CASE("launch options: an invalid name or value is named, whatever its source") {
   const TemporaryDirectory folder;
   const std::string yaml = (folder.path() / "wrong.yaml").string(),
                     json = (folder.path() / "wrong.json").string();
@@ -190,7 +188,7 @@ TEST_CASE("launch options: a word may set the number of processes") {
             .find("which count the devices of this machine") != std::string::npos);
 }
 
-TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's and stronger than files") {
+TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, stronger than files") {
   const std::string token = "0123456789abcdef0123456789abcdef";
   const config::Environment fixed = {
       {"HASTEN_JOB_TOKEN", token}, {"PET_NNODES", "2"},      {"PET_NPROC_PER_NODE", "4"},

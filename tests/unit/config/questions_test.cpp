@@ -73,8 +73,7 @@ TEST_CASE("questions: several machines need more answers") {
   CHECK(file.log_dir == "logs");
 }
 
-TEST_CASE(
-    "questions: the number of processes defaults to that of TPUs, and bf16 asks about double") {
+TEST_CASE("questions: TPUs set the default number of processes, and bf16 asks about double") {
   Script all{.answers = std::vector<std::string>(11)};
   const auto four = ask(all, 0, 4);
   CHECK(all.at == 11);

@@ -3,9 +3,7 @@
 using namespace hasten;
 using namespace hasten::test;
 
-TEST_CASE(
-    "resolve: a flag overrides the environment, which overrides later files, which override "
-    "earlier ones") {
+TEST_CASE("resolve: a flag overrides the environment, then later files, then earlier ones") {
   const TemporaryFile first("a.yaml", "seed: 1\ndata_seed: 1\nlogging_steps: 1\nsave_steps: 1\n");
   const TemporaryFile second("b.yaml", "seed: 2\ndata_seed: 2\nlogging_steps: 2\n");
   const auto run =
@@ -39,8 +37,7 @@ TEST_CASE("resolve: former names work, with a notice") {
                              "--evaluation_strategy is a former name of eval_strategy"});
 }
 
-TEST_CASE(
-    "resolve: two names for one option contradict within one source and override across sources") {
+TEST_CASE("resolve: two names of an option contradict in one source, override across sources") {
   const auto both = error_of([] { parse_more({"--warmup_steps", "10", "--warmup_ratio", "0.1"}); });
   CHECK(both.code == "config.contradiction");
   CHECK(both.text ==

@@ -129,7 +129,7 @@ const std::vector<std::pair<const char*, const char*>> trainer_defaults = {
 
 }  // namespace
 
-TEST_CASE("training arguments: every name of the Hugging Face Trainer is known, with its default") {
+TEST_CASE("training arguments: every name and default of the Hugging Face Trainer is known") {
   TrainingArguments arguments;
   config::OptionTable table;
   describe(table, arguments);

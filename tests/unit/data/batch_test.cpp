@@ -102,9 +102,7 @@ int count_tensors(Batch batch) {
 
 }  // namespace
 
-TEST_CASE(
-    "batch: the tensors of every usual type are reached, and those of a type with its own "
-    "function") {
+TEST_CASE("batch: tensors of usual types and of types with their own function are reached") {
   CHECK(count_tensors(at::Tensor()) == 1);
   CHECK(count_tensors(TensorDict{{"a", {}}, {"b", {}}}) == 2);
   CHECK(count_tensors(std::vector<at::Tensor>(3)) == 3);

@@ -48,8 +48,7 @@ TEST_CASE("collator: rows that differ are refused, and the error names row, colu
   CHECK(contains(error({}), "a batch without rows"));
 }
 
-TEST_CASE(
-    "collator: token rows are padded to the longest, with a mask, types, and one label a row") {
+TEST_CASE("collator: token rows are padded to the longest, with mask, types, and one label") {
   TokenDataset dataset;
   dataset.push_back(Ids{5, 6, 7}, Ids{0, 0, 1});
   dataset.push_back(Ids{8}, Ids{1});
@@ -139,8 +138,7 @@ TEST_CASE("collator: a loader with workers pads token rows of different lengths"
   CHECK(tokens == 197);
 }
 
-TEST_CASE(
-    "token dataset: rows and labels that do not fit are refused, and the error names the row") {
+TEST_CASE("token dataset: rows and labels that do not fit are refused with the row") {
   TokenDataset dataset;
   const auto push = [&](Ids ids, Ids types, Ids labels = {}) {
     return error_of([&] { dataset.push_back(ids, types, labels); });

@@ -17,8 +17,7 @@ at::Tensor longs(std::vector<std::int64_t> values) { return at::tensor(values, a
 
 }  // namespace
 
-TEST_CASE(
-    "columns: consecutive rows are views, others are copies, and both hold the right values") {
+TEST_CASE("columns: consecutive rows are views and others copies, with the right values") {
   const at::Tensor ids = at::arange(24, at::kInt).view({6, 4});
   const ColumnDataset dataset(
       {{"input_ids", ids}, {"labels", at::arange(6)}, {"empty", at::empty({6, 0})}});
@@ -50,8 +49,7 @@ TEST_CASE("columns: a loader returns every row once and complete, in any order")
   }
 }
 
-TEST_CASE(
-    "columns: tensors that form no table of rows are refused, and the error names the column") {
+TEST_CASE("columns: tensors that form no table are refused, and the error names the column") {
   const auto error = [](TensorDict columns) {
     return error_of([&] { ColumnDataset dataset(std::move(columns)); });
   };
@@ -95,9 +93,7 @@ TEST_CASE("columns: a safetensors file is memory-mapped, and its columns are che
                  "x.safetensors: column \"labels\": got 4 rows"));
 }
 
-TEST_CASE(
-    "columns: dummy data for text classification have the requested sizes and ranges, and one seed "
-    "gives one data set") {
+TEST_CASE("columns: dummy data have the requested sizes, and one seed gives one data set") {
   const ColumnDataset dataset = dummy_classification(20, 30, 5, 9, 1);
   const at::Tensor& ids = dataset.columns().at("input_ids");
   CHECK(ids.sizes() == at::IntArrayRef{20, 30});

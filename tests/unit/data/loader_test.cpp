@@ -64,7 +64,7 @@ std::vector<Batch> pass(Loader<Batch>& loader) {
 
 }  // namespace
 
-TEST_CASE("loader: batches follow the order of the rows, and the last one is shorter or dropped") {
+TEST_CASE("loader: batches follow the rows, and the last one is shorter or dropped") {
   auto loader = make_loader(Count{7}, {.batch_size = 3}, AsNumbers{});
   static_assert(std::is_same_v<decltype(loader), Loader<Numbers>>);
   static_assert(std::ranges::input_range<decltype(loader)>);
@@ -87,7 +87,7 @@ TEST_CASE("loader: every pass is a new epoch, with the order of its seed and epo
   CHECK(pass(loader)[0] == Numbers{2, 6, 1, 8, 4});
 }
 
-TEST_CASE("loader: an interrupted pass starts again, and one left at its last batch is complete") {
+TEST_CASE("loader: an interrupted pass restarts, and one left at its last batch is complete") {
   auto loader = make_loader(Count{6}, {.batch_size = 2, .shuffle = true}, AsNumbers{});
   const auto first = pass(loader);
   loader.set_epoch(0);
@@ -125,7 +125,7 @@ TEST_CASE("loader: epoch, batch and whether it is the last are known during a ba
   }
 }
 
-TEST_CASE("loader: a new loader continues a pass exactly where the state was taken, at any batch") {
+TEST_CASE("loader: a new loader continues exactly where the state was taken, at any batch") {
   const auto make = [](std::int64_t workers) {
     return make_loader(Count{23},
                        {.batch_size = 4, .shuffle = true, .num_workers = workers, .seed = 7},
@@ -240,9 +240,7 @@ TEST_CASE("loader: a custom order sets the size of the epoch") {
   CHECK(code_of([&] { pass(loader); }) == "data.order");  // epoch 2 has fewer rows
 }
 
-TEST_CASE(
-    "loader: streams are rewound for each pass, read one batch ahead, and drop the rows that a "
-    "seek skips") {
+TEST_CASE("loader: streams are rewound for each pass, and drop the rows that a seek skips") {
   Stream stream{7};
   auto rewinds = stream.rewinds;
   auto loader = make_loader(stream, {.batch_size = 3}, AsNumbers{});
@@ -262,8 +260,7 @@ TEST_CASE(
   CHECK(code_of([&] { pass(empty); }) == "data.empty");
 }
 
-TEST_CASE(
-    "loader: a stream that can skip is not read to seek, and one that knows its size reports it") {
+TEST_CASE("loader: a stream that can skip is not read to seek, and may report its size") {
   SkippingStream stream(10);
   auto skipped = stream.skipped;
   auto loader = make_loader(stream, {.batch_size = 3}, AsNumbers{});
@@ -322,9 +319,7 @@ TEST_CASE("loader: a second loop over the same loader ends the first, which then
   CHECK(*inner == Numbers{2, 3});
 }
 
-TEST_CASE(
-    "loader: it can be moved, also during a pass, and shares a dataset that it gets by shared "
-    "pointer") {
+TEST_CASE("loader: it can be moved during a pass, and shares a dataset by shared pointer") {
   auto dataset = std::make_shared<Count>(Count{4});
   auto loader = make_loader(dataset, {.batch_size = 2}, AsNumbers{});
   auto it = loader.begin();

@@ -96,9 +96,7 @@ TEST_CASE("loader workers: at most prefetch_factor batches are made ahead") {
   CHECK(log->made > taken * 2);
 }
 
-TEST_CASE(
-    "loader workers: leaving a loop, by break or exception, or destroying the loader, stops and "
-    "joins them") {
+TEST_CASE("loader workers: leaving a loop or destroying the loader joins the threads") {
   {
     auto loader = make_loader(Slow{100'000}, {.batch_size = 2, .num_workers = 4}, Numbers{});
     CHECK(count_loader_threads() == 0);
@@ -139,8 +137,7 @@ TEST_CASE("loader workers: an error is thrown in place of its batch, and names t
   }
 }
 
-TEST_CASE(
-    "loader workers: errors of hasten keep their kind and code, and memory errors pass unchanged") {
+TEST_CASE("loader workers: errors of hasten keep their kind and code, memory errors pass") {
   struct Failing {
     int kind;
     std::int64_t size() const { return 3; }
@@ -167,8 +164,7 @@ TEST_CASE(
                        DataError);
 }
 
-TEST_CASE(
-    "loader workers: a stream has one thread, ends at its end, and throws its error in turn") {
+TEST_CASE("loader workers: a stream has one thread, ends, and throws its error in turn") {
   struct Stream {
     std::shared_ptr<Log> log;
     std::int64_t fails_at;
@@ -205,8 +201,7 @@ TEST_CASE(
   CHECK(count_loader_threads() == 0);
 }
 
-TEST_CASE(
-    "loader workers: a worker uses one thread of LibTorch, and the caller keeps its own number") {
+TEST_CASE("loader workers: a worker uses one thread of LibTorch, the caller keeps its number") {
   struct Threads {
     std::int64_t size() const { return 4; }
     std::int64_t get(std::int64_t) const { return at::get_num_threads(); }

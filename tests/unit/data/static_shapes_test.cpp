@@ -17,9 +17,7 @@ TensorDict batch_of(std::int64_t rows, std::int64_t length) {
 
 }  // namespace
 
-TEST_CASE(
-    "static shapes: lengths are rounded up to a power of two or halfway to it, at most to the "
-    "bound") {
+TEST_CASE("static shapes: lengths are rounded up to a power of two or halfway to it") {
   for (const auto& [length, padded] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 16},
                                                           {16, 16},
@@ -58,9 +56,7 @@ TEST_CASE("static shapes: padding is masked, and the original values stay") {
   CHECK(padded.at("attention_mask")[6].sum().item<std::int64_t>() == 20);
 }
 
-TEST_CASE(
-    "static shapes: a mask is added, and labels of tokens and labels of another name are "
-    "recognized") {
+TEST_CASE("static shapes: a mask is added, and labels of tokens and other names are found") {
   TensorDict batch = {{"input_ids", at::ones({2, 20}, at::kLong)},
                       {"tags", at::zeros({2, 20}, at::kLong)}};
   const TensorDict padded = with_static_shape(batch, 3, {.labels = "tags"});
@@ -72,8 +68,7 @@ TEST_CASE(
             .is_same(batch.at("tags")));
 }
 
-TEST_CASE(
-    "static shapes: rows whose labels are no classes cannot be masked, so their number stays") {
+TEST_CASE("static shapes: rows without class labels cannot be masked, so their number stays") {
   TensorDict batch = batch_of(5, 20);
   batch["labels"] = at::rand({5});
   const TensorDict padded = with_static_shape(batch, 8, {});

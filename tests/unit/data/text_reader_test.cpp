@@ -43,8 +43,7 @@ bool fails(const std::string& ending, const std::string& text, const std::string
 
 }  // namespace
 
-TEST_CASE(
-    "text: a TSV has columns by name, quotes are text, and byte order mark and CRLF are ignored") {
+TEST_CASE("text: a TSV has named columns; quotes are text; byte order mark and CRLF are ignored") {
   for (const std::string text :
        {"text\tlabel\nHello \"w\"\t1\n\t2\n", "text\tlabel\nHello \"w\"\t1\n\t2",
         "\xEF\xBB\xBFtext\tlabel\r\nHello \"w\"\t1\r\n\t2\r\n\r\n"}) {
@@ -66,8 +65,7 @@ TEST_CASE("text: a CSV has the quotes of RFC 4180, with commas, quotes and line 
   CHECK(table.line(1) == 4);
 }
 
-TEST_CASE(
-    "text: JSON lines have the keys of the first line in any order, and numbers become text") {
+TEST_CASE("text: JSON lines have the first line's keys in any order, numbers become text") {
   const TextTable table = read(".jsonl",
                                "{\"text\": \"a\\n\\u00e9\", \"n\": 1, \"x\": 0.5}\n\n{\"x\": "
                                "-2e-7, \"n\": true, \"text\": \"\"}\r\n"
@@ -132,9 +130,7 @@ TEST_CASE("text: bytes that are not UTF-8 are refused with their line") {
             .error.empty());
 }
 
-TEST_CASE(
-    "text: columns of numbers and of names are converted, and the error for a bad value names its "
-    "line") {
+TEST_CASE("text: numbers and names are converted, and an error names the line") {
   const TextTable table =
       read(".tsv", "n\tx\tc\n-3\t1e3\tpear\n+4\t-.5\tapple\n5\t7\tpear\n").table;
   CHECK(table.integers("n") == std::vector<std::int64_t>{-3, 4, 5});
@@ -183,7 +179,7 @@ TEST_CASE("text: class names that are numbers are sorted by value, and -100 is n
   CHECK((kind_of({"1", "inf"}) == TextKind::names));
 }
 
-TEST_CASE("text: names that two classes share do not move the numbers of the classes after them") {
+TEST_CASE("text: names that two classes share do not move the later numbers") {
   const TextTable table = read(".tsv", "c\tn\nb\t1\na\t1\n").table;
   CHECK(table.classes("c", {"a", "a", "b"}).ids == std::vector<std::int64_t>{2, 0});
 }

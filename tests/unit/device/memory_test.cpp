@@ -9,8 +9,7 @@
 
 using namespace hasten;
 
-TEST_CASE(
-    "memory: memory that a program touches appears in the host's figures and stays in the peak") {
+TEST_CASE("memory: touched memory appears in the host's figures and stays in the peak") {
   const HostMemory before = host_memory();
   CHECK(before.resident > 1 << 20);
   CHECK(before.peak_resident >= before.resident / 2);  // the two use different counters
@@ -24,7 +23,7 @@ TEST_CASE(
   CHECK(host_memory().peak_resident >= with_block - (16 << 20));
 }
 
-TEST_CASE("memory: the summary matches the documentation's line, or shows the host without a GPU") {
+TEST_CASE("memory: the summary matches the documentation, or shows the host without a GPU") {
   std::ostringstream out;
   print_gpu_utilization(out);
   const bool gpu = gpu_memory_used().has_value();
@@ -39,7 +38,7 @@ TEST_CASE("memory: a missing GPU has no figures, and its cache is empty") {
 }
 
 // tests/CMakeLists.txt runs this test again with a stand-in for NVML (tests/nvml).
-TEST_CASE("memory: NVML's figures are read if the library is installed, and are absent otherwise") {
+TEST_CASE("memory: NVML's figures are read if the library exists, or else absent") {
   if (std::getenv("HASTEN_TEST_NVML") != nullptr) {
     CHECK(gpu_memory_used() == (std::int64_t{2631} << 20));
     CHECK(gpu_memory_total() == (std::int64_t{16160} << 20));

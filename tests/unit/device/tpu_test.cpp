@@ -12,8 +12,7 @@
 using namespace hasten;
 namespace fs = std::filesystem;
 
-TEST_CASE(
-    "tpu: a machine's TPU is found by its PCI devices, and other Google devices are ignored") {
+TEST_CASE("tpu: TPUs are found by PCI devices, and other Google devices are ignored") {
   const fs::path folder = fs::temp_directory_path() / ("hasten-pci-" + std::to_string(getpid()));
   const auto add = [&](const std::string& name, const char* vendor, const char* device) {
     fs::create_directories(folder / name);
@@ -30,8 +29,7 @@ TEST_CASE(
   fs::remove_all(folder);
 }
 
-TEST_CASE(
-    "tpu: an index beyond the devices is refused, and without devices every index is refused") {
+TEST_CASE("tpu: an index beyond the devices is refused, also without devices") {
   check_tpu_index(3, 4);
   CHECK_THROWS_WITH_AS(check_tpu_index(4, 4), "device tpu: got index 4, expected 0 to 3",
                        UsageError);

@@ -24,8 +24,7 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-TEST_CASE(
-    "safetensors: files of the Python implementation are read, and written again byte for byte") {
+TEST_CASE("safetensors: files of Python are read, and written again byte for byte") {
   TemporaryDirectory scratch;
   for (const char* name : {"dtypes.safetensors", "names.safetensors", "no_metadata.safetensors",
                            "nothing.safetensors"}) {
@@ -91,9 +90,7 @@ TEST_CASE("safetensors: saved tensors load equal") {
   }
 }
 
-TEST_CASE(
-    "safetensors: tensors use the file's pages, outlive the file object, and never write to the "
-    "file") {
+TEST_CASE("safetensors: tensors use the file's pages, outlive the file, and never write to it") {
   TemporaryDirectory scratch;
   const fs::path path = scratch.path() / "x";
   save_safetensors(path, {{"a", at::arange(8, at::kFloat)}, {"b", at::ones({2})}});
@@ -128,9 +125,7 @@ TEST_CASE("safetensors: a file whose tensors are not aligned is read through a c
   CHECK(reinterpret_cast<std::uintptr_t>(tensors.at("b").const_data_ptr()) % 8 == 0);
 }
 
-TEST_CASE(
-    "safetensors: the error for tensors that share memory names them, and tied weights can be "
-    "dropped") {
+TEST_CASE("safetensors: tensors that share memory are named, and tied weights can be dropped") {
   TemporaryDirectory scratch;
   const at::Tensor weight = at::randn({4, 4});
   TensorDict tied = {{"decoder", weight}, {"embedding", weight}, {"other", at::ones({2})}};
@@ -154,8 +149,7 @@ TEST_CASE(
   CHECK(code({{"a", weight.slice(0, 0, 2)}, {"b", weight.slice(0, 2, 4)}}) == "none");
 }
 
-TEST_CASE(
-    "safetensors: tensors that the format cannot hold are refused before anything is written") {
+TEST_CASE("safetensors: unsupported tensors are refused before anything is written") {
   TemporaryDirectory scratch;
   const auto code = [&](const TensorDict& tensors, const SafetensorsMetadata& metadata = {}) {
     return code_of([&] { save_safetensors(scratch.path() / "x", tensors, metadata); });

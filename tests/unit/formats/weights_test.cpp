@@ -70,8 +70,7 @@ TEST_CASE("weights: shards and index equal those of huggingface_hub byte for byt
   }
 }
 
-TEST_CASE(
-    "weights: an index file or a single file can be named, and a folder prefers the single file") {
+TEST_CASE("weights: an index or a single file can be named, a folder prefers the single file") {
   CHECK(load_weights(sharded / "model.safetensors.index.json").size() == 5);
   CHECK(load_weights(data / "dtypes.safetensors").size() == 20);
   TemporaryDirectory scratch;
@@ -192,7 +191,7 @@ void move_model(const fs::path& folder, const std::string& config, double value)
 
 }  // namespace
 
-TEST_CASE("model files: a move that fails halfway leaves no weights beside another model's files") {
+TEST_CASE("model files: a move that fails halfway leaves no weights of two models") {
   TemporaryDirectory scratch;
   move_model(scratch.path(), "first", 1);
   write_file_atomically(scratch.path() / "README.md", "mine");

@@ -41,8 +41,7 @@ config::Environment with(config::Environment environment, const std::string& nam
 
 }  // namespace
 
-TEST_CASE(
-    "duplicate launcher: one of several launchers is refused, unless its options name machines") {
+TEST_CASE("duplicate launcher: one of several is refused, unless its options name machines") {
   for (const auto& environment : {kOpenMpi, kHydra, kSrun, kIndexedJob}) {
     CHECK(code({"p"}, environment) == "launch.one-of-many");
     CHECK(code({"-n", "4", "p"}, environment) == "launch.one-of-many");

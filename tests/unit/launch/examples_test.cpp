@@ -94,8 +94,7 @@ TEST_CASE("examples: kubernetes.yaml gives each pod its rank and the address of 
   CHECK(worker.master_port == 29500);
 }
 
-TEST_CASE(
-    "examples: kubernetes_launch.yaml starts a launcher in each pod, and each finds the others") {
+TEST_CASE("examples: kubernetes_launch.yaml starts launchers that find each other") {
   const Manifest manifest = manifest_of("kubernetes_launch.yaml");
   CHECK(manifest.spec["backoffLimit"].as<int>() > 0);
   const int machines = manifest.spec["completions"].as<int>();

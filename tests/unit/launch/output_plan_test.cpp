@@ -74,8 +74,7 @@ std::string log_text(const std::filesystem::path& file, std::size_t size) {
 
 }  // namespace
 
-TEST_CASE(
-    "output: files have the output of their stream, and the last lines are from both streams") {
+TEST_CASE("output: a file has its stream, and the last lines are from both streams") {
   const TemporaryDirectory folder;
   OutputPlan plan{.prefix = "", .shown = {false, false}, .file = {}};
   plan.file[0] = folder.path() / "a/b/stdout.log";

@@ -56,7 +56,7 @@ TEST_CASE("Slurm script: a shell reads back every word unchanged") {
   CHECK(shell_word("a b") == "'a b'");
 }
 
-TEST_CASE("Slurm script: each launcher gets its machine's number, and the program gets its words") {
+TEST_CASE("Slurm script: each launcher gets its machine's number and the program's words") {
   // srun, scontrol and hasten are functions here; each prints its words.
   SlurmScript script{.hasten = "/opt/a b/hasten",
                      .num_machines = 3,

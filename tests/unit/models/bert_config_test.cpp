@@ -81,9 +81,7 @@ TEST_CASE("bert config: the error for an invalid value names its key") {
   }
 }
 
-TEST_CASE(
-    "bert config: text that is not a configuration, and another model's configuration, are "
-    "refused") {
+TEST_CASE("bert config: other text and other models' configurations are refused") {
   CHECK(code_of([] { BertConfig::from_json("", "c"); }) == "models.config-json");
   CHECK(code_of([] { BertConfig::from_json("[1, 2]", "c"); }) == "models.config-json");
   CHECK(code_of([] { BertConfig::from_json("{\"model_type\": \"bert\"", "c"); }) ==

@@ -199,8 +199,7 @@ TEST_CASE("models: a file's own names come before derived names") {
   CHECK(model.outer[0].item<float>() == 3);
 }
 
-TEST_CASE(
-    "models: a head for other labels is an error that names the option, or becomes a new head") {
+TEST_CASE("models: a head for other labels is an error, or becomes a new head on request") {
   const TemporaryDirectory folder;
   save_bert(folder.path(), config_with_labels(3));
   const std::string what = folder.path().string();
@@ -323,9 +322,7 @@ TEST_CASE("bert: a batch without its padding gives the same pooler output and gr
   }
 }
 
-TEST_CASE(
-    "bert: the error for an id outside its table names its position in the batch, with or without "
-    "padding") {
+TEST_CASE("bert: the error for an id outside its table has its position, also with padding") {
   BertForSequenceClassification model(small_bert());
   model.initialize();
   TensorDict batch = padded_batch(right_padding());

@@ -75,9 +75,7 @@ TEST_CASE("ops: dropout_add_norm without dropout equals layer_norm(x + bias + re
              at::layer_norm(x + b + r, {200}, g, be, 1e-12), {x, b, r, g, be}, 1e-5);
 }
 
-TEST_CASE(
-    "ops: dropout drops the given share, scales the rest, and its backward drops the same "
-    "elements") {
+TEST_CASE("ops: dropout drops the given share, scales the rest, and backward does the same") {
   torch::manual_seed(4);
   const Tensor x = at::ones({400, 300}).requires_grad_();
   const Tensor y = ops::dropout(x, 0.1, true);
@@ -89,9 +87,7 @@ TEST_CASE(
   CHECK(at::equal(ops::dropout(x, 0.1, false), x));
 }
 
-TEST_CASE(
-    "ops: the same seed drops the same elements with any number of threads, another seed drops "
-    "others") {
+TEST_CASE("ops: one seed drops the same elements with any number of threads") {
   const Tensor x = at::ones({300, 129});
   const int threads = at::get_num_threads();
   torch::manual_seed(5);
@@ -185,9 +181,7 @@ TEST_CASE("ops: attention equals LibTorch's, masked and unmasked, forward and ba
   }
 }
 
-TEST_CASE(
-    "ops: attention under dropout is the product with the dropped probabilities, with its "
-    "gradient") {
+TEST_CASE("ops: attention under dropout is the product with the dropped probabilities") {
   torch::manual_seed(9);
   const std::int64_t length = 24, heads = 2, size = 8;
   const Tensor q = leaf({1, length, heads * size}), k = leaf({1, length, heads * size}),

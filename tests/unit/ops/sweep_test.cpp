@@ -260,9 +260,7 @@ TEST_CASE("ops sweep: linear accepts the types that at::linear accepts, except f
   }
 }
 
-TEST_CASE(
-    "ops sweep: autocast gives the formula's results, with the backward pass inside or outside its "
-    "scope") {
+TEST_CASE("ops sweep: autocast gives the formula's results, also with backward outside it") {
   for (const SweptOperator& op : swept_operators()) {
     for (const auto type : {at::kBFloat16, at::kHalf}) {
       for (const auto input_type : {at::kFloat, at::kBFloat16}) {
@@ -485,9 +483,7 @@ TEST_CASE("ops sweep: empty tensors have empty results and gradients of zero") {
   }
 }
 
-TEST_CASE(
-    "ops sweep: an in-place change of an input before the backward pass is detected or has no "
-    "effect") {
+TEST_CASE("ops sweep: an in-place change of an input is detected or has no effect") {
   for (const SweptOperator& op : swept_operators()) {
     const Inputs from = swept_inputs(op, at::kFloat, at::kFloat);
     for (std::size_t changed = 0; changed < from.size(); ++changed) {
@@ -511,8 +507,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "ops sweep: a second backward pass needs retain_graph, and then gives the same gradients") {
+TEST_CASE("ops sweep: a second backward pass needs retain_graph, and gives the same") {
   for (const SweptOperator& op : swept_operators()) {
     CAPTURE(op.name);
     const Inputs in = as_leaves(swept_inputs(op, at::kFloat, at::kFloat));
@@ -523,9 +518,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "ops sweep: results are the same without gradients, in inference mode, and with the backward "
-    "pass in another thread") {
+TEST_CASE("ops sweep: results are the same without gradients and in other threads") {
   for (const SweptOperator& op : swept_operators()) {
     CAPTURE(op.name);
     const Inputs in = as_leaves(swept_inputs(op, at::kFloat, at::kFloat));
@@ -623,7 +616,7 @@ TEST_CASE("ops sweep: arguments that do not fit are errors before any data is re
                   c10::Error);
 }
 
-TEST_CASE("ops sweep: a probability of 1 drops everything in training and nothing in evaluation") {
+TEST_CASE("ops sweep: a probability of 1 drops everything in training, else nothing") {
   const Tensor x = at::randn({3, 4, 8}).requires_grad_(), ones = at::ones({8}),
                zeros = at::zeros({8});
   const Tensor y = ops::dropout(x, 1.0, true);

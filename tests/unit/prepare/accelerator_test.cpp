@@ -60,9 +60,7 @@ TEST_CASE("accelerator: the prepared loop trains to the same weights as the plai
   CHECK(optimizer.steps() == 5);
 }
 
-TEST_CASE(
-    "accelerator: holders, shared pointers and modules on the stack are all prepared; rvalues are "
-    "kept alive") {
+TEST_CASE("accelerator: holders, shared pointers and modules on the stack are prepared") {
   Accelerator accelerator({.cpu = true});
   Line holder;
   auto shared = std::make_shared<LineImpl>();
@@ -77,7 +75,7 @@ TEST_CASE(
   CHECK(e.unwrap() == a.unwrap());
 }
 
-TEST_CASE("accelerator: a window averages its micro-batches, and the last one ends with the data") {
+TEST_CASE("accelerator: a window averages its micro-batches, the last ends with the data") {
   Line whole, net;
   torch::optim::SGD plain_sgd(whole->parameters(), SGDOptions(0.1)),
       sgd(net->parameters(), SGDOptions(0.1));
@@ -178,9 +176,7 @@ TEST_CASE("accelerator: two losses of one micro-batch count as one micro-batch")
   }
 }
 
-TEST_CASE(
-    "accelerator: zero_grad outside any scope keeps the open window of its model, and "
-    "free_memory ends all") {
+TEST_CASE("accelerator: zero_grad outside a scope keeps the window, and free_memory ends all") {
   Line first, second;
   torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)),
       sgd2(second->parameters(), SGDOptions(0.1));
@@ -221,9 +217,7 @@ TEST_CASE("accelerator: an evaluation inside the training loop does not close it
   CHECK(steps == std::vector<std::int64_t>{0, 0, 0, 1, 1, 1, 1, 2});
 }
 
-TEST_CASE(
-    "accelerator: a schedule counts optimizer steps, whether prepared or made from the prepared "
-    "optimizer") {
+TEST_CASE("accelerator: a schedule counts optimizer steps, whether prepared or not") {
   Line net;
   torch::optim::SGD sgd(net->parameters(), SGDOptions(1.0));
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
@@ -257,9 +251,7 @@ TEST_CASE("accelerator: torch::data loaders and hasten loaders are prepared the 
   CHECK(b.size() == 3);
 }
 
-TEST_CASE(
-    "accelerator: mixed precision runs the model in bfloat16 and keeps weights and gradients in "
-    "float") {
+TEST_CASE("accelerator: mixed precision runs in bfloat16 and keeps weights in float") {
   Line net;
   torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
   Accelerator accelerator({.mixed_precision = Precision::bf16, .cpu = true});
@@ -299,8 +291,7 @@ TEST_CASE("accelerator: the error for wrong use names the mistake") {
   CHECK_THROWS_AS((void)accelerator.accumulate(model), UsageError);
 }
 
-TEST_CASE(
-    "accelerator: an environment flag accepts any of its words, and other words are refused") {
+TEST_CASE("accelerator: an environment flag accepts its words, and others are refused") {
   setenv("ACCELERATE_USE_CPU", "yes", 1);
   CHECK(Accelerator().device().is_cpu());
   setenv("ACCELERATE_USE_CPU", "maybe", 1);
@@ -322,9 +313,7 @@ TEST_CASE("accelerator: the collectives of a group of one are the identity") {
   CHECK(ran);
 }
 
-TEST_CASE(
-    "accelerator: free_memory releases the prepared objects; clip and profile work on the prepared "
-    "model") {
+TEST_CASE("accelerator: free_memory releases objects; clip and profile accept prepared models") {
   Accelerator accelerator({.cpu = true});
   auto net = std::make_shared<LineImpl>();
   auto [model] = accelerator.prepare(net);

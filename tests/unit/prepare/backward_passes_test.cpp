@@ -126,7 +126,7 @@ TEST_CASE("passes: each process may skip the backward pass of other micro-batche
   }
 }
 
-TEST_CASE("passes: a process without a closing pass adds zeros for a parameter without elements") {
+TEST_CASE("passes: without a closing pass, a parameter without elements adds zeros") {
   const at::Tensor expected =
       (own_rows(0, 0).mean(0) + own_rows(0, 1).mean(0) + own_rows(1, 0).mean(0)) / 3;
   for (const bool unused : {false, true}) {
@@ -385,8 +385,7 @@ TEST_CASE("passes: free_memory() without handles keeps models together") {
   });
 }
 
-TEST_CASE(
-    "passes: parameters that are frozen and unfrozen after prepare() are exchanged accordingly") {
+TEST_CASE("passes: parameters frozen and unfrozen after prepare() are exchanged accordingly") {
   // Of 6 steps, the first layer trains from the third on, and the last one until the fourth.
   const auto freeze = [](TwoLayers& net, std::int64_t step) {
     for (at::Tensor& each : net.first->parameters()) each.requires_grad_(step >= 2);

@@ -23,8 +23,7 @@ struct WatchedRun {
 
 }  // namespace
 
-TEST_CASE(
-    "compile watch: the first two batches may compile, and later ones of known shapes may not") {
+TEST_CASE("compile watch: only the first two batches of known shapes may compile") {
   WatchedRun run;
   run.batch(16, 170);
   run.batch(16, 3);
@@ -33,7 +32,7 @@ TEST_CASE(
   CHECK(run.waits == 3);  // only after batches that compile, so that the host can run ahead
 }
 
-TEST_CASE("compile watch: a new shape is named, and after several only their change is reported") {
+TEST_CASE("compile watch: new shapes are named, and after several only their change is reported") {
   WatchedRun run;
   for (int i = 0; i < 3; ++i) run.batch(16, i == 0 ? 170 : 0);
   run.batch(77, 120);

@@ -87,7 +87,7 @@ AcceleratorOptions dispatch_options(std::optional<bool> dispatch, bool even = tr
 
 }  // namespace
 
-TEST_CASE("dispatch: every process has the batches that it would have read itself, in every pass") {
+TEST_CASE("dispatch: every process has the batches that it would have read itself") {
   for (const std::int64_t workers : {0, 3}) {
     debug_launcher(
         [=] {
@@ -107,8 +107,7 @@ TEST_CASE("dispatch: every process has the batches that it would have read itsel
   }
 }
 
-TEST_CASE(
-    "dispatch: streams are sent from rank 0, or read completely by every process if requested") {
+TEST_CASE("dispatch: streams are sent from rank 0, or read by every process if requested") {
   debug_launcher(
       [] {
         for (const std::int64_t workers : {0, 2}) {
@@ -202,7 +201,7 @@ TEST_CASE("dispatch: the reader's exception is thrown in every process, at the s
   });
 }
 
-TEST_CASE("dispatch: a part that cannot be sent is an error in every process, at the same batch") {
+TEST_CASE("dispatch: a part that cannot be sent is an error everywhere, at the same batch") {
   struct AsSparse {
     TensorDict operator()(std::span<const Row> rows) const {
       const at::Tensor dense = torch::ones({2, 2});
@@ -272,8 +271,7 @@ TEST_CASE("dispatch: a pass may end early, and rank 0 reads ahead") {
       3);
 }
 
-TEST_CASE(
-    "dispatch: processes that leave a pass at different batches meet again, or get an error") {
+TEST_CASE("dispatch: processes that leave a pass at different batches meet or get an error") {
   debug_launcher([] {
     Accelerator accelerator;
     const std::int64_t rank = accelerator.group().rank();
@@ -323,8 +321,7 @@ TEST_CASE("dispatch: batches of a type that cannot be sent are refused before an
   });
 }
 
-TEST_CASE(
-    "dispatch: the error for different loaders in every process says what differs and where") {
+TEST_CASE("dispatch: the error for different loaders says what differs and where") {
   const auto check_difference_reported =
       [](const std::function<void(Accelerator&, std::int64_t)>& prepare, const std::string& code,
          const std::string& expected_text) {

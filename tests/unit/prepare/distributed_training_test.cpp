@@ -114,8 +114,7 @@ TEST_CASE("distributed: equal weights are not sent, and different ones become th
       3);
 }
 
-TEST_CASE(
-    "distributed: the error for different models in every process says what differs and where") {
+TEST_CASE("distributed: the error for different models says what differs and where") {
   const auto check_difference_reported = [](const std::function<Sequential(std::int64_t)>& made,
                                             const std::string& expected_text) {
     debug_launcher(
@@ -152,8 +151,7 @@ TEST_CASE(
       "got 0.weight Double [2, 4]");
 }
 
-TEST_CASE(
-    "distributed: windows are weighted by the items of all processes and all their micro-batches") {
+TEST_CASE("distributed: windows are weighted by the items of all processes") {
   // Each micro-batch has another number of items; one has none, and its mean is 0 / 0.
   const std::vector<std::vector<std::int64_t>> items = {{3, 1, 4, 2, 5},
                                                         {2, 0, 1, 6, 0}};  // by process
@@ -209,9 +207,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "distributed: several losses of one micro-batch, and micro-batches of equal weight, give the "
-    "mean") {
+TEST_CASE("distributed: losses of one micro-batch, and equal micro-batches, give the mean") {
   const at::Tensor rows = rows_of(8);
   Sequential alone = small_model();
   loss_of(alone->forward(rows)).backward();
@@ -291,8 +287,7 @@ TEST_CASE("distributed: a loss through two models works, also in a process witho
   }
 }
 
-TEST_CASE(
-    "distributed: of two models the one with unused parameters is named, and no process waits") {
+TEST_CASE("distributed: of two models the one with unused parameters is named at once") {
   for (const bool last_leaves_out : {true, false}) {
     debug_launcher(
         [=] {
@@ -469,7 +464,7 @@ TEST_CASE("distributed: tensors of any form, objects of any length, and a flag a
       3);
 }
 
-TEST_CASE("distributed: with debug the error for a different collective appears in every process") {
+TEST_CASE("distributed: with debug every process reports a different collective") {
   const auto mismatch = [](const std::function<void(const Group&)>& call,
                            const std::string& expected_text) {
     debug_launcher([&] {

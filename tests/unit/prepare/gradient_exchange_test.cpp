@@ -136,8 +136,7 @@ TEST_CASE("exchange: PowerSGD with as many columns as a gradient is exact, over 
   }
 }
 
-TEST_CASE(
-    "exchange: PowerSGD with few columns is the same in all processes and approximates the mean") {
+TEST_CASE("exchange: PowerSGD with few columns is equal everywhere and near the mean") {
   constexpr int kSteps = 6;
   const std::vector<at::Tensor> expected = trained_alone(kSteps);
   for (const CommunicationHook hook :
@@ -191,8 +190,7 @@ TEST_CASE("exchange: unsupported settings of PowerSGD are refused before anythin
   refused({.orthogonalization_epsilon = -1});
 }
 
-TEST_CASE(
-    "exchange: trigger_sync_in_backward exchanges gradients that no_sync and windows hold back") {
+TEST_CASE("exchange: trigger_sync_in_backward exchanges gradients that no_sync holds back") {
   debug_launcher([] {
     Accelerator accelerator({.gradient_accumulation_steps = 3});
     const Group& group = accelerator.group();

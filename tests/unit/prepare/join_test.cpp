@@ -148,8 +148,7 @@ void check_joined(const Case& test_case) {
 
 }  // namespace
 
-TEST_CASE(
-    "join: processes with unequal numbers of batches train as LibTorch does on the same rows") {
+TEST_CASE("join: processes with unequal numbers of batches train as LibTorch does") {
   check_joined({.counts = {5, 3}});
   check_joined({.counts = {1, 4}});
   check_joined({.counts = {2, 5, 3}});
@@ -159,8 +158,7 @@ TEST_CASE(
   check_joined({.counts = {2, 4}, .zero_first = false});
 }
 
-TEST_CASE(
-    "join: an accumulation window that is open at the end of the data joins the next exchange") {
+TEST_CASE("join: a window that is open at the end of the data joins the next exchange") {
   check_joined({.counts = {4, 3}, .window = 2});
   check_joined({.counts = {3, 6}, .window = 2, .by_items = false});
   check_joined({.counts = {6, 1, 3}, .window = 2});
@@ -275,8 +273,7 @@ TEST_CASE("join: a loader with an incomplete last step trains right under accumu
   }
 }
 
-TEST_CASE(
-    "join: two models with separate passes, and several losses of a micro-batch, train right") {
+TEST_CASE("join: two models with separate passes and several losses train right") {
   const std::vector<Batches> batches = batches_of({4, 2});
   Sequential one = small_model(), two = small_model();
   torch::optim::SGD first(one->parameters(), 0.1), second(two->parameters(), 0.1);

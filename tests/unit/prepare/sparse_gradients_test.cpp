@@ -109,8 +109,7 @@ TEST_CASE("sparse gradients: two, three and four processes train a BERT as one p
   }
 }
 
-TEST_CASE(
-    "sparse gradients: windows, micro-batches without items, and no_sync give the dense gradient") {
+TEST_CASE("sparse gradients: windows, empty micro-batches and no_sync equal the dense gradient") {
   // The gradient of all twelve rows, divided unevenly.
   auto alone = new_bert();
   alone->forward(rows_of(0, 0, 12)).loss.backward();

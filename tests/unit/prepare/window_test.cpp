@@ -320,8 +320,7 @@ TEST_CASE("window: parameters of no model follow the scope of their optimizer") 
   }
 }
 
-TEST_CASE(
-    "window: a loss in 16 bits does not round the weight of its micro-batch, and is reported") {
+TEST_CASE("window: a 16-bit loss does not round its micro-batch's weight, and is reported") {
   const CapturedStandardError error;
   const auto net = std::make_shared<Scale>();
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});

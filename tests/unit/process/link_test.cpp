@@ -201,8 +201,7 @@ TEST_CASE("link: offers that were answered are not offered again") {
   }
 }
 
-TEST_CASE(
-    "link: a message longer than its memory ends the connection, and the error has both sizes") {
+TEST_CASE("link: a message longer than its memory ends the connection with both sizes") {
   Owner sender, receiver;
   auto bytes = pattern(100, 1);
   std::vector<std::byte> room(99);

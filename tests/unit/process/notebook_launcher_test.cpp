@@ -67,8 +67,7 @@ torch::nn::Sequential used_model(std::int64_t width) {
 
 }  // namespace
 
-TEST_CASE(
-    "notebook_launcher: each process has its rank, the same model, and a group with the others") {
+TEST_CASE("notebook_launcher: each process has its rank, the same model and a group") {
   auto model = used_model(256);
   const Folder folder;
   notebook_launcher(

@@ -47,7 +47,7 @@ TEST_CASE("process state: an ended process is recognized before it is waited for
   close(pipe[1]);
 }
 
-TEST_CASE("process state: this process is running, and an earlier one with its number has ended") {
+TEST_CASE("process state: this process is running, an earlier one with its number is not") {
   ProcessIdentity identity = ProcessIdentity::own();
   CHECK_FALSE(has_ended(identity));
   CHECK(identity.started > 0);

@@ -50,8 +50,7 @@ TEST_CASE("report exchange: all ranks read one report, that of the first late ra
   }
 }
 
-TEST_CASE(
-    "report exchange: ranks that do not answer are waited for together, not one after another") {
+TEST_CASE("report exchange: ranks that do not answer are waited for together") {
   CountingStore store;
   const auto begin = std::chrono::steady_clock::now();
   const auto texts = reports(store, 64, 40);

@@ -69,7 +69,7 @@ void fork(int processes, const std::function<void()>& body) {
 
 }  // namespace
 
-TEST_CASE("shared collectives: every type and size gives the same bits as adding rank after rank") {
+TEST_CASE("shared collectives: every type and size gives the bits of adding rank by rank") {
   for (const int ranks : {2, 3, 5}) {
     fork(ranks, [] {
       const Group group = form_group();
@@ -89,9 +89,7 @@ TEST_CASE("shared collectives: every type and size gives the same bits as adding
   }
 }
 
-TEST_CASE(
-    "shared collectives: tensors with gaps work, and unsupported tensors are left to other "
-    "backends") {
+TEST_CASE("shared collectives: tensors with gaps work, and unsupported ones are left out") {
   fork(2, [] {
     const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
@@ -168,9 +166,7 @@ TEST_CASE("shared collectives: tensors in common memory are added in place, with
   }
 }
 
-TEST_CASE(
-    "shared collectives: in common memory, factors, parts of tensors and whole tensors are added "
-    "right") {
+TEST_CASE("shared collectives: factors and parts of tensors work in common memory") {
   fork(3, [] {
     const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
@@ -306,7 +302,7 @@ TEST_CASE("shared collectives: every rank names different tensors, then and late
   });
 }
 
-TEST_CASE("shared collectives: a rank that has left is reported at once, a late one at the limit") {
+TEST_CASE("shared collectives: a rank that left is reported at once, a late one at the limit") {
   fork(2, [] {
     const Group group = form_group();
     auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
@@ -338,8 +334,7 @@ TEST_CASE("shared collectives: a rank that has left is reported at once, a late 
   });
 }
 
-TEST_CASE(
-    "shared collectives: of two ranks that end, the one that the others missed is the cause") {
+TEST_CASE("shared collectives: of two ranks that end, the missed one is the cause") {
   int blamed = -1;
   try {
     fork(2, [] {

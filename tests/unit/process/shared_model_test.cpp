@@ -67,9 +67,7 @@ torch::nn::Linear new_layer() { return torch::nn::Linear(kWidth, kWidth); }
 
 }  // namespace
 
-TEST_CASE(
-    "notebook_launcher: a model created before is in memory once, one created in each rank is "
-    "there in each") {
+TEST_CASE("notebook_launcher: a model is in memory once if it is created before") {
   const double own = memory_of_all(new_layer);
   double shared = 0;
   {

@@ -10,9 +10,7 @@
 
 using namespace hasten;
 
-TEST_CASE(
-    "split: every length and world gives each entry once, and padding gives parts of equal "
-    "length") {
+TEST_CASE("split: every length and world gives each entry once, padded to equal length") {
   for (std::int64_t world = 1; world <= 5; ++world) {
     for (std::int64_t length = 0; length <= 17; ++length) {
       CAPTURE(world);

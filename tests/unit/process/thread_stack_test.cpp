@@ -52,8 +52,7 @@ class Sleeper {
 
 }  // namespace
 
-TEST_CASE(
-    "thread stack: it names functions that are not exported, with their position in the file") {
+TEST_CASE("thread stack: it names functions that are not exported, with their position") {
   prepare_stacks();
   const Sleeper one;
   for (int again = 0; again < 20; ++again) {

@@ -69,7 +69,7 @@ struct Job {
   }
 };
 
-TEST_CASE("coordinator: a fixed number of machines starts in order of rank when all are present") {
+TEST_CASE("coordinator: a fixed number of machines starts in order of rank") {
   Job job({.min_machines = 3, .max_machines = 3});
   job.join(7, {{"machine_rank", 2}, {"run_id", "another"}});
   job.join(8, {{"machine_rank", 0}, {"serves", true}, {"run_id", "the name"}}, "127.0.0.1");
@@ -131,9 +131,7 @@ TEST_CASE("coordinator: a machine that has ended restarts when another fails") {
   CHECK(job.rounds == 2);
 }
 
-TEST_CASE(
-    "coordinator: an elastic job waits for more machines, starts with enough, and admits later "
-    "ones") {
+TEST_CASE("coordinator: an elastic job waits for more, starts with enough, admits later ones") {
   Job job({.min_machines = 2, .max_machines = 4, .last_call_timeout = 10});
   job.join(1);
   job.join(2);
@@ -210,8 +208,7 @@ TEST_CASE("coordinator: below the minimum an elastic job gathers again, until it
   CHECK(job.last_of(1, "finish")["code"] == 1);
 }
 
-TEST_CASE(
-    "coordinator: leaving a fixed job by a signal uses a restart, and ends the job without one") {
+TEST_CASE("coordinator: leaving a fixed job by a signal uses a restart or ends the job") {
   Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1});
   job.join(1, {{"serves", true}});
   job.join(2);
@@ -236,8 +233,7 @@ TEST_CASE("coordinator: the machine that hosts the rendezvous ends the job by le
   CHECK(job.last_of(2, "finish")["code"] == 143);
 }
 
-TEST_CASE(
-    "coordinator: the loss of the machine that hosts the rendezvous ends the job in any state") {
+TEST_CASE("coordinator: the loss of the rendezvous host ends the job in any state") {
   Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 5});
   job.join(1, {{"serves", true}}, "127.0.0.1");
   SUBCASE("while all run") { job.join(2); }
@@ -290,9 +286,7 @@ TEST_CASE("coordinator: a machine whose ranks have all ended well is complete") 
   CHECK(job.last_of(1, "finish")["code"] == 0);
 }
 
-TEST_CASE(
-    "coordinator: launchers that join and leave repeatedly restart the others less and less "
-    "often") {
+TEST_CASE("coordinator: unstable launchers restart the others less and less often") {
   Job job({.min_machines = 1, .max_machines = 2, .join_timeout = 600, .last_call_timeout = 10});
   job.join(1, {{"serves", true}});
   job.advance(11);
@@ -396,8 +390,7 @@ TEST_CASE("coordinator: the machine_rank of a silent machine is free for another
   CHECK(job.last_of(3, "round")["machine_rank"] == 1);
 }
 
-TEST_CASE(
-    "coordinator: time in which the coordinator does not run counts as no machine's silence") {
+TEST_CASE("coordinator: its own suspension does not count as a machine's silence") {
   Job job({.min_machines = 2, .max_machines = 2, .keep_alive_timeout = 2});
   job.join(1);
   job.join(2);
@@ -417,8 +410,7 @@ TEST_CASE(
   CHECK(gathers.last(1) == "waiting");
 }
 
-TEST_CASE(
-    "coordinator: the messages while machines gather grow linearly with them, not quadratically") {
+TEST_CASE("coordinator: the messages while machines gather grow linearly with them") {
   const auto bytes_at = [](int machines) {
     std::size_t bytes = 0;
     const CoordinatorSettings settings{.min_machines = machines, .max_machines = machines};

@@ -250,15 +250,13 @@ class Stranger {
 
 }  // namespace
 
-TEST_CASE(
-    "mesh: ranks of one machine are connected by local sockets, and nothing listens afterwards") {
+TEST_CASE("mesh: ranks of one machine use local sockets, and nothing listens afterwards") {
   const auto results = connect_ranks(4, 20s, same_machine);
   check_connections(results);
   CHECK(own_listeners() == 0);
 }
 
-TEST_CASE(
-    "mesh: ranks of several machines are connected by TLS, or without encryption if requested") {
+TEST_CASE("mesh: ranks of several machines use TLS, or no encryption if requested") {
   for (const bool encrypt : {true, false}) {
     const auto results = connect_ranks(3, 20s, [&](MeshOptions& options) {
       options.encrypt = encrypt;

@@ -88,9 +88,7 @@ class SmallServer {
   std::optional<Descriptor> lines_;
 };
 
-TEST_CASE(
-    "shortage: without a free file the server reports it, pauses, and continues with the next "
-    "one") {
+TEST_CASE("shortage: without a free file the server reports it, pauses, and continues") {
   SmallServer server;
   std::vector<std::unique_ptr<StoreClient>> clients;
   // Each takes a file of the server until there is none.

@@ -80,8 +80,7 @@ TEST_CASE("store table: a key that is erased at once still wakes its waiter") {
   CHECK(to_waiter == 1);
 }
 
-TEST_CASE(
-    "store table: waits of ranks for each other's keys cost as much as their messages are long") {
+TEST_CASE("store table: waits for other ranks' keys cost as much as their messages") {
   constexpr int kRanks = 1500;
   Table job;
   const std::vector<std::string> keys = keys_of(kRanks);

@@ -25,7 +25,7 @@ constexpr NormalizerOptions nothing{
 
 }  // namespace
 
-TEST_CASE("cleaning drops controls, private use and U+FFFD, and makes every white space a blank") {
+TEST_CASE("cleaning drops controls, private use and U+FFFD, and turns white space into blanks") {
   CHECK(normalized(std::string("a\0b\x01\x7f", 5)) == "ab");
   CHECK(normalized("a\tb\nc\rd") == "a b c d");
   CHECK(normalized("a\u00a0b\u2003c\u3000d\u2028e") == "a b c d e");

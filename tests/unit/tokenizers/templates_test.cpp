@@ -18,8 +18,7 @@ TEST_CASE("texts that fit are not truncated") {
   CHECK(kept_lengths(300, 400, 7, Truncation::none) == Lengths{300, 400});
 }
 
-TEST_CASE(
-    "longest_first leaves a short text whole, and divides the room equally between long ones") {
+TEST_CASE("longest_first keeps a short text, and divides the room between long ones") {
   const auto kept = [](std::size_t first, std::size_t second, std::size_t room) {
     return kept_lengths(first, second, room, Truncation::longest_first);
   };

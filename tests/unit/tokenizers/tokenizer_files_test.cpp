@@ -107,8 +107,7 @@ TEST_CASE("a folder is read from tokenizer.json, or else from vocab.txt, or else
   CHECK(BertTokenizer::from_pretrained(folder.path()).vocab_size() == 17);
 }
 
-TEST_CASE(
-    "tokenizer_config.json adds to vocab.txt, and special_tokens_map.json adds missing tokens") {
+TEST_CASE("tokenizer_config.json and special_tokens_map.json add tokens to vocab.txt") {
   const TemporaryDirectory folder;
   write(folder.path() / "vocab.txt", "<unk>\n<cls>\n<sep>\n<mask>\nA\na\n");
   write(folder.path() / "tokenizer_config.json",

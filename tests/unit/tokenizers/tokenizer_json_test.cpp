@@ -55,9 +55,7 @@ TEST_CASE("a missing file is an IoError") {
   CHECK_THROWS_AS(BertTokenizer::from_json(folder.path()), IoError);
 }
 
-TEST_CASE(
-    "other models, normalizers, pre-tokenizers, post-processors, decoders and versions are refused "
-    "by name") {
+TEST_CASE("other models, normalizers, processors, decoders and versions are refused by name") {
   CHECK(code_after([](json& file) { file["model"]["type"] = "BPE"; }) ==
         "tokenizers.unknown-model");
   CHECK(code_after([](json& file) {

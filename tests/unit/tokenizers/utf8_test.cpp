@@ -16,8 +16,7 @@ TEST_CASE("every code point is decoded as it was encoded, from both ends") {
   }
 }
 
-TEST_CASE(
-    "each longest prefix of a character, and each byte that starts none, becomes one U+FFFD") {
+TEST_CASE("each longest start of a character, and each stray byte, becomes one U+FFFD") {
   const std::string bad = "\xEF\xBF\xBD";
   CHECK(repair_utf8("a\x80z") == "a" + bad + "z");                  // continues nothing
   CHECK(repair_utf8("\xC0\xAF") == bad + bad);                      // overlong

@@ -199,8 +199,7 @@ TEST_CASE("labels: other whole numbers are names that are sorted by value") {
                  "eval.tsv:3:");
 }
 
-TEST_CASE(
-    "labels: --num_labels keeps the names of the data, or is refused if their number differs") {
+TEST_CASE("labels: --num_labels keeps the data's names, or is refused for another number") {
   LabelledFiles files;
   files.options.num_labels = 3;
   CHECK(are_classes(files.train_on({"sky", "apple", "red", "sky"}).train(), {2, 0, 1, 2}));
@@ -210,8 +209,7 @@ TEST_CASE(
   error_contains(files.train_on({"a", "b", "c", "d"}).error(), "train.labels", "got 4 names");
 }
 
-TEST_CASE(
-    "labels: blanks around a name are ignored, capitals count, and an empty name is refused") {
+TEST_CASE("labels: blanks around a name are ignored, capitals count, empty names are refused") {
   LabelledFiles files;
   CHECK(are_classes(files.train_on({"no ", "yes", " no", "No"}).train(), {1, 2, 1, 0}));
   CHECK(files.names() == LabelNames{"No", "no", "yes"});

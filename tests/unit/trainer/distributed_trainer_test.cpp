@@ -89,9 +89,7 @@ struct RequestingCallback : TrainerCallback {
 
 }  // namespace
 
-TEST_CASE(
-    "distributed trainer: all processes follow the request of one process's callback at that "
-    "step") {
+TEST_CASE("distributed trainer: all processes follow the request of one callback") {
   const Folder folder;
   notebook_launcher(
       [&] {
@@ -168,8 +166,7 @@ TEST_CASE("distributed trainer: the Trainer uses the precision set by hasten lau
       {.num_processes = 2});
 }
 
-TEST_CASE(
-    "distributed trainer: if one process requests the end anywhere, all end at the same step") {
+TEST_CASE("distributed trainer: if one process requests the end, all end at the same step") {
   const Folder folder;
   // A step in which the end is requested is the last.
   for (const auto& [place, last] :
@@ -216,8 +213,7 @@ TEST_CASE("distributed trainer: a single process ends at the same step as severa
   }
 }
 
-TEST_CASE(
-    "distributed trainer: a metric of all predictions sees every row once, in the data's order") {
+TEST_CASE("distributed trainer: a metric of all predictions sees every row once, in order") {
   const Folder folder;
   const auto data = rows(23);  // the last step of three processes has five of six rows
   const auto model = new_model(kNoDropout);
@@ -248,8 +244,7 @@ TEST_CASE(
       {.num_processes = 3});
 }
 
-TEST_CASE(
-    "distributed trainer: labels at some tokens have the same weight in any number of processes") {
+TEST_CASE("distributed trainer: token labels have the same weight in any number of processes") {
   const Folder folder;
   const Trained alone = train_on_tokens(folder.path, 6, 1);
   REQUIRE(alone.losses.size() == 12);

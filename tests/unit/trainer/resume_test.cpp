@@ -87,7 +87,7 @@ ColumnDataset reversed(const ColumnDataset& data) {
 
 }  // namespace
 
-TEST_CASE("resume: going back to an earlier checkpoint keeps the checkpoints saved from then on") {
+TEST_CASE("resume: going back to an earlier checkpoint keeps the newly saved ones") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
   run(args);
@@ -246,7 +246,7 @@ TEST_CASE("resume: computing the data's fingerprint draws nothing from the gener
   CHECK(at::equal(weights_after(SaveStrategy::steps), weights_after(SaveStrategy::no)));
 }
 
-TEST_CASE("resume: the mean loss is that of the whole run, and logs continue where they stopped") {
+TEST_CASE("resume: the mean loss covers the whole run, and logs continue where they stopped") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
   args.logging_steps = 3;  // the checkpoints of steps 2, 4, 8 and 10 are between two logs

@@ -135,8 +135,7 @@ TEST_CASE("stop on signal: a run without a signal is unchanged") {
   CHECK(run.log.find("was received") == std::string::npos);
 }
 
-TEST_CASE(
-    "stop on signal: the accumulation window is completed first, and saved as for other stops") {
+TEST_CASE("stop on signal: the accumulation window is completed, and saved as usual") {
   const Folder folder;
   TrainingArguments args = twenty_steps(folder);
   args.gradient_accumulation_steps = 3;
@@ -226,7 +225,7 @@ TEST_CASE("stop on signal: a second owner and signals that cannot be handled are
   CHECK(code_of([] { StopOnSignal(); }) == "trainer.signals-in-use");
 }
 
-TEST_CASE("stop on signal: a repetition after a second ends the process, unless it is a warning") {
+TEST_CASE("stop on signal: a repetition after a second ends the process, a warning does not") {
   const int at_once = status_of_fork([] {
     const StopOnSignal stop;
     for (int i = 0; i < 3; ++i) std::raise(SIGTERM);  // by the scheduler and by the launcher

@@ -50,9 +50,7 @@ void check_equal(const PreTrainedModel& a, const PreTrainedModel& b) {
 
 }  // namespace
 
-TEST_CASE(
-    "trainer: a run resumed at any step ends with the same bits as an uninterrupted one, with "
-    "dropout") {
+TEST_CASE("trainer: a run resumed at any step ends with the bits of an uninterrupted one") {
   for (const std::int64_t accumulation : {1, 2}) {
     const Folder whole, parts;
     TrainingArguments args = arguments(whole);
@@ -85,9 +83,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "trainer: resuming with true takes the newest checkpoint, and a missing part of it is an "
-    "error") {
+TEST_CASE("trainer: resuming with true takes the newest checkpoint, which must be complete") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::steps;
@@ -111,8 +107,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "trainer: a checkpoint of another optimizer, or without the optimizer's state, is refused") {
+TEST_CASE("trainer: a checkpoint with another optimizer's state, or none, is refused") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::steps;
@@ -129,9 +124,7 @@ TEST_CASE(
                   ConfigError);
 }
 
-TEST_CASE(
-    "trainer: an output folder with another run's checkpoints is refused unless resuming or "
-    "overwriting") {
+TEST_CASE("trainer: an output folder with another run's checkpoints is refused by default") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::epoch;
@@ -185,9 +178,7 @@ TEST_CASE("trainer: the best model is kept and loaded at the end") {
   CHECK(trainer.evaluate().at("eval_accuracy") == doctest::Approx(best));
 }
 
-TEST_CASE(
-    "trainer: a best model whose step was not saved loses nothing, and the last step is always "
-    "saved") {
+TEST_CASE("trainer: a best model that was not saved loses nothing, the last step is saved") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.eval_strategy = IntervalStrategy::steps;
@@ -235,8 +226,7 @@ TEST_CASE("trainer: eval_strategy without evaluation data warns and trains") {
   CHECK(log.find("no evaluation data") != std::string::npos);
 }
 
-TEST_CASE(
-    "trainer: losses that are not finite are counted and reported, and stop the run if requested") {
+TEST_CASE("trainer: losses that are not finite are reported, and stop the run if requested") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.num_train_epochs = 1;
@@ -270,9 +260,7 @@ TEST_CASE("trainer: a label outside the classes is reported before it reaches th
   CHECK_THROWS_AS(trainer.train(), DataError);
 }
 
-TEST_CASE(
-    "trainer: missing pieces and an output that cannot be written are refused before the first "
-    "step") {
+TEST_CASE("trainer: missing pieces and an unwritable output are refused before the first step") {
   const Folder folder;
   CHECK_THROWS_AS(Trainer(nullptr, arguments(folder), {}), UsageError);
   CHECK_THROWS_AS(Trainer(new_model(), arguments(folder), {}).train(), UsageError);
@@ -323,9 +311,7 @@ TEST_CASE("trainer: with prediction_loss_only, predict gives only the loss") {
   CHECK(out.metrics.count("test_accuracy") == 0);
 }
 
-TEST_CASE(
-    "trainer: metric_from_function passes all predictions to a function, padded if rows differ in "
-    "length") {
+TEST_CASE("trainer: metric_from_function passes all predictions, padded to one length") {
   std::int64_t seen = 0;
   const auto metric = metric_from_function([&](const EvalPrediction& all) {
     seen = all.predictions.size(0);
@@ -383,7 +369,7 @@ TEST_CASE("trainer: result files have the keys and layout of the Hugging Face Tr
   CHECK(again.to_json() == read_file(folder.path / "trainer_state.json"));
 }
 
-TEST_CASE("trainer: text files become rows, with the labels' names in the model's configuration") {
+TEST_CASE("trainer: text files become rows, and the model's configuration has the label names") {
   const Folder folder;
   fs::create_directories(folder.path);
   const auto write = [&](const char* name, const std::string& text) {
