@@ -39,7 +39,7 @@ at::Tensor rows_of(std::int64_t step, std::int64_t count) {
 
 at::Tensor loss_of(const at::Tensor& out) { return (out - 1).pow(2).sum(1).mean(); }
 
-std::vector<at::Tensor> trained_alone(int steps) {
+std::vector<at::Tensor> single_process_weights(int steps) {
   Sequential model = wide_model();
   torch::optim::SGD optimizer(model->parameters(), 1e-3);
   for (int step = 0; step < steps; ++step) {
@@ -50,7 +50,7 @@ std::vector<at::Tensor> trained_alone(int steps) {
   return copies(model->parameters());
 }
 
-std::vector<at::Tensor> trained_together(Accelerator& accelerator, int steps) {
+std::vector<at::Tensor> distributed_weights(Accelerator& accelerator, int steps) {
   Sequential net = wide_model();
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-3));
   auto [model, optimizer] = accelerator.prepare(net, sgd);
@@ -92,7 +92,7 @@ bool is_shared(const void* address) {
 
 TEST_CASE("exchange: gradients use the memory in which the other processes add them") {
   constexpr int kSteps = 5;
-  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   for (const bool views : {true, false}) {
     notebook_launcher(
         [&] {
@@ -119,7 +119,7 @@ TEST_CASE("exchange: gradients use the memory in which the other processes add t
 
 TEST_CASE("exchange: PowerSGD with as many columns as a gradient is exact, over many buckets") {
   constexpr int kSteps = 5;
-  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   // Four rows give gradients of rank four at most.
   const PowerSGDState all = {
       .matrix_approximation_rank = 8, .start_powerSGD_iter = 2, .min_compression_rate = 1};
@@ -130,7 +130,7 @@ TEST_CASE("exchange: PowerSGD with as many columns as a gradient is exact, over 
       Accelerator accelerator({.ddp = {.bucket_cap_mb = 1,
                                        .comm_hook = CommunicationHook::power_sgd,
                                        .comm_state_option = state}});
-      const double error = relative_error(trained_together(accelerator, kSteps), expected);
+      const double error = relative_error(distributed_weights(accelerator, kSteps), expected);
       require(error < 1e-4, str("off by ", error));
     });
   }
@@ -138,14 +138,14 @@ TEST_CASE("exchange: PowerSGD with as many columns as a gradient is exact, over 
 
 TEST_CASE("exchange: PowerSGD with few columns is equal everywhere and near the mean") {
   constexpr int kSteps = 6;
-  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   for (const CommunicationHook hook :
        {CommunicationHook::power_sgd, CommunicationHook::batched_power_sgd}) {
     debug_launcher([&] {
       Accelerator accelerator({.ddp = {.bucket_cap_mb = 1,
                                        .comm_hook = hook,
                                        .comm_state_option = {.start_powerSGD_iter = 2}}});
-      const std::vector<at::Tensor> got = trained_together(accelerator, kSteps);
+      const std::vector<at::Tensor> got = distributed_weights(accelerator, kSteps);
       for (const at::Tensor& weight : got) {
         const at::Tensor both = accelerator.group().gather(weight.flatten().unsqueeze(0));
         require(at::equal(both[0], both[1]), "the same bits");
@@ -251,9 +251,9 @@ TEST_CASE("exchange: a trace shows the exchange of buckets during the backward p
   std::filesystem::create_directories(folder);
   debug_launcher([&] {
     Accelerator accelerator({.ddp = {.bucket_cap_mb = 1}});
-    trained_together(accelerator, 2);  // orders the buckets
+    distributed_weights(accelerator, 2);  // orders the buckets
     auto profile = accelerator.profile(folder / std::to_string(accelerator.group().rank()));
-    trained_together(accelerator, 12);
+    distributed_weights(accelerator, 12);
   });
   for (const char* rank : {"0", "1"}) {
     CAPTURE(rank);

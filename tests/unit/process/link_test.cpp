@@ -103,7 +103,7 @@ struct LinkPair {
   bool is_started_ = false;
 };
 
-Transfer whole(std::vector<std::byte>& memory, Owner& owner) {
+Transfer transfer_of(std::vector<std::byte>& memory, Owner& owner) {
   return {.at = memory.data(), .bytes = memory.size(), .owner = &owner};
 }
 std::vector<std::byte> pattern(std::size_t size, int seed) {
@@ -127,10 +127,10 @@ TEST_CASE("link: messages of a slot arrive in order, whichever side is first") {
       got.emplace_back(size);
     }
     const auto send = [&] {
-      for (auto& each : sent) pair.first.link->send(whole(each, sender), 7);
+      for (auto& each : sent) pair.first.link->send(transfer_of(each, sender), 7);
     };
     const auto receive = [&] {
-      for (auto& each : got) pair.second.link->receive(whole(each, receiver), 7);
+      for (auto& each : got) pair.second.link->receive(transfer_of(each, receiver), 7);
     };
     receiver_first ? receive() : send();
     receiver_first ? send() : receive();
@@ -146,12 +146,12 @@ TEST_CASE("link: slots do not wait for each other, and both directions transfer 
   std::vector<std::byte> into_a(a.size()), into_b(b.size());
   LinkPair pair;
   pair.start();
-  pair.first.link->send(whole(a, owners[0]), 1);  // not received yet
-  pair.second.link->send(whole(b, owners[1]), 2);
-  pair.first.link->receive(whole(into_b, owners[2]), 2);
+  pair.first.link->send(transfer_of(a, owners[0]), 1);  // not received yet
+  pair.second.link->send(transfer_of(b, owners[1]), 2);
+  pair.first.link->receive(transfer_of(into_b, owners[2]), 2);
   wait_until([&] { return owners[2].received_count == 1; });
   CHECK(owners[0].sent_count == 0);
-  pair.second.link->receive(whole(into_a, owners[3]), 1);
+  pair.second.link->receive(transfer_of(into_a, owners[3]), 1);
   wait_until([&] { return owners[3].received_count == 1; });
   CHECK((into_a == a));
   CHECK((into_b == b));
@@ -163,16 +163,16 @@ TEST_CASE("link: an offered message goes to the receiver that asks for one") {
   std::vector<std::byte> room(100);
   LinkPair pair;
   pair.start();
-  CHECK_FALSE(pair.second.link->receive_offered(whole(room, receiver), 5));
-  pair.first.link->send(whole(bytes, sender), 5);
+  CHECK_FALSE(pair.second.link->receive_offered(transfer_of(room, receiver), 5));
+  pair.first.link->send(transfer_of(bytes, sender), 5);
   wait_until([&] { return pair.second.offers == 1; });
-  CHECK_FALSE(pair.second.link->receive_offered(whole(room, receiver), 6));
-  CHECK(pair.second.link->receive_offered(whole(room, receiver), 5));
+  CHECK_FALSE(pair.second.link->receive_offered(transfer_of(room, receiver), 6));
+  CHECK(pair.second.link->receive_offered(transfer_of(room, receiver), 5));
   wait_until([&] { return receiver.received_count == 1; });
   CHECK((room == bytes));
   // The next message of the slot is a separate offer.
-  CHECK_FALSE(pair.second.link->receive_offered(whole(room, receiver), 5));
-  pair.first.link->send(whole(bytes, sender), 5);
+  CHECK_FALSE(pair.second.link->receive_offered(transfer_of(room, receiver), 5));
+  pair.first.link->send(transfer_of(bytes, sender), 5);
   wait_until([&] { return pair.second.offers == 2; });
 }
 
@@ -185,8 +185,8 @@ TEST_CASE("link: offers that were answered are not offered again") {
     for (int i = 0; i < 4; ++i) sent.push_back(pattern(8, i));
     std::size_t next_sent = 0, next_got = 0;
     const auto step = [&](bool sends) {
-      sends ? pair.first.link->send(whole(sent[next_sent++], sender), 1)
-            : pair.second.link->receive(whole(got[next_got++], receiver), 1);
+      sends ? pair.first.link->send(transfer_of(sent[next_sent++], sender), 1)
+            : pair.second.link->receive(transfer_of(got[next_got++], receiver), 1);
     };
     for (int turn = 0; turn < 4; ++turn) {
       step((order >> turn & 1) != 0);
@@ -197,7 +197,7 @@ TEST_CASE("link: offers that were answered are not offered again") {
     wait_until([&] { return receiver.received_count == 4 && sender.sent_count == 4; });
     CHECK((sent == got));
     std::vector<std::byte> room(8);
-    CHECK_FALSE(pair.second.link->receive_offered(whole(room, receiver), 1));
+    CHECK_FALSE(pair.second.link->receive_offered(transfer_of(room, receiver), 1));
   }
 }
 
@@ -207,13 +207,13 @@ TEST_CASE("link: a message longer than its memory ends the connection with both 
   std::vector<std::byte> room(99);
   LinkPair pair;
   pair.start();
-  pair.second.link->receive(whole(room, receiver), 1);
-  pair.first.link->send(whole(bytes, sender), 1);
+  pair.second.link->receive(transfer_of(room, receiver), 1);
+  pair.first.link->send(transfer_of(bytes, sender), 1);
   wait_until([&] { return receiver.failures == 1 && pair.first.failed == 1; });
   CHECK(receiver.why.find("a message from rank 0: got 100 bytes, expected at most 99 bytes") !=
         std::string::npos);
-  CHECK_THROWS_AS(pair.second.link->receive(whole(room, receiver), 1), UsageError);
-  CHECK_THROWS_AS(pair.first.link->send(whole(bytes, sender), 1), IoError);
+  CHECK_THROWS_AS(pair.second.link->receive(transfer_of(room, receiver), 1), UsageError);
+  CHECK_THROWS_AS(pair.first.link->send(transfer_of(bytes, sender), 1), IoError);
 }
 
 TEST_CASE("link: when one side ends, each transfer of the other fails once") {
@@ -222,8 +222,8 @@ TEST_CASE("link: when one side ends, each transfer of the other fails once") {
   std::vector<std::byte> room(100);
   LinkPair pair;
   pair.start();
-  pair.first.link->send(whole(bytes, first), 1);
-  pair.first.link->receive(whole(room, first), 2);
+  pair.first.link->send(transfer_of(bytes, first), 1);
+  pair.first.link->receive(transfer_of(room, first), 2);
   pair.second.link->fail(std::make_exception_ptr(std::runtime_error("it is over")));
   wait_until([&] { return first.failures == 2; });
   CHECK(first.why.find("the connection with rank 1 has ended") != std::string::npos);
@@ -236,11 +236,11 @@ TEST_CASE("link: forgotten memory is not used any more, and later messages arriv
   std::vector<std::byte> room(1000), untouched(1000), room_later(500);
   LinkPair pair;
   pair.start();
-  pair.second.link->receive(whole(room, gone), 1);
+  pair.second.link->receive(transfer_of(room, gone), 1);
   pair.second.link->cancel(&gone);
-  pair.first.link->send(whole(bytes, sender), 1);
-  pair.second.link->receive(whole(room_later, receiver), 1);
-  pair.first.link->send(whole(later, sender), 1);
+  pair.first.link->send(transfer_of(bytes, sender), 1);
+  pair.second.link->receive(transfer_of(room_later, receiver), 1);
+  pair.first.link->send(transfer_of(later, sender), 1);
   wait_until([&] { return receiver.received_count == 1; });
   CHECK((room == untouched));
   CHECK((room_later == later));
@@ -252,12 +252,12 @@ TEST_CASE("link: giving up an encrypted message ends a TLS connection too") {
   auto bytes = pattern(32 << 20, 1);
   std::vector<std::byte> room(bytes.size());
   LinkPair pair(/*encrypted=*/true);
-  for (int i = 0; i < 4; ++i) pair.second.link->receive(whole(room, receiver), 1);
+  for (int i = 0; i < 4; ++i) pair.second.link->receive(transfer_of(room, receiver), 1);
   // Nobody reads yet, so the connection is full, and one encrypted record waits.
-  pair.first.link->send(whole(bytes, given_up), 1);
+  pair.first.link->send(transfer_of(bytes, given_up), 1);
   pair.first.link->cancel(&given_up);
   CHECK_FALSE(pair.first.link->is_open());
-  CHECK_THROWS_AS(pair.first.link->send(whole(bytes, later), 1), IoError);
+  CHECK_THROWS_AS(pair.first.link->send(transfer_of(bytes, later), 1), IoError);
   pair.start();
   wait_until([&] { return receiver.failures == 4; });
 }
@@ -268,8 +268,9 @@ TEST_CASE("link: keys of TLS are replaced in the middle of messages") {
   std::vector<std::vector<std::byte>> rooms(6, std::vector<std::byte>(bytes.size()));
   LinkPair pair(/*encrypted=*/true, /*key_lifetime_bytes=*/1 << 18);
   pair.start();
-  for (auto& room : rooms) pair.second.link->receive(whole(room, receiver), 1);
-  for (std::size_t i = 0; i < rooms.size(); ++i) pair.first.link->send(whole(bytes, sender), 1);
+  for (auto& room : rooms) pair.second.link->receive(transfer_of(room, receiver), 1);
+  for (std::size_t i = 0; i < rooms.size(); ++i)
+    pair.first.link->send(transfer_of(bytes, sender), 1);
   wait_until([&] { return receiver.received_count == 6; });
   for (const auto& room : rooms) CHECK((room == bytes));
 }
@@ -289,8 +290,8 @@ TEST_CASE("link: a fork that ends does not affect its parent's connections") {
   int status = -1;
   REQUIRE(waitpid(process, &status, 0) == process);
   CHECK(status == 0);
-  pair->second.link->receive(whole(room, receiver), 1);
-  pair->first.link->send(whole(bytes, sender), 1);
+  pair->second.link->receive(transfer_of(room, receiver), 1);
+  pair->first.link->send(transfer_of(bytes, sender), 1);
   wait_until([&] { return receiver.received_count == 1; });
   CHECK((room == bytes));
 }
@@ -301,8 +302,8 @@ TEST_CASE("link: forgetting a message halfway ends the connection") {
   std::vector<std::byte> room(bytes.size());
   LinkPair pair;  // destroyed before its memory
   pair.start();
-  pair.second.link->receive(whole(room, receiver), 1);
-  std::thread sends([&] { pair.first.link->send(whole(bytes, sender), 1); });
+  pair.second.link->receive(transfer_of(room, receiver), 1);
+  std::thread sends([&] { pair.first.link->send(transfer_of(bytes, sender), 1); });
   std::this_thread::sleep_for(std::chrono::milliseconds(2));  // its beginning is sent
   pair.first.link->cancel(&sender);
   sends.join();

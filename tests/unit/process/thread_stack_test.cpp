@@ -17,20 +17,20 @@ using namespace hasten;
 
 namespace {
 
-std::atomic<bool> go_home = false;
+std::atomic<bool> may_end = false;
 std::atomic<pid_t> sleeper = 0;
 
 [[gnu::noinline]] void sleeps_in_a_named_function() {
   sleeper = gettid();
-  while (!go_home) usleep(1000);
+  while (!may_end) usleep(1000);
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 class Sleeper {
  public:
-  explicit Sleeper(bool deaf = false)
-      : thread_([deaf] {
-          if (deaf) {
+  explicit Sleeper(bool blocks_signals = false)
+      : thread_([blocks_signals] {
+          if (blocks_signals) {
             sigset_t all;
             sigfillset(&all);
             pthread_sigmask(SIG_SETMASK, &all, nullptr);
@@ -40,9 +40,9 @@ class Sleeper {
     while (sleeper == 0) usleep(100);
   }
   ~Sleeper() {
-    go_home = true;
+    may_end = true;
     thread_.join();
-    go_home = false;
+    may_end = false;
     sleeper = 0;
   }
 
@@ -65,7 +65,7 @@ TEST_CASE("thread stack: it names functions that are not exported, with their po
 }
 
 TEST_CASE("thread stack: a thread that blocks signals, and one that does not exist, have none") {
-  const Sleeper one(/*deaf=*/true);
+  const Sleeper one(/*blocks_signals=*/true);
   CHECK(stack_of(sleeper, std::chrono::milliseconds(50)).empty());
   CHECK(stack_of(1 << 30, std::chrono::milliseconds(50)).empty());
   CHECK(stack_of(0, std::chrono::milliseconds(50)).empty());

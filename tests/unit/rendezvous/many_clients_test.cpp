@@ -34,7 +34,7 @@ using namespace std::chrono_literals;
 const std::string kToken = "the token of a crowd 0123456789";
 constexpr uid_t kNobody = 65534;
 
-bool allow_files(rlim_t count) {
+bool raise_file_limit(rlim_t count) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur >= count) return true;
@@ -130,7 +130,7 @@ std::map<std::string, int> meet(int port, int count, const std::string& group) {
 }
 
 TEST_CASE("many clients: hundreds of clients with the token that connect at once all meet") {
-  if (!allow_files(2000)) return;
+  if (!raise_file_limit(2000)) return;
   JobServer server({.token = kToken});
   for (int round = 0; round < 3; ++round)
     CHECK(meet(server.port(), 600, std::to_string(round)) ==
@@ -138,7 +138,7 @@ TEST_CASE("many clients: hundreds of clients with the token that connect at once
 }
 
 TEST_CASE("many clients: a stranger's ten thousand connections keep no rank from meeting") {
-  if (!allow_files(1500)) return;
+  if (!raise_file_limit(1500)) return;
   JobServer server({.token = kToken});
   StoreClient early({.host = "127.0.0.1", .port = server.port()}, kToken, 10s);
   StrangersProcess strangers(server.port());
@@ -153,7 +153,7 @@ TEST_CASE("many clients: a stranger's ten thousand connections keep no rank from
 }
 
 TEST_CASE("many clients: connections from before the first rank make room for it") {
-  if (!allow_files(1500)) return;
+  if (!raise_file_limit(1500)) return;
   JobServer server({.token = kToken});
   std::vector<std::unique_ptr<Descriptor>> held;
   for (int i = 0; i < 400; ++i)

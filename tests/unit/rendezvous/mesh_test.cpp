@@ -167,7 +167,7 @@ std::set<int> listening_ports() {
 }
 
 // The number of listening sockets of this process.
-int own_listeners() {
+int count_own_listeners() {
   int count = 0;
   for (int file = 0; file < 1024; ++file) {
     int listens = 0;
@@ -253,7 +253,7 @@ class Stranger {
 TEST_CASE("mesh: ranks of one machine use local sockets, and nothing listens afterwards") {
   const auto results = connect_ranks(4, 20s, same_machine);
   check_connections(results);
-  CHECK(own_listeners() == 0);
+  CHECK(count_own_listeners() == 0);
 }
 
 TEST_CASE("mesh: ranks of several machines use TLS, or no encryption if requested") {
@@ -264,7 +264,7 @@ TEST_CASE("mesh: ranks of several machines use TLS, or no encryption if requeste
     });
     check_connections(results);
     CHECK((dynamic_cast<TlsStream*>(results[0].streams[1].get()) != nullptr) == encrypt);
-    CHECK(own_listeners() == 0);
+    CHECK(count_own_listeners() == 0);
   }
 }
 

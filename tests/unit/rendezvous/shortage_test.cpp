@@ -118,7 +118,7 @@ TEST_CASE("shortage: without a free file the server reports it, pauses, and cont
 
 // Makes send() fail with this error in this process from now on. False if the kernel cannot do
 // that.
-bool let_send_fail(int error) {
+bool make_send_fail(int error) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_sendto, 0, 1),
@@ -140,7 +140,7 @@ TEST_CASE("shortage: a connection survives a system without memory for its socke
       if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) != 0) _exit(1);
       const SecureContext context(Side::client, kToken);
       Connection connection(ends[0], context);
-      if (!let_send_fail(error)) _exit(kNoFilter);
+      if (!make_send_fail(error)) _exit(kNoFilter);
       connection.advance();
       _exit(connection.is_open() && connection.has_unsent() ? 0 : 1);
     }

@@ -209,7 +209,7 @@ TEST_CASE("job server: a client that sends unreadable messages is lost at once")
 }
 
 // The processor time of all threads of this process.
-std::chrono::microseconds computed() {
+std::chrono::microseconds processor_time() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);
   const auto duration_of = [](const timeval& time) {
@@ -231,9 +231,9 @@ TEST_CASE("job server: an idle server leaves the cores to the training") {
       code_of([&] { store.get({"a key that does not come"}, 2s); });
     });
     std::this_thread::sleep_for(1200ms);  // longer than the interval between two looks at the clock
-    const auto before = computed();
+    const auto before = processor_time();
     std::this_thread::sleep_for(500ms);
-    const auto took = computed() - before;
+    const auto took = processor_time() - before;
     waits.join();
     CHECK(took < 50ms);
   }
