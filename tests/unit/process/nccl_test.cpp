@@ -11,7 +11,7 @@ using namespace hasten;
 
 TEST_CASE("nccl: a missing library is reported, and no backend is created") {
   const std::string missing = missing_nccl_reason();
-  if (missing.empty()) return;  // tests/device covers machines with CUDA
+  if (missing.empty()) return;  // this machine has CUDA
   CHECK(missing.find("lib") != std::string::npos);
   const NcclSettings settings{.store = c10::make_intrusive<c10d::HashStore>(),
                               .rank = 0,
