@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes every C++ example in a comment of a public header as a function, so that it can be compiled.
+"""Writes every C++ example in a comment of a public header as a function, so that the tests compile it.
 
-    extract.py INCLUDE CONTEXTS OUT     the folder above hasten/, the folder of the files below, and the program to write
+    extract.py INCLUDE CONTEXTS OUT     the folder that contains hasten/, the folder of contexts, and the program to write
 
 An example is a run of comment lines that are indented by three or more spaces. CONTEXTS/any.h declares the variables that examples use but do not
 declare, and CONTEXTS/FOLDER.h those of the headers of one folder. A line that begins with `$ ` belongs to a shell example. Ends with 1 if a header
@@ -12,12 +12,12 @@ import re
 import sys
 
 LINE = re.compile(r"^\s*//(.*)$")
-# Types, templates, functions and includes stand outside the function.
+# Types, templates, functions and includes are placed outside the function.
 OUTSIDE = re.compile(r"^(template\b|struct\b|enum\b|void \w+\(.*\{$|#include\b)")
 
 
 def examples(text):
-    """The lines of each C++ example, with their numbers."""
+    """Returns the lines of each C++ example with their numbers."""
     found, block = [], []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         comment = LINE.match(line)
@@ -35,7 +35,7 @@ def examples(text):
 
 
 def parts(lines):
-    """The lines that must stand outside a function, with what belongs to them, and the rest."""
+    """Splits an example into the lines of declarations, which belong outside a function, and the rest."""
     outside, inside, depth, is_outside, after_template = [], [], 0, False, False
     for number, line in lines:
         if depth == 0:
@@ -48,7 +48,7 @@ def parts(lines):
 
 
 def functions(header, folder, text):
-    """The examples of a header as functions in a namespace of its own."""
+    """Returns the examples of a header as functions in one namespace."""
     name = re.sub(r"\W", "_", header.removesuffix(".h"))
     using = [f"using namespace names_of_{folder};"] if folder else []
     out = [f"namespace examples_of_{name} {{", f'#line 1 "{header}"']
@@ -64,7 +64,7 @@ def functions(header, folder, text):
 
 def main(include, contexts, target):
     include, contexts = pathlib.Path(include), pathlib.Path(contexts)
-    excused = {line.split("#")[0].strip() for line in (contexts / "without_example.txt").read_text().splitlines()} - {""}
+    exceptions = {line.split("#")[0].strip() for line in (contexts / "without_example.txt").read_text().splitlines()} - {""}
     missing, includes, program = [], [], []
     for path in sorted((include / "hasten").rglob("*.h")):
         header, text = path.relative_to(include).as_posix(), path.read_text()
@@ -72,7 +72,7 @@ def main(include, contexts, target):
         if examples(text):
             includes.append(header)
             program += functions(header, folder, text)
-        elif header not in excused and not any(line.startswith("//   $ ") for line in text.splitlines()):
+        elif header not in exceptions and not any(line.startswith("//   $ ") for line in text.splitlines()):
             missing.append(header)
     includes += [f"header_examples/contexts/{path.name}" for path in sorted(contexts.glob("*.h"))]
     pathlib.Path(target).write_text("\n".join([*(f'#include "{each}"' for each in includes), "using namespace hasten;", *program]) + "\n")

@@ -1,9 +1,9 @@
-"""Checks that are told as they are made, and go on after one that fails."""
+"""Checks that print their result and continue after a failure."""
 failures = 0
 
 
 def check(holds, what, *shown):
-    """`shown` is printed where it does not hold."""
+    """Prints `shown` if the check fails."""
     global failures
     print(("ok      " if holds else "FAILED  ") + what, flush=True)
     if not holds:
@@ -12,6 +12,6 @@ def check(holds, what, *shown):
 
 
 def exit_code():
-    """After the number of failures is told."""
+    """Prints the number of failures and returns the exit code."""
     print(f"{failures} failures")
     return 1 if failures else 0

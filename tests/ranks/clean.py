@@ -1,4 +1,4 @@
-"""The environment without what a launcher may have told the caller, and without its user's configuration files."""
+"""The environment without the variables of launchers and without the user's configuration files."""
 import os
 import re
 

@@ -1,9 +1,9 @@
-// A rank that meets the others and checks every collective against what all ranks can work out by
-// themselves; whoever started it. Says one line, and ends with 1 where a number is wrong.
+// A rank that joins the others and checks every collective against values that each rank can
+// compute itself, with any launcher. Prints one line, and exits with 1 if a number is wrong.
 //
 //   collectives [REPETITIONS]
 //
-// COLLECTIVES_BY_MESSAGES=1: without shared memory, also where the ranks could have it.
+// COLLECTIVES_BY_MESSAGES=1 disables shared memory.
 #include <ATen/ATen.h>
 #include <unistd.h>
 
@@ -28,8 +28,8 @@ void check(bool holds, const char* what) {
   std::printf("wrong: %s\n", what);
 }
 
-// What rank r has.
-at::Tensor of_rank(std::int64_t rank, at::ScalarType type) {
+// The values of a rank.
+at::Tensor rank_values(std::int64_t rank, at::ScalarType type) {
   return (at::arange(12).view({3, 4}) + 100 * rank).to(type);
 }
 
@@ -38,43 +38,43 @@ void check_types(const Group& group) {
   for (const auto type : {at::kFloat, at::kDouble, at::kLong, at::kInt, at::kByte, at::kHalf,
                           at::kBFloat16, at::kBool}) {
     std::vector<at::Tensor> parts;
-    for (std::int64_t each = 0; each < size; ++each) parts.push_back(of_rank(each, type));
-    check(at::equal(group.gather(of_rank(rank, type)), at::cat(parts)), "gather");
-    check(at::equal(group.gather(of_rank(rank, type).t()),
+    for (std::int64_t each = 0; each < size; ++each) parts.push_back(rank_values(each, type));
+    check(at::equal(group.gather(rank_values(rank, type)), at::cat(parts)), "gather");
+    check(at::equal(group.gather(rank_values(rank, type).t()),
                     at::cat(parts).view({size, 3, 4}).transpose(1, 2).reshape({size * 4, 3})),
           "gather of a transposed tensor");
     for (std::int64_t from = 0; from < size; ++from)
-      check(at::equal(group.broadcast(of_rank(rank, type), from), of_rank(from, type)),
+      check(at::equal(group.broadcast(rank_values(rank, type), from), rank_values(from, type)),
             "broadcast");
   }
 }
 
 void check_reductions(const Group& group) {
   const std::int64_t size = group.size(), rank = group.rank();
-  const at::Tensor own = of_rank(rank, at::kDouble), before = own.clone();
+  const at::Tensor own = rank_values(rank, at::kDouble), before = own.clone();
   at::Tensor sum = at::zeros_like(own);
-  for (std::int64_t each = 0; each < size; ++each) sum += of_rank(each, at::kDouble);
+  for (std::int64_t each = 0; each < size; ++each) sum += rank_values(each, at::kDouble);
   check(at::equal(group.reduce(own), sum), "sum");
   check(at::allclose(group.reduce(own, Reduction::mean), sum / size), "mean");
-  check(at::equal(group.reduce(own, Reduction::max), of_rank(size - 1, at::kDouble)), "max");
+  check(at::equal(group.reduce(own, Reduction::max), rank_values(size - 1, at::kDouble)), "max");
   check(at::equal(group.reduce(own, Reduction::none), own), "none");
   check(at::allclose(group.reduce(own, Reduction::sum, 0.5), sum * 0.5), "scaled sum");
-  check(at::equal(own, before), "what was given is as it was");
+  check(at::equal(own, before), "the input is unchanged");
   check(group.gather(at::scalar_tensor(rank)).numel() == size, "gather of a scalar");
 }
 
 void check_padding(const Group& group) {
   const std::int64_t size = group.size(), rank = group.rank();
   const at::Tensor own = at::full({rank + 1, 2}, rank);
-  const at::Tensor behind = group.pad_across_processes(own, 0, -1);
-  check(at::equal(group.pad_across_processes(own, -own.dim(), -1), behind),
+  const at::Tensor padded = group.pad_across_processes(own, 0, -1);
+  check(at::equal(group.pad_across_processes(own, -own.dim(), -1), padded),
         "a dimension from the end");
-  check(behind.size(0) == size, "padded to the longest");
-  check(at::equal(behind.narrow(0, 0, rank + 1), own), "padded behind");
-  check(rank == size - 1 || behind[size - 1][0].item<std::int64_t>() == -1, "padding");
+  check(padded.size(0) == size, "padded to the longest");
+  check(at::equal(padded.narrow(0, 0, rank + 1), own), "padded at the end");
+  check(rank == size - 1 || padded[size - 1][0].item<std::int64_t>() == -1, "padding");
   check(at::equal(group.pad_across_processes(own, 0, -1, true).narrow(0, size - rank - 1, rank + 1),
                   own),
-        "padded before");
+        "padded at the beginning");
 }
 
 }  // namespace

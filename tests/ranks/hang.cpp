@@ -1,7 +1,7 @@
-// Ranks of which one keeps the others waiting, in one way or another; watchdog.py and the launcher
-// that starts it find out whether they are told who.
+// Ranks that wait for one rank, in several ways; watchdog.py and the launcher check whether the
+// report names it.
 //
-//   hang CASE [SECONDS]        the limit, 1 without
+//   hang CASE [SECONDS]        the limit, by default 1 second
 #include <ATen/ATen.h>
 #include <dlfcn.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ using namespace hasten;
 
 namespace {
 
-// Known by this name from the program's own symbol table alone: it is not exported.
+// Only the program's own symbol table has this name, because the function is not exported.
 [[gnu::noinline]] void waits_for_a_file_that_never_comes() {
   while (access("/no such file", F_OK) != 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   std::puts("it came");
@@ -39,14 +39,14 @@ namespace {
   std::puts("it is loaded");
 }
 
-void say(const Group& group, const char* what) {
+void print_event(const Group& group, const char* what) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   std::printf("rank %d pid %d %s at %.6f\n", static_cast<int>(group.rank()),
               static_cast<int>(getpid()), what, std::chrono::duration<double>(now).count());
   std::fflush(stdout);
 }
 
-struct Trained {
+struct Training {
   torch::nn::Linear net{1024, 600};
   torch::optim::SGD sgd{net->parameters(), 0.1};
 };
@@ -54,7 +54,7 @@ struct Trained {
 void sleeps(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.gather(at::ones({4, 512}));
-  say(group, "begins");
+  print_event(group, "begins");
   if (group.rank() == 1) waits_for_a_file_that_never_comes();
   group.reduce(at::ones({3}));
 }
@@ -62,50 +62,50 @@ void sleeps(const Accelerator& accelerator) {
 void hangs_in_the_loader(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
-  say(group, "begins");
+  print_event(group, "begins");
   if (group.rank() == 1) loads_a_library_that_hangs();
   group.barrier();
 }
 
-// The end of rank 0's group waits for a collective to which rank 1 does not come.
+// The end of rank 0's group waits for a collective that rank 1 never enters.
 void throws_with_work_under_way(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
-  say(group, "begins");
+  print_event(group, "begins");
   if (group.rank() == 1) waits_for_a_file_that_never_comes();
   std::vector<at::Tensor> sum = {at::ones({3})};
   const auto work = group.native()->allreduce(sum);
   throw std::runtime_error("while a sum is under way");
 }
 
-// Nobody is late, unless somebody stops the processes for longer than the limit.
+// No rank is late, unless the processes are stopped for longer than the limit.
 void waits_a_little(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
-  say(group, "begins");
-  // In short parts, as time goes on while a process is stopped.
+  print_event(group, "begins");
+  // In short parts, because time passes while a process is stopped.
   for (int part = 0; part < 20 && group.rank() == 1; ++part)
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   group.reduce(at::ones({3}));
   group.barrier();
-  say(group, "ends");
+  print_event(group, "ends");
 }
 
-// Fewer collectives than the others, and then something else.
+// Calls fewer collectives than the others, and then something else.
 void stops_early(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   for (int i = 0; i < (group.rank() == 2 ? 5 : 7); ++i) {
-    if (i == 5) say(group, "begins");
+    if (i == 5) print_event(group, "begins");
     group.reduce(at::ones({i + 1}));
   }
-  if (group.rank() == 2) say(group, "begins");
+  if (group.rank() == 2) print_event(group, "begins");
   if (group.rank() == 2) waits_for_a_file_that_never_comes();
 }
 
 void is_stopped(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
-  say(group, "begins");
+  print_event(group, "begins");
   if (group.rank() == 1) kill(getpid(), SIGSTOP);
   group.barrier();
 }
@@ -114,18 +114,18 @@ void is_stopped(const Accelerator& accelerator) {
 void store_is_stopped(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
-  say(group, "begins");
+  print_event(group, "begins");
   if (group.rank() == 0) kill(getpid(), SIGSTOP);
   group.barrier();
 }
 
-// Two steps together; in the third one never comes to its backward pass.
+// Two steps together; in the third, one rank never reaches its backward pass.
 void skips_backward(Accelerator& accelerator) {
-  Trained trained;
-  auto [model, optimizer] = accelerator.prepare(trained.net, trained.sgd);
+  Training training;
+  auto [model, optimizer] = accelerator.prepare(training.net, training.sgd);
   for (int step = 0; step < 3; ++step) {
     const at::Tensor loss = model(at::ones({2, 1024})).mean();
-    if (step == 2) say(accelerator.group(), "begins");
+    if (step == 2) print_event(accelerator.group(), "begins");
     if (step == 2 && accelerator.group().rank() == 1) waits_for_a_file_that_never_comes();
     accelerator.backward(loss);
     optimizer.step();
@@ -136,7 +136,7 @@ void skips_backward(Accelerator& accelerator) {
 void calls_another(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
-  say(group, "begins");
+  print_event(group, "begins");
   if (group.rank() == 1) {
     group.barrier();
   } else {
@@ -145,13 +145,13 @@ void calls_another(const Accelerator& accelerator) {
   }
 }
 
-// Nobody is late: work takes longer than the limit, and no collective waits for it.
+// No rank is late: the work takes longer than the limit, and no collective waits for it.
 void works_long(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
   std::this_thread::sleep_for(std::chrono::milliseconds(4500));
   group.barrier();
-  say(group, "ends");
+  print_event(group, "ends");
 }
 
 void is_never_there(const Accelerator&) {}
@@ -175,7 +175,7 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 1;
   if (name == "is never there" && std::string(std::getenv("RANK")) == "1")
     waits_for_a_file_that_never_comes();
-  std::printf("what was printed before");  // without an end of line: it waits in the stream
+  std::printf("what was printed before");  // without a line end, so it stays buffered
   try {
     Accelerator accelerator({.cpu = true,
                              .process_group = {.timeout = std::chrono::milliseconds(

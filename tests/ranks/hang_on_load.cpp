@@ -1,4 +1,4 @@
-// A library that is never loaded to the end, as one on a file server that does not answer.
+// A library whose loading never ends, like one on a file server that does not answer.
 #include <unistd.h>
 
 namespace {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`hasten test` on this machine: that it passes, and that it names a rank which does not answer.
+"""`hasten test` passes on this machine, and names a rank that does not answer.
 
     hasten_test.py HASTEN
 """
@@ -17,11 +17,11 @@ from checks import check, exit_code
 
 HASTEN = os.path.abspath(sys.argv[1])
 FOLDER = tempfile.mkdtemp()
-os.environ.update(HASTEN_HOME=FOLDER, HF_HOME=FOLDER, OMP_NUM_THREADS="1")  # no configuration file of the user's
+os.environ.update(HASTEN_HOME=FOLDER, HF_HOME=FOLDER, OMP_NUM_THREADS="1")  # without the user's configuration file
 
 
 def rank_process(launcher, rank):
-    """The process of a rank whose command is below a `hasten test`."""
+    """The process of a rank below a `hasten test`."""
     for folder in pathlib.Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
@@ -40,14 +40,14 @@ def four_ranks():
     done = subprocess.run([HASTEN, "test", "-n", "4", "--json"], capture_output=True, text=True, timeout=300)
     check(done.returncode == 0, "four ranks pass", done.stdout, done.stderr)
     document = json.loads(done.stdout)
-    check(document["passed"] and document["failed"] == 0 and len(document["checks"]) == 29, "and say so in JSON", done.stdout)
-    check("All 29 checks passed: ready" in done.stderr, "the lines are on standard error", done.stderr)
+    check(document["passed"] and document["failed"] == 0 and len(document["checks"]) == 29, "the JSON document says so", done.stdout)
+    check("All 29 checks passed: ready" in done.stderr, "standard error has the lines", done.stderr)
     bandwidth = next(each for each in document["checks"] if each["check"] == "all-reduce of 64 MB")
-    check(bandwidth["numbers"]["bus_gb_s"] > 0, "bandwidth as numbers", bandwidth)
+    check(bandwidth["numbers"]["bus_gb_s"] > 0, "the bandwidth is a number", bandwidth)
 
 
-def stopped(rank, named, *words):
-    """Stopped in the middle, one of three ranks is what `hasten test` has to find."""
+def check_stopped_rank(rank, named, *words):
+    """`hasten test` must find one of three ranks that is stopped during the test."""
     began = time.monotonic()
     process = subprocess.Popen([HASTEN, "test", "-n", "3", "--timeout", "4", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     text, stopped = "", None
@@ -58,18 +58,18 @@ def stopped(rank, named, *words):
             os.kill(stopped, signal.SIGSTOP)
     code = process.wait()
     check(code == 1, f"a stopped rank fails the test, after {time.monotonic() - began:.1f} s", text)
-    check(re.search(named, text, re.M), "and is named", text)
-    check(re.search(r"^ok +rendezvous", text, re.M), "the machine's own checks are told all the same", text)
-    check(not os.path.exists(f"/proc/{stopped}"), "it does not stay", text)
+    check(re.search(named, text, re.M), "the report names it", text)
+    check(re.search(r"^ok +rendezvous", text, re.M), "the machine's own checks are still reported", text)
+    check(not os.path.exists(f"/proc/{stopped}"), "its process does not remain", text)
 
 
 def stopped_rank():
-    # Others may wait for it in a collective until that gives up, and count as late too.
-    stopped(1, r"^FAIL .*: got no answer from ranks? ([0-9], )*1.*, expected one within 4 s")
+    # Other ranks may wait for it in a collective until its timeout, and count as late too.
+    check_stopped_rank(1, r"^FAIL .*: got no answer from ranks? ([0-9], )*1.*, expected one within 4 s")
 
 
 def stopped_main():
-    stopped(0, "^FAIL .*: no message from rank 0 for 14 s", "--grace_period", "1")
+    check_stopped_rank(0, "^FAIL .*: no message from rank 0 for 14 s", "--grace_period", "1")
 
 
 def killed_rank():
@@ -94,7 +94,7 @@ def interrupted():
     until = time.monotonic() + 5
     while time.monotonic() < until and any(os.path.exists(f"/proc/{rank}") for rank in ranks):
         time.sleep(0.02)
-    check(ranks and not any(os.path.exists(f"/proc/{rank}") for rank in ranks), "killed itself, it leaves no rank")
+    check(ranks and not any(os.path.exists(f"/proc/{rank}") for rank in ranks), "a killed `hasten test` leaves no rank")
 
 
 for case in (four_ranks, stopped_rank, stopped_main, killed_rank, interrupted):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Launches over several machines, each a network namespace with an address of its own, and takes machines away.
+"""Launches over several machines, each a network namespace with its own address, and removes machines.
 
     machines.py HASTEN COLLECTIVES
 
-Needs root and iproute2; a machine without says "skipped: why".
+Needs root and iproute2, or else prints "skipped: why".
 """
 import argparse
 import ctypes
@@ -26,7 +26,7 @@ from clean import CLEAN
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("hasten")
 parser.add_argument("collectives")
-parser.add_argument("--only", help="cases whose name has this in it")
+parser.add_argument("--only", help="run only the cases whose name contains this")
 options = parser.parse_args()
 HASTEN, COLLECTIVES = (os.path.abspath(path) for path in (options.hasten, options.collectives))
 FOLDER = pathlib.Path(tempfile.mkdtemp())
@@ -39,7 +39,7 @@ def ip(*words):
 
 
 class Machines:
-    """Namespaces on one bridge, which is in a namespace too: nothing of this machine's network is touched."""
+    """Namespaces on one bridge, which is in a namespace too, so that this machine's own network stays unchanged."""
 
     def __init__(self, count):
         self.mark = f"hst{os.getpid()}"
@@ -72,7 +72,7 @@ class Machines:
 
 
 class Launch:
-    """One machine's launcher, with what it says."""
+    """The launcher of one machine, with its output."""
 
     def __init__(self, machines, machine, *words, token=TOKEN, command="launch", **environment):
         self.began = time.monotonic()
@@ -88,7 +88,7 @@ class Launch:
         self.process.wait()
         self.ended_after = time.monotonic() - self.began
 
-    def says(self, what, seconds=20):
+    def prints(self, what, seconds=20):
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if re.search(what, self.text):
@@ -125,7 +125,7 @@ def alive(mark):
     return found
 
 
-def gone(mark, seconds):
+def have_ended(mark, seconds):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if not alive(mark):
@@ -134,8 +134,8 @@ def gone(mark, seconds):
     return False
 
 
-TELL = ('echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, machine $GROUP_RANK of $GROUP_WORLD_SIZE, '
-        '$MASTER_ADDR:$MASTER_PORT, attempt $TORCHELASTIC_RESTART_COUNT, store $HASTEN_STORE"\n')
+PRINT_RANK = ('echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, machine $GROUP_RANK of $GROUP_WORLD_SIZE, '
+              '$MASTER_ADDR:$MASTER_PORT, attempt $TORCHELASTIC_RESTART_COUNT, store $HASTEN_STORE"\n')
 
 
 def static(number, rank, *words):
@@ -146,33 +146,33 @@ def elastic(numbers, *words):
     return ["--nnodes", numbers, "--rdzv_endpoint", "10.77.0.1:29555", "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=2", *words]
 
 
-def told(launches):
+def rank_lines(launches):
     return sorted(line for launch in launches for line in re.findall(r"rank \d+ of \d+, local.*", launch.text))
 
 
 def static_machines(machines):
-    tell = program(TELL)
-    first = Launch(machines, 1, *static(3, 1), "--num_processes", 6, tell)
-    check(first.says(r"waiting at 10.77.0.1:29500: Connection refused, from 10.77.0.2 \(eth0\)"),
-          "who waits for the machine to meet at says where, why, and from which interface", first.text)
-    late = [Launch(machines, 0, *static(3, 0), "--num_processes", 6, tell)]
-    check(late[0].says(r"2 of 3 machines are present: .*node1 \(10.77.0.2\).*; missing: machine_rank 2; 59\d s left"),
-          "who waits for the others says which are missing, and how long", late[0].text)
-    all_of_them = [first, *late, Launch(machines, 2, *static(3, 2), "--num_processes", 6, tell)]
-    check([launch.end() for launch in all_of_them] == [0, 0, 0], "all end well", *(launch.text for launch in all_of_them))
-    lines = told(all_of_them)
+    ranks = program(PRINT_RANK)
+    first = Launch(machines, 1, *static(3, 1), "--num_processes", 6, ranks)
+    check(first.prints(r"waiting at 10.77.0.1:29500: Connection refused, from 10.77.0.2 \(eth0\)"),
+          "a machine that waits for the rendezvous reports the address, the reason and its interface", first.text)
+    host = Launch(machines, 0, *static(3, 0), "--num_processes", 6, ranks)
+    check(host.prints(r"2 of 3 machines are present: .*node1 \(10.77.0.2\).*; missing: machine_rank 2; 59\d s left"),
+          "a machine that waits for the others reports which are missing, and for how long", host.text)
+    launches = [first, host, Launch(machines, 2, *static(3, 2), "--num_processes", 6, ranks)]
+    check([launch.end() for launch in launches] == [0, 0, 0], "all launchers succeed", *(launch.text for launch in launches))
+    lines = rank_lines(launches)
     places = [re.match(r"rank (\d) of 6, local (\d) of 2, machine (\d) of 3", line) for line in lines]
     check([tuple(map(int, place.groups())) for place in places if place] == [(i, i % 2, i // 2) for i in range(6)],
-          "six ranks on three machines, in order", *lines)
-    check(len({line.split(",")[3] for line in lines}) == 1 and "10.77.0.1:" in lines[0], "one address of rank 0, and its port", *lines)
-    check(all("store 10.77.0.1:29500" in line for line in lines), "one store")
+          "three machines have six ranks, in order", *lines)
+    check(len({line.split(",")[3] for line in lines}) == 1 and "10.77.0.1:" in lines[0], "all have the same address and port of rank 0", *lines)
+    check(all("store 10.77.0.1:29500" in line for line in lines), "all have the same store")
 
 
 def collectives_over_machines(machines):
     launches = [Launch(machines, rank, *static(3, rank), "--nproc_per_node", 2, COLLECTIVES, 2) for rank in range(3)]
     check([launch.end() for launch in launches] == [0, 0, 0] and sum(launch.text.count("good") for launch in launches) == 6,
-          "six ranks on three machines, every collective", *(launch.text for launch in launches))
-    # Without hasten launch: rank 0 serves the store, behind the token.
+          "every collective is right for six ranks on three machines", *(launch.text for launch in launches))
+    # Without hasten launch, rank 0 serves the store and requires the token.
     def rank(i, token=TOKEN):
         return subprocess.Popen(machines.command(i, [COLLECTIVES]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 env=VARIABLES | {"RANK": str(i), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(i),
@@ -180,10 +180,10 @@ def collectives_over_machines(machines):
                                     ({"HASTEN_JOB_TOKEN": token} if token else {}))
     ranks = [rank(0), rank(1)]
     texts = [each.communicate(timeout=60)[0] for each in ranks]
-    check([each.returncode for each in ranks] == [0, 0], "two ranks that nobody of ours has launched, with the token", *texts)
+    check([each.returncode for each in ranks] == [0, 0], "two ranks without a launcher meet with the token", *texts)
     ranks = [rank(0, None), rank(1, None)]
     texts = [each.communicate(timeout=60)[0] for each in ranks]
-    check([each.returncode for each in ranks] == [0, 0], "and without one, by c10d's TCPStore", *texts)
+    check([each.returncode for each in ranks] == [0, 0], "they also meet without a token, by c10d's TCPStore", *texts)
     ranks = [rank(0), rank(1, "some other token than the first".replace(" ", "-"))]
     text = ranks[1].communicate(timeout=60)[0]
     check(ranks[1].returncode == 3 and "has refused this process" in text, "a rank with another token is refused", text)
@@ -192,134 +192,134 @@ def collectives_over_machines(machines):
 
 
 def strangers(machines):
-    sleeper = program(TELL + "sleep 6\n")
+    sleeper = program(PRINT_RANK + "sleep 6\n")
     job = [Launch(machines, rank, *static(2, rank), sleeper) for rank in range(2)]
-    check(all(launch.says("rank") for launch in job), "a job runs", *(launch.text for launch in job))
+    check(all(launch.prints("rank") for launch in job), "a job is running", *(launch.text for launch in job))
     wrong = Launch(machines, 2, *static(2, 1), sleeper, token="a token of another job, 1234".replace(" ", "-"))
     check(wrong.end() == 2 and "has refused this machine" in wrong.text and wrong.ended_after < 1,
-          f"another token is refused, after {wrong.ended_after:.2f} s", wrong.text)
+          f"a launcher with another token is refused, after {wrong.ended_after:.2f} s", wrong.text)
     for what, words, expected in [
             ("machine_rank", static(2, 1), "machine_rank of node2 .*: got 1, which node1 .* already has"),
             ("num_machines", static(3, 2), "number of machines given on node2: got 3:3, expected 2:2"),
     ]:
         other = Launch(machines, 2, *words, sleeper)
-        check(other.end() == 2 and re.search(expected, other.text), f"another {what} is refused", other.text)
+        check(other.end() == 2 and re.search(expected, other.text), f"a launcher with another {what} is refused", other.text)
     other = Launch(machines, 2, *static(2, 1), program("sleep 6 # other\n"))
-    check(other.end() == 2, "and so is another program", other.text)
+    check(other.end() == 2, "a launcher with another program is refused", other.text)
     noise = subprocess.run(machines.command(2, [sys.executable, "-c", (
         "import socket, os\n"
         "for i in range(50):\n"
         "    s = socket.create_connection(('10.77.0.1', 29500), 2); s.sendall(os.urandom(300)); s.close()\n"
         "idle = [socket.create_connection(('10.77.0.1', 29500), 2) for i in range(300)]\n")]), capture_output=True, text=True, timeout=30)
-    check(noise.returncode == 0, "noise and hundreds of silent guests", noise.stderr)
-    check([launch.end() for launch in job] == [0, 0], "none of them has disturbed the job", *(launch.text for launch in job))
+    check(noise.returncode == 0, "a stranger sends noise and holds hundreds of silent connections", noise.stderr)
+    check([launch.end() for launch in job] == [0, 0], "none of them disturbs the job", *(launch.text for launch in job))
 
 
 def another_program_first(machines):
     job = [Launch(machines, 0, *static(2, 0), program("exit 0\n"))]
     time.sleep(0.3)
     other = Launch(machines, 1, *static(2, 1), program("exit 0 # other\n"))
-    check(other.end() == 2 and "program on node1: got" in other.text, "the digests of programs are compared", other.text)
+    check(other.end() == 2 and "program on node1: got" in other.text, "a launcher with another program is refused before the job starts", other.text)
     same = Launch(machines, 1, *static(2, 1), program("exit 0\n"))
-    check(same.end() == 0 and job[0].end() == 0, "and the right one may still come", same.text, job[0].text)
+    check(same.end() == 0 and job[0].end() == 0, "a launcher with the same program is still accepted", same.text, job[0].text)
 
 
 def failure(machines):
     fails = program('[ "$RANK" = 3 ] || exec sleep 60\nsleep 0.3; head -c 9000 /dev/zero | tr "\\0" x; echo; echo "last words"; kill -SEGV $$\n')
     launches = [Launch(machines, rank, *static(2, rank), "--nproc_per_node", 2, fails) for rank in range(2)]
-    check([launch.end() for launch in launches] == [139, 139], "a rank's code is every launcher's", *(launch.text for launch in launches))
+    check([launch.end() for launch in launches] == [139, 139], "every launcher returns the exit code of the failed rank", *(launch.text for launch in launches))
     check("rank 3 on node1" in launches[0].text and "SIGSEGV" in launches[0].text and "| last words" in launches[0].text,
-          "the other machine says which rank, where, why and its last words", launches[0].text)
+          "the other machine reports the rank, its machine, the reason and its last lines", launches[0].text)
     check(re.search(r"\| x{1024} \.\.\.\n", launches[0].text) and "x" * 9000 in launches[1].text,
-          "a long line is told by its beginning alone, and shown whole where it is printed", launches[0].text[:3000])
+          "a long line is truncated in the report, and complete on its own machine", launches[0].text[:3000])
     seconds = max(launch.ended_after for launch in launches)
-    check(seconds < 3, f"all have ended {seconds:.1f} s after the start")
+    check(seconds < 3, f"all launchers end {seconds:.1f} s after the start")
 
 
 def restart(machines):
-    dies = program(TELL + '[ "$TORCHELASTIC_RESTART_COUNT" -ge 2 ] && exit 0\n[ "$RANK" = 2 ] && sleep 0.2 && kill -9 $$\nexec sleep 60\n')
+    dies = program(PRINT_RANK + '[ "$TORCHELASTIC_RESTART_COUNT" -ge 2 ] && exit 0\n[ "$RANK" = 2 ] && sleep 0.2 && kill -9 $$\nexec sleep 60\n')
     launches = [Launch(machines, rank, *static(2, rank), "--nproc_per_node", 2, "--max_restarts", 2, dies) for rank in range(2)]
-    check([launch.end() for launch in launches] == [0, 0], "killed twice, started three times", *(launch.text for launch in launches))
+    check([launch.end() for launch in launches] == [0, 0], "ranks that are killed twice start three times", *(launch.text for launch in launches))
     ports = set(re.findall(r"10.77.0.1:(\d+), attempt", "".join(launch.text for launch in launches)))
-    check(len(ports) == 3, f"each time with another port: {sorted(ports)}")
-    check("stopping the processes: rank 2 on node1" in launches[0].text, "and why", launches[0].text)
-    check("stopping the processes" not in launches[1].text, "the machine of the failure tells it once", launches[1].text)
-    check(launches[0].text.count("restarting all processes on 2 machines\n") == 2, "each start is told", launches[0].text)
+    check(len(ports) == 3, f"each start has another port: {sorted(ports)}")
+    check("stopping the processes: rank 2 on node1" in launches[0].text, "the other machine reports the reason", launches[0].text)
+    check("stopping the processes" not in launches[1].text, "the machine of the failure does not repeat the reason", launches[1].text)
+    check(launches[0].text.count("restarting all processes on 2 machines\n") == 2, "each restart is reported", launches[0].text)
 
 
 def elastic_machines(machines):
-    waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+    waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     launches = [Launch(machines, i, *elastic("2:3"), "--nproc_per_node", 2, "--max_restarts", 1, waits) for i in range(2)]
-    check(all(launch.says("rank . of 4", 10) for launch in launches), "two of at most three start after the last call", *(l.text for l in launches))
+    check(all(launch.prints("rank . of 4", 10) for launch in launches), "two of at most three machines start after the last call", *(l.text for l in launches))
     third = Launch(machines, 2, *elastic("2:3"), "--nproc_per_node", 2, "--max_restarts", 1, waits)
-    check(third.says("rank [45] of 6", 10) and launches[0].says("rank 0 of 6", 5), "a third is taken in", third.text, launches[0].text)
-    check("node2 has joined" in launches[0].text, "and the others are told")
+    check(third.prints("rank [45] of 6", 10) and launches[0].prints("rank 0 of 6", 5), "a third machine is admitted", third.text, launches[0].text)
+    check("node2 has joined" in launches[0].text, "the others report it")
     began = time.monotonic()
     third.process.kill()
     third.end()
-    check(launches[0].says("attempt 2", 10), f"after it is killed two go on, {time.monotonic() - began:.2f} s later", launches[0].text)
-    check("is lost" in launches[0].text and launches[1].says("rank 2 of 4.*attempt 2", 5), "with the reason", launches[1].text)
+    check(launches[0].prints("attempt 2", 10), f"after it is killed, two continue, {time.monotonic() - began:.2f} s later", launches[0].text)
+    check("is lost" in launches[0].text and launches[1].prints("rank 2 of 4.*attempt 2", 5), "they report the reason", launches[1].text)
     (FOLDER / "go").touch()
-    check([launch.end() for launch in launches] == [0, 0], "to the end", *(l.text for l in launches))
+    check([launch.end() for launch in launches] == [0, 0], "the job succeeds", *(l.text for l in launches))
     (FOLDER / "go").unlink()
 
 
 def leaving(machines):
-    waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+    waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
-    check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+    check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGTERM)
-    check(launches[1].end() == 143, "one is asked to leave", launches[1].text)
-    check(launches[0].says("rank 0 of 1.*attempt 1", 10), "the other goes on alone, without a restart to spend", launches[0].text)
+    check(launches[1].end() == 143, "SIGTERM ends one launcher with code 143", launches[1].text)
+    check(launches[0].prints("rank 0 of 1.*attempt 1", 10), "the other one continues alone, without using a restart", launches[0].text)
     (FOLDER / "go").touch()
-    check(launches[0].end() == 0, "to the end", launches[0].text)
+    check(launches[0].end() == 0, "the job succeeds", launches[0].text)
     (FOLDER / "go").unlink()
     launches = [Launch(machines, rank, *static(2, rank), program("exec sleep 60\n")) for rank in range(2)]
     time.sleep(1)
     launches[1].process.send_signal(signal.SIGINT)
-    check([launch.end() for launch in launches] == [130, 130], "of a fixed number none goes on", *(l.text for l in launches))
+    check([launch.end() for launch in launches] == [130, 130], "of a fixed number of machines none continues", *(l.text for l in launches))
 
 
 def preempted(machines):
-    """A machine that is asked to leave by SIGTERM does no more harm than one that is killed."""
-    waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+    """A machine that leaves by SIGTERM does no more harm than one that is killed."""
+    waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     words = [*elastic("2:3"), "--max_restarts", 1, waits]
     launches = [Launch(machines, i, *words) for i in range(2)]
-    check(all(launch.says("of 2, local", 10) for launch in launches), "two of two to three machines run", *(l.text for l in launches))
+    check(all(launch.prints("of 2, local", 10) for launch in launches), "two of two to three machines are running", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGTERM)
-    check(launches[1].end() == 143, "one is asked to leave", launches[1].text)
-    check(launches[0].says("1 of 2 to 3 machines are present", 10), "the other one waits for another machine", launches[0].text)
+    check(launches[1].end() == 143, "SIGTERM ends one launcher with code 143", launches[1].text)
+    check(launches[0].prints("1 of 2 to 3 machines are present", 10), "the other one waits for another machine", launches[0].text)
     third = Launch(machines, 2, *words)
-    check(third.says("of 2, local.*attempt 1", 10), "and goes on with the one that comes", third.text, launches[0].text)
+    check(third.prints("of 2, local.*attempt 1", 10), "it continues with the new machine", third.text, launches[0].text)
     (FOLDER / "go").touch()
-    check([launches[0].end(), third.end()] == [0, 0], "to the end", launches[0].text, third.text)
+    check([launches[0].end(), third.end()] == [0, 0], "the job succeeds", launches[0].text, third.text)
     (FOLDER / "go").unlink()
 
     launches = [Launch(machines, rank, *static(2, rank), "--max_restarts", 1, waits) for rank in range(2)]
-    check(all(launch.says("of 2, local", 10) for launch in launches), "a fixed number with a restart left runs", *(l.text for l in launches))
+    check(all(launch.prints("of 2, local", 10) for launch in launches), "a fixed number of machines with a restart left is running", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGTERM)
-    check(launches[1].end() == 143 and launches[0].says("1 of 2 machines are present.*missing: machine_rank 1", 10),
-          "where one leaves, the other waits for it", launches[0].text)
+    check(launches[1].end() == 143 and launches[0].prints("1 of 2 machines are present.*missing: machine_rank 1", 10),
+          "if one leaves, the other waits for it", launches[0].text)
     again = Launch(machines, 2, *static(2, 1), "--max_restarts", 1, waits)
-    check(again.says("rank 1 of 2.*attempt 1", 10), "and starts again with the one that comes in its place", again.text, launches[0].text)
+    check(again.prints("rank 1 of 2.*attempt 1", 10), "it restarts with the machine that replaces it", again.text, launches[0].text)
     (FOLDER / "go").touch()
-    check([launches[0].end(), again.end()] == [0, 0], "to the end", launches[0].text, again.text)
+    check([launches[0].end(), again.end()] == [0, 0], "the job succeeds", launches[0].text, again.text)
     (FOLDER / "go").unlink()
 
 
 def saver():
-    """Ranks that save for $SAVES seconds when they are asked to end, and that end at once when they are asked again."""
+    """Ranks that save for $SAVES seconds at the first SIGTERM, and end at once at a second one."""
     return program(f"""exec {sys.executable} -uc '
 import os, signal, time
-asked = []
-def ask(*_):
-    asked.append(time.monotonic())
-    if len(asked) > 1:
-        print("asked again: not saved")
+signals = []
+def on_signal(*_):
+    signals.append(time.monotonic())
+    if len(signals) > 1:
+        print("second signal: not saved")
         os._exit(9)
-signal.signal(signal.SIGTERM, ask)
+signal.signal(signal.SIGTERM, on_signal)
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "runs, attempt", os.environ["TORCHELASTIC_RESTART_COUNT"])
-while not asked or time.monotonic() < asked[0] + float(os.environ["SAVES"]):
+while not signals or time.monotonic() < signals[0] + float(os.environ["SAVES"]):
     time.sleep(0.02)
 print("saved")
 '
@@ -327,7 +327,7 @@ print("saved")
 
 
 def saving_while_leaving(machines):
-    """Ranks have grace_period to save, whatever becomes of the other machines meanwhile, and are asked once."""
+    """Ranks have grace_period to save, whatever happens to the other machines meanwhile, and get one signal."""
     def job(seconds, words):
         ranks = saver()
         return [Launch(machines, i, *words(i), "--grace_period", 20, ranks, SAVES=str(seconds[i])) for i in range(2)]
@@ -335,36 +335,36 @@ def saving_while_leaving(machines):
     both = job((0, 3), lambda i: static(2, i, "--main_process_port", 29600))
     later = job((4, 4), lambda i: static(2, i, "--main_process_port", 29601))
     for launches in (one, both, later):
-        check(all(launch.says("of 2 runs", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+        check(all(launch.prints("of 2 runs", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
     for launch in (one[1], both[1], both[0], later[1]):
         launch.process.send_signal(signal.SIGTERM)
     time.sleep(1.5)
     later[0].process.send_signal(signal.SIGTERM)
     for what, launches in (("both at once", both), ("one after the other", later)):
         check([launch.end(15) for launch in launches] == [143, 143], f"two machines leave, {what}", *(l.text for l in launches))
-        check([launch.text.count("saved") for launch in launches] == [1, 1] and "again" not in launches[0].text + launches[1].text,
-              "the ranks of both have saved", *(l.text for l in launches))
-    check(one[1].end(15) == 143 and "] saved" in one[1].text, "one leaves: its ranks have saved for longer than keep_alive_timeout", one[1].text)
-    check(one[0].says("of 1 runs, attempt 1", 5), "the other one has gone on", one[0].text)
+        check([launch.text.count("saved") for launch in launches] == [1, 1] and "second signal" not in launches[0].text + launches[1].text,
+              "the ranks of both machines have saved", *(l.text for l in launches))
+    check(one[1].end(15) == 143 and "] saved" in one[1].text, "the ranks of a machine that leaves may save for longer than keep_alive_timeout", one[1].text)
+    check(one[0].prints("of 1 runs, attempt 1", 5), "the other machine has continued", one[0].text)
     one[0].process.send_signal(signal.SIGTERM)
-    check(one[0].end(15) == 143, "until it is asked to leave", one[0].text)
+    check(one[0].end(15) == 143, "it runs until its own SIGTERM", one[0].text)
 
 
 def silent_while_leaving(machines):
-    """The machine where all meet waits for the others no longer than grace_period says, and no longer than the next signal."""
-    obeys, refuses = program(TELL + "exec sleep 60\n"), program("trap '' TERM\n" + TELL + "while :; do sleep 0.05; done\n")
+    """The machine that hosts the rendezvous waits for the others until grace_period is over or the next signal arrives."""
+    obeys, refuses = program(PRINT_RANK + "exec sleep 60\n"), program("trap '' TERM\n" + PRINT_RANK + "while :; do sleep 0.05; done\n")
     def job(port, grace, ranks):
         return [Launch(machines, i, *static(2, i, "--main_process_port", port), "--grace_period", grace, ranks) for i in range(2)]
     jobs = [job(29600, 30, obeys), job(29601, 4, refuses)]
     for launches in jobs:
-        check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+        check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
         launches[1].process.send_signal(signal.SIGSTOP)
         launches[0].process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     time.sleep(1)
     jobs[0][0].process.send_signal(signal.SIGTERM)
     check(jobs[0][0].end(20) == 143, f"it ends at the second signal, {time.monotonic() - began:.1f} s after the first one", jobs[0][0].text)
-    check(jobs[1][0].end(20) == 143 and time.monotonic() - began < 7, f"or {time.monotonic() - began:.1f} s after the first one", jobs[1][0].text)
+    check(jobs[1][0].end(20) == 143 and time.monotonic() - began < 7, f"without a second signal it ends {time.monotonic() - began:.1f} s after the first one", jobs[1][0].text)
     for launches in jobs:
         launches[1].process.send_signal(signal.SIGKILL)
         launches[1].end()
@@ -372,41 +372,41 @@ def silent_while_leaving(machines):
 
 def cannot_start(machines):
     """Ranks that cannot be started on one machine end the job at once, with the reason on every machine."""
-    ranks = program("trap '' TERM\n" + TELL + "while :; do sleep 0.05; done\n")
+    ranks = program("trap '' TERM\n" + PRINT_RANK + "while :; do sleep 0.05; done\n")
     for number, (what, restarts) in enumerate((("no restart", 0), ("a restart", 1))):
         words = ["--main_process_port", 29600 + number, "--max_restarts", restarts, "--grace_period", 20]
         launches = [Launch(machines, 0, *static(2, 0), *words, "--log_dir", "/proc/none", ranks), Launch(machines, 1, *static(2, 1), *words, ranks)]
-        check(launches[1].says("stopping the processes: node0: .*/proc/none", 10), f"with {what} left the other machine is told why", launches[1].text)
+        check(launches[1].prints("stopping the processes: node0: .*/proc/none", 10), f"with {what} left, the other machine reports the reason", launches[1].text)
         if restarts:
             launches[0].process.send_signal(signal.SIGTERM)
-        check(launches[0].end() == 4 and "error[io.write]" in launches[0].text, "the machine itself says it, whatever signal comes", launches[0].text)
+        check(launches[0].end() == 4 and "error[io.write]" in launches[0].text, "the machine itself reports it, also after a signal", launches[0].text)
         check(launches[1].end() != 0 and max(launch.ended_after for launch in launches) < 10,
-              f"and both have ended after {max(launch.ended_after for launch in launches):.1f} s", launches[1].text)
+              f"both launchers end after {max(launch.ended_after for launch in launches):.1f} s", launches[1].text)
 
 
-def told_at_once(machines):
-    """Why the ranks are stopped is told before there is another round."""
-    launches = [Launch(machines, i, *static(2, i), "--max_restarts", 1, program(TELL + "exec sleep 60\n")) for i in range(2)]
-    check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+def reason_at_once(machines):
+    """The reason for stopping the ranks is reported before the next round."""
+    launches = [Launch(machines, i, *static(2, i), "--max_restarts", 1, program(PRINT_RANK + "exec sleep 60\n")) for i in range(2)]
+    check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
     launches[1].process.kill()
-    check(launches[0].says(r"stopping the processes: machine 1 \(node1, 10.77.0.2\) is lost", 10), "a lost machine", launches[0].text)
-    check(launches[0].says("1 of 2 machines are present", 10), "whose place is free", launches[0].text)
+    check(launches[0].prints(r"stopping the processes: machine 1 \(node1, 10.77.0.2\) is lost", 10), "a lost machine is reported", launches[0].text)
+    check(launches[0].prints("1 of 2 machines are present", 10), "its place is free", launches[0].text)
     launches[0].process.send_signal(signal.SIGTERM)
-    check(launches[0].end(10) == 143, "and may stay so", launches[0].text)
+    check(launches[0].end(10) == 143, "the launcher ends by a signal while the place is free", launches[0].text)
 
 
-def spare(machines):
-    waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+def spare_machine(machines):
+    waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
-    check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+    check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
     third = Launch(machines, 2, *elastic("1:2"), waits)
     time.sleep(2.5)  # longer than the last call
     third.process.send_signal(signal.SIGTERM)
-    check(third.end() == 143, "one that waits for a place is asked to leave", third.text)
+    check(third.end() == 143, "a machine that waits for a place ends by SIGTERM", third.text)
     time.sleep(1)
     (FOLDER / "go").touch()
     check([launch.end() for launch in launches] == [0, 0] and "attempt 1" not in "".join(l.text for l in launches),
-          "and the others have gone on", *(l.text for l in launches))
+          "the others have continued", *(l.text for l in launches))
     (FOLDER / "go").unlink()
 
 
@@ -416,42 +416,42 @@ def cut_off(machines):
     time.sleep(1.5)
     began = time.monotonic()
     machines.cable(2, "down")
-    check([launches[0].end(20), launches[1].end(20)] == [1, 1], f"a machine whose cable is cut ends the job, after {time.monotonic() - began:.1f} s",
+    check([launches[0].end(20), launches[1].end(20)] == [1, 1], f"a disconnected machine ends the job, after {time.monotonic() - began:.1f} s",
           *(l.text for l in launches))
-    check(re.search(r"machine . \(node2, 10.77.0.3\) is lost: no message for 2.0 s", launches[0].text), "it is named", launches[0].text)
-    check(launches[2].says("lost the connection to the coordinator at .*: it sends no messages", 10), "and it knows itself that it is cut off", launches[2].text)
+    check(re.search(r"machine . \(node2, 10.77.0.3\) is lost: no message for 2.0 s", launches[0].text), "the report names it", launches[0].text)
+    check(launches[2].prints("lost the connection to the coordinator at .*: it sends no messages", 10), "it notices itself that it is disconnected", launches[2].text)
     machines.cable(2, "up")
-    check(launches[2].end(40) == 1 and "is lost: it sends no messages" in launches[2].text, "it ends when it finds nobody there", launches[2].text)
+    check(launches[2].end(40) == 1 and "is lost: it sends no messages" in launches[2].text, "it ends when it finds no coordinator", launches[2].text)
 
 
 def cut_and_back(machines):
-    """A launcher that has lost the contact comes back to its place, and its ranks go on meanwhile."""
-    for what, timeout, restarts, seconds, attempt in (("counts it still", 60, 0, 4, 0), ("has given it up", 2, 1, 6, 1)):
-        waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+    """A disconnected launcher returns to its place, and its ranks continue meanwhile."""
+    for what, timeout, restarts, seconds, attempt in (("still counts it", 60, 0, 4, 0), ("has given it up", 2, 1, 6, 1)):
+        waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
         words = ["--max_restarts", restarts, "--rdzv_conf"]
         launches = [Launch(machines, 0, *static(2, 0), *words, f"keep_alive_timeout={timeout}", waits),
                     Launch(machines, 1, *static(2, 1), *words, "keep_alive_timeout=1", waits)]
-        check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+        check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
         machines.cable(1, "down")
-        check(launches[1].says("lost the connection to the coordinator", 15), "one is cut off, and says so", launches[1].text)
+        check(launches[1].prints("lost the connection to the coordinator", 15), "a disconnected launcher reports it", launches[1].text)
         time.sleep(seconds - 3)
         machines.cable(1, "up")
-        check(launches[1].says("connected to the coordinator at .* again", 60), f"it comes back to a coordinator that {what}", launches[1].text)
+        check(launches[1].prints("connected to the coordinator at .* again", 60), f"it returns to a coordinator that {what}", launches[1].text)
         if attempt:
-            check(launches[1].says("rank 1 of 2.*attempt 1", 30), "and both start again", launches[1].text, launches[0].text)
+            check(launches[1].prints("rank 1 of 2.*attempt 1", 30), "both restart", launches[1].text, launches[0].text)
         (FOLDER / "go").touch()
-        check([launch.end() for launch in launches] == [0, 0], "to the end", *(l.text for l in launches))
+        check([launch.end() for launch in launches] == [0, 0], "the job succeeds", *(l.text for l in launches))
         attempts = set(re.findall(r"attempt (\d)", launches[1].text))
-        check(attempts == {str(i) for i in range(attempt + 1)}, f"its ranks were started {attempt + 1} times", launches[1].text)
+        check(attempts == {str(i) for i in range(attempt + 1)}, f"its ranks start {attempt + 1} times", launches[1].text)
         (FOLDER / "go").unlink()
 
 
 def suspended(machines):
-    """Time in which a launcher does not run is nobody's silence."""
-    for what, stopped in (("all launchers", (0, 1)), ("the launcher where they meet", (0,))):
-        waits = program(TELL + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
+    """Time in which a launcher is suspended does not count as silence of the others."""
+    for what, stopped in (("all launchers", (0, 1)), ("the launcher that hosts the rendezvous", (0,))):
+        waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
         launches = [Launch(machines, i, *static(2, i), "--rdzv_conf", "keep_alive_timeout=2", waits) for i in range(2)]
-        check(all(launch.says("of 2, local", 10) for launch in launches), "two machines run", *(l.text for l in launches))
+        check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
         for i in stopped:
             launches[i].process.send_signal(signal.SIGSTOP)
         time.sleep(8)
@@ -460,13 +460,13 @@ def suspended(machines):
         time.sleep(4)
         (FOLDER / "go").touch()
         check([launch.end() for launch in launches] == [0, 0] and "attempt 1" not in "".join(l.text for l in launches),
-              f"{what}, suspended for 8 s, go on", *(l.text for l in launches))
+              f"the job survives a suspension of 8 s of {what}", *(l.text for l in launches))
         (FOLDER / "go").unlink()
 
 
 def dead_name_server(machines):
-    """A name server that does not answer holds up neither a signal nor join_timeout."""
-    settings = pathlib.Path(f"/etc/netns/{machines.names[1]}")  # ip netns lays it over the machine's own
+    """A name server that does not answer delays neither a signal nor join_timeout."""
+    settings = pathlib.Path(f"/etc/netns/{machines.names[1]}")  # ip netns mounts it over the machine's own
     settings.mkdir(parents=True)
     (settings / "resolv.conf").write_text("nameserver 10.77.0.99\n")
     (settings / "nsswitch.conf").write_text("hosts: files dns\n")
@@ -476,57 +476,57 @@ def dead_name_server(machines):
         launch = Launch(machines, 1, *words, program("exit 0\n"), KUBERNETES_SERVICE_HOST="1")
         time.sleep(1)
         launch.process.send_signal(signal.SIGTERM)
-        check(launch.end(30) == 143 and launch.ended_after < 4, f"SIGTERM during a lookup, {launch.ended_after - 1:.2f} s later", launch.text)
+        check(launch.end(30) == 143 and launch.ended_after < 4, f"SIGTERM ends a lookup, {launch.ended_after - 1:.2f} s later", launch.text)
         late = Launch(machines, 1, *words, "--rdzv_conf", "join_timeout=2", program("exit 0\n"))
-        check(late.end(30) == 4 and late.ended_after < 5, f"join_timeout=2 is over after {late.ended_after:.1f} s", late.text)
+        check(late.end(30) == 4 and late.ended_after < 5, f"join_timeout=2 ends after {late.ended_after:.1f} s", late.text)
     ip("-n", machines.names[1], "neigh", "del", "10.77.0.99", "dev", "eth0")
     shutil.rmtree(settings)
 
 
-def busy(machines):
-    """Strangers who hold all places keep a launcher waiting, and do not turn it away."""
+def all_places_held(machines):
+    """Strangers who hold all connections delay a launcher, but it is not refused."""
     first = Launch(machines, 0, *static(2, 0), program("exit 0\n"))
-    check(first.says("waiting at"), "a launcher waits for another one", first.text)
+    check(first.prints("waiting at"), "a launcher waits for another one", first.text)
     idle = subprocess.Popen(machines.command(2, [sys.executable, "-c", (
         "import socket, sys, time\n"
         "idle = [socket.create_connection(('10.77.0.1', 29500), 2) for i in range(400)]\n"
-        "print('there', flush=True); time.sleep(60)\n")]), stdout=subprocess.PIPE, text=True)
+        "print('connected', flush=True); time.sleep(60)\n")]), stdout=subprocess.PIPE, text=True)
     idle.stdout.readline()
     second = Launch(machines, 1, *static(2, 1), program("exit 0\n"))
-    check([second.end(30), first.end(30)] == [0, 0], f"it is taken in after {second.ended_after:.1f} s", second.text, first.text)
+    check([second.end(30), first.end(30)] == [0, 0], f"it is admitted after {second.ended_after:.1f} s", second.text, first.text)
     idle.kill()
     idle.communicate()
 
 
-def killed_where_they_meet(machines):
+def killed_host(machines):
     sleeper = program("sleep 88 &\nexec sleep 88\n")
     launches = [Launch(machines, i, *static(2, i), sleeper) for i in range(2)]
     time.sleep(1)
     began = time.monotonic()
     launches[0].process.kill()
-    check(launches[1].end(10) == 1 and "is lost" in launches[1].text, f"the other ends after {time.monotonic() - began:.2f} s", launches[1].text)
+    check(launches[1].end(10) == 1 and "is lost" in launches[1].text, f"the other launcher ends after {time.monotonic() - began:.2f} s", launches[1].text)
     launches[0].end()
-    check(gone(88, 2), f"nothing is left anywhere, {time.monotonic() - began:.2f} s after the kill")
+    check(have_ended(88, 2), f"no process remains, {time.monotonic() - began:.2f} s after the kill")
 
 
 def wrong_places(machines):
-    tell = program(TELL)
-    unknown_host = pathlib.Path(f"/etc/netns/{machines.names[1]}/nsswitch.conf")  # ip netns lays it over the machine's own
+    ranks = program(PRINT_RANK)
+    unknown_host = pathlib.Path(f"/etc/netns/{machines.names[1]}/nsswitch.conf")  # ip netns mounts it over the machine's own
     unknown_host.parent.mkdir(parents=True)
     unknown_host.write_text("hosts: files\n")
-    unknown = Launch(machines, 1, "--num_machines", 2, "--machine_rank", 1, "--main_process_ip", "no.such.host.invalid", tell)
-    check(unknown.end(30) == 4 and "rendezvous.host" in unknown.text, "an unknown host is told", unknown.text)
+    unknown = Launch(machines, 1, "--num_machines", 2, "--machine_rank", 1, "--main_process_ip", "no.such.host.invalid", ranks)
+    check(unknown.end(30) == 4 and "rendezvous.host" in unknown.text, "an unknown host is reported", unknown.text)
     shutil.rmtree(unknown_host.parent)
-    nobody = Launch(machines, 1, *static(2, 1), "--rdzv_conf", "join_timeout=2", tell)
-    check(nobody.end(30) == 4 and "rendezvous.connect" in nobody.text and nobody.ended_after < 4, "nobody there in time", nobody.text)
-    alone = Launch(machines, 0, *static(2, 0), "--rdzv_conf", "join_timeout=2", tell)
-    check(alone.end(30) == 1 and "too few machines within join_timeout: 1 of 2" in alone.text, "nobody comes in time", alone.text)
-    first = Launch(machines, 0, *static(2, 0), tell)
-    first.says("waiting")
-    second = Launch(machines, 0, *static(2, 0), tell)
-    check(second.end(30) == 4 and "rendezvous.port-taken" in second.text, "the port is taken", second.text)
+    unanswered = Launch(machines, 1, *static(2, 1), "--rdzv_conf", "join_timeout=2", ranks)
+    check(unanswered.end(30) == 4 and "rendezvous.connect" in unanswered.text and unanswered.ended_after < 4, "a missing coordinator is reported in time", unanswered.text)
+    alone = Launch(machines, 0, *static(2, 0), "--rdzv_conf", "join_timeout=2", ranks)
+    check(alone.end(30) == 1 and "too few machines within join_timeout: 1 of 2" in alone.text, "missing machines are reported in time", alone.text)
+    first = Launch(machines, 0, *static(2, 0), ranks)
+    first.prints("waiting")
+    second = Launch(machines, 0, *static(2, 0), ranks)
+    check(second.end(30) == 4 and "rendezvous.port-taken" in second.text, "a port that is taken is reported", second.text)
     first.process.send_signal(signal.SIGTERM)
-    check(first.end(10) == 143, "who waits can be stopped", first.text)
+    check(first.end(10) == 143, "a waiting launcher can be stopped", first.text)
 
 
 def enter(namespace):
@@ -539,8 +539,8 @@ def enter(namespace):
         os.close(file)
 
 
-def on_the_wire(machines, *words):
-    """Two machines run the collectives: their launches, and everything that the bridge between them carried."""
+def capture_traffic(machines, *words):
+    """Runs the collectives on two machines and returns all bytes on the bridge between them."""
     seen, over, ready = bytearray(), threading.Event(), threading.Event()
 
     def listen():
@@ -562,45 +562,45 @@ def on_the_wire(machines, *words):
     codes = [launch.end() for launch in launches]
     over.set()
     listener.join()
-    check(codes == [0, 0] and len(seen) > 10000, f"{len(seen)} bytes seen", *(launch.text for launch in launches))
+    check(codes == [0, 0] and len(seen) > 10000, f"the bridge carries {len(seen)} bytes", *(launch.text for launch in launches))
     return seen
 
 
-# What rank 1 of the collectives gives to the others, as long and as double.
+# The tensor that rank 1 of the collectives sends, as long and as double.
 TENSORS = [struct.pack("<6q", *range(100, 106)), struct.pack("<6d", *range(100, 106))]
 
 
 def nothing_readable(machines):
-    """Everything on the wire between two machines, looked through for what must not be there."""
-    seen = on_the_wire(machines)
+    """The traffic between two machines contains no secrets in plain text."""
+    seen = capture_traffic(machines)
     for word in (TOKEN.encode(), b"machine_rank", b"attempt 0/", b"gloo/", b"world_size", b"node1"):
-        check(word not in seen, f"no {word.decode()} among them")
-    check(not any(tensor in seen for tensor in TENSORS), "no tensor among them")
-    check(b"\x17\x03\x03" in seen, "but records of TLS")
-    open_tensors = on_the_wire(machines, "--encrypt=no")
-    check(all(tensor in open_tensors for tensor in TENSORS), "--encrypt=no: the tensors can be read")
-    check(TOKEN.encode() not in open_tensors and b"world_size" not in open_tensors, "but still neither the token nor the store")
+        check(word not in seen, f"{word.decode()} is not readable")
+    check(not any(tensor in seen for tensor in TENSORS), "no tensor is readable")
+    check(b"\x17\x03\x03" in seen, "there are records of TLS")
+    open_tensors = capture_traffic(machines, "--encrypt=no")
+    check(all(tensor in open_tensors for tensor in TENSORS), "--encrypt=no: the tensors are readable")
+    check(TOKEN.encode() not in open_tensors and b"world_size" not in open_tensors, "--encrypt=no: the token and the store are still not readable")
     launches = [Launch(machines, rank, *static(2, rank), "--encrypt=" + ("yes", "no")[rank], COLLECTIVES) for rank in range(2)]
     check([launch.end() for launch in launches] == [3, 3] and all("encryption between the ranks of a group: got" in launch.text for launch in launches),
-          "machines that differ in it refuse each other", *(launch.text for launch in launches))
+          "machines that differ in encryption refuse each other", *(launch.text for launch in launches))
 
 
-def listening(machines, machine):
-    """TCP ports at which somebody listens there."""
+def listening_ports(machines, machine):
+    """The listening TCP ports of a machine."""
     table = subprocess.run(["ip", "netns", "exec", machines.names[machine], "cat", "/proc/net/tcp", "/proc/net/tcp6"],
                            capture_output=True, text=True, check=True).stdout
     return {int(fields[1].rpartition(":")[2], 16) for fields in map(str.split, table.splitlines()) if fields[3] == "0A"}
 
 
 def ten_thousand_strangers(machines):
-    """A machine that is not of the job connects to whatever listens, before, during and after the meeting."""
+    """A machine outside the job connects to every listener, before, during and after the rendezvous."""
     over, made = threading.Event(), [0]
 
     def attack():
         enter(machines.names[2])
         sockets = []
         while not over.is_set():
-            places = [(f"10.77.0.{machine + 1}", port) for machine in range(2) for port in listening(machines, machine)]
+            places = [(f"10.77.0.{machine + 1}", port) for machine in range(2) for port in listening_ports(machines, machine)]
             for place in places * 100:
                 stranger = socket.socket()
                 stranger.setblocking(False)
@@ -626,30 +626,30 @@ def ten_thousand_strangers(machines):
     attacker.join()
     check(codes == [0, 0], f"{made[0]} connections of a stranger change nothing", *(launch.text for launch in launches))
     runs = [Launch(machines, rank, *static(2, rank), COLLECTIVES, 2000) for rank in range(2)]
-    time.sleep(1.5)  # they have met by then, and go on
-    check(listening(machines, 1) == set(), "no rank listens once all are connected", str(listening(machines, 1)))
-    check([run.end(100) for run in runs] == [0, 0], "and the job ends well", *(run.text for run in runs))
+    time.sleep(1.5)  # by then all are connected, and they continue
+    check(listening_ports(machines, 1) == set(), "no rank listens once all are connected", str(listening_ports(machines, 1)))
+    check([run.end(100) for run in runs] == [0, 0], "the job succeeds", *(run.text for run in runs))
 
 
-def tried(machines):
-    """hasten test, called on each machine."""
+def hasten_test(machines):
+    """hasten test runs on each machine."""
     tests = [Launch(machines, rank, *static(2, rank), "--nproc_per_node", 2, command="test") for rank in range(2)]
     check([test.end(120) for test in tests] == [0, 0], "hasten test passes on two machines", *(test.text for test in tests))
     check("local ranks: 0 to 1 on node0, 0 to 1 on node1" in tests[0].text and "All 29 checks passed: ready" in tests[0].text,
-          "the main process's machine tells the checks", tests[0].text)
+          "the machine of the main process prints the checks", tests[0].text)
     check(not re.search("^ok", tests[1].text, re.M) and "All 6 checks of this machine passed" in tests[1].text,
-          "the other one tells its own sum alone", tests[1].text)
+          "the other one prints only its own sum", tests[1].text)
     tests = [Launch(machines, rank, *static(2, rank), "--rdzv_conf", "join_timeout=4", command="test", token=token)
              for rank, token in enumerate((TOKEN, "some other token than the first".replace(" ", "-")))]
-    check([test.end(60) for test in tests] == [1, 1], "with two tokens it fails on both machines", *(test.text for test in tests))
+    check([test.end(60) for test in tests] == [1, 1], "hasten test with two tokens fails on both machines", *(test.text for test in tests))
     check("has refused this machine" in tests[1].text and "FAIL start: hasten launch ended with code 2" in tests[1].text,
-          "the one that is refused says why", tests[1].text)
-    check("missing: machine_rank 1" in tests[0].text and "FAIL start" in tests[0].text, "the other one says who has not come", tests[0].text)
+          "the refused machine prints the reason", tests[1].text)
+    check("missing: machine_rank 1" in tests[0].text and "FAIL start" in tests[0].text, "the other one names the missing machine", tests[0].text)
 
 
 CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, preempted,
-         saving_while_leaving, silent_while_leaving, cannot_start, told_at_once, spare, cut_off, cut_and_back, suspended, killed_where_they_meet, dead_name_server, busy, wrong_places, nothing_readable,
-         ten_thousand_strangers, tried]
+         saving_while_leaving, silent_while_leaving, cannot_start, reason_at_once, spare_machine, cut_off, cut_and_back, suspended, killed_host, dead_name_server, all_places_held, wrong_places, nothing_readable,
+         ten_thousand_strangers, hasten_test]
 
 
 def main():

@@ -1,11 +1,10 @@
-// Thousands of ranks that meet: the server of a job as it is, and processes that stand for its
-// machines and ranks. Without tensors: what ranks ask the store for to form a group is asked here
-// by the same requests.
+// Thousands of ranks that join: the real server of a job, and processes that simulate its machines
+// and ranks. There are no tensors: the ranks send the requests to the store that form a group.
 //
 //   meeting_scale RANKS MACHINES LONGEST [EXCHANGES]
 //
-// In an exchange each rank says something that each other one reads, such as its address.
-// Prints what the server's process needed, and fails if a rank was refused or the server has
+// In an exchange each rank publishes a text that every other rank reads, such as its address.
+// Prints the cost of the server's process, and fails if a rank was refused or the server has
 // computed for longer than LONGEST seconds.
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -35,13 +34,13 @@ using namespace hasten::rendezvous;
 using namespace std::chrono_literals;
 
 const std::string kToken = "the token of a very large job";
-constexpr int kRanksOfAProcess = 50;
+constexpr int kRanksPerProcess = 50;
 
 struct Size {
   int ranks = 0, machines = 0, exchanges = 0;
 };
 
-// What one process says of its ranks and launchers. It fits into a pipe at once.
+// The result of one process's ranks and launchers. A pipe holds it at once.
 struct Outcome {
   int met = 0, failed = 0, launchers = 0;
   double longest_silence = 0;  // of the coordinator, in seconds
@@ -52,12 +51,12 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-// The launchers of some machines, by one thread: they join, and stay in contact until the end.
+// The launchers of some machines, in one thread: they join, and send messages until the end.
 class Launchers {
  public:
   Launchers(const Endpoint& server, int first, int count, int machines) {
     for (int machine = first; machine < first + count; ++machine) join(server, machine, machines);
-    thread_ = std::thread([this] { talk(); });
+    thread_ = std::thread([this] { exchange_messages(); });
   }
   ~Launchers() {
     over_ = true;
@@ -70,7 +69,7 @@ class Launchers {
  private:
   struct Launcher {
     std::unique_ptr<Connection> connection;
-    Clock::time_point heard = Clock::now(), told = Clock::now();
+    Clock::time_point last_received = Clock::now(), last_sent = Clock::now();
   };
 
   void join(const Endpoint& server, int machine, int machines) {
@@ -91,26 +90,26 @@ class Launchers {
         {"max_machines", machines},
         {"port", 29501},
         {"serves", machine == 0}}.dump());
-    launcher.heard = Clock::now();
+    launcher.last_received = Clock::now();
     launchers_.push_back(std::move(launcher));
   }
 
-  void talk() {
+  void exchange_messages() {
     while (!over_) {
-      for (Launcher& launcher : launchers_) hear(launcher);
+      for (Launcher& launcher : launchers_) receive_messages(launcher);
       std::this_thread::sleep_for(20ms);
     }
   }
 
-  void hear(Launcher& launcher) {
+  void receive_messages(Launcher& launcher) {
     launcher.connection->advance();
     while (const auto message = launcher.connection->next()) {
-      longest_silence_ = std::max(longest_silence_.load(), seconds_since(launcher.heard));
-      launcher.heard = Clock::now();
+      longest_silence_ = std::max(longest_silence_.load(), seconds_since(launcher.last_received));
+      launcher.last_received = Clock::now();
       if (nlohmann::json::parse(*message).at("kind") == "round") ++rounds_;
     }
-    if (seconds_since(launcher.told) < 1) return;
-    launcher.told = Clock::now();
+    if (seconds_since(launcher.last_sent) < 1) return;
+    launcher.last_sent = Clock::now();
     launcher.connection->send(R"({"kind": "alive"})");
   }
 
@@ -124,7 +123,7 @@ class Launchers {
 
 std::string key(const std::string& name) { return "attempt 0/group 0/" + name; }
 
-// As a group does it when it is formed: each rank arrives, says what it can do, and has a second
+// The requests of forming a group: each rank arrives, publishes its abilities, and opens a second
 // connection for its watchdog.
 void meet(const Endpoint& server, int rank, const Size& size) {
   StoreClient store(server, kToken, 10min);
@@ -149,12 +148,12 @@ void meet(const Endpoint& server, int rank, const Size& size) {
   watchdog.check({key("watchdog/asked")});
 }
 
-void note(Outcome& outcome, const std::string& problem) {
+void note_failure(Outcome& outcome, const std::string& problem) {
   ++outcome.failed;
   problem.copy(outcome.problem, sizeof outcome.problem - 1);
 }
 
-Outcome stand_for(const Endpoint& server, int process, int processes, const Size& size) {
+Outcome simulate_ranks(const Endpoint& server, int process, int processes, const Size& size) {
   const auto share = [&](int all, int of) {
     return static_cast<int>(std::int64_t{all} * of / processes);
   };
@@ -173,7 +172,7 @@ Outcome stand_for(const Endpoint& server, int process, int processes, const Size
         problem = error.what();
       }
       const std::lock_guard<std::mutex> lock(turn);
-      problem.empty() ? void(++outcome.met) : note(outcome, problem);
+      problem.empty() ? void(++outcome.met) : note_failure(outcome, problem);
     });
   }
   for (std::thread& rank : ranks) rank.join();
@@ -189,7 +188,7 @@ struct Pipe {
   }
 };
 
-// Returns their ids. Each reads the server's port and writes its outcome.
+// Returns the ids of processes that read the server's port and write their outcome.
 std::vector<pid_t> start_processes(int count, const Pipe& port, const Pipe& outcomes,
                                    const Size& size) {
   std::vector<pid_t> ids;
@@ -198,7 +197,8 @@ std::vector<pid_t> start_processes(int count, const Pipe& port, const Pipe& outc
     if (ids.back() != 0) continue;
     int number = 0;
     if (read(port.ends[0], &number, sizeof number) != sizeof number) _exit(1);
-    const Outcome outcome = stand_for({.host = "127.0.0.1", .port = number}, process, count, size);
+    const Outcome outcome =
+        simulate_ranks({.host = "127.0.0.1", .port = number}, process, count, size);
     _exit(write(outcomes.ends[1], &outcome, sizeof outcome) == sizeof outcome ? 0 : 1);
   }
   return ids;
@@ -227,7 +227,7 @@ Outcome sum_of(const Pipe& outcomes, int count) {
   return all;
 }
 
-// Each rank has two connections, each launcher one.
+// Each rank has two connections, and each launcher has one.
 bool allow_files(const Size& size) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -241,7 +241,7 @@ int run(const Size& size, double longest) {
     std::printf("skipped: this user may not open %d files\n", 2 * size.ranks + size.machines);
     return 0;
   }
-  const int processes = std::max(1, size.ranks / kRanksOfAProcess);
+  const int processes = std::max(1, size.ranks / kRanksPerProcess);
   const Pipe port, outcomes;
   const std::vector<pid_t> ids =
       start_processes(processes, port, outcomes, size);  // no threads yet
@@ -259,7 +259,7 @@ int run(const Size& size, double longest) {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);
   std::printf(
-      "%d ranks on %d machines: %d have met, %d launchers have begun; the server has computed "
+      "%d ranks on %d machines: %d have met, %d launchers have started; the server has computed "
       "%.2f s in %.2f s and held %.0f MB; the coordinator was silent for up to %.2f s\n",
       size.ranks, size.machines, all.met, all.launchers, computed, seconds_since(began),
       static_cast<double>(use.ru_maxrss) / 1024, all.longest_silence);

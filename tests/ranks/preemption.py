@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hasten train receives a signal, alone and in two processes: it stops at a step, saves, and returns 128 + the signal.
+"""hasten train receives a signal, in one and in two processes: it stops at a step, saves, and returns 128 + the signal.
 
     preemption.py HASTEN MODEL
 """
@@ -20,12 +20,12 @@ from clean import CLEAN
 
 HASTEN, MODEL = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 FOLDER = pathlib.Path(tempfile.mkdtemp())
-LIMIT = 60  # seconds, for a machine that is busy
+LIMIT = 60  # seconds, for a busy machine
 SAVED = ("model.safetensors", "trainer_state.json", "train_results.json", "all_results.json")
 
 
 class Running:
-    """hasten train, which would train for hours."""
+    """A hasten train that would train for hours."""
 
     def __init__(self, name, launch=(), *words):
         self.output_dir = FOLDER / name
@@ -44,7 +44,7 @@ class Running:
         return "".join(self.lines[-40:])
 
     def await_steps(self):
-        """Returns once steps have been logged."""
+        """Blocks until steps have been logged."""
         end = time.monotonic() + LIMIT
         while "'loss'" not in self.text() and self.process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
@@ -60,7 +60,7 @@ class Running:
         sys.exit(f"no rank {number}\n{self.text()}")
 
     def end(self):
-        """Its exit code."""
+        """Waits for the end and returns the exit code."""
         try:
             return self.process.wait(LIMIT)
         except subprocess.TimeoutExpired:
@@ -71,36 +71,36 @@ class Running:
 
 
 def check_stopped(what, running, number):
-    """It has stopped at the step that it reports, and has saved what it learnt."""
+    """Checks that the run stopped at the reported step, and saved its model."""
     code = running.end()
-    check(code == 128 + number, f"{what}: exit code {code}", running.last_lines())
-    # The launcher repeats the last lines of a rank behind a bar.
+    check(code == 128 + number, f"{what}: the exit code is {code}", running.last_lines())
+    # The launcher repeats the last lines of a rank after a bar.
     reports = re.findall(rf"^(?:\[\d\] )?hasten: warning: signal {number} \(SIG\w+\) was received: training stops at step (\d+) of 10000000", running.text(), re.MULTILINE)
-    check(len(reports) == 1, f"{what}: one report, of step {', '.join(reports)}", running.last_lines())
+    check(len(reports) == 1, f"{what}: there is one report, of step {', '.join(reports)}", running.last_lines())
     missing = [name for name in SAVED if not (running.output_dir / name).exists()]
     check(not missing, f"{what}: model, state and results are saved", missing, running.last_lines())
     if reports and not missing:
         step = json.loads((running.output_dir / "trainer_state.json").read_text())["global_step"]
-        check(step == int(reports[0]) > 0, f"{what}: the state is that of step {step}")
+        check(step == int(reports[0]) > 0, f"{what}: the saved state belongs to step {step}")
     check(not (running.output_dir / "eval_results.json").exists(), f"{what}: no evaluation begins")
 
 
-def alone():
+def one_process():
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        running = Running(f"alone{number}")
+        running = Running(f"one{number}")
         running.await_steps()
         running.process.send_signal(number)
         check_stopped(f"one process, {number.name}", running, number)
 
 
-def together():
+def two_processes():
     for number in (signal.SIGTERM, signal.SIGUSR1):
         running = Running(f"launcher{number}", ("launch", "-n", 2, "--max_restarts", 1, "--grace_period", LIMIT))
         running.await_steps()
         running.process.send_signal(number)
         check_stopped(f"{number.name} to the launcher of two", running, number)
-        check("restarting all processes" not in running.text(), f"{number.name} to the launcher of two: they do not start again", running.last_lines())
-    # As Slurm does: each rank receives it twice, because the launcher passes its own on.
+        check("restarting all processes" not in running.text(), f"{number.name} to the launcher of two: they do not restart", running.last_lines())
+    # Slurm does this: each rank receives the signal twice, because the launcher forwards its own.
     for number in (signal.SIGTERM, signal.SIGUSR1):
         running = Running(f"all{number}", ("launch", "-n", 2, "--max_restarts", 1, "--grace_period", LIMIT))
         running.await_steps()
@@ -111,12 +111,12 @@ def together():
         running = Running(f"rank{rank}", ("launch", "-n", 2))
         running.await_steps()
         os.kill(running.rank(rank), signal.SIGUSR1)
-        check_stopped(f"SIGUSR1 to rank {rank} alone", running, signal.SIGUSR1)
+        check_stopped(f"SIGUSR1 to rank {rank} only", running, signal.SIGUSR1)
 
 
 try:
-    alone()
-    together()
+    one_process()
+    two_processes()
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)
 sys.exit(exit_code())

@@ -1,5 +1,5 @@
-// Prints who it is, as one line of JSON; with --hosts LIST the hosts of a list of Slurm's, one a
-// line.
+// Prints its worker as one line of JSON; with --hosts LIST it prints the hosts of a Slurm list, one
+// per line.
 #include <cstdio>
 #include <string>
 
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
                                  {"address_source", worker.address_source},
                                  {"port_source", worker.port_source},
                                  {"store_is_served", worker.store_is_served}};
-    // In one piece: lines of several processes come together.
+    // In one write, because the lines of several processes may be mixed.
     const std::string text = line.dump() + "\n";
     std::fwrite(text.data(), 1, text.size(), stdout);
     return 0;

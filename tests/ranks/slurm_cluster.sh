@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A Slurm of its own on this machine, for tests: a controller and two machines that are processes here.
+# A private Slurm cluster on this machine, for tests: a controller and two machines, all of them local processes.
 #
-#   slurm_cluster.sh start DIR [PID]   everything it writes lies in DIR; where PID is given it stops when that process has ended
+#   slurm_cluster.sh start DIR [PID]   writes only to DIR; with PID it stops when that process has ended
 #   slurm_cluster.sh stop DIR
 #   SLURM_CONF=DIR/slurm.conf srun -N2 -n4 ...
 #
-# The machines are called 127.0.0.1 and 127.0.0.2, so that their names are addresses which every process can reach. Needs no
-# root, no systemd and no network beyond the loopback device; DIR's path has to be short, for it holds a socket.
+# The machines are named 127.0.0.1 and 127.0.0.2, so that every process can reach them by name. This needs no root, no systemd
+# and no network except the loopback device. DIR's path must be short, because it contains a socket.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 command=${1:?start or stop} dir=$(readlink -m "${2:?a folder}") owner=${3:-}
@@ -18,7 +18,7 @@ fail() {
   exit 1
 }
 
-# Processes of this cluster: its daemons, and whatever its jobs have started. A dead one whose parent does not look is none.
+# The processes of this cluster: its daemons, and the processes of its jobs. Zombies do not count.
 living() {
   python3 - "SLURM_CONF=$SLURM_CONF" <<'END'
 import pathlib, sys
@@ -84,7 +84,7 @@ start() {
   mkdir -p "$dir/state" "$dir/spool"
   chmod 755 "$dir"
   write_configuration
-  # Of control groups nothing is used; this reader of them does not mind where there are none.
+  # No control groups are used; this plugin also works without any.
   echo CgroupPlugin=cgroup/v1 >"$dir/cgroup.conf"
   (umask 077 && head -c 128 /dev/urandom >"$dir/munge.key")
   munged --force --key-file="$dir/munge.key" --socket="$dir/munge.socket" --pid-file="$dir/munge.pid" --log-file="$dir/munge.log" \
@@ -101,7 +101,7 @@ start() {
   [ -z "$owner" ] || watch >/dev/null 2>&1 </dev/null &
 }
 
-# Whoever started the cluster may be killed before it could stop it.
+# The process that started the cluster may be killed before it can stop the cluster.
 watch() {
   trap '' HUP INT
   while kill -0 "$owner" 2>/dev/null && [ -e "$SLURM_CONF" ]; do sleep 1; done
@@ -123,11 +123,11 @@ stop() {
     done
   done
   rm -f "$SLURM_CONF"
-  [ -z "$(living)" ] || fail "still there: $(living)"
+  [ -z "$(living)" ] || fail "still running: $(living)"
 }
 
 case $command in
   start) start ;;
   stop) stop ;;
-  *) fail "start or stop, not $command" ;;
+  *) fail "got $command, expected start or stop" ;;
 esac

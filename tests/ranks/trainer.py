@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""hasten train in one, two and four processes: the same curve, scores, predictions and weights, whatever rows
-have labels; checkpoints that any number of processes goes on from.
+"""hasten train gives the same curve, scores, predictions and weights in one, two and four processes, whichever rows have
+labels, and any number of processes can continue from a checkpoint.
 
     trainer.py HASTEN MODEL
-    trainer.py HASTEN MODEL ENGINE-FOLDER PLUGIN     two processes on device tpu, each on a CPU engine of its own, beside one on the CPU
+    trainer.py HASTEN MODEL ENGINE-FOLDER PLUGIN     compares two processes on device tpu, each with its own CPU engine, with one on the CPU
 """
 import array
 import json
@@ -25,11 +25,11 @@ ENVIRONMENT = CLEAN | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "O
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 IGNORED = -100
 CLOSE = 1e-5
-SMOOTH = "1e-4"  # some gradients are zero but for rounding, which AdamW would make steps of
+SMOOTH = "1e-4"  # some gradients are zero except for rounding, which AdamW would turn into steps
 
 
 def write_rows(file, columns):
-    """Columns of equal rows as a safetensors file of int64."""
+    """Writes columns of equal rows as a safetensors file of int64."""
     header, body = {}, b""
     for name, rows in columns.items():
         flat = [value for row in rows for value in row] if isinstance(rows[0], list) else rows
@@ -55,7 +55,7 @@ def tensors(file):
 
 
 def texts(rows, seed, with_gaps):
-    """Rows of 12 ids, some behind filled up; a label a row, or for a part of the rows."""
+    """Rows of 12 ids, some with padding; a label for each row, or for a part of the rows."""
     draw = random.Random(seed)
     ids, mask, labels = [], [], []
     for _ in range(rows):
@@ -67,7 +67,7 @@ def texts(rows, seed, with_gaps):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def launched(processes, words, by="hasten", environment=None):
+def launch(processes, words, by="hasten", environment=None):
     starts = {"hasten": [HASTEN, "launch", "-n", processes, "--no_config_file"],
               "torchrun": ["torchrun", "--nproc-per-node", processes, "--no-python"],
               "mpirun": ["mpirun.openmpi", "--oversubscribe", "-n", processes]}
@@ -76,11 +76,11 @@ def launched(processes, words, by="hasten", environment=None):
 
 
 def train(name, processes, batch, model, data, *words, by="hasten", environment=None):
-    """The run's log and its folder."""
+    """Returns the run's log and its folder."""
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     device = [] if environment else ["--use_cpu"]
-    done = launched(processes, [*device, "--disable_tqdm", "--model", model, "--data", data, "--output_dir", folder, "--logging_steps", 1,
+    done = launch(processes, [*device, "--disable_tqdm", "--model", model, "--data", data, "--output_dir", folder, "--logging_steps", 1,
                                 "--per_device_train_batch_size", batch, "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *words], by, environment)
     if done.returncode != 0:
         sys.exit(f"{name} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
@@ -91,8 +91,8 @@ def train(name, processes, batch, model, data, *words, by="hasten", environment=
 TIMES = re.compile(".*(runtime|per_second)$")
 
 
-def furthest(log, other):
-    """The largest difference between two logs, relative where numbers are large; infinite where they tell other things."""
+def log_difference(log, other):
+    """The largest difference between two logs, relative for large numbers; infinite if they have different keys."""
     if len(log) != len(other):
         return float("inf")
     most = 0.0
@@ -105,49 +105,49 @@ def furthest(log, other):
     return most
 
 
-def apart(folder, other, file="model.safetensors"):
+def tensor_difference(folder, other, file="model.safetensors"):
     ours, theirs = tensors(folder / file), tensors(other / file)
     if {name: shape for name, (shape, _) in ours.items()} != {name: shape for name, (shape, _) in theirs.items()}:
         return float("inf")
     return max(abs(a - b) for name in ours for a, b in zip(ours[name][1], theirs[name][1]))
 
 
-def same(what, run, reference, limit=CLOSE):
-    far, weights = furthest(run[0], reference[0]), apart(run[1], reference[1])
-    check(far <= limit and weights <= limit, f"{what}: logs within {far:.1e}, weights within {weights:.1e}",
-          "\n".join(f"{a}\n{b}" for a, b in zip(run[0], reference[0]) if furthest([a], [b]) > limit))
+def check_same(what, run, reference, limit=CLOSE):
+    logs, weights = log_difference(run[0], reference[0]), tensor_difference(run[1], reference[1])
+    check(logs <= limit and weights <= limit, f"{what}: the logs agree within {logs:.1e}, the weights within {weights:.1e}",
+          "\n".join(f"{a}\n{b}" for a, b in zip(run[0], reference[0]) if log_difference([a], [b]) > limit))
 
 
 def one_curve(kind, model, with_gaps):
-    """403 rows in steps of 8: the last step of an epoch has three, which do not suffice for four processes."""
+    """403 rows in steps of 8: the last step of an epoch has three, too few for four processes."""
     data, unseen = FOLDER / f"{kind}.safetensors", FOLDER / f"{kind}_eval.safetensors"
     write_rows(data, texts(403, 1, with_gaps))
     write_rows(unseen, texts(37, 2, with_gaps))
     words = ["--eval_data", unseen, "--max_steps", 60, "--eval_strategy", "steps", "--eval_steps", 25, "--per_device_eval_batch_size", 5,
              "--save_strategy", "no", "--do_train", "--do_predict", "--include_num_input_tokens_seen", "all"]
-    alone = train(f"{kind}1", 1, 8, model, data, *words)
-    check(len([entry for entry in alone[0] if "loss" in entry]) == 60, f"{kind}: 60 steps")
+    single = train(f"{kind}1", 1, 8, model, data, *words)
+    check(len([entry for entry in single[0] if "loss" in entry]) == 60, f"{kind}: there are 60 steps")
     for processes in (2, 4):
         together = train(f"{kind}{processes}", processes, 8 // processes, model, data, *words)
-        same(f"{kind}, {processes} processes", together, alone)
-        far = apart(together[1], alone[1], "predictions.safetensors")
-        check(far <= CLOSE, f"{kind}, {processes} processes: predictions within {far:.1e}")
+        check_same(f"{kind}, {processes} processes", together, single)
+        difference = tensor_difference(together[1], single[1], "predictions.safetensors")
+        check(difference <= CLOSE, f"{kind}, {processes} processes: the predictions agree within {difference:.1e}")
     return data
 
 
 def windows(model):
-    """Rows of a step count alike, whether processes or micro-batches have them."""
+    """The rows of a step have equal weight, whether processes or micro-batches divide them."""
     data = FOLDER / "windows.safetensors"
     write_rows(data, texts(396, 3, with_gaps=True))
     words = ["--max_steps", 30, "--save_strategy", "no", "--train_sampling_strategy", "sequential"]
-    alone = train("window1", 1, 12, model, data, *words)
-    same("6 micro-batches", train("window6", 1, 2, model, data, *words, "--gradient_accumulation_steps", 6), alone)
-    same("2 processes, 2 micro-batches", train("window22", 2, 3, model, data, *words, "--gradient_accumulation_steps", 2), alone)
-    same("3 processes, 4 micro-batches", train("window34", 3, 1, model, data, *words, "--gradient_accumulation_steps", 4), alone)
+    single = train("window1", 1, 12, model, data, *words)
+    check_same("6 micro-batches", train("window6", 1, 2, model, data, *words, "--gradient_accumulation_steps", 6), single)
+    check_same("2 processes, 2 micro-batches", train("window22", 2, 3, model, data, *words, "--gradient_accumulation_steps", 2), single)
+    check_same("3 processes, 4 micro-batches", train("window34", 3, 1, model, data, *words, "--gradient_accumulation_steps", 4), single)
 
 
 def with_dropout(model):
-    """The same model with dropout, whose streams a checkpoint has to keep for every process."""
+    """The same model with dropout, whose random streams a checkpoint must keep for every process."""
     other = FOLDER / "dropout"
     shutil.copytree(model, other)
     config = json.loads((other / "config.json").read_text())
@@ -158,57 +158,57 @@ def with_dropout(model):
 def checkpoints(model, data):
     words = ["--max_steps", 24, "--save_strategy", "steps", "--save_steps", 9, "--num_train_epochs", 3]
     dropping = with_dropout(model)
-    for given, changes in ((dropping, (2,)), (model, (1, 4))):
-        whole = train("whole", 2, 4, given, data, *words)
-        check(sorted(path.name for path in whole[1].glob("checkpoint-*")) == ["checkpoint-18", "checkpoint-24", "checkpoint-9"], "checkpoints")
+    for start, changes in ((dropping, (2,)), (model, (1, 4))):
+        whole = train("whole", 2, 4, start, data, *words)
+        check(sorted(path.name for path in whole[1].glob("checkpoint-*")) == ["checkpoint-18", "checkpoint-24", "checkpoint-9"], "the checkpoints are complete")
         for processes in changes:
-            log, folder = train("resumed", processes, 8 // processes, given, data, *words, "--resume_from_checkpoint", whole[1] / "checkpoint-9")
-            same(f"from 2 processes' checkpoint on with {processes}", (log, folder), whole, 0 if processes == 2 else CLOSE)
+            log, folder = train("resumed", processes, 8 // processes, start, data, *words, "--resume_from_checkpoint", whole[1] / "checkpoint-9")
+            check_same(f"{processes} processes continue from the checkpoint of 2", (log, folder), whole, 0 if processes == 2 else CLOSE)
     going_back(model, data, words)
     other = train("other", 2, 4, dropping, data, *words, "--seed", 43)
-    check(furthest(other[0], train("other1", 1, 8, dropping, data, *words, "--seed", 43)[0]) > 1e-3, "dropout falls elsewhere in each process")
-    done = launched(2, ["--use_cpu", "--model", model, "--data", data, "--output_dir", FOLDER / "no", "--per_device_train_batch_size", 8,
+    check(log_difference(other[0], train("other1", 1, 8, dropping, data, *words, "--seed", 43)[0]) > 1e-3, "dropout differs between processes")
+    done = launch(2, ["--use_cpu", "--model", model, "--data", data, "--output_dir", FOLDER / "no", "--per_device_train_batch_size", 8,
                         "--resume_from_checkpoint", FOLDER / "whole" / "checkpoint-9", "--max_steps", 24])
     check(done.returncode == 2 and "got a batch of 16 (8 in each of 2 processes), expected 8 (4 in each of 2 processes)" in done.stderr,
-          "other steps are refused", done.stderr)
+          "another batch size is refused", done.stderr)
 
 
 def going_back(model, data, words):
-    """Two processes resume from an earlier checkpoint of the folder they write to: the later ones are given up."""
+    """Two processes resume from an earlier checkpoint of the folder that they write to, and abandon the later ones."""
     folder = train("back", 2, 4, model, data, *words)[1]
-    (folder / ".checkpoint-18.partial-999999999").mkdir()  # of another machine: it may still be alive
+    (folder / ".checkpoint-18.partial-999999999").mkdir()  # from another machine, where it may still be running
     again = ["--use_cpu", "--disable_tqdm", "--model", model, "--data", data, "--output_dir", folder, "--logging_steps", 1, "--per_device_train_batch_size", 4,
              "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *words, "--resume_from_checkpoint", folder / "checkpoint-9", "--max_steps", 20, "--save_total_limit", 2]
-    done = launched(2, again)
+    done = launch(2, again)
     left = sorted(path.name for path in folder.iterdir() if "checkpoint" in path.name)
-    check(done.returncode == 0 and left == [".checkpoint-18.partial-999999999", "checkpoint-18", "checkpoint-20"], f"going back leaves {left}", done.stderr)
+    check(done.returncode == 0 and left == [".checkpoint-18.partial-999999999", "checkpoint-18", "checkpoint-20"], f"after going back, the folder has {left}", done.stderr)
     check(done.stderr.count("max_steps is 20 and was 24") == 1, "a changed argument is reported once for all processes", done.stderr)
     (folder / "train_results.json").write_text("as it was")
-    done = launched(2, [*again, "--resume_from_checkpoint", "true"])
+    done = launch(2, [*again, "--resume_from_checkpoint", "true"])
     check(done.returncode == 0 and done.stderr.count("nothing is left to train") == 1 and (folder / "train_results.json").read_text() == "as it was",
           "two processes with nothing left to do write nothing", done.stderr)
 
 
-def failures_of_one(model, data):
-    """What only the main process meets ends all of them, with its error."""
-    in_the_way = FOLDER / "in_the_way"
-    in_the_way.write_text("a file where a folder is to be")
-    words = ["--use_cpu", "--model", model, "--data", data, "--output_dir", in_the_way]
-    alone, began = launched(1, words), time.monotonic()
-    together = launched(2, words)
-    code = re.search(r"error\[(.*?)\]", alone.stderr)
-    check(code and together.returncode == alone.returncode != 0 and together.stderr.count(code[0]) >= 1 and time.monotonic() - began < 20,
-          "what the main process cannot write ends all with its error", together.stderr)
+def failure_of_main_process(model, data):
+    """An error in the main process ends all processes with that error."""
+    obstacle = FOLDER / "obstacle"
+    obstacle.write_text("a file at the path of a folder")
+    words = ["--use_cpu", "--model", model, "--data", data, "--output_dir", obstacle]
+    single, began = launch(1, words), time.monotonic()
+    together = launch(2, words)
+    code = re.search(r"error\[(.*?)\]", single.stderr)
+    check(code and together.returncode == single.returncode != 0 and together.stderr.count(code[0]) >= 1 and time.monotonic() - began < 20,
+          "if the main process cannot write, all processes end with its error", together.stderr)
 
 
 def other_launchers(model, data):
     words = ["--max_steps", 10, "--save_strategy", "no"]
-    alone = train("launched1", 1, 8, model, data, *words)
+    single = train("launched1", 1, 8, model, data, *words)
     for by, program in (("mpirun", "mpirun.openmpi"), ("torchrun", "torchrun")):
         if shutil.which(program):
-            same(f"started by {by}", train(by, 2, 4, model, data, *words, by=by), alone)
+            check_same(f"started by {by}", train(by, 2, 4, model, data, *words, by=by), single)
         else:
-            print(f"not here: {by}")
+            print(f"not installed: {by}")
 
 
 def on_tpu(model, engine, plugin):
@@ -220,10 +220,10 @@ def on_tpu(model, engine, plugin):
                    "HASTEN_TEST_ENGINE": f"{engine}/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"}
     words = ["--eval_data", unseen, "--max_steps", 20, "--eval_strategy", "steps", "--eval_steps", 12, "--per_device_eval_batch_size", 5,
              "--save_strategy", "no", "--do_train", "--do_predict", "--include_num_input_tokens_seen", "all", "--attn_implementation", "eager"]
-    alone = train("cpu", 1, 8, model, data, *words)
+    single = train("cpu", 1, 8, model, data, *words)
     for backend in ("gloo", "tpu_dist"):
         together = train(backend, 2, 4, model, data, *words, environment=environment | {"HASTEN_PROCESS_GROUP_BACKEND": backend})
-        same(f"two processes on device tpu by {backend}", together, alone)
+        check_same(f"two processes on device tpu by {backend}", together, single)
 
 
 def on_cpu():
@@ -231,7 +231,7 @@ def on_cpu():
     one_curve("gaps", MODEL, with_gaps=True)
     windows(MODEL)
     checkpoints(MODEL, rows)
-    failures_of_one(MODEL, rows)
+    failure_of_main_process(MODEL, rows)
     other_launchers(MODEL, rows)
 
 

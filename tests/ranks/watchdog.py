@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A rank that keeps the others waiting is told by its number, step, call and stack, within a second after the limit.
+"""The watchdog reports a late rank with its number, step, call and stack, within a second after the limit.
 
     watchdog.py HANG HASTEN
 """
@@ -18,14 +18,14 @@ from clean import CLEAN
 HANG, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
 VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
 CODE = 75  # docs/errors.md
-LIMIT = 2  # seconds: also for processes to meet, on a machine that is busy
+LIMIT = 2  # seconds; a busy machine also needs them to form the group
 
 
 class Job:
-    """A job that ran to its end: what it printed with the time of each line, and what became of its processes.
+    """A job that ran to its end: its output with the time of each line, and the exit codes of its processes.
 
-    `errors`: a file for standard error in place of the one for the output. `meanwhile`: called with the job, in a thread,
-    when `ranks` of them have begun. A job that is still there after `limit` seconds is killed.
+    `errors` replaces the output as the file for standard error. `meanwhile` is called with the job, in a thread, when `ranks`
+    ranks have begun. A job that still runs after `limit` seconds is killed.
     """
 
     def __init__(self, words, environments=({},), limit=60, errors=None, meanwhile=None, ranks=2):
@@ -36,20 +36,20 @@ class Job:
         os.close(write)
         killer = threading.Timer(limit, self.kill)
         killer.start()
-        beside = None
+        companion = None
         with os.fdopen(read, errors="replace") as output:
             for line in output:
                 self.lines.append((time.time(), line.rstrip("\n")))
-                if said := re.search(r"rank (\d+) pid (\d+) begins", line):
-                    self.processes[int(said[1])] = int(said[2])
+                if begun := re.search(r"rank (\d+) pid (\d+) begins", line):
+                    self.processes[int(begun[1])] = int(begun[2])
                     if meanwhile and len(self.processes) == ranks:
-                        beside = threading.Thread(target=meanwhile, args=(self,))
-                        beside.start()
+                        companion = threading.Thread(target=meanwhile, args=(self,))
+                        companion.start()
         self.ended = time.time()
         self.codes = [process.wait(timeout=limit) for process in self.started]
         killer.cancel()
-        if beside:
-            beside.join()
+        if companion:
+            companion.join()
         self.text = "\n".join(line for _, line in self.lines)
 
     def send(self, number):
@@ -64,18 +64,18 @@ class Job:
         self.send(signal.SIGKILL)
 
     def suspend(self, seconds):
-        """Stops and wakes all of its processes, as a scheduler does that takes turns between jobs."""
+        """Stops and wakes all of its processes, like a scheduler that runs jobs in turn."""
         time.sleep(0.5)
         self.send(signal.SIGSTOP)
         time.sleep(seconds)
         self.send(signal.SIGCONT)
 
     def waits_since(self, *ranks):
-        """When the last of these ranks came to where it waits."""
+        """The time at which the last of these ranks began to wait."""
         begun = [re.search(rf"rank {rank} pid \d+ begins at ([0-9.]+)", self.text) for rank in ranks]
         return max(float(each[1]) for each in begun) if all(begun) else float("nan")
 
-    def told_at(self):
+    def reported_at(self):
         return next((at for at, line in self.lines if "error[process.late-rank]" in line), float("inf"))
 
     def left(self):
@@ -87,58 +87,58 @@ class Job:
             time.sleep(0.05)
 
 
-def launched(case, count, *words, limit=LIMIT, environment={}, **options):
+def launch(case, count, *words, limit=LIMIT, environment={}, **options):
     return Job([HASTEN, "launch", "--no_config_file", "-n", count, *words, HANG, case, limit], [environment], ranks=count, **options)
 
 
 def check_report(job, name, waiting, *patterns, late=None):
-    delay = job.told_at() - job.waits_since(*waiting)
-    check(LIMIT <= delay <= LIMIT + 1, f"{name}: told {delay:.2f} s after the wait begins, the limit is {LIMIT} s", job.text)
+    delay = job.reported_at() - job.waits_since(*waiting)
+    check(LIMIT <= delay <= LIMIT + 1, f"{name}: the report comes {delay:.2f} s after the wait begins, the limit is {LIMIT} s", job.text)
     for pattern in patterns:
         check(re.search(pattern, job.text), f"{name}: /{pattern}/", job.text)
     reports = {line.split("error[process.late-rank]", 1)[1] for _, line in job.lines if "error[process.late-rank]" in line}
-    # The launcher repeats last words, behind a bar.
+    # The launcher repeats the last lines after a bar.
     shown = [line for _, line in job.lines if "error[process.late-rank]" in line and "| " not in line]
-    check(len(reports) == 1 and len(shown) == 1, f"{name}: told once", job.text)
-    check(all(code == CODE for code in job.codes), f"{name}: code {CODE}", job.codes, job.text)
-    check(not job.left(), f"{name}: no process is left", job.text)
+    check(len(reports) == 1 and len(shown) == 1, f"{name}: there is one report", job.text)
+    check(all(code == CODE for code in job.codes), f"{name}: the exit code is {CODE}", job.codes, job.text)
+    check(not job.left(), f"{name}: no process remains", job.text)
     if late is not None:
         check(re.search(rf"rank {late} on \S+ \(pid \d+\) was ended by its watchdog \(code 75\)", job.text),
-              f"{name}: the launcher blames rank {late}", job.text)
+              f"{name}: the launcher names rank {late}", job.text)
 
 
 def sleeps():
-    job = launched("sleeps", 3)
+    job = launch("sleeps", 3)
     check_report(job, "a rank in a function of the program", (0, 2),
                  r"rank 1 has not reached the group's \d+\w\w collective within 2 s; the job ends",
                  r"rank 1 \(\S+, pid \d+\): 0 steps done, not in a collective; its last one \(the \d+\w\w, all_gather of 4 x 512 float\) ended 2\.\d s ago",
                  r"(at|by) .*waits_for_a_file_that_never_comes\(\) in hang\+0x[0-9a-f]+",
                  r"ranks 0, 2: 0 steps done, in the \d+\w\w collective, all_reduce of 3 float, for 2\.\d s", late=1)
-    check("what was printed before" in job.text, "what was printed before is not lost", job.text)
+    check("what was printed before" in job.text, "output from before the hang is not lost", job.text)
 
 
 def stops_early():
-    job = launched("stops early", 3)
+    job = launch("stops early", 3)
     check_report(job, "a rank with fewer collectives", (0, 1), r"rank 2 has not reached the group's 6th collective",
                  r"waits_for_a_file_that_never_comes", r"ranks 0, 1: .*in the 6th collective, all_reduce of 6 float", late=2)
 
 
 def is_stopped():
-    job = launched("is stopped", 3)
+    job = launch("is stopped", 3)
     check_report(job, "a rank that is stopped", (0, 2), r"rank 1 does not answer, and the group's 2nd collective has not ended",
                  r"rank 1 \(\S+, pid \d+\): does not answer; its process is stopped by a signal",
                  r"ranks 0, 2: .*in the 2nd collective, barrier, for 2\.\d s", r"rank [02] on .*was ended by its watchdog \(code 75\)")
 
 
 def skips_backward():
-    job = launched("skips backward", 2)
+    job = launch("skips backward", 2)
     check_report(job, "a rank that skips backward", (0,), r"rank 1 has not reached", r"rank 1 \(.*\): 2 steps done, not in a collective",
                  r"waits_for_a_file_that_never_comes", r"rank 0: 2 steps done, in the \d+\w\w collective, all_reduce of \d+ float \(gradients, bucket 0\)",
                  late=1)
 
 
 def calls_another():
-    job = launched("calls another", 3)
+    job = launch("calls another", 3)
     check_report(job, "a rank in another collective", (0, 2),
                  r"rank 1 called barrier as the group's 2nd collective, but ranks 0, 2 called all_reduce \(max\) of 6 float; one of these calls has not ended",
                  r"rank 1 \(.*\): 0 steps done, in its 2nd collective, barrier, for 2\.\d s",
@@ -151,23 +151,23 @@ def free_port():
         return free.getsockname()[1]
 
 
-def by_hand(case, count, **options):
-    """Without a launcher: the processes meet in c10d's own store."""
+def run_without_launcher(case, count, **options):
+    """Runs the processes without a launcher; they meet in c10d's own store."""
     port = free_port()
     place = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return Job([HANG, case, LIMIT], [place | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)], **options)
 
 
 def without_launcher():
-    job = by_hand("sleeps", 3)
+    job = run_without_launcher("sleeps", 3)
     check_report(job, "c10d's TCPStore", (0, 2), r"rank 1 has not reached", r"waits_for_a_file_that_never_comes\(\) in hang\+0x")
-    job = by_hand("works long", 2)
+    job = run_without_launcher("works long", 2)
     check(job.codes == [0, 0] and "late-rank" not in job.text and "TCPStore" not in job.text,
-          "work that nobody waits for takes longer than the limit", job.text)
+          "work that no rank waits for may take longer than the limit", job.text)
 
 
 def store_is_stopped():
-    """Rank 0 serves the store; the other cannot ask, and still ends."""
+    """Rank 0 serves the store; the other rank cannot reach it, and still ends."""
     port = free_port()
     place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     stopped = subprocess.Popen([HANG, "store is stopped", str(LIMIT)], env=VARIABLES | place | {"RANK": "0", "LOCAL_RANK": "0"},
@@ -184,55 +184,55 @@ def switched_off():
     command = [HASTEN, "launch", "--no_config_file", "-n", 2, HANG, "sleeps", LIMIT]
     job = Job(command, [{"HASTEN_WATCHDOG": "off"}])
     check("late-rank" not in job.text and re.search(r"error\[process.rank-missing\]: .* rank 1 has not reached it", job.text) and job.codes == [4],
-          f"off: the collective throws where it waits, after {time.time() - began:.1f} s", job.text)
+          f"off: the waiting collective throws, after {time.time() - began:.1f} s", job.text)
     job = Job(command, [{"HASTEN_WATCHDOG": "off", "HASTEN_SHARED_MEMORY": "off"}])
     check("late-rank" not in job.text and re.search(r"error\[process.rank-missing\]: a message between ranks.* within 2000 ms", job.text) and job.codes == [4],
-          "off, by messages: the message throws where it waits", job.text)
+          "off, by messages: the waiting message throws", job.text)
 
 
 def never_there():
-    job = launched("is never there", 2)
+    job = launch("is never there", 2)
     check(re.search(r"error\[process.rank-missing\]: forming a group of 2 processes, on rank 0: got nothing from rank 1 within 2 s", job.text) and job.codes == [4],
           "a rank that never comes is named", job.text)
 
 
 def is_suspended():
     """All of its processes are stopped for longer than the limit, while one rank waits for the other."""
-    limit, asleep = 5, 7  # a clock that is not asked counts two seconds
+    limit, asleep = 5, 7  # a clock that is not read counts two seconds
     for name, environment in (("shared memory", {}), ("messages", {"HASTEN_SHARED_MEMORY": "off"}),
                               ("no watchdog", {"HASTEN_WATCHDOG": "off"})):
-        job = launched("waits a little", 2, limit=limit, environment=environment, meanwhile=lambda job: job.suspend(asleep))
+        job = launch("waits a little", 2, limit=limit, environment=environment, meanwhile=lambda job: job.suspend(asleep))
         check(job.codes == [0] and "rank 1 pid" in job.text and job.text.count(" ends at ") == 2,
-              f"a job that is suspended for {asleep} s and woken goes on, by {name}; the limit is {limit} s", job.codes, job.text)
+              f"a job that is suspended for {asleep} s and woken continues, with {name}; the limit is {limit} s", job.codes, job.text)
 
 
 def hangs_and_is_suspended():
-    """What it runs between its suspensions adds up."""
-    def again_and_again(job):
+    """The time that it runs between its suspensions adds up."""
+    def suspend_repeatedly(job):
         while any(process.poll() is None for process in job.started):
             job.suspend(2.5)
             time.sleep(1)
 
-    job = launched("sleeps", 2, limit=4, meanwhile=again_and_again)
+    job = launch("sleeps", 2, limit=4, meanwhile=suspend_repeatedly)
     check(job.codes == [CODE] and not job.was_killed and "error[process.late-rank]" in job.text,
-          "a job that hangs is ended though it is suspended again and again", job.codes, job.text)
+          "a job that hangs is ended although it is suspended repeatedly", job.codes, job.text)
 
 
 def hangs_in_the_loader():
-    job = launched("hangs in the loader", 2)
+    job = launch("hangs in the loader", 2)
     check_report(job, "a rank in the loader", (0,), r"rank 1 has not reached", r"by \(anonymous namespace\)::NeverReady::NeverReady\(\) in \S*hang_on_load.so\+0x", late=1)
-    job = by_hand("hangs in the loader", 2)
-    check(job.codes == [CODE, CODE] and not job.was_killed, "each rank ends itself, the one in the loader too", job.codes, job.text)
+    job = run_without_launcher("hangs in the loader", 2)
+    check(job.codes == [CODE, CODE] and not job.was_killed, "each rank ends itself, also the one in the loader", job.codes, job.text)
 
 
 def throws_with_work_under_way():
-    job = launched("throws with work under way", 2)
+    job = launch("throws with work under way", 2)
     check(job.codes == [CODE] and not job.was_killed and "rank 1 has not reached the group's 2nd collective" in job.text,
-          "a group whose end waits for a late rank is watched to the end", job.codes, job.text)
+          "a group whose destructor waits for a late rank is still watched", job.codes, job.text)
 
 
 def cannot_print():
-    """Standard error is a pipe that is full and that nobody reads."""
+    """Standard error is a full pipe without a reader."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     try:
@@ -240,12 +240,12 @@ def cannot_print():
             os.write(write, b" " * 4096)
     except BlockingIOError:
         os.set_blocking(write, True)
-    job = by_hand("sleeps", 2, errors=write, limit=30)
+    job = run_without_launcher("sleeps", 2, errors=write, limit=30)
     os.close(read)
     os.close(write)
     late = job.ended - job.waits_since(0)
     check(job.codes == [CODE, CODE] and not job.was_killed and late < LIMIT + 10,
-          f"a report that nobody reads does not hold up the end, {late:.1f} s", job.codes, job.text)
+          f"a report without a reader does not delay the end, {late:.1f} s", job.codes, job.text)
 
 
 CASES = (sleeps, stops_early, is_stopped, skips_backward, calls_another, without_launcher, store_is_stopped, switched_off, never_there,

@@ -1,7 +1,7 @@
-// Trains a small model in any number of processes that divides 4; windows.py compares what they
-// print.
+// Trains a small model in any number of processes that divides 4; windows.py compares the printed
+// weights.
 //
-//   windows CASE       tied, left out, unfrozen, by hand
+//   windows CASE       tied, skipped, unfrozen, raw backward
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ using namespace hasten;
 
 namespace {
 
-constexpr std::int64_t kWindow = 3, kRowsOfAll = 4;  // micro-batches; rows of one, of all processes
+// The micro-batches of a window, and the rows of a micro-batch in all processes together.
+constexpr std::int64_t kWindow = 3, kRows = 4;
 
 struct Net : torch::nn::Module {
   explicit Net(bool tied) {
@@ -30,11 +31,11 @@ struct Net : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr};
 };
 
-// This process's rows of a micro-batch.
+// The rows of this process in a micro-batch.
 at::Tensor rows_of(const Group& group, std::int64_t micro_batch) {
   torch::manual_seed(100 + micro_batch);
-  const std::int64_t share = kRowsOfAll / group.size();
-  return torch::randn({kRowsOfAll, 6}).narrow(0, group.rank() * share, share);
+  const std::int64_t share = kRows / group.size();
+  return torch::randn({kRows, 6}).narrow(0, group.rank() * share, share);
 }
 
 struct Loop {
@@ -69,9 +70,9 @@ std::shared_ptr<Net> tied(Accelerator& accelerator) {
   return loop.net;
 }
 
-// Two of the rows of each window's last micro-batch are bad: processes that have no other one leave
-// the backward pass out.
-std::shared_ptr<Net> left_out(Accelerator& accelerator) {
+// Two of the rows of each window's last micro-batch are bad: processes without another row skip the
+// backward pass.
+std::shared_ptr<Net> skipped(Accelerator& accelerator) {
   const Group& group = accelerator.group();
   Loop loop(accelerator);
   loop.run([&](std::int64_t i, PreparedModel<Net>& model) {
@@ -95,7 +96,7 @@ std::shared_ptr<Net> unfrozen(Accelerator& accelerator) {
   return loop.net;
 }
 
-std::shared_ptr<Net> by_hand(Accelerator& accelerator) {
+std::shared_ptr<Net> raw_backward(Accelerator& accelerator) {
   Loop loop(accelerator);
   loop.run([&](std::int64_t i, PreparedModel<Net>& model) {
     model(rows_of(accelerator.group(), i)).square().mean().backward();
@@ -107,7 +108,7 @@ std::shared_ptr<Net> by_hand(Accelerator& accelerator) {
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<std::shared_ptr<Net>(Accelerator&)>> cases = {
-      {"tied", tied}, {"left out", left_out}, {"unfrozen", unfrozen}, {"by hand", by_hand}};
+      {"tied", tied}, {"skipped", skipped}, {"unfrozen", unfrozen}, {"raw backward", raw_backward}};
   try {
     Accelerator accelerator({.gradient_accumulation_steps = kWindow, .cpu = true});
     const auto net = cases.at(argc > 1 ? argv[1] : "")(accelerator);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Accumulation windows give the same weights in one, two and four processes, and what cannot be exchanged is refused.
+"""Accumulation windows give the same weights in one, two and four processes, and a raw backward pass is refused.
 
     windows.py WINDOWS HASTEN
 """
@@ -20,20 +20,20 @@ def run(case, count):
 
 def weights(case, count):
     done = run(case, count)
-    check(done.returncode == 0, f"{case} in {count} processes ends well", done.stdout, done.stderr)
-    return [float(word) for word in done.stdout.split() if not word.startswith("[")]  # without the rank
+    check(done.returncode == 0, f"{case}: the program succeeds in {count} processes", done.stdout, done.stderr)
+    return [float(word) for word in done.stdout.split() if not word.startswith("[")]  # without the rank's prefix
 
 
-for case in ("tied", "left out", "unfrozen"):
-    alone = weights(case, 1)
-    check(len(alone) >= 6 * 6 + 6, f"{case}: the weights are printed")
+for case in ("tied", "skipped", "unfrozen"):
+    single = weights(case, 1)
+    check(len(single) >= 6 * 6 + 6, f"{case}: the weights are printed")
     for count in (2, 4):
         together = weights(case, count)
-        check(len(together) == len(alone), f"{case}: as many in {count} processes")
-        apart = max(abs(a - b) for a, b in zip(alone, together))
-        check(apart < 1e-5, f"{case}: the weights of {count} processes are those of one, to {apart:.2g}")
+        check(len(together) == len(single), f"{case}: {count} processes print the same number of weights")
+        difference = max(abs(a - b) for a, b in zip(single, together))
+        check(difference < 1e-5, f"{case}: the weights of {count} processes equal those of one, to {difference:.2g}")
 
-check(len(weights("by hand", 1)) > 0, "one process may call loss.backward()")
-done = run("by hand", 2)
-check(done.returncode != 0 and "prepare.raw-backward" in done.stderr, "several may not", done.stdout, done.stderr)
+check(len(weights("raw backward", 1)) > 0, "one process may call loss.backward()")
+done = run("raw backward", 2)
+check(done.returncode != 0 and "prepare.raw-backward" in done.stderr, "several processes may not", done.stdout, done.stderr)
 sys.exit(exit_code())

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Starts print_worker by real launchers, and looks at what its processes say of themselves.
+"""Starts print_worker with real launchers and checks the workers that it prints.
 
     worker_environment.py PRINT_WORKER HASTEN LAUNCHER
 
-LAUNCHER is hasten, open_mpi, mpich, slurm, torchrun or documented. A launcher that is not on this machine is told by a
-line "skipped: why". torchrun is that of the Python which HASTEN_REFERENCE_PYTHON names.
+LAUNCHER is hasten, open_mpi, mpich, slurm, torchrun or documented. A missing launcher is reported as "skipped: why". torchrun
+belongs to the Python that HASTEN_REFERENCE_PYTHON names.
 """
 import argparse
 import json
@@ -43,7 +43,7 @@ def skip(why):
 
 
 def run(*words, **more):
-    """Runs a command; its environment is CLEAN with `more` beside it."""
+    """Runs a command; its environment is CLEAN and `more`."""
     return subprocess.run([str(word) for word in words], env=CLEAN | more, capture_output=True, text=True, timeout=120)
 
 
@@ -52,8 +52,8 @@ def workers_in(text):
     return sorted(found, key=lambda worker: worker["rank"])
 
 
-def check_workers(what, workers, started_by, local_sizes, said=""):
-    """Ranks 0 to n-1 once each, local ranks 0 to m-1 on each machine, one address and one port for all."""
+def check_workers(what, workers, started_by, local_sizes, output=""):
+    """Checks ranks 0 to n-1 once each, local ranks 0 to m-1 on each machine, and one address and port for all."""
     size = sum(local_sizes)
     right = [w["rank"] for w in workers] == list(range(size)) and {w["started_by"] for w in workers} == {started_by}
     expected = [(machine, local, count) for machine, count in enumerate(local_sizes) for local in range(count)]
@@ -66,7 +66,7 @@ def check_workers(what, workers, started_by, local_sizes, said=""):
     where = f"{workers[0]['master_addr']}:{workers[0]['master_port']} by {workers[0]['port_source']}" if right and size > 1 else ""
     check(right, f"{what}: {size} of {started_by} on {len(local_sizes)} {where}")
     if not right:
-        print(*workers, said, sep="\n")
+        print(*workers, output, sep="\n")
     return workers
 
 
@@ -77,11 +77,11 @@ def check_run(what, started_by, local_sizes, *words, **more):
 
 def check_refused(what, message, *words, **more):
     result = run(*words, **more)
-    said = result.stdout + result.stderr
-    right = "launch.environment" in said and message in said and not workers_in(result.stdout)
-    check(right, f"{what}: refused, naming {message}")
+    output = result.stdout + result.stderr
+    right = "launch.environment" in output and message in output and not workers_in(result.stdout)
+    check(right, f"{what}: the error names {message}")
     if not right:
-        print(said)
+        print(output)
 
 
 def with_hasten():
@@ -94,7 +94,7 @@ def with_hasten():
 
 
 def waiting_program(folder):
-    """print_worker, with its store, and then a wait for the file go: until then every launch is there."""
+    """A program that prints the worker and its store, and waits for the file `go`, so that all launches overlap."""
     file = folder / "waits"
     file.write_text(f'#!/bin/sh\n{PROGRAM}\necho "store $HASTEN_STORE"\nuntil [ -e {folder}/go ]; do sleep 0.02; done\n')
     file.chmod(0o755)
@@ -102,7 +102,7 @@ def waiting_program(folder):
 
 
 class Launch:
-    """hasten launch in the background; what it says lies in a file."""
+    """A hasten launch in the background that writes its output to a file."""
     count = 0
 
     def __init__(self, folder, *words):
@@ -114,7 +114,7 @@ class Launch:
     def text(self):
         return self.file.read_text()
 
-    def says(self, what, times=1):
+    def prints(self, what, times=1):
         for _ in range(600):
             if len(re.findall(what, self.text())) >= times:
                 return True
@@ -125,17 +125,17 @@ class Launch:
 def launches_at_once(folder):
     program = waiting_program(folder)
     launches = [Launch(folder, "-q", "-n", 2, program) for _ in range(8)]
-    check(all(launch.says("store ", 2) for launch in launches), "eight launches at once are all there")
+    check(all(launch.prints("store ", 2) for launch in launches), "eight launches run at once")
     (folder / "go").touch()
     codes = [launch.process.wait(60) for launch in launches]
     (folder / "go").unlink()
-    check(codes == [0] * 8, f"and end well: {codes}")
+    check(codes == [0] * 8, f"all of them succeed: {codes}")
     ports, stores = set(), set()
     for launch in launches:
-        workers = check_workers("one of them", workers_in(launch.text()), "hasten launch", [2], launch.text())
+        workers = check_workers("one of the launches", workers_in(launch.text()), "hasten launch", [2], launch.text())
         ports |= {worker["master_port"] for worker in workers}
         stores |= set(re.findall(r"store (\S+)", launch.text()))
-    check(len(ports) == 8 and len(stores) == 8, f"each with a port and a store of its own: {sorted(ports)}")
+    check(len(ports) == 8 and len(stores) == 8, f"each has its own port and store: {sorted(ports)}")
 
 
 def one_port_for_two(folder):
@@ -144,26 +144,26 @@ def one_port_for_two(folder):
         port = free.getsockname()[1]
     program = waiting_program(folder)
     first = Launch(folder, "-n", 2, "--main_process_port", port, program)
-    check(first.says("store ", 2), "a launch with a port")
+    check(first.prints("store ", 2), "a launch with a port runs")
     second = run(HASTEN, "launch", "-n", 2, "--main_process_port", port, program)
     check(second.returncode == 4 and "rendezvous.port-taken" in second.stderr and "store" not in second.stdout,
-          "another one with the same port is refused before it has started anything")
+          "another launch with the same port is refused before it starts anything")
     (folder / "go").touch()
-    check(first.process.wait(60) == 0, "and the first is not disturbed")
-    workers = check_workers("it", workers_in(first.text()), "hasten launch", [2], first.text())
-    check({worker["master_port"] for worker in workers} == {port}, "its port is the one asked for")
+    check(first.process.wait(60) == 0, "the first launch is not disturbed")
+    workers = check_workers("the first launch", workers_in(first.text()), "hasten launch", [2], first.text())
+    check({worker["master_port"] for worker in workers} == {port}, "it has the requested port")
 
 
 def check_launcher_refused(what, by, *words, **more):
-    """A launcher of several starts nothing."""
+    """Checks that one of several launchers starts nothing."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "file"
         result = run(*words, HASTEN, "launch", "-n", 2, "touch", file, **more)
-        said = result.stdout + result.stderr
-        right = result.returncode != 0 and "launch.one-of-many" in said and f"started by {by}" in said and not file.exists()
-        check(right, f"{what} hasten launch: refused, and nothing is started")
+        output = result.stdout + result.stderr
+        right = result.returncode != 0 and "launch.one-of-many" in output and f"started by {by}" in output and not file.exists()
+        check(right, f"{what} hasten launch is refused and starts nothing")
         if not right:
-            print(said)
+            print(output)
 
 
 def with_open_mpi():
@@ -171,23 +171,23 @@ def with_open_mpi():
     if not mpirun:
         skip("Open MPI is missing (Debian: openmpi-bin)")
     print(run(mpirun, "--version").stdout.splitlines()[0])
-    here = [mpirun, "--allow-run-as-root", "--oversubscribe"]
+    start = [mpirun, "--allow-run-as-root", "--oversubscribe"]
     ports = set()
     for count in (1, 2, 4):
-        for worker in check_run(f"mpirun -n {count}", "Open MPI", [count], *here, "-n", count, PROGRAM):
+        for worker in check_run(f"mpirun -n {count}", "Open MPI", [count], *start, "-n", count, PROGRAM):
             ports.add(worker["master_port"])
-    check(len(ports) == 3, "each mpirun has a port of its own")
-    told = check_run("mpirun -x MASTER_ADDR", "Open MPI", [2], *here, "-n", 2, "-x", "MASTER_ADDR=localhost", "-x", "MASTER_PORT=4242", PROGRAM)
-    check({(w["master_addr"], w["master_port"]) for w in told} == {("localhost", 4242)}, "what the caller says of them is believed")
-    check_run("mpirun -x WORLD_SIZE=2", "Open MPI", [2], *here, "-n", 2, "-x", "WORLD_SIZE=2", PROGRAM)
-    check_refused("mpirun -n 2 -x WORLD_SIZE=3", "WORLD_SIZE is 3", *here, "-n", 2, "-x", "WORLD_SIZE=3", PROGRAM)
-    check_launcher_refused("mpirun -n 2", "Open MPI", *here, "-n", 2)
-    alone = run(*here, "-n", 1, HASTEN, "launch", "-q", "-n", 2, PROGRAM)
-    check_workers("mpirun -n 1 hasten launch -n 2", workers_in(alone.stdout), "hasten launch", [2], alone.stdout + alone.stderr)
+    check(len(ports) == 3, "each mpirun has its own port")
+    placed = check_run("mpirun -x MASTER_ADDR", "Open MPI", [2], *start, "-n", 2, "-x", "MASTER_ADDR=localhost", "-x", "MASTER_PORT=4242", PROGRAM)
+    check({(w["master_addr"], w["master_port"]) for w in placed} == {("localhost", 4242)}, "an address and port from the caller are used")
+    check_run("mpirun -x WORLD_SIZE=2", "Open MPI", [2], *start, "-n", 2, "-x", "WORLD_SIZE=2", PROGRAM)
+    check_refused("mpirun -n 2 -x WORLD_SIZE=3", "WORLD_SIZE is 3", *start, "-n", 2, "-x", "WORLD_SIZE=3", PROGRAM)
+    check_launcher_refused("mpirun -n 2", "Open MPI", *start, "-n", 2)
+    single = run(*start, "-n", 1, HASTEN, "launch", "-q", "-n", 2, PROGRAM)
+    check_workers("mpirun -n 1 hasten launch -n 2", workers_in(single.stdout), "hasten launch", [2], single.stdout + single.stderr)
     example = HERE.parents[1] / "examples/launching/open_mpi.sh"
     found = check_run(example.name, "Open MPI", [4], "bash", example, "localhost:4", 4, PROGRAM, OMPI_ALLOW_RUN_AS_ROOT="1",
                       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    check({(w["master_addr"], w["master_port"]) for w in found} == {("localhost", 29500)}, "its first host is where they meet")
+    check({(w["master_addr"], w["master_port"]) for w in found} == {("localhost", 29500)}, "the processes meet at its first host")
 
 
 def with_mpich():
@@ -198,8 +198,8 @@ def with_mpich():
     for count in (1, 2, 4):
         check_run(f"mpiexec.hydra -n {count}", "PMI", [count], mpiexec, "-n", count, PROGRAM)
     check_launcher_refused("mpiexec.hydra -n 2", "PMI", mpiexec, "-n", 2)
-    told = check_run("mpiexec.hydra -genv", "PMI", [2], mpiexec, "-genv", "MASTER_PORT", "4242", "-n", 2, PROGRAM)
-    check({w["master_port"] for w in told} == {4242}, "what the caller says of the port is believed")
+    placed = check_run("mpiexec.hydra -genv", "PMI", [2], mpiexec, "-genv", "MASTER_PORT", "4242", "-n", 2, PROGRAM)
+    check({w["master_port"] for w in placed} == {4242}, "a port from the caller is used")
 
 
 def with_torchrun():
@@ -208,8 +208,8 @@ def with_torchrun():
         skip("HASTEN_REFERENCE_PYTHON names no Python with torch")
     print("torch " + run(python, "-c", "import torch; print(torch.__version__)").stdout.strip())
     torchrun = [python, "-m", "torch.distributed.run", "--no-python"]
-    alone = check_run("torchrun --nproc-per-node 1", "torchrun", [1], *torchrun, "--nproc-per-node", 1, PROGRAM)
-    check(bool(alone) and not alone[0]["store_is_served"], "a process alone has nobody to meet")
+    single = check_run("torchrun --nproc-per-node 1", "torchrun", [1], *torchrun, "--nproc-per-node", 1, PROGRAM)
+    check(bool(single) and not single[0]["store_is_served"], "a single process needs no store")
     served = check_run("torchrun --standalone", "torchrun", [2], *torchrun, "--standalone", "--nproc-per-node", 2, PROGRAM)
     check(all(w["store_is_served"] for w in served), "its agent serves the store")
     with socket.socket() as free:
@@ -221,29 +221,29 @@ def with_torchrun():
 
 
 def documented():
-    """The variables that the launchers' manuals name; these launchers are not run here."""
-    meet = {"MASTER_ADDR": "head", "MASTER_PORT": "23456"}
+    """Checks the variables in the launchers' manuals; these launchers do not run here."""
+    endpoint = {"MASTER_ADDR": "head", "MASTER_PORT": "23456"}
 
     def check_ranks(what, started_by, local_sizes, environment_of):
         outputs = [run(PROGRAM, **environment_of(rank)) for rank in range(sum(local_sizes))]
         check_workers(what, workers_in("".join(one.stdout for one in outputs)), started_by, local_sizes, "".join(one.stderr for one in outputs))
 
-    check_ranks("MVAPICH2, mpirun_rsh", "MVAPICH", [2, 2], lambda rank: meet | {
+    check_ranks("MVAPICH2, mpirun_rsh", "MVAPICH", [2, 2], lambda rank: endpoint | {
         "MV2_COMM_WORLD_RANK": str(rank), "MV2_COMM_WORLD_SIZE": "4", "MV2_COMM_WORLD_LOCAL_RANK": str(rank % 2),
         "MV2_COMM_WORLD_LOCAL_SIZE": "2"})
-    check_ranks("Intel MPI", "PMI", [2, 2], lambda rank: meet | {
+    check_ranks("Intel MPI", "PMI", [2, 2], lambda rank: endpoint | {
         "PMI_RANK": str(rank), "PMI_SIZE": "4", "PMI_FD": "9", "MPI_LOCALRANKID": str(rank % 2), "MPI_LOCALNRANKS": "2",
         "I_MPI_MPIRUN": "mpirun"})
-    check_ranks("Kubeflow's PyTorchJob", "Kubernetes", [1, 1, 1], lambda rank: meet | {
+    check_ranks("Kubeflow's PyTorchJob", "Kubernetes", [1, 1, 1], lambda rank: endpoint | {
         "RANK": str(rank), "WORLD_SIZE": "3", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "PYTHONUNBUFFERED": "1"})
-    check_ranks("an indexed job", "Kubernetes", [1, 1, 1], lambda rank: meet | {
+    check_ranks("an indexed job", "Kubernetes", [1, 1, 1], lambda rank: endpoint | {
         "JOB_COMPLETION_INDEX": str(rank), "WORLD_SIZE": "3", "KUBERNETES_SERVICE_HOST": "10.96.0.1"})
-    check_ranks("Volcano", "Kubernetes", [1, 1], lambda rank: meet | {
+    check_ranks("Volcano", "Kubernetes", [1, 1], lambda rank: endpoint | {
         "VC_TASK_INDEX": str(rank), "VK_TASK_INDEX": str(rank), "WORLD_SIZE": "2"})
 
 
 class Slurm:
-    """A cluster of two machines that lives as long as the block."""
+    """A cluster of two machines that runs during the block."""
 
     def __enter__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hs.", dir="/tmp"))
@@ -267,17 +267,17 @@ class Slurm:
         return check_run(what, started_by, local_sizes, *words, **self.variables)
 
     def batch(self, script, *flags):
-        """What a script says, all its array's tasks together, once it has ended."""
+        """Runs a script and returns its output, all tasks of an array together."""
         file = self.folder / "script.sh"
         file.write_text("#!/bin/bash\n" + script)
         for old in self.folder.glob("out.*"):
             old.unlink()
         submitted = self.run("sbatch", "--parsable", "-D", self.folder, "-o", self.folder / "out.%j", *flags, file)
-        self.ended(submitted.stdout.strip())
+        self.wait_for(submitted.stdout.strip())
         return "".join(out.read_text() for out in sorted(self.folder.glob("out.*"))) + submitted.stderr
 
-    def ended(self, job):
-        """What scontrol shows of a job once it has ended; sbatch --wait looks every few seconds only."""
+    def wait_for(self, job):
+        """Waits for the end of a job and returns the text of scontrol; sbatch --wait polls only every few seconds."""
         for _ in range(600):
             shown = self.run("scontrol", "show", "job", job).stdout
             if shown and not re.search("JobState=(PENDING|CONFIGURING|RUNNING|COMPLETING)", shown):
@@ -291,70 +291,70 @@ class Slurm:
 
 
 def steps(slurm):
-    """Tasks of srun, alone and inside of a script."""
+    """Tasks of srun, outside and inside a script."""
     srun = ["srun", "-N2", "-n4", "--ntasks-per-node=2"]
     first = slurm.check_run("srun -N2 -n4", "Slurm", [2, 2], *srun, PROGRAM)
-    check({w["master_addr"] for w in first} == {"127.0.0.1"}, "they meet on the first machine")
-    check({w["address_source"] for w in first} == {"the first host of SLURM_STEP_NODELIST"}, "which is that of the step")
-    second = slurm.check_run("again", "Slurm", [2, 2], *srun, PROGRAM)
+    check({w["master_addr"] for w in first} == {"127.0.0.1"}, "the processes meet on the first machine")
+    check({w["address_source"] for w in first} == {"the first host of SLURM_STEP_NODELIST"}, "the address comes from the step")
+    second = slurm.check_run("a second srun", "Slurm", [2, 2], *srun, PROGRAM)
     check(bool(first and second) and first[0]["master_port"] != second[0]["master_port"], "two jobs have two ports")
     slurm.check_run("srun -N2 -n3", "Slurm", [2, 1], "srun", "-N2", "-n3", PROGRAM)
     slurm.check_run("srun -n1", "Slurm", [1], "srun", "-n1", PROGRAM)
     listed = slurm.run("srun", "--mpi=list")
     if "pmi2" in listed.stdout + listed.stderr:
         slurm.check_run("srun --mpi=pmi2", "Slurm", [2, 2], "srun", "--mpi=pmi2", *srun[1:], PROGRAM)
-    last = slurm.check_run("the second machine alone", "Slurm", [2], "srun", "-w", "127.0.0.2", "-n2", PROGRAM)
+    last = slurm.check_run("srun on the second machine only", "Slurm", [2], "srun", "-w", "127.0.0.2", "-n2", PROGRAM)
     check({w["master_addr"] for w in last} == {"127.0.0.1"}, "processes of one machine meet there")
 
 
 def scripts(slurm):
-    """What sbatch starts is one process, whatever Slurm's variables say; what srun starts in it is many."""
+    """sbatch starts one process, whatever Slurm's variables say; srun inside it starts several."""
     slurm.check_batch("sbatch without srun", "no launcher", [1], f"{PROGRAM}\n", "-N2", "-n4")
     slurm.check_batch("sbatch with srun", "Slurm", [2, 2], f"srun {PROGRAM}\n", "-N2", "-n4", "--ntasks-per-node=2")
     text = slurm.batch(f"srun --exact -N2 -n2 {PROGRAM} & srun --exact -N2 -n2 {PROGRAM} & wait\n", "-N2", "-n4")
     found = workers_in(text)
-    check(len(found) == 4 and len({w["master_port"] for w in found}) == 2, "two steps of one job at once have two ports")
+    check(len(found) == 4 and len({w["master_port"] for w in found}) == 2, "two simultaneous steps of one job have two ports")
     text = slurm.batch(f"srun {PROGRAM}\n", "-N1", "-n2", "--array=0-1")
     found = workers_in(text)
     check(len(found) == 4 and len({w["master_port"] for w in found}) == 2, "two tasks of an array have two ports")
-    check(sorted({w["job"].split("_")[1] for w in found if "_" in w["job"]}) == ["0", "1"], "and their own numbers")
+    check(sorted({w["job"].split("_")[1] for w in found if "_" in w["job"]}) == ["0", "1"], "the tasks of an array have their own numbers")
     script = slurm.folder / "inner.sh"
     script.write_text(f"#!/bin/bash\n{PROGRAM}\n")
     out = slurm.folder / "inner"
     submitted = slurm.run("srun", "-N2", "-n2", "sh", "-c", f"[ $SLURM_PROCID = 1 ] || sbatch --parsable -n3 -o {out} {script}")
-    slurm.ended(submitted.stdout.strip())
-    check_workers("sbatch from inside of a step", workers_in(out.read_text()), "no launcher", [1])
+    slurm.wait_for(submitted.stdout.strip())
+    check_workers("sbatch inside a step", workers_in(out.read_text()), "no launcher", [1])
 
 
 def mpi_inside(slurm):
-    """mpirun and mpiexec start their own helpers by srun; believed are they, not the helpers' variables."""
+    """mpirun and mpiexec start their helpers with srun; their variables count, not those of the helpers."""
     if shutil.which("mpirun.openmpi"):
         found = slurm.check_batch("mpirun in a script", "Open MPI", [2, 2],
                                   f"mpirun.openmpi --allow-run-as-root -n 4 {PROGRAM}\n", "-N2", "-n4", "--ntasks-per-node=2")
-        check({w["address_source"] for w in found} == {"the first host of SLURM_JOB_NODELIST"}, "they meet on the job's first machine")
+        check({w["address_source"] for w in found} == {"the first host of SLURM_JOB_NODELIST"}, "the processes meet on the job's first machine")
     else:
-        print("not looked at: mpirun in a script (Debian: openmpi-bin)")
+        print("not tested: mpirun in a script (Debian: openmpi-bin)")
     if shutil.which("mpiexec.hydra"):
         slurm.check_batch("mpiexec.hydra in a script", "PMI", [2, 2], f"mpiexec.hydra -n 4 {PROGRAM}\n", "-N2", "-n4",
                           "--ntasks-per-node=2")
     else:
-        print("not looked at: mpiexec.hydra in a script (Debian: mpich)")
+        print("not tested: mpiexec.hydra in a script (Debian: mpich)")
 
 
 def host_lists(slurm):
-    """Slurm itself says what its lists mean."""
+    """Lists of hosts are expanded as Slurm expands them."""
     lists = ["gpu[08-11]", "gpu[1,3-5,09],login", "r[1-2]n[01-02]", "a,b,c[7]", "n[098-101]", "127.0.0.[1-2]", "x[1-3],y[1-3]", "node5"]
     same = 0
     for text in lists:
-        theirs, ours = slurm.run("scontrol", "show", "hostnames", text).stdout, run(PROGRAM, "--hosts", text).stdout
-        same += theirs == ours != ""
-        if theirs != ours:
-            print(text, theirs.split(), ours.split())
-    check(same == len(lists), f"{same} of {len(lists)} lists of hosts read as scontrol reads them")
+        expected, got = slurm.run("scontrol", "show", "hostnames", text).stdout, run(PROGRAM, "--hosts", text).stdout
+        same += expected == got != ""
+        if expected != got:
+            print(text, expected.split(), got.split())
+    check(same == len(lists), f"{same} of {len(lists)} lists of hosts are expanded as scontrol expands them")
 
 
 def script_of_launch(slurm):
-    """The script of hasten launch --slurm, submitted; a stand-in for hasten tells what each machine was given."""
+    """Submits the script of hasten launch --slurm; a stand-in for hasten prints the words that each machine gets."""
     stand_in = slurm.folder / "hasten"
     stand_in.write_text('#!/bin/bash\ntrap "echo heard USR1 on $SLURM_NODEID" USR1\necho "machine $SLURM_NODEID: $HASTEN_JOB_TOKEN $*"\n'
                         'for i in $(seq 100); do [ -e go ] && exit 7; sleep 0.1; done\n')
@@ -374,27 +374,27 @@ def script_of_launch(slurm):
         if log.read_text().count("heard") == 2:
             break
         time.sleep(0.1)
-    time.sleep(0.3)  # a second one would come at once
+    time.sleep(0.3)  # a second signal would come at once
     (slurm.folder / "go").touch()
-    shown = slurm.ended(job)
+    shown = slurm.wait_for(job)
     text = log.read_text()
     lines = sorted(re.findall(r"machine (\d): ([0-9a-f]{64}) (.*)", text))
-    check([line[0] for line in lines] == ["0", "1"] and len({line[1] for line in lines}) == 1, "one launcher a machine, with one token")
-    given = [f"launch --machine_rank {rank} " for rank in (0, 1)]
-    meet = f"--main_process_ip 127.0.0.1 --main_process_port {20000 + job % 9973} --num_processes 4 "
-    check(all(line[2].startswith(start) and meet in line[2] and line[2].endswith("-- ./train a b $x") for line, start in zip(lines, given)),
-          "each with its number, one address, the job's port and the program's words")
+    check([line[0] for line in lines] == ["0", "1"] and len({line[1] for line in lines}) == 1, "each machine has one launcher, and all have one token")
+    starts = [f"launch --machine_rank {rank} " for rank in (0, 1)]
+    endpoint = f"--main_process_ip 127.0.0.1 --main_process_port {20000 + job % 9973} --num_processes 4 "
+    check(all(line[2].startswith(start) and endpoint in line[2] and line[2].endswith("-- ./train a b $x") for line, start in zip(lines, starts)),
+          "each has its number, one address, the job's port and the program's words")
     check(sorted(re.findall(r"heard USR1 on (\d)", text)) == ["0", "1"], "the signal reaches each launcher once")
-    check("ExitCode=7:0" in shown, "the job's code is the launchers': " + (re.search(r"ExitCode=\S+", shown) or [""])[0])
+    check("ExitCode=7:0" in shown, "the job's exit code is the launchers' code: " + (re.search(r"ExitCode=\S+", shown) or [""])[0])
     if failures:
         print(script.read_text(), text, shown, sep="\n")
 
 
 def submitted_launch(slurm, program, *options):
-    """The script of hasten launch --slurm for two machines, with hasten itself, submitted: its number and its log."""
+    """Submits the script of hasten launch --slurm for two machines, and returns the job's number and its log."""
     script = slurm.folder / "real.sbatch"
     script.write_text(run(HASTEN, "launch", "--slurm", "--num_machines", 2, "--slurm_time", "10:00", *options, program).stdout)
-    # What a user has at hand on the machines is not read: with this file nothing would start.
+    # The user's configuration file on the machines is not read; with this file nothing would start.
     (slurm.folder / "default_config.yaml").write_text("num_machines: 77\n")
     job = slurm.run("sbatch", "--parsable", "-D", slurm.folder, script, HASTEN_HOME=str(slurm.folder), HASTEN_NO_CONFIG_FILE="").stdout.strip()
     return job, slurm.folder / f"{pathlib.Path(program).name}-{job}.log"
@@ -408,8 +408,8 @@ def until(condition, seconds):
     return condition()
 
 
-def marked(mark):
-    """Processes whose environment or command line holds the mark."""
+def marked_processes(mark):
+    """The processes whose environment or command line contains the mark."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -421,38 +421,38 @@ def marked(mark):
 
 
 def real_launch(slurm):
-    """hasten launch on the two machines: all ranks once, a restart after a failure, and an end from outside."""
+    """hasten launch runs on two machines: all ranks once, a restart after a failure, and an end by scancel."""
     job, log = submitted_launch(slurm, PROGRAM, "--num_processes", 4)
-    shown = slurm.ended(job)
+    shown = slurm.wait_for(job)
     text = log.read_text()
-    workers = check_workers("hasten launch --slurm, submitted", workers_in(text), "hasten launch", [2, 2], text)
-    check("ExitCode=0:0" in shown and {w["attempt"] for w in workers} == {0}, "and the job ends well")
+    workers = check_workers("a submitted hasten launch --slurm", workers_in(text), "hasten launch", [2, 2], text)
+    check("ExitCode=0:0" in shown and {w["attempt"] for w in workers} == {0}, "the job succeeds")
 
-    # What it prints before its end is no UTF-8, and yet has to come over to the other machine.
+    # Its last line is not UTF-8, and must still reach the other machine.
     fails = slurm.folder / "fails_once"
     fails.write_text(f'#!/bin/sh\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec {PROGRAM}\n[ $RANK = 3 ] || exec sleep 60\n'
                      "printf 'caf\\351\\n'\nexit 5\n")
     fails.chmod(0o755)
     job, log = submitted_launch(slurm, fails, "--num_processes", 4, "--max_restarts", 1)
-    shown = slurm.ended(job)
+    shown = slurm.wait_for(job)
     text = log.read_bytes().decode(errors="replace")
-    workers = check_workers("with a rank that fails once", workers_in(text), "hasten launch", [2, 2], text)
-    check("ExitCode=0:0" in shown and {w["attempt"] for w in workers} == {1}, "all have started again")
-    check(text.count("ended with code 5") == 2, "the failure is told once by each machine's launcher")
+    workers = check_workers("a job with a rank that fails once", workers_in(text), "hasten launch", [2, 2], text)
+    check("ExitCode=0:0" in shown and {w["attempt"] for w in workers} == {1}, "all ranks have restarted")
+    check(text.count("ended with code 5") == 2, "each machine's launcher reports the failure once")
 
     sleeps = slurm.folder / "sleeps"
     sleeps.write_text('#!/bin/sh\ntrap "" TERM\necho up\nsetsid sleep 300 &\nwhile :; do sleep 1; done\n')
     sleeps.chmod(0o755)
     job, log = submitted_launch(slurm, sleeps, "--num_processes", 4, "--grace_period", 1)
-    check(until(lambda: log.exists() and log.read_text().count("] up\n") == 4, 20), "four ranks that do not want to end")
+    check(until(lambda: log.exists() and log.read_text().count("] up\n") == 4, 20), "four ranks that ignore SIGTERM run")
     mark = f"SLURM_JOB_ID={job}"
-    check(len(marked(mark)) >= 8, "and their children")
+    check(len(marked_processes(mark)) >= 8, "their children run too")
     began = time.monotonic()
     slurm.run("scancel", job)
-    gone = until(lambda: not marked(mark), 20)
-    check(gone, f"scancel ends all of it, after {time.monotonic() - began:.1f} s")
-    shown = slurm.ended(job)
-    check("JobState=CANCELLED" in shown, "and the job is cancelled")
+    ended = until(lambda: not marked_processes(mark), 20)
+    check(ended, f"scancel ends all processes, after {time.monotonic() - began:.1f} s")
+    shown = slurm.wait_for(job)
+    check("JobState=CANCELLED" in shown, "the job is cancelled")
     check_launcher_refused("srun -n2", "Slurm", "srun", "-N2", "-n2", **slurm.variables)
 
 
@@ -465,7 +465,7 @@ def with_slurm():
             part(slurm)
 
 
-# A test that ran out of time still takes its cluster down.
+# The cluster is stopped even if the test runs out of time.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 began = time.monotonic()
 {"hasten": with_hasten, "open_mpi": with_open_mpi, "mpich": with_mpich, "torchrun": with_torchrun, "slurm": with_slurm,

@@ -1,4 +1,5 @@
-// Real steps of small models: every byte has a purpose, and the figures are those one can reckon.
+// Real steps of small models: every byte has a purpose, and the figures equal those computed by
+// hand.
 #include "hasten/anatomy/anatomy.h"
 
 #include <doctest/doctest.h>
@@ -80,7 +81,7 @@ TEST_CASE("anatomy: every byte at the peak has a purpose, with AdamW and with SG
   CHECK(bytes_of(report.memory.at_peak, Component::unknown) == 0);
 }
 
-TEST_CASE("anatomy: layers hold what is theirs") {
+TEST_CASE("anatomy: each layer has its own memory") {
   Accelerator accelerator({.cpu = true});
   TwoLayers net;
   AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
@@ -94,7 +95,7 @@ TEST_CASE("anatomy: layers hold what is theirs") {
   CHECK(bytes_of(layers["down"], Component::model_weights) == 4 * (256 * 8 + 8));
 }
 
-TEST_CASE("anatomy: operations fall into three groups, and the backward pass computes twice") {
+TEST_CASE("anatomy: operations have three groups, and the backward pass takes twice as many") {
   Accelerator accelerator({.cpu = true});
   TwoLayers net;
   AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
@@ -102,7 +103,7 @@ TEST_CASE("anatomy: operations fall into three groups, and the backward pass com
   const double products = 2.0 * 32 * (64 * 256 + 256 * 8);
   CHECK(named(report, "aten::addmm", Phase::forward).flops == products);
   CHECK(named(report, "aten::addmm", Phase::forward).count == 2);
-  // No gradient for the batch: one product less.
+  // The batch needs no gradient, which saves one product.
   CHECK(named(report, "aten::mm", Phase::backward).flops == 2 * products - 2.0 * 32 * 64 * 256);
   const auto gelu = named(report, "aten::gelu", Phase::forward);
   CHECK(gelu.bytes_read == 32 * 256 * 4);
@@ -113,7 +114,7 @@ TEST_CASE("anatomy: operations fall into three groups, and the backward pass com
   CHECK_MESSAGE(report.without_formula.empty(), hasten::anatomy::to_text(report));
 }
 
-TEST_CASE("anatomy: it listens for the steps asked for, then no longer") {
+TEST_CASE("anatomy: it records the requested steps and then stops") {
   Accelerator accelerator({.cpu = true});
   TwoLayers net;
   AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
@@ -130,7 +131,7 @@ TEST_CASE("anatomy: it listens for the steps asked for, then no longer") {
   CHECK(anatomy.report().steps == 2);
 }
 
-TEST_CASE("anatomy: one inside another is refused, one after another is not") {
+TEST_CASE("anatomy: nested ones are refused, consecutive ones are not") {
   Accelerator accelerator({.cpu = true});
   {
     const auto first = accelerator.anatomy();
@@ -139,8 +140,8 @@ TEST_CASE("anatomy: one inside another is refused, one after another is not") {
   CHECK(code_of([&] { (void)accelerator.anatomy(); }) == "none");
 }
 
-TEST_CASE("anatomy: the numbers of training are the same with and without it") {
-  const auto train = [](bool listened) {
+TEST_CASE("anatomy: training gives the same numbers with and without it") {
+  const auto train = [](bool recorded) {
     torch::manual_seed(3);
     Accelerator accelerator({.gradient_accumulation_steps = 3, .cpu = true});
     TwoLayers net;
@@ -149,7 +150,7 @@ TEST_CASE("anatomy: the numbers of training are the same with and without it") {
     for (int i = 0; i < 9; ++i) batches.push_back(at::randn({8, 64}));
     auto [model, optimizer, loader] = accelerator.prepare(net, adamw, batches);
     std::optional<Anatomy> anatomy;
-    if (listened) anatomy.emplace(accelerator.anatomy());
+    if (recorded) anatomy.emplace(accelerator.anatomy());
     for (auto& x : loader) {
       const auto window = accelerator.accumulate(model);
       accelerator.backward(model(x).square().mean() * 0.3, 1 + x.size(0) % 3);
@@ -161,7 +162,7 @@ TEST_CASE("anatomy: the numbers of training are the same with and without it") {
   CHECK(at::equal(train(false), train(true)));
 }
 
-TEST_CASE("anatomy: nothing is left of an experiment once its objects are gone") {
+TEST_CASE("anatomy: an experiment leaves nothing behind once its objects are destroyed") {
   Accelerator accelerator({.cpu = true});
   auto anatomy = accelerator.anatomy({.steps = 0});
   {
@@ -178,7 +179,7 @@ TEST_CASE("anatomy: nothing is left of an experiment once its objects are gone")
   CHECK(anatomy.report().memory.after == 0);
 }
 
-TEST_CASE("anatomy: a plain loop without an Accelerator tells its phases itself") {
+TEST_CASE("anatomy: a plain loop without an Accelerator marks its phases itself") {
   TwoLayers net;
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
   Anatomy anatomy;
@@ -208,7 +209,7 @@ TEST_CASE("anatomy: a plain loop without an Accelerator tells its phases itself"
   CHECK(bytes_of(report.memory.at_peak, Component::unknown) == 0);
 }
 
-TEST_CASE("anatomy: the states of a watched optimizer belong to layers, as those of a shared one") {
+TEST_CASE("anatomy: optimizer states belong to layers, whether watched or shared") {
   const auto states_by_layer = [](bool shared) {
     TwoLayers net;
     const auto adamw =
@@ -245,7 +246,7 @@ TEST_CASE("anatomy: the states of a watched optimizer belong to layers, as those
   CHECK(watched.at("up") == 8 * (64 * 256 + 256));
 }
 
-TEST_CASE("anatomy: as text and as JSON") {
+TEST_CASE("anatomy: the report has a text and a JSON form") {
   Accelerator accelerator({.cpu = true});
   TwoLayers net;
   AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
@@ -262,7 +263,7 @@ TEST_CASE("anatomy: as text and as JSON") {
   CHECK(json["memory"]["timeline"].size() >= 2);
 }
 
-TEST_CASE("anatomy: attention's products belong to the module their operands are parts of") {
+TEST_CASE("anatomy: attention's products belong to the module that owns their operands") {
   const DryRun dry;
   auto config = *BertConfig::by_name("bert-base");
   config.num_hidden_layers = 1;
@@ -280,7 +281,7 @@ TEST_CASE("anatomy: attention's products belong to the module their operands are
   CHECK(modules == std::set<std::string>{"encoder.layer.0.attention.self"});
 }
 
-TEST_CASE("anatomy: a trace has every call and a lane of memory, in the order of time") {
+TEST_CASE("anatomy: a trace has every call and a lane of memory, ordered by time") {
   Anatomy anatomy;
   const at::Tensor weight = at::ones({64, 64}).requires_grad_();
   {
@@ -305,8 +306,7 @@ TEST_CASE("anatomy: a trace has every call and a lane of memory, in the order of
   CHECK(counters > 0);
 }
 
-TEST_CASE(
-    "anatomy: no step is faster than its roofs, and utilization is what was reached of them") {
+TEST_CASE("anatomy: no step beats its roofs, and utilization is the achieved share") {
   anatomy::Report report;
   report.steps = 2;
   report.seconds = 8;
@@ -322,14 +322,14 @@ TEST_CASE(
   CHECK(model_flops_utilization(report) == 0);
 }
 
-TEST_CASE("anatomy: caches of keys and values are told apart from what comes and goes") {
+TEST_CASE("anatomy: caches of keys and values are separate from temporary memory") {
   const torch::NoGradGuard no_grad;
   const std::int64_t width = 64, steps = 20;
   torch::nn::Linear qkv(width, 3 * width);
   Anatomy anatomy({.steps = 0});
   anatomy.watch(*qkv);
   at::Tensor keys = at::empty({1, 0, width}), values = keys;
-  for (std::int64_t i = 0; i < steps; ++i) {  // a token at a time
+  for (std::int64_t i = 0; i < steps; ++i) {  // one token at a time
     const PhaseScope phase = anatomy.forward();
     const auto parts = qkv(at::ones({1, 1, width})).chunk(3, -1);
     keys = at::cat({keys, parts[1]}, 1);

@@ -1,4 +1,4 @@
-// The rules of LibTorch's allocator for GPUs, told by its own source.
+// The rules of LibTorch's allocator for GPUs, as its source states them.
 #include "anatomy/caching_allocator.h"
 
 #include <doctest/doctest.h>
@@ -18,18 +18,19 @@ TEST_CASE("caching allocator: requests are rounded up, and cut from segments of 
   CHECK(memory.allocate(1)->bytes == 512);
   CHECK(memory.reserved() == 2 * kMiB);
   CHECK(memory.allocate(513)->bytes == 1024);
-  CHECK(memory.allocate(kMiB)->bytes == kMiB);  // the last that counts as small
+  CHECK(memory.allocate(kMiB)->bytes == kMiB);  // the largest size that counts as small
   CHECK(memory.reserved() == 2 * kMiB);
   CHECK(memory.allocate(kMiB + 1)->bytes == kMiB + 512);
   CHECK(memory.reserved() == 22 * kMiB);
-  CHECK(memory.allocate(10 * kMiB - 512)->bytes == 10 * kMiB - 512);  // of the same segment of 20
+  CHECK(memory.allocate(10 * kMiB - 512)->bytes ==
+        10 * kMiB - 512);  // from the same segment of 20 MiB
   CHECK(memory.reserved() == 22 * kMiB);
-  CHECK(memory.allocate(11 * kMiB)->bytes == 12 * kMiB);  // a segment of its own, not cut
+  CHECK(memory.allocate(11 * kMiB)->bytes == 12 * kMiB);  // a separate segment, not cut
   CHECK(memory.reserved() == 34 * kMiB);
   CHECK(memory.peak_allocated() == memory.allocated());
 }
 
-TEST_CASE("caching allocator: a large block is cut only where more than 1 MiB is left") {
+TEST_CASE("caching allocator: a large block is cut only if more than 1 MiB remains") {
   CachingAllocator memory;
   memory.free(memory.allocate(40 * kMiB));
   CHECK(memory.allocate(39 * kMiB)->bytes == 40 * kMiB);
@@ -38,7 +39,7 @@ TEST_CASE("caching allocator: a large block is cut only where more than 1 MiB is
   CHECK(memory.reserved() == 120 * kMiB);
 }
 
-TEST_CASE("caching allocator: the smallest free block that fits is taken; neighbours are joined") {
+TEST_CASE("caching allocator: the smallest free block that fits is used, and neighbours merge") {
   CachingAllocator memory;
   Block* const wide = memory.allocate(64 * kMiB);
   Block* const narrow = memory.allocate(32 * kMiB);
@@ -50,18 +51,17 @@ TEST_CASE("caching allocator: the smallest free block that fits is taken; neighb
   CHECK(memory.reserved() == 96 * kMiB);
   memory.free(first);
   memory.free(second);
-  CHECK(memory.allocate(32 * kMiB)->bytes == 32 * kMiB);  // whole again
+  CHECK(memory.allocate(32 * kMiB)->bytes == 32 * kMiB);  // one block again
   CHECK(memory.reserved() == 96 * kMiB);
   CHECK(memory.allocated() == 32 * kMiB);
 }
 
-TEST_CASE(
-    "caching allocator: whole free segments go back when asked, and when the device is full") {
+TEST_CASE("caching allocator: free segments are returned on request and if the device is full") {
   CachingAllocator memory(100 * kMiB);
   Block* const kept = memory.allocate(30 * kMiB);
   memory.free(memory.allocate(50 * kMiB));
   CHECK(memory.reserved() == 80 * kMiB);
-  Block* const other = memory.allocate(60 * kMiB);  // only where the 50 are given back
+  Block* const other = memory.allocate(60 * kMiB);  // fits only once the 50 MiB are returned
   CHECK(memory.reserved() == 90 * kMiB);
   CHECK(memory.retries() == 1);
   CHECK(memory.missing() == 0);
@@ -73,7 +73,7 @@ TEST_CASE(
   CHECK(memory.reserved() == 40 * kMiB);
 }
 
-TEST_CASE("caching allocator: whatever the order, nothing is lost") {
+TEST_CASE("caching allocator: no memory is lost in any order of calls") {
   std::mt19937 random(7);
   CachingAllocator memory;
   std::vector<Block*> blocks;

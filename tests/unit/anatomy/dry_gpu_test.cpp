@@ -1,4 +1,4 @@
-// A GPU that is not there: what LibTorch does on it, and what it would hold.
+// A simulated GPU: which kernels LibTorch chooses on it, and which memory it would use.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -44,7 +44,7 @@ std::set<std::string> attention_on(const std::string& gpu, at::ScalarType type, 
 
 }  // namespace
 
-TEST_CASE("dry GPU: it is there for the scope, and gone after it") {
+TEST_CASE("dry GPU: it exists in its scope and not after it") {
   CHECK_FALSE(torch::cuda::is_available());
   {
     const DryRun dry(v100());
@@ -64,7 +64,7 @@ TEST_CASE("dry GPU: it is there for the scope, and gone after it") {
   CHECK(x.grad().sum().item<float>() == 4.0f);
 }
 
-TEST_CASE("dry GPU: nvidia-smi's figure, as the documentation of the model's anatomy shows it") {
+TEST_CASE("dry GPU: the used memory equals nvidia-smi's figure in the documentation") {
   const DryRun dry(v100());
   CHECK(gpu_memory_used() == 0);
   const at::Tensor first = at::ones({1, 1}).to(at::kCUDA);
@@ -75,19 +75,19 @@ TEST_CASE("dry GPU: nvidia-smi's figure, as the documentation of the model's ana
   CHECK((*gpu_memory_used() - before) / (1 << 20) == 2631 - 1343);
 }
 
-TEST_CASE("dry GPU: memory is freed, and the cache given back") {
+TEST_CASE("dry GPU: memory is freed, and the cache is returned") {
   const DryRun dry(v100());
   {
     at::Tensor x = at::empty({64 << 20}, at::TensorOptions().device(at::kCUDA));
     CHECK(*gpu_memory_used() == v100().context + (256 << 20));
     x = at::Tensor();
-    CHECK(*gpu_memory_used() == v100().context + (256 << 20));  // kept for later
+    CHECK(*gpu_memory_used() == v100().context + (256 << 20));  // kept in the cache
   }
   empty_device_cache();
   CHECK(*gpu_memory_used() == v100().context);
 }
 
-TEST_CASE("dry GPU: the attention kernel is the one that LibTorch takes on that generation") {
+TEST_CASE("dry GPU: the attention kernel is the one that LibTorch chooses on that generation") {
   using Names = std::set<std::string>;
   const auto pair = [](const std::string& name) {
     return Names{"aten::_scaled_dot_product_" + name + "_attention",
@@ -101,13 +101,13 @@ TEST_CASE("dry GPU: the attention kernel is the one that LibTorch takes on that 
   CHECK(attention_on("cuda:rtx4090", at::kBFloat16, false) == pair("flash"));
   CHECK(attention_on("cuda:rtx4090", at::kBFloat16, false, 256)
             .count("aten::_scaled_dot_product_attention_math") == 0);
-  // bfloat16 is not among what the kernels of older GPUs take.
+  // The kernels of older GPUs do not support bfloat16.
   const Names math = attention_on("cuda:t4", at::kBFloat16, false);
   CHECK(math.count("aten::_scaled_dot_product_efficient_attention") == 0);
 }
 
-TEST_CASE("dry GPU: sums over many rows take room for their parts") {
-  // By hand from Reduce.cuh: the gradient of a bias, summed over 2048 rows.
+TEST_CASE("dry GPU: sums over many rows need memory for partial sums") {
+  // Computed by hand from Reduce.cuh: the gradient of a bias, summed over 2048 rows.
   const auto staging = [](std::int64_t rows, std::int64_t columns, const char* gpu) {
     return anatomy::reduction_buffers(at::empty({rows, columns}, at::kMeta), {0}, find_gpu(gpu))
         .staging;
@@ -126,7 +126,7 @@ TEST_CASE("dry GPU: sums over many rows take room for their parts") {
   CHECK(anatomy::reduction_buffers(at::empty({2'000'000}, at::kMeta), {}, v100()).staging > 0);
 }
 
-TEST_CASE("dry GPU: a training step is predicted with what the allocator holds beside it") {
+TEST_CASE("dry GPU: the prediction of a step includes the memory of the allocator") {
   const auto options = [](const char* device, bool bf16) {
     return EstimateOptions{.model = "bert-base",
                            .length = 128,
@@ -141,7 +141,7 @@ TEST_CASE("dry GPU: a training step is predicted with what the allocator holds b
   CHECK(memory.gpu->reserved >= memory.gpu->reserved_at_peak);
   CHECK(memory.gpu->reserved_at_peak >= memory.peak);
   CHECK(memory.gpu->missing == 0);
-  // Every block is a multiple of 512 bytes, and a parameter's own.
+  // Every block is a multiple of 512 bytes, also a parameter's.
   for (const std::int64_t bytes : memory.at_peak) CHECK(bytes % 512 == 0);
   CHECK(bytes_of(memory.at_peak, Component::model_weights) >= 4 * memory.parameters);
   CHECK(bytes_of(memory.at_peak, Component::optimizer_states) >= 8 * memory.parameters);
@@ -151,7 +151,7 @@ TEST_CASE("dry GPU: a training step is predicted with what the allocator holds b
   CHECK(estimate(options("cuda:v100-16gb", true)).without_formula.empty());
 }
 
-TEST_CASE("dry GPU: a step that does not fit is told, with what is missing") {
+TEST_CASE("dry GPU: a step that does not fit is reported with the missing amount") {
   const anatomy::Report report = estimate({.model = "bert-large",
                                            .length = 512,
                                            .arguments = {.per_device_train_batch_size = 64},
@@ -170,11 +170,11 @@ TEST_CASE("dry GPU: an experiment leaves nothing behind") {
     optimizer.step();
   }
   empty_device_cache();
-  // The product libraries' workspaces stay, as on a GPU, until the process ends.
+  // The product libraries' workspaces stay until the process ends, as on a GPU.
   CHECK(*gpu_memory_used() <= v100().context + (64 << 20));
 }
 
-TEST_CASE("dry GPU: a device that nobody knows is refused with the nearest name") {
+TEST_CASE("dry GPU: the error for an unknown device names the nearest name") {
   CHECK(code_of([] { find_gpu("cuda:v100-16g"); }) == "config.unknown-device");
   CHECK(code_of([] { find_gpu("v100-16gb"); }) == "config.unknown-device");
   for (const Gpu& gpu : gpus()) {

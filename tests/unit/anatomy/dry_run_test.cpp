@@ -1,4 +1,4 @@
-// A dry run against the real one: the same ledger, to the byte.
+// A dry run gives the same ledger as a real run, to the byte.
 #include "hasten/anatomy/dry_run.h"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ TEST_CASE("dry run: tensors have shapes, and nothing is computed or kept") {
   CHECK(DryRun::active());
   const at::Tensor a = at::randn({1 << 15, 1 << 15}), b = a.matmul(a.t()) + 1;  // 4 GiB each
   CHECK(b.sizes() == at::IntArrayRef({1 << 15, 1 << 15}));
-  CHECK(b.sum().item<float>() == 1.0f);  // a stand-in
+  CHECK(b.sum().item<float>() == 1.0f);  // a placeholder
   CHECK(a[5].view({-1, 2}).size(0) == 1 << 14);
   CHECK(at::cat({a, b}).size(0) == 1 << 16);
 }
@@ -34,7 +34,7 @@ TEST_CASE("dry run: memory written by pointer is kept") {
   CHECK(x.const_data_ptr<float>()[2] == 3.0f);
 }
 
-TEST_CASE("dry run: memory for which there is no range of addresses is refused") {
+TEST_CASE("dry run: an allocation larger than the address space is refused") {
   CHECK(code_of([] { (void)anatomy::dry_memory(std::int64_t{1} << 43, at::kCPU); }) ==
         "anatomy.no-addresses");
 }
@@ -45,16 +45,16 @@ TEST_CASE("dry run: it ends with its scope") {
   CHECK(at::ones({2}).sum().item<float>() == 2.0f);
 }
 
-TEST_CASE("dry run: results whose size depends on values are refused by name") {
+TEST_CASE("dry run: the error for results whose size depends on values names the operator") {
   const DryRun dry;
   CHECK(code_of([] { at::nonzero(at::ones({3})); }) == "anatomy.data-dependent");
   CHECK(code_of([] { at::masked_select(at::ones({3}), at::ones({3}, at::kBool)); }) ==
         "anatomy.data-dependent");
 }
 
-TEST_CASE("dry run: what is refused names the operator and the module that called it") {
-  struct Choosy : torch::nn::Module {
-    Choosy() : dense(register_module("dense", torch::nn::Linear(4, 4))) {}
+TEST_CASE("dry run: the error names the operator and the module that called it") {
+  struct SelectingModule : torch::nn::Module {
+    SelectingModule() : dense(register_module("dense", torch::nn::Linear(4, 4))) {}
     at::Tensor forward(const at::Tensor& x) {
       const at::Tensor y = dense(x);
       return y.masked_select(y > 0).sum();
@@ -63,7 +63,7 @@ TEST_CASE("dry run: what is refused names the operator and the module that calle
   };
   const DryRun dry;
   Accelerator accelerator({.cpu = true});
-  auto [model] = accelerator.prepare(std::make_shared<Choosy>());
+  auto [model] = accelerator.prepare(std::make_shared<SelectingModule>());
   const auto anatomy = accelerator.anatomy();
   try {
     model(at::ones({2, 4}));
@@ -73,9 +73,9 @@ TEST_CASE("dry run: what is refused names the operator and the module that calle
   }
 }
 
-TEST_CASE("dry run: a program that reads values goes on, and the report says where") {
-  struct Reading : torch::nn::Module {
-    Reading() : dense(register_module("dense", torch::nn::Linear(4, 4))) {}
+TEST_CASE("dry run: a program that reads values continues, and the report says where it read") {
+  struct ReadingModule : torch::nn::Module {
+    ReadingModule() : dense(register_module("dense", torch::nn::Linear(4, 4))) {}
     at::Tensor forward(const at::Tensor& x) {
       const at::Tensor y = dense(x);
       return y.sum().item<float>() > 0 ? y.sum() : y.mean();
@@ -84,7 +84,7 @@ TEST_CASE("dry run: a program that reads values goes on, and the report says whe
   };
   const DryRun dry;
   Accelerator accelerator({.cpu = true});
-  auto [model] = accelerator.prepare(std::make_shared<Reading>());
+  auto [model] = accelerator.prepare(std::make_shared<ReadingModule>());
   auto anatomy = accelerator.anatomy();
   accelerator.backward(model(at::ones({2, 4})));
   const anatomy::Report report = anatomy.report();
@@ -92,7 +92,7 @@ TEST_CASE("dry run: a program that reads values goes on, and the report says whe
   CHECK(report.notes[0].find("1 in forward of dense") != std::string::npos);
 }
 
-TEST_CASE("dry run: a prediction equals the measurement to the byte, over models and settings") {
+TEST_CASE("dry run: a prediction equals the measurement to the byte") {
   const TemporaryDirectory folder;
   int combinations = 0;
   const int threads = at::get_num_threads();
@@ -147,9 +147,7 @@ TEST_CASE("dry run: a prediction equals the measurement to the byte, over models
   CHECK(combinations >= 40);
 }
 
-TEST_CASE(
-    "dry run: the products of BERT's forward pass are those of the closed formula, backward "
-    "twice") {
+TEST_CASE("dry run: BERT's products follow the closed formula, and backward takes twice as many") {
   constexpr double kRows = 2, kLength = 128, kLayers = 12, kHidden = 768, kInner = 3072,
                    kLabels = 2;
   const anatomy::Report report =
@@ -174,8 +172,8 @@ TEST_CASE(
 
 namespace {
 
-// A decoder as large ones are built: root-mean-square norms, grouped heads for keys and values,
-// rotated positions, a gated inner layer.
+// A decoder with the parts of large ones: root-mean-square norms, grouped heads for keys and
+// values, rotated positions, a gated inner layer.
 struct LargeDecoder : torch::nn::Module {
   static constexpr std::int64_t kLayers = 80, kWidth = 8192, kInner = 28672, kHeads = 64,
                                 kSharedHeads = 8, kSize = kWidth / kHeads, kWords = 128256;
@@ -352,7 +350,7 @@ anatomy::Report two_steps(Input input, bool sgd, bool bf16) {
   return anatomy.report();
 }
 
-// Autocast hands an LSTM to oneDNN in bfloat16, which has no kernel for it without AVX-512.
+// Autocast passes an LSTM to oneDNN in bfloat16, which has no kernel for it without AVX-512.
 bool has_bf16_lstm() {
   const AutocastGuard guard(Precision::bf16, at::kCPU);
   torch::nn::LSTM lstm(torch::nn::LSTMOptions(16, 32).batch_first(true));
@@ -400,7 +398,7 @@ TEST_CASE("dry run: a decoder with flash attention is predicted to the byte") {
   check_predicted<Decoder>("decoder", [] { return at::randint(0, 500, {4, 64}); });
 }
 
-TEST_CASE("dry run: convolutions and batch norms are predicted to the byte, inside kernels too") {
+TEST_CASE("dry run: convolutions and batch norms are predicted, also inside kernels") {
   check_predicted<Residual>("residual", [] { return at::randn({4, 3, 32, 32}); });
 }
 

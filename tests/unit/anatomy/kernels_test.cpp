@@ -1,5 +1,5 @@
-// Operators that take memory for themselves, each alone: predicted and measured, to the byte, at
-// the peak and by component, on one thread and two.
+// Operators that allocate memory for themselves, one at a time: prediction and measurement agree to
+// the byte, at the peak and by component, on one thread and two.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -12,7 +12,7 @@ using namespace hasten;
 
 namespace {
 
-// Makes operands, and what is measured of them.
+// Creates operands and the call whose memory is measured.
 struct Case {
   std::string name;
   std::function<std::vector<at::Tensor>()> operands;
@@ -101,7 +101,7 @@ std::vector<Case> cases() {
            return std::vector{leaf({4, 16, 20, 20}, type), leaf({16}, type), leaf({16}, type)};
          },
          [](const auto& x) { return at::group_norm(x[0], 4, x[1], x[2]); }});
-    // Beyond the size at which a kernel is asked with fewer rows.
+    // Larger than the size at which a kernel is called with fewer rows.
     all.push_back(
         {"large flash attention" + in,
          [=] {
@@ -295,7 +295,7 @@ std::vector<Case> cases() {
 
 }  // namespace
 
-TEST_CASE("kernels: memory that an operator takes for itself is predicted to the byte") {
+TEST_CASE("kernels: memory that an operator allocates for itself is predicted to the byte") {
   const int threads = at::get_num_threads();
   int inside = 0;
   for (const Case& each : cases()) {

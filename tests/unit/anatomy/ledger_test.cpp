@@ -12,7 +12,7 @@ const void* cell(std::size_t i) { return &cells[i]; }
 constexpr CallSite kForward{.phase = Phase::forward}, kOptimizer{.phase = Phase::optimizer};
 }  // namespace
 
-TEST_CASE("ledger: live bytes, their peak, and what stood there then") {
+TEST_CASE("ledger: it has the live bytes, their peak, and the components at the peak") {
   Ledger ledger;
   ledger.add_existing(cell(0), 100, Component::model_weights, 3);
   ledger.allocate(cell(1), 40, kForward);
@@ -30,8 +30,7 @@ TEST_CASE("ledger: live bytes, their peak, and what stood there then") {
   CHECK(ledger.find(cell(1))->site.module == 4);
 }
 
-TEST_CASE(
-    "ledger: a purpose found late holds from the block's first byte, and the first one stays") {
+TEST_CASE("ledger: a late purpose applies from the first byte, and the first purpose stays") {
   Ledger ledger;
   ledger.allocate(cell(0), 8, kForward);
   ledger.assign(cell(0), Component::functionality);
@@ -41,7 +40,7 @@ TEST_CASE(
   CHECK(ledger.find(cell(0))->component == Component::model_weights);
 }
 
-TEST_CASE("ledger: outside of all phases a block is unknown until it is told of") {
+TEST_CASE("ledger: outside of all phases a block is unknown until it is assigned") {
   Ledger ledger;
   ledger.allocate(cell(0), 8, {});
   CHECK(ledger.find(cell(0))->component == Component::unknown);
@@ -49,7 +48,7 @@ TEST_CASE("ledger: outside of all phases a block is unknown until it is told of"
   CHECK(ledger.find(cell(0))->component == Component::functionality);
 }
 
-TEST_CASE("ledger: what an optimizer keeps are its states, what it lets go was temporary") {
+TEST_CASE("ledger: memory that an optimizer keeps is its state, the rest is temporary") {
   Ledger ledger;
   const auto first = static_cast<std::int64_t>(ledger.events().size());
   ledger.allocate(cell(0), 8, kOptimizer);
@@ -60,11 +59,11 @@ TEST_CASE("ledger: what an optimizer keeps are its states, what it lets go was t
   CHECK(ledger.blocks()[1].component == Component::temporary_buffers);
 }
 
-TEST_CASE("ledger: strangers' releases and addresses used again do no harm") {
+TEST_CASE("ledger: foreign releases and reused addresses do no harm") {
   Ledger ledger;
   ledger.release(cell(0));
   ledger.allocate(cell(1), 8, kForward);
-  ledger.allocate(cell(1), 16, kForward);  // its release was not heard
+  ledger.allocate(cell(1), 16, kForward);  // its release was not recorded
   CHECK(ledger.live() == 16);
   ledger.release(cell(1));
   CHECK(ledger.live() == 0);

@@ -1,5 +1,5 @@
-// What single operators compute and move: against loops that count their own arithmetic, and what
-// is not known is said to be not counted.
+// The arithmetic and the bytes of single operators equal those of loops that count their own
+// arithmetic, and unknown operators are reported as not counted.
 #include "anatomy/op_rules.h"
 
 #include <doctest/doctest.h>
@@ -50,7 +50,7 @@ CountedNumber larger(CountedNumber a, CountedNumber b) {
   return CountedNumber::made(std::max(a.value, b.value));
 }
 
-// The operations of one element, by a loop's body that is run once.
+// The operations of one element, from one run of a loop's body.
 template <class Body>
 double operations_of(Body body) {
   CountedNumber::operations = 0;
@@ -96,13 +96,14 @@ double all_flops(const Report& report) {
 
 }  // namespace
 
-TEST_CASE("op rules: norms take what a loop takes, in training and without it") {
+TEST_CASE("op rules: norms take as many operations as a loop, in training and without it") {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = at::rand({4, 6, 10}), weight = at::ones({10}), channel = at::ones({6});
   const auto numbers = static_cast<double>(x.numel());
   const CountedNumber v{2}, w{3};
   const double statistics = operations_of([&] {
-    CountedNumber mean = v + v, square = (v - mean) * (v - mean);  // the difference is taken once
+    CountedNumber mean = v + v,
+                  square = (v - mean) * (v - mean);  // the difference is computed once
     CountedNumber::operations -= 1;
     (void)(square + square);
   });
@@ -127,7 +128,7 @@ TEST_CASE("op rules: norms take what a loop takes, in training and without it") 
   }
 }
 
-TEST_CASE("op rules: a norm's gradients are counted where they are asked for") {
+TEST_CASE("op rules: a norm's gradients are counted if they are requested") {
   const auto backward = [](bool input, bool weight) {
     const at::Tensor x = at::rand({4, 10}).requires_grad_(input),
                      w = at::ones({10}).requires_grad_(weight);
@@ -139,7 +140,7 @@ TEST_CASE("op rules: a norm's gradients are counted where they are asked for") {
   CHECK(backward(true, false) == (2 + 8) * 40);
 }
 
-TEST_CASE("op rules: reductions and losses take what a loop takes") {
+TEST_CASE("op rules: reductions and losses take as many operations as a loop") {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = at::rand({4, 10}) * 0.5 + 0.25, target = at::rand({4, 10});
   const CountedNumber a{0.5}, b{0.25}, one{1};
@@ -160,7 +161,7 @@ TEST_CASE("op rules: reductions and losses take what a loop takes") {
         }).flops == of_entropy * 40);
 }
 
-TEST_CASE("op rules: a loss of classes reads and computes the numbers of the targets alone") {
+TEST_CASE("op rules: a loss of classes reads and computes only the numbers of the targets") {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = at::rand({5, 1000}), target = at::zeros({5}, at::kLong);
   const auto loss = call_named("aten::nll_loss_forward", [&] { at::nll_loss_nd(x, target); });
@@ -216,7 +217,7 @@ TEST_CASE("op rules: a factor in a sum counts, and a factor of one does not") {
   CHECK(flops("aten::max", [&] { (void)at::max(x); }) == 10);
 }
 
-TEST_CASE("op rules: an overload that maps is not one that reduces") {
+TEST_CASE("op rules: an overload that maps is counted differently from one that reduces") {
   const torch::NoGradGuard no_grad;
   const at::Tensor column = at::rand({10, 1}), row = at::rand({1, 20});
   const Report report = watched_call([&] { (void)at::max(column, row); });
@@ -224,7 +225,7 @@ TEST_CASE("op rules: an overload that maps is not one that reduces") {
   CHECK(total_of(report, OperationGroup::statistical_normalization).flops == 0);
 }
 
-TEST_CASE("op rules: fused optimizers compute what their options ask for") {
+TEST_CASE("op rules: fused optimizers compute what their options require") {
   const torch::NoGradGuard no_grad;
   const auto tensors = [] { return std::vector<at::Tensor>{at::rand({30}), at::rand({10})}; };
   const auto parameters = tensors(), gradients = tensors(), first = tensors(), second = tensors();
@@ -263,13 +264,14 @@ TEST_CASE("op rules: fused optimizers compute what their options ask for") {
                                 m = m + f * (g - m);
                                 v = f * v + f * g * g;
                                 p = p - f * (m / (sqrt(v) / f + f));
-                                // The step's factor is one, of the rate and the first correction.
+                                // The step's factor is one operation on the rate and the first
+                                // correction.
                               }));
   CHECK(adamw(true).flops == adamw(false).flops + 40);
   CHECK(adamw(false).bytes_written == 3 * 160);
 }
 
-TEST_CASE("op rules: what is overwritten is not read, and an expanded tensor lies there once") {
+TEST_CASE("op rules: overwritten memory is not read, and an expanded tensor counts once") {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = at::rand({100, 10}), row = at::rand({10}), out = at::rand({100, 10});
   const auto copied = call_named("aten::copy_", [&] { out.copy_(x); });
@@ -282,7 +284,7 @@ TEST_CASE("op rules: what is overwritten is not read, and an expanded tensor lie
   const auto sum = call_named("aten::add", [&] { (void)at::add(x, row); });
   CHECK(sum.bytes_read == 4040);
   CHECK(sum.bytes_written == 4000);
-  // Of a part of a larger tensor, too.
+  // This holds for a part of a larger tensor, too.
   const at::Tensor part = at::rand({1000})[0].expand({100, 10});
   CHECK(call_named("aten::add", [&] { (void)at::add(x, part); }).bytes_read == 4004);
   const auto square = call_named("aten::mm", [&] { (void)at::mm(x, row.expand({10, 10})); });
@@ -290,7 +292,7 @@ TEST_CASE("op rules: what is overwritten is not read, and an expanded tensor lie
   CHECK(square.flops == 2 * 100 * 10 * 10);
 }
 
-TEST_CASE("op rules: a lookup reads what it finds, and its index") {
+TEST_CASE("op rules: a lookup reads the rows that it finds, and its index") {
   const torch::NoGradGuard no_grad;
   const at::Tensor table = at::rand({1000, 8}), ids = at::zeros({5}, at::kLong);
   for (const auto& [name, run] : std::map<std::string, std::function<void()>>{
@@ -308,7 +310,7 @@ TEST_CASE("op rules: a lookup reads what it finds, and its index") {
   }
 }
 
-TEST_CASE("op rules: sums at an index add what is given, not what is there") {
+TEST_CASE("op rules: sums at an index add the given values, not the existing ones") {
   const torch::NoGradGuard no_grad;
   const at::Tensor table = at::zeros({1000, 8}), rows = at::rand({5, 8}),
                    ids = at::arange(5, at::kLong);
@@ -332,7 +334,7 @@ TEST_CASE("op rules: sums at an index add what is given, not what is there") {
         }).flops == 40);
 }
 
-TEST_CASE("op rules: batch normalization writes its result as well as its running statistics") {
+TEST_CASE("op rules: batch normalization writes its result and its running statistics") {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = at::rand({4, 6, 10}), channel = at::ones({6});
   at::Tensor mean = at::zeros({6}), variance = at::ones({6});
@@ -343,7 +345,7 @@ TEST_CASE("op rules: batch normalization writes its result as well as its runnin
   CHECK(normalized.flops == 8 * 4 * 6 * 10);
 }
 
-TEST_CASE("op rules: what no formula knows is not counted, and said so") {
+TEST_CASE("op rules: an operator without a formula is not counted, and the report says so") {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = at::rand({6, 4}), y = at::rand({4, 5}), wide = at::rand({7, 4});
   const at::Tensor sparse = at::eye(6).to_sparse();
@@ -353,26 +355,25 @@ TEST_CASE("op rules: what no formula knows is not counted, and said so") {
   const at::Tensor ids = at::zeros({5}, at::kLong), begins = at::zeros({1}, at::kLong);
   const Report bag = watched_call([&] { at::_embedding_bag(x, ids, begins); });
   CHECK(is_not_counted(bag, "aten::_embedding_bag"));
-  // By sums of differences in a kernel of its own, whatever copies it makes first.
+  // A separate kernel sums the differences, whatever copies it makes first.
   const Report distance = watched_call([&] { at::cdist(x, wide.t().contiguous().t(), 1.0); });
   CHECK(is_not_counted(distance, "aten::_cdist_forward"));
-  // By a product where that is enough.
+  // A product is used if it is sufficient.
   const Report euclidean = watched_call([&] {
     at::cdist(at::rand({30, 4}), at::rand({30, 4}), 2.0, /*compute_mode=*/1);
   });
   CHECK(total_of(euclidean, OperationGroup::tensor_contraction).flops >= 2 * 30 * 4 * 30);
-  // How many ones a mask has is not told by its shape.
+  // The shape of a mask does not determine its number of ones.
   at::Tensor table = at::zeros({6});
   const Report masked =
       watched_call([&] { table.index_put_({at::ones({6}, at::kBool)}, at::ones({6}), true); });
   CHECK(is_not_counted(masked, "aten::_index_put_impl_"));
 }
 
-TEST_CASE(
-    "op rules: complex products take four times the operations, other arithmetic is not known") {
+TEST_CASE("op rules: complex products count four times, and other complex arithmetic does not") {
   const torch::NoGradGuard no_grad;
   const at::Tensor a = at::rand({3, 4}, at::kComplexFloat), b = at::rand({4, 5}, at::kComplexFloat);
-  // (a + bi)(c + di) is four products and two sums, and the sum of two is two more.
+  // (a + bi)(c + di) is four products and two sums, and adding two of them is two more.
   const CountedNumber r{1};
   const double of_one = operations_of([&] {
     (void)(r + (r * r - r * r));
@@ -386,7 +387,7 @@ TEST_CASE(
   CHECK(call_named("aten::copy_", [&] { at::empty_like(a).copy_(a); }).bytes_read == 3 * 4 * 8);
 }
 
-TEST_CASE("op rules: empty tensors take nothing, and every figure is a number") {
+TEST_CASE("op rules: empty tensors take no operations, and every figure is finite") {
   const at::Tensor x = at::rand({0, 4, 7, 7}).requires_grad_(),
                    weight = at::rand({6, 4, 3, 3}).requires_grad_();
   const Report report = watched_call([&] {
@@ -417,7 +418,7 @@ TEST_CASE("op rules: grouped queries are counted by the queries' heads") {
   CHECK(report.without_formula.empty());
 }
 
-TEST_CASE("op rules: a product of 16-bit numbers counts as one of those") {
+TEST_CASE("op rules: a product of 16-bit numbers counts as 16-bit arithmetic") {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = at::rand({3, 4}), weight = at::rand({5, 4});
   const Report report = watched_call([&] {
@@ -434,7 +435,7 @@ TEST_CASE("op rules: a product of 16-bit numbers counts as one of those") {
   CHECK(half == 2 * 3 * 4 * 5);
 }
 
-TEST_CASE("op rules: a layer of all directions counts every weight matrix, as cuDNN takes them") {
+TEST_CASE("op rules: a recurrent layer counts the weight matrices of all directions") {
   const anatomy::OpRule* rule = anatomy::find_rule("aten::_cudnn_rnn");
   REQUIRE(rule != nullptr);
   anatomy::CallShapes call;

@@ -1,5 +1,5 @@
-// The textbook's column says the row of the optimizer that ran, and nothing of one it does not
-// know.
+// The textbook's column has the row of the optimizer that ran, and is empty for an unknown
+// optimizer.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -17,10 +17,10 @@ using anatomy::Report;
 
 namespace {
 
-using OptimizerOf =
+using OptimizerFactory =
     std::function<std::shared_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
 
-// Keeps one number a parameter, which no textbook knows of.
+// Keeps one number per parameter, which no textbook mentions.
 class UnknownOptimizer : public torch::optim::Optimizer {
  public:
   explicit UnknownOptimizer(std::vector<at::Tensor> parameters)
@@ -36,8 +36,8 @@ class UnknownOptimizer : public torch::optim::Optimizer {
   std::vector<at::Tensor> kept_;
 };
 
-// Two steps of a layer, through the Accelerator.
-Report report_of_two_steps(const OptimizerOf& make, bool steps = true) {
+// Two steps of a layer with the Accelerator.
+Report report_of_two_steps(const OptimizerFactory& make, bool steps = true) {
   Accelerator accelerator({.cpu = true});
   torch::nn::Linear net(32, 32);
   const auto raw = make(net->parameters());
@@ -54,11 +54,11 @@ Report report_of_two_steps(const OptimizerOf& make, bool steps = true) {
 struct TextbookRow {
   std::string name;
   double bytes;
-  OptimizerOf make;
+  OptimizerFactory make;
 };
 
 template <class Optimizer, class Options>
-OptimizerOf optimizer_made(Options options) {
+OptimizerFactory optimizer_factory(Options options) {
   return [=](std::vector<at::Tensor> parameters) {
     return std::make_shared<Optimizer>(std::move(parameters), options);
   };
@@ -67,26 +67,27 @@ OptimizerOf optimizer_made(Options options) {
 std::vector<TextbookRow> textbook_rows() {
   using namespace torch::optim;
   return {
-      {"SGD", 0, optimizer_made<SGD>(SGDOptions(0.1))},
-      {"SGD with momentum", 4, optimizer_made<SGD>(SGDOptions(0.1).momentum(0.9))},
-      {"AdamW", 8, optimizer_made<hasten::AdamW>(AdamWOptions(1e-3))},
-      {"AdamW", 8, optimizer_made<torch::optim::AdamW>(AdamWOptions(1e-3))},
+      {"SGD", 0, optimizer_factory<SGD>(SGDOptions(0.1))},
+      {"SGD with momentum", 4, optimizer_factory<SGD>(SGDOptions(0.1).momentum(0.9))},
+      {"AdamW", 8, optimizer_factory<hasten::AdamW>(AdamWOptions(1e-3))},
+      {"AdamW", 8, optimizer_factory<torch::optim::AdamW>(AdamWOptions(1e-3))},
       {"AdamW with amsgrad", 12,
-       optimizer_made<torch::optim::AdamW>(AdamWOptions(1e-3).amsgrad(true))},
-      {"Adam", 8, optimizer_made<Adam>(AdamOptions(1e-3))},
-      {"Adam with amsgrad", 12, optimizer_made<Adam>(AdamOptions(1e-3).amsgrad(true))},
-      {"Adagrad", 4, optimizer_made<Adagrad>(AdagradOptions(1e-3))},
-      {"RMSprop", 4, optimizer_made<RMSprop>(RMSpropOptions(1e-3))},
-      {"RMSprop with momentum", 8, optimizer_made<RMSprop>(RMSpropOptions(1e-3).momentum(0.9))},
-      {"RMSprop with centering", 8, optimizer_made<RMSprop>(RMSpropOptions(1e-3).centered(true))},
+       optimizer_factory<torch::optim::AdamW>(AdamWOptions(1e-3).amsgrad(true))},
+      {"Adam", 8, optimizer_factory<Adam>(AdamOptions(1e-3))},
+      {"Adam with amsgrad", 12, optimizer_factory<Adam>(AdamOptions(1e-3).amsgrad(true))},
+      {"Adagrad", 4, optimizer_factory<Adagrad>(AdagradOptions(1e-3))},
+      {"RMSprop", 4, optimizer_factory<RMSprop>(RMSpropOptions(1e-3))},
+      {"RMSprop with momentum", 8, optimizer_factory<RMSprop>(RMSpropOptions(1e-3).momentum(0.9))},
+      {"RMSprop with centering", 8,
+       optimizer_factory<RMSprop>(RMSpropOptions(1e-3).centered(true))},
       {"RMSprop with momentum, centering", 12,
-       optimizer_made<RMSprop>(RMSpropOptions(1e-3).momentum(0.9).centered(true))},
+       optimizer_factory<RMSprop>(RMSpropOptions(1e-3).momentum(0.9).centered(true))},
   };
 }
 
 }  // namespace
 
-TEST_CASE("textbook: each optimizer's row, in the table, in JSON and on the page") {
+TEST_CASE("textbook: each optimizer's row appears in the table, in JSON and on the page") {
   constexpr std::int64_t kNumbers = 32 * 32 + 32;
   for (const TextbookRow& row : textbook_rows()) {
     const std::string name = row.name;
@@ -97,7 +98,7 @@ TEST_CASE("textbook: each optimizer's row, in the table, in JSON and on the page
     CHECK(*states.bytes == row.bytes);
     const std::string text = std::to_string(static_cast<int>(row.bytes)) + " B (" + row.name + ")";
     CHECK(states.text == text);
-    // The textbook is right: at most a few numbers beside.
+    // The textbook is right up to a few numbers.
     CHECK(std::abs(bytes_of(report.memory.most, Component::optimizer_states) -
                    static_cast<std::int64_t>(row.bytes) * kNumbers) < 64);
     CHECK(to_text(report).find(text) != std::string::npos);
@@ -109,7 +110,7 @@ TEST_CASE("textbook: each optimizer's row, in the table, in JSON and on the page
   }
 }
 
-TEST_CASE("textbook: no figure where none is known, or none applies") {
+TEST_CASE("textbook: there is no figure if none is known or none applies") {
   const auto states = [](const Report& report) {
     return textbook(report.memory, Component::optimizer_states);
   };
@@ -121,7 +122,7 @@ TEST_CASE("textbook: no figure where none is known, or none applies") {
   CHECK(states(own).text.empty());
   CHECK(to_text(own).find("AdamW") == std::string::npos);
   CHECK(!nlohmann::json::parse(to_json(own))["memory"]["textbook"].contains("optimizer_states"));
-  // Inference has weights alone.
+  // Inference has only weights.
   Accelerator accelerator({.cpu = true});
   torch::nn::Linear net(32, 32);
   auto anatomy = accelerator.anatomy({.steps = 0});
@@ -136,7 +137,7 @@ TEST_CASE("textbook: no figure where none is known, or none applies") {
   CHECK(textbook(memory, Component::optimizer_states).text.empty());
 }
 
-TEST_CASE("textbook: groups and optimizers that differ") {
+TEST_CASE("textbook: groups are averaged, and several optimizers have one figure each") {
   using namespace torch::optim;
   const at::Tensor half = at::ones({100}).requires_grad_(), rest = at::ones({300}).requires_grad_();
   std::vector<OptimizerParamGroup> groups;
@@ -165,7 +166,7 @@ TEST_CASE("textbook: groups and optimizers that differ") {
   CHECK(both.text == "1 B (SGD with momentum), 8 B (AdamW)");
 }
 
-TEST_CASE("textbook: a history has no figure a parameter, and is the optimizer's all the same") {
+TEST_CASE("textbook: a history has no figure per parameter, and still belongs to the optimizer") {
   torch::nn::Linear net(32, 1);
   torch::optim::LBFGS lbfgs(net->parameters(), torch::optim::LBFGSOptions(0.1).max_iter(4));
   const at::Tensor x = at::rand({16, 32});
@@ -191,7 +192,7 @@ TEST_CASE("textbook: a history has no figure a parameter, and is the optimizer's
   anatomy.step();
   const Memory memory = anatomy.report().memory;
   CHECK(!textbook(memory, Component::optimizer_states).bytes);
-  // At least the direction, the last gradient and one old direction and step.
+  // At least the direction, the last gradient, and one old direction and step.
   CHECK(bytes_of(memory.most, Component::optimizer_states) >= 4 * 33 * 4);
 }
 
@@ -236,7 +237,7 @@ Report steps_and_more(bool more) {
 
 }  // namespace
 
-TEST_CASE("anatomy: rates are of the steps alone, whatever came before and after") {
+TEST_CASE("anatomy: rates use only the steps, not the work before and after") {
   Report plain = steps_and_more(false), with_more = steps_and_more(true);
   CHECK(plain.samples == 8);
   CHECK(with_more.samples == 8);
@@ -248,12 +249,12 @@ TEST_CASE("anatomy: rates are of the steps alone, whatever came before and after
   CHECK(model_flops_utilization(with_more) == doctest::Approx(model_flops_utilization(plain)));
   CHECK(least_step_seconds(plain) > 0);
   CHECK(least_step_seconds(with_more) == doctest::Approx(least_step_seconds(plain)));
-  // The tables of operations show everything that was heard.
+  // The tables of operations show everything that was recorded.
   CHECK(total_of(with_more, anatomy::Phase::forward).flops >
         total_of(plain, anatomy::Phase::forward).flops);
 }
 
-TEST_CASE("anatomy: parameters count once, whoever has them and however often they are watched") {
+TEST_CASE("anatomy: parameters count once, however often they are owned and watched") {
   const auto shared = std::make_shared<torch::nn::LinearImpl>(32, 32);
   torch::nn::Sequential net;
   net->push_back("first", torch::nn::Linear(shared));
@@ -270,7 +271,7 @@ TEST_CASE("anatomy: parameters count once, whoever has them and however often th
   CHECK(memory.trained_parameters == kNumbers);
 }
 
-TEST_CASE("anatomy: parameters that lie in one storage each count") {
+TEST_CASE("anatomy: parameters that share one storage each count") {
   struct Flat : torch::nn::Module {
     Flat() {
       const at::Tensor all = at::zeros({100});

@@ -6,7 +6,7 @@
 
 using namespace hasten;
 
-TEST_CASE("error: the text says what, got, expected and the hint, and leaves out what is empty") {
+TEST_CASE("error: the text has what, got, expected and the hint, and omits empty parts") {
   const DataError full("formats.truncated", {.what = "model.safetensors",
                                              .got = "10 bytes",
                                              .expected = "at least 16",

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::size_t entries(const fs::path& folder) {
+std::size_t count_entries(const fs::path& folder) {
   return static_cast<std::size_t>(
       std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
@@ -34,8 +34,8 @@ std::string code_of(Call&& call) {
   return "none";
 }
 
-// A process that stages `target` with a file in it and is killed before it commits.
-void stage_and_be_killed(const fs::path& target) {
+// Forks a process that stages `target` with a file in it and is killed before it commits.
+void stage_in_killed_process(const fs::path& target) {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -49,7 +49,7 @@ void stage_and_be_killed(const fs::path& target) {
 }
 
 fs::path only_entry(const fs::path& folder) {
-  REQUIRE(entries(folder) == 1);
+  REQUIRE(count_entries(folder) == 1);
   return fs::directory_iterator(folder)->path();
 }
 
@@ -62,17 +62,17 @@ void set_age(const fs::path& path, std::chrono::minutes age) {
 
 }  // namespace
 
-TEST_CASE("files: what is written atomically is read back, and no temporary file remains") {
+TEST_CASE("files: an atomic write reads back, and no temporary file remains") {
   TemporaryDirectory scratch;
   const std::string bytes("a\0b\n\xff", 5);
   write_file_atomically(scratch.path() / "x.bin", bytes);
   CHECK(read_file(scratch.path() / "x.bin") == bytes);
   write_file_atomically(scratch.path() / "x.bin", "");
   CHECK(read_file(scratch.path() / "x.bin").empty());
-  CHECK(entries(scratch.path()) == 1);
+  CHECK(count_entries(scratch.path()) == 1);
 }
 
-TEST_CASE("files: a large file is read whole, and so is one whose size the system does not tell") {
+TEST_CASE("files: a large file is read whole, also if the system does not report its size") {
   TemporaryDirectory scratch;
   const std::string bytes(3'000'001, 'x');
   write_file_atomically(scratch.path() / "large", bytes);
@@ -80,8 +80,7 @@ TEST_CASE("files: a large file is read whole, and so is one whose size the syste
   CHECK(read_file("/proc/self/status").find("Name:") != std::string::npos);
 }
 
-TEST_CASE(
-    "files: a missing file and a folder are errors that name the path and the system's reason") {
+TEST_CASE("files: the error for a missing file names the path and the system's reason") {
   TemporaryDirectory scratch;
   try {
     read_file(scratch.path() / "no-such");
@@ -103,14 +102,14 @@ TEST_CASE("files: an atomic file that is not committed leaves the old content") 
   {
     AtomicFile file(scratch.path() / "x");
     file.write("new");
-    CHECK(entries(scratch.path()) == 2);
+    CHECK(count_entries(scratch.path()) == 2);
     CHECK(read_file(scratch.path() / "x") == "old");
   }
   CHECK(read_file(scratch.path() / "x") == "old");
-  CHECK(entries(scratch.path()) == 1);
+  CHECK(count_entries(scratch.path()) == 1);
 }
 
-TEST_CASE("files: a write that fails half-way leaves the old content") {
+TEST_CASE("files: a write that fails halfway leaves the old content") {
   TemporaryDirectory scratch;
   write_file_atomically(scratch.path() / "x", "old");
   rlimit before{};
@@ -124,10 +123,10 @@ TEST_CASE("files: a write that fails half-way leaves the old content") {
   std::signal(SIGXFSZ, handler);
   CHECK(code == "io.write");
   CHECK(read_file(scratch.path() / "x") == "old");
-  CHECK(entries(scratch.path()) == 1);
+  CHECK(count_entries(scratch.path()) == 1);
 }
 
-TEST_CASE("files: a staged folder appears at commit and not before") {
+TEST_CASE("files: a staged folder appears only at commit") {
   TemporaryDirectory scratch;
   const fs::path target = scratch.path() / "deep" / "checkpoint-10";
   StagedDirectory staged(target);
@@ -138,7 +137,7 @@ TEST_CASE("files: a staged folder appears at commit and not before") {
   staged.commit();
   CHECK(read_file(target / "inner" / "a") == "1");
   CHECK(staged.committed());
-  CHECK(entries(scratch.path() / "deep") == 1);
+  CHECK(count_entries(scratch.path() / "deep") == 1);
 }
 
 TEST_CASE("files: a staged folder that is not committed is removed") {
@@ -148,11 +147,10 @@ TEST_CASE("files: a staged folder that is not committed is removed") {
     CHECK(staged.path().filename().string().rfind(".c.partial-", 0) == 0);
     write_file_atomically(staged.path() / "a", "1");
   }
-  CHECK(entries(scratch.path()) == 0);
+  CHECK(count_entries(scratch.path()) == 0);
 }
 
-TEST_CASE(
-    "files: a leftover of an earlier process of the same number does not get into the new folder") {
+TEST_CASE("files: old files of a process with the same pid do not get into the new folder") {
   TemporaryDirectory scratch;
   const fs::path left = scratch.path() / (".c.partial-" + std::to_string(getpid()));
   fs::create_directory(left);
@@ -162,7 +160,7 @@ TEST_CASE(
   CHECK(fs::is_empty(scratch.path() / "c"));
 }
 
-TEST_CASE("files: committing over a folder is refused, or replaces it when asked to") {
+TEST_CASE("files: committing over a folder is refused, or replaces it if requested") {
   TemporaryDirectory scratch;
   const fs::path target = scratch.path() / "c";
   fs::create_directory(target);
@@ -174,10 +172,10 @@ TEST_CASE("files: committing over a folder is refused, or replaces it when asked
   staged.commit(Existing::replace);
   CHECK(read_file(target / "new") == "2");
   CHECK_FALSE(fs::exists(target / "old"));
-  CHECK(entries(scratch.path()) == 1);
+  CHECK(count_entries(scratch.path()) == 1);
 }
 
-TEST_CASE("files: names of unfinished writes are told from others") {
+TEST_CASE("files: names of unfinished writes are recognized") {
   CHECK(is_partial("run/.checkpoint-10.partial-123"));
   CHECK(is_partial(".model.safetensors.tmp-12-3"));
   CHECK_FALSE(is_partial("checkpoint-10"));
@@ -190,9 +188,9 @@ TEST_CASE("files: names of unfinished writes are told from others") {
   CHECK_FALSE(is_partial(".checkpoint-10.partial-x-3456-node_7.0a1b2c3d"));
 }
 
-TEST_CASE("files: what a killed process of this machine staged is abandoned, and is removed") {
+TEST_CASE("files: the staged folder of a killed process is abandoned and removed") {
   TemporaryDirectory scratch;
-  stage_and_be_killed(scratch.path() / "checkpoint-7");
+  stage_in_killed_process(scratch.path() / "checkpoint-7");
   const fs::path left = only_entry(scratch.path());
   CHECK(left.filename().string().starts_with(".checkpoint-7.partial-"));
   CHECK(is_abandoned(left));
@@ -203,7 +201,7 @@ TEST_CASE("files: what a killed process of this machine staged is abandoned, and
   CHECK_FALSE(fs::exists(left));
 }
 
-TEST_CASE("files: what a living process stages is not abandoned, however old it is") {
+TEST_CASE("files: the staged folder of a living process is not abandoned, however old it is") {
   TemporaryDirectory scratch;
   const StagedDirectory staged(scratch.path() / "c");
   set_age(staged.path(), std::chrono::hours(48));
@@ -212,7 +210,7 @@ TEST_CASE("files: what a living process stages is not abandoned, however old it 
   CHECK(fs::exists(staged.path()));
 }
 
-TEST_CASE("files: the process number alone does not tell: a later process may have it again") {
+TEST_CASE("files: a process number alone proves nothing, because a later process may reuse it") {
   TemporaryDirectory scratch;
   const StagedDirectory staged(scratch.path() / "c");
   const std::string name = staged.path().filename().string();
@@ -223,7 +221,7 @@ TEST_CASE("files: the process number alone does not tell: a later process may ha
   CHECK(is_abandoned(earlier));
 }
 
-TEST_CASE("files: what another machine or container stages is abandoned once it stands still") {
+TEST_CASE("files: another machine's staged folder is abandoned once it stops changing") {
   TemporaryDirectory scratch;
   const std::string pid = std::to_string(getpid());
   for (const std::string& name :
@@ -253,10 +251,10 @@ TEST_CASE("files: an old folder that was moved aside for a new one gets its name
   set_age(aside, std::chrono::minutes(70));
   remove_abandoned(scratch.path(), [](const std::string&) { return true; });
   CHECK(read_file(scratch.path() / "c" / "weights") == "old");
-  CHECK(entries(scratch.path()) == 1);
+  CHECK(count_entries(scratch.path()) == 1);
 }
 
-TEST_CASE("files: too little free space is an error that says what the space is for") {
+TEST_CASE("files: too little free space is an error that says what needs the space") {
   TemporaryDirectory scratch;
   check_free_space(scratch.path(), 1, "a checkpoint");
   try {
@@ -268,21 +266,21 @@ TEST_CASE("files: too little free space is an error that says what the space is 
   }
 }
 
-TEST_CASE("files: a folder in which nothing can be written to a file is not writable") {
+TEST_CASE("files: a folder is not writable if no bytes can be written to its files") {
   TemporaryDirectory scratch;
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit none{0, before.rlim_max};  // as on a full disk, empty files can still be made
+  const rlimit none{0, before.rlim_max};  // as on a full disk, empty files can still be created
   setrlimit(RLIMIT_FSIZE, &none);
   const std::string code = code_of([&] { check_writable_directory(scratch.path()); });
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   CHECK(code == "io.not-writable");
-  CHECK(entries(scratch.path()) == 0);
+  CHECK(count_entries(scratch.path()) == 0);
 }
 
-TEST_CASE("files: a folder in which a part of a block can be written has no space left") {
+TEST_CASE("files: a folder in which only part of a block can be written has no space left") {
   TemporaryDirectory scratch;
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -298,11 +296,10 @@ TEST_CASE("files: a folder in which a part of a block can be written has no spac
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   CHECK_MESSAGE(text.find("No space left on device") != std::string::npos, text);
-  CHECK(entries(scratch.path()) == 0);
+  CHECK(count_entries(scratch.path()) == 0);
 }
 
-TEST_CASE(
-    "files: a folder is checked for being writable by writing, and made where it is missing") {
+TEST_CASE("files: the check for a writable folder writes to it, and creates it if missing") {
   TemporaryDirectory scratch;
   check_writable_directory(scratch.path() / "a" / "b");
   CHECK(fs::is_empty(scratch.path() / "a" / "b"));
@@ -314,7 +311,7 @@ TEST_CASE(
   CHECK(code_of([&] { check_writable_directory("/proc/self"); }) == "io.not-writable");
 }
 
-TEST_CASE("files: a temporary folder is new each time and goes with its object") {
+TEST_CASE("files: a temporary folder is new each time and is deleted with its object") {
   fs::path first;
   {
     TemporaryDirectory a, b;

@@ -5,7 +5,7 @@
 using namespace std::chrono_literals;
 using hasten::RunningClock;
 
-TEST_CASE("running clock: it goes with the steady clock while it is asked often") {
+TEST_CASE("running clock: it follows the steady clock while it is read often") {
   const auto start = RunningClock::Clock::now();
   RunningClock clock(start);
   for (int second = 1; second <= 30; ++second)
@@ -17,7 +17,7 @@ TEST_CASE("running clock: a suspended process loses at most one step of its limi
   RunningClock clock(start);
   clock.now(start + 1s);
   CHECK(clock.now(start + 1h) == start + 1s + RunningClock::kMaxStep);
-  // Suspended again and again, it still measures what it ran between.
+  // Suspended repeatedly, it still measures the time in which it ran.
   CHECK(clock.now(start + 1h + 500ms) == start + 1500ms + RunningClock::kMaxStep);
   CHECK(clock.now(start + 2h) == start + 1500ms + 2 * RunningClock::kMaxStep);
 }

@@ -6,7 +6,7 @@
 
 using namespace hasten;
 
-TEST_CASE("text: a beginning ends between two letters, and anywhere in bytes that are no letters") {
+TEST_CASE("text: a truncated text ends between two characters, or anywhere in other bytes") {
   CHECK(utf8_prefix("caf\xC3\xA9", 5) == "caf\xC3\xA9");
   CHECK(utf8_prefix("caf\xC3\xA9", 4) == "caf");
   CHECK(utf8_prefix("\xF0\x9F\x98\x80", 3) == "");
@@ -30,18 +30,18 @@ TEST_CASE("text: durations carry over into minutes and hours") {
   CHECK(human_duration(3723) == "1:02:03");
 }
 
-TEST_CASE("text: doubles are written so that they read back equal") {
+TEST_CASE("text: doubles are printed so that they read back equal") {
   CHECK(str(0.1, ' ', 5e-05, " and ", 3, ' ', true) == "0.1 5e-05 and 3 true");
 }
 
-TEST_CASE("text: the nearest name counts a swap as one edit and refuses what is far away") {
+TEST_CASE("text: the nearest name counts a swap as one edit and rejects distant names") {
   const std::vector<std::string> names = {"learning_rate", "logging_steps", "seed"};
   CHECK(nearest("lerning_rate", names) == "learning_rate");
   CHECK(nearest("sede", names) == "seed");
   CHECK_FALSE(nearest("banana", names).has_value());
 }
 
-TEST_CASE("text: a table pads its columns and puts numbers to the right") {
+TEST_CASE("text: a table pads its columns and aligns numbers to the right") {
   CHECK(table({"name", "rows"}, {{"train", "4000"}, {"a longer one", "7"}}) ==
         "name          rows\n------------  ----\ntrain         4000\na longer one     7\n");
 }

@@ -1,4 +1,5 @@
-// The folders of a run's checkpoints: which is the newest, which are given up, which are deleted.
+// The folders of a run's checkpoints: which one is the newest, which are abandoned, which are
+// deleted.
 #include "hasten/checkpoint/checkpoint_folders.h"
 
 #include <doctest/doctest.h>
@@ -46,7 +47,7 @@ FolderNames names_in_order(const std::vector<fs::path>& folders) {
 
 }  // namespace
 
-TEST_CASE("checkpoints: listed by step, partial and foreign folders left out") {
+TEST_CASE("checkpoints: they are listed by step, without partial and foreign folders") {
   const TemporaryDirectory folder;
   for (const char* name :
        {"checkpoint-10", "checkpoint-9", "checkpoint-200", "checkpoint-x",
@@ -70,7 +71,7 @@ TEST_CASE("checkpoints: rotation deletes the oldest and never the one to keep") 
   CHECK(five.names() == FolderNames{"checkpoint-1", "checkpoint-5"});
 }
 
-TEST_CASE("checkpoints: those of later steps are given up, and rotation deletes them first") {
+TEST_CASE("checkpoints: those of later steps are abandoned, and rotation deletes them first") {
   const Checkpoints run({10, 20, 90, 100});
   const fs::path& folder = run.folder.path();
   abandon_checkpoints_after(folder, 20);
@@ -83,7 +84,7 @@ TEST_CASE("checkpoints: those of later steps are given up, and rotation deletes 
   CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20", "checkpoint-30"});
 }
 
-TEST_CASE("checkpoints: giving up the same step twice loses neither") {
+TEST_CASE("checkpoints: abandoning the same step twice keeps both") {
   const Checkpoints run({10, 20});
   abandon_checkpoints_after(run.folder.path(), 10);
   run.write(20, "second run");

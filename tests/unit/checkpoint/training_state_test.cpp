@@ -1,4 +1,4 @@
-// What is saved comes back, and what does not belong is refused before anything is changed.
+// A saved state loads exactly, and a state that does not fit is refused before anything changes.
 #include "hasten/checkpoint/training_state.h"
 
 #include <doctest/doctest.h>
@@ -38,7 +38,7 @@ const TrainingPosition kPosition{.scheduler_step = 7,
                                  .num_processes = 1,
                                  .loader = {.seed = 3, .epoch = 1, .batch = 5, .rows = 40}};
 
-std::vector<TensorDict> of_this_process() { return random_states(Group::single()); }
+std::vector<TensorDict> single_rank_states() { return random_states(Group::single()); }
 
 void flip_a_byte(const fs::path& file) {
   std::string bytes = read_file(file);
@@ -48,18 +48,19 @@ void flip_a_byte(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("training state: moments, position and randomness come back to the bit") {
+TEST_CASE("training state: moments, position and randomness are restored to the bit") {
   const TemporaryDirectory folder;
   const Training first;
   AdamW adamw(first.parameters());
   for (int i = 0; i < 3; ++i) first.step(adamw);
-  save_training_state(folder.path(), adamw, first.names, kPosition, of_this_process());
+  save_training_state(folder.path(), adamw, first.names, kPosition, single_rank_states());
   const at::Tensor drawn = at::rand({5});
   first.step(adamw);
 
   const Training second;
   AdamW fresh(second.parameters());
-  for (int i = 0; i < 3; ++i) second.step(fresh);  // the same weights, but these moments go
+  for (int i = 0; i < 3; ++i)
+    second.step(fresh);  // the same weights, but these moments are to be overwritten
   fresh.state().clear();
   CHECK(load_training_state(folder.path(), fresh, second.names));
   const TrainingPosition position = load_training_position(folder.path());
@@ -73,12 +74,12 @@ TEST_CASE("training state: moments, position and randomness come back to the bit
     CHECK(at::equal(parameter, second.names.at(name)));
 }
 
-TEST_CASE("training state: a position of an earlier version counts in batches alone") {
+TEST_CASE("training state: a position of an earlier version counts only batches") {
   const TemporaryDirectory folder;
   const Training training;
   AdamW adamw(training.parameters());
   training.step(adamw);
-  save_training_state(folder.path(), adamw, training.names, kPosition, of_this_process());
+  save_training_state(folder.path(), adamw, training.names, kPosition, single_rank_states());
   const fs::path file = folder.path() / "training_position.json";
   std::string json = read_file(file);
   const std::string rows = ",\n    \"rows\": 40";
@@ -88,12 +89,12 @@ TEST_CASE("training state: a position of an earlier version counts in batches al
   CHECK(position.loader == LoaderState{.seed = 3, .epoch = 1, .batch = 5});
 }
 
-TEST_CASE("training state: SGD's momentum comes back, and a state of another kind is refused") {
+TEST_CASE("training state: SGD's momentum is restored, and a state of another kind is refused") {
   const TemporaryDirectory folder;
   const Training training;
   torch::optim::SGD sgd(training.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   training.step(sgd);
-  save_training_state(folder.path(), sgd, training.names, kPosition, of_this_process());
+  save_training_state(folder.path(), sgd, training.names, kPosition, single_rank_states());
   torch::optim::SGD other(training.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   load_training_state(folder.path(), other, training.names);
   CHECK(other.state().size() == 2);
@@ -107,7 +108,7 @@ TEST_CASE("training state: another model's moments are refused") {
   const Training training;
   AdamW adamw(training.parameters());
   training.step(adamw);
-  save_training_state(folder.path(), adamw, training.names, kPosition, of_this_process());
+  save_training_state(folder.path(), adamw, training.names, kPosition, single_rank_states());
 
   const Training wider(5);
   AdamW wide(wider.parameters());
@@ -128,7 +129,7 @@ TEST_CASE("training state: a missing or damaged file is an error, never a fresh 
     const Training training;
     AdamW adamw(training.parameters());
     training.step(adamw);
-    save_training_state(folder.path(), adamw, training.names, kPosition, of_this_process());
+    save_training_state(folder.path(), adamw, training.names, kPosition, single_rank_states());
     CHECK(has_training_state(folder.path()));
     const auto load = [&] { load_training_state(folder.path(), adamw, training.names); };
     flip_a_byte(folder.path() / name);
@@ -138,7 +139,7 @@ TEST_CASE("training state: a missing or damaged file is an error, never a fresh 
   }
 }
 
-TEST_CASE("training state: each rank's randomness is its own, and a new rank has none") {
+TEST_CASE("training state: each rank restores its own randomness, and a new rank has none") {
   const TemporaryDirectory folder;
   const Training training;
   AdamW adamw(training.parameters());
@@ -147,7 +148,7 @@ TEST_CASE("training state: each rank's randomness is its own, and a new rank has
   std::vector<at::Tensor> drawn;
   for (const std::uint64_t seed : {5, 6, 7}) {
     torch::manual_seed(seed);
-    of_ranks.push_back(of_this_process().front());
+    of_ranks.push_back(single_rank_states().front());
     drawn.push_back(at::rand({5}));
   }
   TrainingPosition position = kPosition;
@@ -182,18 +183,19 @@ TEST_CASE("training state: a device that the checkpoint does not know keeps its 
 
 namespace {
 
-// Steps, goes through a file, and steps again, beside one that never stopped.
+// Compares an optimizer that is saved and loaded between its steps with one that never stops.
 template <class Optimizer, class Options>
-void check_comes_back(const Options& options, const std::string& name) {
+void check_restored(const Options& options, const std::string& name) {
   CAPTURE(name);
   const TemporaryDirectory folder;
-  const auto loss_of = [](const Training& of) {
-    return (of.names.at("weight") - 1).square().sum() + of.names.at("bias").pow(4).sum();
+  const auto loss_of = [](const Training& training) {
+    return (training.names.at("weight") - 1).square().sum() +
+           training.names.at("bias").pow(4).sum();
   };
-  const auto step = [&](const Training& of, Optimizer& optimizer) {
+  const auto step = [&](const Training& training, Optimizer& optimizer) {
     const auto closure = [&] {
       optimizer.zero_grad();
-      at::Tensor loss = loss_of(of);
+      at::Tensor loss = loss_of(training);
       loss.backward();
       return loss;
     };
@@ -212,7 +214,7 @@ void check_comes_back(const Options& options, const std::string& name) {
       step(straight, never_stopped);
       step(resumed, before);
     }
-    save_training_state(folder.path(), before, resumed.names, kPosition, of_this_process());
+    save_training_state(folder.path(), before, resumed.names, kPosition, single_rank_states());
   }
   CHECK(load_training_position(folder.path()).optimizer == name);
   Optimizer after(resumed.parameters(), options);
@@ -229,17 +231,17 @@ void check_comes_back(const Options& options, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("training state: the state of each of LibTorch's optimizers comes back to the bit") {
+TEST_CASE("training state: the state of each LibTorch optimizer is restored to the bit") {
   namespace optim = torch::optim;
-  check_comes_back<optim::AdamW>(optim::AdamWOptions(0.1).amsgrad(true), "AdamW");
-  check_comes_back<optim::Adam>(optim::AdamOptions(0.1), "Adam");
-  check_comes_back<optim::Adam>(optim::AdamOptions(0.1).amsgrad(true), "Adam");
-  check_comes_back<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9), "SGD");
-  check_comes_back<optim::RMSprop>(optim::RMSpropOptions(0.1).momentum(0.9).centered(true),
-                                   "RMSprop");
-  check_comes_back<optim::RMSprop>(optim::RMSpropOptions(0.1), "RMSprop");
-  check_comes_back<optim::Adagrad>(optim::AdagradOptions(0.1).lr_decay(0.1), "Adagrad");
-  check_comes_back<optim::LBFGS>(optim::LBFGSOptions(0.1).max_iter(4).history_size(3), "LBFGS");
+  check_restored<optim::AdamW>(optim::AdamWOptions(0.1).amsgrad(true), "AdamW");
+  check_restored<optim::Adam>(optim::AdamOptions(0.1), "Adam");
+  check_restored<optim::Adam>(optim::AdamOptions(0.1).amsgrad(true), "Adam");
+  check_restored<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9), "SGD");
+  check_restored<optim::RMSprop>(optim::RMSpropOptions(0.1).momentum(0.9).centered(true),
+                                 "RMSprop");
+  check_restored<optim::RMSprop>(optim::RMSpropOptions(0.1), "RMSprop");
+  check_restored<optim::Adagrad>(optim::AdagradOptions(0.1).lr_decay(0.1), "Adagrad");
+  check_restored<optim::LBFGS>(optim::LBFGSOptions(0.1).max_iter(4).history_size(3), "LBFGS");
 }
 
 namespace {
@@ -258,16 +260,16 @@ struct OwnOptimizer : torch::optim::Optimizer {
 
 }  // namespace
 
-TEST_CASE("training state: an optimizer that is not known cannot be saved") {
+TEST_CASE("training state: an unknown optimizer cannot be saved") {
   const TemporaryDirectory folder;
   const Training training;
   const OwnOptimizer own(training.parameters());
   CHECK(code_of([&] {
-          save_training_state(folder.path(), own, training.names, kPosition, of_this_process());
+          save_training_state(folder.path(), own, training.names, kPosition, single_rank_states());
         }) == "checkpoint.unknown-optimizer");
 }
 
-TEST_CASE("training state: the losses and what is known of the data come back exactly") {
+TEST_CASE("training state: the losses and the data's fingerprint are restored exactly") {
   const TemporaryDirectory folder;
   const Training training;
   AdamW adamw(training.parameters());
@@ -276,7 +278,7 @@ TEST_CASE("training state: the losses and what is known of the data come back ex
                      .since_log = {.sum = std::nan(""), .finite = 1, .nonfinite = 1},
                      .last_logged_step = 5};
   position.data = {.rows = 40, .sample = "0123456789abcdef"};
-  save_training_state(folder.path(), adamw, training.names, position, of_this_process());
+  save_training_state(folder.path(), adamw, training.names, position, single_rank_states());
   const TrainingPosition read = load_training_position(folder.path());
   REQUIRE(read.losses);
   CHECK(read.losses->of_run.sum == 0.1 + 0.2);

@@ -1,5 +1,5 @@
-// Accelerate's configuration files, right and wrong: what is read, what is told, what is refused
-// with its line, its key and the name that was meant.
+// Valid and invalid configuration files of Accelerate: the values, the notices, and the errors with
+// line, key and nearest name.
 #include <algorithm>
 
 #include "hasten/config/launch_options.h"
@@ -24,25 +24,25 @@ LaunchConfiguration launched(const std::vector<std::string>& files,
   return parse_launch(static_cast<int>(pointers.size()), pointers.data(), environment);
 }
 
-struct Wrong {
-  std::string text, code, where, what, hint;  // where: behind the file's name
+struct InvalidFile {
+  std::string text, code, where, what, hint;  // where: the text after the file's name
   std::string name = "launch.yaml";
 };
 
-struct Right {
+struct ValidFile {
   std::string text;
-  std::vector<std::string> notices;  // parts, one of each notice, in their order
+  std::vector<std::string> notices;  // a part of each notice, in order
   std::string name = "launch.yaml";
 };
 
 }  // namespace
 
-TEST_CASE("accelerate files: what is wrong is refused with its line, its key and what was meant") {
+TEST_CASE("accelerate files: an error has its line, its key and the nearest name") {
   const std::string unknown = "config.unknown-key", bad = "config.bad-value",
                     later = "config.not-supported", syntax = "config.syntax",
                     twice = "config.duplicate-key";
-  const std::vector<Wrong> table = {
-      // Names at the top.
+  const std::vector<InvalidFile> table = {
+      // Names at the top level.
       {"num_proceses: 2\n", unknown, ":1", "num_proceses", "num_processes"},
       {"debug: false\nfsdp_confg: {}\n", unknown, ":2", "fsdp_confg", "fsdp_config"},
       {"deepspeed_confg: {}\n", unknown, ":1", "deepspeed_confg", "deepspeed_config"},
@@ -58,7 +58,7 @@ TEST_CASE("accelerate files: what is wrong is refused with its line, its key and
       {"distributed_typ: NO\n", unknown, ":1", "distributed_typ", "distributed_type"},
       {"enable_cpu_afinity: true\n", unknown, ":1", "enable_cpu_afinity", "enable_cpu_affinity"},
       {"quite_another: 1\n", unknown, ":1", "quite_another", "--help"},
-      // Names that belong into a section.
+      // Names that belong in a section.
       {"debug: false\nzero_stage: 2\n", unknown, ":2", "zero_stage", "deepspeed_config"},
       {"fsdp_version: 2\n", unknown, ":1", "fsdp_version", "fsdp_config"},
       {"amax_history_len: 1\n", unknown, ":1", "amax_history_len", "fp8_config"},
@@ -111,7 +111,7 @@ TEST_CASE("accelerate files: what is wrong is refused with its line, its key and
        "parallelism_config_cp_size", ""},
       {"{\"parallelism_config\": {\n\n\"parallelism_config_cp_size\": 1.5}}", bad, ":3",
        "parallelism_config_cp_size", "", "launch.json"},
-      // Engines that are not here.
+      // Engines that hasten does not have.
       {"distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n", later, ":1", "FSDP",
        "MULTI_CPU"},
       {"debug: false\ndistributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2}\n", later,
@@ -136,7 +136,7 @@ TEST_CASE("accelerate files: what is wrong is refused with its line, its key and
       {"compute_environment: AMAZON_SAGEMAKER\nec2_instance_type: p3\n", later, ":1",
        "AMAZON_SAGEMAKER", "this machine"},
       {"{\"distributed_type\": \"FSDP\"}", later, ":1", "FSDP", "", "launch.json"},
-      // Texts that are no such file.
+      // Texts that are no configuration file.
       {"fsdp_config:\n  fsdp_version: 1\n  fsdp_version: 2\n", twice, ":3", "fsdp_version", ":2"},
       {"{\"fsdp_config\": {\"fsdp_version\": 1, \"fsdp_version\": 2}}", twice, "", "fsdp_version",
        "", "launch.json"},
@@ -145,7 +145,7 @@ TEST_CASE("accelerate files: what is wrong is refused with its line, its key and
       {"fsdp_config: {\n", syntax, ":", "launch.yaml", ""},
       {"{\"debug\": }", syntax, ":1", "JSON", "", "launch.json"},
   };
-  for (const Wrong& wrong : table) {
+  for (const InvalidFile& wrong : table) {
     CAPTURE(wrong.text);
     const test::TemporaryFile file(wrong.name, wrong.text);
     std::string hint;
@@ -164,12 +164,12 @@ TEST_CASE("accelerate files: what is wrong is refused with its line, its key and
     CHECK(contains(caught.text, wrong.what));
     CHECK(contains(hint, wrong.hint));
   }
-  MESSAGE("wrong files: ", table.size());
+  MESSAGE("invalid files: ", table.size());
   CHECK(table.size() >= 60);
 }
 
-TEST_CASE("accelerate files: what has no meaning here is told in one line a section") {
-  const std::vector<Right> table = {
+TEST_CASE("accelerate files: values without effect are reported in one line per section") {
+  const std::vector<ValidFile> table = {
       {"", {}},
       {"compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nmixed_precision: 'no'\n", {}},
       {"compute_environment: LOCAL_MACHINE\nmain_training_function: main\ndowncast_bf16: 'no'\n"
@@ -219,7 +219,7 @@ TEST_CASE("accelerate files: what has no meaning here is told in one line a sect
        {"launch.json:1: dynamo_config (dynamo_backend)"},
        "launch.json"},
   };
-  for (const Right& right : table) {
+  for (const ValidFile& right : table) {
     CAPTURE(right.text);
     const test::TemporaryFile file(right.name, right.text);
     const LaunchConfiguration run = launched({file.path()});
@@ -230,7 +230,7 @@ TEST_CASE("accelerate files: what has no meaning here is told in one line a sect
   }
 }
 
-TEST_CASE("accelerate files: fp16 of the first files is a precision") {
+TEST_CASE("accelerate files: fp16 of the oldest files is a precision") {
   const test::TemporaryFile old("launch.yaml", "fp16: true\n"),
       both("launch.yaml", "fp16: true\nmixed_precision: bf16\n"),
       other_order("launch.yaml", "mixed_precision: bf16\nfp16: true\n");
@@ -239,7 +239,7 @@ TEST_CASE("accelerate files: fp16 of the first files is a precision") {
   CHECK(launched({both.path()}).options.mixed_precision == LaunchPrecision::bf16);
 }
 
-TEST_CASE("accelerate files: of several files the last one's section counts") {
+TEST_CASE("accelerate files: if several files have a section, the last one counts") {
   const test::TemporaryFile parallel(
       "a.yaml", "parallelism_config: {parallelism_config_tp_size: 2}\nnum_processes: 3\n"),
       plain("b.yaml", "parallelism_config: {parallelism_config_tp_size: 1}\n");

@@ -1,4 +1,4 @@
-// Wrong command lines, files and variables, each with the error a person gets to read.
+// Invalid command lines, files and variables, each with the error that a person reads.
 #include "hasten/base/text.h"
 #include "unit/config/support.h"
 
@@ -37,7 +37,7 @@ const std::vector<BadLine> bad_lines = {
     {"--", "config.unexpected-argument", "unexpected argument '--'"},
     {"--bf16 maybe", "config.unexpected-argument", "unexpected argument 'maybe'"},
     {"--seed 1 2", "config.unexpected-argument", "unexpected argument '2'"},
-    // values that are missing
+    // missing values
     {"--seed", "config.missing-value",
      "--seed has no value: expected a whole number of at least 0"},
     {"--learning_rate --seed 1", "config.missing-value", "--learning_rate has no value"},
@@ -89,7 +89,7 @@ const std::vector<BadLine> bad_lines = {
     {"--report_to dashboard", "config.out-of-range",
      "--report_to: got 'dashboard', expected one or more of none"},
     {"--logging_steps 0", "config.out-of-range", "logging_steps: got 0"},
-    // known, later
+    // known, but not supported yet
     {"--fp16", "config.not-supported", "--fp16 is not supported yet. Hint: use bf16"},
     {"--bf16 --fp16", "config.contradiction", "bf16 and fp16 are both set"},
     {"--gradient_checkpointing", "config.not-supported",
@@ -107,7 +107,7 @@ const std::vector<BadLine> bad_lines = {
     {"--deepspeed ds.json", "config.not-supported", "--deepspeed is not supported yet"},
     {"--auto_find_batch_size", "config.not-supported",
      "--auto_find_batch_size is not supported yet"},
-    // what does not go together
+    // contradictions
     {"--warmup_steps 5 --warmup_ratio 0.1", "config.contradiction", "set the same option"},
     {"--eval_strategy steps --load_best_model_at_end", "config.missing",
      "load_best_model_at_end needs rows to evaluate. Hint: set --eval_data FILE"},
@@ -192,7 +192,7 @@ const std::vector<BadFile> bad_files = {
 
 }  // namespace
 
-TEST_CASE("bad input: every wrong command line is told what is wrong") {
+TEST_CASE("bad input: the error for each invalid command line says what is wrong") {
   CHECK(bad_lines.size() + bad_files.size() >= 60);
   for (const BadLine& line : bad_lines) {
     CAPTURE(line.words);
@@ -202,7 +202,7 @@ TEST_CASE("bad input: every wrong command line is told what is wrong") {
   }
 }
 
-TEST_CASE("bad input: every wrong file is told where it is wrong") {
+TEST_CASE("bad input: the error for each invalid file says where it is wrong") {
   for (const BadFile& bad : bad_files) {
     CAPTURE(bad.content);
     const TemporaryFile file(bad.name, bad.content);
@@ -213,7 +213,7 @@ TEST_CASE("bad input: every wrong file is told where it is wrong") {
   }
 }
 
-TEST_CASE("bad input: every wrong variable is told by its name") {
+TEST_CASE("bad input: the error for each invalid variable names it") {
   const auto text = [](const char* name, const char* value) {
     return error_of([&] { parse_more({}, {{name, value}}); }).text;
   };
@@ -229,7 +229,7 @@ TEST_CASE("bad input: every wrong variable is told by its name") {
                  "configuration file /nowhere: No such file"));
 }
 
-TEST_CASE("bad input: a model and data are needed") {
+TEST_CASE("bad input: a run without a model or data is refused") {
   CHECK(error_of([] { parse({}); }).text ==
         "--model is missing. Hint: set --model to a folder or to one of bert-base, bert-large");
   CHECK(error_of([] {

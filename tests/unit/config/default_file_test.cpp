@@ -1,4 +1,4 @@
-// Where the configuration file lies that nobody named.
+// The configuration file that is used if the user names none.
 #include "hasten/config/default_file.h"
 
 #include "hasten/base/files.h"
@@ -23,7 +23,7 @@ void put(const std::filesystem::path& file, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("default file: hasten's home, else the user's cache") {
+TEST_CASE("default file: it is in hasten's home, or else in the user's cache") {
   using config::default_file;
   CHECK(default_file({{"HASTEN_HOME", "/a"}, {"XDG_CACHE_HOME", "/b"}, {"HOME", "/c"}}) ==
         "/a/default_config.yaml");
@@ -40,7 +40,7 @@ TEST_CASE("default file: hasten's home, else the user's cache") {
   CHECK(config::find_default_file({}).empty());
 }
 
-TEST_CASE("default file: launch reads hasten's, else Accelerate's, and says so") {
+TEST_CASE("default file: launch reads hasten's, or else Accelerate's, and says so") {
   const TemporaryDirectory home;
   const config::Environment environment = {{"HOME", home.path().string()}};
   const auto cache = home.path() / ".cache";
@@ -59,14 +59,15 @@ TEST_CASE("default file: launch reads hasten's, else Accelerate's, and says so")
   put(cache / "hasten/default_config.yaml", "debug: true\nnum_processes: 4\n");
   const auto own = launched({"p"}, environment);
   CHECK(own.options.num_processes == 4);
-  bool told = false;
+  bool names_source = false;
   for (const config::ResolvedValue& value : own.values) {
     if (value.name != "num_processes") continue;
-    told = config::to_text(value.origin) == (cache / "hasten/default_config.yaml").string() + ":2";
+    names_source =
+        config::to_text(value.origin) == (cache / "hasten/default_config.yaml").string() + ":2";
   }
-  CHECK(told);
+  CHECK(names_source);
 
-  // Anything that names a file, or none, leaves it out.
+  // An option that names a file, or none, replaces it.
   const test::TemporaryFile named("named.yaml", "num_processes: 5\n");
   CHECK(launched({"--config_file", named.path(), "p"}, environment).options.num_processes == 5);
   CHECK(!launched({"--no_config_file", "p"}, environment).options.num_processes.has_value());
@@ -80,7 +81,7 @@ TEST_CASE("default file: launch reads hasten's, else Accelerate's, and says so")
   CHECK(launched({"--no_config_file", "false", "p"}, with_variable).options.num_processes == 4);
 }
 
-TEST_CASE("default file: an error in it says how to do without it") {
+TEST_CASE("default file: an error in it says how to run without it") {
   const TemporaryDirectory home;
   const config::Environment environment = {{"HASTEN_HOME", home.path().string()}};
   put(home.path() / "default_config.yaml", "distributed_type: FSDP\n");

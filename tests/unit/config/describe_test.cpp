@@ -57,7 +57,7 @@ struct Described {
 
 }  // namespace
 
-TEST_CASE("describe: a text sets the field of its type") {
+TEST_CASE("describe: a text sets the field by its type") {
   Described d;
   CHECK(d.set("flag", "Yes"));
   CHECK(d.set("count", "+7"));
@@ -107,7 +107,7 @@ TEST_CASE("describe: a text of another type is refused and changes nothing") {
   }
 }
 
-TEST_CASE("describe: none unsets what is optional") {
+TEST_CASE("describe: none unsets an optional field") {
   Described d;
   d.sample.limit = 5;
   d.sample.maybe = true;
@@ -118,7 +118,7 @@ TEST_CASE("describe: none unsets what is optional") {
   CHECK_FALSE(d.set("count", "none"));
 }
 
-TEST_CASE("describe: limits are open or closed as described") {
+TEST_CASE("describe: limits include or exclude their bound as described") {
   Described d;
   config::Option& rate = *d.table.find("rate");
   for (const auto& [value, inside] :
@@ -134,7 +134,7 @@ TEST_CASE("describe: limits are open or closed as described") {
   CHECK_FALSE(rate.in_limits());
 }
 
-TEST_CASE("describe: what is expected names the type, the range and the choices") {
+TEST_CASE("describe: the expectation names the type, the range and the choices") {
   Described d;
   CHECK(d.table.find("flag")->expected() == "true or false");
   CHECK(d.table.find("count")->expected() == "a whole number of at least 1");
@@ -152,7 +152,7 @@ TEST_CASE("describe: an option is found by name, former name, and with '-' for '
   CHECK_FALSE(d.table.find("warp")->has_field);
 }
 
-TEST_CASE("describe: every option of a run has a name of its own, a group and a text") {
+TEST_CASE("describe: every option of a run has a unique name, a group and a text") {
   TrainOptions options;
   TrainingArguments arguments;
   config::OptionTable table;
@@ -174,7 +174,7 @@ TEST_CASE("describe: every option of a run has a name of its own, a group and a 
   }
 }
 
-TEST_CASE("describe: setting one option changes that one alone") {
+TEST_CASE("describe: setting one option changes only that option") {
   TrainOptions options;
   TrainingArguments arguments;
   config::OptionTable table;
@@ -190,7 +190,7 @@ TEST_CASE("describe: setting one option changes that one alone") {
       for (const std::string& word : option.choices)
         changed = option.set(word) && !option.is_default();
     }
-    // A single choice is all that the task and the trackers have so far.
+    // The task and the trackers have only one choice.
     if (option.choices.size() != 1) CHECK(changed);
     for (const config::Option& other : table.options())
       CHECK((&other == &option || other.is_default()));

@@ -18,14 +18,14 @@ TEST_CASE("environment: an empty variable counts as unset") {
   CHECK(parse_more({}, {{"HASTEN_SEED", ""}, {"HASTEN_LERNING_RATE", ""}}).arguments.seed == 42);
 }
 
-TEST_CASE("environment: variables of the build and foreign ones pass") {
+TEST_CASE("environment: variables of the build and foreign ones are accepted") {
   const auto run = parse_more(
       {},
       {{"HASTEN_CACHE", "/c"}, {"HASTEN_LIBTORCH", "/l"}, {"HASTEN_MINILM", "/m"}, {"HOME", "/"}});
   CHECK(run.notices.empty());
 }
 
-TEST_CASE("environment: a name near an option is an error, any other a notice") {
+TEST_CASE("environment: a name near an option is an error, and any other name is a notice") {
   const auto near = error_of([] { parse_more({}, {{"HASTEN_LERNING_RATE", "1"}}); });
   CHECK(near.code == "config.unknown-key");
   CHECK(near.text == "unknown key HASTEN_LERNING_RATE. Hint: did you mean HASTEN_LEARNING_RATE?");
@@ -36,7 +36,7 @@ TEST_CASE("environment: a name near an option is an error, any other a notice") 
           "environment variable HASTEN_SOMETHING_ELSE_ALTOGETHER is ignored: it is not an option"});
 }
 
-TEST_CASE("environment: a file may be named there, and flags override that") {
+TEST_CASE("environment: a variable may name a file, and flags override it") {
   const TemporaryFile file("a.yaml", "seed: 7\n"), other("b.yaml", "data_seed: 9\n");
   const config::Environment environment = {{"HASTEN_CONFIG_FILE", file.path()}};
   CHECK(parse_more({}, environment).arguments.seed == 7);
@@ -45,7 +45,7 @@ TEST_CASE("environment: a file may be named there, and flags override that") {
   CHECK(run.arguments.data_seed == 9);
 }
 
-TEST_CASE("environment: a flag is read in Accelerate's words, and any other text is an error") {
+TEST_CASE("environment: a flag accepts Accelerate's words, and any other text is an error") {
   const auto flag = [](const std::string& value) {
     return config::environment_flag({{"ACCELERATE_USE_CPU", value}}, "ACCELERATE_USE_CPU");
   };
@@ -64,7 +64,7 @@ TEST_CASE("environment: a flag is read in Accelerate's words, and any other text
   CHECK(caught.text == "ACCELERATE_USE_CPU: got 'maybe', expected true or false");
 }
 
-TEST_CASE("environment: the process's own is read") {
+TEST_CASE("environment: the environment of the process is read") {
   setenv("HASTEN_TEST_OF_ENVIRONMENT", "a=b", 1);
   const auto environment = config::process_environment();
   unsetenv("HASTEN_TEST_OF_ENVIRONMENT");

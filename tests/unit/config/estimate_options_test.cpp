@@ -13,7 +13,7 @@ EstimateConfiguration parsed(const std::vector<const char*>& words) {
 
 }  // namespace
 
-TEST_CASE("estimate options: a flag without a value leaves the model behind it alone") {
+TEST_CASE("estimate options: a flag without a value does not consume the model after it") {
   const std::vector<std::vector<const char*>> lines = {
       {"--bf16", "bert-base"},
       {"--bf16", "yes", "bert-base"},

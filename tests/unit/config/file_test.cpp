@@ -55,13 +55,13 @@ TEST_CASE("file: JSON gives values of every type") {
   CHECK(run.arguments.lr_scheduler_kwargs == Kwargs{{"num_cycles", 1.5}});
 }
 
-TEST_CASE("file: an empty one changes nothing") {
+TEST_CASE("file: an empty file changes nothing") {
   CHECK(with_file("a.yaml", "").arguments.seed == 42);
   CHECK(with_file("a.yaml", "# nothing\n---\n").arguments.seed == 42);
   CHECK(with_file("a.json", "{}").arguments.seed == 42);
 }
 
-TEST_CASE("file: an alias stands for its value") {
+TEST_CASE("file: an alias has the value of its anchor") {
   const auto run = with_file("a.yaml", "seed: &it 7\ndata_seed: *it\n");
   CHECK(run.arguments.seed == 7);
   CHECK(run.arguments.data_seed == 7);
@@ -83,7 +83,7 @@ TEST_CASE("file: lines are counted from one, in YAML and in JSON") {
   CHECK(nested[1].origin.where == "a.json:4");
 }
 
-TEST_CASE("file: a JSON key that is given twice is told the line of the first in the same map") {
+TEST_CASE("file: the error for a repeated JSON key names the line of the first one") {
   const auto first = [](const std::string& text) {
     return error_of([&] { config::read_json(text, "a.json"); }).text;
   };
@@ -93,7 +93,7 @@ TEST_CASE("file: a JSON key that is given twice is told the line of the first in
   CHECK(first("{\"run_name\": \"\\\"seed\\\":\",\n\n \"seed\": 2,\n \"seed\": 3}") == expected);
 }
 
-TEST_CASE("file: one that is missing or a folder is an error of the system") {
+TEST_CASE("file: a missing file or a folder is an error of the system") {
   const auto missing = error_of([] { config::read_file("/nowhere/train.yaml"); });
   CHECK(missing.code == "io.cannot-read");
   CHECK(missing.exit_code == 4);
@@ -101,12 +101,12 @@ TEST_CASE("file: one that is missing or a folder is an error of the system") {
   CHECK(error_of([] { config::read_file("/tmp"); }).code == "io.cannot-read");
 }
 
-TEST_CASE("file: one beyond 1 MiB is refused") {
+TEST_CASE("file: a file larger than 1 MiB is refused") {
   const TemporaryFile file("big.yaml", std::string(2 << 20, '#'));
   CHECK(error_of([&] { config::read_file(file.path()); }).code == "config.file-too-large");
 }
 
-TEST_CASE("file: aliases of aliases are not walked") {
+TEST_CASE("file: aliases of aliases are not expanded") {
   std::string text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 30; ++i) {
     const std::string last = "*a" + std::to_string(i - 1), name = "a" + std::to_string(i);
@@ -115,7 +115,7 @@ TEST_CASE("file: aliases of aliases are not walked") {
   CHECK(config::read_yaml(text, "a.yaml").size() == 30);
 }
 
-TEST_CASE("file: input made to hurt ends in an error, not in a crash") {
+TEST_CASE("file: malicious input ends in an error, not in a crash") {
   for (const std::string& text :
        {std::string(100'000, '['), std::string(100'000, '{'), std::string("\0\0\0", 3),
         std::string("\xff\xfe\x80"), std::string("? a\n: b"), std::string("*unknown"),

@@ -6,9 +6,7 @@
 using namespace hasten;
 using namespace hasten::test;
 
-TEST_CASE(
-    "help: every supported option stands there once, with its default, and nothing is wider than "
-    "asked") {
+TEST_CASE("help: every supported option appears once with its default, and lines fit the width") {
   for (const int width : {60, 100, 140}) {
     const std::string help = train_help(width);
     for (const char* name :
@@ -19,13 +17,13 @@ TEST_CASE(
     CHECK_FALSE(contains(help, "--fsdp "));
     CHECK(contains(help, "Known, not supported yet"));
     CHECK(contains(help, "Known, ignored with a notice"));
-    if (width < 100) continue;  // long names do not fit in less
+    if (width < 100) continue;  // long names need more
     for (const std::string& line : split(help, '\n'))
       CHECK_MESSAGE(static_cast<int>(line.size()) <= width, line);
   }
 }
 
-TEST_CASE("help: long explanations are wrapped under their column") {
+TEST_CASE("help: long explanations are wrapped in their column") {
   CHECK(contains(train_help(100),
                  "\n                                  with several processes and has no effect "
                  "with one. [true]\n"));
@@ -34,4 +32,4 @@ TEST_CASE("help: long explanations are wrapped under their column") {
       "Set the number of rows in\n                                  a training batch of one\n"));
 }
 
-TEST_CASE("help: the width of no terminal is 100") { CHECK(config::terminal_width() >= 60); }
+TEST_CASE("help: without a terminal the width is 100") { CHECK(config::terminal_width() >= 60); }

@@ -1,4 +1,4 @@
-// TPUs by PCI devices and by variables.
+// TPUs that are found by PCI devices and by variables.
 #include "hasten/config/installed_tpus.h"
 
 #include "unit/config/support.h"
@@ -30,7 +30,7 @@ struct Bus {
 
 }  // namespace
 
-TEST_CASE("installed tpus: counted by PCI devices; of a container its own") {
+TEST_CASE("installed tpus: they are counted by PCI devices, in a container only its own") {
   const Bus bus;
   const auto found = [&] { return config::installed_tpus(bus.devices(), bus.exposed()); };
   CHECK(found().empty());
@@ -45,7 +45,7 @@ TEST_CASE("installed tpus: counted by PCI devices; of a container its own") {
   CHECK(found() == std::vector<std::string>(2, "v5e"));
 }
 
-TEST_CASE("installed tpus: each generation by its number") {
+TEST_CASE("installed tpus: each generation is recognized by its number") {
   const std::vector<std::pair<const char*, const char*>> all = {
       {"0x005e", "v4"}, {"0x0062", "v5p"}, {"0x0063", "v5e"}, {"0x006f", "v6e"}, {"0x0076", "7x"}};
   for (const auto& [device, generation] : all) {
@@ -55,11 +55,11 @@ TEST_CASE("installed tpus: each generation by its number") {
   }
 }
 
-TEST_CASE("installed tpus: a plugin may stand in their place, Google's own may not") {
+TEST_CASE("installed tpus: a plugin counts as a TPU, except Google's own") {
   CHECK(!config::names_tpu_plugin({}));
   CHECK(!config::names_tpu_plugin({{"TPU_LIBRARY_PATH", "/a/libtpu.so"}}));
   CHECK(config::names_tpu_plugin({{"TPU_LIBRARY_PATH", "/a/plugin.so"}}));
-  if (!config::installed_tpus().empty()) return;  // on a TPU machine there is always something
+  if (!config::installed_tpus().empty()) return;  // a TPU machine always has some
   CHECK(!config::missing_tpu_reason({}).empty());
   CHECK(!config::missing_tpu_reason({{"TPU_LIBRARY_PATH", ""}}).empty());
   CHECK(!config::missing_tpu_reason({{"TPU_LIBRARY_PATH", "/a/libtpu.so"}}).empty());
@@ -67,7 +67,7 @@ TEST_CASE("installed tpus: a plugin may stand in their place, Google's own may n
   CHECK(config::tpu_processes({}) == 8);
 }
 
-TEST_CASE("installed tpus: variables say which chips there are to share") {
+TEST_CASE("installed tpus: variables name the chips of a process") {
   CHECK(!config::tpu_chips({}));
   CHECK(config::tpu_processes({{"TPU_VISIBLE_CHIPS", "2,3"}}) == 2);
   CHECK(config::tpu_chips({{"TPU_VISIBLE_CHIPS", "2,3"}}) == std::vector<std::string>{"2", "3"});

@@ -10,38 +10,39 @@ namespace {
 struct Case {
   SchedulerType type;
   const char* kwargs;
-  const char* text;  // part of the error; empty = fine
+  const char* text;  // part of the error; empty if valid
 };
-using S = SchedulerType;
+using Schedule = SchedulerType;
 
 }  // namespace
 
-TEST_CASE("kwargs rules: a schedule takes its own keys and no others") {
+TEST_CASE("kwargs rules: a schedule accepts its own keys and no others") {
   const std::vector<Case> cases = {
-      {S::linear, "", ""},
-      {S::linear, "power=1", "lr_scheduler_kwargs: unknown key power. Hint: linear takes none"},
-      {S::constant, "num_cycles=1", "constant takes none"},
-      {S::cosine, "num_cycles=1.5", ""},
-      {S::cosine, "num_cycle=1.5", "unknown key num_cycle. Hint: did you mean num_cycles?"},
-      {S::cosine, "num_cycles=x", "num_cycles: got 'x', expected a number of at least 0"},
-      {S::cosine_with_restarts, "num_cycles=3", ""},
-      {S::cosine_with_restarts, "num_cycles=1.5", "expected a whole number of at least 1"},
-      {S::polynomial, "power=2,lr_end=0.00001", ""},
-      {S::polynomial, "power=-1", "power: got '-1'"},
-      {S::polynomial, "lr_end=0.1", "lr_end 0.1 is not below learning_rate 5e-05"},
-      {S::inverse_sqrt, "timescale=20", ""},
-      {S::inverse_sqrt, "timescale=0", "timescale"},
-      {S::cosine_with_min_lr, "", "cosine_with_min_lr needs min_lr or min_lr_rate"},
-      {S::cosine_with_min_lr, "min_lr=0", ""},
-      {S::cosine_with_min_lr, "min_lr=0,min_lr_rate=0",
+      {Schedule::linear, "", ""},
+      {Schedule::linear, "power=1",
+       "lr_scheduler_kwargs: unknown key power. Hint: linear takes none"},
+      {Schedule::constant, "num_cycles=1", "constant takes none"},
+      {Schedule::cosine, "num_cycles=1.5", ""},
+      {Schedule::cosine, "num_cycle=1.5", "unknown key num_cycle. Hint: did you mean num_cycles?"},
+      {Schedule::cosine, "num_cycles=x", "num_cycles: got 'x', expected a number of at least 0"},
+      {Schedule::cosine_with_restarts, "num_cycles=3", ""},
+      {Schedule::cosine_with_restarts, "num_cycles=1.5", "expected a whole number of at least 1"},
+      {Schedule::polynomial, "power=2,lr_end=0.00001", ""},
+      {Schedule::polynomial, "power=-1", "power: got '-1'"},
+      {Schedule::polynomial, "lr_end=0.1", "lr_end 0.1 is not below learning_rate 5e-05"},
+      {Schedule::inverse_sqrt, "timescale=20", ""},
+      {Schedule::inverse_sqrt, "timescale=0", "timescale"},
+      {Schedule::cosine_with_min_lr, "", "cosine_with_min_lr needs min_lr or min_lr_rate"},
+      {Schedule::cosine_with_min_lr, "min_lr=0", ""},
+      {Schedule::cosine_with_min_lr, "min_lr=0,min_lr_rate=0",
        "takes one of min_lr and min_lr_rate, not both"},
-      {S::cosine_with_min_lr, "min_lr=0,warmup_lr_rate=0.1", "unknown key warmup_lr_rate"},
-      {S::cosine_warmup_with_min_lr, "min_lr_rate=0.1,warmup_lr_rate=0.1", ""},
-      {S::warmup_stable_decay, "num_decay_steps=10", ""},
-      {S::warmup_stable_decay, "", "warmup_stable_decay needs num_decay_steps"},
-      {S::warmup_stable_decay, "num_decay_steps=10,decay_type=step",
+      {Schedule::cosine_with_min_lr, "min_lr=0,warmup_lr_rate=0.1", "unknown key warmup_lr_rate"},
+      {Schedule::cosine_warmup_with_min_lr, "min_lr_rate=0.1,warmup_lr_rate=0.1", ""},
+      {Schedule::warmup_stable_decay, "num_decay_steps=10", ""},
+      {Schedule::warmup_stable_decay, "", "warmup_stable_decay needs num_decay_steps"},
+      {Schedule::warmup_stable_decay, "num_decay_steps=10,decay_type=step",
        "expected one of linear, cosine, 1-sqrt"},
-      {S::warmup_stable_decay, "num_decay_steps=10,num_stable_steps=1.5",
+      {Schedule::warmup_stable_decay, "num_decay_steps=10,num_stable_steps=1.5",
        "num_stable_steps: got '1.5'"},
   };
   for (const Case& each : cases) {
@@ -57,7 +58,7 @@ TEST_CASE("kwargs rules: a schedule takes its own keys and no others") {
   }
 }
 
-TEST_CASE("kwargs rules: an optimizer takes its own keys and no others") {
+TEST_CASE("kwargs rules: an optimizer accepts its own keys and no others") {
   const auto check = [](OptimizerName optim, const char* text) {
     return error_of([&] { validate({.optim = optim, .optim_args = *parse_kwargs(text)}); }).text;
   };

@@ -5,7 +5,7 @@
 using namespace hasten;
 using namespace hasten::test;
 
-TEST_CASE("kwargs: pairs, JSON and C++ mean the same") {
+TEST_CASE("kwargs: pairs, JSON and C++ give the same map") {
   const Kwargs expected = {{"num_cycles", 3}, {"decay_type", "1-sqrt"}, {"nesterov", true}};
   CHECK(parse_kwargs("num_cycles=3, decay_type=1-sqrt ,nesterov=true") == expected);
   CHECK(parse_kwargs(R"({"num_cycles": 3, "decay_type": "1-sqrt", "nesterov": true})") == expected);
@@ -13,12 +13,12 @@ TEST_CASE("kwargs: pairs, JSON and C++ mean the same") {
         expected);
 }
 
-TEST_CASE("kwargs: no text is no pairs") {
+TEST_CASE("kwargs: an empty text gives no pairs") {
   CHECK(parse_kwargs("") == Kwargs{});
   CHECK(parse_kwargs(" {} ") == Kwargs{});
 }
 
-TEST_CASE("kwargs: what is neither pairs nor a flat object is refused") {
+TEST_CASE("kwargs: a text that is neither pairs nor a flat object is refused") {
   for (const char* text :
        {"power", "=2", "power=", "power=1,power=2", "{\"a\":", "{\"a\": {\"b\": 1}}",
         "{\"a\": [1]}", "{\"a\": null}", "[1]", "power=1,,", "{} x", "{\"a\": 1, \"a\": 2}"}) {
@@ -27,7 +27,7 @@ TEST_CASE("kwargs: what is neither pairs nor a flat object is refused") {
   }
 }
 
-TEST_CASE("kwargs: a missing name gives the fallback, a wrong kind throws") {
+TEST_CASE("kwargs: a missing name gives the fallback, and a value of another type throws") {
   const Kwargs kwargs = {{"power", 2.5}, {"shape", "linear"}};
   CHECK(kwargs.number("power", 1) == 2.5);
   CHECK(kwargs.number("lr_end", 1e-7) == 1e-7);

@@ -1,5 +1,5 @@
-// Configuration files as they are written and brought up to date: launch reads them back, and the
-// words that YAML takes for something else stand in quotes.
+// Configuration files that are written and updated: launch reads them back, and words that YAML
+// reads as another type are quoted.
 #include "hasten/config/launch_file.h"
 
 #include "hasten/base/text.h"
@@ -31,7 +31,7 @@ std::string updated(const std::string& text, const std::string& name = "old.yaml
 
 }  // namespace
 
-TEST_CASE("launch file: what is written is read back, without a notice") {
+TEST_CASE("launch file: a written file is read back without a notice") {
   LaunchFile file;
   file.num_processes = 4;
   file.use_cpu = true;
@@ -54,7 +54,7 @@ TEST_CASE("launch file: what is written is read back, without a notice") {
   }
 }
 
-TEST_CASE("launch file: one for TPUs is read back, without a notice") {
+TEST_CASE("launch file: a file for TPUs is read back without a notice") {
   LaunchFile file = config::launch_file_for(0, 4);
   CHECK(file.tpu);
   CHECK(file.num_processes == 4);
@@ -81,7 +81,7 @@ TEST_CASE("launch file: one for TPUs is read back, without a notice") {
   CHECK(!contains(config::launch_file_text(config::launch_file_for(0, 0), false), "tpu"));
 }
 
-TEST_CASE("launch file: an older one for TPUs keeps what launch and tpu-config read") {
+TEST_CASE("launch file: an older file for TPUs keeps the keys that launch and tpu-config read") {
   const std::string keys =
       "downcast_bf16: 'yes'\ntpu_env: [A=1]\ntpu_name: mine\ntpu_zone: z\ncommands: [pwd]\n"
       "tpu_vm: ['']\ntpu_use_cluster: false\ntpu_use_sudo: true\nmixed_precision: bf16\n";
@@ -97,7 +97,7 @@ TEST_CASE("launch file: an older one for TPUs keeps what launch and tpu-config r
   CHECK(!contains(updated("distributed_type: MULTI_CPU\n" + keys), "downcast"));
 }
 
-TEST_CASE("launch file: words that YAML reads as something else stand in quotes") {
+TEST_CASE("launch file: words that YAML reads as another type are quoted") {
   LaunchFile file;
   file.gpu_ids = "0,1";
   const std::string text = config::launch_file_text(file, /*json=*/false);
@@ -112,7 +112,7 @@ TEST_CASE("launch file: words that YAML reads as something else stand in quotes"
   CHECK(contains(config::launch_file_text(file, false), "\nlog_dir: \"line\\nbreak\"\n"));
 }
 
-TEST_CASE("launch file: keys that Accelerate does not know are written where they are set") {
+TEST_CASE("launch file: keys that Accelerate does not know are written if they are set") {
   LaunchFile file;
   CHECK(config::keys_unknown_to_accelerate(file).empty());
   CHECK(!contains(config::launch_file_text(file, false), "max_restarts"));
@@ -150,7 +150,7 @@ TEST_CASE("launch file: several machines are read back, static and elastic") {
   }
 }
 
-TEST_CASE("update: sections that are read stay, under the names they are read by") {
+TEST_CASE("update: known sections stay, under their names") {
   const std::string text = updated(
       "distributed_type: FSDP\nmixed_precision: fp8\nfsdp_config:\n  min_num_params: 100000000\n"
       "  fsdp_backward_prefetch_policy: BACKWARD_PRE\n  fsdp_offload_params: no\n"
@@ -165,7 +165,7 @@ TEST_CASE("update: sections that are read stay, under the names they are read by
   CHECK(contains(text, "  override_linear_precision: [false, false, true]\n"));
 }
 
-TEST_CASE("update: everything it does is told") {
+TEST_CASE("update: every change is reported") {
   const auto now = config::updated_launch_file(
       "fp16: true\nuse_cpu: 'yes'\nnum_processes: 2\nmain_process_port: 29501\n"
       "dynamo_backend: 'NO'\nmain_training_function: main\nfsdp_config: {}\n"
@@ -182,22 +182,22 @@ TEST_CASE("update: everything it does is told") {
   CHECK(contains(changes, "distributed_type: MULTI_CPU is added"));
   CHECK(contains(now.text, "main_process_port: 29501\n"));
   CHECK(contains(now.text, "distributed_type: MULTI_CPU\n"));
-  // Once up to date it stays as it is.
+  // An updated file does not change again.
   CHECK(config::updated_launch_file(now.text, "old.yaml").changes.empty());
 }
 
-TEST_CASE("update: JSON stays JSON, and what is misspelt is refused") {
+TEST_CASE("update: JSON stays JSON, and misspelt keys are refused") {
   const auto now = config::updated_launch_file(
       "{\"distributed_type\": \"NO\", \"num_processes\": 1, \"downcast_bf16\": false}", "old.json");
   CHECK(contains(now.text, "\"distributed_type\": \"NO\""));
-  CHECK(now.changes.size() == 3);  // dropped, and two added
+  CHECK(now.changes.size() == 3);  // one dropped, and two added
   for (const char* text : {"num_proceses: 1\n", "fsdp_config: {fsdp_versin: 2}\n"})
     CHECK(test::error_of([&] { updated(text); }).code == "config.unknown-key");
   CHECK(test::error_of([&] { updated("compute_environment: AMAZON_SAGEMAKER\n"); }).code ==
         "config.not-supported");
   CHECK(test::error_of([&] { updated("- 1\n"); }).code == "config.syntax");
   CHECK(test::error_of([&] { updated("a: &a [*a]\n"); }).exit_code == 2);
-  // Values that hold themselves, and few lines that stand for very many.
+  // Values that contain themselves, and few lines that expand to very many.
   CHECK(test::error_of([&] { updated("fsdp_config: &a {fsdp_version: *a}\n"); }).code ==
         "config.syntax");
   std::string laughs = "fsdp_config:\n  fsdp_version: &a0 [x, x, x, x, x, x, x, x]\n";
@@ -211,7 +211,7 @@ TEST_CASE("update: JSON stays JSON, and what is misspelt is refused") {
   CHECK(test::error_of([&] { updated(laughs); }).code == "config.syntax");
 }
 
-TEST_CASE("config command: the file it is about, and what is refused") {
+TEST_CASE("config command: it writes the named file, and invalid arguments are refused") {
   const config::Environment home = {{"HOME", "/nowhere"}};
   CHECK(command({}, home).path == "/nowhere/.cache/hasten/default_config.yaml");
   CHECK(command({}, home).action == ConfigAction::ask);

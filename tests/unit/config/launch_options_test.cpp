@@ -1,4 +1,4 @@
-// The options of hasten launch: what is read from where, and that nothing wrong is let through.
+// The options of hasten launch: the sources of each value, and the errors for invalid ones.
 #include "hasten/config/launch_options.h"
 
 #include <doctest/doctest.h>
@@ -21,7 +21,7 @@ LaunchConfiguration parsed(const std::vector<std::string>& words,
   return parse_launch(static_cast<int>(pointers.size()), pointers.data(), environment);
 }
 
-// The message of the ConfigError, or empty where none came.
+// The message of the ConfigError, or empty if none was thrown.
 std::string refusal(const std::vector<std::string>& words,
                     const config::Environment& environment = {}) {
   try {
@@ -33,8 +33,8 @@ std::string refusal(const std::vector<std::string>& words,
   return "";
 }
 
-// Values that no option of the kind takes.
-std::vector<std::string> wrong_values(const config::Option& option) {
+// Values that no option of the kind accepts.
+std::vector<std::string> invalid_values(const config::Option& option) {
   switch (option.kind) {
     case config::Kind::boolean:
       return {"maybe", "2", "yes please"};
@@ -54,27 +54,27 @@ std::string upper(std::string word) {
   return word;
 }
 
-std::string changed(const std::string& name) { return name.substr(0, name.size() - 1) + "zq"; }
+std::string misspelt(const std::string& name) { return name.substr(0, name.size() - 1) + "zq"; }
 
 }  // namespace
 
-TEST_CASE("launch options: the program begins at the first word that is no option's") {
+TEST_CASE("launch options: the program begins at the first word that belongs to no option") {
   const auto run = parsed({"-n", "4", "--quiet", "--log_dir=logs", "./train", "-n", "7", "--x"});
   CHECK(run.options.num_processes == 4);
   CHECK(run.options.quiet);
   CHECK(run.options.log_dir == "logs");
   CHECK(run.program == std::vector<std::string>{"./train", "-n", "7", "--x"});
   for (const char* no : {"false", "no", "off", "0", "N"}) {
-    const auto said = parsed({"--quiet", no, "p"});
-    CHECK(said.program == std::vector<std::string>{"p"});
-    CHECK_FALSE(said.options.quiet);
+    const auto run = parsed({"--quiet", no, "p"});
+    CHECK(run.program == std::vector<std::string>{"p"});
+    CHECK_FALSE(run.options.quiet);
   }
   CHECK(parsed({"--encrypt", "none", "p"}).program == std::vector<std::string>{"p"});
   CHECK(parsed({"-n", "2", "--", "-odd-name"}).program == std::vector<std::string>{"-odd-name"});
   CHECK(parsed({"--num-processes", "3", "p"}).options.num_processes == 3);
 }
 
-TEST_CASE("launch options: a flag wins over the environment, and that over files") {
+TEST_CASE("launch options: a flag overrides the environment, which overrides files") {
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file, "num_processes: 2\nmax_restarts: 5\nmixed_precision: bf16\n");
@@ -87,8 +87,7 @@ TEST_CASE("launch options: a flag wins over the environment, and that over files
   CHECK(parsed({"p"}, {{"HASTEN_CONFIG_FILE", file}}).options.max_restarts == 5);
 }
 
-TEST_CASE(
-    "launch options: whatever is wrong is refused with its name, in flags, files and variables") {
+TEST_CASE("launch options: an invalid name or value is named, whatever its source") {
   const TemporaryDirectory folder;
   const std::string yaml = (folder.path() / "wrong.yaml").string(),
                     json = (folder.path() / "wrong.json").string();
@@ -106,7 +105,7 @@ TEST_CASE(
   };
   for (const config::Option& option : table.options()) {
     const std::string& name = option.name;
-    for (const std::string& value : wrong_values(option)) {
+    for (const std::string& value : invalid_values(option)) {
       if (option.status != config::Status::supported) continue;
       check(name, refusal({str("--", name, "=", value), "p"}), "flag " + value);
       write_file_atomically(yaml, str("# a file\n", name, ": \"", value, "\"\n"));
@@ -115,27 +114,27 @@ TEST_CASE(
       check("wrong.yaml:2", in_yaml, "its line");
       write_file_atomically(json, str("{\"", name, "\": \"", value, "\"}"));
       check(name, refusal({"--config_file", json, "p"}), "JSON " + value);
-      // HASTEN_DRY_RUN is the anatomy's, and no option here.
+      // HASTEN_DRY_RUN belongs to the anatomy and is no option here.
       if (name != "dry_run")
         check(upper(name), refusal({"p"}, {{"HASTEN_" + upper(name), value}}), "variable " + value);
     }
-    // A name that is almost right is refused.
-    check(changed(name), refusal({str("--", changed(name)), "1", "p"}), "misspelt flag");
-    write_file_atomically(yaml, str(changed(name), ": 1\n"));
-    check(changed(name), refusal({"--config_file", yaml, "p"}), "misspelt key");
-    // An option without its value.
+    // A misspelt name is refused.
+    check(misspelt(name), refusal({str("--", misspelt(name)), "1", "p"}), "misspelt flag");
+    write_file_atomically(yaml, str(misspelt(name), ": 1\n"));
+    check(misspelt(name), refusal({"--config_file", yaml, "p"}), "misspelt key");
+    // An option without its value is refused.
     if (option.kind != config::Kind::boolean && option.kind != config::Kind::list)
       CHECK(!refusal({str("--", name)}).empty());
     ++cases;
   }
-  MESSAGE("wrong lines: ", cases);
+  MESSAGE("invalid lines: ", cases);
   CHECK(cases >= 300);
 }
 
-TEST_CASE("launch options: tee and redirects, and what is no map of ranks to outputs") {
+TEST_CASE("launch options: tee and redirects accept only maps of ranks to outputs") {
   CHECK(parsed({"-t", "3", "--log_dir", "l", "p"}).options.tee == "3");
   CHECK(parsed({"-r", "0:1,3:2", "--log-dir", "l", "p"}).options.redirects == "0:1,3:2");
-  CHECK(parsed({"--tee=0", "--redirects", "1:0", "p"}).options.tee == "0");  // keeps nothing
+  CHECK(parsed({"--tee=0", "--redirects", "1:0", "p"}).options.tee == "0");  // nothing is kept
   CHECK(parsed({"p"}, {{"HASTEN_TEE", "1"}, {"HASTEN_LOG_DIR", "l"}}).options.tee == "1");
   for (const char* option : {"--tee", "--redirects", "-t", "-r"}) {
     for (const char* wrong :
@@ -152,7 +151,7 @@ TEST_CASE("launch options: tee and redirects, and what is no map of ranks to out
   }
 }
 
-TEST_CASE("launch options: torchrun's names are understood, with dashes or without") {
+TEST_CASE("launch options: torchrun's names work, with dashes or underscores") {
   const auto run = parsed({"--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr",
                            "10.0.0.1", "--master_port", "29501", "p", "--node_rank", "x"},
                           {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
@@ -174,7 +173,7 @@ TEST_CASE("launch options: torchrun's names are understood, with dashes or witho
   CHECK(refusal({"--node-rank", "x", "p"}).find("--machine_rank: got 'x'") == 0);
 }
 
-TEST_CASE("launch options: processes counted by a word") {
+TEST_CASE("launch options: a word may set the number of processes") {
   const auto count = [](const char* word) {
     return parsed({"--nproc_per_node", word, "p"}).options.nproc_per_node.value_or(0);
   };
@@ -189,7 +188,7 @@ TEST_CASE("launch options: processes counted by a word") {
             .find("which count the devices of this machine") != std::string::npos);
 }
 
-TEST_CASE("launch options: Kubeflow's variables, weaker than ours and stronger than files") {
+TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, stronger than files") {
   const std::string token = "0123456789abcdef0123456789abcdef";
   const config::Environment fixed = {
       {"HASTEN_JOB_TOKEN", token}, {"PET_NNODES", "2"},      {"PET_NPROC_PER_NODE", "4"},
@@ -220,13 +219,13 @@ TEST_CASE("launch options: Kubeflow's variables, weaker than ours and stronger t
   CHECK(elastic.machines.min_count == 1);
   CHECK(elastic.machines.port == 23456);
   CHECK(elastic.options.nproc_per_node.value_or(0) >= 1);
-  // Stronger ones, under the same name or another.
+  // Stronger values, under the same name or another.
   CHECK(parsed({"p"}, with(fixed, "HASTEN_MAX_RESTARTS", "7")).options.max_restarts == 7);
   CHECK(parsed({"--num_machines", "3", "p"}, fixed).machines.max_count == 3);
   CHECK(parsed({"--rdzv_endpoint", "g:1", "p"}, fixed).machines.host == "g");
   CHECK(parsed({"-n", "6", "p"}, fixed).options.num_processes == 6);
   CHECK_FALSE(parsed({"-n", "6", "p"}, fixed).options.nproc_per_node.has_value());
-  // And weaker ones.
+  // Weaker values.
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file,
@@ -236,7 +235,7 @@ TEST_CASE("launch options: Kubeflow's variables, weaker than ours and stronger t
   CHECK(over.machines.rank == 1);
   CHECK(over.options.max_restarts == 3);
   CHECK_FALSE(over.options.num_processes.has_value());
-  // Wrong ones are named as they are called.
+  // Errors use the names that the user wrote.
   for (const auto& [name, value] : {std::pair{"PET_NPROC_PER_NODE", "x"},
                                     {"PET_NODE_RANK", "-1"},
                                     {"PET_MASTER_PORT", "70000"},

@@ -27,7 +27,7 @@ TEST_CASE("listen: a value follows a space or an equals sign") {
   CHECK(parsed("anatomy", {"--html=page.html", "./train"}).output == "page.html");
 }
 
-TEST_CASE("listen: only a name that the command knows is suggested") {
+TEST_CASE("listen: only names that the command knows are suggested") {
   CHECK(error_of([] {
           parsed("anatomy", {"--device", "cpu", "./train"});
         }).text == "unknown argument --device. Hint: options of the program follow its name");

@@ -1,4 +1,4 @@
-// Where machines meet, how many they are, and what contradicts that.
+// Options for several machines: where they meet, how many they are, and contradictions.
 #include "hasten/config/machines.h"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@
 namespace hasten {
 namespace {
 
-TEST_CASE("machines: endpoints") {
+TEST_CASE("machines: an endpoint has a host and a port") {
   CHECK(to_text(parse_endpoint("10.0.0.1:5", 1)) == "10.0.0.1:5");
   CHECK(to_text(parse_endpoint("host", 29500)) == "host:29500");
   CHECK(to_text(parse_endpoint("[::1]:7", 1)) == "[::1]:7");
@@ -24,14 +24,14 @@ TEST_CASE("machines: endpoints") {
     CHECK_MESSAGE(code_of([&] { parse_endpoint(wrong, 1); }) == "config.endpoint", wrong);
 }
 
-TEST_CASE("token: what is none") {
+TEST_CASE("token: short, long and spaced tokens are refused") {
   check_token("0123456789abcdef", "a test");
   for (const std::string& wrong :
        {std::string("short"), std::string("with spaces in it, long"), std::string(2000, 'a')})
     CHECK(code_of([&] { check_token(wrong, "a test"); }) == "config.token");
 }
 
-TEST_CASE("machines: one, and no address is asked for") {
+TEST_CASE("machines: a single machine needs no address") {
   CHECK_FALSE(resolve_machines({}).has_several());
   CHECK(resolve_machines({}).port == 0);
   const Machines named = resolve_machines({.num_machines = 1,
@@ -41,7 +41,7 @@ TEST_CASE("machines: one, and no address is asked for") {
   CHECK(named.host.empty());
 }
 
-TEST_CASE("machines: static, each with its rank") {
+TEST_CASE("machines: static machines have fixed ranks") {
   const Machines machines = resolve_machines(
       {.num_processes = 8, .num_machines = 4, .machine_rank = 3, .main_process_ip = "n0"});
   CHECK(machines.min_count == 4);
@@ -51,7 +51,7 @@ TEST_CASE("machines: static, each with its rank") {
   CHECK(machines.port == kRendezvousPort);
 }
 
-TEST_CASE("machines: by endpoint, ranks are given and the number may change") {
+TEST_CASE("machines: at an endpoint, ranks are assigned and the number may change") {
   const Machines machines =
       resolve_machines({.nproc_per_node = 2, .nnodes = "2:4", .rdzv_endpoint = "n0:5000"});
   CHECK(machines.min_count == 2);
@@ -64,7 +64,7 @@ TEST_CASE("machines: by endpoint, ranks are given and the number may change") {
   CHECK(resolve_machines({.nnodes = "3", .rdzv_endpoint = "n0"}).port == kRendezvousPort);
 }
 
-TEST_CASE("machines: what contradicts, or is missing") {
+TEST_CASE("machines: contradictory and missing options are refused") {
   const std::vector<std::pair<std::string, LaunchOptions>> wrong = {
       {"config.missing", {.num_machines = 2}},
       {"config.missing", {.num_machines = 2, .machine_rank = 0}},

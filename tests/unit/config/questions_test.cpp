@@ -1,4 +1,5 @@
-// The questions of hasten config: what follows from the answers, and what is asked again.
+// The questions of hasten config: the file that the answers give, and the questions that are
+// repeated.
 #include "hasten/config/questions.h"
 
 #include "hasten/base/text.h"
@@ -9,14 +10,14 @@ using test::contains;
 
 namespace {
 
-// Answers in their order, and all that was said.
+// Scripted answers and the printed text.
 struct Script {
   std::vector<std::string> answers;
-  std::string said;
+  std::string printed;
   std::size_t at = 0;
 
   config::Dialogue dialogue() {
-    return {.say = [this](const std::string& text) { said += text; },
+    return {.say = [this](const std::string& text) { printed += text; },
             .answer = [this]() -> std::optional<std::string> {
               if (at == answers.size()) return std::nullopt;
               return answers[at++];
@@ -24,7 +25,7 @@ struct Script {
   }
 };
 
-config::LaunchFile asked(Script& script, std::size_t gpus = 0, std::size_t tpus = 0) {
+config::LaunchFile ask(Script& script, std::size_t gpus = 0, std::size_t tpus = 0) {
   return config::ask_launch_file(config::launch_file_for(gpus, tpus), gpus, tpus,
                                  script.dialogue());
 }
@@ -33,7 +34,7 @@ config::LaunchFile asked(Script& script, std::size_t gpus = 0, std::size_t tpus 
 
 TEST_CASE("questions: empty answers take the defaults") {
   Script script{.answers = std::vector<std::string>(8)};
-  const auto file = asked(script);
+  const auto file = ask(script);
   CHECK(file.num_machines == 1);
   CHECK(file.num_processes == 1);
   CHECK(file.use_cpu);
@@ -41,23 +42,23 @@ TEST_CASE("questions: empty answers take the defaults") {
   CHECK(file.max_restarts == 0);
   CHECK(file.log_dir.empty());
   CHECK(script.at == 8);
-  CHECK(!contains(script.said, "GPUs"));
-  CHECK(!contains(script.said, "port"));
+  CHECK(!contains(script.printed, "GPUs"));
+  CHECK(!contains(script.printed, "port"));
 }
 
-TEST_CASE("questions: GPUs say how many processes there are") {
+TEST_CASE("questions: the number of processes defaults to the number of GPUs") {
   Script all{.answers = std::vector<std::string>(10)};
-  CHECK(asked(all, 8).num_processes == 8);
+  CHECK(ask(all, 8).num_processes == 8);
   Script two{.answers = {"", "no", "no", "0,2", "", "", "", "", "", ""}};
-  const auto file = asked(two, 8);
+  const auto file = ask(two, 8);
   CHECK(file.gpu_ids == "0,2");
   CHECK(file.num_processes == 2);
 }
 
-TEST_CASE("questions: several machines") {
+TEST_CASE("questions: several machines need more answers") {
   Script script{
       .answers = {"2", "1", "10.0.0.1", "", "c10d", "n", "y", "8", "y", "bf16", "y", "2", "logs"}};
-  const auto file = asked(script);
+  const auto file = ask(script);
   CHECK(file.num_machines == 2);
   CHECK(file.machine_rank == 1);
   CHECK(file.main_process_ip == "10.0.0.1");
@@ -72,23 +73,23 @@ TEST_CASE("questions: several machines") {
   CHECK(file.log_dir == "logs");
 }
 
-TEST_CASE("questions: TPUs say how many processes there are, and bf16 what becomes of double") {
+TEST_CASE("questions: TPUs set the default number of processes, and bf16 asks about double") {
   Script all{.answers = std::vector<std::string>(11)};
-  const auto four = asked(all, 0, 4);
+  const auto four = ask(all, 0, 4);
   CHECK(all.at == 11);
   CHECK(four.tpu);
   CHECK(four.num_processes == 4);
   CHECK(four.tpu_name.empty());
   CHECK(four.tpu_env.empty());
-  CHECK(!contains(all.said, "GPUs"));
-  CHECK(!contains(all.said, "double"));
-  // On a machine without TPUs, for one with them.
+  CHECK(!contains(all.printed, "GPUs"));
+  CHECK(!contains(all.printed, "double"));
+  // The file may be for another machine that has TPUs.
   Script pod{.answers = {"2", "0",       "10.0.0.1", "",    "",    "",       "no", "yes", "",
                          "A", "A=1,B=2", "yes",      "a b", "pod", "zone-b", "",   "pwd", "ls",
                          "",  "no",      "bf16",     "yes", "no",  "0",      ""}};
-  const auto file = asked(pod);
+  const auto file = ask(pod);
   CHECK(pod.at == pod.answers.size());
-  CHECK(file.num_processes == 16);  // eight on each, as nobody knows
+  CHECK(file.num_processes == 16);  // eight on each machine by default
   CHECK(file.tpu_env == std::vector<std::string>{"A=1", "B=2"});
   CHECK(file.tpu_name == "pod");
   CHECK(file.tpu_zone == "zone-b");
@@ -96,13 +97,13 @@ TEST_CASE("questions: TPUs say how many processes there are, and bf16 what becom
   CHECK(file.downcast_bf16);
   Script script{
       .answers = {"", "no", "yes", "2", "", "yes", "pod", "z", "setup.sh", "", "", "", "", ""}};
-  const auto by_file = asked(script);
+  const auto by_file = ask(script);
   CHECK(by_file.command_file == "setup.sh");
   CHECK(by_file.commands.empty());
   CHECK(by_file.num_processes == 2);
 }
 
-TEST_CASE("questions: wrong answers are told and asked again") {
+TEST_CASE("questions: invalid answers are reported and asked again") {
   const std::vector<std::string> right = {"2",   "1", "host", "29501", "2",  "yes", "no",  "n",
                                           "all", "4", "no",   "3",     "no", "0",   "none"};
   const std::vector<std::vector<std::string>> wrong = {
@@ -130,20 +131,20 @@ TEST_CASE("questions: wrong answers are told and asked again") {
     script.answers.push_back(right[i]);
     mistakes += wrong[i].size();
   }
-  const auto file = asked(script, 2);
+  const auto file = ask(script, 2);
   CHECK(script.at == script.answers.size());
   CHECK(file.num_processes == 4);
   CHECK(file.mixed_precision == LaunchPrecision::bf16);
-  std::size_t told = 0;
-  for (std::size_t at = 0; (at = script.said.find("expected", at)) != std::string::npos; ++at)
-    ++told;
-  CHECK(told == mistakes);
+  std::size_t errors = 0;
+  for (std::size_t at = 0; (at = script.printed.find("expected", at)) != std::string::npos; ++at)
+    ++errors;
+  CHECK(errors == mistakes);
 }
 
-TEST_CASE("questions: where the answers end there is an error that names the way without them") {
+TEST_CASE("questions: the error for missing answers names the command without questions") {
   for (std::size_t given = 0; given < 8; ++given) {
     Script script{.answers = std::vector<std::string>(given)};
-    const auto caught = test::error_of([&] { asked(script); });
+    const auto caught = test::error_of([&] { ask(script); });
     CHECK(caught.code == "config.no-answer");
     CHECK(caught.exit_code == 2);
     CHECK(contains(caught.text, "hasten config default"));

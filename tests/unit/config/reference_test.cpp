@@ -5,7 +5,7 @@
 using namespace hasten;
 using namespace hasten::test;
 
-TEST_CASE("reference: the page in docs is what the description says") {
+TEST_CASE("reference: the page in docs equals the generated description") {
   std::ifstream file(HASTEN_SOURCE "/docs/reference/training_arguments.md");
   std::stringstream page;
   page << file.rdbuf();
@@ -13,7 +13,7 @@ TEST_CASE("reference: the page in docs is what the description says") {
                 "stale: hasten train --help markdown > docs/reference/training_arguments.md");
 }
 
-TEST_CASE("reference: every known name stands there") {
+TEST_CASE("reference: it has every known name") {
   TrainingArguments arguments;
   TrainOptions options;
   config::OptionTable table;

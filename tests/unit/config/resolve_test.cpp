@@ -3,8 +3,7 @@
 using namespace hasten;
 using namespace hasten::test;
 
-TEST_CASE(
-    "resolve: a flag wins over the environment, that over a later file, that over an earlier one") {
+TEST_CASE("resolve: a flag overrides the environment, then later files, then earlier ones") {
   const TemporaryFile first("a.yaml", "seed: 1\ndata_seed: 1\nlogging_steps: 1\nsave_steps: 1\n");
   const TemporaryFile second("b.yaml", "seed: 2\ndata_seed: 2\nlogging_steps: 2\n");
   const auto run =
@@ -21,14 +20,14 @@ TEST_CASE(
   CHECK(origin_in(run, "bf16") == "default");
 }
 
-TEST_CASE("resolve: a flag mends a value that a file has wrong") {
+TEST_CASE("resolve: a flag replaces an invalid value of a file") {
   const TemporaryFile file("a.yaml", "optim: adafactor\nseed: x\nfp16: true\n");
   const auto run =
       parse_more({"--config_file", file.path(), "--optim", "sgd", "--seed", "1", "--no_fp16"});
   CHECK(run.arguments.optim == OptimizerName::sgd);
 }
 
-TEST_CASE("resolve: former names are read, with a notice") {
+TEST_CASE("resolve: former names work, with a notice") {
   const auto run =
       parse_more({"--warmup_ratio", "0.1", "--evaluation_strategy", "no", "--no_cuda"});
   CHECK(run.arguments.warmup_steps == 0.1);
@@ -38,8 +37,7 @@ TEST_CASE("resolve: former names are read, with a notice") {
                              "--evaluation_strategy is a former name of eval_strategy"});
 }
 
-TEST_CASE(
-    "resolve: two names for one option contradict within one source and override across sources") {
+TEST_CASE("resolve: two names of an option contradict in one source, override across sources") {
   const auto both = error_of([] { parse_more({"--warmup_steps", "10", "--warmup_ratio", "0.1"}); });
   CHECK(both.code == "config.contradiction");
   CHECK(both.text ==
@@ -48,7 +46,7 @@ TEST_CASE(
             .arguments.warmup_steps == 10);
 }
 
-TEST_CASE("resolve: what has no meaning here is ignored with one line") {
+TEST_CASE("resolve: an option without effect in hasten is ignored with one line") {
   const auto run =
       parse_more({"--push_to_hub", "--torch_compile_backend", "inductor", "--ddp_backend", "mpi"});
   REQUIRE(run.notices.size() == 3);
@@ -59,7 +57,7 @@ TEST_CASE("resolve: what has no meaning here is ignored with one line") {
   CHECK(parse_more({"--push_to_hub", "false", "--local_rank", "-1"}).notices.empty());
 }
 
-TEST_CASE("resolve: what is not supported yet is refused unless it says the default") {
+TEST_CASE("resolve: an unsupported option is refused unless it has its default value") {
   const auto caught = error_of([] { parse_more({"--fp16"}); });
   CHECK(caught.code == "config.not-supported");
   CHECK(caught.text == "--fp16 is not supported yet. Hint: use bf16, which needs no loss scaling");
@@ -70,14 +68,14 @@ TEST_CASE("resolve: what is not supported yet is refused unless it says the defa
         }).text == file.path() + ":2: accelerator_config is not supported yet. Hint: remove it");
 }
 
-TEST_CASE("resolve: null in a file takes the default back from an earlier file") {
+TEST_CASE("resolve: null in a file restores the default over an earlier file") {
   const TemporaryFile first("a.yaml", "seed: 1\nfp16: true\n"),
       second("b.yaml", "seed: null\nfp16: ~\n");
   const auto run = parse_more({"--config_file", first.path(), second.path()});
   CHECK(run.arguments.seed == 42);
 }
 
-TEST_CASE("resolve: words that Python users write for a choice are read") {
+TEST_CASE("resolve: the words of Python users for a choice are accepted") {
   CHECK(parse_more({"--include_num_input_tokens_seen", "True"})
             .arguments.include_num_input_tokens_seen == CountTokens::all);
   CHECK(parse_more({"--log_level", "detail"}).arguments.log_level == LogLevel::debug);

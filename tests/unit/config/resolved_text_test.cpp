@@ -4,7 +4,7 @@
 using namespace hasten;
 using namespace hasten::test;
 
-TEST_CASE("resolved text: shows what differs from the defaults and where it came from") {
+TEST_CASE("resolved text: it shows the values that differ from the defaults and their sources") {
   const auto run = parse_more({"--learning_rate", "3e-5"}, {{"HASTEN_BF16", "1"}});
   CHECK(resolved_text(run, config::Show::changed) ==
         "model: bert-base      # --model\n"
@@ -14,7 +14,7 @@ TEST_CASE("resolved text: shows what differs from the defaults and where it came
         "bf16: true            # HASTEN_BF16\n");
 }
 
-TEST_CASE("resolved text: shows every value that has a field, and none else") {
+TEST_CASE("resolved text: it shows every value that has a field, and no other") {
   const std::string all = resolved_text(parse_more({}), config::Show::all);
   CHECK(contains(all, "\nseed: 42"));
   CHECK(contains(all, "\ndata_seed: null"));
@@ -24,7 +24,7 @@ TEST_CASE("resolved text: shows every value that has a field, and none else") {
   CHECK_FALSE(contains(all, "fp16"));
 }
 
-TEST_CASE("resolved text: is a file that gives the same values again") {
+TEST_CASE("resolved text: it is a file that gives the same values again") {
   const auto run = parse_more({"--eval_data",
                                "a b.tsv",
                                "--eval_strategy",

@@ -1,6 +1,6 @@
 // File: unit/config/support.h
-// What the tests of options share: a command line as a list of words, a file for the length of a
-// test, and the error that a call throws, as a value.
+// The helpers of the tests of options: a command line as a list of words, a temporary file, and the
+// error that a call throws, as a value.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -26,7 +26,7 @@ inline TrainConfiguration parse(const Words& words, const config::Environment& e
   return parse_train(static_cast<int>(argv.size()), argv.data(), environment);
 }
 
-// A command line that is right so far, with more words.
+// Parses a valid command line with additional words.
 inline TrainConfiguration parse_more(Words words, const config::Environment& environment = {}) {
   words.insert(words.begin(), {"--model", "bert-base", "--data", "dummy"});
   return parse(words, environment);
@@ -51,7 +51,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A file in a folder of its own, gone with the object. `name` is what a relative path would be.
+// A file in a new folder, deleted with the object. `name` may contain folders.
 class TemporaryFile {
  public:
   TemporaryFile(const std::string& name, const std::string& content) {
@@ -70,7 +70,7 @@ class TemporaryFile {
   std::string folder_, path_;
 };
 
-// How an option reads after a run of parse_train.
+// The value of an option after parse_train.
 inline const config::ResolvedValue& value_in(const TrainConfiguration& run,
                                              const std::string& name) {
   for (const config::ResolvedValue& value : run.values) {

@@ -1,4 +1,4 @@
-// The options of hasten test: its own, and what it makes of launch's.
+// The options of hasten test, and those that it passes to launch.
 #include "hasten/config/test_options.h"
 
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@ std::string code_of(std::vector<const char*> words) {
 
 }  // namespace
 
-TEST_CASE("test options: its own are taken out, launch's are left in their order") {
+TEST_CASE("test options: its own options are removed, and launch's keep their order") {
   const auto run = parsed({"-n", "3", "--timeout", "2.5", "--use_cpu", "--json", "--log_dir=logs"});
   CHECK(run.options.timeout == 2.5);
   CHECK(run.options.json);
@@ -41,7 +41,7 @@ TEST_CASE("test options: its own are taken out, launch's are left in their order
   CHECK_FALSE(parsed({"--json", "no"}).options.json);
 }
 
-TEST_CASE("test options: where nothing says how many there are two processes") {
+TEST_CASE("test options: without a number there are two processes") {
   CHECK(parsed({"--use_cpu"}).launch.options.num_processes == 2);
   CHECK(parsed({"--use_cpu", "-n", "1"}).launch.options.num_processes == 1);
   CHECK(parsed({"--use_cpu"}, {{"HASTEN_NUM_PROCESSES", "5"}}).launch.options.num_processes == 5);
@@ -54,11 +54,11 @@ TEST_CASE("test options: where nothing says how many there are two processes") {
                   .launch.options.num_processes);
 }
 
-TEST_CASE("test options: a rank that fails is not started again, whatever the configuration says") {
+TEST_CASE("test options: a failed rank is not restarted, whatever the configuration says") {
   CHECK(parsed({"--max_restarts", "3"}).launch.options.max_restarts == 0);
 }
 
-TEST_CASE("test options: mistakes") {
+TEST_CASE("test options: invalid arguments are refused") {
   CHECK(code_of({"./program"}) == "config.unexpected-argument");
   CHECK(code_of({"-n", "2", "--", "./program"}) == "config.unexpected-argument");
   CHECK(code_of({"--timeout", "0"}) == "config.out-of-range");

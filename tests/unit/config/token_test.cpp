@@ -1,4 +1,4 @@
-// Tokens that could be guessed, and files of tokens that others can open.
+// Tokens that could be guessed, and token files that others can open.
 #include "hasten/config/token.h"
 
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ std::string refusal_of_file(mode_t mode) {
   return refusal;
 }
 
-TEST_CASE("token: one of few different letters is refused") {
+TEST_CASE("token: a token of few different letters is refused") {
   CHECK(refusal_of(kGood).empty());
   CHECK(refusal_of("0123456789012345").empty());
   CHECK(refusal_of(std::string(16, 'x')).find("a single repeated character") != std::string::npos);
@@ -47,7 +47,7 @@ TEST_CASE("token: one of few different letters is refused") {
   CHECK(refusal_of("short").find("16 to 1024") != std::string::npos);
 }
 
-TEST_CASE("token: a file that others can read or write is refused, and says what to do") {
+TEST_CASE("token: the error for a file that others can read or write says what to do") {
   CHECK(refusal_of_file(0600).empty());
   CHECK(refusal_of_file(0400).empty());
   for (const mode_t mode : {0644, 0640, 0604, 0620, 0602}) {

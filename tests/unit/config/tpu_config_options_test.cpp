@@ -1,4 +1,4 @@
-// hasten tpu-config: the words that gcloud gets, and what is refused before it is looked for.
+// The options of hasten tpu-config: the words for gcloud, and the errors before gcloud runs.
 #include "hasten/config/tpu_config_options.h"
 
 #include "unit/config/support.h"
@@ -17,7 +17,7 @@ TpuConfigCommand parsed(const test::Words& words) {
   return parse_tpu_config(static_cast<int>(pointers.size()), pointers.data(), {});
 }
 
-TpuConfigCommand placed(test::Words words) {
+TpuConfigCommand parsed_with_place(test::Words words) {
   words.insert(words.begin(), kPlace.begin(), kPlace.end());
   return parsed(words);
 }
@@ -26,37 +26,37 @@ test::Caught refused(const test::Words& words) {
   return test::error_of([&] { parsed(words); });
 }
 
-test::Caught refused_there(const test::Words& words) {
-  return test::error_of([&] { placed(words); });
+test::Caught refused_with_place(const test::Words& words) {
+  return test::error_of([&] { parsed_with_place(words); });
 }
 
 }  // namespace
 
-TEST_CASE("tpu-config: each word of gcloud's line") {
-  const auto run = placed({"--command", "echo 'it''s'", "--use_alpha", "--debug"});
+TEST_CASE("tpu-config: gcloud's line has each word") {
+  const auto run = parsed_with_place({"--command", "echo 'it''s'", "--use_alpha", "--debug"});
   CHECK(run.options.dry_run);
   CHECK(gcloud_words(run) == test::Words{"gcloud", "alpha", "compute", "tpus", "tpu-vm", "ssh",
                                          "mine", "--zone", "us-b", "--command",
                                          "cd /usr/share; echo 'it''s'", "--worker", "all"});
-  const auto usual = placed({"--command", "pwd"});
+  const auto usual = parsed_with_place({"--command", "pwd"});
   CHECK(!usual.options.dry_run);
   CHECK(gcloud_words(usual)[1] == "compute");
 }
 
-TEST_CASE("tpu-config: commands in their order, however often the flag stands") {
-  CHECK(placed({"--command", "a, b", "c", "--use-alpha", "--command=d -e"}).command ==
+TEST_CASE("tpu-config: commands keep their order, however often the flag appears") {
+  CHECK(parsed_with_place({"--command", "a, b", "c", "--use-alpha", "--command=d -e"}).command ==
         "cd /usr/share; a, b; c; d -e");
-  CHECK(placed({"--command", "ls", "-h"}).command == "cd /usr/share; ls; -h");
+  CHECK(parsed_with_place({"--command", "ls", "-h"}).command == "cd /usr/share; ls; -h");
 }
 
-TEST_CASE("tpu-config: a script stays as it is") {
+TEST_CASE("tpu-config: a script stays unchanged") {
   const TemporaryFile script("setup.sh",
                              "#!/bin/bash\n# first\nif true; then\n  echo \"$HOME\"\nfi\n\n");
-  CHECK(placed({"--command_file", script.path()}).command ==
+  CHECK(parsed_with_place({"--command_file", script.path()}).command ==
         "cd /usr/share\n#!/bin/bash\n# first\nif true; then\n  echo \"$HOME\"\nfi");
 }
 
-TEST_CASE("tpu-config: the file of hasten launch, and flags over it") {
+TEST_CASE("tpu-config: flags override the file of hasten launch") {
   const TemporaryFile script("setup.sh", "date\n");
   const TemporaryFile file("launch.yaml",
                            "distributed_type: XLA\ntpu_name: filed\ntpu_zone: z\n"
@@ -76,36 +76,37 @@ TEST_CASE("tpu-config: the file of hasten launch, and flags over it") {
         "cd /usr/share\ndate");
 }
 
-TEST_CASE("tpu-config: what is wrong is refused") {
-  CHECK(refused_there({}).code == "config.missing");
+TEST_CASE("tpu-config: invalid options are refused") {
+  CHECK(refused_with_place({}).code == "config.missing");
   CHECK(refused({"--tpu_zone", "z", "--command", "a"}).code == "config.missing");
   CHECK(refused({"--tpu_name", "n", "--command", "a"}).code == "config.missing");
-  CHECK(refused_there({"--command"}).code == "config.missing-value");
-  CHECK(refused_there({"--command", "--use_alpha"}).code == "config.missing-value");
-  CHECK(refused_there({"--command", " "}).code == "config.bad-value");
-  CHECK(refused_there({"--command_file", "/no/such.sh"}).code == "io.open");
-  CHECK(refused_there({"--command_file", "/tmp"}).code == "io.read");
-  CHECK(refused_there({"--command", "a", "--command_file", "/no/such.sh"}).code ==
+  CHECK(refused_with_place({"--command"}).code == "config.missing-value");
+  CHECK(refused_with_place({"--command", "--use_alpha"}).code == "config.missing-value");
+  CHECK(refused_with_place({"--command", " "}).code == "config.bad-value");
+  CHECK(refused_with_place({"--command_file", "/no/such.sh"}).code == "io.open");
+  CHECK(refused_with_place({"--command_file", "/tmp"}).code == "io.read");
+  CHECK(refused_with_place({"--command", "a", "--command_file", "/no/such.sh"}).code ==
         "config.contradiction");
-  CHECK(refused_there({"--comand", "a"}).code == "config.unknown-key");
-  CHECK(refused_there({"now"}).code == "config.unexpected-argument");
+  CHECK(refused_with_place({"--comand", "a"}).code == "config.unknown-key");
+  CHECK(refused_with_place({"now"}).code == "config.unexpected-argument");
   for (const char* name : {"a b", "-x", "a;b", "$(id)", "a'b"})
     CHECK(refused({"--tpu_name=" + std::string(name), "--tpu_zone", "z", "--command", "a"}).code ==
           "config.bad-value");
   for (const test::Words& install : {test::Words{"--command", "a", "--install_accelerate"},
                                      {"--command", "a", "--accelerate_version", "1.0"}}) {
-    const auto caught = refused_there(install);
+    const auto caught = refused_with_place(install);
     CHECK(caught.code == "config.not-supported");
     CHECK(contains(caught.text, "scp"));
   }
-  CHECK(placed({"--command", "a", "--accelerate_version", "latest"}).command == "cd /usr/share; a");
+  CHECK(parsed_with_place({"--command", "a", "--accelerate_version", "latest"}).command ==
+        "cd /usr/share; a");
   const TemporaryFile empty("empty.sh", "\n \n");
-  CHECK(refused_there({"--command_file", empty.path()}).code == "config.missing");
+  CHECK(refused_with_place({"--command_file", empty.path()}).code == "config.missing");
   const TemporaryFile binary("binary.sh", std::string("a\0b", 3));
-  CHECK(refused_there({"--command_file", binary.path()}).code == "config.bad-value");
+  CHECK(refused_with_place({"--command_file", binary.path()}).code == "config.bad-value");
   const TemporaryFile misspelt("launch.yaml", "tpu_nam: x\n");
-  CHECK(refused_there({"--config_file", misspelt.path(), "--command", "a"}).code ==
+  CHECK(refused_with_place({"--config_file", misspelt.path(), "--command", "a"}).code ==
         "config.unknown-key");
   const TemporaryFile both("both.yaml", "command_file: a\ncommands: [b]\n");
-  CHECK(refused_there({"--config_file", both.path()}).code == "config.contradiction");
+  CHECK(refused_with_place({"--config_file", both.path()}).code == "config.contradiction");
 }

@@ -1,4 +1,4 @@
-// On which devices processes run, where several places say something of it.
+// The devices of processes, if several sources choose them.
 #include "config/tpu_options.h"
 
 #include "hasten/base/text.h"
@@ -27,7 +27,7 @@ test::Caught refused(const test::Words& words, const std::string& file = "",
 
 }  // namespace
 
-TEST_CASE("tpu options: who says more strongly is believed") {
+TEST_CASE("tpu options: the strongest source decides") {
   struct Case {
     test::Words flags;
     std::string file;
@@ -36,15 +36,15 @@ TEST_CASE("tpu options: who says more strongly is believed") {
     bool cpu;
   };
   const std::string xla = "distributed_type: XLA\n", cpu = "use_cpu: true\n";
-  const bool here = !config::installed_tpus().empty();
+  const bool has_tpus = !config::installed_tpus().empty();
   const std::vector<Case> table = {
-      {{}, "", {}, here, false},
+      {{}, "", {}, has_tpus, false},
       {{"--tpu"}, "", {}, true, false},
       {{}, xla, {}, true, false},
       {{}, "distributed_type: TPU\n", {}, true, false},
       {{}, "tpu: true\n", {}, true, false},
       {{}, "", {{"ACCELERATE_USE_TPU", "true"}}, true, false},
-      {{}, "", {{"ACCELERATE_USE_TPU", "false"}}, here, false},
+      {{}, "", {{"ACCELERATE_USE_TPU", "false"}}, has_tpus, false},
       {{}, "", {{"HASTEN_TPU", "true"}}, true, false},
       {{"--no_tpu"}, xla, {}, false, false},
       {{"--no_tpu"}, "", {{"ACCELERATE_USE_TPU", "true"}}, false, false},
@@ -64,7 +64,7 @@ TEST_CASE("tpu options: who says more strongly is believed") {
   }
 }
 
-TEST_CASE("tpu options: what does not go together is refused") {
+TEST_CASE("tpu options: contradictions are refused") {
   const std::string contradiction = "config.contradiction";
   const auto check = [&](const test::Caught& caught, const char* what) {
     CAPTURE(caught.text);
@@ -88,7 +88,7 @@ TEST_CASE("tpu options: what does not go together is refused") {
     CHECK(refused(later).code == "config.not-supported");
 }
 
-TEST_CASE("tpu options: flags of Accelerate's by its names") {
+TEST_CASE("tpu options: Accelerate's flags work under its names") {
   const auto run = launched({"--tpu", "--env", "A=1,B=x=y", "--no_tpu_cluster", "--mixed_precision",
                              "bf16", "--downcast_bf16"});
   CHECK(run.options.tpu_env == std::vector<std::string>{"A=1", "B=x=y"});

@@ -1,4 +1,4 @@
-// Topologies by name, the compiler that is looked for, and the options that take them.
+// Topologies by name, the search for the compiler, and the options that use them.
 #include "hasten/config/tpus.h"
 
 #include <doctest/doctest.h>
@@ -31,7 +31,7 @@ EstimateConfiguration parse(const std::vector<const char*>& words) {
   return parse_estimate(static_cast<int>(words.size()), words.data(), {});
 }
 
-TEST_CASE("tpus: names of topologies") {
+TEST_CASE("tpus: a topology has a name and a number of chips") {
   CHECK(parse_tpu_topology("v5e:2x2").chips == 4);
   CHECK(parse_tpu_topology("v5p:2x2x4").chips == 16);
   CHECK(parse_tpu_topology("tpu7x:2x2x1").chip == "tpu7x");
@@ -44,7 +44,7 @@ TEST_CASE("tpus: names of topologies") {
   CHECK(refusal("v5p:2x2").find("3 sizes, such as v5p:2x2x2") != std::string::npos);
 }
 
-TEST_CASE("tpus: the compiler is looked for where Python's packages are") {
+TEST_CASE("tpus: the compiler is found among Python's packages") {
   const fs::path root = fs::temp_directory_path() / ("hasten-libtpu-" + std::to_string(getpid()));
   const auto make = [&](const std::string& folder) {
     fs::create_directories(root / folder / "libtpu");
@@ -71,7 +71,7 @@ TEST_CASE("tpus: the compiler is looked for where Python's packages are") {
   fs::remove_all(root);
 }
 
-TEST_CASE("tpus: --tpu of hasten estimate") {
+TEST_CASE("tpus: --tpu of hasten estimate accepts topologies") {
   CHECK(parse({"bert-base", "--tpu", "v5e:2x2"}).device == "tpu:v5e:2x2");
   CHECK(parse({"bert-base", "--tpu=v6e:2x4", "--json"}).device == "tpu:v6e:2x4");
   CHECK(code_of([] { parse({"bert-base", "--tpu", "v9:2x2"}); }) == "config.unknown-device");

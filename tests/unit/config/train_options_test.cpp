@@ -5,7 +5,7 @@
 using namespace hasten;
 using namespace hasten::test;
 
-TEST_CASE("train options: model and data are all that a run needs") {
+TEST_CASE("train options: a run needs only a model and data") {
   const auto run = parse({"--model", "bert-large", "--data", "dummy"});
   CHECK(run.answer == TrainAnswer::run);
   CHECK(run.options.model == "bert-large");
@@ -16,26 +16,26 @@ TEST_CASE("train options: model and data are all that a run needs") {
   CHECK(run.notices.empty());
 }
 
-TEST_CASE("train options: a run trains unless only evaluation or prediction is asked for") {
+TEST_CASE("train options: a run trains unless only evaluation or prediction is requested") {
   const auto eval = parse({"--model", "m", "--eval_data", "a.tsv", "--do_eval"});
   CHECK_FALSE(eval.arguments.do_train);
   CHECK(eval.arguments.do_eval);
   CHECK_FALSE(parse({"--model", "m", "--eval_data", "a.tsv", "--do_predict"}).arguments.do_train);
   CHECK(parse_more({"--eval_data", "a.tsv", "--do_train", "--do_predict"}).arguments.do_train);
   CHECK(parse_more({"--do_eval", "false"}).arguments.do_train);
-  // The documentation's own example: a notice of the Trainer's, and training goes on.
+  // The documentation's own example: the Trainer gives a notice, and training continues.
   CHECK(parse_more({"--evaluation_strategy", "steps"}).arguments.do_train);
   CHECK(parse_more({"--eval_data", "a.tsv", "--eval_strategy", "epoch"}).arguments.do_train);
 }
 
-TEST_CASE("train options: rows to evaluate are evaluated") {
+TEST_CASE("train options: evaluation data is evaluated") {
   const auto run = parse_more({"--eval_data", "a.tsv"});
   CHECK(run.arguments.do_eval);
   CHECK(origin_in(run, "do_eval") == "derived from eval_data");
   CHECK_FALSE(parse_more({"--eval_data", "a.tsv", "--no_do_eval"}).arguments.do_eval);
 }
 
-TEST_CASE("train options: values that follow say from what") {
+TEST_CASE("train options: derived values name their source") {
   const auto run =
       parse_more({"--eval_data", "a.tsv", "--eval_strategy", "steps", "--load_best_model_at_end"});
   CHECK(origin_in(run, "eval_steps") == "derived from logging_steps");
@@ -54,7 +54,7 @@ TEST_CASE("train options: one file holds options of both kinds") {
   CHECK(run.options.config_file == Words{file.path()});
 }
 
-TEST_CASE("train options: files that are missing are told by name") {
+TEST_CASE("train options: the error for a missing file names it") {
   const auto caught = [](Words words) {
     return error_of([&] { check_files(parse(words).options); });
   };

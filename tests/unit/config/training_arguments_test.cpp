@@ -10,8 +10,8 @@ using namespace hasten::test;
 
 namespace {
 
-// Every argument of the Transformers Trainer 5.23 and its default, None as "unset".
-const std::vector<std::pair<const char*, const char*>> peer_defaults = {
+// Every argument of the Hugging Face Trainer 5.23 with its default; None is "unset".
+const std::vector<std::pair<const char*, const char*>> trainer_defaults = {
     {"output_dir", "trainer_output"},
     {"per_device_train_batch_size", "8"},
     {"num_train_epochs", "3"},
@@ -129,12 +129,12 @@ const std::vector<std::pair<const char*, const char*>> peer_defaults = {
 
 }  // namespace
 
-TEST_CASE("training arguments: every name of the peer is known, with its default") {
+TEST_CASE("training arguments: every name and default of the Hugging Face Trainer is known") {
   TrainingArguments arguments;
   config::OptionTable table;
   describe(table, arguments);
-  CHECK(peer_defaults.size() == 114);
-  for (const auto& [name, value] : peer_defaults) {
+  CHECK(trainer_defaults.size() == 114);
+  for (const auto& [name, value] : trainer_defaults) {
     CAPTURE(name);
     const config::Option* option = table.find(name);
     REQUIRE(option != nullptr);
@@ -154,7 +154,7 @@ TEST_CASE("training arguments: designated initializers work, and the defaults ar
   CHECK_NOTHROW(validate(TrainingArguments{}));
 }
 
-TEST_CASE("training arguments: values follow from others where they are unset") {
+TEST_CASE("training arguments: unset values are derived from others") {
   const auto a = resolved({.eval_strategy = IntervalStrategy::steps,
                            .save_steps = 1000,
                            .load_best_model_at_end = true});
@@ -180,14 +180,14 @@ TEST_CASE("training arguments: a leading ~ is the home folder") {
   CHECK(resolved({.output_dir = "~ada/out"}).output_dir == "~ada/out");
 }
 
-TEST_CASE("training arguments: resume takes a folder, true or false") {
+TEST_CASE("training arguments: resume accepts a folder, true or false") {
   CHECK(resolved({.resume_from_checkpoint = "True"}).resume_from_checkpoint == "true");
   CHECK(resolved({.resume_from_checkpoint = "False"}).resume_from_checkpoint == "");
   CHECK(resolved({.resume_from_checkpoint = "Out/checkpoint-3"}).resume_from_checkpoint ==
         "Out/checkpoint-3");
 }
 
-TEST_CASE("training arguments: below one is a share of all steps, rounded up") {
+TEST_CASE("training arguments: a number below one is a share of all steps, rounded up") {
   CHECK(absolute_steps(0.1, 512) == 52);
   CHECK(absolute_steps(0.2, 25) == 5);
   CHECK(absolute_steps(0.001, 10) == 1);
@@ -219,13 +219,13 @@ TEST_CASE("training arguments: JSON reads back to the same values") {
   CHECK_FALSE(parsed.contains("push_to_hub"));
 }
 
-TEST_CASE("training arguments: JSON may name a few, with the errors of a file") {
+TEST_CASE("training arguments: JSON may have some names, with the errors of a file") {
   CHECK(training_arguments_from_json(R"({"warmup_ratio": 0.1})").warmup_steps == 0.1);
   CHECK(error_of([] { training_arguments_from_json("{\n\"lerning_rate\": 1}", "a.json"); }).text ==
         "a.json:2: unknown key lerning_rate. Hint: did you mean learning_rate?");
 }
 
-TEST_CASE("training arguments: every enumeration reads back from its name") {
+TEST_CASE("training arguments: every enumeration is parsed from its name") {
   CHECK(from_name<SchedulerType>(name_of(SchedulerType::warmup_stable_decay)) ==
         SchedulerType::warmup_stable_decay);
   CHECK(std::size(Names<SchedulerType>::text) == 10);

@@ -21,7 +21,7 @@ void visit_tensors(Move& move, F&& f) {
   f(move.piece);
 }
 
-// Without a function beside it.
+// A struct without a function for its tensors.
 struct Game {
   at::Tensor data, target, weight;
   std::string name;
@@ -39,7 +39,7 @@ struct Side {
   at::Tensor pieces;
 };
 
-// With members that nobody else knows.
+// A class whose members cannot be enumerated.
 class Hidden {
  public:
   Hidden() = default;
@@ -58,7 +58,7 @@ struct Referring {
   at::Tensor& board;
   at::Tensor piece;
 };
-// One member has no default value, and hides what comes after it.
+// A member without a default value hides the members after it.
 struct NoDefault {
   explicit NoDefault(int) {}
 };
@@ -78,9 +78,9 @@ using namespace hasten;
 
 namespace {
 
-// Tensors that are reached, each by a reference that can be written to.
+// The number of tensors that are reached, each by a mutable reference.
 template <class Batch>
-int reached_in(Batch& batch) {
+int count_reached(Batch& batch) {
   int count = 0;
   for_each_tensor(batch, [&](at::Tensor& tensor) {
     tensor = at::ones({1});
@@ -90,68 +90,66 @@ int reached_in(Batch& batch) {
 }
 
 template <class Batch>
-int tensors_in(Batch batch) {
+int count_tensors(Batch batch) {
   int count = 0;
   visit_tensors(batch, [&](at::Tensor& tensor) {
     tensor = at::ones({1});
     ++count;
   });
-  CHECK(reached_in(batch) == count);
+  CHECK(count_reached(batch) == count);
   return count;
 }
 
 }  // namespace
 
-TEST_CASE(
-    "batch: the tensors of every usual type are reached, and those of a type with its own "
-    "function") {
-  CHECK(tensors_in(at::Tensor()) == 1);
-  CHECK(tensors_in(TensorDict{{"a", {}}, {"b", {}}}) == 2);
-  CHECK(tensors_in(std::vector<at::Tensor>(3)) == 3);
-  CHECK(tensors_in(std::pair<at::Tensor, std::vector<TensorDict>>{{}, {{{"a", {}}}, {}}}) == 2);
-  CHECK(tensors_in(torch::data::Example<>(at::Tensor(), at::Tensor())) == 2);
-  CHECK(tensors_in(torch::data::TensorExample(at::Tensor())) == 1);
-  CHECK(tensors_in(
+TEST_CASE("batch: tensors of usual types and of types with their own function are reached") {
+  CHECK(count_tensors(at::Tensor()) == 1);
+  CHECK(count_tensors(TensorDict{{"a", {}}, {"b", {}}}) == 2);
+  CHECK(count_tensors(std::vector<at::Tensor>(3)) == 3);
+  CHECK(count_tensors(std::pair<at::Tensor, std::vector<TensorDict>>{{}, {{{"a", {}}}, {}}}) == 2);
+  CHECK(count_tensors(torch::data::Example<>(at::Tensor(), at::Tensor())) == 2);
+  CHECK(count_tensors(torch::data::TensorExample(at::Tensor())) == 1);
+  CHECK(count_tensors(
             torch::data::Example<std::vector<at::Tensor>, void>(std::vector<at::Tensor>(2))) == 2);
-  CHECK(tensors_in(std::tuple<at::Tensor, at::Tensor, TensorDict>{{}, {}, {{"a", {}}}}) == 3);
-  CHECK(tensors_in(std::array<at::Tensor, 3>()) == 3);
-  CHECK(tensors_in(std::optional<at::Tensor>()) == 0);
-  CHECK(tensors_in(std::optional(std::pair<at::Tensor, at::Tensor>())) == 2);
-  CHECK(tensors_in(std::unordered_map<int, at::Tensor>{{1, {}}, {2, {}}}) == 2);
-  CHECK(tensors_in(std::unordered_map<std::string, std::tuple<std::array<at::Tensor, 2>>>{
+  CHECK(count_tensors(std::tuple<at::Tensor, at::Tensor, TensorDict>{{}, {}, {{"a", {}}}}) == 3);
+  CHECK(count_tensors(std::array<at::Tensor, 3>()) == 3);
+  CHECK(count_tensors(std::optional<at::Tensor>()) == 0);
+  CHECK(count_tensors(std::optional(std::pair<at::Tensor, at::Tensor>())) == 2);
+  CHECK(count_tensors(std::unordered_map<int, at::Tensor>{{1, {}}, {2, {}}}) == 2);
+  CHECK(count_tensors(std::unordered_map<std::string, std::tuple<std::array<at::Tensor, 2>>>{
             {"a", {}}}) == 2);
-  CHECK(tensors_in(game::Move{}) == 2);
-  CHECK(tensors_in(std::vector<game::Move>(2)) == 4);
-  CHECK(tensors_in(game::Twelve{}) == 12);
+  CHECK(count_tensors(game::Move{}) == 2);
+  CHECK(count_tensors(std::vector<game::Move>(2)) == 4);
+  CHECK(count_tensors(game::Twelve{}) == 12);
   torch::data::Example<> example{at::Tensor(), at::Tensor()};
   visit_tensors(example, [](at::Tensor& tensor) { tensor = at::ones({1}); });
   CHECK(example.target.defined());
 }
 
-TEST_CASE("batch: plain structs are looked into, whatever else they hold") {
+TEST_CASE("batch: plain structs are searched, whatever else they hold") {
   game::Game game;
   game.comment.emplace();
   game.moves.resize(2);
-  CHECK(reached_in(game) == 3 + 1 + 2 + 4);
+  CHECK(count_reached(game) == 3 + 1 + 2 + 4);
   for (const at::Tensor& tensor : {game.data, game.target, game.weight, *game.comment,
                                    game.clocks[0], game.clocks[1], game.moves[1].piece})
     CHECK(tensor.defined());
   game::Side side;
-  CHECK(reached_in(side) == 1);
+  CHECK(count_reached(side) == 1);
   CHECK(side.pieces.defined());
   game::Tree tree{{}, {{}, {{}, {{}}}}};
-  CHECK(reached_in(tree) == 4);
+  CHECK(count_reached(tree) == 4);
 }
 
-TEST_CASE("batch: tensors beside what is not known are reached") {
+TEST_CASE("batch: tensors beside members of unknown types are reached") {
   std::tuple<at::Tensor, std::string, std::shared_ptr<int>, int> batch;
-  CHECK(reached_in(batch) == 1);
+  CHECK(count_reached(batch) == 1);
   CHECK(std::get<0>(batch).defined());
   std::vector<bool> flags = {true};
-  CHECK(reached_in(flags) == 0);
+  CHECK(count_reached(flags) == 0);
 }
 
-TEST_CASE("batch: a type without tensors is told from one with them") {
+TEST_CASE("batch: types with tensors differ from types without") {
   static_assert(TensorBatch<TensorDict>);
   static_assert(TensorBatch<std::pair<at::Tensor, game::Move>>);
   static_assert(TensorBatch<torch::data::TensorExample>);
@@ -164,7 +162,7 @@ TEST_CASE("batch: a type without tensors is told from one with them") {
   static_assert(!TensorBatch<game::Tree>);
 }
 
-TEST_CASE("batch: structs whose members cannot be seen are known as such") {
+TEST_CASE("batch: structs whose members cannot be enumerated are recognized") {
   using hasten::detail::has_unreachable_members;
   static_assert(has_unreachable_members<game::Hidden>());  // not only data and target
   static_assert(has_unreachable_members<game::Longer>());

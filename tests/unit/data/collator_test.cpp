@@ -34,7 +34,7 @@ TEST_CASE("collator: rows of one shape are stacked, and a label gets the batch's
         at::IntArrayRef{3, 2});
 }
 
-TEST_CASE("collator: rows that differ are refused, naming row, column and shapes") {
+TEST_CASE("collator: rows that differ are refused, and the error names row, column and shapes") {
   const auto error = [](std::vector<TensorDict> rows) {
     return error_of([&] { DefaultCollator()(rows); });
   };
@@ -48,8 +48,7 @@ TEST_CASE("collator: rows that differ are refused, naming row, column and shapes
   CHECK(contains(error({}), "a batch without rows"));
 }
 
-TEST_CASE(
-    "collator: token rows are padded to the longest, with a mask, types, and one label a row") {
+TEST_CASE("collator: token rows are padded to the longest, with mask, types, and one label") {
   TokenDataset dataset;
   dataset.push_back(Ids{5, 6, 7}, Ids{0, 0, 1});
   dataset.push_back(Ids{8}, Ids{1});
@@ -80,7 +79,7 @@ TEST_CASE("collator: labels of tokens are padded with -100") {
   CHECK_FALSE(batch.contains("token_type_ids"));
 }
 
-TEST_CASE("collator: rows of tensors are padded alike, and other columns are stacked") {
+TEST_CASE("collator: rows of tensors are padded likewise, and other columns are stacked") {
   const std::vector<TensorDict> rows = {{{"input_ids", row_of({5, 6, 7})},
                                          {"attention_mask", row_of({1, 1, 0})},
                                          {"labels", row_of({1, 2, 3})},
@@ -113,7 +112,7 @@ TEST_CASE("collator: rows of tensors are padded alike, and other columns are sta
                  "column \"input_ids\": got nothing"));
 }
 
-TEST_CASE("collator: a loader over token rows of different lengths, with workers") {
+TEST_CASE("collator: a loader with workers pads token rows of different lengths") {
   TokenDataset dataset;
   std::vector<std::int64_t> labels;
   for (std::int32_t row = 0; row < 50; ++row) {
@@ -139,7 +138,7 @@ TEST_CASE("collator: a loader over token rows of different lengths, with workers
   CHECK(tokens == 197);
 }
 
-TEST_CASE("token dataset: rows and labels that do not fit are refused, naming the row") {
+TEST_CASE("token dataset: rows and labels that do not fit are refused with the row") {
   TokenDataset dataset;
   const auto push = [&](Ids ids, Ids types, Ids labels = {}) {
     return error_of([&] { dataset.push_back(ids, types, labels); });
@@ -159,7 +158,7 @@ TEST_CASE("token dataset: rows and labels that do not fit are refused, naming th
   CHECK(contains(error_of([&] { dataset.get(1); }), "call set_labels again"));
 }
 
-TEST_CASE("token dataset: an encoding comes in without its padding, on either side") {
+TEST_CASE("token dataset: an encoding is added without its padding, on either side") {
   TokenDataset dataset;
   Encoding right;
   right.input_ids = {7, 8, 0, 0};

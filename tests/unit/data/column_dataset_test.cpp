@@ -17,9 +17,7 @@ at::Tensor longs(std::vector<std::int64_t> values) { return at::tensor(values, a
 
 }  // namespace
 
-TEST_CASE(
-    "columns: rows that follow one another are views, others are copies, and both hold the right "
-    "values") {
+TEST_CASE("columns: consecutive rows are views and others copies, with the right values") {
   const at::Tensor ids = at::arange(24, at::kInt).view({6, 4});
   const ColumnDataset dataset(
       {{"input_ids", ids}, {"labels", at::arange(6)}, {"empty", at::empty({6, 0})}});
@@ -35,7 +33,7 @@ TEST_CASE(
   CHECK(at::equal(dataset.get(4).at("input_ids"), ids[4]));
 }
 
-TEST_CASE("columns: a loader gives every row once, whole, in any order") {
+TEST_CASE("columns: a loader returns every row once and complete, in any order") {
   const ColumnDataset dataset = dummy_classification(103, 5);
   for (const bool shuffle : {false, true}) {
     auto loader =
@@ -51,7 +49,7 @@ TEST_CASE("columns: a loader gives every row once, whole, in any order") {
   }
 }
 
-TEST_CASE("columns: what is no table of rows is refused, naming the column") {
+TEST_CASE("columns: tensors that form no table are refused, and the error names the column") {
   const auto error = [](TensorDict columns) {
     return error_of([&] { ColumnDataset dataset(std::move(columns)); });
   };
@@ -69,7 +67,7 @@ TEST_CASE("columns: what is no table of rows is refused, naming the column") {
                  "data.empty"));
 }
 
-TEST_CASE("columns: a safetensors file is loaded mapped, with its columns checked") {
+TEST_CASE("columns: a safetensors file is memory-mapped, and its columns are checked") {
   TemporaryDirectory scratch;
   const auto path = scratch.path() / "x.safetensors";
   const at::Tensor ids = at::arange(12, at::kInt).view({3, 4});
@@ -95,9 +93,7 @@ TEST_CASE("columns: a safetensors file is loaded mapped, with its columns checke
                  "x.safetensors: column \"labels\": got 4 rows"));
 }
 
-TEST_CASE(
-    "columns: the stand-in for text classification has the sizes and ranges asked for, and one "
-    "seed's numbers") {
+TEST_CASE("columns: dummy data have the requested sizes, and one seed gives one data set") {
   const ColumnDataset dataset = dummy_classification(20, 30, 5, 9, 1);
   const at::Tensor& ids = dataset.columns().at("input_ids");
   CHECK(ids.sizes() == at::IntArrayRef{20, 30});
@@ -108,7 +104,7 @@ TEST_CASE(
   CHECK(contains(error_of([] { dummy_classification(0); }), "data.option"));
 }
 
-TEST_CASE("columns: labels out of range are found, naming row and value; -100 is no label") {
+TEST_CASE("columns: labels out of range are found with row and value, and -100 is ignored") {
   const auto error = [](at::Tensor labels, std::int64_t count) {
     return error_of([&] { check_labels(ColumnDataset({{"labels", std::move(labels)}}), count); });
   };
@@ -132,7 +128,7 @@ TEST_CASE("columns: labels out of range are found, naming row and value; -100 is
                  "no column \"labels\""));
 }
 
-TEST_CASE("columns: labels are what the problem type takes") {
+TEST_CASE("columns: the problem type decides which labels are valid") {
   const auto error = [](const at::Tensor& labels, std::int64_t count, const std::string& problem) {
     return error_of([&] {
       check_labels(ColumnDataset({{"labels", labels}}), count, "f", problem);
@@ -150,7 +146,7 @@ TEST_CASE("columns: labels are what the problem type takes") {
   CHECK(contains(error(shares.log(), 2, "regression"), "the label of row 0: got"));
 }
 
-TEST_CASE("columns: dummy rows take the ids that the vocabulary has") {
+TEST_CASE("columns: dummy rows use the ids of the vocabulary") {
   for (const std::int64_t size : {1, 2, 61, 28'996, 50'000}) {
     CAPTURE(size);
     const at::Tensor ids = dummy_rows(4, 500, size).columns().at("input_ids");
@@ -161,7 +157,7 @@ TEST_CASE("columns: dummy rows take the ids that the vocabulary has") {
                   dummy_classification(3, 4).columns().at("input_ids")));
 }
 
-TEST_CASE("columns: ids outside the vocabulary are found, naming row and value") {
+TEST_CASE("columns: ids outside the vocabulary are found with row and value") {
   const auto error = [](at::Tensor ids, std::int64_t size) {
     return error_of([&] { check_ids(ColumnDataset({{"input_ids", std::move(ids)}}), size); });
   };
@@ -177,7 +173,7 @@ TEST_CASE("columns: ids outside the vocabulary are found, naming row and value")
                  "input_ids"));
 }
 
-TEST_CASE("columns: rows that are too long, or no rows of tokens, are refused") {
+TEST_CASE("columns: rows that are too long, and columns without tokens, are refused") {
   const ColumnDataset five({{"input_ids", at::ones({3, 5}, at::kLong)}});
   check_lengths(five, 5);
   CHECK(contains(error_of([&] { check_lengths(five, 4, "a.safetensors"); }),

@@ -1,5 +1,4 @@
-// The code and text of the error that a call throws, "none" where it throws none; and a look into
-// it.
+// The code and text of the error that a call throws, or "none"; and a search in that text.
 #pragma once
 
 #include <string>

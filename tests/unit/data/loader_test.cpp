@@ -33,7 +33,7 @@ struct Count {
   std::int64_t size() const { return rows; }
   Row get(std::int64_t index) const { return {index}; }
 };
-// A stream of 0, 1, ...; it counts what was read.
+// A stream of 0, 1, ... that counts the rows read.
 struct Stream {
   std::int64_t rows;
   std::shared_ptr<std::vector<std::int64_t>> rewinds =
@@ -64,7 +64,7 @@ std::vector<Batch> pass(Loader<Batch>& loader) {
 
 }  // namespace
 
-TEST_CASE("loader: batches follow the rows, and the last one is shorter or left out") {
+TEST_CASE("loader: batches follow the rows, and the last one is shorter or dropped") {
   auto loader = make_loader(Count{7}, {.batch_size = 3}, AsNumbers{});
   static_assert(std::is_same_v<decltype(loader), Loader<Numbers>>);
   static_assert(std::ranges::input_range<decltype(loader)>);
@@ -87,9 +87,7 @@ TEST_CASE("loader: every pass is a new epoch, with the order of its seed and epo
   CHECK(pass(loader)[0] == Numbers{2, 6, 1, 8, 4});
 }
 
-TEST_CASE(
-    "loader: a pass that was broken off is begun anew, and one left at its last batch is "
-    "finished") {
+TEST_CASE("loader: an interrupted pass restarts, and one left at its last batch is complete") {
   auto loader = make_loader(Count{6}, {.batch_size = 2, .shuffle = true}, AsNumbers{});
   const auto first = pass(loader);
   loader.set_epoch(0);
@@ -107,7 +105,7 @@ TEST_CASE(
   CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 2, .batch = 0, .rows = 0});
 }
 
-TEST_CASE("loader: epoch, batch and whether it is the last are known while a batch is at hand") {
+TEST_CASE("loader: epoch, batch and whether it is the last are known during a batch") {
   for (const std::int64_t workers : {0, 2}) {
     auto loader = make_loader(Count{5}, {.batch_size = 2, .num_workers = workers}, AsNumbers{});
     auto stream = make_loader(Stream{5}, {.batch_size = 2, .num_workers = workers}, AsNumbers{});
@@ -127,8 +125,7 @@ TEST_CASE("loader: epoch, batch and whether it is the last are known while a bat
   }
 }
 
-TEST_CASE(
-    "loader: a pass goes on exactly where the state was taken, at any batch, in a new loader") {
+TEST_CASE("loader: a new loader continues exactly where the state was taken, at any batch") {
   const auto make = [](std::int64_t workers) {
     return make_loader(Count{23},
                        {.batch_size = 4, .shuffle = true, .num_workers = workers, .seed = 7},
@@ -182,7 +179,7 @@ TEST_CASE("loader: seek applies to the next pass only, and set_epoch keeps it fo
   CHECK(pass(loader).size() == 4);
 }
 
-TEST_CASE("loader: a state goes on at its row, whatever the batch_size") {
+TEST_CASE("loader: a state continues at its row with any batch_size") {
   auto loader = make_loader(Count{11}, {.batch_size = 4}, AsNumbers{});
   auto other = make_loader(Count{11}, {.batch_size = 3}, AsNumbers{});
   auto stream = make_loader(Stream{11}, {.batch_size = 3}, AsNumbers{});
@@ -196,11 +193,11 @@ TEST_CASE("loader: a state goes on at its row, whatever the batch_size") {
   auto dropping = make_loader(Count{11}, {.batch_size = 3, .drop_last = true}, AsNumbers{});
   dropping.load_state(loader.state());
   CHECK(pass(dropping) == std::vector<Numbers>{{4, 5, 6}, {7, 8, 9}});
-  dropping.load_state({.seed = 42, .epoch = 0, .rows = 9});  // too few are left for a batch
+  dropping.load_state({.seed = 42, .epoch = 0, .rows = 9});  // too few rows remain for a batch
   CHECK(dropping.epoch() == 1);
 }
 
-TEST_CASE("loader: a place that is not there is refused") {
+TEST_CASE("loader: a position out of range is refused") {
   auto loader = make_loader(Count{8}, {.batch_size = 2}, AsNumbers{});
   CHECK(code_of([&] { loader.seek(5); }) == "data.state");
   CHECK(code_of([&] { loader.seek(-1); }) == "data.state");
@@ -213,7 +210,7 @@ TEST_CASE("loader: a place that is not there is refused") {
   CHECK(code_of([&] { pass(stream); }) == "data.state");
 }
 
-TEST_CASE("loader: options that make no sense are refused when the loader is made") {
+TEST_CASE("loader: invalid options are refused when the loader is created") {
   const auto code = [](const LoaderOptions& options, std::int64_t rows = 4) {
     return code_of([&] { make_loader(Count{rows}, options, AsNumbers{}); });
   };
@@ -230,7 +227,7 @@ TEST_CASE("loader: options that make no sense are refused when the loader is mad
   CHECK(code_of([&] { make_loader(SkippingStream(0), {}, AsNumbers{}); }) == "data.empty");
 }
 
-TEST_CASE("loader: an order of the user's own says the size of the epoch") {
+TEST_CASE("loader: a custom order sets the size of the epoch") {
   const OrderFunction even = [](std::int64_t rows, std::uint64_t, std::int64_t epoch) {
     Numbers order;
     for (std::int64_t row = epoch; row < rows; row += 2) order.push_back(row);
@@ -243,9 +240,7 @@ TEST_CASE("loader: an order of the user's own says the size of the epoch") {
   CHECK(code_of([&] { pass(loader); }) == "data.order");  // epoch 2 has fewer rows
 }
 
-TEST_CASE(
-    "loader: streams are rewound for each pass, read one batch ahead, and drop what a seek passes "
-    "over") {
+TEST_CASE("loader: streams are rewound for each pass, and drop the rows that a seek skips") {
   Stream stream{7};
   auto rewinds = stream.rewinds;
   auto loader = make_loader(stream, {.batch_size = 3}, AsNumbers{});
@@ -265,8 +260,7 @@ TEST_CASE(
   CHECK(code_of([&] { pass(empty); }) == "data.empty");
 }
 
-TEST_CASE(
-    "loader: a stream that can skip is not read to seek, and one that knows its size says it") {
+TEST_CASE("loader: a stream that can skip is not read to seek, and may report its size") {
   SkippingStream stream(10);
   auto skipped = stream.skipped;
   auto loader = make_loader(stream, {.batch_size = 3}, AsNumbers{});
@@ -277,7 +271,7 @@ TEST_CASE(
   CHECK(*skipped == 9);
 }
 
-TEST_CASE("loader: rows and collators may ask for the keys of their randomness") {
+TEST_CASE("loader: rows and collators may use the keys of their randomness") {
   struct Random {
     std::int64_t size() const { return 6; }
     std::uint64_t get(std::int64_t index, const RowContext& context) const {
@@ -309,7 +303,7 @@ TEST_CASE("loader: rows and collators may ask for the keys of their randomness")
       by_batch_size[workers == 0].push_back(all);
     }
   }
-  CHECK(by_batch_size[0] == by_batch_size[1]);  // whatever the batch size and the workers
+  CHECK(by_batch_size[0] == by_batch_size[1]);  // with any batch size and any number of workers
   CHECK(keys.size() == 12);
   CHECK(batch_keys.size() == 12);
 }
@@ -325,9 +319,7 @@ TEST_CASE("loader: a second loop over the same loader ends the first, which then
   CHECK(*inner == Numbers{2, 3});
 }
 
-TEST_CASE(
-    "loader: it can be moved, also while it runs, and shares a dataset that it is given by "
-    "pointer") {
+TEST_CASE("loader: it can be moved during a pass, and shares a dataset by shared pointer") {
   auto dataset = std::make_shared<Count>(Count{4});
   auto loader = make_loader(dataset, {.batch_size = 2}, AsNumbers{});
   auto it = loader.begin();
@@ -336,11 +328,11 @@ TEST_CASE(
   ++it;
   CHECK(*it == Numbers{2, 3});
   CHECK(moved.is_last());
-  dataset->rows = 6;  // a data set that grows is taken as it is at the next pass
+  dataset->rows = 6;  // a dataset that grows is read with its new size in the next pass
   CHECK(pass(moved).size() == 3);
 }
 
-TEST_CASE("loader: batches of tensors without a collator") {
+TEST_CASE("loader: without a collator it returns batches of tensors") {
   struct Pairs {
     std::int64_t size() const { return 3; }
     TensorDict get(std::int64_t index) const {
@@ -352,11 +344,11 @@ TEST_CASE("loader: batches of tensors without a collator") {
   for (TensorDict& batch : loader) {
     CHECK(batch.at("x").dim() == 2);
     CHECK((batch.at("labels").scalar_type() == at::kLong));
-    batch.clear();  // the batch is the caller's
+    batch.clear();  // the caller owns the batch
   }
 }
 
-TEST_CASE("loader: pinning is harmless where there is no CUDA, for any type of batch") {
+TEST_CASE("loader: pinning is harmless without CUDA, for any type of batch") {
   auto numbers = make_loader(Count{4}, {.batch_size = 2, .pin_memory = true}, AsNumbers{});
   CHECK(pass(numbers).size() == 2);
   auto tensors =
@@ -366,7 +358,7 @@ TEST_CASE("loader: pinning is harmless where there is no CUDA, for any type of b
 
 namespace {
 
-// A dataset as torch::data has them.
+// A dataset in the style of torch::data.
 struct Counted : torch::data::datasets::Dataset<Counted> {
   explicit Counted(std::size_t count) : count(count) {}
   torch::data::Example<> get(std::size_t index) override {
@@ -383,7 +375,7 @@ struct Unsized : torch::data::datasets::Dataset<Unsized> {
 
 }  // namespace
 
-TEST_CASE("loader: torch::data's map datasets are taken as they are, with a length and a place") {
+TEST_CASE("loader: torch::data's map datasets work unchanged, with a size and a position") {
   auto stacked = make_loader(Counted(10).map(torch::data::transforms::Stack<>()),
                              {.batch_size = 4, .num_workers = 2});
   CHECK(stacked.size() == 3);

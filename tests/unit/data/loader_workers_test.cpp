@@ -16,8 +16,8 @@ using namespace hasten;
 
 namespace {
 
-// Threads of loaders in this process.
-int loader_threads() {
+// The number of loader threads in this process.
+int count_loader_threads() {
   int count = 0;
   std::error_code gone;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", gone)) {
@@ -28,12 +28,12 @@ int loader_threads() {
   return count;
 }
 
-// Threads name themselves once they run, so a count of new ones needs a moment.
+// Threads set their names once they run, so that a new one is counted only after a moment.
 bool threads_reach(int count) {
-  for (int tries = 0; tries < 2000 && loader_threads() != count; ++tries) {
+  for (int tries = 0; tries < 2000 && count_loader_threads() != count; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return loader_threads() == count;
+  return count_loader_threads() == count;
 }
 
 struct Log {
@@ -42,7 +42,7 @@ struct Log {
   std::atomic<std::int64_t> made{0};
 };
 
-// Rows that take a while, a different one each, so that workers finish out of order.
+// Each row takes a different time, so that workers finish out of order.
 struct Slow {
   std::int64_t rows;
   std::shared_ptr<Log> log = std::make_shared<Log>();
@@ -65,7 +65,7 @@ struct Numbers {
 
 }  // namespace
 
-TEST_CASE("loader workers: batches come in order, made by as many threads as asked for") {
+TEST_CASE("loader workers: batches come in order, made by the requested number of threads") {
   Slow dataset{200};
   auto log = dataset.log;
   auto loader = make_loader(dataset, {.batch_size = 4, .num_workers = 3}, Numbers{});
@@ -78,10 +78,10 @@ TEST_CASE("loader workers: batches come in order, made by as many threads as ask
   }
   CHECK(log->threads.size() >= 3);
   CHECK_FALSE(log->threads.contains(std::this_thread::get_id()));
-  CHECK(loader_threads() == 0);
+  CHECK(count_loader_threads() == 0);
 }
 
-TEST_CASE("loader workers: no more batches are made ahead than prefetch_factor says") {
+TEST_CASE("loader workers: at most prefetch_factor batches are made ahead") {
   Slow dataset{400};
   auto log = dataset.log;
   auto loader =
@@ -96,30 +96,27 @@ TEST_CASE("loader workers: no more batches are made ahead than prefetch_factor s
   CHECK(log->made > taken * 2);
 }
 
-TEST_CASE(
-    "loader workers: leaving a loop, by break or exception, or dropping the loader, stops and "
-    "joins the threads") {
+TEST_CASE("loader workers: leaving a loop or destroying the loader joins the threads") {
   {
     auto loader = make_loader(Slow{100'000}, {.batch_size = 2, .num_workers = 4}, Numbers{});
-    CHECK(loader_threads() == 0);
+    CHECK(count_loader_threads() == 0);
     for ([[maybe_unused]] const auto& batch : loader) {
       CHECK(threads_reach(4));
       break;
     }
-    CHECK(loader_threads() == 0);
+    CHECK(count_loader_threads() == 0);
     CHECK_THROWS([&] {
       for ([[maybe_unused]] const auto& batch : loader) throw std::runtime_error("out");
     }());
-    CHECK(loader_threads() == 0);
+    CHECK(count_loader_threads() == 0);
     auto it = loader.begin();
     auto other = std::move(it);
     CHECK(threads_reach(4));
   }
-  CHECK(loader_threads() == 0);
+  CHECK(count_loader_threads() == 0);
 }
 
-TEST_CASE(
-    "loader workers: an error comes when its batch's turn comes, and says which batch it was") {
+TEST_CASE("loader workers: an error is thrown in place of its batch, and names that batch") {
   for (const std::int64_t workers : {0, 1, 4}) {
     CAPTURE(workers);
     auto loader = make_loader(Slow{.rows = 40, .fails_at = 21},
@@ -136,12 +133,11 @@ TEST_CASE(
     }
     CHECK(seen == 5);
     CHECK(loader.state() == LoaderState{.seed = 42, .epoch = 0, .batch = 5, .rows = 20});
-    CHECK(loader_threads() == 0);
+    CHECK(count_loader_threads() == 0);
   }
 }
 
-TEST_CASE(
-    "loader workers: errors of hasten keep their kind and code, memory errors pass as they are") {
+TEST_CASE("loader workers: errors of hasten keep their kind and code, memory errors pass") {
   struct Failing {
     int kind;
     std::int64_t size() const { return 3; }
@@ -168,8 +164,7 @@ TEST_CASE(
                        DataError);
 }
 
-TEST_CASE(
-    "loader workers: a stream has one thread, ends where it ends, and its error comes in turn") {
+TEST_CASE("loader workers: a stream has one thread, ends, and throws its error in turn") {
   struct Stream {
     std::shared_ptr<Log> log;
     std::int64_t fails_at;
@@ -203,10 +198,10 @@ TEST_CASE(
       }(),
       DataError);
   CHECK(seen == 6);
-  CHECK(loader_threads() == 0);
+  CHECK(count_loader_threads() == 0);
 }
 
-TEST_CASE("loader workers: a worker uses one thread of LibTorch's, and the caller keeps its own") {
+TEST_CASE("loader workers: a worker uses one thread of LibTorch, the caller keeps its number") {
   struct Threads {
     std::int64_t size() const { return 4; }
     std::int64_t get(std::int64_t) const { return at::get_num_threads(); }
@@ -244,5 +239,5 @@ TEST_CASE("loader workers: many short passes leave no thread and no batch behind
       if (++taken > round % 9) break;
     }
   }
-  CHECK(loader_threads() == 0);
+  CHECK(count_loader_threads() == 0);
 }

@@ -47,7 +47,7 @@ class Hidden {
 
 using namespace hasten;
 
-TEST_CASE("pack: tensors of every kind arrive as they were sent") {
+TEST_CASE("pack: tensors of every kind arrive unchanged") {
   const TensorDict sent = {
       {"numbers", at::arange(12, at::kLong).view({3, 4})},
       {"halves", at::randn({5}).to(at::kBFloat16)},
@@ -72,7 +72,7 @@ TEST_CASE("pack: tensors of every kind arrive as they were sent") {
   }
 }
 
-TEST_CASE("pack: strings, numbers and what is made of them") {
+TEST_CASE("pack: strings, numbers and containers of them arrive unchanged") {
   using Batch = std::pair<std::map<std::string, std::vector<std::string>>, std::vector<double>>;
   const Batch sent = {{{"text", {"one", "", std::string("a\0b", 3)}}, {"none", {}}}, {1.5, -0.0}};
   CHECK((unpack<Batch>(pack(sent)) == sent));
@@ -82,7 +82,7 @@ TEST_CASE("pack: strings, numbers and what is made of them") {
   CHECK((unpack<std::vector<bool>>(pack(flags)) == flags));
 }
 
-TEST_CASE("pack: a type of one's own, whole, and torch::data's examples") {
+TEST_CASE("pack: a custom type and torch::data's examples arrive complete") {
   const game::Move sent{at::ones({2, 2}), {"white", "black"}, 42};
   const auto got = unpack<std::vector<game::Move>>(pack(std::vector<game::Move>(2, sent)));
   REQUIRE(got.size() == 2);
@@ -95,7 +95,7 @@ TEST_CASE("pack: a type of one's own, whole, and torch::data's examples") {
   CHECK(at::equal(same.target, example.target));
 }
 
-TEST_CASE("pack: tuples, arrays, optionals, unordered maps and plain structs, nested") {
+TEST_CASE("pack: nested tuples, optionals, maps and plain structs arrive unchanged") {
   using Batch = std::tuple<std::unordered_map<std::string, std::optional<std::string>>,
                            std::array<std::vector<double>, 2>, std::optional<int>>;
   const Batch sent = {{{"a", "text"}, {"b", std::nullopt}}, {{{1.5}, {}}}, 7};
@@ -117,17 +117,17 @@ TEST_CASE("pack: tuples, arrays, optionals, unordered maps and plain structs, ne
   CHECK(at::equal(unpack<torch::data::TensorExample>(pack(example)).data, example.data));
 }
 
-TEST_CASE("pack: what would arrive in part is not carried at all") {
+TEST_CASE("pack: a type that would arrive only in part is refused") {
   static_assert(PackableBatch<game::Move>);
-  static_assert(!PackableBatch<game::Unknown>);  // its number would stay behind
-  static_assert(!PackableBatch<game::Hidden>);   // and what is beside data and target
+  static_assert(!PackableBatch<game::Unknown>);  // its number would be lost
+  static_assert(!PackableBatch<game::Hidden>);   // and members beside data and target
   static_assert(!PackableBatch<std::vector<game::Unknown>>);
   static_assert(!PackableBatch<void*>);
   const at::Tensor sparse = at::eye(3).to_sparse();
   CHECK(code_of([&] { pack(sparse); }) == "data.carry");
 }
 
-TEST_CASE("pack: the tensors of a batch with other things in it are reached") {
+TEST_CASE("pack: the tensors of a batch with other members are reached") {
   std::pair<TensorDict, std::vector<std::string>> batch = {{{"a", at::ones({1})}}, {"text"}};
   int count = 0;
   for_each_tensor(batch, [&](at::Tensor& tensor) {

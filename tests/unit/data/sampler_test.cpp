@@ -20,9 +20,9 @@ using Rows = std::vector<std::int64_t>;
 
 }  // namespace
 
-TEST_CASE("sampler: the random order is that of accelerate's SeedableRandomSampler") {
-  // list(SeedableRandomSampler(range(n), data_seed=seed, generator=torch.Generator())), one epoch
-  // after the other
+TEST_CASE("sampler: the random order equals that of Accelerate's SeedableRandomSampler") {
+  // list(SeedableRandomSampler(range(n), data_seed=seed, generator=torch.Generator())) for
+  // consecutive epochs
   const OrderOptions seed_42{.shuffle = true, .seed = 42};
   CHECK(rows_of(10, seed_42, 0) == Rows{2, 6, 1, 8, 4, 5, 0, 9, 3, 7});
   CHECK(rows_of(10, seed_42, 1) == Rows{8, 4, 9, 0, 5, 1, 6, 7, 2, 3});
@@ -38,7 +38,7 @@ TEST_CASE("sampler: the random order is that of accelerate's SeedableRandomSampl
   }
 }
 
-TEST_CASE("sampler: without shuffling the rows come as they are") {
+TEST_CASE("sampler: without shuffling the rows keep their order") {
   CHECK(rows_of(5, {}, 3) == Rows{0, 1, 2, 3, 4});
   const EpochOrder order(1000, {}, 0);
   std::vector<std::int64_t> scratch;
@@ -46,7 +46,7 @@ TEST_CASE("sampler: without shuffling the rows come as they are") {
   CHECK(Rows(some.begin(), some.end()) == Rows{998, 999});
 }
 
-TEST_CASE("sampler: an order of the user's own is taken, and checked") {
+TEST_CASE("sampler: a custom order is used and checked") {
   const OrderFunction backwards = [](std::int64_t rows, std::uint64_t, std::int64_t) {
     Rows order;
     for (std::int64_t row = rows; row-- > 0;) order.push_back(row);

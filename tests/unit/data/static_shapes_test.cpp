@@ -17,7 +17,7 @@ TensorDict batch_of(std::int64_t rows, std::int64_t length) {
 
 }  // namespace
 
-TEST_CASE("static shapes: lengths go up to the next power of two or its middle, and to the bound") {
+TEST_CASE("static shapes: lengths are rounded up to a power of two or halfway to it") {
   for (const auto& [length, padded] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 16},
                                                           {16, 16},
@@ -41,7 +41,7 @@ TEST_CASE("static shapes: lengths go up to the next power of two or its middle, 
   CHECK_THROWS_AS(padded_length(21, {.max_length = 20}), DataError);
 }
 
-TEST_CASE("static shapes: what is filled in is marked, and what was there stays") {
+TEST_CASE("static shapes: padding is masked, and the original values stay") {
   const TensorDict batch = batch_of(5, 20), padded = with_static_shape(batch, 8, {});
   CHECK(padded.at("input_ids").sizes() == at::IntArrayRef{8, 32});
   for (const auto& [name, tensor] : batch) {
@@ -51,12 +51,12 @@ TEST_CASE("static shapes: what is filled in is marked, and what was there stays"
   }
   CHECK(padded.at("attention_mask").narrow(1, 20, 12).eq(0).all().item<bool>());
   CHECK(padded.at("labels").narrow(0, 5, 3).eq(-100).all().item<bool>());
-  // A row without a token would be a softmax over nothing: the first row comes again.
+  // A row without a token would be a softmax over nothing, so the first row is repeated.
   CHECK(at::equal(padded.at("input_ids")[6], padded.at("input_ids")[0]));
   CHECK(padded.at("attention_mask")[6].sum().item<std::int64_t>() == 20);
 }
 
-TEST_CASE("static shapes: a mask is made, labels of tokens and labels of another name are known") {
+TEST_CASE("static shapes: a mask is added, and labels of tokens and other names are found") {
   TensorDict batch = {{"input_ids", at::ones({2, 20}, at::kLong)},
                       {"tags", at::zeros({2, 20}, at::kLong)}};
   const TensorDict padded = with_static_shape(batch, 3, {.labels = "tags"});
@@ -68,7 +68,7 @@ TEST_CASE("static shapes: a mask is made, labels of tokens and labels of another
             .is_same(batch.at("tags")));
 }
 
-TEST_CASE("static shapes: rows with labels that are no classes cannot be marked and stay as many") {
+TEST_CASE("static shapes: rows without class labels cannot be masked, so their number stays") {
   TensorDict batch = batch_of(5, 20);
   batch["labels"] = at::rand({5});
   const TensorDict padded = with_static_shape(batch, 8, {});
@@ -76,7 +76,7 @@ TEST_CASE("static shapes: rows with labels that are no classes cannot be marked 
   CHECK(at::equal(padded.at("labels"), batch.at("labels")));
 }
 
-TEST_CASE("static shapes: rows without labels are filled up where no gradient counts them") {
+TEST_CASE("static shapes: rows without labels are padded if no gradient counts them") {
   const TensorDict images = {{"pixel_values", at::rand({3, 2, 4, 4})}, {"target", at::arange(3)}};
   CHECK(with_static_shape(images, 4, {}).at("pixel_values").size(0) == 3);
   CHECK(with_static_shape(images, 4, {.labels = "target"}).at("target")[3].item<int>() == -100);
@@ -84,7 +84,7 @@ TEST_CASE("static shapes: rows without labels are filled up where no gradient co
   CHECK(with_static_shape(images, 4, {}).at("pixel_values").size(0) == 4);
 }
 
-TEST_CASE("static shapes: a label for each class is no label for each token") {
+TEST_CASE("static shapes: a label for each class is not mistaken for a label for each token") {
   TensorDict batch = batch_of(5, 20);
   batch["labels"] = at::rand({5, 20});
   const TensorDict padded = with_static_shape(batch, 8, {});
@@ -92,7 +92,7 @@ TEST_CASE("static shapes: a label for each class is no label for each token") {
   CHECK(at::equal(padded.at("labels"), batch.at("labels")));
 }
 
-TEST_CASE("static shapes: an unknown column of tokens keeps the length, a named one does not") {
+TEST_CASE("static shapes: an unknown column of tokens keeps the length, a named one is padded") {
   TensorDict batch = batch_of(5, 20);
   batch["tags"] = at::ones({5, 20}, at::kLong);
   CHECK(with_static_shape(batch, 5, {}).at("input_ids").size(1) == 20);
@@ -106,7 +106,7 @@ TEST_CASE("static shapes: an unknown column of tokens keeps the length, a named 
   CHECK(with_static_shape(batch, 5, {}).at("input_ids").size(1) == 20);
 }
 
-TEST_CASE("static shapes: outputs lose what was filled in") {
+TEST_CASE("static shapes: the padding is removed from outputs") {
   const at::Tensor outputs = at::rand({8, 32, 3});
   CHECK(without_padding(outputs, 5, 20).sizes() == at::IntArrayRef{5, 20, 3});
   CHECK(without_padding(outputs.select(2, 0), 5, 20).sizes() == at::IntArrayRef{5, 32});

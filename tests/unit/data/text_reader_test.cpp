@@ -13,7 +13,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// The file's text read as `ending`, or the code and the text of the error.
+// The table that the text gives as a file with `ending`, or the code and text of the error.
 struct Outcome {
   TextTable table{"", {}};
   std::string error;
@@ -43,9 +43,7 @@ bool fails(const std::string& ending, const std::string& text, const std::string
 
 }  // namespace
 
-TEST_CASE(
-    "text: a TSV has columns by name, quotes are text, and byte order mark and CRLF do not "
-    "matter") {
+TEST_CASE("text: a TSV has named columns; quotes are text; byte order mark and CRLF are ignored") {
   for (const std::string text :
        {"text\tlabel\nHello \"w\"\t1\n\t2\n", "text\tlabel\nHello \"w\"\t1\n\t2",
         "\xEF\xBB\xBFtext\tlabel\r\nHello \"w\"\t1\r\n\t2\r\n\r\n"}) {
@@ -67,7 +65,7 @@ TEST_CASE("text: a CSV has the quotes of RFC 4180, with commas, quotes and line 
   CHECK(table.line(1) == 4);
 }
 
-TEST_CASE("text: JSON lines have the keys of the first, in any order; numbers become text") {
+TEST_CASE("text: JSON lines have the first line's keys in any order, numbers become text") {
   const TextTable table = read(".jsonl",
                                "{\"text\": \"a\\n\\u00e9\", \"n\": 1, \"x\": 0.5}\n\n{\"x\": "
                                "-2e-7, \"n\": true, \"text\": \"\"}\r\n"
@@ -80,7 +78,7 @@ TEST_CASE("text: JSON lines have the keys of the first, in any order; numbers be
   CHECK(table.line(1) == 3);
 }
 
-TEST_CASE("text: names can be given for a file that has none, and columns can be required") {
+TEST_CASE("text: a file without names can get them from options, and columns can be required") {
   const TextTable table = read(".csv", "1,2\n3,4\n", {.names = {"a", "b"}}).table;
   CHECK(table.rows() == 2);
   CHECK(table.column("b") == Texts{"2", "4"});
@@ -132,8 +130,7 @@ TEST_CASE("text: bytes that are not UTF-8 are refused with their line") {
             .error.empty());
 }
 
-TEST_CASE(
-    "text: columns of numbers and of names are converted, and a bad one is named with its line") {
+TEST_CASE("text: numbers and names are converted, and an error names the line") {
   const TextTable table =
       read(".tsv", "n\tx\tc\n-3\t1e3\tpear\n+4\t-.5\tapple\n5\t7\tpear\n").table;
   CHECK(table.integers("n") == std::vector<std::int64_t>{-3, 4, 5});
@@ -164,7 +161,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("text: class names that are numbers are sorted by value, and -100 is none of them") {
+TEST_CASE("text: class names that are numbers are sorted by value, and -100 is not a class") {
   const auto classes = [](const std::string& lines) {
     return read(".tsv", "c\tn\n" + lines).table.classes("c");
   };
@@ -182,12 +179,12 @@ TEST_CASE("text: class names that are numbers are sorted by value, and -100 is n
   CHECK((kind_of({"1", "inf"}) == TextKind::names));
 }
 
-TEST_CASE("text: names that two classes share do not move the numbers of those behind them") {
+TEST_CASE("text: names that two classes share do not move the later numbers") {
   const TextTable table = read(".tsv", "c\tn\nb\t1\na\t1\n").table;
   CHECK(table.classes("c", {"a", "a", "b"}).ids == std::vector<std::int64_t>{2, 0});
 }
 
-TEST_CASE("text: 3,000 random texts give a table or an error of ours") {
+TEST_CASE("text: 3,000 random texts give a table or an error of hasten") {
   std::mt19937_64 random(7);
   const Texts words = {"a", ",", "\t", "\n", "\r\n", "\"",   "{",         "}",
                        ":", "1", "\\", "é",  "[",    "\xff", "{\"a\":1}", "{\"a\":\"x\"}\n"};

@@ -26,7 +26,7 @@ TEST_CASE("chip holder: a TPU's files are its devices and libtpu's lock") {
   fs::remove_all(folder);
 }
 
-TEST_CASE("chip holder: the process that has a file open is named, and this one is not") {
+TEST_CASE("chip holder: the process that has a file open is named, except this one") {
   const fs::path file = fs::temp_directory_path() / ("hasten-chip-" + std::to_string(getpid()));
   std::ofstream(file) << '\n';
   const int own = open(file.c_str(), O_RDONLY | O_CLOEXEC);

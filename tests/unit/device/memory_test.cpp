@@ -9,10 +9,10 @@
 
 using namespace hasten;
 
-TEST_CASE("memory: what a program touches shows up in the host's figures, and stays in the peak") {
+TEST_CASE("memory: touched memory appears in the host's figures and stays in the peak") {
   const HostMemory before = host_memory();
   CHECK(before.resident > 1 << 20);
-  CHECK(before.peak_resident >= before.resident / 2);  // the two come from different counters
+  CHECK(before.peak_resident >= before.resident / 2);  // the two use different counters
   std::int64_t with_block = 0;
   {
     std::vector<char> block(200 << 20);
@@ -23,7 +23,7 @@ TEST_CASE("memory: what a program touches shows up in the host's figures, and st
   CHECK(host_memory().peak_resident >= with_block - (16 << 20));
 }
 
-TEST_CASE("memory: the documentation's line, or the host's where there is no GPU") {
+TEST_CASE("memory: the summary matches the documentation, or shows the host without a GPU") {
   std::ostringstream out;
   print_gpu_utilization(out);
   const bool gpu = gpu_memory_used().has_value();
@@ -32,14 +32,13 @@ TEST_CASE("memory: the documentation's line, or the host's where there is no GPU
                                                      "\\(no GPU\\)\\.\n")));
 }
 
-TEST_CASE("memory: a GPU that is not there has no figure, and its cache is empty") {
+TEST_CASE("memory: a missing GPU has no figures, and its cache is empty") {
   CHECK_FALSE(gpu_memory_used(1000).has_value());
   empty_device_cache();
 }
 
-// Run a second time with a library in NVML's place (tests/nvml).
-TEST_CASE(
-    "memory: NVML's figures are read where the library is, and nothing is claimed where not") {
+// tests/CMakeLists.txt runs this test again with a stand-in for NVML (tests/nvml).
+TEST_CASE("memory: NVML's figures are read if the library exists, or else absent") {
   if (std::getenv("HASTEN_TEST_NVML") != nullptr) {
     CHECK(gpu_memory_used() == (std::int64_t{2631} << 20));
     CHECK(gpu_memory_total() == (std::int64_t{16160} << 20));

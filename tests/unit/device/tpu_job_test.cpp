@@ -12,7 +12,7 @@ using namespace hasten;
 
 namespace {
 
-// The fifth of eight, on the second of two machines.
+// The fifth of eight workers, on the second of two machines.
 const Worker kFifth{.rank = 4,
                     .world_size = 8,
                     .local_rank = 0,
@@ -38,7 +38,7 @@ std::map<std::string, std::string> variables_for(const Worker& worker, TpuJob jo
 
 }  // namespace
 
-TEST_CASE("tpu job: processes of one machine meet at ports of it, and each knows who it is") {
+TEST_CASE("tpu job: processes of one machine meet at its ports, and each has its own index") {
   auto all = variables_for(kSecondOfTwo, TpuJob::one_slice);
   CHECK(all["TORCH_TPU_SLICEBUILDER_ADDRESSES"] == "localhost:8070,localhost:8071");
   CHECK(all["RANK"] == "1");
@@ -53,7 +53,7 @@ TEST_CASE("tpu job: processes of one machine meet at ports of it, and each knows
   CHECK(all["TORCH_TPU_SLICEBUILDER_ADDRESSES"] == "a:1,b:2");
 }
 
-TEST_CASE("tpu job: several machines take their hosts and their chips") {
+TEST_CASE("tpu job: several machines use their hosts and their chips") {
   const config::Environment good = {{"TPU_WORKER_HOSTNAMES", "one,two"},
                                     {"TORCH_TPU_TOPOLOGY", "2,4,1"}};
   CHECK(variables_for(kFifth, TpuJob::one_slice, good)["TORCH_TPU_SLICEBUILDER_ADDRESSES"] ==
@@ -73,7 +73,7 @@ TEST_CASE("tpu job: several machines take their hosts and their chips") {
   CHECK(code_of([&] { variables_for(kFifth, TpuJob::one_slice, last); }) == "none");
 }
 
-TEST_CASE("tpu job: alone, a process has the chip of its local rank and hears of no others") {
+TEST_CASE("tpu job: a single process has the chip of its local rank and no others") {
   auto all = variables_for(kSecondOfTwo, TpuJob::separate_chips);
   CHECK(all["WORLD_SIZE"] == "unset");
   CHECK(all["RANK"] == "unset");
@@ -85,7 +85,7 @@ TEST_CASE("tpu job: alone, a process has the chip of its local rank and hears of
         0);  // one process has all
 }
 
-TEST_CASE("tpu job: variables are as before when their scope ends") {
+TEST_CASE("tpu job: variables have their old values after their scope") {
   setenv("HASTEN_TEST_SET", "before", 1);
   unsetenv("HASTEN_TEST_UNSET");
   {

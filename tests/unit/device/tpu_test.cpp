@@ -12,14 +12,14 @@
 using namespace hasten;
 namespace fs = std::filesystem;
 
-TEST_CASE("tpu: a machine has one by its PCI devices, not by other devices of Google's") {
+TEST_CASE("tpu: TPUs are found by PCI devices, and other Google devices are ignored") {
   const fs::path folder = fs::temp_directory_path() / ("hasten-pci-" + std::to_string(getpid()));
   const auto add = [&](const std::string& name, const char* vendor, const char* device) {
     fs::create_directories(folder / name);
     std::ofstream(folder / name / "vendor") << vendor << "\n";
     std::ofstream(folder / name / "device") << device << "\n";
   };
-  CHECK_FALSE(machine_has_tpu(folder.string()));  // no such folder
+  CHECK_FALSE(machine_has_tpu(folder.string()));  // the folder does not exist
   add("0000:00:00.0", "0x8086", "0x0063");
   add("0000:00:01.0", "0x1ae0", "0x0042");  // a network card
   add("0000:00:02.0", "0x1ae0", "0x001f");  // a disk
@@ -29,7 +29,7 @@ TEST_CASE("tpu: a machine has one by its PCI devices, not by other devices of Go
   fs::remove_all(folder);
 }
 
-TEST_CASE("tpu: an index beyond the devices is refused, and where there are none any index") {
+TEST_CASE("tpu: an index beyond the devices is refused, also without devices") {
   check_tpu_index(3, 4);
   CHECK_THROWS_WITH_AS(check_tpu_index(4, 4), "device tpu: got index 4, expected 0 to 3",
                        UsageError);

@@ -1,5 +1,5 @@
-"""Writes tests/unit/formats/data with Python's safetensors (0.8.0) and huggingface_hub: files that hasten must read,
-and write again byte for byte. Run with a Python that has torch 2.11, safetensors and huggingface_hub:
+"""Writes tests/unit/formats/data with Python's safetensors (0.8.0) and huggingface_hub. hasten must read these files and
+write them again byte for byte. The Python needs torch 2.11, safetensors and huggingface_hub:
 
     python tests/unit/formats/generate_data.py
 """
@@ -40,7 +40,7 @@ save_file(names, folder / "names.safetensors", metadata=pt)
 save_file(names, folder / "no_metadata.safetensors")
 save_file({}, folder / "nothing.safetensors")
 
-# Shards of at most 100 bytes, in the order in which the tensors are listed.
+# Shards of at most 100 bytes, with the tensors in this order.
 sharded = folder / "sharded"
 sharded.mkdir(exist_ok=True)
 weights = {"b": torch.arange(10.0), "a": torch.arange(12.0), "large": torch.arange(40.0), "c": torch.arange(3.0),

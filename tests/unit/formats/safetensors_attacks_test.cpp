@@ -1,4 +1,4 @@
-// Files made to mislead: nothing but a DataError or a correct reading may come of them.
+// Malicious files cause a DataError or a correct reading, and nothing else.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 const fs::path data = fs::path(HASTEN_TEST_DATA) / "unit/formats/data";
 
-std::string file_of(const std::string& header, std::size_t data_bytes) {
+std::string file_bytes(const std::string& header, std::size_t data_bytes) {
   std::string bytes(8, '\0');
   for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i) & 0xFF);
   return bytes + header + std::string(data_bytes, '\1');
@@ -33,7 +33,7 @@ std::string code_of(const std::string& bytes) {
 }
 
 std::string code_of(const std::string& header, std::size_t data_bytes) {
-  return code_of(file_of(header, data_bytes));
+  return code_of(file_bytes(header, data_bytes));
 }
 
 std::string entry(const std::string& dtype, const std::string& shape, const std::string& offsets) {
@@ -44,7 +44,7 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
   return R"({"a":)" + entry(dtype, shape, offsets) + "}";
 }
 
-// Reads all of a file as a program would: true if it opened.
+// Reads all of a file as a program would; true if it opened.
 bool opens(const fs::path& path) {
   try {
     for (const auto& [name, tensor] : load_safetensors(path)) {
@@ -56,14 +56,14 @@ bool opens(const fs::path& path) {
   }
 }
 
-void write_plainly(const fs::path& path, const std::string& bytes) {
+void write_file(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 }  // namespace
 
-TEST_CASE("safetensors attacks: the plain forms are accepted") {
+TEST_CASE("safetensors attacks: valid files are accepted") {
   CHECK(code_of("{}", 0) == "none");
   CHECK(code_of("{}   ", 0) == "none");
   CHECK(code_of(one("F32", "2", "0,8"), 8) == "none");
@@ -75,7 +75,7 @@ TEST_CASE("safetensors attacks: the plain forms are accepted") {
                 2) == "none");
 }
 
-TEST_CASE("safetensors attacks: a file cut at any byte is refused") {
+TEST_CASE("safetensors attacks: a file truncated at any byte is refused") {
   TemporaryDirectory scratch;
   for (const char* name : {"dtypes.safetensors", "names.safetensors"}) {
     const std::string whole = read_file(data / name);
@@ -135,7 +135,7 @@ TEST_CASE("safetensors attacks: the header is one JSON object and nothing else")
   CHECK(code_of(std::string(1'000'000, '{'), 0) == "safetensors.header");
 }
 
-TEST_CASE("safetensors attacks: a key that appears twice is refused, whatever it is") {
+TEST_CASE("safetensors attacks: a repeated key is refused, whatever it is") {
   const std::string a = entry("U8", "1", "0,1");
   CHECK(code_of("{\"a\":" + a + ",\"a\":" + a + "}", 1) == "safetensors.duplicate");
   CHECK(code_of("{\"a\":" + a + ",\"\\u0061\":" + a + "}", 1) == "safetensors.duplicate");
@@ -147,7 +147,7 @@ TEST_CASE("safetensors attacks: a key that appears twice is refused, whatever it
         "safetensors.duplicate");
 }
 
-TEST_CASE("safetensors attacks: dtypes are those of the format") {
+TEST_CASE("safetensors attacks: dtypes outside the format are refused") {
   for (const char* dtype : {"", "f32", "F128", "F32 ", "Q8", "F6_E2M3", "__metadata__"}) {
     CAPTURE(dtype);
     CHECK(code_of(one(dtype, "1", "0,4"), 4) == "safetensors.dtype");
@@ -155,9 +155,7 @@ TEST_CASE("safetensors attacks: dtypes are those of the format") {
   CHECK(code_of(R"({"a":{"dtype":1,"shape":[1],"data_offsets":[0,1]}})", 1) == "safetensors.dtype");
 }
 
-TEST_CASE(
-    "safetensors attacks: shapes cannot be negative, fractional, enormous, or overflow into a "
-    "small size") {
+TEST_CASE("safetensors attacks: negative, fractional, huge or overflowing shapes are refused") {
   for (const char* shape :
        {"-1", "-0", "1.0", "1e0", "9223372036854775808", "18446744073709551616", "[1]", "\"1\"",
         "null", "4294967296,4294967296", "9223372036854775807,2", "3,6148914691236517206",
@@ -182,9 +180,7 @@ TEST_CASE("safetensors attacks: each tensor has exactly the bytes of its shape")
   CHECK(code_of(one("F32", "2", "0,8"), 12) == "safetensors.size");
 }
 
-TEST_CASE(
-    "safetensors attacks: offsets leave no hole, do not overlap, do not run backwards or out of "
-    "the file") {
+TEST_CASE("safetensors attacks: offsets with holes, overlaps or outside the file are refused") {
   const auto two = [](const std::string& first, const std::string& second,
                       const std::string& shape = "4") {
     return R"({"a":)" + entry("U8", "4", first) + R"(,"b":)" + entry("U8", shape, second) + "}";
@@ -206,20 +202,18 @@ TEST_CASE(
   CHECK(code_of(one("U8", "4", "0.0,4"), 4) == "safetensors.offsets");
 }
 
-TEST_CASE(
-    "safetensors attacks: a boolean that is neither 0 nor 1 is refused when it is asked for") {
+TEST_CASE("safetensors attacks: a boolean that is neither 0 nor 1 is refused when it is read") {
   TemporaryDirectory scratch;
-  write_plainly(scratch.path() / "x", file_of(one("BOOL", "2", "0,2"), 0) + "\x01\x02");
+  write_file(scratch.path() / "x", file_bytes(one("BOOL", "2", "0,2"), 0) + "\x01\x02");
   const SafetensorsFile file(scratch.path() / "x");
   CHECK_THROWS_AS(file.tensor("a"), DataError);
 }
 
-TEST_CASE(
-    "safetensors attacks: messages say file, tensor, got and expected, and escape what the file "
-    "says") {
+TEST_CASE("safetensors attacks: messages name file and tensor, and escape text from the file") {
   try {
     safetensors::parse_header(
-        file_of("{\"a\\n\\u001b[31m\":" + entry("F32", "2, 2", "0,12") + "}", 12), "w.safetensors");
+        file_bytes("{\"a\\n\\u001b[31m\":" + entry("F32", "2, 2", "0,12") + "}", 12),
+        "w.safetensors");
     FAIL("expected an error");
   } catch (const DataError& error) {
     CHECK(std::string(error.what()) ==
@@ -229,8 +223,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "safetensors attacks: 4,000 random changes of a header give a DataError or a file that reads") {
+TEST_CASE("safetensors attacks: 4,000 changed headers give a DataError or a readable file") {
   TemporaryDirectory scratch;
   std::mt19937_64 random(20261121);
   const std::vector<std::string> words = {"0",
@@ -273,12 +266,12 @@ TEST_CASE(
           bytes.replace(at, random() % 3, words[random() % words.size()]);
       }
     }
-    // Half of them keep an honest length, so that they get past the first check.
+    // Half of the changes keep a correct length, so that they pass the first check.
     if (round % 4 < 2) {
       const std::size_t length = bytes.find_last_of('}', header + 64) + 1 - 8;
       for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xFF);
     }
-    write_plainly(scratch.path() / "x", bytes);
+    write_file(scratch.path() / "x", bytes);
     CAPTURE(round);
     opened += opens(scratch.path() / "x");
   }

@@ -24,8 +24,7 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-TEST_CASE(
-    "safetensors: files of the Python implementation are read and written again byte for byte") {
+TEST_CASE("safetensors: files of Python are read, and written again byte for byte") {
   TemporaryDirectory scratch;
   for (const char* name : {"dtypes.safetensors", "names.safetensors", "no_metadata.safetensors",
                            "nothing.safetensors"}) {
@@ -55,7 +54,7 @@ TEST_CASE("safetensors: every dtype has the values that Python wrote") {
   CHECK(file.info("13.float4_e2m1fn_x2").shape == std::vector<std::int64_t>{2, 8});
 }
 
-TEST_CASE("safetensors: scalars, empty tensors and names of any characters survive") {
+TEST_CASE("safetensors: scalars, empty tensors and names with any characters survive") {
   const TensorDict tensors = load_safetensors(data / "names.safetensors");
   CHECK(tensors.size() == 8);
   CHECK(take(tensors, "scalar").dim() == 0);
@@ -67,7 +66,7 @@ TEST_CASE("safetensors: scalars, empty tensors and names of any characters survi
   CHECK(tensors.contains("é ü 漢字 \U0001f600 \u2028"));
 }
 
-TEST_CASE("safetensors: what is saved is loaded equal") {
+TEST_CASE("safetensors: saved tensors load equal") {
   TemporaryDirectory scratch;
   const at::Tensor base = at::randn({6, 5});
   const TensorDict tensors = {{"plain", at::randn({3, 4})},
@@ -91,9 +90,7 @@ TEST_CASE("safetensors: what is saved is loaded equal") {
   }
 }
 
-TEST_CASE(
-    "safetensors: tensors lie in the file's pages, outlive the file object, and never write to the "
-    "file") {
+TEST_CASE("safetensors: tensors use the file's pages, outlive the file, and never write to it") {
   TemporaryDirectory scratch;
   const fs::path path = scratch.path() / "x";
   save_safetensors(path, {{"a", at::arange(8, at::kFloat)}, {"b", at::ones({2})}});
@@ -107,7 +104,7 @@ TEST_CASE(
   a.add_(1);
   CHECK(a.sum().item<float>() == 36);
   CHECK(read_file(path) == before);
-  save_safetensors(path, {{"a", a}});  // over the file that holds it
+  save_safetensors(path, {{"a", a}});  // overwrites the file that holds the tensor
   CHECK(load_safetensors(path).at("a").sum().item<float>() == 36);
   fs::remove(path);
   CHECK(a.sum().item<float>() == 36);
@@ -128,8 +125,7 @@ TEST_CASE("safetensors: a file whose tensors are not aligned is read through a c
   CHECK(reinterpret_cast<std::uintptr_t>(tensors.at("b").const_data_ptr()) % 8 == 0);
 }
 
-TEST_CASE(
-    "safetensors: tensors that share memory are refused by name, and tied weights can be dropped") {
+TEST_CASE("safetensors: tensors that share memory are named, and tied weights can be dropped") {
   TemporaryDirectory scratch;
   const at::Tensor weight = at::randn({4, 4});
   TensorDict tied = {{"decoder", weight}, {"embedding", weight}, {"other", at::ones({2})}};
@@ -153,7 +149,7 @@ TEST_CASE(
   CHECK(code({{"a", weight.slice(0, 0, 2)}, {"b", weight.slice(0, 2, 4)}}) == "none");
 }
 
-TEST_CASE("safetensors: what the format cannot hold is refused before anything is written") {
+TEST_CASE("safetensors: unsupported tensors are refused before anything is written") {
   TemporaryDirectory scratch;
   const auto code = [&](const TensorDict& tensors, const SafetensorsMetadata& metadata = {}) {
     return code_of([&] { save_safetensors(scratch.path() / "x", tensors, metadata); });
@@ -168,7 +164,7 @@ TEST_CASE("safetensors: what the format cannot hold is refused before anything i
   CHECK(fs::is_empty(scratch.path()));
 }
 
-TEST_CASE("safetensors: a tensor that is not there is an error that names the nearest") {
+TEST_CASE("safetensors: the error for a missing tensor names the nearest name") {
   const SafetensorsFile file(data / "names.safetensors");
   try {
     file.tensor("scalr");

@@ -27,7 +27,7 @@ std::set<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
-// A copy of the sharded folder with another weight map.
+// The error code for a copy of the sharded folder with another index.
 std::string code_with_index(const std::string& index) {
   TemporaryDirectory scratch;
   fs::copy(sharded, scratch.path(), fs::copy_options::recursive);
@@ -70,8 +70,7 @@ TEST_CASE("weights: shards and index equal those of huggingface_hub byte for byt
   }
 }
 
-TEST_CASE(
-    "weights: an index file and a single file can be named, and a folder prefers the single file") {
+TEST_CASE("weights: an index or a single file can be named, a folder prefers the single file") {
   CHECK(load_weights(sharded / "model.safetensors.index.json").size() == 5);
   CHECK(load_weights(data / "dtypes.safetensors").size() == 20);
   TemporaryDirectory scratch;
@@ -80,7 +79,7 @@ TEST_CASE(
   CHECK(load_weights(scratch.path()).empty());
 }
 
-TEST_CASE("weights: a transformers folder of three shards loads whole") {
+TEST_CASE("weights: all three shards of a transformers folder load") {
   const fs::path folder = fs::path(HASTEN_TEST_DATA) / "oracle/data/models/bert_sharded";
   const TensorDict weights = load_weights(folder);
   std::int64_t parameters = 0;
@@ -88,7 +87,7 @@ TEST_CASE("weights: a transformers folder of three shards loads whole") {
   CHECK(parameters == 19168);
 }
 
-TEST_CASE("weights: saving again with another number of files leaves none of the old ones") {
+TEST_CASE("weights: saving again with another number of files removes all old ones") {
   TemporaryDirectory scratch;
   const TensorDict weights = {{"a", at::ones({10})}, {"b", at::ones({10})}, {"c", at::ones({10})}};
   write_file_atomically(scratch.path() / "config.json", "{}");
@@ -105,7 +104,7 @@ TEST_CASE("weights: saving again with another number of files leaves none of the
   CHECK(load_weights(scratch.path()).size() == 3);
 }
 
-TEST_CASE("weights: index and shards that do not agree are refused, saying what is missing") {
+TEST_CASE("weights: the error for index and shards that disagree says what is missing") {
   const std::string index = read_file(sharded / "model.safetensors.index.json");
   CHECK(code_with_index(index) == "none");
   CHECK(code_with_index(replaced(index, "model-00001-of-00003", "model-00009-of-00003")) ==
@@ -117,7 +116,7 @@ TEST_CASE("weights: index and shards that do not agree are refused, saying what 
         "weights.missing-tensor");
 }
 
-TEST_CASE("weights: an index that is not one, or leads out of its folder, is refused") {
+TEST_CASE("weights: an invalid index, or one that leads out of its folder, is refused") {
   for (const char* index :
        {"", "[]", "{}", "{\"weight_map\": []}", "{\"weight_map\": {\"a\": 1}}",
         "{\"weight_map\": {\"a\": \"../x\"}}", "{\"weight_map\": {\"a\": \"/etc/passwd\"}}",
@@ -129,7 +128,7 @@ TEST_CASE("weights: an index that is not one, or leads out of its folder, is ref
   }
 }
 
-TEST_CASE("weights: a folder without weights says so, and points at a pickle if there is one") {
+TEST_CASE("weights: the error for a folder without weights mentions a pickle if there is one") {
   TemporaryDirectory scratch;
   CHECK(code_of([&] { load_weights(scratch.path()); }) == "weights.missing-file");
   write_file_atomically(scratch.path() / "pytorch_model.bin", "x");
@@ -142,7 +141,7 @@ TEST_CASE("weights: a folder without weights says so, and points at a pickle if 
   CHECK(code_of([&] { load_weights(scratch.path() / "no-such"); }) == "io.open");
 }
 
-TEST_CASE("weights: shared memory is refused between files too, and options are checked") {
+TEST_CASE("weights: memory shared between files is refused too, and options are checked") {
   TemporaryDirectory scratch;
   const at::Tensor weight = at::ones({10});
   const auto code = [&](const TensorDict& weights, const WeightsOptions& options) {
@@ -157,7 +156,7 @@ TEST_CASE("weights: shared memory is refused between files too, and options are 
   CHECK(load_weights(scratch.path() / "new").empty());
 }
 
-TEST_CASE("weights: shards over shards of the same names: a save that fails leaves the old ones") {
+TEST_CASE("weights: a failed save over shards of the same names leaves the old ones") {
   TemporaryDirectory scratch;
   // The small tensor's shard is written before the large one's, which does not fit.
   const WeightsOptions shards{.max_shard_size = 12000, .order = {"small", "large"}};
@@ -182,7 +181,7 @@ TEST_CASE("weights: shards over shards of the same names: a save that fails leav
 
 namespace {
 
-// A new model, staged and moved into `folder`.
+// Stages a new model and moves it into `folder`.
 void move_model(const fs::path& folder, const std::string& config, double value) {
   const StagedDirectory staged(folder / kStagedModel);
   write_file_atomically(staged.path() / "config.json", config);
@@ -192,7 +191,7 @@ void move_model(const fs::path& folder, const std::string& config, double value)
 
 }  // namespace
 
-TEST_CASE("model files: a move that stops half-way leaves no weights beside another's files") {
+TEST_CASE("model files: a move that fails halfway leaves no weights of two models") {
   TemporaryDirectory scratch;
   move_model(scratch.path(), "first", 1);
   write_file_atomically(scratch.path() / "README.md", "mine");
@@ -203,7 +202,7 @@ TEST_CASE("model files: a move that stops half-way leaves no weights beside anot
         std::set<std::string>{"README.md", "config.json", "model.safetensors"});
   CHECK(only_value(scratch.path()) == 2);
 
-  // A folder stands where a shard of the next model is to go, after its configuration.
+  // A folder has the name of a shard of the next model, which is moved after the configuration.
   fs::create_directories(scratch.path() / "model-00001-of-00002.safetensors" / "inside");
   const StagedDirectory staged(scratch.path() / kStagedModel);
   write_file_atomically(staged.path() / "config.json", "third");

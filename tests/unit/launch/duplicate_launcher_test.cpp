@@ -1,4 +1,4 @@
-// Launchers started by launchers.
+// Launchers that were started by launchers.
 #include "launch/duplicate_launcher.h"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ std::string code(const std::vector<const char*>& words, const config::Environmen
   return code_of([&] { check_not_duplicate_launcher(run, environment); });
 }
 
-// On two hosts, so that nothing says where processes would meet.
+// Two hosts, so that no variable has the address where processes meet.
 const config::Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
                                       {"OMPI_COMM_WORLD_SIZE", "2"},
                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
@@ -41,7 +41,7 @@ config::Environment with(config::Environment environment, const std::string& nam
 
 }  // namespace
 
-TEST_CASE("one of many: a launcher of several is refused, unless it is told of machines") {
+TEST_CASE("duplicate launcher: one of several is refused, unless its options name machines") {
   for (const auto& environment : {kOpenMpi, kHydra, kSrun, kIndexedJob}) {
     CHECK(code({"p"}, environment) == "launch.one-of-many");
     CHECK(code({"-n", "4", "p"}, environment) == "launch.one-of-many");
@@ -51,14 +51,14 @@ TEST_CASE("one of many: a launcher of several is refused, unless it is told of m
     CHECK(code({"--num_machines", "2", "--machine_rank", "1", "--main_process_ip", "h", "p"},
                environment) == "none");
   }
-  // A file says num_machines: 1 because they all do.
+  // A file says num_machines: 1 because every file does.
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file, "num_machines: 1\n");
   CHECK(code({"--config_file", file.c_str(), "p"}, kOpenMpi) == "launch.one-of-many");
 }
 
-TEST_CASE("one of many: alone, in a script, or in a rank it may launch") {
+TEST_CASE("duplicate launcher: a single launcher may launch, also in a script or in a rank") {
   CHECK(code({"p"}, {}) == "none");
   CHECK(code({"p"}, with(kOpenMpi, "OMPI_COMM_WORLD_SIZE", "x")) == "none");
   CHECK(code({"p"}, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}) == "none");
@@ -66,7 +66,7 @@ TEST_CASE("one of many: alone, in a script, or in a rank it may launch") {
         "none");
   CHECK(code({"p"}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}}) == "none");
   CHECK(code({"p"}, {{"WORLD_SIZE", "2"}}) == "none");
-  // A pod of Kubeflow's, with a rank and no local one.
+  // A pod of Kubeflow, with a rank and no local rank.
   CHECK(code({"p"}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"KUBERNETES_SERVICE_HOST", "h"}}) ==
         "launch.one-of-many");
 }

@@ -1,4 +1,4 @@
-// examples/launching: what its files say is what worker_of understands and hasten writes.
+// worker_of understands the files of examples/launching, and hasten writes the same ones.
 #include <doctest/doctest.h>
 #include <yaml-cpp/yaml.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 const std::string kFolder = HASTEN_SOURCE "/examples/launching/";
 
-// A headless service, and a job whose pods it names.
+// A headless service, and a job with pods.
 struct Manifest {
   std::string service_name, job_name;
   YAML::Node spec, container;
@@ -44,7 +44,7 @@ Manifest manifest_of(const std::string& file) {
   return manifest;
 }
 
-// What a container of the pod `index` has; the token comes from a secret, and is made up here.
+// The environment of a container in pod `index`; this test invents the token of the secret.
 config::Environment environment_of(const Manifest& manifest, int index) {
   config::Environment environment = {{"JOB_COMPLETION_INDEX", std::to_string(index)},
                                      {"KUBERNETES_SERVICE_HOST", "10.96.0.1"}};
@@ -63,7 +63,7 @@ config::Environment environment_of(const Manifest& manifest, int index) {
 
 }  // namespace
 
-TEST_CASE("examples: slurm.sbatch is what hasten launch --slurm writes") {
+TEST_CASE("examples: slurm.sbatch equals the output of hasten launch --slurm") {
   const std::vector<const char*> words = {"--slurm",  "--num_machines",
                                           "4",        "--num_processes",
                                           "16",       "--slurm_time",
@@ -76,14 +76,14 @@ TEST_CASE("examples: slurm.sbatch is what hasten launch --slurm writes") {
   CHECK(to_text(slurm_script(run, "hasten")) == read_file(kFolder + "slurm.sbatch"));
 }
 
-TEST_CASE("examples: scripts are a shell's") {
+TEST_CASE("examples: scripts are valid for a shell") {
   for (const char* file : {"slurm.sbatch", "open_mpi.sh"}) {
     CAPTURE(file);
     CHECK(std::system(("bash -n " + kFolder + file).c_str()) == 0);
   }
 }
 
-TEST_CASE("examples: kubernetes.yaml tells each pod its rank and where rank 0 is") {
+TEST_CASE("examples: kubernetes.yaml gives each pod its rank and the address of rank 0") {
   const Manifest manifest = manifest_of("kubernetes.yaml");
   CHECK(manifest.spec["backoffLimit"].as<int>() == 0);
   const Worker worker = worker_of(environment_of(manifest, 2));
@@ -94,8 +94,7 @@ TEST_CASE("examples: kubernetes.yaml tells each pod its rank and where rank 0 is
   CHECK(worker.master_port == 29500);
 }
 
-TEST_CASE(
-    "examples: kubernetes_launch.yaml starts a launcher in each pod, which knows the others") {
+TEST_CASE("examples: kubernetes_launch.yaml starts launchers that find each other") {
   const Manifest manifest = manifest_of("kubernetes_launch.yaml");
   CHECK(manifest.spec["backoffLimit"].as<int>() > 0);
   const int machines = manifest.spec["completions"].as<int>();
@@ -104,7 +103,7 @@ TEST_CASE(
     std::vector<std::string> words;
     for (const YAML::Node& node : manifest.container["command"]) {
       auto word = node.as<std::string>();
-      // Kubernetes puts in variables of the container.
+      // Kubernetes substitutes variables of the container.
       if (word == "$(JOB_COMPLETION_INDEX)") word = environment.at("JOB_COMPLETION_INDEX");
       words.push_back(word);
     }

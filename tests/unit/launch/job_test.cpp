@@ -1,4 +1,4 @@
-// What belongs to a job, and in which order processes end.
+// The processes of a job, and the order in which they end.
 #include "launch/job.h"
 
 #include <doctest/doctest.h>
@@ -21,8 +21,8 @@ using namespace hasten;
 
 namespace {
 
-// A process that waits, with one variable as its environment.
-pid_t waiting_process(const std::string& variable) {
+// Starts a process that waits, with one variable as its environment.
+pid_t start_waiting_process(const std::string& variable) {
   std::string name = variable;
   char* const environment[] = {name.data(), nullptr};
   char program[] = "/bin/sleep", seconds[] = "60";
@@ -36,7 +36,7 @@ pid_t waiting_process(const std::string& variable) {
   return process;
 }
 
-// The signal that has ended it; 0 where it is alive, and then it is ended.
+// The signal that ended the process, or 0 if it was alive, in which case it is killed.
 int signal_that_ended(pid_t process) {
   int status = 0;
   if (waitpid(process, &status, WNOHANG) == process) return WTERMSIG(status);
@@ -47,16 +47,16 @@ int signal_that_ended(pid_t process) {
 
 }  // namespace
 
-TEST_CASE("job: one inside of another one's rank has both names") {
+TEST_CASE("job: a job inside a rank of another job has both names") {
   CHECK(new_inner_job_name(nullptr).size() == new_job_name().size());
   CHECK(new_inner_job_name("").size() == new_job_name().size());
   CHECK(starts_with(new_inner_job_name("outer"), "outer."));
 }
 
-TEST_CASE("job: what has its name is killed, and what has another one is not") {
+TEST_CASE("job: processes with its name are killed, and processes with another name are not") {
   const std::string job = new_job_name(), line = str(kJobVariable, "=", job);
-  const pid_t own = waiting_process(line), inner = waiting_process(line + ".inner"),
-              other = waiting_process(line + "x"), spared = waiting_process(line);
+  const pid_t own = start_waiting_process(line), inner = start_waiting_process(line + ".inner"),
+              other = start_waiting_process(line + "x"), spared = start_waiting_process(line);
   CHECK(kill_job({.job = job, .guardian_pid = spared}) == 2);
   waitid(P_PID, static_cast<id_t>(own), nullptr, WEXITED | WNOWAIT);
   waitid(P_PID, static_cast<id_t>(inner), nullptr, WEXITED | WNOWAIT);
@@ -67,7 +67,8 @@ TEST_CASE("job: what has its name is killed, and what has another one is not") {
 }
 
 TEST_CASE("job: a process that takes long to end is counted once") {
-  constexpr std::size_t kBytes = std::size_t{512} << 20;  // the system needs some rounds to free it
+  constexpr std::size_t kBytes = std::size_t{512}
+                                 << 20;  // the kernel needs several rounds to free it
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t child = fork();
@@ -90,9 +91,9 @@ TEST_CASE("job: a process that takes long to end is counted once") {
   CHECK(WTERMSIG(status) == SIGKILL);
 }
 
-TEST_CASE("job: what is older than the process that asks is killed if the job is older, too") {
+TEST_CASE("job: a process older than the caller is killed if the job is older, too") {
   const std::string job = new_job_name();
-  const pid_t older = waiting_process(str(kJobVariable, "=", job));
+  const pid_t older = start_waiting_process(str(kJobVariable, "=", job));
   const auto start = entry_of(older)->start;
   usleep(50'000);  // some ticks
   const pid_t guardian = fork();
@@ -107,20 +108,20 @@ TEST_CASE("job: what is older than the process that asks is killed if the job is
   CHECK(signal_that_ended(older) == SIGKILL);
 }
 
-TEST_CASE("process table: environments are read up to one that hangs, and after it") {
+TEST_CASE("process table: environments are read before and after one whose read hangs") {
   std::vector<pid_t> processes;
-  for (int i = 0; i < 4; ++i) processes.push_back(waiting_process("A=" + std::to_string(i)));
+  for (int i = 0; i < 4; ++i) processes.push_back(start_waiting_process("A=" + std::to_string(i)));
   const auto found = test_environments(processes, [](const std::string& text) {
-    if (text.find("A=1") != text.npos) usleep(3'000'000);  // as a read of locked memory
+    if (text.find("A=1") != text.npos) usleep(3'000'000);  // like a read of locked memory
     return text.find("A=0") == text.npos;
   });
   CHECK(found == std::vector<bool>{false, false, true, true});
   for (const pid_t process : processes) CHECK(signal_that_ended(process) == 0);
 }
 
-TEST_CASE("process table: other users' environments are not looked at") {
-  if (geteuid() != 0) return;  // this user's own processes alone
-  const pid_t process = waiting_process("A=b");
+TEST_CASE("process table: other users' environments are not read") {
+  if (geteuid() != 0) return;  // another user has only its own processes
+  const pid_t process = start_waiting_process("A=b");
   const pid_t other_user = fork();
   if (other_user == 0) {
     if (setuid(65534) != 0) _exit(2);
@@ -132,8 +133,8 @@ TEST_CASE("process table: other users' environments are not looked at") {
   CHECK(signal_that_ended(process) == 0);
 }
 
-TEST_CASE("process table: this process, its parent and its children") {
-  const pid_t child = waiting_process("A=b");
+TEST_CASE("process table: it has this process, its parent and its children") {
+  const pid_t child = start_waiting_process("A=b");
   const auto own = own_entry();
   REQUIRE(own);
   CHECK(own->pid == getpid());
@@ -151,11 +152,11 @@ TEST_CASE("process table: this process, its parent and its children") {
   CHECK_FALSE(entry_of(at->proc_pid));
 }
 
-TEST_CASE("end order: processes come in the order of their ends") {
+TEST_CASE("end order: processes are ordered by their ends") {
   EndOrder order;
   pid_t processes[3];
   for (std::size_t i = 0; i < 3; ++i) {
-    processes[i] = waiting_process("A=b");
+    processes[i] = start_waiting_process("A=b");
     order.add(i, processes[i]);
   }
   CHECK(order.next().empty());

@@ -1,4 +1,4 @@
-// Where ranks' output goes: shown, in files, or both.
+// The destinations of ranks' output: shown, in files, or both.
 #include "launch/output_plan.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ using namespace hasten;
 
 namespace {
 
-// "output shown errors in rank_5/stderr.log".
+// A text such as "output shown errors in rank_5/stderr.log".
 std::string text_of(const LaunchOptions& options, std::size_t local_rank) {
   const Round round{.attempt = 1, .first_rank = 4, .world_size = 8};
   const OutputPlan plan = output_plan(options, round, local_rank);
@@ -33,36 +33,36 @@ std::string text_of(const LaunchOptions& options, std::size_t local_rank) {
 
 }  // namespace
 
-TEST_CASE("output: shown, and one file a rank where there is a folder, unless more is said") {
+TEST_CASE("output: it is shown by default, and a log folder adds one file per rank") {
   CHECK(text_of({}, 1) == "output shown errors shown");
   CHECK(text_of({.local_ranks_filter = "0"}, 1) == "output errors");
   CHECK(text_of({.log_dir = "l"}, 1) == "output shown in rank_5.log errors shown in rank_5.log");
   CHECK(output_plan({}, {.world_size = 1}, 0).prefix.empty());
 }
 
-TEST_CASE("output: tee shows and keeps, redirects keeps only") {
-  const auto with = [](const char* tee, const char* redirects, std::size_t local = 1) {
+TEST_CASE("output: tee shows and keeps, redirects only keeps") {
+  const auto text_with = [](const char* tee, const char* redirects, std::size_t local = 1) {
     return text_of({.log_dir = "l", .tee = tee, .redirects = redirects}, local);
   };
   const std::string out = " in rank_5/stdout.log", err = " in rank_5/stderr.log";
-  CHECK(with("3", "") == "output shown" + out + " errors shown" + err);
-  CHECK(with("1", "") == "output shown" + out + " errors shown");
-  CHECK(with("2", "") == "output shown errors shown" + err);
-  CHECK(with("", "3") == "output" + out + " errors" + err);
-  CHECK(with("", "1") == "output" + out + " errors shown");
-  CHECK(with("0", "0") == "output shown errors shown");
-  // What both name is shown, as torchrun has it.
-  CHECK(with("2", "3") == "output" + out + " errors shown" + err);
-  CHECK(with("0:3,1:1", "") == "output shown" + out + " errors shown");
-  CHECK(with("0:3", "1:2") == "output shown errors" + err);
-  CHECK(with("0:3", "1:2", 2) == "output shown errors shown");
+  CHECK(text_with("3", "") == "output shown" + out + " errors shown" + err);
+  CHECK(text_with("1", "") == "output shown" + out + " errors shown");
+  CHECK(text_with("2", "") == "output shown errors shown" + err);
+  CHECK(text_with("", "3") == "output" + out + " errors" + err);
+  CHECK(text_with("", "1") == "output" + out + " errors shown");
+  CHECK(text_with("0", "0") == "output shown errors shown");
+  // A stream in both options is shown, as in torchrun.
+  CHECK(text_with("2", "3") == "output" + out + " errors shown" + err);
+  CHECK(text_with("0:3,1:1", "") == "output shown" + out + " errors shown");
+  CHECK(text_with("0:3", "1:2") == "output shown errors" + err);
+  CHECK(text_with("0:3", "1:2", 2) == "output shown errors shown");
   CHECK(text_of({.log_dir = "l", .tee = "3", .local_ranks_filter = "0"}, 1) ==
         "output" + out + " errors" + err);
 }
 
 namespace {
 
-// What a log has got. It is written by a thread of its own.
+// The content of a log, once it has `size` bytes; a thread writes it.
 std::string log_text(const std::filesystem::path& file, std::size_t size) {
   std::string text;
   for (int i = 0; i < 2000 && text.size() < size; ++i) {
@@ -74,7 +74,7 @@ std::string log_text(const std::filesystem::path& file, std::size_t size) {
 
 }  // namespace
 
-TEST_CASE("output: files hold what each stream said, and the last lines are of both") {
+TEST_CASE("output: a file has its stream, and the last lines are from both streams") {
   const TemporaryDirectory folder;
   OutputPlan plan{.prefix = "", .shown = {false, false}, .file = {}};
   plan.file[0] = folder.path() / "a/b/stdout.log";
@@ -106,7 +106,7 @@ TEST_CASE("output: files hold what each stream said, and the last lines are of b
   CHECK_FALSE(without.must_wait(1));
 }
 
-TEST_CASE("output: a log goes on after an earlier job's, and keeps whole lines") {
+TEST_CASE("output: a log continues after an earlier job's, and keeps whole lines") {
   const TemporaryDirectory folder;
   Console console;
   OutputPlan plan{.prefix = "", .shown = {false, false}, .file = {}};

@@ -1,4 +1,4 @@
-// Writing to a file without waiting for its reader.
+// Writes to a file without waiting for its reader.
 #include "launch/output_writer.h"
 
 #include <doctest/doctest.h>
@@ -37,7 +37,7 @@ struct Pipe {
 struct Event {
   Event() : file(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~Event() { close(file); }
-  bool comes() const {
+  bool is_signalled() const {
     pollfd ready = {.fd = file, .events = POLLIN, .revents = 0};
     return poll(&ready, 1, 20000) == 1;
   }
@@ -52,8 +52,7 @@ std::string numbered_lines(int count) {
 
 }  // namespace
 
-TEST_CASE(
-    "output writer: all lines arrive in order, and the event tells when there are none left") {
+TEST_CASE("output writer: all lines arrive in order, and the event signals that none are left") {
   Pipe pipe;
   const Event event;
   OutputWriter writer(pipe.ends[1], event.file);
@@ -64,7 +63,7 @@ TEST_CASE(
   std::string got;
   while (got.size() < lines.size()) got += pipe.read_some();
   CHECK(got == lines);
-  if (writer.unwritten() > 0) CHECK(event.comes());
+  if (writer.unwritten() > 0) CHECK(event.is_signalled());
   CHECK(writer.unwritten() == 0);
   CHECK(writer.stop() == 0);
 }
@@ -86,7 +85,7 @@ TEST_CASE("output writer: lines that two threads write stay whole") {
     REQUIRE((got.substr(at, 10) == "aaaaaaaaa\n" || got.substr(at, 10) == "bbbbbbbbb\n"));
 }
 
-TEST_CASE("output writer: what nobody reads blocks neither write nor stop, and is counted") {
+TEST_CASE("output writer: unread output blocks neither write nor stop, and is counted") {
   Pipe pipe;
   const Event event;
   OutputWriter writer(pipe.ends[1], event.file);
@@ -105,7 +104,7 @@ TEST_CASE("output writer: what nobody reads blocks neither write nor stop, and i
   CHECK(writer.stop() == dropped + 6);
 }
 
-TEST_CASE("output writer: a full one tells when there is room again") {
+TEST_CASE("output writer: a full writer signals when there is room again") {
   Pipe pipe;
   const Event event;
   OutputWriter writer(pipe.ends[1], event.file);
@@ -115,13 +114,13 @@ TEST_CASE("output writer: a full one tells when there is room again") {
   writer.stop();
 }
 
-TEST_CASE("output writer: a reader that has gone is an error, told once, and drops the rest") {
+TEST_CASE("output writer: a closed reader is reported once, and the rest is dropped") {
   Pipe pipe;
   const Event event;
   pipe.close_reader();
   OutputWriter writer(pipe.ends[1], event.file);
   writer.write("line\n");
-  CHECK(event.comes());
+  CHECK(event.is_signalled());
   CHECK(writer.take_error() == EPIPE);
   CHECK(writer.take_error() == 0);
   CHECK(writer.unwritten() == 0);
@@ -129,14 +128,14 @@ TEST_CASE("output writer: a reader that has gone is an error, told once, and dro
   CHECK_FALSE(writer.is_full());
 }
 
-TEST_CASE("output writer: a disk that is full drops what it does not take") {
+TEST_CASE("output writer: on a full disk the rest is dropped") {
   const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
   REQUIRE(full >= 0);
   const Event event;
   {
     OutputWriter writer(full, event.file);
     writer.write("line\n");
-    CHECK(event.comes());
+    CHECK(event.is_signalled());
     CHECK(writer.take_error() == ENOSPC);
     CHECK(writer.stop() == 5);
   }

@@ -1,4 +1,4 @@
-// Slurm's lists of hosts. tests/ranks asks Slurm itself for the same answers.
+// Slurm's lists of hosts. tests/ranks compares with Slurm itself.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -10,7 +10,7 @@
 
 using namespace hasten;
 
-TEST_CASE("Slurm's hosts: names, ranges, zeros in front, several brackets") {
+TEST_CASE("Slurm's hosts: names, ranges, leading zeros and several brackets are expanded") {
   const std::vector<std::pair<std::string, std::string>> rows = {
       {"login", "login"},
       {"a,b", "a b"},
@@ -37,7 +37,7 @@ TEST_CASE("Slurm's hosts: names, ranges, zeros in front, several brackets") {
         "n999999999999999999");
 }
 
-TEST_CASE("Slurm's hosts: what is no list is refused") {
+TEST_CASE("Slurm's hosts: invalid lists are refused") {
   for (const char* list : {"",
                            ",",
                            "a,",

@@ -1,4 +1,4 @@
-// The script for sbatch: what a shell makes of it, and what it asks of Slurm.
+// The script for sbatch: the words that a shell reads, and the requests to Slurm.
 #include "hasten/launch/slurm_script.h"
 
 #include <doctest/doctest.h>
@@ -39,7 +39,7 @@ bool has_line(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
 
-const std::vector<std::string> kHardWords = {
+const std::vector<std::string> kSpecialWords = {
     "",        " ",  "a b",  "it's", "'",       "''", "\"",    "$HOME", "$(false)",
     "`false`", "\\", "a\nb", "\n",   "*",       "~",  "#",     "!x",    ";",
     "&",       "|",  "<",    ">",    "(",       ")",  "{a,b}", "[a]",   "\t",
@@ -47,8 +47,8 @@ const std::vector<std::string> kHardWords = {
 
 }  // namespace
 
-TEST_CASE("Slurm script: a shell reads back every word as it was") {
-  for (const std::string& word : kHardWords) {
+TEST_CASE("Slurm script: a shell reads back every word unchanged") {
+  for (const std::string& word : kSpecialWords) {
     CAPTURE(word);
     CHECK(output_of("printf '%s.' " + shell_word(word)) == word + ".");
   }
@@ -56,13 +56,13 @@ TEST_CASE("Slurm script: a shell reads back every word as it was") {
   CHECK(shell_word("a b") == "'a b'");
 }
 
-TEST_CASE("Slurm script: each launcher gets its machine's number, and the program its words") {
+TEST_CASE("Slurm script: each launcher gets its machine's number and the program's words") {
   // srun, scontrol and hasten are functions here; each prints its words.
   SlurmScript script{.hasten = "/opt/a b/hasten",
                      .num_machines = 3,
                      .options = {"--num_processes", "12", "--log_dir", "the logs"},
                      .program = {"./train"}};
-  script.program.insert(script.program.end(), kHardWords.begin(), kHardWords.end());
+  script.program.insert(script.program.end(), kSpecialWords.begin(), kSpecialWords.end());
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "run.sbatch").string();
   write_file_atomically(
@@ -77,11 +77,11 @@ TEST_CASE("Slurm script: each launcher gets its machine's number, and the progra
   std::string expected =
       "exec|/opt/a b/hasten|--num_machines|3|--main_process_ip|gpu1|--main_process_port|20026|"
       "--num_processes|12|--log_dir|the logs|--|./train|";
-  for (const std::string& word : kHardWords) expected += word + "|";
+  for (const std::string& word : kSpecialWords) expected += word + "|";
   CHECK(got == expected + "2|64|");
 }
 
-TEST_CASE("Slurm script: what the options say stands in Slurm's lines") {
+TEST_CASE("Slurm script: the options become Slurm's lines") {
   const std::string text = to_text(parsed({"--slurm",    "--num_processes",
                                            "8",          "--slurm_time",
                                            "1-12:00:00", "--slurm_partition",
@@ -109,7 +109,7 @@ TEST_CASE("Slurm script: what the options say stands in Slurm's lines") {
 
   const std::string plain = to_text(parsed({"--slurm", "train"}));
   CHECK(has_line(plain, "#SBATCH --exclusive"));
-  // A program that does not handle the signal would be ended by it.
+  // The signal would end a program that does not handle it.
   for (const char* absent :
        {"--signal", "USR1", "--time", "--partition", "--account", "--gres", "--cpus-per-task"})
     CHECK(plain.find(absent) == std::string::npos);

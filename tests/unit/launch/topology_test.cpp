@@ -1,4 +1,4 @@
-// Machines that are not there, as the kernel would describe them, and their cores divided.
+// Simulated machines, as the kernel would describe them, and the division of their cores.
 #include "launch/topology.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tree such as /sys and /proc in a folder of its own.
+// A folder with a tree like /sys and /proc.
 class Machine {
  public:
   Machine& file(const std::string& path, const std::string& text) {
@@ -27,7 +27,7 @@ class Machine {
   Machine& node(int number, const std::string& cpus) {
     return file(str("sys/devices/system/node/node", number, "/cpulist"), cpus);
   }
-  // Hyperthreads of one core.
+  // The hyperthreads of one core.
   Machine& siblings(const std::string& list) {
     for (const int cpu : parse_number_list(list))
       file(str("sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"), list);
@@ -48,7 +48,7 @@ class Machine {
   TemporaryDirectory folder_;
 };
 
-// "0,1 2,3": the CPUs of each share.
+// The CPUs of each share, such as "0,1 2,3".
 std::string shares(const Topology& topology, std::size_t count, const std::vector<int>& gpus = {}) {
   std::vector<std::string> texts;
   for (const auto& share : shares_of_cores(topology, count, gpus)) {
@@ -65,7 +65,7 @@ struct TwoNodes : Machine {
 
 }  // namespace
 
-TEST_CASE("topology: lists of numbers") {
+TEST_CASE("topology: lists of numbers are parsed") {
   CHECK(parse_number_list("0-3,8\n") == std::vector<int>{0, 1, 2, 3, 8});
   CHECK(parse_number_list("5") == std::vector<int>{5});
   for (const char* none : {"", "\n", "x", "-1", "3-1", "0-99999999", "0x1", "4294967296"})
@@ -73,7 +73,7 @@ TEST_CASE("topology: lists of numbers") {
   CHECK(parse_number_list("1,2,x,3") == std::vector<int>{1, 2});
 }
 
-TEST_CASE("topology: a machine of which nothing is told has its CPUs as cores of one node") {
+TEST_CASE("topology: a machine without a description has its CPUs as cores of one node") {
   const Topology topology = Machine().topology("0-3");
   CHECK(topology.cores.size() == 4);
   CHECK(topology.gpu_nodes.empty());
@@ -82,17 +82,17 @@ TEST_CASE("topology: a machine of which nothing is told has its CPUs as cores of
   CHECK(shares(topology, 3) == "0 1 2,3");
   CHECK(shares(topology, 8) == "0 0 1 1 2 2 3 3");
   CHECK(shares(Machine().topology(""), 2) == " ");
-  // And the machine that the test runs on has some.
+  // This machine has some, too.
   CHECK(!topology_of("/", usable_cpus()).cores.empty());
 }
 
-TEST_CASE("cores: nodes first, and hyperthreads of a core together") {
+TEST_CASE("cores: nodes are divided first, and hyperthreads of a core stay together") {
   CHECK(shares(TwoNodes().topology("0-7"), 2) == "0,1,2,3 4,5,6,7");
   CHECK(shares(TwoNodes().topology("0-7"), 4) == "0,1 2,3 4,5 6,7");
   CHECK(shares(TwoNodes().topology("0-7"), 1) == "0,1,2,3,4,5,6,7");
-  // Three: one node has two of them, and none has cores of both.
+  // Three: one node has two of them, and none has cores of both nodes.
   CHECK(shares(TwoNodes().topology("0-7"), 3) == "0,1,2,3 4,5 6,7");
-  // CPUs of the nodes in turns.
+  // CPUs alternate between the nodes.
   Machine turns;
   turns.node(0, "0,2,4,6").node(1, "1,3,5,7");
   CHECK(shares(turns.topology("0-7"), 2) == "0,2,4,6 1,3,5,7");
@@ -106,22 +106,22 @@ TEST_CASE("cores: nodes first, and hyperthreads of a core together") {
   CHECK(shares(threads.topology("0-7"), 8) == "0,4 0,4 1,5 1,5 2,6 2,6 3,7 3,7");
 }
 
-TEST_CASE("cores: uneven nodes, those that are off, and a part of the machine") {
+TEST_CASE("cores: uneven nodes, offline CPUs and a part of the machine are divided") {
   Machine uneven;
   uneven.node(0, "0-3").node(1, "4-15");
   CHECK(shares(uneven.topology("0-15"), 4) == "0,1,2,3 4,5,6,7 8,9,10,11 12,13,14,15");
   CHECK(shares(uneven.topology("0-15"), 2) == "4,5,6,7,8,9 10,11,12,13,14,15");
-  // CPUs 1 and 5 are off: the kernel neither lists them nor lets anybody run there.
+  // CPUs 1 and 5 are offline: the kernel neither lists nor uses them.
   Machine off;
   off.node(0, "0,2-3").node(1, "4,6-7");
   CHECK(shares(off.topology("0,2-4,6-7"), 2) == "0,2,3 4,6,7");
-  // A container with CPUs of the second node alone, or a few of each.
+  // A container with CPUs of the second node only, or a few of each.
   CHECK(shares(TwoNodes().topology("4-6"), 3) == "4 5 6");
   CHECK(shares(TwoNodes().topology("2,3,4"), 2) == "2,3 4");
   Machine memory_only;  // a node without CPUs
   memory_only.node(0, "0-3").node(1, "");
   CHECK(shares(memory_only.topology("0-3"), 2) == "0,1 2,3");
-  // One sibling of a core may be another's.
+  // A sibling of a core may belong to another process.
   Machine split_core;
   split_core.siblings("0,2").siblings("1,3");
   CHECK(shares(split_core.topology("0,1,2"), 2) == "0,2 1");
@@ -139,16 +139,16 @@ TEST_CASE("cores: processes with GPUs are near them") {
   CHECK(shares(topology, 2, {1, 2}) == "4,5 6,7");
   CHECK(shares(topology, 2, {2, 0}) == "4,5,6,7 0,1,2,3");
   CHECK(shares(topology, 1, {1}) == "4,5,6,7");
-  // A GPU that is not there, a node that says nothing or may not be used: as without GPUs.
+  // A missing GPU, or a node that is unknown or not allowed, counts like no GPU.
   CHECK(shares(topology, 2, {0, 7}) == "0,1,2,3 4,5,6,7");
   CHECK(shares(topology, 2, {0, -1}) == "0,1,2,3 4,5,6,7");
   CHECK(shares(machine.topology("0-3"), 2, {0, 1}) == "0,1 2,3");
-  TwoNodes untold;
-  untold.gpu("0000:1a:00.0", -1);
-  CHECK(shares(untold.topology("0-7"), 2, {0, 0}) == "0,1,2,3 4,5,6,7");
+  TwoNodes without_node;
+  without_node.gpu("0000:1a:00.0", -1);
+  CHECK(shares(without_node.topology("0-7"), 2, {0, 0}) == "0,1,2,3 4,5,6,7");
 }
 
-TEST_CASE("cores: threads are counted by cores, and by what control groups leave") {
+TEST_CASE("cores: threads are limited by cores and by control groups") {
   Machine machine;
   for (int core = 0; core < 32; ++core) machine.siblings(str(core, ",", core + 32));
   CHECK(threads_each(machine.topology("0-63"), 1) == 32);
@@ -158,13 +158,13 @@ TEST_CASE("cores: threads are counted by cores, and by what control groups leave
       .file("sys/fs/cgroup/cpu.max", "max 100000")
       .file("sys/fs/cgroup/pods/cpu.max", "800000 100000")
       .file("sys/fs/cgroup/pods/train/cpu.max", "max 100000");
-  CHECK(machine.topology("0-63").quota == 8);  // of the group above
+  CHECK(machine.topology("0-63").quota == 8);  // of the parent group
   machine.file("sys/fs/cgroup/pods/train/cpu.max", "200000 100000");
   CHECK(threads_each(machine.topology("0-63"), 1) == 2);
   CHECK(threads_each(machine.topology("0-63"), 2) == 1);
   machine.file("sys/fs/cgroup/pods/train/cpu.max", "50000 100000");
   CHECK(threads_each(machine.topology("0-63"), 1) == 1);
-  // In a container the group's own path is not seen, and its root is the group.
+  // The group's own path does not exist in a container whose root is the group.
   machine.file("proc/self/cgroup", "0::/../../elsewhere")
       .file("sys/fs/cgroup/cpu.max", "350000 100000");
   CHECK(threads_each(machine.topology("0-63"), 1) == 3);

@@ -1,4 +1,4 @@
-// What each process is variables_for of its TPU chip.
+// The TPU variables of each process.
 #include "launch/tpu_variables.h"
 
 #include <doctest/doctest.h>
@@ -41,7 +41,7 @@ std::string refusal(std::int64_t processes, const std::vector<std::string>& inst
 
 }  // namespace
 
-TEST_CASE("tpu variables: each process its chip, all the same wiring and addresses") {
+TEST_CASE("tpu variables: each process has its chip, and all the same wiring and addresses") {
   const TpuVariables tpu_variables(round_of(4), {}, chips(4));
   const Variables first = variables_for(tpu_variables, 0);
   CHECK(first.at("ACCELERATE_USE_TPU") == "true");
@@ -83,7 +83,7 @@ TEST_CASE("tpu variables: wirings are those that torch_tpu knows for a generatio
   }
 }
 
-TEST_CASE("tpu variables: what is set stays, and chips are those that are visible") {
+TEST_CASE("tpu variables: variables that are set stay, and only visible chips are used") {
   const config::Environment set = {{"TORCH_TPU_TOPOLOGY", "1,3,1"},
                                    {"TORCH_TPU_SLICEBUILDER_ADDRESSES", "a:1,b:2"},
                                    {"TORCH_TPU_DEVICES_PER_HOST", "9"},
@@ -96,7 +96,7 @@ TEST_CASE("tpu variables: what is set stays, and chips are those that are visibl
   CHECK(variables_for(tpu_variables, 1).at("TPU_VISIBLE_DEVICES") == "1");
 }
 
-TEST_CASE("tpu variables: more processes than chips, or a chip that is not there") {
+TEST_CASE("tpu variables: more processes than chips, and a missing chip, are refused") {
   CHECK(refusal(8, chips(4)) == "launch.tpu-processes");
   CHECK(refusal(4, chips(8), {{"TPU_VISIBLE_CHIPS", "0,1"}}) == "launch.tpu-processes");
   CHECK(refusal(1, chips(4), {{"TPU_VISIBLE_CHIPS", "4"}}) == "launch.environment");
@@ -107,7 +107,7 @@ TEST_CASE("tpu variables: more processes than chips, or a chip that is not there
   CHECK(refusal(3, {}, {{"TPU_LIBRARY_PATH", "/a/plugin.so"}}) == "none");
 }
 
-TEST_CASE("tpu variables: on several machines the user names them and their wiring") {
+TEST_CASE("tpu variables: on several machines the user names the machines and their wiring") {
   const config::Environment hosts = {{"TPU_WORKER_HOSTNAMES", "a,b"}};
   config::Environment all = hosts;
   all["TORCH_TPU_TOPOLOGY"] = "2,4,1";
@@ -120,7 +120,7 @@ TEST_CASE("tpu variables: on several machines the user names them and their wiri
   CHECK(variables_for(tpu_variables, 1).at("TPU_VISIBLE_CHIPS") == "1");
 }
 
-TEST_CASE("tpu variables: bf16 in accelerate's words, and ports that are not known yet") {
+TEST_CASE("tpu variables: bf16 has Accelerate's words, and unknown ports are left out") {
   CHECK(bf16_variables(LaunchPrecision::no, true).empty());
   CHECK(bf16_variables(LaunchPrecision::fp16, false).empty());
   CHECK(bf16_variables(LaunchPrecision::bf16, false) == VariableList{{"XLA_USE_BF16", "1"}});

@@ -1,4 +1,5 @@
-// Who a started process is: tables of environments, as the launchers set them and as nobody should.
+// The rank of a started process, from tables of environments: valid ones of launchers and invalid
+// ones.
 #include "hasten/launch/worker.h"
 
 #include <doctest/doctest.h>
@@ -14,7 +15,7 @@ using namespace hasten;
 
 namespace {
 
-// "RANK=1 WORLD_SIZE=2"; no value here has a space.
+// Parses "RANK=1 WORLD_SIZE=2"; no value here has a space.
 config::Environment environment_of(const std::string& words) {
   config::Environment environment;
   for (const std::string& word : split(words, ' ')) {
@@ -24,7 +25,7 @@ config::Environment environment_of(const std::string& words) {
   return environment;
 }
 
-// "torchrun 1/4, local 1/2, machine 0/2, host:29500".
+// A text such as "torchrun 1/4, local 1/2, machine 0/2, host:29500".
 std::string text_of(const Worker& worker) {
   std::string text = str(name_of(worker.started_by), " ", worker.rank, "/", worker.world_size,
                          ", local ", worker.local_rank, "/", worker.local_world_size, ", machine ",
@@ -47,12 +48,12 @@ struct Row {
   std::string expected;
 };
 
-const std::string kMeet = "MASTER_ADDR=node7 MASTER_PORT=1234 ";
-const std::string kRun = kMeet + "RANK=3 LOCAL_RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 ";
+const std::string kEndpoint = "MASTER_ADDR=node7 MASTER_PORT=1234 ";
+const std::string kRun = kEndpoint + "RANK=3 LOCAL_RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 ";
 const std::string kOmpi =
     "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 "
     "OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1 ";
-const std::string kOmpiHere =
+const std::string kOmpiOneMachine =
     "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 "
     "OMPI_COMM_WORLD_LOCAL_SIZE=2 ";
 const std::string kMvapich =
@@ -67,7 +68,7 @@ const std::string kBatch =
     "SLURM_JOB_ID=4711 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 "
     "SLURM_JOB_NODELIST=gpu[1-2] SLURM_TASKS_PER_NODE=2(x2) ";
 
-// The same variables with one of another value, or without it.
+// The same variables with one changed, or removed.
 std::string with(const std::string& words, const std::string& name, const std::string& value) {
   config::Environment environment = environment_of(words);
   environment[name] = value;
@@ -78,9 +79,9 @@ std::string with(const std::string& words, const std::string& name, const std::s
 
 }  // namespace
 
-TEST_CASE("worker: what every launcher tells is understood") {
+TEST_CASE("worker: the variables of every launcher are understood") {
   const std::vector<Row> rows = {
-      // Nobody.
+      // No launcher.
       {"", "no launcher 0/1, local 0/1, machine 0/1"},
       {"HOME=/root MASTER_ADDR=h MASTER_PORT=1", "no launcher 0/1, local 0/1, machine 0/1"},
       {"WORLD_SIZE=1", "no launcher 0/1, local 0/1, machine 0/1"},
@@ -94,7 +95,7 @@ TEST_CASE("worker: what every launcher tells is understood") {
       {kRun + "HASTEN_JOB_ID=abc", "hasten launch 3/4, local 1/2, machine 1/2, node7:1234"},
       {kRun + "KUBERNETES_SERVICE_HOST=10.0.0.1",
        "torchrun 3/4, local 1/2, machine 1/2, node7:1234"},
-      {kRun + kOmpiHere, "torchrun 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kRun + kOmpiOneMachine, "torchrun 3/4, local 1/2, machine 1/2, node7:1234"},
       {kRun + kStep, "torchrun 3/4, local 1/2, machine 1/2, node7:1234"},
       {with(kRun, "MASTER_ADDR", "fd00::2"), "torchrun 3/4, local 1/2, machine 1/2, fd00::2:1234"},
       {with(kRun, "MASTER_ADDR", "[fd00::2]"),
@@ -114,28 +115,28 @@ TEST_CASE("worker: what every launcher tells is understood") {
       {"RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=7",
        "torchrun 1/2, local 1/2, machine 0/1, localhost:7"},
       // Kubeflow's PyTorchJob.
-      {kMeet + "RANK=2 WORLD_SIZE=4 KUBERNETES_SERVICE_HOST=10.0.0.1",
+      {kEndpoint + "RANK=2 WORLD_SIZE=4 KUBERNETES_SERVICE_HOST=10.0.0.1",
        "Kubernetes 2/4, local 0/1, machine 2/4, node7:1234"},
-      {kMeet + "RANK=2 WORLD_SIZE=4", "torchrun 2/4, local 0/1, machine 2/4, node7:1234"},
-      // An indexed job, and Volcano's.
-      {kMeet + "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4",
+      {kEndpoint + "RANK=2 WORLD_SIZE=4", "torchrun 2/4, local 0/1, machine 2/4, node7:1234"},
+      // An indexed job, and Volcano.
+      {kEndpoint + "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4",
        "Kubernetes 3/4, local 0/1, machine 3/4, node7:1234"},
       {"MASTER_ADDR=job-0.job JOB_COMPLETION_INDEX=3 WORLD_SIZE=4",
        "Kubernetes 3/4, local 0/1, machine 3/4, job-0.job:29500"},
-      {kMeet + "VC_TASK_INDEX=1 VK_TASK_INDEX=1 WORLD_SIZE=2",
+      {kEndpoint + "VC_TASK_INDEX=1 VK_TASK_INDEX=1 WORLD_SIZE=2",
        "Kubernetes 1/2, local 0/1, machine 1/2, node7:1234"},
       {"JOB_COMPLETION_INDEX=3", "no launcher 0/1, local 0/1, machine 0/1"},
       {"JOB_COMPLETION_INDEX=0 WORLD_SIZE=1", "Kubernetes 0/1, local 0/1, machine 0/1"},
       // Open MPI.
-      {kOmpiHere + "PMIX_NAMESPACE=1773010945",
+      {kOmpiOneMachine + "PMIX_NAMESPACE=1773010945",
        str("Open MPI 1/2, local 1/2, machine 0/1, 127.0.0.1:", port_of_job("1773010945"))},
-      {kOmpiHere + "OMPI_MCA_ess_base_jobid=77",
+      {kOmpiOneMachine + "OMPI_MCA_ess_base_jobid=77",
        "Open MPI 1/2, local 1/2, machine 0/1, 127.0.0.1:20077"},
-      {kOmpiHere, "Open MPI 1/2, local 1/2, machine 0/1, 127.0.0.1:29500"},
-      {kOmpiHere + "OMPI_MCA_orte_num_nodes=2 PMIX_NAMESPACE=77",
+      {kOmpiOneMachine, "Open MPI 1/2, local 1/2, machine 0/1, 127.0.0.1:29500"},
+      {kOmpiOneMachine + "OMPI_MCA_orte_num_nodes=2 PMIX_NAMESPACE=77",
        "Open MPI 1/2, local 1/2, machine 0/1, 127.0.0.1:20077"},
-      {kOmpi + kMeet, "Open MPI 3/4, local 1/2, machine 1/2, node7:1234"},
-      {kOmpi + kMeet + "WORLD_SIZE=4", "Open MPI 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kOmpi + kEndpoint, "Open MPI 3/4, local 1/2, machine 1/2, node7:1234"},
+      {kOmpi + kEndpoint + "WORLD_SIZE=4", "Open MPI 3/4, local 1/2, machine 1/2, node7:1234"},
       {kOmpi + "MASTER_ADDR=node7 PMIX_NAMESPACE=77",
        "Open MPI 3/4, local 1/2, machine 1/2, node7:20077"},
       {kOmpi + "SLURM_JOB_NODELIST=gpu[3-4] SLURM_JOB_ID=12 PMIX_NAMESPACE=77",
@@ -143,18 +144,18 @@ TEST_CASE("worker: what every launcher tells is understood") {
       {kOmpi + "SLURM_JOB_NODELIST=gpu[3-4] SLURM_STEP_NODELIST=gpu4 SLURM_STEP_NUM_TASKS=1 "
                "SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_JOB_ID=12",
        "Open MPI 3/4, local 1/2, machine 1/2, gpu3:20012"},
-      // Three on the first machine, one on the second.
-      {kMeet + "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 "
-               "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_MCA_orte_num_nodes=2",
+      // Three processes on the first machine, one on the second.
+      {kEndpoint + "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 "
+                   "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_MCA_orte_num_nodes=2",
        "Open MPI 3/4, local 0/1, machine 1/2, node7:1234"},
       {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "
        "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_MCA_orte_num_nodes=3",
        "Open MPI 0/1, local 0/1, machine 0/1"},
       // MVAPICH, MPICH, Intel MPI.
-      {kMvapich + kMeet, "MVAPICH 2/4, local 0/2, machine 1/2, node7:1234"},
-      {kMvapich + "PMI_RANK=2 PMI_SIZE=4 " + kMeet,
+      {kMvapich + kEndpoint, "MVAPICH 2/4, local 0/2, machine 1/2, node7:1234"},
+      {kMvapich + "PMI_RANK=2 PMI_SIZE=4 " + kEndpoint,
        "MVAPICH 2/4, local 0/2, machine 1/2, node7:1234"},
-      {kHydra + kMeet, "PMI 2/4, local 0/2, machine 1/2, node7:1234"},
+      {kHydra + kEndpoint, "PMI 2/4, local 0/2, machine 1/2, node7:1234"},
       {kHydra + "MASTER_ADDR=node7 PBS_JOBID=12.server", str("PMI 2/4, local 0/2, machine 1/2, "
                                                              "node7:",
                                                              port_of_job("12.server"))},
@@ -164,12 +165,12 @@ TEST_CASE("worker: what every launcher tells is understood") {
       {"PMI_RANK=0 PMI_SIZE=1", "PMI 0/1, local 0/1, machine 0/1"},
       // Slurm.
       {kStep, str("Slurm 6/7, local 0/1, machine 3/4, gpu08:", port_of_job("4711.0"))},
-      {kStep + kMeet, "Slurm 6/7, local 0/1, machine 3/4, node7:1234"},
-      {kStep + kMeet + "WORLD_SIZE=7", "Slurm 6/7, local 0/1, machine 3/4, node7:1234"},
-      {kStep + kMeet + "PMI_RANK=6 PMI_SIZE=7 PMI_JOBID=4711.0",
+      {kStep + kEndpoint, "Slurm 6/7, local 0/1, machine 3/4, node7:1234"},
+      {kStep + kEndpoint + "WORLD_SIZE=7", "Slurm 6/7, local 0/1, machine 3/4, node7:1234"},
+      {kStep + kEndpoint + "PMI_RANK=6 PMI_SIZE=7 PMI_JOBID=4711.0",
        "Slurm 6/7, local 0/1, machine 3/4, node7:1234"},
       {with(with(with(kStep, "SLURM_NODEID", "2"), "SLURM_LOCALID", "1"), "SLURM_PROCID", "5") +
-           kMeet,
+           kEndpoint,
        "Slurm 5/7, local 1/2, machine 2/4, node7:1234"},
       {with(kStep, "SLURM_STEP_NODELIST", "") + "MASTER_PORT=9",
        "Slurm 6/7, local 0/1, machine 3/4, gpu07:9"},
@@ -192,7 +193,7 @@ TEST_CASE("worker: what every launcher tells is understood") {
   }
 }
 
-TEST_CASE("worker: what contradicts itself is refused, and the message names the variable") {
+TEST_CASE("worker: contradictory variables are refused, and the message names the variable") {
   const std::vector<Row> rows = {
       {with(kRun, "RANK", "4"), "RANK: got 4, expected less than WORLD_SIZE (4)"},
       {with(kRun, "RANK", "-1"), "RANK: got '-1', expected a whole number of at least 0"},
@@ -233,18 +234,21 @@ TEST_CASE("worker: what contradicts itself is refused, and the message names the
       {"RANK=1", "RANK is 1 without WORLD_SIZE"},
       {kBatch + "WORLD_SIZE=4", "WORLD_SIZE is 4 without RANK"},
       {kOmpi, "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500"},
-      {kOmpi + kMeet + "WORLD_SIZE=8", "WORLD_SIZE is 8, but OMPI_COMM_WORLD_SIZE is 4"},
-      {with(kOmpi, "OMPI_COMM_WORLD_RANK", "4") + kMeet, "OMPI_COMM_WORLD_RANK: got 4"},
-      {with(kOmpi, "OMPI_COMM_WORLD_RANK", "") + kMeet, "OMPI_COMM_WORLD_RANK is not set"},
-      {with(kOmpi, "OMPI_COMM_WORLD_LOCAL_RANK", "2") + kMeet, "OMPI_COMM_WORLD_LOCAL_RANK: got 2"},
-      {with(kOmpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "9") + kMeet, "OMPI_COMM_WORLD_LOCAL_SIZE: got 9"},
+      {kOmpi + kEndpoint + "WORLD_SIZE=8", "WORLD_SIZE is 8, but OMPI_COMM_WORLD_SIZE is 4"},
+      {with(kOmpi, "OMPI_COMM_WORLD_RANK", "4") + kEndpoint, "OMPI_COMM_WORLD_RANK: got 4"},
+      {with(kOmpi, "OMPI_COMM_WORLD_RANK", "") + kEndpoint, "OMPI_COMM_WORLD_RANK is not set"},
+      {with(kOmpi, "OMPI_COMM_WORLD_LOCAL_RANK", "2") + kEndpoint,
+       "OMPI_COMM_WORLD_LOCAL_RANK: got 2"},
+      {with(kOmpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "9") + kEndpoint,
+       "OMPI_COMM_WORLD_LOCAL_SIZE: got 9"},
       {kOmpi + "SLURM_JOB_NODELIST=gpu[4-3]", "ascending ranges"},
       {kMvapich, "set MASTER_ADDR to rank 0's host"},
-      {with(kMvapich, "MV2_COMM_WORLD_LOCAL_SIZE", "") + kMeet,
+      {with(kMvapich, "MV2_COMM_WORLD_LOCAL_SIZE", "") + kEndpoint,
        "MV2_COMM_WORLD_LOCAL_SIZE is not set"},
       {kHydra, "mpiexec -genv MASTER_ADDR HOST"},
-      {kMeet + "PMI_RANK=2 PMI_SIZE=4", "MPI_LOCALNRANKS is not set"},
-      {with(kHydra, "PMI_RANK", "7") + kMeet, "PMI_RANK: got 7, expected less than PMI_SIZE (4)"},
+      {kEndpoint + "PMI_RANK=2 PMI_SIZE=4", "MPI_LOCALNRANKS is not set"},
+      {with(kHydra, "PMI_RANK", "7") + kEndpoint,
+       "PMI_RANK: got 7, expected less than PMI_SIZE (4)"},
       {with(kStep, "SLURM_PROCID", "7"),
        "SLURM_PROCID: got 7, expected less than SLURM_STEP_NUM_TASKS (7)"},
       {with(kStep, "SLURM_PROCID", ""), "SLURM_PROCID is not set"},
@@ -262,9 +266,9 @@ TEST_CASE("worker: what contradicts itself is refused, and the message names the
       {with(kStep, "SLURM_STEP_NUM_NODES", "8"), "SLURM_STEP_NUM_NODES: got 8"},
       {kStep + "WORLD_SIZE=14", "WORLD_SIZE is 14, but SLURM_STEP_NUM_TASKS is 7"},
       {kStep + "SLURM_RESTART_COUNT=again", "SLURM_RESTART_COUNT: got 'again'"},
-      {kMeet + "JOB_COMPLETION_INDEX=4 WORLD_SIZE=4", "JOB_COMPLETION_INDEX: got 4"},
+      {kEndpoint + "JOB_COMPLETION_INDEX=4 WORLD_SIZE=4", "JOB_COMPLETION_INDEX: got 4"},
       {"JOB_COMPLETION_INDEX=1 WORLD_SIZE=4", "no address for 4 processes started by Kubernetes"},
-      {kMeet + "VC_TASK_INDEX=x WORLD_SIZE=4", "VC_TASK_INDEX: got 'x'"},
+      {kEndpoint + "VC_TASK_INDEX=x WORLD_SIZE=4", "VC_TASK_INDEX: got 'x'"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.environment);
@@ -274,7 +278,7 @@ TEST_CASE("worker: what contradicts itself is refused, and the message names the
   }
 }
 
-TEST_CASE("worker: attempts, jobs, and where the address and the port come from") {
+TEST_CASE("worker: attempts, jobs, the address and the port come from the right variables") {
   const Worker torchrun =
       worker_of(environment_of(kRun + "TORCHELASTIC_RUN_ID=fine-tune TORCHELASTIC_RESTART_COUNT=2 "
                                       "TORCHELASTIC_USE_AGENT_STORE=True SLURM_RESTART_COUNT=5"));
@@ -285,7 +289,7 @@ TEST_CASE("worker: attempts, jobs, and where the address and the port come from"
   CHECK(torchrun.port_source == "MASTER_PORT");
   CHECK_FALSE(
       worker_of(environment_of(kRun + "TORCHELASTIC_USE_AGENT_STORE=False")).store_is_served);
-  CHECK_FALSE(worker_of(environment_of(kOmpi + kMeet + "TORCHELASTIC_USE_AGENT_STORE=True"))
+  CHECK_FALSE(worker_of(environment_of(kOmpi + kEndpoint + "TORCHELASTIC_USE_AGENT_STORE=True"))
                   .store_is_served);
 
   const Worker slurm = worker_of(environment_of(
@@ -295,17 +299,17 @@ TEST_CASE("worker: attempts, jobs, and where the address and the port come from"
   CHECK(slurm.address_source == "the first host of SLURM_STEP_NODELIST");
   CHECK(slurm.port_source == "the job's number 4711.0");
 
-  const Worker mpi = worker_of(environment_of(kOmpiHere + "PMIX_NAMESPACE=77"));
+  const Worker mpi = worker_of(environment_of(kOmpiOneMachine + "PMIX_NAMESPACE=77"));
   CHECK(mpi.job == "77");
   CHECK(mpi.address_source == "all processes are on this machine");
-  CHECK(worker_of(environment_of(kOmpiHere + "PMIX_NAMESPACE=77 PBS_JOBID=9")).job == "9");
+  CHECK(worker_of(environment_of(kOmpiOneMachine + "PMIX_NAMESPACE=77 PBS_JOBID=9")).job == "9");
 
-  const Worker alone = worker_of(environment_of("RANK=0 WORLD_SIZE=1 " + kMeet));
+  const Worker alone = worker_of(environment_of("RANK=0 WORLD_SIZE=1 " + kEndpoint));
   CHECK(alone.master_addr.empty());
   CHECK(alone.master_port == 0);
 }
 
-TEST_CASE("worker: jobs and steps that are neighbours have ports of their own") {
+TEST_CASE("worker: neighbouring jobs and steps have different ports") {
   CHECK(port_of_job("4711") == 24711);
   CHECK(port_of_job("9973") == 20000);
   CHECK(port_of_job("") == 20000);
@@ -325,15 +329,15 @@ TEST_CASE("worker: jobs and steps that are neighbours have ports of their own") 
   CHECK(*jobs.rbegin() == 29972);
 }
 
-TEST_CASE("worker: whatever one variable becomes, the place is in bounds or the refusal is ours") {
+TEST_CASE("worker: any value of one variable gives a valid place or an error of hasten") {
   const std::vector<std::string> starts = {
       kRun + "GROUP_RANK=1 GROUP_WORLD_SIZE=2 TORCHELASTIC_RESTART_COUNT=1",
-      kOmpi + kMeet + "OMPI_MCA_orte_num_nodes=2 PMIX_NAMESPACE=77",
-      kMvapich + kMeet,
-      kHydra + kMeet,
+      kOmpi + kEndpoint + "OMPI_MCA_orte_num_nodes=2 PMIX_NAMESPACE=77",
+      kMvapich + kEndpoint,
+      kHydra + kEndpoint,
       kStep + "SLURM_RESTART_COUNT=1",
       kHydra + kBatch,
-      kMeet + "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4"};
+      kEndpoint + "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4"};
   const std::vector<std::string> values = {"",       "0",         "1",
                                            "2",      "3",         "4",
                                            "7",      "65536",     "1099511627775",

@@ -1,4 +1,4 @@
-// Configurations that contradict themselves are refused by name, whole ones come back as they were.
+// Contradictory configurations are refused by name, and valid ones survive a round trip.
 #include "hasten/models/bert_config.h"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ std::string text_of(const Json& json) {
 
 }  // namespace
 
-TEST_CASE("bert config: a value that cannot be is refused, with its key") {
+TEST_CASE("bert config: the error for an invalid value names its key") {
   const std::vector<std::pair<std::string, Json>> bad = {
       {"vocab_size", 0},
       {"vocab_size", "100"},
@@ -75,13 +75,13 @@ TEST_CASE("bert config: a value that cannot be is refused, with its key") {
     CAPTURE(json.dump());
     CHECK(code_of([&] { read(json); }) == "models.config-value");
     const std::string text = text_of(json);
-    // Heads that do not divide the hidden size are told of under the hidden size.
+    // The error for heads that do not divide the hidden size names the hidden size.
     CHECK_MESSAGE(text.find("config.json, key ") == 0, text);
     if (key != "num_attention_heads") CHECK_MESSAGE(text.find(key) != std::string::npos, text);
   }
 }
 
-TEST_CASE("bert config: text that is no configuration, and another model's") {
+TEST_CASE("bert config: other text and other models' configurations are refused") {
   CHECK(code_of([] { BertConfig::from_json("", "c"); }) == "models.config-json");
   CHECK(code_of([] { BertConfig::from_json("[1, 2]", "c"); }) == "models.config-json");
   CHECK(code_of([] { BertConfig::from_json("{\"model_type\": \"bert\"", "c"); }) ==
@@ -93,7 +93,7 @@ TEST_CASE("bert config: text that is no configuration, and another model's") {
   CHECK(code_of([&] { read(other); }) == "models.unknown-type");
 }
 
-TEST_CASE("bert config: null stands for the default, and unknown keys come back") {
+TEST_CASE("bert config: null stands for the default, and unknown keys are kept") {
   Json json = small();
   json["hidden_dropout_prob"] = nullptr;
   json["pad_token_id"] = nullptr;
@@ -107,7 +107,7 @@ TEST_CASE("bert config: null stands for the default, and unknown keys come back"
   CHECK(read(written).to_json() == config.to_json());
 }
 
-TEST_CASE("bert config: labels go out with their names and come back") {
+TEST_CASE("bert config: labels are saved with their names and restored") {
   BertConfig config = read(small());
   config.num_labels = 3;
   config.id2label = {{0, "admin"}, {2, "web"}};
@@ -117,7 +117,7 @@ TEST_CASE("bert config: labels go out with their names and come back") {
         std::map<std::int64_t, std::string>{{0, "admin"}, {1, "LABEL_1"}, {2, "web"}});
 }
 
-TEST_CASE("models: what names no model is refused before anything is made") {
+TEST_CASE("models: a name that is not a model is refused before anything is created") {
   const TemporaryDirectory folder;
   const auto load = [](const std::filesystem::path& what) {
     return code_of([&] { load_model(what.string(), {}); });

@@ -1,4 +1,5 @@
-// Weights in and out of any PreTrainedModel: buffers of every type, tied tensors, other shapes.
+// Any PreTrainedModel saves and loads its weights: buffers of every type, tied tensors, other
+// shapes.
 #include "hasten/models/pretrained_model.h"
 
 #include <doctest/doctest.h>
@@ -18,8 +19,8 @@ using namespace hasten;
 
 namespace {
 
-// What every model of these tests has; `initialize` fills with 7 and counts.
-struct ModelOfOnesOwn : PreTrainedModel {
+// The base of the models of these tests; `initialize` fills with 7 and records the names.
+struct RecordingModel : PreTrainedModel {
   ModelOutput forward(const TensorDict&) override { return {}; }
   std::string config_json() const override { return "{}\n"; }
   std::int64_t max_length() const override { return 8; }
@@ -36,9 +37,9 @@ struct ModelOfOnesOwn : PreTrainedModel {
   std::vector<std::string> initialized;
 };
 
-// BatchNorm counts its batches in an int64 buffer; InstanceNorm registers buffers it does not have.
-struct WithNorms : ModelOfOnesOwn {
-  WithNorms()
+// BatchNorm counts its batches in an int64 buffer; InstanceNorm registers undefined buffers.
+struct NormsModel : RecordingModel {
+  NormsModel()
       : batch(register_module("batch", torch::nn::BatchNorm1d(3))),
         instance(register_module(
             "instance",
@@ -49,9 +50,9 @@ struct WithNorms : ModelOfOnesOwn {
   torch::nn::InstanceNorm1d instance;
 };
 
-// One table under two names; `says` gives it a name of its own choice to be saved under.
-struct WithTwoNames : ModelOfOnesOwn {
-  explicit WithTwoNames(std::map<std::string, std::string> says = {}) : tied(std::move(says)) {
+// One table under two names; `tied` chooses the name under which it is saved.
+struct TwoNamesModel : RecordingModel {
+  explicit TwoNamesModel(std::map<std::string, std::string> tied = {}) : tied(std::move(tied)) {
     table = register_module("input", torch::nn::Embedding(4, 3));
     output = register_module("output", torch::nn::Linear(3, 4));
     output->weight = output->register_parameter("again", table->weight);
@@ -63,13 +64,14 @@ struct WithTwoNames : ModelOfOnesOwn {
   torch::nn::Linear output{nullptr};
 };
 
-// Names that transformers' oldest files use for others, and a name at the end of another one.
-struct WithOldNames : ModelOfOnesOwn {
+// Names that transformers' oldest files use for other parameters, and a name that ends another
+// name.
+struct OldNamesModel : RecordingModel {
   struct Layer : torch::nn::Module {
     explicit Layer(const char* name) { value = register_parameter(name, at::zeros({2})); }
     at::Tensor value;
   };
-  WithOldNames() {
+  OldNamesModel() {
     gamma = register_module("LayerNorm", std::make_shared<Layer>("gamma"))->value;
     inner = register_module("encoder", std::make_shared<torch::nn::Module>())
                 ->register_module("last", std::make_shared<Layer>("weight"))
@@ -87,7 +89,7 @@ std::vector<std::string> keys_of(const TensorDict& tensors) {
 
 using Keys = std::vector<std::string>;
 
-BertConfig head_of(std::int64_t labels) {
+BertConfig config_with_labels(std::int64_t labels) {
   return {.vocab_size = 20,
           .hidden_size = 8,
           .num_hidden_layers = 1,
@@ -111,16 +113,16 @@ nlohmann::json config_of(const std::filesystem::path& folder, const ModelOptions
 
 }  // namespace
 
-TEST_CASE("models: buffers of whole numbers and flags are saved and loaded in their own type") {
+TEST_CASE("models: buffers of integers and booleans are saved and loaded in their own type") {
   const TemporaryDirectory folder;
-  WithNorms model;
+  NormsModel model;
   model.initialize();
   for (int step = 0; step < 5; ++step) model.batch->forward(at::randn({4, 3}));
   CHECK(model.batch->num_batches_tracked.item<std::int64_t>() == 5);
   model.save_pretrained(folder.path());
   CHECK((load_weights(folder.path()).at("batch.num_batches_tracked").scalar_type() == at::kLong));
 
-  WithNorms again;
+  NormsModel again;
   const LoadReport report = again.load_weights(load_weights(folder.path()), "file");
   CHECK(report.missing.empty());
   CHECK(report.unexpected.empty());
@@ -136,7 +138,7 @@ TEST_CASE("models: buffers of whole numbers and flags are saved and loaded in th
   wrong = load_weights(folder.path());
   wrong["batch.weight"] = at::ones({3}, at::kLong);
   CHECK(code_of([&] { again.load_weights(wrong, "file"); }) == "models.dtype");
-  // A file without them, as older ones: the buffers stay as they are.
+  // An older file without these buffers leaves them unchanged.
   wrong.erase("batch.num_batches_tracked");
   wrong["batch.weight"] = at::ones({3}).to(at::kHalf);
   CHECK(again.load_weights(wrong, "file").missing == Keys{"batch.num_batches_tracked"});
@@ -144,7 +146,7 @@ TEST_CASE("models: buffers of whole numbers and flags are saved and loaded in th
   CHECK(at::equal(again.batch->weight, at::ones({3})));
 }
 
-TEST_CASE("models: a tensor with several names is saved once, and loaded by any of them") {
+TEST_CASE("models: a tensor with several names is saved once and loads under any of them") {
   const TemporaryDirectory folder;
   for (const auto& [says, saved] :
        {std::pair{std::map<std::string, std::string>{}, "input.weight"},
@@ -153,7 +155,7 @@ TEST_CASE("models: a tensor with several names is saved once, and loaded by any 
         std::pair{std::map<std::string, std::string>{{"second_name.weight", "input.weight"},
                                                      {"output.again", "second_name.weight"}},
                   "input.weight"}}) {
-    WithTwoNames model(says);
+    TwoNamesModel model(says);
     model.initialize();
     {
       const torch::NoGradGuard no_grad;
@@ -170,7 +172,7 @@ TEST_CASE("models: a tensor with several names is saved once, and loaded by any 
       const at::Tensor table = file.at(saved).clone();
       file.erase(saved);
       file[name] = table;
-      WithTwoNames again(says);
+      TwoNamesModel again(says);
       const LoadReport report = again.load_weights(file, "file");
       CHECK(report.missing.empty());
       CHECK(report.unexpected.empty());
@@ -179,13 +181,13 @@ TEST_CASE("models: a tensor with several names is saved once, and loaded by any 
       CHECK(again.output->weight.is_same(again.table->weight));
     }
   }
-  // A name that is only said to be tied keeps its own tensor.
-  WithTwoNames apart(std::map<std::string, std::string>{{"output.bias", "input.weight"}});
-  CHECK(apart.state_dict().count("output.bias") == 1);
+  // A tensor whose name is tied only by declaration stays separate.
+  TwoNamesModel separate(std::map<std::string, std::string>{{"output.bias", "input.weight"}});
+  CHECK(separate.state_dict().count("output.bias") == 1);
 }
 
-TEST_CASE("models: a file's own names come before those that are made of them") {
-  WithOldNames model;
+TEST_CASE("models: a file's own names come before derived names") {
+  OldNamesModel model;
   const LoadReport report = model.load_weights({{"LayerNorm.gamma", at::full({2}, 1.0)},
                                                 {"encoder.last.weight", at::full({2}, 2.0)},
                                                 {"last.weight", at::full({2}, 3.0)}},
@@ -197,9 +199,9 @@ TEST_CASE("models: a file's own names come before those that are made of them") 
   CHECK(model.outer[0].item<float>() == 3);
 }
 
-TEST_CASE("models: a head for other labels is an error that names the option, or a new one") {
+TEST_CASE("models: a head for other labels is an error, or becomes a new head on request") {
   const TemporaryDirectory folder;
-  save_bert(folder.path(), head_of(3));
+  save_bert(folder.path(), config_with_labels(3));
   const std::string what = folder.path().string();
   try {
     load_model(what, {.num_labels = 5});
@@ -220,13 +222,13 @@ TEST_CASE("models: a head for other labels is an error that names the option, or
   for (const auto& [name, tensor] : file) {
     if (name.find("classifier") == std::string::npos) CHECK(at::equal(weights.at(name), tensor));
   }
-  // Nothing differs, nothing is new.
+  // Nothing differs, and nothing is new.
   CHECK(load_model(what, {.ignore_mismatched_sizes = true}).report.mismatched.empty());
 }
 
 TEST_CASE("models: each dropout option sets its own rate") {
   const TemporaryDirectory folder;
-  save_bert(folder.path(), head_of(2));
+  save_bert(folder.path(), config_with_labels(2));
   const auto rates = [&](const ModelOptions& options) {
     const nlohmann::json config = config_of(folder.path(), options);
     return nlohmann::json{config.at("hidden_dropout_prob"),
@@ -237,22 +239,22 @@ TEST_CASE("models: each dropout option sets its own rate") {
   CHECK(rates({.hidden_dropout = 0.0}) == nlohmann::json{0.0, 0.3, nullptr});
   CHECK(rates({.attention_dropout = 0.5}) == nlohmann::json{0.2, 0.5, nullptr});
   CHECK(rates({.classifier_dropout = 0.0}) == nlohmann::json{0.2, 0.3, 0.0});
-  BertConfig own = head_of(2);
+  BertConfig own = config_with_labels(2);
   own.classifier_dropout = 0.4;
   save_bert(folder.path(), own);
   CHECK(rates({.hidden_dropout = 0.1}) == nlohmann::json{0.1, 0.3, 0.4});
 }
 
-TEST_CASE("models: a configuration says how many labels, and their names where it has any") {
+TEST_CASE("models: a configuration has the number of labels, and their names if there are any") {
   const TemporaryDirectory folder;
   const auto labels = [&](const BertConfig& config) {
     save_bert(folder.path(), config);
     return configured_labels(folder.path().string());
   };
-  CHECK(labels(head_of(2)).count == 2);
-  CHECK(labels(head_of(2)).names.empty());
-  CHECK(labels(head_of(3)).names == Keys{"LABEL_0", "LABEL_1", "LABEL_2"});
-  BertConfig named = head_of(11);
+  CHECK(labels(config_with_labels(2)).count == 2);
+  CHECK(labels(config_with_labels(2)).names.empty());
+  CHECK(labels(config_with_labels(3)).names == Keys{"LABEL_0", "LABEL_1", "LABEL_2"});
+  BertConfig named = config_with_labels(11);
   named.problem_type = "single_label_classification";
   named.id2label = {{2, "two"}, {10, "ten"}};
   const ConfiguredLabels found = labels(named);
@@ -275,7 +277,7 @@ BertConfig small_bert() {
           .max_position_embeddings = 12};
 }
 
-// Rows of 4, 9 and 6 tokens; `mask` names the batch's tokens that count.
+// A batch of 3 rows; `mask` marks the tokens that count.
 TensorDict padded_batch(const at::Tensor& mask) {
   torch::manual_seed(2);
   return {{"input_ids", at::randint(1, 40, {3, 9})},
@@ -293,8 +295,7 @@ at::Tensor right_padding() {
 
 }  // namespace
 
-TEST_CASE(
-    "bert: a batch without its padding gives the pooler's output and gradients of the whole") {
+TEST_CASE("bert: a batch without its padding gives the same pooler output and gradients") {
   at::Tensor holes = right_padding(), left = at::ones({3, 9}, at::kLong);
   holes[1].narrow(0, 3, 2).zero_();
   left[2].narrow(0, 0, 3).zero_();
@@ -312,16 +313,16 @@ TEST_CASE(
       const at::Tensor packed = model.forward_pooled(batch).pooler_output,
                        whole = model.forward(batch).pooler_output;
       CHECK(at::allclose(packed, whole, 1e-5, 1e-6));
-      const auto ours = gradients(packed), theirs = gradients(whole);
-      for (std::size_t i = 0; i < ours.size(); ++i) {
+      const auto got = gradients(packed), expected = gradients(whole);
+      for (std::size_t i = 0; i < got.size(); ++i) {
         CAPTURE(i);
-        CHECK(at::allclose(ours[i], theirs[i], 1e-4, 1e-6));
+        CHECK(at::allclose(got[i], expected[i], 1e-4, 1e-6));
       }
     }
   }
 }
 
-TEST_CASE("bert: an id outside of its table is named by its place in the batch, padding or not") {
+TEST_CASE("bert: the error for an id outside its table has its position, also with padding") {
   BertForSequenceClassification model(small_bert());
   model.initialize();
   TensorDict batch = padded_batch(right_padding());

@@ -1,4 +1,4 @@
-// Every operator against the same arithmetic written with LibTorch's own operators, forward and
+// Compares every operator with the same arithmetic in LibTorch's own operators, forward and
 // backward.
 #include "hasten/ops/ops.h"
 
@@ -23,17 +23,17 @@ Tensor leaf(at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_(); }
 
 double distance(const Tensor& a, const Tensor& b) { return (a - b).abs().max().item<double>(); }
 
-// Gradients of sum(weights * f()) for each input.
+// The gradients of sum(weights * f()) with respect to each input.
 std::vector<Tensor> gradients(const Tensor& y, const Tensor& weights,
                               const std::vector<Tensor>& inputs) {
   return torch::autograd::grad({(y * weights).sum()}, inputs);
 }
 
-void check_same(const Tensor& ours, const Tensor& theirs, const std::vector<Tensor>& inputs,
+void check_same(const Tensor& fused, const Tensor& reference, const std::vector<Tensor>& inputs,
                 double tolerance) {
-  CHECK(distance(ours, theirs) <= tolerance);
-  const Tensor weights = at::randn(ours.sizes());
-  const auto a = gradients(ours, weights, inputs), b = gradients(theirs, weights, inputs);
+  CHECK(distance(fused, reference) <= tolerance);
+  const Tensor weights = at::randn(fused.sizes());
+  const auto a = gradients(fused, weights, inputs), b = gradients(reference, weights, inputs);
   for (std::size_t i = 0; i < a.size(); ++i) {
     CAPTURE(i);
     CHECK(distance(a[i], b[i]) <= tolerance * (1 + b[i].abs().max().item<double>()));
@@ -75,9 +75,7 @@ TEST_CASE("ops: dropout_add_norm without dropout equals layer_norm(x + bias + re
              at::layer_norm(x + b + r, {200}, g, be, 1e-12), {x, b, r, g, be}, 1e-5);
 }
 
-TEST_CASE(
-    "ops: dropout drops the asked share, scales the rest, and its backward drops the same "
-    "elements") {
+TEST_CASE("ops: dropout drops the given share, scales the rest, and backward does the same") {
   torch::manual_seed(4);
   const Tensor x = at::ones({400, 300}).requires_grad_();
   const Tensor y = ops::dropout(x, 0.1, true);
@@ -89,9 +87,7 @@ TEST_CASE(
   CHECK(at::equal(ops::dropout(x, 0.1, false), x));
 }
 
-TEST_CASE(
-    "ops: the same seed drops the same elements, whatever the number of threads; another seed "
-    "others") {
+TEST_CASE("ops: one seed drops the same elements with any number of threads") {
   const Tensor x = at::ones({300, 129});
   const int threads = at::get_num_threads();
   torch::manual_seed(5);
@@ -102,7 +98,7 @@ TEST_CASE(
   at::set_num_threads(threads);
   CHECK(at::equal(a, b));
   CHECK_FALSE(at::equal(a, other));
-  // No pattern along rows or columns: neighbours agree as often as chance has it.
+  // There is no pattern along rows or columns: neighbours agree as often as chance predicts.
   const Tensor kept = a.ne(0).to(at::kFloat);
   CHECK(std::abs((kept.slice(0, 1) * kept.slice(0, 0, -1)).mean().item<double>() - 0.49) < 0.015);
   CHECK(std::abs((kept.slice(1, 1) * kept.slice(1, 0, -1)).mean().item<double>() - 0.49) < 0.015);
@@ -110,7 +106,7 @@ TEST_CASE(
 
 // tests/portability runs this file with each of these variables; without them there is nothing to
 // check.
-TEST_CASE("ops: variables of the environment choose the instruction sets") {
+TEST_CASE("ops: environment variables choose the instruction sets") {
   if (const char* wish = std::getenv("HASTEN_CPU_KERNELS"))
     CHECK(std::string(ops::kernels().isa) == std::string(wish));
   if (const char* wish = std::getenv("ATEN_CPU_CAPABILITY")) {
@@ -148,15 +144,16 @@ TEST_CASE("ops: every instruction set gives the same decisions and the same numb
   }
 }
 
-TEST_CASE("ops: dropout_add_norm's gradient under dropout is that of its own decisions") {
+TEST_CASE("ops: the gradient of dropout_add_norm uses the decisions of its forward pass") {
   torch::manual_seed(6);
   const Tensor x = leaf({5, 64}), b = leaf({64}), r = leaf({5, 64}), g = leaf({64}),
                be = leaf({64});
   torch::manual_seed(7);
   const Tensor y = ops::dropout_add_norm(x, b, r, g, be, 1e-5, 0.4, true);
   torch::manual_seed(7);
-  const Tensor mask = ops::dropout(at::ones({5, 64}), 0.4,
-                                   true);  // the same seed, rows and columns: the same decisions
+  const Tensor mask =
+      ops::dropout(at::ones({5, 64}), 0.4,
+                   true);  // the same seed, rows and columns give the same decisions
   check_same(y, at::layer_norm((x + b) * mask + r, {64}, g, be, 1e-5), {x, b, r, g, be}, 1e-5);
 }
 
@@ -176,23 +173,21 @@ TEST_CASE("ops: attention equals LibTorch's, masked and unmasked, forward and ba
     std::optional<Tensor> allowed;
     if (mask.defined())
       allowed = mask.to(at::kBool).view({batch, 1, 1, length}).expand({batch, 1, length, length});
-    const Tensor theirs = at::scaled_dot_product_attention(split(q), split(k), split(v), allowed)
-                              .transpose(1, 2)
-                              .reshape(q.sizes());
-    check_same(ops::attention(q, k, v, ops::KeyMask(mask), heads, 0.0, true), theirs, {q, k, v},
+    const Tensor reference = at::scaled_dot_product_attention(split(q), split(k), split(v), allowed)
+                                 .transpose(1, 2)
+                                 .reshape(q.sizes());
+    check_same(ops::attention(q, k, v, ops::KeyMask(mask), heads, 0.0, true), reference, {q, k, v},
                1e-5);
   }
 }
 
-TEST_CASE(
-    "ops: attention under dropout is the product with dropped probabilities, and its gradient "
-    "follows") {
+TEST_CASE("ops: attention under dropout is the product with the dropped probabilities") {
   torch::manual_seed(9);
   const std::int64_t length = 24, heads = 2, size = 8;
   const Tensor q = leaf({1, length, heads * size}), k = leaf({1, length, heads * size}),
                v = leaf({1, length, heads * size});
   torch::manual_seed(10);
-  const Tensor ours = ops::attention(q, k, v, ops::KeyMask({}), heads, 0.3, true);
+  const Tensor fused = ops::attention(q, k, v, ops::KeyMask({}), heads, 0.3, true);
   torch::manual_seed(10);
   const Tensor mask =
       ops::dropout(at::ones({heads * length, length}), 0.3, true).view({1, heads, length, length});
@@ -201,7 +196,7 @@ TEST_CASE(
   };
   const Tensor p =
       at::softmax(at::matmul(split(q), split(k).transpose(2, 3)) / std::sqrt(8.0), -1) * mask;
-  check_same(ours, at::matmul(p, split(v)).transpose(1, 2).reshape(q.sizes()), {q, k, v}, 1e-5);
+  check_same(fused, at::matmul(p, split(v)).transpose(1, 2).reshape(q.sizes()), {q, k, v}, 1e-5);
 }
 
 TEST_CASE("ops: a row with nothing to attend to gives zeros and no NaN") {
@@ -213,31 +208,31 @@ TEST_CASE("ops: a row with nothing to attend to gives zeros and no NaN") {
     CHECK(gradient.isfinite().all().item<bool>());
 }
 
-TEST_CASE("ops: embedding_sum adds three tables; its sparse gradient is the dense one") {
+TEST_CASE("ops: embedding_sum adds three tables, and its sparse gradient equals the dense one") {
   torch::manual_seed(11);
   const Tensor word = leaf({50, 12}), position = leaf({16, 12}), type = leaf({2, 12});
   const Tensor ids = at::randint(0, 50, {3, 10}), types = at::randint(0, 2, {3, 10});
   const Tensor positions = at::randint(0, 16, {3, 10});
   for (const Tensor& at_positions : {Tensor(), positions}) {
-    const auto theirs = [&] {
+    const auto reference = [&] {
       return at::embedding(word, ids, 7) + at::embedding(type, types) +
              (at_positions.defined() ? at::embedding(position, at_positions)
                                      : position.slice(0, 0, 10));
     };
     check_same(ops::embedding_sum(word, position, type, ids, at_positions, types, 7, false),
-               theirs(), {word, position, type}, 1e-6);
+               reference(), {word, position, type}, 1e-6);
     const Tensor weights = at::randn({3, 10, 12});
     const Tensor sparse =
         gradients(ops::embedding_sum(word, position, type, ids, at_positions, types, 7, true),
                   weights, {word})[0];
-    const Tensor dense = gradients(theirs(), weights, {word})[0];
+    const Tensor dense = gradients(reference(), weights, {word})[0];
     REQUIRE(sparse.is_sparse());
     CHECK(sparse.is_coalesced());
     CHECK(distance(sparse.to_dense(), dense) < 1e-6);
   }
 }
 
-TEST_CASE("ops: an id outside the table is named with its row and position") {
+TEST_CASE("ops: the error for an id outside the table names its row and position") {
   Tensor ids = at::zeros({2, 3}, at::kLong);
   ids[1][2] = 9;
   try {
@@ -267,8 +262,7 @@ TEST_CASE("ops: the fused operators in bfloat16 stay within its rounding of the 
         0.06);
 }
 
-TEST_CASE(
-    "ops: each is an operator of LibTorch's dispatcher, and does nothing to tensors without data") {
+TEST_CASE("ops: each is an operator of LibTorch's dispatcher, and ignores tensors without data") {
   for (const char* name : {"bias_gelu", "bias_gelu_backward", "dropout", "dropout_add_norm",
                            "dropout_add_norm_backward", "attention", "attention_backward",
                            "column_sum", "embedding_sum", "embedding_scatter", "embedding_gather",
@@ -287,7 +281,7 @@ TEST_CASE(
       .call(x, 1, 0.5, y);
 }
 
-TEST_CASE("ops: a change of an input in place between forward and backward is noticed") {
+TEST_CASE("ops: an in-place change of an input between forward and backward is detected") {
   const Tensor w = leaf({4, 6}), source = leaf({3, 6});
   Tensor x = source * 1;
   const Tensor y = ops::linear(x, w, {});
@@ -295,8 +289,8 @@ TEST_CASE("ops: a change of an input in place between forward and backward is no
   CHECK_THROWS_AS(y.sum().backward(), c10::Error);
 }
 
-// Rows of 3, 7 and 5 tokens, packed and with padding.
-TEST_CASE("ops: attention of packed rows is that of rows with padding") {
+// The rows have 3, 7 and 5 tokens, packed and with padding.
+TEST_CASE("ops: attention of packed rows equals that of padded rows") {
   const std::vector<std::int64_t> lengths = {3, 7, 5};
   const auto pad = [&](const Tensor& x) {
     return at::pad_sequence(x.squeeze(0).split_with_sizes(lengths), /*batch_first=*/true);
@@ -319,7 +313,7 @@ TEST_CASE("ops: attention of packed rows is that of rows with padding") {
                      : pack(ops::attention(pad(q), pad(k), pad(v), whole, 2, p, true));
       };
       check_same(attend(true), attend(false), {q, k, v}, 1e-5);
-      // And second derivatives.
+      // The second derivatives agree too.
       const auto penalty = [&](const Tensor& y) {
         Tensor sum = at::zeros({}, type);
         for (const Tensor& each : torch::autograd::grad({y.square().sum()}, {q, k, v}, {}, true,
@@ -327,9 +321,9 @@ TEST_CASE("ops: attention of packed rows is that of rows with padding") {
           sum = sum + each.square().sum();
         return sum;
       };
-      const Tensor ours = penalty(attend(true)), theirs = penalty(attend(false));
-      const auto a = torch::autograd::grad({ours}, {q, k, v}),
-                 b = torch::autograd::grad({theirs}, {q, k, v});
+      const Tensor fused = penalty(attend(true)), reference = penalty(attend(false));
+      const auto a = torch::autograd::grad({fused}, {q, k, v}),
+                 b = torch::autograd::grad({reference}, {q, k, v});
       for (std::size_t i = 0; i < 3; ++i)
         CHECK(distance(a[i], b[i]) <= 1e-4 * (1 + b[i].abs().max().item<double>()));
     }
@@ -346,11 +340,13 @@ TEST_CASE("ops: attention of packed rows is that of rows with padding") {
 
 namespace {
 
-// LibTorch's number of threads while it lives.
-class Threads {
+// Sets LibTorch's number of threads and restores it at the end of the scope.
+class ThreadCountScope {
  public:
-  explicit Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
-  ~Threads() { at::set_num_threads(before_); }
+  explicit ThreadCountScope(int count) : before_(at::get_num_threads()) {
+    at::set_num_threads(count);
+  }
+  ~ThreadCountScope() { at::set_num_threads(before_); }
 
  private:
   int before_;
@@ -362,9 +358,9 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The share of the processor time of `work` that other threads than this one have used.
+// The share of the processor time of `work` that threads other than this one used.
 template <class Work>
-double share_of_others(Work work) {
+double share_of_other_threads(Work work) {
   const double all = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
                own = seconds_of(CLOCK_THREAD_CPUTIME_ID);
   work();
@@ -372,8 +368,8 @@ double share_of_others(Work work) {
   return 1 - (seconds_of(CLOCK_THREAD_CPUTIME_ID) - own) / of_all;
 }
 
-// Results and gradients of every operator that shares its rows among threads, on tensors that are
-// large enough for it.
+// The results and gradients of every operator that divides its rows among threads, on tensors that
+// are large enough for it.
 std::vector<Tensor> large_operators() {
   at::manual_seed(3);
   const Tensor x = leaf({8, 96, 128}), r = leaf({8, 96, 128}), b = leaf({128}), g = leaf({128}),
@@ -399,13 +395,13 @@ std::vector<Tensor> large_operators() {
 
 }  // namespace
 
-TEST_CASE("ops: rows are shared among LibTorch's threads") {
-  const Threads two(2);
+TEST_CASE("ops: rows are divided among LibTorch's threads") {
+  const ThreadCountScope two(2);
   const Tensor x = at::randn({4096, 512}), b = at::randn({512});
   const Tensor q = at::randn({16, 128, 256});
-  ops::bias_gelu(x, b);  // the threads are started here
+  ops::bias_gelu(x, b);  // starts the threads
   const auto repeat = [](auto operation) {
-    return share_of_others([&] {
+    return share_of_other_threads([&] {
       for (int i = 0; i < 20; ++i) operation();
     });
   };
@@ -413,15 +409,15 @@ TEST_CASE("ops: rows are shared among LibTorch's threads") {
   CHECK(repeat([&] { ops::attention(q, q, q, ops::KeyMask(Tensor()), 4, 0.1, true); }) > 0.2);
 }
 
-TEST_CASE("ops: the number of threads changes nothing but the order of sums") {
-  const auto with = [](int count) {
-    const Threads threads(count);
+TEST_CASE("ops: the number of threads changes only the order of sums") {
+  const auto results_with = [](int count) {
+    const ThreadCountScope threads(count);
     return large_operators();
   };
-  const std::vector<Tensor> alone = with(1);
+  const std::vector<Tensor> alone = results_with(1);
   for (const int count : {2, 3, 5}) {
     CAPTURE(count);
-    const std::vector<Tensor> shared = with(count), again = with(count);
+    const std::vector<Tensor> shared = results_with(count), again = results_with(count);
     for (std::size_t i = 0; i < alone.size(); ++i) {
       CAPTURE(i);
       CHECK(distance(shared[i], alone[i]) <= 1e-4 * (1 + alone[i].abs().max().item<double>()));
@@ -430,8 +426,9 @@ TEST_CASE("ops: the number of threads changes nothing but the order of sums") {
   }
 }
 
-// oneDNN has a reference implementation alone for operands with gaps, a hundred times slower.
-TEST_CASE("ops: a product of rows that lie apart is about as fast as one of dense rows") {
+// For operands with gaps, oneDNN has only a reference implementation, which is a hundred times
+// slower.
+TEST_CASE("ops: a product of rows with gaps between them is about as fast as one of dense rows") {
   const Tensor whole = at::randn({48, 40, 384}), w = leaf({384, 384});
   const auto milliseconds = [&](const Tensor& x) {
     double least = 1e9;
@@ -442,7 +439,7 @@ TEST_CASE("ops: a product of rows that lie apart is about as fast as one of dens
     }
     return least;
   };
-  const Tensor apart = whole.select(1, 0), dense = apart.contiguous();
-  CHECK(distance(ops::linear(apart, w, {}), ops::linear(dense, w, {})) < 1e-3);
-  CHECK(milliseconds(apart) < 10 * milliseconds(dense) + 1);
+  const Tensor strided = whole.select(1, 0), dense = strided.contiguous();
+  CHECK(distance(ops::linear(strided, w, {}), ops::linear(dense, w, {})) < 1e-3);
+  CHECK(milliseconds(strided) < 10 * milliseconds(dense) + 1);
 }

@@ -1,5 +1,5 @@
 // Sweeps over all fused operators: types, autocast, empty tensors, strides, second derivatives,
-// changes in place. Each operator is compared with the same formula in LibTorch's operators, in
+// in-place changes. Each operator is compared with the same formula in LibTorch's operators, in
 // double.
 #include <ATen/autocast_mode.h>
 #include <doctest/doctest.h>
@@ -28,7 +28,7 @@ struct SweptOperator {
   bool drops = false;
 };
 
-// What dropout multiplies by; from the same seed an operator makes the same decisions.
+// The factors by which dropout multiplies; from the same seed an operator makes the same decisions.
 Tensor decisions_for(at::IntArrayRef shape, double p) {
   torch::manual_seed(77);
   return ops::dropout(at::ones(shape), p, true).to(at::kDouble);
@@ -131,7 +131,7 @@ std::vector<SweptOperator> swept_operators() {
   return all;
 }
 
-// Values that 16 bits hold exactly, so that a type changes the arithmetic only.
+// The values are exact in 16 bits, so that a type changes only the arithmetic.
 Inputs swept_inputs(const SweptOperator& op, at::ScalarType activations,
                     at::ScalarType parameters) {
   torch::manual_seed(5);
@@ -175,12 +175,12 @@ double relative_distance(const Tensor& a, const Tensor& b) {
   return difference.item<double>() / (0.1 + plain(b).abs().max().item<double>());
 }
 
-void check_equal(const Inputs& ours, const Inputs& theirs, double tolerance) {
-  REQUIRE(ours.size() == theirs.size());
-  for (std::size_t i = 0; i < ours.size(); ++i) {
+void check_equal(const Inputs& fused, const Inputs& reference, double tolerance) {
+  REQUIRE(fused.size() == reference.size());
+  for (std::size_t i = 0; i < fused.size(); ++i) {
     CAPTURE(i);
-    CHECK(ours[i].sizes() == theirs[i].sizes());
-    CHECK(relative_distance(ours[i], theirs[i]) <= tolerance);
+    CHECK(fused[i].sizes() == reference[i].sizes());
+    CHECK(relative_distance(fused[i], reference[i]) <= tolerance);
   }
 }
 
@@ -208,9 +208,9 @@ TEST_CASE("ops sweep: every type gives the formula's values and gradients in its
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
       for (const auto parameters : {type, at::kFloat}) {
         const bool mixed = parameters != type;
-        // LibTorch's formulas refuse or promote other mixtures; those have a test of their own.
+        // LibTorch's formulas refuse or promote other mixtures, which have their own test.
         if (mixed && (type != at::kBFloat16 || op.activations == 0)) continue;
-        // Decisions of dropout in types without kernels are LibTorch's.
+        // LibTorch decides dropout for types without kernels.
         const bool has_kernels = type == at::kFloat || type == at::kBFloat16;
         if (op.drops &&
             !(has_kernels && (op.shapes.size() == op.activations || parameters == at::kFloat)))
@@ -231,7 +231,7 @@ TEST_CASE("ops sweep: every type gives the formula's values and gradients in its
   }
 }
 
-TEST_CASE("ops sweep: linear takes and refuses the types that at::linear does, but for bfloat16") {
+TEST_CASE("ops sweep: linear accepts the types that at::linear accepts, except for bfloat16") {
   const auto succeeds = [](auto&& call) {
     try {
       call();
@@ -241,44 +241,44 @@ TEST_CASE("ops sweep: linear takes and refuses the types that at::linear does, b
     }
   };
   const auto types = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt};
-  for (const auto of_x : types) {
-    for (const auto of_weight : types) {
-      for (const auto of_bias : types) {
-        // Activations in bfloat16 beside float parameters are hasten's own.
-        if (of_x == at::kBFloat16 && of_weight == at::kFloat) continue;
-        CAPTURE(of_x);
-        CAPTURE(of_weight);
-        CAPTURE(of_bias);
-        const Tensor x = at::ones({2, 3}).to(of_x), w = at::ones({4, 3}).to(of_weight),
-                     b = at::ones({4}).to(of_bias);
-        const bool ours = succeeds([&] { ops::linear(x, w, b); });
-        CHECK(ours == succeeds([&] { at::linear(x, w, b); }));
-        if (ours) CHECK((ops::linear(x, w, b).scalar_type() == at::linear(x, w, b).scalar_type()));
+  for (const auto x_type : types) {
+    for (const auto weight_type : types) {
+      for (const auto bias_type : types) {
+        // Only hasten accepts activations in bfloat16 with float parameters.
+        if (x_type == at::kBFloat16 && weight_type == at::kFloat) continue;
+        CAPTURE(x_type);
+        CAPTURE(weight_type);
+        CAPTURE(bias_type);
+        const Tensor x = at::ones({2, 3}).to(x_type), w = at::ones({4, 3}).to(weight_type),
+                     b = at::ones({4}).to(bias_type);
+        const bool fused = succeeds([&] { ops::linear(x, w, b); });
+        CHECK(fused == succeeds([&] { at::linear(x, w, b); }));
+        if (fused) CHECK((ops::linear(x, w, b).scalar_type() == at::linear(x, w, b).scalar_type()));
         CHECK(succeeds([&] { ops::linear(x, w, {}); }) == succeeds([&] { at::linear(x, w); }));
       }
     }
   }
 }
 
-TEST_CASE("ops sweep: under autocast, with the backward pass inside or outside of its scope") {
+TEST_CASE("ops sweep: autocast gives the formula's results, also with backward outside it") {
   for (const SweptOperator& op : swept_operators()) {
     for (const auto type : {at::kBFloat16, at::kHalf}) {
-      for (const auto of_inputs : {at::kFloat, at::kBFloat16}) {
-        // Mixtures of half and bfloat16 are LibTorch's affair.
-        if (of_inputs == at::kBFloat16 && type == at::kHalf) continue;
-        // Attention in half draws LibTorch's random numbers.
+      for (const auto input_type : {at::kFloat, at::kBFloat16}) {
+        // LibTorch decides about mixtures of half and bfloat16.
+        if (input_type == at::kBFloat16 && type == at::kHalf) continue;
+        // Attention in half uses LibTorch's random numbers.
         if (type == at::kHalf && op.drops && op.forms_products) continue;
         const at::ScalarType expected_type = op.forms_products     ? type
                                              : op.activations == 0 ? at::kFloat
-                                                                   : of_inputs;
-        const Inputs from = swept_inputs(op, of_inputs, at::kFloat);
+                                                                   : input_type;
+        const Inputs from = swept_inputs(op, input_type, at::kFloat);
         const Inputs exact = as_leaves(from, at::kDouble);
         const Tensor reference = op.formula(exact);
         const Inputs expected = first_derivatives(reference, exact);
         for (const bool inside : {false, true}) {
           CAPTURE(op.name);
           CAPTURE(type);
-          CAPTURE(of_inputs);
+          CAPTURE(input_type);
           CAPTURE(inside);
           const Inputs in = as_leaves(from);
           Tensor y;
@@ -295,7 +295,7 @@ TEST_CASE("ops sweep: under autocast, with the backward pass inside or outside o
         }
         // Autocast that begins after the forward pass changes nothing.
         const Inputs in = as_leaves(from);
-        if (of_inputs != at::kFloat) continue;
+        if (input_type != at::kFloat) continue;
         const Tensor y = op.fused(in);
         const AutocastTo autocast(type);
         check_equal(first_derivatives(y, in), expected, 2 * tolerance_of(at::kFloat));
@@ -304,7 +304,7 @@ TEST_CASE("ops sweep: under autocast, with the backward pass inside or outside o
   }
 }
 
-TEST_CASE("ops sweep: second derivatives are those of the formula, for each choice of inputs") {
+TEST_CASE("ops sweep: second derivatives equal the formula's, for each choice of inputs") {
   const auto penalty_gradients = [](const Tensor& y, const Inputs& wanted) {
     const Tensor loss = (y.to(at::kDouble).square() * weights_like(y)).sum();
     const Inputs first = torch::autograd::grad({loss}, wanted, {}, true, /*create_graph=*/true);
@@ -330,12 +330,13 @@ TEST_CASE("ops sweep: second derivatives are those of the formula, for each choi
           if (chosen) wanted.push_back(in.back());
           if (chosen) wanted_exact.push_back(exact.back());
         }
-        const Inputs ours = penalty_gradients(op.fused(in), wanted),
-                     theirs = penalty_gradients(op.formula(exact), wanted_exact);
-        for (std::size_t i = 0; i < ours.size(); ++i) {
+        const Inputs fused = penalty_gradients(op.fused(in), wanted),
+                     reference = penalty_gradients(op.formula(exact), wanted_exact);
+        for (std::size_t i = 0; i < fused.size(); ++i) {
           CAPTURE(i);
-          const Tensor expected = theirs[i].defined() ? theirs[i] : at::zeros_like(wanted_exact[i]);
-          const Tensor got = ours[i].defined() ? ours[i] : at::zeros_like(wanted[i]);
+          const Tensor expected =
+              reference[i].defined() ? reference[i] : at::zeros_like(wanted_exact[i]);
+          const Tensor got = fused[i].defined() ? fused[i] : at::zeros_like(wanted[i]);
           CHECK(relative_distance(got, expected) <= (type == at::kFloat ? 1e-4 : 0.2));
         }
       }
@@ -362,7 +363,7 @@ TEST_CASE("ops sweep: a gradient penalty between two layers reaches the first la
   }
 }
 
-TEST_CASE("ops sweep: a third derivative") {
+TEST_CASE("ops sweep: third derivatives equal the formula's") {
   const auto third = [](const auto& call, at::ScalarType type) {
     const Tensor x = at::linspace(-1, 1, 40, type).view({2, 20}).requires_grad_();
     Tensor y = call(x).pow(4).sum();
@@ -374,8 +375,8 @@ TEST_CASE("ops sweep: a third derivative") {
   CHECK(relative_distance(third([&](const Tensor& x) { return ops::bias_gelu(x, b); }, at::kFloat),
                           third([&](const Tensor& x) { return at::gelu(x + b); }, at::kDouble)) <=
         1e-3);
-  // Not at::layer_norm, whose third derivative is wrong in LibTorch 2.11: its second derivative
-  // takes the deviation of a row for a constant.
+  // at::layer_norm is no reference here: its third derivative is wrong in LibTorch 2.11, because
+  // its second derivative treats the deviation of a row as a constant.
   const auto norm = [](const Tensor& z, const Tensor& gamma, const Tensor& beta) {
     const Tensor centred = z - z.mean(-1, true);
     return centred * (centred.square().mean(-1, true) + 1e-5).rsqrt() * gamma + beta;
@@ -402,7 +403,7 @@ TEST_CASE("ops sweep: operands may be strided, transposed or expanded") {
   };
   const auto expanded = [](const Tensor& x) { return x.narrow(0, 0, 1).expand_as(x); };
   for (const SweptOperator& op : swept_operators()) {
-    // LibTorch cannot take a sparse gradient back through a view.
+    // LibTorch cannot pass a sparse gradient back through a view.
     if (op.name.find("sparse") != std::string::npos) continue;
     for (const auto& [name, view] :
          {std::pair<const char*, std::function<Tensor(const Tensor&)>>{"strided", strided},
@@ -482,8 +483,7 @@ TEST_CASE("ops sweep: empty tensors have empty results and gradients of zero") {
   }
 }
 
-TEST_CASE(
-    "ops sweep: an input that changes in place before the backward pass is noticed or unused") {
+TEST_CASE("ops sweep: an in-place change of an input is detected or has no effect") {
   for (const SweptOperator& op : swept_operators()) {
     const Inputs from = swept_inputs(op, at::kFloat, at::kFloat);
     for (std::size_t changed = 0; changed < from.size(); ++changed) {
@@ -507,7 +507,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("ops sweep: a second backward pass needs retain_graph, and gives the same then") {
+TEST_CASE("ops sweep: a second backward pass needs retain_graph, and gives the same") {
   for (const SweptOperator& op : swept_operators()) {
     CAPTURE(op.name);
     const Inputs in = as_leaves(swept_inputs(op, at::kFloat, at::kFloat));
@@ -518,7 +518,7 @@ TEST_CASE("ops sweep: a second backward pass needs retain_graph, and gives the s
   }
 }
 
-TEST_CASE("ops sweep: without gradients, in inference mode, and with the backward pass elsewhere") {
+TEST_CASE("ops sweep: results are the same without gradients and in other threads") {
   for (const SweptOperator& op : swept_operators()) {
     CAPTURE(op.name);
     const Inputs in = as_leaves(swept_inputs(op, at::kFloat, at::kFloat));
@@ -543,9 +543,9 @@ TEST_CASE("ops sweep: without gradients, in inference mode, and with the backwar
   }
 }
 
-TEST_CASE("ops sweep: on the Meta device the results have their shapes") {
+TEST_CASE("ops sweep: on the Meta device the results have the right shapes") {
   for (const SweptOperator& op : swept_operators()) {
-    // LibTorch has no kernels for the Meta device in C++ for the others' operators.
+    // In C++, LibTorch has no Meta kernels for the operators of the others.
     if (op.activations != 1) continue;
     CAPTURE(op.name);
     Inputs in;
@@ -575,7 +575,7 @@ TEST_CASE("ops sweep: a dry run has the shapes of results, first and second deri
   }
 }
 
-TEST_CASE("ops sweep: arguments that do not fit are errors and read nothing") {
+TEST_CASE("ops sweep: arguments that do not fit are errors before any data is read") {
   const auto ones = [](at::IntArrayRef shape) { return at::ones(shape); };
   const ops::KeyMask everywhere({});
   const Tensor q = ones({2, 3, 8});
@@ -616,7 +616,7 @@ TEST_CASE("ops sweep: arguments that do not fit are errors and read nothing") {
                   c10::Error);
 }
 
-TEST_CASE("ops sweep: a probability of 1 drops everything, and outside of training nothing") {
+TEST_CASE("ops sweep: a probability of 1 drops everything in training, else nothing") {
   const Tensor x = at::randn({3, 4, 8}).requires_grad_(), ones = at::ones({8}),
                zeros = at::zeros({8});
   const Tensor y = ops::dropout(x, 1.0, true);
@@ -633,13 +633,13 @@ TEST_CASE("ops sweep: a probability of 1 drops everything, and outside of traini
   CHECK(ops::attention(x, x, x, everywhere, 2, 1.0, true).ne(0).sum().item<std::int64_t>() == 0);
   CHECK(relative_distance(ops::attention(x, x, x, everywhere, 2, 1.0, false),
                           ops::eager_attention(x, x, x, everywhere, 2, 1.0, false)) < 1e-5);
-  // Below 1 something is kept now and then, and the expectation stays that of x.
+  // Below 1 some elements are kept, and the expectation stays that of x.
   const ops::Dropout nearly = ops::Dropout::make(0.999999, 1);
   CHECK(nearly.threshold == 65535);
   CHECK(nearly.scale == 65536.0f);
 }
 
-TEST_CASE("ops sweep: the two forms of attention agree on a row with nothing to attend to") {
+TEST_CASE("ops sweep: both forms of attention agree on a row with nothing to attend to") {
   const Tensor q = at::randn({2, 3, 8}).requires_grad_();
   const ops::KeyMask mask(torch::tensor({{0, 0, 0}, {1, 1, 0}}));
   const Tensor fused = ops::attention(q, q, q, mask, 2, 0, false),
@@ -662,11 +662,12 @@ TEST_CASE("ops sweep: the norm of a row of equal values is 0 on every instructio
                        y = at::full({2, n}, 9, type), z = at::empty({2, n}, type),
                        bias = at::zeros({n}), gamma = at::ones({n}), mean = at::empty({2}),
                        rstd = at::empty({2});
-          const auto of = [](const Tensor& t) { return static_cast<T*>(t.data_ptr()); };
-          kernels.dropout_add_norm(
-              of(x), bias.const_data_ptr<float>(), of(zeros), gamma.const_data_ptr<float>(),
-              bias.const_data_ptr<float>(), 1e-12f, ops::Dropout{}, 0, of(z), of(y),
-              mean.mutable_data_ptr<float>(), rstd.mutable_data_ptr<float>(), 2, n);
+          const auto data_of = [](const Tensor& t) { return static_cast<T*>(t.data_ptr()); };
+          kernels.dropout_add_norm(data_of(x), bias.const_data_ptr<float>(), data_of(zeros),
+                                   gamma.const_data_ptr<float>(), bias.const_data_ptr<float>(),
+                                   1e-12f, ops::Dropout{}, 0, data_of(z), data_of(y),
+                                   mean.mutable_data_ptr<float>(), rstd.mutable_data_ptr<float>(),
+                                   2, n);
           return y.to(at::kFloat).abs().max().item<double>();
         };
         CHECK(largest(at::kFloat, set->f32, static_cast<float*>(nullptr)) == 0);

@@ -19,29 +19,27 @@ std::vector<Tensor> parameters(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("adamw: equals LibTorch's AdamW over 20 steps, with and without decay") {
+TEST_CASE("adamw: it equals LibTorch's AdamW over 20 steps, with and without decay") {
   for (const double decay : {0.0, 0.1}) {
     auto a = parameters(1), b = parameters(1);
     const AdamWOptions options =
         AdamWOptions(1e-2).betas({0.8, 0.95}).eps(1e-7).weight_decay(decay);
-    AdamW ours(a, options);
-    torch::optim::AdamW theirs(b, options);
+    AdamW adamw(a, options);
+    torch::optim::AdamW reference(b, options);
     for (int step = 0; step < 20; ++step) {
       for (std::size_t i = 0; i < a.size(); ++i) {
         a[i].mutable_grad() = at::randn_like(a[i]).detach();
         b[i].mutable_grad() = a[i].grad().clone();
       }
-      ours.step();
-      theirs.step();
+      adamw.step();
+      reference.step();
     }
     for (std::size_t i = 0; i < a.size(); ++i)
       CHECK((a[i] - b[i]).abs().max().item<double>() < 2e-6);
   }
 }
 
-TEST_CASE(
-    "adamw: a sparse gradient gives bit for bit what the dense one gives, also with decay and "
-    "mixed with dense steps") {
+TEST_CASE("adamw: a sparse gradient gives the same bits as the dense one") {
   for (const double decay : {0.0, 0.1}) {
     auto a = parameters(2), b = parameters(2);
     const AdamWOptions options = AdamWOptions(1e-2).weight_decay(decay);
@@ -62,7 +60,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("adamw: repeated rows of an uncoalesced gradient are added up") {
+TEST_CASE("adamw: repeated rows of an uncoalesced gradient are added") {
   auto a = parameters(3), b = parameters(3);
   AdamW sparse(a), dense(b);
   const Tensor rows = at::tensor({5, 5, 7}, at::kLong), values = at::randn({3, 70});
@@ -75,12 +73,12 @@ TEST_CASE("adamw: repeated rows of an uncoalesced gradient are added up") {
 
 TEST_CASE("adamw: scale_next_step equals scaling the gradients, for one step only") {
   auto a = parameters(4), b = parameters(4);
-  AdamW ours(a), other(b);
+  AdamW adamw(a), other(b);
   for (int step = 0; step < 3; ++step) {
     a[0].mutable_grad() = at::randn_like(a[0]).detach();
     b[0].mutable_grad() = step == 1 ? (a[0].grad() * 0.25f) : a[0].grad().clone();
-    if (step == 1) ours.scale_next_step(0.25);
-    ours.step();
+    if (step == 1) adamw.scale_next_step(0.25);
+    adamw.step();
     other.step();
   }
   CHECK((a[0] - b[0]).abs().max().item<double>() < 1e-7);
@@ -92,8 +90,8 @@ TEST_CASE("adamw: clip_grad_norm_ agrees with LibTorch's and counts sparse gradi
     a[i].mutable_grad() = at::randn_like(a[i]).detach();
     b[i].mutable_grad() = a[i].grad().clone();
   }
-  const double ours = clip_grad_norm_(a, 1.0), theirs = torch::nn::utils::clip_grad_norm_(b, 1.0);
-  CHECK(ours == doctest::Approx(theirs).epsilon(1e-5));
+  const double got = clip_grad_norm_(a, 1.0), expected = torch::nn::utils::clip_grad_norm_(b, 1.0);
+  CHECK(got == doctest::Approx(expected).epsilon(1e-5));
   CHECK((a[0].grad() - b[0].grad()).abs().max().item<double>() < 1e-8);
   CHECK(gradient_norm(a, INFINITY) ==
         doctest::Approx(std::max({a[0].grad().abs().max().item<double>(),
@@ -124,7 +122,7 @@ TEST_CASE("adamw: amsgrad and parameters that are not float are refused") {
   CHECK_THROWS_AS(AdamW(std::vector<Tensor>{at::zeros({3}, at::kBFloat16)}), UsageError);
 }
 
-TEST_CASE("adamw: raises version counters, so that a backward pass through changed weights throws") {
+TEST_CASE("adamw: a step raises versions, so that backward through changed weights throws") {
   for (const bool sparse : {false, true}) {
     CAPTURE(sparse);
     const Tensor w = at::randn({30, 3}).requires_grad_();
@@ -136,12 +134,13 @@ TEST_CASE("adamw: raises version counters, so that a backward pass through chang
     };
     give_gradient();
     adamw.step();
-    const auto& state = static_cast<torch::optim::AdamWParamState&>(
-        *adamw.state().at(w.unsafeGetTensorImpl()));
+    const auto& state =
+        static_cast<torch::optim::AdamWParamState&>(*adamw.state().at(w.unsafeGetTensorImpl()));
     const auto versions = [&] {
-      return std::array<std::uint32_t, 3>{static_cast<std::uint32_t>(w._version()),
-                                          static_cast<std::uint32_t>(state.exp_avg()._version()),
-                                          static_cast<std::uint32_t>(state.exp_avg_sq()._version())};
+      return std::array<std::uint32_t, 3>{
+          static_cast<std::uint32_t>(w._version()),
+          static_cast<std::uint32_t>(state.exp_avg()._version()),
+          static_cast<std::uint32_t>(state.exp_avg_sq()._version())};
     };
     const auto before = versions();
     const Tensor loss = at::mm(at::randn({2, 30}).requires_grad_(), w).sum();
@@ -152,7 +151,7 @@ TEST_CASE("adamw: raises version counters, so that a backward pass through chang
   }
 }
 
-TEST_CASE("adamw: moments that are changed between sparse steps count, however they are changed") {
+TEST_CASE("adamw: a change of the moments between sparse steps takes effect") {
   using State = torch::optim::AdamWParamState;
   const auto run = [](bool sparse, int how) {
     const Tensor w = at::ones({64, 512}).requires_grad_();
@@ -167,7 +166,7 @@ TEST_CASE("adamw: moments that are changed between sparse steps count, however t
       return static_cast<State&>(*adamw.state().at(w.unsafeGetTensorImpl()));
     };
     const torch::NoGradGuard no_grad;
-    if (how == 0) {  // a state that the program made itself, before the first step
+    if (how == 0) {  // the program sets a state before the first step
       auto made = std::make_unique<State>();
       made->exp_avg(at::full({64, 512}, 0.5));
       made->exp_avg_sq(at::full({64, 512}, 0.5));
@@ -176,7 +175,7 @@ TEST_CASE("adamw: moments that are changed between sparse steps count, however t
     for (int i = 0; i < 4; ++i) step(3);
     if (how == 1) state().exp_avg().copy_(at::full({64, 512}, 0.5));
     if (how == 2) state().exp_avg_sq()[60].fill_(0.25);
-    if (how == 3) {  // others, of which one may come to lie where the old one lay
+    if (how == 3) {  // replaced: a new tensor may get the old one's address
       state().exp_avg(at::Tensor());
       state().exp_avg(at::full({64, 512}, 0.5));
     }
@@ -204,7 +203,7 @@ TEST_CASE("adamw: parameters and gradients may have any strides") {
        {std::function<Tensor(const Tensor&)>(channels_last),
         std::function<Tensor(const Tensor&)>(transposed),
         std::function<Tensor(const Tensor&)>(with_gaps)}) {
-    // Moments of the second size come from memory of their own.
+    // Moments of the second size use memory of their own.
     for (const std::int64_t width : {6, 600}) {
       torch::manual_seed(1);
       const Tensor start = at::randn({20, 8, 3, width});
@@ -215,11 +214,11 @@ TEST_CASE("adamw: parameters and gradients may have any strides") {
       AdamW a(std::vector<Tensor>{plain}), b(std::vector<Tensor>{other});
       for (int step = 0; step < 4; ++step) {
         plain.mutable_grad() = at::randn_like(plain).detach();
-        // Of the parameter's strides, of others, expanded.
+        // Strides of the parameter, other strides, expanded.
         if (step == 3) plain.mutable_grad() = at::randn({3, width}).expand({20, 8, 3, width});
         other.mutable_grad() =
             step == 0 ? at::empty_like(other).detach().copy_(plain.grad()) : plain.grad();
-        if (step == 2) {  // as a checkpoint is read
+        if (step == 2) {  // as a checkpoint is loaded
           auto& state = static_cast<torch::optim::AdamWParamState&>(
               *b.state().at(other.unsafeGetTensorImpl()));
           state.exp_avg(state.exp_avg().contiguous());
@@ -233,7 +232,7 @@ TEST_CASE("adamw: parameters and gradients may have any strides") {
   }
 }
 
-TEST_CASE("adamw: sparse gradients of other forms are taken as what they stand for") {
+TEST_CASE("adamw: sparse gradients of other forms equal their dense gradients") {
   torch::manual_seed(2);
   const Tensor gradient = at::zeros({30, 4});
   gradient[3].fill_(2);
@@ -264,7 +263,7 @@ TEST_CASE("adamw: a parameter that appears twice is stepped once") {
   CHECK(at::equal(w, once));
 }
 
-TEST_CASE("adamw: what does not fit is refused before anything is written") {
+TEST_CASE("adamw: input that does not fit is refused before anything is written") {
   const auto code_of = [](AdamW& adamw) -> std::string {
     try {
       adamw.step();
@@ -295,7 +294,7 @@ TEST_CASE("adamw: what does not fit is refused before anything is written") {
   CHECK(code_of(changed) == "optim.amsgrad");
 }
 
-TEST_CASE("adamw: the norm of gradients in several types is LibTorch's") {
+TEST_CASE("adamw: the norm of gradients in several types equals LibTorch's") {
   const Tensor a = at::ones({4}, at::kBFloat16).requires_grad_(),
                b = at::ones({4}, at::kDouble).requires_grad_(), c = at::ones({4}).requires_grad_(),
                d = at::ones({4}, at::kHalf).requires_grad_();

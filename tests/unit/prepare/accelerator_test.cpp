@@ -40,13 +40,13 @@ std::vector<at::Tensor> rows(std::int64_t batches, std::int64_t size = 4) {
 
 TEST_CASE("accelerator: the prepared loop trains to the same weights as the plain one") {
   Line plain, net;
-  torch::optim::SGD by_hand(plain->parameters(), SGDOptions(0.1)),
+  torch::optim::SGD plain_sgd(plain->parameters(), SGDOptions(0.1)),
       sgd(net->parameters(), SGDOptions(0.1));
   auto batches = rows(5);
   for (const auto& x : batches) {
-    by_hand.zero_grad();
+    plain_sgd.zero_grad();
     plain(x).square().mean().backward();
-    by_hand.step();
+    plain_sgd.step();
   }
   Accelerator accelerator({.cpu = true});
   auto data = rows(5);
@@ -60,9 +60,7 @@ TEST_CASE("accelerator: the prepared loop trains to the same weights as the plai
   CHECK(optimizer.steps() == 5);
 }
 
-TEST_CASE(
-    "accelerator: holders, shared pointers and modules on the stack are all prepared; rvalues are "
-    "kept alive") {
+TEST_CASE("accelerator: holders, shared pointers and modules on the stack are prepared") {
   Accelerator accelerator({.cpu = true});
   Line holder;
   auto shared = std::make_shared<LineImpl>();
@@ -77,17 +75,16 @@ TEST_CASE(
   CHECK(e.unwrap() == a.unwrap());
 }
 
-TEST_CASE(
-    "accelerator: a window averages its micro-batches, and the last one is as long as the data") {
+TEST_CASE("accelerator: a window averages its micro-batches, the last ends with the data") {
   Line whole, net;
-  torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)),
+  torch::optim::SGD plain_sgd(whole->parameters(), SGDOptions(0.1)),
       sgd(net->parameters(), SGDOptions(0.1));
   const auto all = rows(5);
   for (const auto& [first, last] : {std::pair{0, 3}, std::pair{3, 5}}) {
-    by_hand.zero_grad();
+    plain_sgd.zero_grad();
     const at::Tensor x = at::cat(std::vector<at::Tensor>(all.begin() + first, all.begin() + last));
     whole(x).square().mean().backward();
-    by_hand.step();
+    plain_sgd.step();
   }
   Accelerator accelerator({.gradient_accumulation_steps = 3, .cpu = true});
   auto data = rows(5);
@@ -95,7 +92,7 @@ TEST_CASE(
   std::vector<bool> closed;
   for (auto& x : loader) {
     const auto guard = accelerator.accumulate(model);
-    optimizer.zero_grad();  // first in the loop: must not lose the window's gradients
+    optimizer.zero_grad();  // first in the loop: must keep the window's gradients
     accelerator.backward(model(x).square().mean());
     optimizer.step();
     closed.push_back(accelerator.sync_gradients());
@@ -105,13 +102,13 @@ TEST_CASE(
   CHECK((net->layer->weight - whole->layer->weight).abs().max().item<double>() < 1e-6);
 }
 
-TEST_CASE("accelerator: backward with items weighs micro-batches by them") {
+TEST_CASE("accelerator: backward with items weights micro-batches by them") {
   Line whole, net;
-  torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)),
+  torch::optim::SGD plain_sgd(whole->parameters(), SGDOptions(0.1)),
       sgd(net->parameters(), SGDOptions(0.1));
   const std::vector<at::Tensor> parts = {rows(1, 7)[0], rows(1, 2)[0]};
   whole(at::cat(parts)).square().mean().backward();
-  by_hand.step();
+  plain_sgd.step();
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
   auto data = parts;
   auto [model, optimizer, loader] = accelerator.prepare(net, sgd, data);
@@ -124,7 +121,7 @@ TEST_CASE("accelerator: backward with items weighs micro-batches by them") {
   CHECK((net->layer->weight - whole->layer->weight).abs().max().item<double>() < 1e-6);
 }
 
-TEST_CASE("accelerator: two models of one loop have windows of their own") {
+TEST_CASE("accelerator: two models of one loop have separate windows") {
   Line first, second;
   torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)),
       sgd2(second->parameters(), SGDOptions(0.1));
@@ -153,7 +150,7 @@ TEST_CASE("accelerator: two models of one loop have windows of their own") {
 TEST_CASE("accelerator: two losses of one micro-batch count as one micro-batch") {
   for (const std::int64_t steps : {1, 2}) {
     Line whole, net;
-    torch::optim::SGD by_hand(whole->parameters(), SGDOptions(0.1)),
+    torch::optim::SGD plain_sgd(whole->parameters(), SGDOptions(0.1)),
         sgd(net->parameters(), SGDOptions(0.1));
     const auto all = rows(2);
     Accelerator accelerator({.gradient_accumulation_steps = steps, .cpu = true});
@@ -172,16 +169,14 @@ TEST_CASE("accelerator: two losses of one micro-batch count as one micro-batch")
         ((whole(x).square().mean() + whole(x).abs().mean()) / static_cast<double>(steps))
             .backward();
       }
-      by_hand.step();
-      by_hand.zero_grad();
+      plain_sgd.step();
+      plain_sgd.zero_grad();
     }
     CHECK((net->layer->weight - whole->layer->weight).abs().max().item<double>() < 1e-6);
   }
 }
 
-TEST_CASE(
-    "accelerator: zero_grad outside any scope keeps the open window of its own model, and "
-    "free_memory ends all") {
+TEST_CASE("accelerator: zero_grad outside a scope keeps the window, and free_memory ends all") {
   Line first, second;
   torch::optim::SGD sgd1(first->parameters(), SGDOptions(0.1)),
       sgd2(second->parameters(), SGDOptions(0.1));
@@ -222,9 +217,7 @@ TEST_CASE("accelerator: an evaluation inside the training loop does not close it
   CHECK(steps == std::vector<std::int64_t>{0, 0, 0, 1, 1, 1, 1, 2});
 }
 
-TEST_CASE(
-    "accelerator: a schedule counts optimizer steps, whether prepared or made from the prepared "
-    "optimizer") {
+TEST_CASE("accelerator: a schedule counts optimizer steps, whether prepared or not") {
   Line net;
   torch::optim::SGD sgd(net->parameters(), SGDOptions(1.0));
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
@@ -243,7 +236,7 @@ TEST_CASE(
   CHECK(rates == std::vector<double>{1.0, 0.75, 0.75, 0.5, 0.5, 0.25, 0.25, 0.0});
 }
 
-TEST_CASE("accelerator: torch::data loaders and hasten loaders are prepared alike") {
+TEST_CASE("accelerator: torch::data loaders and hasten loaders are prepared the same way") {
   Accelerator accelerator({.cpu = true});
   auto torch_loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
       torch::data::datasets::TensorDataset(at::arange(10))
@@ -258,9 +251,7 @@ TEST_CASE("accelerator: torch::data loaders and hasten loaders are prepared alik
   CHECK(b.size() == 3);
 }
 
-TEST_CASE(
-    "accelerator: mixed precision runs the model in bfloat16 and keeps weights and gradients in "
-    "float") {
+TEST_CASE("accelerator: mixed precision runs in bfloat16 and keeps weights in float") {
   Line net;
   torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
   Accelerator accelerator({.mixed_precision = Precision::bf16, .cpu = true});
@@ -276,7 +267,7 @@ TEST_CASE(
   other.backward(net(at::ones({2, 3})).to(at::kFloat).mean());
 }
 
-TEST_CASE("accelerator: two in one process, of different settings, do not disturb each other") {
+TEST_CASE("accelerator: two in one process with different settings do not disturb each other") {
   Line first, second;
   Accelerator bf16(
       {.mixed_precision = Precision::bf16, .gradient_accumulation_steps = 7, .cpu = true}),
@@ -290,7 +281,7 @@ TEST_CASE("accelerator: two in one process, of different settings, do not distur
   CHECK(plain.sync_gradients());
 }
 
-TEST_CASE("accelerator: wrong use is named") {
+TEST_CASE("accelerator: the error for wrong use names the mistake") {
   CHECK_THROWS_AS(Accelerator({.gradient_accumulation_steps = 0}), UsageError);
   Accelerator accelerator({.cpu = true});
   CHECK_THROWS_AS(accelerator.backward(at::ones({3}).requires_grad_()), UsageError);
@@ -300,7 +291,7 @@ TEST_CASE("accelerator: wrong use is named") {
   CHECK_THROWS_AS((void)accelerator.accumulate(model), UsageError);
 }
 
-TEST_CASE("accelerator: a flag of the environment is read in any of its words, or refused") {
+TEST_CASE("accelerator: an environment flag accepts its words, and others are refused") {
   setenv("ACCELERATE_USE_CPU", "yes", 1);
   CHECK(Accelerator().device().is_cpu());
   setenv("ACCELERATE_USE_CPU", "maybe", 1);
@@ -322,9 +313,7 @@ TEST_CASE("accelerator: the collectives of a group of one are the identity") {
   CHECK(ran);
 }
 
-TEST_CASE(
-    "accelerator: free_memory lets go of what was prepared; clip and profile work on the prepared "
-    "model") {
+TEST_CASE("accelerator: free_memory releases objects; clip and profile accept prepared models") {
   Accelerator accelerator({.cpu = true});
   auto net = std::make_shared<LineImpl>();
   auto [model] = accelerator.prepare(net);
@@ -346,7 +335,7 @@ TEST_CASE(
   CHECK(watch.expired());
 }
 
-TEST_CASE("accelerator: the main process's helpers run on a process that is alone") {
+TEST_CASE("accelerator: the main process's helpers run in a single process") {
   const Accelerator accelerator({.cpu = true});
   int ran = 0;
   const auto count = [&] { ++ran; };

@@ -7,7 +7,7 @@ using namespace hasten;
 
 namespace {
 
-struct Watched {
+struct WatchedRun {
   std::int64_t programs = 0;
   std::vector<std::string> lines;
   std::int64_t waits = 0;
@@ -23,18 +23,17 @@ struct Watched {
 
 }  // namespace
 
-TEST_CASE(
-    "compile watch: the first two batches may compile, and later ones of known shapes nothing") {
-  Watched run;
+TEST_CASE("compile watch: only the first two batches of known shapes may compile") {
+  WatchedRun run;
   run.batch(16, 170);
   run.batch(16, 3);
   for (int i = 0; i < 20; ++i) run.batch(16, i == 7 ? 40 : 0);  // the first evaluation
   CHECK(run.lines.empty());
-  CHECK(run.waits == 3);  // for what compiles alone: the program is to run ahead
+  CHECK(run.waits == 3);  // only after batches that compile, so that the host can run ahead
 }
 
-TEST_CASE("compile watch: a new shape is named, and after some only that they keep changing") {
-  Watched run;
+TEST_CASE("compile watch: new shapes are named, and after several only their change is reported") {
+  WatchedRun run;
   for (int i = 0; i < 3; ++i) run.batch(16, i == 0 ? 170 : 0);
   run.batch(77, 120);
   run.batch(16, 0);
@@ -45,8 +44,8 @@ TEST_CASE("compile watch: a new shape is named, and after some only that they ke
   CHECK(run.lines.back().find("keep changing") != std::string::npos);
 }
 
-TEST_CASE("compile watch: programs in each batch of a known shape are told once") {
-  Watched run;
+TEST_CASE("compile watch: programs in each batch of a known shape are reported once") {
+  WatchedRun run;
   for (int i = 0; i < 30; ++i) run.batch(16, 1);
   REQUIRE(run.lines.size() == 1);
   CHECK(run.lines[0].find("although their shapes are not new") != std::string::npos);

@@ -1,5 +1,5 @@
-// Loaders that rank 0 reads for all, streams across processes, and states that another number of
-// processes goes on from. Each process is a fork of this one.
+// Loaders that rank 0 reads for all ranks, streams across processes, and loader states that another
+// number of processes loads. Each process is a fork of this one.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -12,11 +12,11 @@
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
@@ -67,7 +67,8 @@ Rows rows_in(const Texts& batch) {
   Rows rows;
   for (std::int64_t i = 0; i < numbers.size(0); ++i) {
     rows.push_back(numbers[i].item<std::int64_t>());
-    require(batch.second[static_cast<std::size_t>(i)] == str("row ", rows.back()), "its text");
+    require(batch.second[static_cast<std::size_t>(i)] == str("row ", rows.back()),
+            "the text of another row");
   }
   return rows;
 }
@@ -78,34 +79,35 @@ std::vector<Rows> pass(auto& loader) {
   return all;
 }
 
-AcceleratorOptions reading(std::optional<bool> dispatch, bool even = true, bool split = false) {
+AcceleratorOptions dispatch_options(std::optional<bool> dispatch, bool even = true,
+                                    bool split = false) {
   return {.dataloader_config = {
               .split_batches = split, .dispatch_batches = dispatch, .even_batches = even}};
 }
 
 }  // namespace
 
-TEST_CASE("dispatch: every process has the batches that it would have read itself, in every pass") {
+TEST_CASE("dispatch: every process has the batches that it would have read itself") {
   for (const std::int64_t workers : {0, 3}) {
     debug_launcher(
         [=] {
-          Accelerator each(reading(false)), first(reading(true));
+          Accelerator each(dispatch_options(false)), first(dispatch_options(true));
           const LoaderOptions options{.batch_size = 4, .shuffle = true, .num_workers = workers};
           Count own{37}, sent{37};
           auto raw_own = make_loader(own, options, AsTexts{});
           auto raw_sent = make_loader(sent, options, AsTexts{});
           auto [read] = each.prepare(raw_own);
           auto [received] = first.prepare(raw_sent);
-          require(received.size() == read.size(), "as many batches");
+          require(received.size() == read.size(), "the numbers of batches differ");
           for (int epoch = 0; epoch < 3; ++epoch)
             require(pass(received) == pass(read), str("the batches of epoch ", epoch));
-          require((*sent.reads > 0) == (first.group().rank() == 0), "rank 0 alone reads");
+          require((*sent.reads > 0) == (first.group().rank() == 0), "only rank 0 reads");
         },
         3);
   }
 }
 
-TEST_CASE("dispatch: streams are sent from rank 0, or read whole where that is said") {
+TEST_CASE("dispatch: streams are sent from rank 0, or read by every process if requested") {
   debug_launcher(
       [] {
         for (const std::int64_t workers : {0, 2}) {
@@ -114,7 +116,7 @@ TEST_CASE("dispatch: streams are sent from rank 0, or read whole where that is s
             std::vector<Accelerator> all;
             for (const auto dispatch :
                  {std::optional<bool>(), std::optional(true), std::optional(false)})
-              all.emplace_back(reading(dispatch));
+              all.emplace_back(dispatch_options(dispatch));
             return all;
           }();
           for (Accelerator accelerator : accelerators) {
@@ -122,26 +124,27 @@ TEST_CASE("dispatch: streams are sent from rank 0, or read whole where that is s
             auto raw = make_loader(stream, {.batch_size = 2, .num_workers = workers}, AsTexts{});
             auto [loader] = accelerator.prepare(raw);
             seen.push_back(pass(loader));
-            require(pass(loader) == seen.back(), "the same again in the next pass");
+            require(pass(loader) == seen.back(), "the next pass differs");
             require(code_of([&] { loader.size(); }) == "data.unknown-size",
-                    "nobody knows its length");
+                    "the length of a stream is known");
           }
           const std::int64_t rank = accelerators[0].group().rank();
           const std::vector<Rows> expected = rank == 0 ? std::vector<Rows>{{0, 1}, {6, 7}, {12, 0}}
                                              : rank == 1
                                                  ? std::vector<Rows>{{2, 3}, {8, 9}, {1, 2}}
                                                  : std::vector<Rows>{{4, 5}, {10, 11}, {3, 4}};
-          for (const auto& batches : seen) require(batches == expected, "the last step filled up");
+          for (const auto& batches : seen)
+            require(batches == expected, "the last step is not filled up");
         }
       },
       3);
 }
 
-TEST_CASE("dispatch: a last step that is not filled up has smaller batches, and none for some") {
+TEST_CASE("dispatch: an incomplete last step has smaller batches, and none for some processes") {
   debug_launcher(
       [] {
         for (const auto dispatch : {true, false}) {
-          Accelerator accelerator(reading(dispatch, /*even=*/false));
+          Accelerator accelerator(dispatch_options(dispatch, /*even=*/false));
           const std::int64_t rank = accelerator.group().rank();
           auto raw = make_loader(Stream{9}, {.batch_size = 2}, AsTexts{});
           auto map = make_loader(Count{9}, {.batch_size = 2}, AsTexts{});
@@ -149,14 +152,15 @@ TEST_CASE("dispatch: a last step that is not filled up has smaller batches, and 
           const std::vector<Rows> expected = rank == 0   ? std::vector<Rows>{{0, 1}, {6, 7}}
                                              : rank == 1 ? std::vector<Rows>{{2, 3}, {8}}
                                                          : std::vector<Rows>{{4, 5}};
-          require(pass(stream) == expected, "of a stream");
-          require(pass(loader) == expected, "of a dataset");
-          require(loader.size() == (rank == 2 ? 1 : 2), "and the number says so");
+          require(pass(stream) == expected, "the batches of a stream differ");
+          require(pass(loader) == expected, "the batches of a dataset differ");
+          require(loader.size() == (rank == 2 ? 1 : 2), "the number of batches is wrong");
           int steps = 0;
           for ([[maybe_unused]] auto& batch : loader) {
             ++steps;
-            require(loader->is_last() == (steps == (rank == 2 ? 1 : 2)), "the last one here");
-            require(loader->at_last_step() == (steps == 2), "and of all");
+            require(loader->is_last() == (steps == (rank == 2 ? 1 : 2)),
+                    "the last batch of this rank");
+            require(loader->at_last_step() == (steps == 2), "the last batch of all ranks");
           }
           require(loader->epoch() == 2 && stream->epoch() == 1, "all are in the next epoch");
         }
@@ -164,12 +168,12 @@ TEST_CASE("dispatch: a last step that is not filled up has smaller batches, and 
       3);
 }
 
-TEST_CASE("dispatch: what the reader throws is thrown in every process, at the same batch") {
+TEST_CASE("dispatch: the reader's exception is thrown in every process, at the same batch") {
   const auto check = [](const auto& dataset, std::int64_t workers, const std::string& code,
-                        const std::string& told) {
+                        const std::string& expected_text) {
     debug_launcher(
         [&] {
-          Accelerator accelerator(reading(true));
+          Accelerator accelerator(dispatch_options(true));
           auto raw = make_loader(dataset, {.batch_size = 2, .num_workers = workers}, AsTexts{});
           auto [loader] = accelerator.prepare(raw);
           int batches = 0;
@@ -177,7 +181,8 @@ TEST_CASE("dispatch: what the reader throws is thrown in every process, at the s
             for ([[maybe_unused]] auto& batch : loader) ++batches;
           } catch (const DataError& error) {
             require(error.code() == code, error.code());
-            require(std::string(error.what()).find(told) != std::string::npos, error.what());
+            require(std::string(error.what()).find(expected_text) != std::string::npos,
+                    error.what());
             require(batches == 2, str(batches, " batches before it"));
             return;
           }
@@ -188,7 +193,7 @@ TEST_CASE("dispatch: what the reader throws is thrown in every process, at the s
   check(Count{.rows = 30, .fails_at = 13}, 0, "test.broken", "broken: got row 13");
   check(Count{.rows = 30, .fails_at = 13}, 2, "test.broken", "(rows 12, 13)");
   check(Stream{.rows = 30, .fails_at = 13}, 0, "data.batch", "the line is cut");
-  debug_launcher([] {  // also where nothing can be read at all
+  debug_launcher([] {  // also if nothing can be read at all
     Accelerator accelerator;
     auto raw = make_loader(Stream{accelerator.group().rank() == 0 ? 0 : 5}, {}, AsTexts{});
     auto [loader] = accelerator.prepare(raw);
@@ -196,7 +201,7 @@ TEST_CASE("dispatch: what the reader throws is thrown in every process, at the s
   });
 }
 
-TEST_CASE("dispatch: a part that cannot be sent is an error in every process, at the same batch") {
+TEST_CASE("dispatch: a part that cannot be sent is an error everywhere, at the same batch") {
   struct AsSparse {
     TensorDict operator()(std::span<const Row> rows) const {
       const at::Tensor dense = torch::ones({2, 2});
@@ -205,7 +210,7 @@ TEST_CASE("dispatch: a part that cannot be sent is an error in every process, at
   };
   debug_launcher(
       [] {
-        Accelerator accelerator(reading(true));
+        Accelerator accelerator(dispatch_options(true));
         auto raw = make_loader(Count{60}, {.batch_size = 2}, AsSparse{});
         auto [loader] = accelerator.prepare(raw);
         int batches = 0;
@@ -219,11 +224,11 @@ TEST_CASE("dispatch: a part that cannot be sent is an error in every process, at
       3);
 }
 
-TEST_CASE("dispatch: a pass may be left early where processes ask for other numbers of workers") {
+TEST_CASE("dispatch: a pass may end early if processes have different numbers of workers") {
   for (const bool first_has_them : {true, false}) {
     debug_launcher(
         [=] {
-          Accelerator accelerator(reading(true));
+          Accelerator accelerator(dispatch_options(true));
           const bool first = accelerator.is_main_process();
           auto raw = make_loader(Count{400},
                                  {.batch_size = 2, .num_workers = first == first_has_them ? 4 : 0},
@@ -242,7 +247,7 @@ TEST_CASE("dispatch: a pass may be left early where processes ask for other numb
   }
 }
 
-TEST_CASE("dispatch: a pass may be left early, and rank 0 reads ahead of its use") {
+TEST_CASE("dispatch: a pass may end early, and rank 0 reads ahead") {
   debug_launcher(
       [] {
         Accelerator accelerator;
@@ -254,10 +259,10 @@ TEST_CASE("dispatch: a pass may be left early, and rank 0 reads ahead of its use
           const std::int64_t before = *stream.reads;
           int batch = 0;
           for (auto& each : loader) {
-            require(rows_in(each).front() == 6 * batch + 2 * rank, "from the start again");
+            require(rows_in(each).front() == 6 * batch + 2 * rank, "the pass does not start again");
             if (batch++ == left_at) break;
           }
-          // The batch at hand, one more to know whether it is the last, three ahead: no more.
+          // One current batch, one to know whether it is the last, and three ahead.
           const std::int64_t steps = left_at + 1 + 1 + 3;
           require(*stream.reads - before == (rank == 0 ? 6 * steps : 0), "steps read");
           require(loader->epoch() == 0, "still the first epoch");
@@ -266,8 +271,7 @@ TEST_CASE("dispatch: a pass may be left early, and rank 0 reads ahead of its use
       3);
 }
 
-TEST_CASE(
-    "dispatch: processes that leave a pass at different batches find together again, or are told") {
+TEST_CASE("dispatch: processes that leave a pass at different batches meet or get an error") {
   debug_launcher([] {
     Accelerator accelerator;
     const std::int64_t rank = accelerator.group().rank();
@@ -279,7 +283,7 @@ TEST_CASE(
     }
     require(pass(loader).size() == 25, "a whole pass after that");
   });
-  std::string told;
+  std::string error_text;
   try {
     debug_launcher([] {
       Accelerator accelerator;
@@ -293,14 +297,14 @@ TEST_CASE(
     });
   } catch (const RankError& error) {
     CHECK(error.rank == 1);
-    told = error.what();
+    error_text = error.what();
   }
-  CAPTURE(told);
-  CHECK(told.find("rank 1 and rank 0, which reads for it, are at different batches") !=
+  CAPTURE(error_text);
+  CHECK(error_text.find("rank 1 and rank 0, which reads for it, are at different batches") !=
         std::string::npos);
 }
 
-TEST_CASE("dispatch: batches of a type that cannot travel are refused before anything is sent") {
+TEST_CASE("dispatch: batches of a type that cannot be sent are refused before anything is sent") {
   struct Opaque {
     std::shared_ptr<int> pointer;
   };
@@ -311,30 +315,32 @@ TEST_CASE("dispatch: batches of a type that cannot travel are refused before any
     Accelerator accelerator;
     auto raw = make_loader(Stream{4}, {}, AsOpaque{});
     require(code_of([&] { accelerator.prepare(raw); }) == "data.share", "no way to send it");
-    Accelerator each(reading(false));
+    Accelerator each(dispatch_options(false));
     auto own = make_loader(Stream{4}, {}, AsOpaque{});
     each.prepare(own);
   });
 }
 
-TEST_CASE("dispatch: loaders that differ are told in every process, with what and where") {
-  const auto differ = [](const std::function<void(Accelerator&, std::int64_t)>& prepare,
-                         const std::string& code, const std::string& told) {
-    debug_launcher(
-        [&] {
-          Accelerator accelerator;
-          try {
-            prepare(accelerator, accelerator.group().rank());
-          } catch (const UsageError& error) {
-            require(std::string(error.what()).find(told) != std::string::npos, error.what());
-            require(code.empty() || error.code() == code, error.code());
-            return;
-          }
-          throw std::runtime_error("nothing was thrown");
-        },
-        3);
-  };
-  differ(
+TEST_CASE("dispatch: the error for different loaders says what differs and where") {
+  const auto check_difference_reported =
+      [](const std::function<void(Accelerator&, std::int64_t)>& prepare, const std::string& code,
+         const std::string& expected_text) {
+        debug_launcher(
+            [&] {
+              Accelerator accelerator;
+              try {
+                prepare(accelerator, accelerator.group().rank());
+              } catch (const UsageError& error) {
+                require(std::string(error.what()).find(expected_text) != std::string::npos,
+                        error.what());
+                require(code.empty() || error.code() == code, error.code());
+                return;
+              }
+              throw std::runtime_error("nothing was thrown");
+            },
+            3);
+      };
+  check_difference_reported(
       [](Accelerator& accelerator, std::int64_t rank) {
         auto raw = make_loader(Count{rank == 2 ? 41 : 40}, {.batch_size = 4}, AsTexts{});
         accelerator.prepare(raw);
@@ -342,25 +348,25 @@ TEST_CASE("dispatch: loaders that differ are told in every process, with what an
       "data.loaders-differ",
       "differs on rank 2: got a loader of 41 rows, batch_size 4, seed 42, expected a loader of "
       "40 rows, batch_size 4, seed 42, as on rank 0");
-  differ(
+  check_difference_reported(
       [](Accelerator& accelerator, std::int64_t rank) {
         auto raw = make_loader(Count{40}, {.shuffle = rank != 1}, AsTexts{});
         accelerator.prepare(raw);
       },
       "data.loaders-differ", "differs on rank 1");
-  differ(
+  check_difference_reported(
       [](Accelerator& accelerator, std::int64_t rank) {
         auto raw = make_loader(Stream{40}, {.batch_size = 2 + rank}, AsTexts{});
         accelerator.prepare(raw);
       },
       "data.loaders-differ", "batch_size 3");
-  differ(
+  check_difference_reported(
       [](Accelerator& accelerator, std::int64_t rank) {
         std::vector<at::Tensor> batches(static_cast<std::size_t>(5 + rank), torch::ones({1}));
         accelerator.prepare(batches);
       },
       "data.loaders-differ", "a loader of 6 batches, read by every process");
-  differ(  // prepared in another order
+  check_difference_reported(  // prepared in another order
       [](Accelerator& accelerator, std::int64_t rank) {
         auto raw = make_loader(Count{40}, {}, AsTexts{});
         Sequential net = small_model();
@@ -371,10 +377,10 @@ TEST_CASE("dispatch: loaders that differ are told in every process, with what an
       "", "differs on rank 1: got a loader of 40 rows");
 }
 
-TEST_CASE("dispatch: batches smaller than the number of processes") {
+TEST_CASE("dispatch: batches smaller than the number of processes are refused with a hint") {
   debug_launcher(
       [] {
-        Accelerator splitting(reading(std::nullopt, true, /*split=*/true));
+        Accelerator splitting(dispatch_options(std::nullopt, true, /*split=*/true));
         auto small = make_loader(Count{40}, {.batch_size = 2}, AsTexts{});
         try {
           splitting.prepare(small);
@@ -384,21 +390,20 @@ TEST_CASE("dispatch: batches smaller than the number of processes") {
           require(error.hint().find("set batch_size = 3") != std::string::npos, error.what());
         }
         Accelerator plain;
-        auto few =
-            make_loader(Count{2}, {.batch_size = 1}, AsTexts{});  // of rows there may be less
+        auto few = make_loader(Count{2}, {.batch_size = 1}, AsTexts{});  // there may be fewer rows
         auto [loader] = plain.prepare(few);
         require(pass(loader).size() == 1, "a batch for each");
       },
       3);
 }
 
-TEST_CASE("loader state: another number of processes goes on at the same row") {
+TEST_CASE("loader state: another number of processes continues at the same row") {
   constexpr std::int64_t kRows = 29;
   auto whole = make_loader(Count{kRows}, {.batch_size = 1, .shuffle = true}, AsTexts{});
   Rows order, next;
   for (auto& batch : whole) order.push_back(rows_in(batch).front());
   for (auto& batch : whole) next.push_back(rows_in(batch).front());
-  // What each number of processes saves after so many batches of 2.
+  // The state that each number of processes saves after some batches of 2.
   for (const std::int64_t batches : {0, 1, 3, 4}) {
     std::vector<LoaderState> states;
     for (const std::int64_t world : {1, 2, 3})
@@ -406,9 +411,9 @@ TEST_CASE("loader state: another number of processes goes on at the same row") {
     for (const std::int64_t world : {1, 2, 3, 4}) {
       debug_launcher(
           [&] {
-            Accelerator accelerator(reading(batches % 2 == 0));
+            Accelerator accelerator(dispatch_options(batches % 2 == 0));
             const std::int64_t count = accelerator.group().size();
-            if (count <= 3) {  // they are what is saved
+            if (count <= 3) {  // these states are saved
               auto raw = make_loader(Count{kRows}, {.batch_size = 2, .shuffle = true}, AsTexts{});
               auto [loader] = accelerator.prepare(raw);
               std::int64_t seen = 0;
@@ -450,7 +455,7 @@ TEST_CASE("loader state: another number of processes goes on at the same row") {
   }
 }
 
-TEST_CASE("loader state: streams, and places that are not there") {
+TEST_CASE("loader state: streams continue at their row, and positions out of range are refused") {
   debug_launcher([] {
     Accelerator accelerator;
     auto raw = make_loader(Stream{11}, {.batch_size = 2}, AsTexts{});
@@ -470,7 +475,7 @@ TEST_CASE("loader state: streams, and places that are not there") {
   });
 }
 
-TEST_CASE("randomness: a row and a batch draw the same, whoever reads them") {
+TEST_CASE("randomness: a row and a batch draw the same numbers in any process") {
   struct Keys {
     std::int64_t size() const { return 24; }
     std::uint64_t get(std::int64_t, const RowContext& context) const { return context.key(); }
@@ -481,7 +486,7 @@ TEST_CASE("randomness: a row and a batch draw the same, whoever reads them") {
       return {{keys.begin(), keys.end()}, context.key()};
     }
   };
-  // By one process: every batch, its rows' keys and its own.
+  // One process: the keys of every batch and of its rows.
   std::vector<std::vector<std::pair<std::vector<std::uint64_t>, std::uint64_t>>> epochs(2);
   auto alone = make_loader(Keys{}, {.batch_size = 2, .shuffle = true}, AsPairs{});
   for (auto& epoch : epochs) {
@@ -499,7 +504,7 @@ TEST_CASE("randomness: a row and a batch draw the same, whoever reads them") {
     for (const std::int64_t workers : {0, 2}) {
       debug_launcher(
           [&] {
-            Accelerator accelerator(reading(dispatch));
+            Accelerator accelerator(dispatch_options(dispatch));
             auto raw = make_loader(
                 Keys{}, {.batch_size = 2, .shuffle = true, .num_workers = workers}, AsPairs{});
             auto [loader] = accelerator.prepare(raw);

@@ -1,5 +1,5 @@
-// What the tests of several processes share. A check that fails in a process ends its test by what
-// it throws.
+// Helpers of tests with several processes. A failed check throws in its process, which fails the
+// test.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,7 +25,7 @@ inline std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
 inline void require_close(const std::vector<at::Tensor>& got,
                           const std::vector<at::Tensor>& expected, const std::string& what,
                           double tolerance = 1e-6) {
-  require(got.size() == expected.size(), what + ": number of tensors");
+  require(got.size() == expected.size(), what + ": the numbers of tensors differ");
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double most = (got[i] - expected[i]).abs().max().item<double>();
     require(most <= tolerance, str(what, ": tensor ", i, " differs by ", most));

@@ -1,5 +1,5 @@
-// Processes that run out of data before others: the numbers are those of plain LibTorch on what
-// each step had, and all go on equal afterwards.
+// Processes that run out of data before others: the numbers equal those of plain LibTorch on the
+// rows of each step, and all weights are equal afterwards.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -10,11 +10,11 @@
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
@@ -37,7 +37,7 @@ std::vector<Batches> batches_of(const std::vector<int>& counts) {
   return all;
 }
 
-// What the exchanges of a scope are made of: the k-th of each process that has one.
+// The batches of each exchange in a scope: the k-th of every process that has one.
 std::vector<Batches> exchanges_of(const std::vector<Batches>& batches, std::size_t window) {
   std::vector<Batches> exchanges;
   for (const Batches& own : batches) {
@@ -53,9 +53,10 @@ torch::optim::AdamWOptions adamw() { return torch::optim::AdamWOptions(0.05).wei
 
 constexpr unsigned kHalfAfter = 2;
 
-// Plain LibTorch in one process; after the uneven steps two more with all rows of `after`.
-std::vector<at::Tensor> alone(const std::vector<Batches>& exchanges, const Batches& after,
-                              bool by_items) {
+// Trains with plain LibTorch in one process: the uneven steps, then two more with all rows of
+// `after`.
+std::vector<at::Tensor> single_process_weights(const std::vector<Batches>& exchanges,
+                                               const Batches& after, bool by_items) {
   Sequential model = small_model();
   torch::optim::AdamW optimizer(model->parameters(), adamw());
   torch::optim::StepLR scheduler(optimizer, kHalfAfter, 0.5);
@@ -78,10 +79,10 @@ std::vector<at::Tensor> alone(const std::vector<Batches>& exchanges, const Batch
   return copies(model->parameters());
 }
 
-void require_equal_everywhere(const std::vector<at::Tensor>& tensors, const Group& group) {
+void require_equal_on_all_ranks(const std::vector<at::Tensor>& tensors, const Group& group) {
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor all = group.gather(tensor.detach().flatten().unsqueeze(0));
-    require(at::equal(all, all[0].unsqueeze(0).expand_as(all)), "to the bit in every process");
+    require(at::equal(all, all[0].unsqueeze(0).expand_as(all)), "processes have different bits");
   }
 }
 
@@ -94,17 +95,19 @@ struct Case {
   bool early = false;  // the first micro-batch of a window is exchanged too
 };
 
-void check(const Case& c) {
-  CAPTURE(c.window);
-  CAPTURE(c.counts.size());
-  const std::vector<Batches> batches = batches_of(c.counts);
-  const at::Tensor last = rows_of(300).narrow(0, 200, 2 * static_cast<int>(c.counts.size()));
-  const auto parts = last.chunk(static_cast<std::int64_t>(c.counts.size()));
-  const std::vector<at::Tensor> expected =
-      alone(exchanges_of(batches, static_cast<std::size_t>(c.window)), parts, c.by_items);
+void check_joined(const Case& test_case) {
+  CAPTURE(test_case.window);
+  CAPTURE(test_case.counts.size());
+  const std::vector<Batches> batches = batches_of(test_case.counts);
+  const at::Tensor last =
+      rows_of(300).narrow(0, 200, 2 * static_cast<int>(test_case.counts.size()));
+  const auto parts = last.chunk(static_cast<std::int64_t>(test_case.counts.size()));
+  const std::vector<at::Tensor> expected = single_process_weights(
+      exchanges_of(batches, static_cast<std::size_t>(test_case.window)), parts, test_case.by_items);
   debug_launcher(
       [&] {
-        Accelerator accelerator({.gradient_accumulation_steps = c.window, .ddp = c.ddp});
+        Accelerator accelerator(
+            {.gradient_accumulation_steps = test_case.window, .ddp = test_case.ddp});
         const auto rank = static_cast<std::size_t>(accelerator.group().rank());
         Sequential net = small_model();
         torch::optim::AdamW raw(net->parameters(), adamw());
@@ -112,13 +115,13 @@ void check(const Case& c) {
         PreparedScheduler scheduler =
             std::get<0>(accelerator.prepare(torch::optim::StepLR(raw, kHalfAfter, 0.5)));
         const auto step = [&](const at::Tensor& batch) {
-          if (c.zero_first) optimizer.zero_grad();
+          if (test_case.zero_first) optimizer.zero_grad();
           const at::Tensor loss = loss_of(model(batch));
           const auto backward = [&] {
-            c.by_items ? accelerator.backward(loss, static_cast<double>(batch.size(0)))
-                       : accelerator.backward(loss);
+            test_case.by_items ? accelerator.backward(loss, static_cast<double>(batch.size(0)))
+                               : accelerator.backward(loss);
           };
-          if (c.early && !accelerator.sync_gradients()) {
+          if (test_case.early && !accelerator.sync_gradients()) {
             const auto now = accelerator.trigger_sync_in_backward(model);
             backward();
           } else {
@@ -126,7 +129,7 @@ void check(const Case& c) {
           }
           optimizer.step();
           scheduler.step();
-          if (!c.zero_first) optimizer.zero_grad();
+          if (!test_case.zero_first) optimizer.zero_grad();
         };
         {
           auto scope = accelerator.join_uneven_inputs(model);
@@ -135,48 +138,47 @@ void check(const Case& c) {
             step(batch);
           }
         }
-        require_equal_everywhere(net->parameters(), accelerator.group());
+        require_equal_on_all_ranks(net->parameters(), accelerator.group());
         for (int i = 0; i < 2; ++i) step(parts[rank]);
-        require_close(net->parameters(), expected, str("windows of ", c.window));
-        require_equal_everywhere(net->parameters(), accelerator.group());
+        require_close(net->parameters(), expected, str("windows of ", test_case.window));
+        require_equal_on_all_ranks(net->parameters(), accelerator.group());
       },
-      static_cast<std::int64_t>(c.counts.size()));
+      static_cast<std::int64_t>(test_case.counts.size()));
 }
 
 }  // namespace
 
-TEST_CASE(
-    "join: processes with unequal numbers of batches train as LibTorch does on what there is") {
-  check({.counts = {5, 3}});
-  check({.counts = {1, 4}});
-  check({.counts = {2, 5, 3}});
-  check({.counts = {0, 2, 4}});
-  check({.counts = {3, 3}});
-  check({.counts = {4, 2, 3}, .by_items = false});
-  check({.counts = {2, 4}, .zero_first = false});
+TEST_CASE("join: processes with unequal numbers of batches train as LibTorch does") {
+  check_joined({.counts = {5, 3}});
+  check_joined({.counts = {1, 4}});
+  check_joined({.counts = {2, 5, 3}});
+  check_joined({.counts = {0, 2, 4}});
+  check_joined({.counts = {3, 3}});
+  check_joined({.counts = {4, 2, 3}, .by_items = false});
+  check_joined({.counts = {2, 4}, .zero_first = false});
 }
 
-TEST_CASE("join: an accumulation window that is open at the end of the data goes with the next") {
-  check({.counts = {4, 3}, .window = 2});
-  check({.counts = {3, 6}, .window = 2, .by_items = false});
-  check({.counts = {6, 1, 3}, .window = 2});
-  check({.counts = {2, 6, 5}, .window = 3, .zero_first = false});
+TEST_CASE("join: a window that is open at the end of the data joins the next exchange") {
+  check_joined({.counts = {4, 3}, .window = 2});
+  check_joined({.counts = {3, 6}, .window = 2, .by_items = false});
+  check_joined({.counts = {6, 1, 3}, .window = 2});
+  check_joined({.counts = {2, 6, 5}, .window = 3, .zero_first = false});
 }
 
-TEST_CASE("join: what is exchanged before its window's end stays, also where data has ended") {
+TEST_CASE("join: an exchange before its window's end counts, also after some data has ended") {
   for (const bool zero_first : {true, false}) {
-    check({.counts = {2, 4}, .window = 2, .zero_first = zero_first, .early = true});
-    check({.counts = {4, 3}, .window = 2, .zero_first = zero_first, .early = true});
-    check({.counts = {6, 2, 5},
-           .window = 2,
-           .by_items = false,
-           .zero_first = zero_first,
-           .early = true});
-    check({.counts = {1, 6}, .window = 3, .zero_first = zero_first, .early = true});
+    check_joined({.counts = {2, 4}, .window = 2, .zero_first = zero_first, .early = true});
+    check_joined({.counts = {4, 3}, .window = 2, .zero_first = zero_first, .early = true});
+    check_joined({.counts = {6, 2, 5},
+                  .window = 2,
+                  .by_items = false,
+                  .zero_first = zero_first,
+                  .early = true});
+    check_joined({.counts = {1, 6}, .window = 3, .zero_first = zero_first, .early = true});
   }
 }
 
-TEST_CASE("join: a pass of no_sync asks nobody, also where some are through") {
+TEST_CASE("join: a pass of no_sync exchanges nothing, also after some processes have finished") {
   debug_launcher(
       [] {
         Accelerator accelerator;
@@ -198,18 +200,18 @@ TEST_CASE("join: a pass of no_sync asks nobody, also where some are through") {
             }
           }
         }
-        require_equal_everywhere(net->parameters(), accelerator.group());
+        require_equal_on_all_ranks(net->parameters(), accelerator.group());
       },
       2);
 }
 
-TEST_CASE("join: with every way of exchanging gradients") {
-  check({.counts = {4, 2}, .ddp = {.gradient_as_bucket_view = false}});
-  check({.counts = {2, 4}, .ddp = {.find_unused_parameters = true}});
-  check({.counts = {2, 4}, .ddp = {.bucket_cap_mb = 1, .static_graph = true}});
+TEST_CASE("join: every way of exchanging gradients gives the same weights") {
+  check_joined({.counts = {4, 2}, .ddp = {.gradient_as_bucket_view = false}});
+  check_joined({.counts = {2, 4}, .ddp = {.find_unused_parameters = true}});
+  check_joined({.counts = {2, 4}, .ddp = {.bucket_cap_mb = 1, .static_graph = true}});
 }
 
-TEST_CASE("join: buffers are those of a process that has data") {
+TEST_CASE("join: buffers come from a process that has data") {
   debug_launcher(
       [] {
         Accelerator accelerator;
@@ -223,14 +225,14 @@ TEST_CASE("join: buffers are those of a process that has data") {
             accelerator.backward(loss_of(model(rows.narrow(0, 8 * (i + rank), 8))));
         }
         for (const at::Tensor& buffer : net->buffers())
-          require_equal_everywhere({buffer.to(at::kDouble)}, accelerator.group());
+          require_equal_on_all_ranks({buffer.to(at::kDouble)}, accelerator.group());
         require(net->named_buffers()["1.num_batches_tracked"].item<std::int64_t>() == 5,
                 "as many batches as the process with most had");
       },
       3);
 }
 
-TEST_CASE("join: a loader whose last step is not filled up, under accumulation") {
+TEST_CASE("join: a loader with an incomplete last step trains right under accumulation") {
   // 11 rows in batches of 2: the last step has a batch of two, one of one, and none.
   const at::Tensor rows = rows_of(11);
   for (const std::int64_t window : {1, 2, 3}) {
@@ -271,7 +273,7 @@ TEST_CASE("join: a loader whose last step is not filled up, under accumulation")
   }
 }
 
-TEST_CASE("join: two models, each with its own passes, and further losses of a micro-batch") {
+TEST_CASE("join: two models with separate passes and several losses train right") {
   const std::vector<Batches> batches = batches_of({4, 2});
   Sequential one = small_model(), two = small_model();
   torch::optim::SGD first(one->parameters(), 0.1), second(two->parameters(), 0.1);
@@ -314,7 +316,7 @@ TEST_CASE("join: two models, each with its own passes, and further losses of a m
   });
 }
 
-TEST_CASE("join: what cannot be joined throws in every process") {
+TEST_CASE("join: a loop that cannot be joined throws in every process") {
   const auto code_in_scope = [](const std::function<void(Accelerator&, std::int64_t)>& loop) {
     return [loop](Accelerator& accelerator) {
       return code_of([&] {
@@ -347,10 +349,12 @@ TEST_CASE("join: what cannot be joined throws in every process") {
             "a model that was not named");
     {
       auto scope = accelerator.join_uneven_inputs(model);
-      require(accelerator.reduce(torch::ones({1})).item<double>() == 2, "while all have data");
+      require(accelerator.reduce(torch::ones({1})).item<double>() == 2,
+              "while all have data, the sum is wrong");
     }
     accelerator.backward(loss_of(model(rows_of(2))));
-    require(accelerator.reduce(torch::ones({1})).item<double>() == 2, "and after the scope");
+    require(accelerator.reduce(torch::ones({1})).item<double>() == 2,
+            "after the scope, the sum is wrong");
   });
 }
 

@@ -1,4 +1,4 @@
-// Local SGD: processes that train apart and average their weights, against the same by hand.
+// Local SGD: processes that train separately and average their weights give the reference weights.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -8,11 +8,11 @@
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
@@ -21,7 +21,7 @@ at::Tensor rows_of(std::int64_t rank, std::int64_t step) {
   return torch::randn({4, 6});
 }
 
-void average_by_hand(std::vector<Sequential>& models) {
+void average_reference(std::vector<Sequential>& models) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < models[0]->parameters().size(); ++i) {
     at::Tensor sum = torch::zeros_like(models[0]->parameters()[i]);
@@ -31,8 +31,9 @@ void average_by_hand(std::vector<Sequential>& models) {
   }
 }
 
-// One model for each process, in this one.
-std::vector<at::Tensor> by_hand(std::int64_t world, std::int64_t steps, std::int64_t every) {
+// Trains one model for each process, all in this process.
+std::vector<at::Tensor> reference_weights(std::int64_t world, std::int64_t steps,
+                                          std::int64_t every) {
   std::vector<Sequential> models;
   std::vector<std::unique_ptr<torch::optim::SGD>> optimizers;
   for (std::int64_t rank = 0; rank < world; ++rank) {
@@ -47,18 +48,18 @@ std::vector<at::Tensor> by_hand(std::int64_t world, std::int64_t steps, std::int
       loss_of(models[at]->forward(rows_of(rank, step))).backward();
       optimizers[at]->step();
     }
-    if ((step + 1) % every == 0) average_by_hand(models);
+    if ((step + 1) % every == 0) average_reference(models);
   }
-  average_by_hand(models);
+  average_reference(models);
   return copies(models[0]->parameters());
 }
 
 }  // namespace
 
-TEST_CASE("local SGD: weights are those of the same by hand, in 2 and 3 processes") {
+TEST_CASE("local SGD: weights equal the reference in 2 and 3 processes") {
   for (const int world : {2, 3}) {
     for (const std::int64_t every : {1, 3, 4}) {
-      const std::vector<at::Tensor> expected = by_hand(world, 8, every);
+      const std::vector<at::Tensor> expected = reference_weights(world, 8, every);
       debug_launcher(
           [&] {
             Accelerator accelerator;
@@ -73,22 +74,23 @@ TEST_CASE("local SGD: weights are those of the same by hand, in 2 and 3 processe
                 accelerator.backward(loss_of(model(rows_of(rank, step))));
                 optimizer.step();
                 local_sgd.step();
-                require(local_sgd.averages() == (step + 1) / every, "means so far");
+                require(local_sgd.averages() == (step + 1) / every, "the number of averages");
               }
             }
             require_close(net->parameters(), expected, str(world, " processes, every ", every));
-            // Afterwards gradients are everybody's again.
+            // After the scope gradients are exchanged again.
             optimizer.zero_grad();
             accelerator.backward(loss_of(model(rows_of(rank, 99))));
             const at::Tensor gradient = net->parameters()[0].grad();
-            require(at::equal(gradient, accelerator.group().broadcast(gradient)), "as before");
+            require(at::equal(gradient, accelerator.group().broadcast(gradient)),
+                    "the gradients differ after the scope");
           },
           world);
     }
   }
 }
 
-TEST_CASE("local SGD: windows are divided by what each process has in them") {
+TEST_CASE("local SGD: each process divides a window by its own items") {
   debug_launcher([] {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     const std::int64_t rank = accelerator.group().rank();
@@ -109,7 +111,7 @@ TEST_CASE("local SGD: windows are divided by what each process has in them") {
   });
 }
 
-TEST_CASE("local SGD: switched off, in one process, and with other models") {
+TEST_CASE("local SGD: it does nothing if disabled or in one process, and refuses other models") {
   debug_launcher([] {
     Accelerator accelerator;
     Sequential net = small_model(), other = small_model();
@@ -123,13 +125,13 @@ TEST_CASE("local SGD: switched off, in one process, and with other models") {
     {
       LocalSGD off(accelerator, model, {.local_sgd_steps = 1, .enabled = false});
       accelerator.backward(loss_of(model(own)));
-      require(same(), "gradients travel");
+      require(same(), "the gradients were not exchanged");
       off.step();
-      require(off.averages() == 0, "and weights do not");
+      require(off.averages() == 0, "the weights were averaged");
     }
     LocalSGD on(accelerator, model);
     accelerator.backward(loss_of(model(own)));
-    require(!same(), "gradients stay");
+    require(!same(), "the gradients were exchanged");
     require(code_of([&] { accelerator.backward(loss_of(model(own)) + loss_of(second(own))); }) ==
                 "prepare.local-sgd-mixed",
             "one of two");

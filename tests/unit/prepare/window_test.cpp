@@ -1,4 +1,5 @@
-// What belongs to an accumulation window in one process, and what a backward pass leaves alone.
+// Accumulation windows in one process: which micro-batches they contain, and which gradients a
+// backward pass leaves unchanged.
 #include <ATen/autocast_mode.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -20,9 +21,9 @@ namespace {
 
 using torch::nn::Linear;
 
-// One module under two names, as siamese networks and tied decoders have it.
-struct Siamese : torch::nn::Module {
-  Siamese() {
+// One module under two names, as in siamese networks and tied decoders.
+struct SiameseModel : torch::nn::Module {
+  SiameseModel() {
     torch::manual_seed(1);
     branch = register_module("left", Linear(2, 2));
     register_module("right", branch);
@@ -58,11 +59,11 @@ bool close(const at::Tensor& got, const at::Tensor& expected) {
   return got.defined() && at::allclose(got, expected, 1e-5, 1e-6);
 }
 
-// What is printed to standard error while it lives.
-class StandardError {
+// Captures standard error in its scope.
+class CapturedStandardError {
  public:
-  StandardError() : before_(std::cerr.rdbuf(text_.rdbuf())) {}
-  ~StandardError() { std::cerr.rdbuf(before_); }
+  CapturedStandardError() : before_(std::cerr.rdbuf(text_.rdbuf())) {}
+  ~CapturedStandardError() { std::cerr.rdbuf(before_); }
   std::string text() const { return text_.str(); }
 
  private:
@@ -70,7 +71,7 @@ class StandardError {
   std::streambuf* before_;
 };
 
-// The mean gradient over some batches, by plain LibTorch.
+// The mean gradient over some batches, computed with plain LibTorch.
 at::Tensor mean_gradient(const std::vector<int>& batches) {
   const auto net = std::make_shared<LinearNet>(3, 1);
   for (const int i : batches)
@@ -81,12 +82,12 @@ at::Tensor mean_gradient(const std::vector<int>& batches) {
 }  // namespace
 
 TEST_CASE("window: a module under two names is divided, clipped and stepped once") {
-  const auto reference = std::make_shared<Siamese>();
+  const auto reference = std::make_shared<SiameseModel>();
   torch::optim::SGD by_hand(reference->each_once(), SGDOptions(0.1));
   for (int i = 0; i < 2; ++i) (loss_of(reference->forward(batch(i, 2))) / 2).backward();
   const at::Tensor expected = reference->branch->weight.grad().clone();
 
-  const auto net = std::make_shared<Siamese>();
+  const auto net = std::make_shared<SiameseModel>();
   REQUIRE(net->parameters().size() == 4);
   torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
@@ -110,7 +111,7 @@ TEST_CASE("window: a module under two names is divided, clipped and stepped once
   CHECK(close(net->branch->weight, reference->branch->weight));
 }
 
-TEST_CASE("window: a micro-batch without a backward pass counts, and weighs nothing") {
+TEST_CASE("window: a micro-batch without a backward pass counts, with weight zero") {
   for (const std::vector<int>& with_backward :
        {std::vector<int>{0, 1}, {0, 2}, {1, 2}, {2}, {0}, {0, 1, 2}}) {
     for (const bool clips : {false, true}) {
@@ -138,7 +139,7 @@ TEST_CASE("window: a micro-batch without a backward pass counts, and weighs noth
   }
 }
 
-TEST_CASE("window: the gradients of a closed one may be cleared without a step") {
+TEST_CASE("window: the gradients of a closed window may be cleared without a step") {
   const auto net = std::make_shared<LinearNet>(3, 1);
   torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
@@ -146,14 +147,14 @@ TEST_CASE("window: the gradients of a closed one may be cleared without a step")
   for (int i = 0; i < 4; ++i) {
     const auto guard = accelerator.accumulate(model);
     accelerator.backward(loss_of(model(batch(i))));
-    if (i == 1) optimizer.zero_grad();  // the step is left out: a norm that is not finite
+    if (i == 1) optimizer.zero_grad();  // the step is skipped: a norm that is not finite
     if (i == 2) optimizer.zero_grad();  // does nothing: the next window is open
   }
   CHECK(close(net->layer->weight.grad(), mean_gradient({2, 3})));
 }
 
-TEST_CASE("window: models that train in turn leave each other's gradients alone") {
-  // The truth: the mean of the critic's losses over two micro-batches, and of the generator's.
+TEST_CASE("window: models that train in turn leave each other's gradients unchanged") {
+  // The reference: the mean of the critic's losses over two micro-batches, and of the generator's.
   const auto raw_critic = std::make_shared<LinearNet>(3, 1),
              raw_generator = std::make_shared<LinearNet>(3, 3);
   const auto critic_loss = [](auto& critic, auto& generator, int i) {
@@ -199,7 +200,7 @@ TEST_CASE("window: models that train in turn leave each other's gradients alone"
         generator_optimizer.zero_grad();
       }
     }
-    // Closed, the critic's window keeps out only what belongs to another one.
+    // Once closed, the critic's window only excludes gradients of another one.
     if (generator_has_windows) CHECK(close(raw_critic->layer->weight.grad(), critic_truth));
     raw_critic->zero_grad();
     raw_generator->zero_grad();
@@ -224,7 +225,7 @@ TEST_CASE("window: a module that two models share is trained by the pass of eith
   CHECK_FALSE(b->own->weight.grad().defined());
 }
 
-TEST_CASE("window: what a loss cannot train is refused") {
+TEST_CASE("window: a loss that cannot train anything is refused") {
   const auto one = std::make_shared<LinearNet>(3, 1), two = std::make_shared<LinearNet>(3, 1);
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
   auto [first, second] = accelerator.prepare(one, two);
@@ -243,7 +244,7 @@ TEST_CASE("window: what a loss cannot train is refused") {
   accelerator.backward(loss_of(first(batch(0))));
 }
 
-TEST_CASE("window: one that was left before its first backward pass stops no optimizer") {
+TEST_CASE("window: a window left before its first backward pass blocks no optimizer") {
   const auto net = std::make_shared<LinearNet>(3, 1);
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
   torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
@@ -259,7 +260,7 @@ TEST_CASE("window: one that was left before its first backward pass stops no opt
   }
 }
 
-TEST_CASE("window: after a loop that was left inside of one, other models train as they should") {
+TEST_CASE("window: after a loop was left inside a window, other models still train correctly") {
   const auto one = std::make_shared<LinearNet>(3, 1), two = std::make_shared<LinearNet>(3, 1);
   Accelerator accelerator({.gradient_accumulation_steps = 4, .cpu = true});
   torch::optim::SGD sgd1(one->parameters(), SGDOptions(0.1)),
@@ -286,7 +287,7 @@ TEST_CASE("window: after a loop that was left inside of one, other models train 
   CHECK(first_optimizer.steps() == 0);
 }
 
-TEST_CASE("window: a new model at the address of another one begins a window of its own") {
+TEST_CASE("window: a new model at the address of an old one begins its own window") {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
   std::optional<LinearNet> place;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> dead;
@@ -305,7 +306,7 @@ TEST_CASE("window: a new model at the address of another one begins a window of 
   for (const auto& parameter : dead) CHECK(parameter.expired());
 }
 
-TEST_CASE("window: parameters of no model follow the scope that their optimizer stands in") {
+TEST_CASE("window: parameters of no model follow the scope of their optimizer") {
   const auto net = std::make_shared<LinearNet>(3, 1);
   const at::Tensor temperature = torch::ones({1}).requires_grad_();
   torch::optim::SGD sgd({temperature}, SGDOptions(0.1));
@@ -319,8 +320,8 @@ TEST_CASE("window: parameters of no model follow the scope that their optimizer 
   }
 }
 
-TEST_CASE("window: a loss in 16 bits does not round what its micro-batch weighs, and is reported") {
-  const StandardError error;
+TEST_CASE("window: a 16-bit loss does not round its micro-batch's weight, and is reported") {
+  const CapturedStandardError error;
   const auto net = std::make_shared<Scale>();
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
   auto [model] = accelerator.prepare(net);
@@ -339,7 +340,7 @@ TEST_CASE("window: a loss in 16 bits does not round what its micro-batch weighs,
   CHECK(text.find("backward()", at + 1) == std::string::npos);  // once
 }
 
-TEST_CASE("precision: `no` leaves an autocast of the user's as it is, and bf16 restores it") {
+TEST_CASE("precision: `no` keeps an existing autocast, and bf16 restores it") {
   const auto net = std::make_shared<LinearNet>(3, 1);
   Accelerator accelerator({.cpu = true});
   auto [model] = accelerator.prepare(net);
@@ -363,7 +364,7 @@ TEST_CASE("precision: `no` leaves an autocast of the user's as it is, and bf16 r
   at::autocast::set_autocast_dtype(at::kCPU, before);
 }
 
-TEST_CASE("backward: takes retain_graph, create_graph and inputs as LibTorch's does") {
+TEST_CASE("backward: it takes retain_graph, create_graph and inputs as LibTorch's does") {
   const auto net = std::make_shared<LinearNet>(3, 1), reference = std::make_shared<LinearNet>(3, 1);
   Accelerator accelerator({.cpu = true});
   auto [model] = accelerator.prepare(net);
@@ -387,7 +388,7 @@ TEST_CASE("backward: takes retain_graph, create_graph and inputs as LibTorch's d
   CHECK_FALSE(net->layer->weight.grad().defined());
 }
 
-TEST_CASE("closure: LBFGS steps as LibTorch's, with and without accumulation") {
+TEST_CASE("closure: LBFGS steps as LibTorch's does, with and without accumulation") {
   const auto lbfgs = [](const auto& net) {
     return torch::optim::LBFGS(
         net->parameters(),
@@ -439,7 +440,7 @@ TEST_CASE("closure: LBFGS steps as LibTorch's, with and without accumulation") {
     CHECK(evaluations == plain_evaluations);
     CHECK(at::allclose(net->layer->weight, reference->layer->weight, 1e-4, 1e-5));
   }
-  // Outside of any scope, in a scope of one micro-batch, and where it cannot work.
+  // Outside any scope, in a scope of one micro-batch, and in a scope that is refused.
   const auto net = std::make_shared<LinearNet>(3, 1);
   auto raw = lbfgs(net);
   Accelerator accelerator({.cpu = true});
@@ -500,7 +501,7 @@ TEST_CASE("window: models that share parameters have one window at a time") {
   };
   accumulate(first);
   CHECK(code_of([&, &second = second] { accumulate(second); }) == "prepare.shared-window");
-  accumulate(first);  // the window goes on and closes
+  accumulate(first);  // the window continues and closes
   const at::Tensor gradient = trunk->layer->weight.grad().clone();
   trunk->zero_grad();
   head->zero_grad();
@@ -513,7 +514,7 @@ TEST_CASE("window: models that share parameters have one window at a time") {
   accumulate(first);
   CHECK(at::allclose(trunk->layer->weight.grad(), gradient));
 
-  // A window of the trunk alone that was left is dropped as the error says.
+  // An abandoned window of the shared trunk is dropped as the error says.
   {
     const auto guard = accelerator.accumulate(body);
     accelerator.backward(loss_of(body(batch(0))));
@@ -551,7 +552,7 @@ TEST_CASE("window: a backward pass that throws does not count") {
   CHECK(at::allclose(net->layer->weight.grad(), same->layer->weight.grad()));
 }
 
-TEST_CASE("window: a model that accumulate() was not given is told of at the step") {
+TEST_CASE("window: the step reports a model that accumulate() did not get") {
   const auto body_net = std::make_shared<LinearNet>(3, 3),
              head_net = std::make_shared<LinearNet>(3, 1);
   std::vector<at::Tensor> both = body_net->parameters();
@@ -560,15 +561,15 @@ TEST_CASE("window: a model that accumulate() was not given is told of at the ste
     Accelerator accelerator({.cpu = true});
     torch::optim::SGD sgd(both, SGDOptions(0.1));
     auto [body, head, optimizer] = accelerator.prepare(body_net, head_net, sgd);
-    const StandardError error;
+    const CapturedStandardError error;
     {
       const auto guard =
           names_both ? accelerator.accumulate(body, head) : accelerator.accumulate(head);
       accelerator.backward(loss_of(head(body(batch(0)))));
       optimizer.step();
     }
-    const bool told =
+    const bool is_reported =
         error.text().find("whose models were not passed to accumulate()") != std::string::npos;
-    CHECK(told == !names_both);
+    CHECK(is_reported == !names_both);
   }
 }

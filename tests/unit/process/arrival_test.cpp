@@ -1,4 +1,4 @@
-// Ranks that wait until all of them are there.
+// Ranks wait until all of them have arrived.
 #include "process/arrival.h"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@
 using namespace hasten;
 using namespace std::chrono_literals;
 
-TEST_CASE("arrival: all ranks arrive, with three messages each, and tell where they run") {
+TEST_CASE("arrival: all ranks arrive with three messages each and exchange their locations") {
   constexpr std::int64_t kSize = 60;
   CountingStore store;
   in_threads(kSize, [&](std::int64_t rank) { wait_for_all_ranks(store, rank, kSize, 60s); });
@@ -21,7 +21,7 @@ TEST_CASE("arrival: all ranks arrive, with three messages each, and tell where t
   CHECK(locations[59].process.number == getpid());
 }
 
-TEST_CASE("arrival: who has not come is named in every rank, and one rank finds it out") {
+TEST_CASE("arrival: every rank names the missing ranks, and only one rank looks for them") {
   constexpr std::int64_t kSize = 64;
   CountingStore store;
   std::atomic<std::int64_t> told = 0;

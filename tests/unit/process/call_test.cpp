@@ -1,4 +1,4 @@
-// Collectives as they are noted.
+// The records of collective calls.
 #include "process/call.h"
 
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 
 using namespace hasten;
 
-TEST_CASE("call: its text tells what and how much") {
+TEST_CASE("call: its text has the collective and the tensors") {
   CHECK(Call::of("barrier", {}).text() == "barrier");
   CHECK(Call::of("all_gather", {at::ones({4, 512})}).text() == "all_gather of 4 x 512 float");
   CHECK(Call::reducing("all_reduce", {at::scalar_tensor(1, at::kLong)}, "max").text() ==
@@ -18,26 +18,26 @@ TEST_CASE("call: its text tells what and how much") {
         "x of 1 x 1 x 1 x 1 x 1 x 1 x ... float");
 }
 
-TEST_CASE("call: whatever differs has another fingerprint") {
-  const auto of = [](at::IntArrayRef sizes, at::ScalarType type) {
+TEST_CASE("call: different calls have different fingerprints") {
+  const auto fingerprint_of = [](at::IntArrayRef sizes, at::ScalarType type) {
     return Call::of("all_gather", {at::ones(sizes, type)}).fingerprint;
   };
-  CHECK(of({2, 3}, at::kFloat) == of({2, 3}, at::kFloat));
-  CHECK(of({2, 3}, at::kFloat) != of({3, 2}, at::kFloat));
-  CHECK(of({6}, at::kFloat) != of({2, 3}, at::kFloat));
-  CHECK(of({2, 3}, at::kFloat) != of({2, 3}, at::kInt));
+  CHECK(fingerprint_of({2, 3}, at::kFloat) == fingerprint_of({2, 3}, at::kFloat));
+  CHECK(fingerprint_of({2, 3}, at::kFloat) != fingerprint_of({3, 2}, at::kFloat));
+  CHECK(fingerprint_of({6}, at::kFloat) != fingerprint_of({2, 3}, at::kFloat));
+  CHECK(fingerprint_of({2, 3}, at::kFloat) != fingerprint_of({2, 3}, at::kInt));
   CHECK(Call::of("a", {}).fingerprint != Call::of("b", {}).fingerprint);
   CHECK(Call::rooted("a", {}, 0).fingerprint != Call::rooted("a", {}, 1).fingerprint);
   CHECK(Call::reducing("a", {}, "").fingerprint != Call::reducing("a", {}, "max").fingerprint);
   CHECK(Call::of("a", {at::ones({2}), at::ones({3})}).fingerprint !=
         Call::of("a", {at::ones({2}), at::ones({4})}).fingerprint);
-  // Purposes are words of one rank.
+  // Purposes are known to one rank only.
   Call named = Call::of("a", {});
   named.purpose = "b";
   CHECK(named.fingerprint == Call::of("a", {}).fingerprint);
 }
 
-TEST_CASE("call: numbers as people say them") {
+TEST_CASE("call: ordinal numbers have their endings") {
   CHECK(ordinal(1) == "1st");
   CHECK(ordinal(2) == "2nd");
   CHECK(ordinal(3) == "3rd");
@@ -47,7 +47,7 @@ TEST_CASE("call: numbers as people say them") {
   CHECK(ordinal(121) == "121st");
 }
 
-TEST_CASE("call log: calls on their way are kept, however many end meanwhile") {
+TEST_CASE("call log: running calls are kept, however many others end meanwhile") {
   CallLog log;
   CHECK_FALSE(log.oldest_call_start());
   const auto first = log.begin(Call::of("a", {}));

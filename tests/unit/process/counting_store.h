@@ -1,4 +1,4 @@
-// A store in this process that counts the messages which a real one would get, for ranks that are
+// A store in this process that counts the messages that a real one would get, for ranks that are
 // threads.
 #pragma once
 
@@ -47,7 +47,7 @@ class CountingStore : public c10d::HashStore {
   std::atomic<std::int64_t> messages = 0;
 };
 
-// Each rank in a thread; throws the first exception.
+// Runs each rank in a thread and throws the first exception.
 inline void in_threads(std::int64_t size, const std::function<void(std::int64_t)>& rank_main) {
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;

@@ -18,9 +18,9 @@ using Backend = c10::intrusive_ptr<c10d::Backend>;
 constexpr int kSize = 3;
 enum class Way { local, encrypted, plain };
 
-// What `run` of each rank, a thread of its own, has thrown; empty: nothing.
+// The exception of each rank, which runs in a thread; empty if nothing was thrown.
 template <class Run>
-std::vector<std::string> together(Way way, const Run& run) {
+std::vector<std::string> run_ranks(Way way, const Run& run) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::string> thrown(kSize);
   std::vector<std::thread> threads;
@@ -29,7 +29,7 @@ std::vector<std::string> together(Way way, const Run& run) {
       try {
         run(rank,
             gloo_backend(store, {.rank = rank, .size = kSize, .limit = 20s},
-                         // Two addresses are two machines.
+                         // Two addresses count as two machines.
                          {.address = way == Way::local ? "127.0.0.1" : str("127.0.0.", rank + 1),
                           .token = "0123456789abcdef0123456789abcdef",
                           .encrypt = way == Way::encrypted,
@@ -44,38 +44,38 @@ std::vector<std::string> together(Way way, const Run& run) {
   return thrown;
 }
 
-at::Tensor of_rank(int rank, std::int64_t count) {
+at::Tensor rank_values(int rank, std::int64_t count) {
   return at::arange(count, at::kFloat) + 1000 * rank;
 }
 
-std::vector<at::Tensor> of_all(std::int64_t count) {
+std::vector<at::Tensor> all_values(std::int64_t count) {
   std::vector<at::Tensor> all;
-  for (int rank = 0; rank < kSize; ++rank) all.push_back(of_rank(rank, count));
+  for (int rank = 0; rank < kSize; ++rank) all.push_back(rank_values(rank, count));
   return all;
 }
 
-// Every collective that c10d's Gloo has, on `count` numbers. False in a thread where one is wrong.
+// Runs every collective of c10d's Gloo on `count` numbers. Throws in a rank with a wrong result.
 void check_collectives(int rank, c10d::Backend& gloo, std::int64_t count) {
-  const auto all = of_all(count);
+  const auto all = all_values(count);
   const auto equal = [](const at::Tensor& got, const at::Tensor& expected, const char* what) {
     if (!at::equal(got, expected)) throw std::runtime_error(str("wrong: ", what));
   };
-  std::vector<at::Tensor> own = {of_rank(rank, count)};
+  std::vector<at::Tensor> own = {rank_values(rank, count)};
   gloo.allreduce(own)->wait();
   equal(own[0], all[0] + all[1] + all[2], "allreduce");
-  own = {of_rank(rank, count)};
+  own = {rank_values(rank, count)};
   gloo.allreduce(own, {.reduceOp = c10d::ReduceOp::MAX})->wait();
   equal(own[0], all[2], "allreduce of the greatest");
-  own = {of_rank(rank, count)};
+  own = {rank_values(rank, count)};
   gloo.broadcast(own, {.rootRank = 1})->wait();
   equal(own[0], all[1], "broadcast");
-  own = {of_rank(rank, count)};
+  own = {rank_values(rank, count)};
   gloo.reduce(own, {.rootRank = 2})->wait();
   if (rank == 2) equal(own[0], all[0] + all[1] + all[2], "reduce");
 
-  std::vector<std::vector<at::Tensor>> lists = {of_all(count)};
+  std::vector<std::vector<at::Tensor>> lists = {all_values(count)};
   for (at::Tensor& each : lists[0]) each = at::empty_like(each);
-  own = {of_rank(rank, count)};
+  own = {rank_values(rank, count)};
   gloo.allgather(lists, own)->wait();
   for (int each = 0; each < kSize; ++each)
     equal(lists[0][static_cast<std::size_t>(each)], all[static_cast<std::size_t>(each)],
@@ -83,22 +83,23 @@ void check_collectives(int rank, c10d::Backend& gloo, std::int64_t count) {
   std::vector<std::vector<at::Tensor>> none;
   gloo.gather(rank == 0 ? lists : none, own, {.rootRank = 0})->wait();
   std::vector<at::Tensor> part = {at::empty({count})};
-  auto parts = std::vector<std::vector<at::Tensor>>{of_all(count)};
+  auto parts = std::vector<std::vector<at::Tensor>>{all_values(count)};
   gloo.scatter(part, rank == 1 ? parts : none, {.rootRank = 1})->wait();
   equal(part[0], all[static_cast<std::size_t>(rank)], "scatter");
 
-  at::Tensor sent = at::cat(of_all(count)) + 10000 * rank, got = at::empty_like(sent);
+  at::Tensor sent = at::cat(all_values(count)) + 10000 * rank, got = at::empty_like(sent);
   std::vector<std::int64_t> splits;
   gloo.alltoall_base(got, sent, splits, splits)->wait();
   std::vector<at::Tensor> expected;
-  for (int each = 0; each < kSize; ++each) expected.push_back(of_rank(rank, count) + 10000 * each);
+  for (int each = 0; each < kSize; ++each)
+    expected.push_back(rank_values(rank, count) + 10000 * each);
   equal(got, at::cat(expected), "alltoall");
   gloo.barrier()->wait();
 }
 
-// Rank 0 takes messages from anybody, in the order in which they come.
+// Rank 0 receives messages from any rank, in the order of their arrival.
 void check_points(int rank, c10d::Backend& gloo) {
-  std::vector<at::Tensor> one = {of_rank(rank, 5)};
+  std::vector<at::Tensor> one = {rank_values(rank, 5)};
   if (rank > 0) {
     gloo.send(one, 0, 3)->wait();
     gloo.send(one, 0, 4)->wait();
@@ -115,9 +116,9 @@ void check_points(int rank, c10d::Backend& gloo) {
 
 }  // namespace
 
-TEST_CASE("gloo transport: each collective, local, encrypted and plain") {
+TEST_CASE("gloo transport: each collective works locally, encrypted and in plain text") {
   for (const Way way : {Way::local, Way::encrypted, Way::plain}) {
-    const auto thrown = together(way, [](int rank, const Backend& gloo) {
+    const auto thrown = run_ranks(way, [](int rank, const Backend& gloo) {
       for (const std::int64_t count : {1, 1000, 300000}) check_collectives(rank, *gloo, count);
       for (int i = 0; i < 20; ++i) check_points(rank, *gloo);
     });
@@ -125,20 +126,20 @@ TEST_CASE("gloo transport: each collective, local, encrypted and plain") {
   }
 }
 
-TEST_CASE("gloo transport: a rank that ends fails what waits for it, and is named") {
+TEST_CASE("gloo transport: a rank that ends fails the waiting operations and is named") {
   const auto began = std::chrono::steady_clock::now();
-  const auto thrown = together(Way::encrypted, [](int rank, const Backend& gloo) {
+  const auto thrown = run_ranks(Way::encrypted, [](int rank, const Backend& gloo) {
     if (rank == 2) return;
     std::vector<at::Tensor> own = {at::ones({10})};
     gloo->allreduce(own)->wait();
   });
   CHECK((thrown[0] + thrown[1]).find("the connection with rank") != std::string::npos);
   CHECK(thrown[2] == "");
-  CHECK(std::chrono::steady_clock::now() - began < 15s);  // the limit is 20
+  CHECK(std::chrono::steady_clock::now() - began < 15s);  // the limit is 20 s
 }
 
 TEST_CASE("gloo transport: tensors of different sizes are an error in each rank, not a hang") {
-  const auto thrown = together(Way::local, [](int rank, const Backend& gloo) {
+  const auto thrown = run_ranks(Way::local, [](int rank, const Backend& gloo) {
     std::vector<at::Tensor> own = {at::ones({rank == 1 ? 20 : 10})};
     gloo->broadcast(own, {.rootRank = 1, .rootTensor = 0, .timeout = 5s})->wait();
     gloo->barrier({.timeout = 5s})->wait();
@@ -147,7 +148,7 @@ TEST_CASE("gloo transport: tensors of different sizes are an error in each rank,
 }
 
 TEST_CASE("gloo transport: a rank that does not come in time is an error") {
-  const auto thrown = together(Way::local, [](int rank, const Backend& gloo) {
+  const auto thrown = run_ranks(Way::local, [](int rank, const Backend& gloo) {
     if (rank == 0) {
       std::this_thread::sleep_for(1500ms);
       return;

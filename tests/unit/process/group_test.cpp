@@ -1,4 +1,4 @@
-// A group of one: every collective is the identity, through the same calls.
+// In a group of one every collective is the identity, through the same calls.
 #include "hasten/process/group.h"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@
 
 using namespace hasten;
 
-TEST_CASE("group: alone, collectives give what they were given") {
+TEST_CASE("group: in a group of one, collectives return their input") {
   const Group group = Group::single();
   CHECK(group.size() == 1);
   CHECK(group.rank() == 0);
@@ -27,13 +27,13 @@ TEST_CASE("group: alone, collectives give what they were given") {
   group.barrier();
 }
 
-TEST_CASE("group: a scalar is gathered as one number a rank") {
+TEST_CASE("group: a scalar is gathered as one number per rank") {
   const at::Tensor gathered = Group::single().gather(at::scalar_tensor(3.0));
   CHECK(gathered.sizes() == at::IntArrayRef{1});
   CHECK(gathered[0].item<double>() == 3.0);
 }
 
-TEST_CASE("group: a rank that is not there cannot send") {
+TEST_CASE("group: a rank outside the group cannot send") {
   CHECK_THROWS_AS(Group::single().broadcast(at::ones({1}), 1), c10::Error);
 }
 

@@ -1,4 +1,4 @@
-// Who is late, from what the ranks say.
+// The late rank that follows from the records of all ranks.
 #include "process/late_report.h"
 
 #include <doctest/doctest.h>
@@ -11,10 +11,11 @@ using namespace hasten;
 
 namespace {
 
-using Said = RankRecord::ReportedCall;
+using ReportedCall = RankRecord::ReportedCall;
 using Records = std::vector<std::optional<RankRecord>>;
 
-Said reported_call(std::int64_t number, const std::string& text, bool over, double seconds = 2) {
+ReportedCall reported_call(std::int64_t number, const std::string& text, bool over,
+                           double seconds = 2) {
   return {.number = number, .text = text, .purpose = text, .over = over, .seconds = seconds};
 }
 RankRecord waiting(std::int64_t number, const std::string& text = "barrier") {
@@ -43,77 +44,81 @@ LateReport report_of(const Records& records, std::int64_t reporter,
   return late_report(records, places(records.size()), process_notes, reporter, 2);
 }
 
-bool holds(const LateReport& report, const std::string& text) {
+bool report_contains(const LateReport& report, const std::string& text) {
   return report.text.find(text) != std::string::npos;
 }
 
 }  // namespace
 
-TEST_CASE("late report: a rank that has not come to the call is late, and tells it itself") {
+TEST_CASE("late report: a rank that has not reached the call is late, and reports it itself") {
   const auto report = report_of({waiting(4), working(3), waiting(4)}, 2);
   CHECK(report.printed_by == 1);
   CHECK(starts_with(report.text,
                     "hasten: error[process.late-rank]: rank 1 has not reached the "
                     "group's 4th collective within 2 s; the job ends. Hint: "));
-  CHECK(holds(report,
-              "\n  rank 1 (box, pid 101): 5 steps done, not in a collective; its last one (the "
-              "3rd, barrier) ended 2.0 s ago\n    at f() in a+0x1\n"));
-  CHECK(holds(report, "\n  ranks 0, 2: 0 steps done, in the 4th collective, barrier, for 2.0 s\n"));
+  CHECK(report_contains(
+      report,
+      "\n  rank 1 (box, pid 101): 5 steps done, not in a collective; its last one (the "
+      "3rd, barrier) ended 2.0 s ago\n    at f() in a+0x1\n"));
+  CHECK(report_contains(
+      report, "\n  ranks 0, 2: 0 steps done, in the 4th collective, barrier, for 2.0 s\n"));
 }
 
-TEST_CASE("late report: of several the lowest tells, and three are shown") {
+TEST_CASE("late report: of several late ranks the lowest reports, and three are shown") {
   const auto report = report_of({waiting(4), working(2), working(3), working(3), RankRecord{}}, 0);
   CHECK(report.printed_by == 1);
-  CHECK(holds(report, "ranks 1, 2, 3, 4 have not reached"));
-  CHECK(holds(report, "rank 3 (box"));
-  CHECK_FALSE(holds(report, "rank 4 (box"));
+  CHECK(report_contains(report, "ranks 1, 2, 3, 4 have not reached"));
+  CHECK(report_contains(report, "rank 3 (box"));
+  CHECK_FALSE(report_contains(report, "rank 4 (box"));
 }
 
-TEST_CASE("late report: a rank that has called nothing yet") {
-  CHECK(holds(report_of({waiting(1), RankRecord{}}, 0),
-              "rank 1 (box, pid 101): 0 steps done, has not begun a collective\n    its stack "
-              "could not be read"));
+TEST_CASE("late report: a rank without any call so far is late") {
+  CHECK(report_contains(
+      report_of({waiting(1), RankRecord{}}, 0),
+      "rank 1 (box, pid 101): 0 steps done, has not begun a collective\n    its stack "
+      "could not be read"));
 }
 
-TEST_CASE("late report: a silent rank is late only where nobody else is") {
+TEST_CASE("late report: a silent rank is late only if no other rank is") {
   const auto silent =
       report_of({waiting(4), std::nullopt, waiting(4)}, 0, {{1, "its process is gone"}});
   CHECK(silent.printed_by == 0);
-  CHECK(holds(silent, "rank 1 does not answer, and the group's 4th collective has not ended"));
-  CHECK(holds(silent, "rank 1 (box, pid 101): does not answer; its process is gone\n"));
+  CHECK(report_contains(silent,
+                        "rank 1 does not answer, and the group's 4th collective has not ended"));
+  CHECK(report_contains(silent, "rank 1 (box, pid 101): does not answer; its process is gone\n"));
   const auto other = report_of({waiting(4), std::nullopt, working(3)}, 0);
   CHECK(other.printed_by == 2);
-  CHECK(holds(other, "rank 2 has not reached"));
+  CHECK(report_contains(other, "rank 2 has not reached"));
 }
 
-TEST_CASE(
-    "late report: a rank that waits itself, behind others, is not late before one that works") {
+TEST_CASE("late report: a rank that waits behind others is not late before one that works") {
   const auto report = report_of({waiting(9), waiting(7), working(6)}, 0);
   CHECK(report.printed_by == 2);
-  CHECK(holds(report, "rank 2 has not reached the group's 9th"));
+  CHECK(report_contains(report, "rank 2 has not reached the group's 9th"));
 }
 
-TEST_CASE("late report: all wait, one of them in another call") {
+TEST_CASE("late report: if all wait, the rank in another call is named") {
   const auto report = report_of({waiting(4, "all_reduce of 2 float"), waiting(4), waiting(4)}, 1);
   CHECK(report.printed_by == 0);
-  CHECK(holds(report,
-              "rank 0 called all_reduce of 2 float as the group's 4th collective, but "
-              "ranks 1, 2 called barrier; one of these calls has not ended within 2 s"));
-  // The difference may lie before: a root has gone on.
+  CHECK(report_contains(report,
+                        "rank 0 called all_reduce of 2 float as the group's 4th collective, but "
+                        "ranks 1, 2 called barrier; one of these calls has not ended within 2 s"));
+  // The calls may differ earlier: the root of a broadcast has continued.
   RankRecord ahead = waiting(5);
   ahead.calls[0] = reported_call(4, "broadcast of 2 float, root 0", true);
-  CHECK(holds(report_of({ahead, waiting(4), waiting(4)}, 0),
-              "rank 0 called broadcast of 2 float, root 0 as the group's 4th collective"));
+  CHECK(
+      report_contains(report_of({ahead, waiting(4), waiting(4)}, 0),
+                      "rank 0 called broadcast of 2 float, root 0 as the group's 4th collective"));
 }
 
-TEST_CASE("late report: nobody is to blame where all wait in the same call") {
+TEST_CASE("late report: no rank is late if all wait in the same call") {
   const auto report = report_of({waiting(4), waiting(4)}, 1);
   CHECK(report.printed_by == 1);
-  CHECK(holds(report,
-              "every rank has called the group's 4th collective, but it has not ended within 2 s"));
+  CHECK(report_contains(
+      report, "every rank has called the group's 4th collective, but it has not ended within 2 s"));
 }
 
-TEST_CASE("late report: records and reports travel as text") {
+TEST_CASE("late report: records and reports survive as text") {
   CallLog log;
   log.set_step(3);
   log.end(log.begin(Call::of("barrier", {})));
@@ -132,7 +137,7 @@ TEST_CASE("late report: records and reports travel as text") {
   CHECK(report.text == "a\nb");
 }
 
-TEST_CASE("late report: what the system says of a process") {
+TEST_CASE("late report: a process note is used only for the same process") {
   const RankLocation here = RankLocation::own();
   CHECK(here.process.number == getpid());
   CHECK(process_state_text(here, here).empty());
@@ -141,7 +146,7 @@ TEST_CASE("late report: what the system says of a process") {
   other.process.number = 1 << 30;
   CHECK(process_state_text(other, here) == "its process is gone");
   other = here;
-  ++other.process.started;  // the number has been given again
+  ++other.process.started;  // the number belongs to a new process
   CHECK(process_state_text(other, here) == "its process is gone");
   other.host += "?";
   CHECK(process_state_text(other, here).empty());

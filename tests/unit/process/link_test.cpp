@@ -41,8 +41,8 @@ void wait_until(const Holds& holds) {
   REQUIRE(holds());
 }
 
-// Two ranks of one process, each with a loop of its own.
-struct Two {
+// Two ranks of one process, each with its own loop.
+struct LinkPair {
   struct Side {
     std::atomic<int> offers = 0;
     std::atomic<int> failed = 0;
@@ -59,8 +59,8 @@ struct Two {
   };
   Side first, second;
 
-  explicit Two(bool encrypted = false,
-               std::uint64_t key_lifetime_bytes = rendezvous::TlsStream::kKeyLifetimeBytes) {
+  explicit LinkPair(bool encrypted = false,
+                    std::uint64_t key_lifetime_bytes = rendezvous::TlsStream::kKeyLifetimeBytes) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     auto streams = encrypted ? over_tls(ends, key_lifetime_bytes) : plain(ends);
@@ -103,7 +103,7 @@ struct Two {
   bool is_started_ = false;
 };
 
-Transfer all_of(std::vector<std::byte>& memory, Owner& owner) {
+Transfer transfer_of(std::vector<std::byte>& memory, Owner& owner) {
   return {.at = memory.data(), .bytes = memory.size(), .owner = &owner};
 }
 std::vector<std::byte> pattern(std::size_t size, int seed) {
@@ -115,22 +115,22 @@ std::vector<std::byte> pattern(std::size_t size, int seed) {
 
 }  // namespace
 
-TEST_CASE("link: messages of a slot arrive in order, whoever is first") {
+TEST_CASE("link: messages of a slot arrive in order, whichever side is first") {
   for (const bool receiver_first : {true, false}) {
     Owner sender, receiver;
-    Two two;
-    two.start();
-    // One of no bytes, small ones, and some that no socket takes at once.
+    LinkPair pair;
+    pair.start();
+    // An empty one, small ones, and some that no socket takes at once.
     std::vector<std::vector<std::byte>> sent, got;
     for (const std::size_t size : {0, 1, 24, 16360, 16361, 3 << 20, 5, 40 << 20}) {
       sent.push_back(pattern(size, static_cast<int>(sent.size())));
       got.emplace_back(size);
     }
     const auto send = [&] {
-      for (auto& each : sent) two.first.link->send(all_of(each, sender), 7);
+      for (auto& each : sent) pair.first.link->send(transfer_of(each, sender), 7);
     };
     const auto receive = [&] {
-      for (auto& each : got) two.second.link->receive(all_of(each, receiver), 7);
+      for (auto& each : got) pair.second.link->receive(transfer_of(each, receiver), 7);
     };
     receiver_first ? receive() : send();
     receiver_first ? send() : receive();
@@ -140,126 +140,125 @@ TEST_CASE("link: messages of a slot arrive in order, whoever is first") {
   }
 }
 
-TEST_CASE("link: slots do not wait for each other, and both directions go at once") {
+TEST_CASE("link: slots do not wait for each other, and both directions transfer at once") {
   Owner owners[4];
   auto a = pattern(8 << 20, 1), b = pattern(8 << 20, 2);
   std::vector<std::byte> into_a(a.size()), into_b(b.size());
-  Two two;
-  two.start();
-  two.first.link->send(all_of(a, owners[0]), 1);  // nobody receives it yet
-  two.second.link->send(all_of(b, owners[1]), 2);
-  two.first.link->receive(all_of(into_b, owners[2]), 2);
+  LinkPair pair;
+  pair.start();
+  pair.first.link->send(transfer_of(a, owners[0]), 1);  // not received yet
+  pair.second.link->send(transfer_of(b, owners[1]), 2);
+  pair.first.link->receive(transfer_of(into_b, owners[2]), 2);
   wait_until([&] { return owners[2].received_count == 1; });
   CHECK(owners[0].sent_count == 0);
-  two.second.link->receive(all_of(into_a, owners[3]), 1);
+  pair.second.link->receive(transfer_of(into_a, owners[3]), 1);
   wait_until([&] { return owners[3].received_count == 1; });
   CHECK((into_a == a));
   CHECK((into_b == b));
 }
 
-TEST_CASE("link: a message that is offered is received by who asks whether there is one") {
+TEST_CASE("link: an offered message goes to the receiver that asks for one") {
   Owner sender, receiver;
   auto bytes = pattern(100, 3);
   std::vector<std::byte> room(100);
-  Two two;
-  two.start();
-  CHECK_FALSE(two.second.link->receive_offered(all_of(room, receiver), 5));
-  two.first.link->send(all_of(bytes, sender), 5);
-  wait_until([&] { return two.second.offers == 1; });
-  CHECK_FALSE(two.second.link->receive_offered(all_of(room, receiver), 6));
-  CHECK(two.second.link->receive_offered(all_of(room, receiver), 5));
+  LinkPair pair;
+  pair.start();
+  CHECK_FALSE(pair.second.link->receive_offered(transfer_of(room, receiver), 5));
+  pair.first.link->send(transfer_of(bytes, sender), 5);
+  wait_until([&] { return pair.second.offers == 1; });
+  CHECK_FALSE(pair.second.link->receive_offered(transfer_of(room, receiver), 6));
+  CHECK(pair.second.link->receive_offered(transfer_of(room, receiver), 5));
   wait_until([&] { return receiver.received_count == 1; });
   CHECK((room == bytes));
-  // The next one of the slot is an offer of its own.
-  CHECK_FALSE(two.second.link->receive_offered(all_of(room, receiver), 5));
-  two.first.link->send(all_of(bytes, sender), 5);
-  wait_until([&] { return two.second.offers == 2; });
+  // The next message of the slot is a separate offer.
+  CHECK_FALSE(pair.second.link->receive_offered(transfer_of(room, receiver), 5));
+  pair.first.link->send(transfer_of(bytes, sender), 5);
+  wait_until([&] { return pair.second.offers == 2; });
 }
 
-// The sender's offers and the receiver's memory cross on their way in each of their orders.
-TEST_CASE("link: offers that were answered already are not offered again") {
+// The sender's offers and the receiver's memory cross in both orders.
+TEST_CASE("link: offers that were answered are not offered again") {
   for (int order = 0; order < 16; ++order) {
-    Two two;
+    LinkPair pair;
     Owner sender, receiver;
     std::vector<std::vector<std::byte>> sent, got(4, std::vector<std::byte>(8));
     for (int i = 0; i < 4; ++i) sent.push_back(pattern(8, i));
     std::size_t next_sent = 0, next_got = 0;
     const auto step = [&](bool sends) {
-      sends ? two.first.link->send(all_of(sent[next_sent++], sender), 1)
-            : two.second.link->receive(all_of(got[next_got++], receiver), 1);
+      sends ? pair.first.link->send(transfer_of(sent[next_sent++], sender), 1)
+            : pair.second.link->receive(transfer_of(got[next_got++], receiver), 1);
     };
     for (int turn = 0; turn < 4; ++turn) {
       step((order >> turn & 1) != 0);
-      if (turn == 1) two.start();
+      if (turn == 1) pair.start();
     }
     while (next_sent < 4) step(true);
     while (next_got < 4) step(false);
     wait_until([&] { return receiver.received_count == 4 && sender.sent_count == 4; });
     CHECK((sent == got));
     std::vector<std::byte> room(8);
-    CHECK_FALSE(two.second.link->receive_offered(all_of(room, receiver), 1));
+    CHECK_FALSE(pair.second.link->receive_offered(transfer_of(room, receiver), 1));
   }
 }
 
-TEST_CASE(
-    "link: a message longer than the memory for it ends the connection, and says both sizes") {
+TEST_CASE("link: a message longer than its memory ends the connection with both sizes") {
   Owner sender, receiver;
   auto bytes = pattern(100, 1);
   std::vector<std::byte> room(99);
-  Two two;
-  two.start();
-  two.second.link->receive(all_of(room, receiver), 1);
-  two.first.link->send(all_of(bytes, sender), 1);
-  wait_until([&] { return receiver.failures == 1 && two.first.failed == 1; });
+  LinkPair pair;
+  pair.start();
+  pair.second.link->receive(transfer_of(room, receiver), 1);
+  pair.first.link->send(transfer_of(bytes, sender), 1);
+  wait_until([&] { return receiver.failures == 1 && pair.first.failed == 1; });
   CHECK(receiver.why.find("a message from rank 0: got 100 bytes, expected at most 99 bytes") !=
         std::string::npos);
-  CHECK_THROWS_AS(two.second.link->receive(all_of(room, receiver), 1), UsageError);
-  CHECK_THROWS_AS(two.first.link->send(all_of(bytes, sender), 1), IoError);
+  CHECK_THROWS_AS(pair.second.link->receive(transfer_of(room, receiver), 1), UsageError);
+  CHECK_THROWS_AS(pair.first.link->send(transfer_of(bytes, sender), 1), IoError);
 }
 
-TEST_CASE("link: when one side ends, the transfers of the other fail, once each") {
+TEST_CASE("link: when one side ends, each transfer of the other fails once") {
   Owner first, second;
   auto bytes = pattern(100, 1);
   std::vector<std::byte> room(100);
-  Two two;
-  two.start();
-  two.first.link->send(all_of(bytes, first), 1);
-  two.first.link->receive(all_of(room, first), 2);
-  two.second.link->fail(std::make_exception_ptr(std::runtime_error("it is over")));
+  LinkPair pair;
+  pair.start();
+  pair.first.link->send(transfer_of(bytes, first), 1);
+  pair.first.link->receive(transfer_of(room, first), 2);
+  pair.second.link->fail(std::make_exception_ptr(std::runtime_error("it is over")));
   wait_until([&] { return first.failures == 2; });
   CHECK(first.why.find("the connection with rank 1 has ended") != std::string::npos);
-  CHECK_FALSE(two.first.link->is_open());
+  CHECK_FALSE(pair.first.link->is_open());
 }
 
-TEST_CASE("link: memory that is forgotten is not touched any more, and later messages arrive") {
+TEST_CASE("link: forgotten memory is not used any more, and later messages arrive") {
   Owner sender, gone, receiver;
   auto bytes = pattern(1000, 1), later = pattern(500, 2);
   std::vector<std::byte> room(1000), untouched(1000), room_later(500);
-  Two two;
-  two.start();
-  two.second.link->receive(all_of(room, gone), 1);
-  two.second.link->cancel(&gone);
-  two.first.link->send(all_of(bytes, sender), 1);
-  two.second.link->receive(all_of(room_later, receiver), 1);
-  two.first.link->send(all_of(later, sender), 1);
+  LinkPair pair;
+  pair.start();
+  pair.second.link->receive(transfer_of(room, gone), 1);
+  pair.second.link->cancel(&gone);
+  pair.first.link->send(transfer_of(bytes, sender), 1);
+  pair.second.link->receive(transfer_of(room_later, receiver), 1);
+  pair.first.link->send(transfer_of(later, sender), 1);
   wait_until([&] { return receiver.received_count == 1; });
   CHECK((room == untouched));
   CHECK((room_later == later));
   CHECK(gone.received_count == 0);
 }
 
-TEST_CASE("link: TLS too ends the connection when a message is given up that it has encrypted") {
+TEST_CASE("link: giving up an encrypted message ends a TLS connection too") {
   Owner given_up, later, receiver;
   auto bytes = pattern(32 << 20, 1);
   std::vector<std::byte> room(bytes.size());
-  Two two(/*encrypted=*/true);
-  for (int i = 0; i < 4; ++i) two.second.link->receive(all_of(room, receiver), 1);
-  // Nobody reads yet, so the connection is full, and one record waits encrypted.
-  two.first.link->send(all_of(bytes, given_up), 1);
-  two.first.link->cancel(&given_up);
-  CHECK_FALSE(two.first.link->is_open());
-  CHECK_THROWS_AS(two.first.link->send(all_of(bytes, later), 1), IoError);
-  two.start();
+  LinkPair pair(/*encrypted=*/true);
+  for (int i = 0; i < 4; ++i) pair.second.link->receive(transfer_of(room, receiver), 1);
+  // Nobody reads yet, so the connection is full, and one encrypted record waits.
+  pair.first.link->send(transfer_of(bytes, given_up), 1);
+  pair.first.link->cancel(&given_up);
+  CHECK_FALSE(pair.first.link->is_open());
+  CHECK_THROWS_AS(pair.first.link->send(transfer_of(bytes, later), 1), IoError);
+  pair.start();
   wait_until([&] { return receiver.failures == 4; });
 }
 
@@ -267,46 +266,47 @@ TEST_CASE("link: keys of TLS are replaced in the middle of messages") {
   Owner sender, receiver;
   auto bytes = pattern(3 << 20, 1);
   std::vector<std::vector<std::byte>> rooms(6, std::vector<std::byte>(bytes.size()));
-  Two two(/*encrypted=*/true, /*key_lifetime_bytes=*/1 << 18);
-  two.start();
-  for (auto& room : rooms) two.second.link->receive(all_of(room, receiver), 1);
-  for (std::size_t i = 0; i < rooms.size(); ++i) two.first.link->send(all_of(bytes, sender), 1);
+  LinkPair pair(/*encrypted=*/true, /*key_lifetime_bytes=*/1 << 18);
+  pair.start();
+  for (auto& room : rooms) pair.second.link->receive(transfer_of(room, receiver), 1);
+  for (std::size_t i = 0; i < rooms.size(); ++i)
+    pair.first.link->send(transfer_of(bytes, sender), 1);
   wait_until([&] { return receiver.received_count == 6; });
   for (const auto& room : rooms) CHECK((room == bytes));
 }
 
-TEST_CASE("link: a fork that ends has no part in the connections of the process it comes from") {
+TEST_CASE("link: a fork that ends does not affect its parent's connections") {
   Owner sender, receiver;
   auto bytes = pattern(1000, 1);
   std::vector<std::byte> room(1000);
-  auto two = std::make_unique<Two>();
-  two->start();
+  auto pair = std::make_unique<LinkPair>();
+  pair->start();
   const pid_t process = fork();
   if (process == 0) {
-    two->first.link->fail(std::make_exception_ptr(std::runtime_error("in the fork")));
-    two.reset();
+    pair->first.link->fail(std::make_exception_ptr(std::runtime_error("in the fork")));
+    pair.reset();
     _exit(0);
   }
   int status = -1;
   REQUIRE(waitpid(process, &status, 0) == process);
   CHECK(status == 0);
-  two->second.link->receive(all_of(room, receiver), 1);
-  two->first.link->send(all_of(bytes, sender), 1);
+  pair->second.link->receive(transfer_of(room, receiver), 1);
+  pair->first.link->send(transfer_of(bytes, sender), 1);
   wait_until([&] { return receiver.received_count == 1; });
   CHECK((room == bytes));
 }
 
-TEST_CASE("link: a message that is forgotten in its middle ends the connection") {
+TEST_CASE("link: forgetting a message halfway ends the connection") {
   Owner sender, receiver;
   auto bytes = pattern(64 << 20, 1);
   std::vector<std::byte> room(bytes.size());
-  Two two;  // ends before what it writes to
-  two.start();
-  two.second.link->receive(all_of(room, receiver), 1);
-  std::thread sends([&] { two.first.link->send(all_of(bytes, sender), 1); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // its beginning goes
-  two.first.link->cancel(&sender);
+  LinkPair pair;  // destroyed before its memory
+  pair.start();
+  pair.second.link->receive(transfer_of(room, receiver), 1);
+  std::thread sends([&] { pair.first.link->send(transfer_of(bytes, sender), 1); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // its beginning is sent
+  pair.first.link->cancel(&sender);
   sends.join();
   wait_until([&] { return receiver.failures == 1 || receiver.received_count == 1; });
-  CHECK(two.first.link->is_open() == (receiver.received_count == 1));  // or it was over already
+  CHECK(pair.first.link->is_open() == (receiver.received_count == 1));  // unless all of it was sent
 }

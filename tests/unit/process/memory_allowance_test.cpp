@@ -1,4 +1,4 @@
-// What control groups leave of the memory, in made-up containers.
+// The memory that control groups allow, in simulated containers.
 #include "process/memory_allowance.h"
 
 #include <doctest/doctest.h>
@@ -34,7 +34,7 @@ class Container {
 
 }  // namespace
 
-TEST_CASE("memory allowance: none where nothing limits") {
+TEST_CASE("memory allowance: without a limit there is none") {
   Container container;
   CHECK_FALSE(container.allowance());
   container.file("proc/self/cgroup", "0::/pods/train").group("/pods/train", "max", "1000");
@@ -45,7 +45,7 @@ TEST_CASE("memory allowance: none where nothing limits") {
   }
 }
 
-TEST_CASE("memory allowance: the strictest of the group and of all above it") {
+TEST_CASE("memory allowance: the strictest of the group and all its ancestors applies") {
   Container container;
   container.file("proc/self/cgroup", "0::/pods/train").group("/pods/train", "5000", "1000");
   CHECK(container.allowance() == 4000);
@@ -53,12 +53,12 @@ TEST_CASE("memory allowance: the strictest of the group and of all above it") {
   CHECK(container.allowance() == 2000);
   container.group("", "9000", "10000");
   CHECK(container.allowance() == 0);
-  // The group's own path is not seen in a container whose root is the group.
+  // The group's own path does not exist in a container whose root is the group.
   container.file("proc/self/cgroup", "0::/../../elsewhere").group("", "9000", "8500");
   CHECK(container.allowance() == 500);
 }
 
-TEST_CASE("memory allowance: pages of files that can be dropped are free") {
+TEST_CASE("memory allowance: file pages that can be dropped count as free") {
   Container container;
   container.file("proc/self/cgroup", "0::/").group("", "5000", "5000");
   container.file("sys/fs/cgroup/memory.stat",
@@ -66,7 +66,7 @@ TEST_CASE("memory allowance: pages of files that can be dropped are free") {
   CHECK(container.allowance() == 3500);
 }
 
-TEST_CASE("memory allowance: version 1 has other names") {
+TEST_CASE("memory allowance: version 1 uses other file names") {
   Container container;
   const std::string folder = "sys/fs/cgroup/memory/docker/box/";
   container.file("proc/self/cgroup", "5:cpu,cpuacct:/docker/box\n4:memory:/docker/box\n0::/init")

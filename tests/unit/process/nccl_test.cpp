@@ -9,9 +9,9 @@
 
 using namespace hasten;
 
-TEST_CASE("nccl: what cannot be loaded is told, and nothing is made of it") {
+TEST_CASE("nccl: a missing library is reported, and no backend is created") {
   const std::string missing = missing_nccl_reason();
-  if (missing.empty()) return;  // a machine with CUDA: tests/device tries it
+  if (missing.empty()) return;  // this machine has CUDA
   CHECK(missing.find("lib") != std::string::npos);
   const NcclSettings settings{.store = c10::make_intrusive<c10d::HashStore>(),
                               .rank = 0,

@@ -1,4 +1,5 @@
-// A function in several forks of this process: what they compute, how they fail, what they share.
+// A function in several forks of this process: its results, its failures and the memory that they
+// share.
 #include "hasten/process/notebook_launcher.h"
 
 #include <doctest/doctest.h>
@@ -27,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Group formed() { return Group::form(worker_of(config::whole_environment())); }
+Group form_group() { return Group::form(worker_of(config::whole_environment())); }
 
 struct Folder {
   fs::path path = fs::temp_directory_path() / ("hasten_fork_" + std::to_string(getpid()));
@@ -35,7 +36,7 @@ struct Folder {
   ~Folder() { fs::remove_all(path); }
 };
 
-// kB that this process has for itself alone.
+// The memory in kB that only this process has.
 long own_memory() {
   std::ifstream file("/proc/self/smaps_rollup");
   long total = 0, value = 0;
@@ -52,7 +53,7 @@ double seconds_since(std::chrono::steady_clock::time_point then) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
 }
 
-// Threads of OpenMP and of autograd have been used before the fork.
+// A model after a backward pass, which starts the threads of OpenMP and autograd before the fork.
 torch::nn::Sequential used_model(std::int64_t width) {
   torch::nn::Sequential model(torch::nn::Linear(width, width), torch::nn::ReLU(),
                               torch::nn::Linear(width, width));
@@ -66,12 +67,12 @@ torch::nn::Sequential used_model(std::int64_t width) {
 
 }  // namespace
 
-TEST_CASE("notebook_launcher: each process has its rank, the same model, and the others") {
+TEST_CASE("notebook_launcher: each process has its rank, the same model and a group") {
   auto model = used_model(256);
   const Folder folder;
   notebook_launcher(
       [&](const std::string& name, int factor) {
-        const Group group = formed();
+        const Group group = form_group();
         const at::Tensor input = torch::ones({8, 256}) * (group.rank() + 1);
         at::Tensor loss = model->forward(input).pow(2).mean();
         loss.backward();
@@ -87,7 +88,7 @@ TEST_CASE("notebook_launcher: each process has its rank, the same model, and the
     std::ifstream(folder.path / ("rank" + std::to_string(rank))) >> text;
     CHECK(text == "good");
   }
-  CHECK_FALSE(model->parameters()[0].grad().defined());  // here nothing has happened
+  CHECK_FALSE(model->parameters()[0].grad().defined());  // this process has computed nothing
   CHECK(std::getenv("RANK") == nullptr);
 }
 
@@ -96,7 +97,7 @@ TEST_CASE("notebook_launcher: the first failure is thrown here, whatever the oth
   try {
     notebook_launcher(
         [] {
-          const Group group = formed();
+          const Group group = form_group();
           if (group.rank() == 2) throw std::runtime_error("no such file");
           group.barrier();
         },
@@ -126,7 +127,7 @@ TEST_CASE("notebook_launcher: the first failure is thrown here, whatever the oth
   CHECK(code_for([] { throw 1; }) == 1);
 }
 
-TEST_CASE("notebook_launcher: what a rank leaves behind neither holds up its end nor outlives it") {
+TEST_CASE("notebook_launcher: a rank's child processes neither delay its end nor outlive it") {
   const Folder folder;
   const auto began = std::chrono::steady_clock::now();
   try {
@@ -149,7 +150,7 @@ TEST_CASE("notebook_launcher: what a rank leaves behind neither holds up its end
   pid_t left = 0;
   std::ifstream(folder.path / "left") >> left;
   REQUIRE(left > 0);
-  const auto is_there = [&] {  // a zombie waits for whoever takes in orphans
+  const auto is_there = [&] {  // a zombie waits for its new parent
     std::string state;
     std::ifstream status("/proc/" + std::to_string(left) + "/stat");
     return status >> state >> state >> state && state != "Z";
@@ -158,7 +159,7 @@ TEST_CASE("notebook_launcher: what a rank leaves behind neither holds up its end
   CHECK_FALSE(is_there());
 }
 
-TEST_CASE("notebook_launcher: in a program that ignores SIGCHLD, ends are seen and told") {
+TEST_CASE("notebook_launcher: a program that ignores SIGCHLD still gets failures reported") {
   const auto before = signal(SIGCHLD, SIG_IGN);
   const auto began = std::chrono::steady_clock::now();
   debug_launcher([] {});
@@ -184,10 +185,10 @@ TEST_CASE("notebook_launcher: in a program that ignores SIGCHLD, ends are seen a
 }
 
 TEST_CASE("notebook_launcher: a signal to the whole process group reaches the ranks") {
-  const pid_t program = fork();  // in a group of its own, as the tests must not get the signal
+  const pid_t program = fork();  // in a new process group, so that the tests do not get the signal
   if (program == 0) {
     setpgid(0, 0);
-    signal(SIGINT, [](int) {});  // as the kernel of a notebook has a handler
+    signal(SIGINT, [](int) {});  // the kernel of a notebook has a handler too
     int code = 0;
     try {
       debug_launcher([] {
@@ -205,7 +206,7 @@ TEST_CASE("notebook_launcher: a signal to the whole process group reaches the ra
   CHECK(WEXITSTATUS(status) == 128 + SIGINT);
 }
 
-TEST_CASE("notebook_launcher: all start again after a failure, as often as asked") {
+TEST_CASE("notebook_launcher: all ranks restart after a failure, as often as requested") {
   const auto attempts = [](int good_at) {
     return [=] {
       const Worker worker = worker_of(config::whole_environment());
@@ -219,7 +220,7 @@ TEST_CASE("notebook_launcher: all start again after a failure, as often as asked
       RankError);
 }
 
-TEST_CASE("notebook_launcher: one process is this one") {
+TEST_CASE("notebook_launcher: a single process runs in this process") {
   const pid_t here = getpid();
   pid_t there = 0;
   notebook_launcher([&] { there = getpid(); });
@@ -228,7 +229,7 @@ TEST_CASE("notebook_launcher: one process is this one") {
                   std::runtime_error);
 }
 
-TEST_CASE("notebook_launcher: what does not survive a fork is refused") {
+TEST_CASE("notebook_launcher: state that does not survive a fork is refused") {
   const auto launch = [] { debug_launcher([] {}); };
   {
     const Accelerator accelerator({.cpu = true});
@@ -241,7 +242,7 @@ TEST_CASE("notebook_launcher: what does not survive a fork is refused") {
               [] { CHECK(code_of([] { debug_launcher([] {}); }) == "process.nested-launch"); });
         }) == "none");
   const auto inside_a_group = [] {
-    const Group group = formed();
+    const Group group = form_group();
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
       unsetenv(name);
     const std::string code = code_of([] { debug_launcher([] {}); });
@@ -251,13 +252,13 @@ TEST_CASE("notebook_launcher: what does not survive a fork is refused") {
   debug_launcher(inside_a_group);
 }
 
-TEST_CASE("notebook_launcher: where there are TPUs, a process for each chip") {
+TEST_CASE("notebook_launcher: on TPUs there is one process for each chip") {
   if (!config::installed_tpus().empty()) {
-    MESSAGE("skipped: this machine has TPUs of its own");
+    MESSAGE("skipped: this machine has TPUs");
     return;
   }
   const Folder folder;
-  const auto tell = [&] {
+  const auto write_variables = [&] {
     std::ofstream file(folder.path / std::getenv("RANK"));
     for (const char* name : {"TPU_VISIBLE_DEVICES", "WORLD_SIZE", "ACCELERATE_USE_TPU",
                              "XLA_DOWNCAST_BF16", "TORCH_TPU_TOPOLOGY"}) {
@@ -265,26 +266,27 @@ TEST_CASE("notebook_launcher: where there are TPUs, a process for each chip") {
       file << (value == nullptr ? "-" : value) << " ";
     }
   };
-  const auto told = [&](const char* rank) {
+  const auto variables_of = [&](const char* rank) {
     std::string line;
     std::ifstream file(folder.path / rank);
     std::getline(file, line);
     return line;
   };
-  // A plugin stands in a TPU's place; nothing opens it.
+  // A plugin that nothing loads takes the place of a TPU.
   setenv("TPU_LIBRARY_PATH", "/nowhere/plugin.so", 1);
   setenv("TPU_VISIBLE_CHIPS", "2,5", 1);
-  notebook_launcher(tell, {.mixed_precision = LaunchPrecision::bf16, .downcast_bf16 = true});
-  CHECK(told("0") == "2 2 true 1 2,1,1 ");
-  CHECK(told("1") == "5 2 true 1 2,1,1 ");
+  notebook_launcher(write_variables,
+                    {.mixed_precision = LaunchPrecision::bf16, .downcast_bf16 = true});
+  CHECK(variables_of("0") == "2 2 true 1 2,1,1 ");
+  CHECK(variables_of("1") == "5 2 true 1 2,1,1 ");
   CHECK_FALSE(fs::exists(folder.path / "2"));
   int forks = 0;
   const auto three = [&] { notebook_launcher([&] { ++forks; }, {.num_processes = 3}); };
   CHECK(code_of(three) == "launch.tpu-processes");
   unsetenv("TPU_VISIBLE_CHIPS");
-  notebook_launcher(tell);  // nobody knows how many chips there are
-  CHECK(told("7") == "7 8 true - 8,1,1 ");
-  notebook_launcher([&] { ++forks; }, {.use_cpu = true});  // one, in place
+  notebook_launcher(write_variables);  // the default number of chips
+  CHECK(variables_of("7") == "7 8 true - 8,1,1 ");
+  notebook_launcher([&] { ++forks; }, {.use_cpu = true});  // one, without a fork
   CHECK(forks == 1);
   unsetenv("TPU_LIBRARY_PATH");
 }
@@ -308,10 +310,10 @@ TEST_CASE("notebook_launcher: eight processes share the pages of one model") {
     bool finite = false;
     std::ifstream(folder.path / std::to_string(rank)) >> kb >> finite;
     CHECK(kb > 0);
-    CHECK(kb < model_kb / 3);  // a copy of its own would be all of it
+    CHECK(kb < model_kb / 3);  // a separate copy would be all of it
     CHECK(finite);
     all += kb;
   }
   MESSAGE("a model of ", model_kb / 1024, " MiB; eight processes have ", all / 1024,
-          " MiB of their own together");
+          " MiB of separate memory in total");
 }

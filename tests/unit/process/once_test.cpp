@@ -1,4 +1,4 @@
-// Work of one process for all of them, each a fork of this one.
+// One process works for all of them, each a fork of this one.
 #include "hasten/process/once.h"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ void require(bool holds, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("once: alone the work is done here, and its errors are its own") {
+TEST_CASE("once: a single process does the work and throws its own errors") {
   int done = 0;
   once(Group::single(), true, [&] { ++done; });
   once(Group::single(), false, [&] { ++done; });
@@ -33,7 +33,7 @@ TEST_CASE("once: alone the work is done here, and its errors are its own") {
   CHECK(broadcast_from_main(Group::single(), [] { return "here"; }) == "here");
 }
 
-TEST_CASE("once: what the main process says and throws is said and thrown in all") {
+TEST_CASE("once: the text and the exception of the main process reach all processes") {
   notebook_launcher(
       [] {
         const Accelerator accelerator;

@@ -1,4 +1,4 @@
-// Whether another process has ended.
+// The check whether another process has ended.
 #include "process/process_state.h"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// As the process itself would tell it.
+// Reads the identity that the process itself wrote.
 ProcessIdentity identity_of(pid_t child, const int (&pipe)[2]) {
   ProcessIdentity identity;
   REQUIRE(read(pipe[0], &identity, sizeof identity) == sizeof identity);
@@ -23,19 +23,19 @@ ProcessIdentity identity_of(pid_t child, const int (&pipe)[2]) {
   return identity;
 }
 
-void tell_own_identity(const int (&pipe)[2]) {
+void write_own_identity(const int (&pipe)[2]) {
   const ProcessIdentity own = ProcessIdentity::own();
   if (write(pipe[1], &own, sizeof own) != sizeof own) _exit(1);
 }
 
 }  // namespace
 
-TEST_CASE("process state: one that has ended has, though nobody has waited for it") {
+TEST_CASE("process state: an ended process is recognized before it is waited for") {
   int pipe[2];
   REQUIRE(::pipe(pipe) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    tell_own_identity(pipe);
+    write_own_identity(pipe);
     _exit(0);
   }
   const ProcessIdentity identity = identity_of(child, pipe);
@@ -47,7 +47,7 @@ TEST_CASE("process state: one that has ended has, though nobody has waited for i
   close(pipe[1]);
 }
 
-TEST_CASE("process state: this process goes on; an earlier one of its number has ended") {
+TEST_CASE("process state: this process is running, an earlier one with its number is not") {
   ProcessIdentity identity = ProcessIdentity::own();
   CHECK_FALSE(has_ended(identity));
   CHECK(identity.started > 0);
@@ -55,14 +55,14 @@ TEST_CASE("process state: this process goes on; an earlier one of its number has
   CHECK(has_ended(identity));
 }
 
-TEST_CASE("process state: a process goes on while one of its threads does") {
+TEST_CASE("process state: a process runs as long as one of its threads") {
   int pipe[2];
   REQUIRE(::pipe(pipe) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    tell_own_identity(pipe);
+    write_own_identity(pipe);
     std::thread([] { pause(); }).detach();
-    syscall(SYS_exit, 0);  // the thread alone; pthread_exit would unwind through the test
+    syscall(SYS_exit, 0);  // ends only the thread; pthread_exit would unwind through the test
   }
   const ProcessIdentity identity = identity_of(child, pipe);
   std::this_thread::sleep_for(300ms);  // by then the main thread has ended

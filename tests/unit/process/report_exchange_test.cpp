@@ -1,4 +1,4 @@
-// Ranks of a group that hangs, each a thread, agree on one report.
+// Ranks of a hanging group, each a thread, agree on one report.
 #include "process/report_exchange.h"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ RankRecord waiting_in(std::int64_t number) {
   return {.begun = number, .calls = {{.number = number, .text = "barrier", .purpose = "barrier"}}};
 }
 
-// Rank 1 works and the others wait; those from `silent` on do not answer.
+// Rank 1 works and the others wait; ranks from `silent` on do not answer.
 std::set<std::string> reports(CountingStore& store, std::int64_t size, std::int64_t silent) {
   in_threads(size, [&](std::int64_t rank) { wait_for_all_ranks(store, rank, size, 60s); });
   store.messages = 0;
@@ -38,7 +38,7 @@ std::set<std::string> reports(CountingStore& store, std::int64_t size, std::int6
 
 }  // namespace
 
-TEST_CASE("report exchange: all ranks read one report, that of the first which is late") {
+TEST_CASE("report exchange: all ranks read one report, that of the first late rank") {
   for (const std::int64_t size : {2, 3, 60}) {
     CountingStore store;
     const auto texts = reports(store, size, size);
@@ -50,7 +50,7 @@ TEST_CASE("report exchange: all ranks read one report, that of the first which i
   }
 }
 
-TEST_CASE("report exchange: ranks that do not answer are waited for once, not one after another") {
+TEST_CASE("report exchange: ranks that do not answer are waited for together") {
   CountingStore store;
   const auto begin = std::chrono::steady_clock::now();
   const auto texts = reports(store, 64, 40);
@@ -59,19 +59,19 @@ TEST_CASE("report exchange: ranks that do not answer are waited for once, not on
   CHECK(std::chrono::steady_clock::now() - begin < 10s);
 }
 
-TEST_CASE("report exchange: the more ranks there are, the longer they wait and the less they ask") {
+TEST_CASE("report exchange: with more ranks, they wait longer and poll less often") {
   const ReportTimes few = ReportTimes::of(4), many = ReportTimes::of(4000);
   CHECK(few.own_report < 900ms);  // a report comes within a second after the limit
   for (const ReportTimes& times : {few, many}) {
     CHECK(times.answers < times.report);
     CHECK(times.report < times.own_report);
   }
-  // A busy rank looks at the store once in so many milliseconds as there are ranks.
+  // The polling interval of a busy rank in milliseconds is the number of ranks.
   CHECK(many.answers > 4000ms + many.pause);
   CHECK(4000.0 / std::chrono::duration<double>(many.pause).count() <= 10000);
 }
 
-TEST_CASE("report exchange: a rank that cannot ask the others reports what it knows") {
+TEST_CASE("report exchange: a rank that cannot reach the others reports its own record") {
   const LateReport report =
       report_without_others(waiting_in(4), {.rank = 1, .size = 2, .limit = 2s});
   CHECK(report.printed_by == 1);

@@ -30,7 +30,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-Group formed(const GroupOptions& options = {}) {
+Group form_group(const GroupOptions& options = {}) {
   return Group::form(worker_of(config::whole_environment()), options);
 }
 
@@ -48,14 +48,14 @@ void sum(SharedCollectives& shared, const at::Tensor& tensor, double factor = 1.
   shared.run(shared.reserve_turn(), limit, [&] { shared.sum(tensor, factor); });
 }
 
-// What a rank has, the same whoever asks.
+// The values of a rank, equal in every process.
 at::Tensor part_of(std::int64_t rank, std::int64_t count, at::ScalarType type) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(100 + rank);
   if (at::isFloatingType(type)) return at::randn({count}, generator, at::kFloat).to(type);
   return at::randint(0, 20, {count}, generator, at::kLong).to(type);
 }
 
-// From rank 0's to the last one's; half and bfloat16 in float.
+// The sum from rank 0 to the last rank; half and bfloat16 are summed in float.
 at::Tensor expected_of(std::int64_t ranks, std::int64_t count, at::ScalarType type) {
   const bool narrow = type == at::kHalf || type == at::kBFloat16;
   at::Tensor sum = part_of(0, count, type).to(narrow ? at::kFloat : type);
@@ -69,11 +69,10 @@ void fork(int processes, const std::function<void()>& body) {
 
 }  // namespace
 
-TEST_CASE(
-    "shared collectives: every type and size, with the same bits as one rank after the other") {
+TEST_CASE("shared collectives: every type and size gives the bits of adding rank by rank") {
   for (const int ranks : {2, 3, 5}) {
     fork(ranks, [] {
-      const Group group = formed();
+      const Group group = form_group();
       const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
       require(shared != nullptr, "this machine has shared memory");
       for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,
@@ -90,9 +89,9 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("shared collectives: tensors that have gaps; what it leaves to others") {
+TEST_CASE("shared collectives: tensors with gaps work, and unsupported ones are left out") {
   fork(2, [] {
-    const Group group = formed();
+    const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const at::Tensor all = part_of(group.rank(), 60000, at::kFloat).view({300, 200});
     const at::Tensor before = all.clone();
@@ -106,9 +105,9 @@ TEST_CASE("shared collectives: tensors that have gaps; what it leaves to others"
   });
 }
 
-TEST_CASE("shared collectives: a factor of each rank, rounded as by a product before") {
+TEST_CASE("shared collectives: a factor of each rank is rounded as in a product before the sum") {
   fork(3, [] {
-    const Group group = formed();
+    const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const auto factor = [](std::int64_t rank) { return 0.3 + static_cast<double>(rank); };
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
@@ -132,7 +131,7 @@ at::Tensor in_common_memory(SharedCollectives& shared, const at::Tensor& values)
   return there.copy_(values);
 }
 
-// Of the memory that the ranks share, as far as it has pages.
+// The bytes of common memory that have pages.
 std::int64_t common_bytes() {
   std::int64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -148,10 +147,10 @@ std::int64_t common_bytes() {
 
 }  // namespace
 
-TEST_CASE("shared collectives: tensors in common memory are added up where they are, to the bit") {
+TEST_CASE("shared collectives: tensors in common memory are added in place, with the same bits") {
   for (const int ranks : {2, 3}) {
     fork(ranks, [] {
-      const Group group = formed();
+      const Group group = form_group();
       const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
       for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong}) {
         for (const std::int64_t count : {1, 300001, 1048579}) {
@@ -167,11 +166,9 @@ TEST_CASE("shared collectives: tensors in common memory are added up where they 
   }
 }
 
-TEST_CASE(
-    "shared collectives: in common memory, a factor; a part of a tensor, then all; one rank's "
-    "tensor elsewhere; others after the first were freed") {
+TEST_CASE("shared collectives: factors and parts of tensors work in common memory") {
   fork(3, [] {
-    const Group group = formed();
+    const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     constexpr std::int64_t kCount = 700001;
     const at::Tensor mine = part_of(group.rank(), kCount, at::kFloat);
@@ -204,9 +201,9 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("shared collectives: common memory goes back when its tensor ends, in a fork it stays") {
+TEST_CASE("shared collectives: common memory is freed with its tensor, and stays in a fork") {
   fork(2, [] {
-    const Group group = formed();
+    const Group group = form_group();
     auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const std::int64_t before = common_bytes(), megabyte = std::int64_t{1} << 20;
     group.barrier();
@@ -215,10 +212,10 @@ TEST_CASE("shared collectives: common memory goes back when its tensor ends, in 
     require(common_bytes() >= before + 32 * megabyte, "of both ranks");
     for (int i = 0; i < 20; ++i) shared->empty(8 * megabyte, at::kByte).fill_(1);
     group.barrier();
-    require(common_bytes() < before + 40 * megabyte, "what was freed is free");
+    require(common_bytes() < before + 40 * megabyte, "freed memory is still used");
     const pid_t child = ::fork();
     if (child == 0) {
-      kept = at::Tensor();  // as a program does that ends by exit()
+      kept = at::Tensor();  // like a program that ends by exit()
       _exit(0);
     }
     waitpid(child, nullptr, 0);
@@ -228,9 +225,9 @@ TEST_CASE("shared collectives: common memory goes back when its tensor ends, in 
   });
 }
 
-TEST_CASE("shared collectives: where files may not be large tensors are ordinary ones") {
+TEST_CASE("shared collectives: if files must be small, large tensors use ordinary memory") {
   fork(2, [] {
-    const Group group = formed();
+    const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     if (group.rank() == 1) {
       const rlimit small{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
@@ -242,19 +239,19 @@ TEST_CASE("shared collectives: where files may not be large tensors are ordinary
   });
 }
 
-TEST_CASE("shared collectives: where there may be no file at all a group forms without them") {
+TEST_CASE("shared collectives: if no file is possible, a group forms without them") {
   fork(2, [] {
     const rlimit small{.rlim_cur = 1 << 10, .rlim_max = 1 << 10};
     setrlimit(RLIMIT_FSIZE, &small);
-    const Group group = formed();
+    const Group group = form_group();
     require(SharedCollectives::create(*store_of(group), rank_in(group)) == nullptr, "no memory");
     require(group.reduce(at::ones({3})).eq(2).all().item<bool>(), "by messages");
   });
 }
 
-TEST_CASE("shared collectives: gather and broadcast of any type and size") {
+TEST_CASE("shared collectives: gather and broadcast work for any type and size") {
   fork(3, [] {
-    const Group group = formed();
+    const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     for (const auto type : {at::kFloat, at::kBFloat16, at::kLong, at::kByte}) {
       for (const std::int64_t count : {0, 1, 1001, 1500001}) {
@@ -275,9 +272,9 @@ TEST_CASE("shared collectives: gather and broadcast of any type and size") {
   });
 }
 
-TEST_CASE("shared collectives: other tensors on a rank are named, in every rank, then and later") {
+TEST_CASE("shared collectives: every rank names different tensors, then and later") {
   fork(3, [] {
-    const Group group = formed();
+    const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const auto run = [&](const at::Tensor& tensor) { sum(*shared, tensor); };
     run(at::ones({5}));
@@ -286,58 +283,58 @@ TEST_CASE("shared collectives: other tensors on a rank are named, in every rank,
     require(code_of([&] { run(at::ones({5})); }) == "process.calls-differ", "and later");
   });
   fork(2, [] {
-    const Group group = formed();
+    const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     const at::Tensor other = at::ones({5}, group.rank() == 1 ? at::kInt : at::kFloat);
     require(code_of([&] { sum(*shared, other); }) == "process.calls-differ", "types");
   });
-  fork(2, [] {  // as many bytes, but of other types
-    const Group group = formed();
+  fork(2, [] {  // the same number of bytes, but of other types
+    const Group group = form_group();
     const bool first = group.rank() == 0;
     const at::Tensor own = first ? at::ones({4}) : at::ones({2}, at::kLong);
     require(code_of([&] { group.gather(own); }) == "process.calls-differ", "gathered");
   });
   fork(2, [] {
-    const Group group = formed();
+    const Group group = form_group();
     require(
         code_of([&] { group.broadcast(at::ones({4}), group.rank()); }) == "process.calls-differ",
         "roots");
   });
 }
 
-TEST_CASE(
-    "shared collectives: a rank that has left is told at once, one that does not come at the "
-    "limit") {
+TEST_CASE("shared collectives: a rank that left is reported at once, a late one at the limit") {
   fork(2, [] {
-    const Group group = formed();
+    const Group group = form_group();
     auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     if (group.rank() == 1) {
       shared.reset();
       return;
     }
     const auto begin = std::chrono::steady_clock::now();
-    require(code_of([&] { sum(*shared, at::ones({5})); }) == "process.rank-missing", "left");
+    require(code_of([&] { sum(*shared, at::ones({5})); }) == "process.rank-missing",
+            "the left rank is not reported");
     require(std::chrono::steady_clock::now() - begin < 5s, "at once");
   });
   fork(2, [] {
-    const Group group = formed();
+    const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     if (group.rank() == 0) {
       const auto late = [&] { sum(*shared, at::ones({5}), 1.0, 300ms); };
-      require(code_of(late) == "process.rank-missing", "late");
+      require(code_of(late) == "process.rank-missing", "the late rank is not reported");
     }
     group.barrier();
     if (group.rank() == 1) {
       const auto begin = std::chrono::steady_clock::now();
-      sum(*shared, at::ones({5}));  // rank 0 had given its part
-      require(code_of([&] { sum(*shared, at::ones({5})); }) == "process.rank-missing", "no more");
+      sum(*shared, at::ones({5}));  // rank 0 had added its values
+      require(code_of([&] { sum(*shared, at::ones({5})); }) == "process.rank-missing",
+              "the second call does not fail");
       require(std::chrono::steady_clock::now() - begin < 5s,
-              "nobody waits for one that has thrown");
+              "the call waits for a rank that has thrown");
     }
   });
 }
 
-TEST_CASE("shared collectives: of two ranks that end the one that others missed is the cause") {
+TEST_CASE("shared collectives: of two ranks that end, the missed one is the cause") {
   int blamed = -1;
   try {
     fork(2, [] {
@@ -346,7 +343,7 @@ TEST_CASE("shared collectives: of two ranks that end the one that others missed 
           if (worker_of(config::whole_environment()).rank == 1) std::this_thread::sleep_for(50ms);
         }
       } const ends_after_the_group;
-      const Group group = formed();
+      const Group group = form_group();
       if (group.rank() == 1) throw DataError("test.cause", {.what = "the cause"});
       group.reduce(at::ones({5}));
     });
@@ -356,14 +353,14 @@ TEST_CASE("shared collectives: of two ranks that end the one that others missed 
   CHECK(blamed == 1);
 }
 
-TEST_CASE("shared collectives: where one rank cannot share memory none of them does") {
+TEST_CASE("shared collectives: if one rank cannot share memory, none of them does") {
   fork(3, [] {
-    const Group group = formed();
+    const Group group = form_group();
     const auto store = store_of(group);
     require(shared_memory(*store, "like", rank_in(group), 4096, str(group.rank() == 2)) == nullptr,
             "other ranks");
     require(shared_memory(*store, "same", rank_in(group), 4096, "all") != nullptr, "the same");
-    if (group.rank() == 1) {  // which has no room for another open file
+    if (group.rank() == 1) {  // its limit allows no other open file
       const rlimit few{.rlim_cur = 256, .rlim_max = 256};
       setrlimit(RLIMIT_NOFILE, &few);
       while (dup(STDERR_FILENO) >= 0) {
@@ -373,9 +370,9 @@ TEST_CASE("shared collectives: where one rank cannot share memory none of them d
   });
 }
 
-TEST_CASE("shared collectives: a group with and without them, many on their way, others between") {
+TEST_CASE("shared collectives: a group works with and without them, with many calls at once") {
   fork(3, [] {
-    const Group in_memory = formed(), by_messages = formed({.shared_memory = false});
+    const Group in_memory = form_group(), by_messages = form_group({.shared_memory = false});
     for (int round = 0; round < 20; ++round) {
       std::vector<std::vector<at::Tensor>> sums;
       std::vector<c10::intrusive_ptr<c10d::Work>> works;

@@ -1,4 +1,4 @@
-// Memory that ranks share: what a rank opens, and what it does not.
+// Memory that ranks share: the files that a rank opens, and those that it refuses.
 #include "process/shared_memory.h"
 
 #include <doctest/doctest.h>
@@ -22,12 +22,12 @@ namespace {
 
 constexpr std::size_t kBytes = 4096;
 
-// What rank 1 gets from a rank 0 that tells this.
-std::unique_ptr<SharedMemory> opened_as(const std::string& told) {
+// The memory that rank 1 opens after rank 0 has sent this text.
+std::unique_ptr<SharedMemory> open_sent_file(const std::string& file_text) {
   CountingStore store;
   store.set("test/place", pid_namespace_id() + " ");
-  store.set("test/file", told);
-  store.add("test/opened/answers", 1);  // rank 0 has it
+  store.set("test/file", file_text);
+  store.add("test/opened/answers", 1);  // rank 0 has opened it
   return shared_memory(store, "test", {.rank = 1, .size = 2}, kBytes);
 }
 
@@ -52,7 +52,7 @@ std::string hexadecimal(const std::string& bytes) {
   return text;
 }
 
-// A control group of this process's own with a limit of memory, where the system lets it make one.
+// A control group of this process with a memory limit, if the system allows one.
 class SmallGroup {
  public:
   explicit SmallGroup(const std::string& limit) {
@@ -85,10 +85,10 @@ class SmallGroup {
 
 }  // namespace
 
-TEST_CASE("shared memory: what a container does not leave is not taken, and nobody is killed") {
+TEST_CASE("shared memory: it stays within the limit of a container, and no process is killed") {
   const SmallGroup group("500000000");
   if (!group.exists()) {
-    MESSAGE("skipped: this process may not make a control group");
+    MESSAGE("skipped: this process may not create a control group");
     return;
   }
   const pid_t child = fork();
@@ -98,7 +98,7 @@ TEST_CASE("shared memory: what a container does not leave is not taken, and nobo
     const auto memory = shared_memory(store, "test", {.rank = 0, .size = 1}, kBytes);
     const std::int64_t offset = std::int64_t{1} << 42, mebibyte = std::int64_t{1} << 20;
     if (!memory || memory->allocate(offset, static_cast<std::size_t>(900 * mebibyte))) _exit(3);
-    // What it took before it met the limit is free again.
+    // The pages allocated before the limit are free again.
     for (int i = 0; i < 10; ++i) {
       if (!memory->allocate(offset, static_cast<std::size_t>(200 * mebibyte))) _exit(4);
       memory->release(offset, static_cast<std::size_t>(200 * mebibyte));
@@ -124,34 +124,35 @@ TEST_CASE("shared memory: two ranks have the same bytes") {
   CHECK(memory[1]->size() == kBytes);
 }
 
-TEST_CASE("shared memory: a file is taken by its mark alone, and any other is left as it is") {
+TEST_CASE("shared memory: a file is opened only by its mark, and any other stays unchanged") {
   const MarkedFile file;
-  CHECK(opened_as(str(hexadecimal(file.mark), " ", file.path())) != nullptr);
-  CHECK(opened_as(str(hexadecimal("another mark ..."), " ", file.path())) == nullptr);
-  CHECK(opened_as("none") == nullptr);
-  // A file of the user's under the number that rank 0 has told, with the right bytes in it.
+  CHECK(open_sent_file(str(hexadecimal(file.mark), " ", file.path())) != nullptr);
+  CHECK(open_sent_file(str(hexadecimal("another mark ..."), " ", file.path())) == nullptr);
+  CHECK(open_sent_file("none") == nullptr);
+  // A user's file at the number that rank 0 has sent, with the right bytes in it.
   const std::string path = str("/tmp/hasten-shared-memory-", getpid());
   const int named = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
   REQUIRE(pwrite(named, file.mark.data(), file.mark.size(), kBytes) == 16);
-  CHECK(opened_as(str(hexadecimal(file.mark), " /proc/", getpid(), "/fd/", named)) == nullptr);
-  // The same without a name, on a disk where the temporary folder is one, and a device.
+  CHECK(open_sent_file(str(hexadecimal(file.mark), " /proc/", getpid(), "/fd/", named)) == nullptr);
+  // The same without a name, on disk if the temporary folder is, and a device.
   unlink(path.c_str());
   struct stat state {};
   CHECK(fstat(named, &state) == 0);
   CHECK(state.st_size == static_cast<off_t>(kBytes + 16));
   const int device = open("/dev/null", O_RDWR);
-  CHECK(opened_as(str(hexadecimal(file.mark), " /proc/", getpid(), "/fd/", device)) == nullptr);
+  CHECK(open_sent_file(str(hexadecimal(file.mark), " /proc/", getpid(), "/fd/", device)) ==
+        nullptr);
   close(named);
   close(device);
 }
 
-TEST_CASE("shared memory: it holds no program, where the system can say so") {
+TEST_CASE("shared memory: it is not executable, if the system supports that") {
   CountingStore store;
   const auto memory = shared_memory(store, "test", {.rank = 0, .size = 1}, kBytes);
   REQUIRE(memory);
-  const std::string told = text_at(store, "test/file");
+  const std::string file_text = text_at(store, "test/file");
   struct stat state {};
-  REQUIRE(stat(told.substr(told.find(' ') + 1).c_str(), &state) == 0);
+  REQUIRE(stat(file_text.substr(file_text.find(' ') + 1).c_str(), &state) == 0);
   // Linux before 6.3 does not know the flag.
   constexpr unsigned kNoexecSeal = 8;
   const int probe = memfd_create("probe", kNoexecSeal);

@@ -1,6 +1,5 @@
-// The trap of small hosts with many chips: a model that each process makes for itself is in memory
-// as often as there are processes. What notebook_launcher is for: made once before, it is there
-// once.
+// On small hosts with many chips, a model that each process creates is in memory once per process.
+// A model that is created before notebook_launcher is in memory once.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -22,7 +21,7 @@ constexpr std::int64_t kWidth = 7168;
 constexpr std::int64_t kRanks = 4;
 constexpr double kModel = (kWidth * kWidth + kWidth) * 4 / 1048576.0;  // MiB: 196
 
-// MiB of the process, each page divided by the number of processes that have it.
+// MiB of the process; each page is divided by the number of processes that share it.
 double proportional_memory(const std::string& process) {
   std::ifstream file("/proc/" + process + "/smaps_rollup");
   double kib = 0;
@@ -32,7 +31,7 @@ double proportional_memory(const std::string& process) {
   return kib / 1024;
 }
 
-// Of all ranks and the process that they are forks of, while all have used their model.
+// The memory of all ranks and their parent process, after all have used their model.
 double memory_of_all(const std::function<torch::nn::Linear()>& model_of_rank) {
   const fs::path folder = fs::temp_directory_path() / ("hasten_model_" + std::to_string(getpid()));
   fs::create_directories(folder);
@@ -47,7 +46,7 @@ double memory_of_all(const std::function<torch::nn::Linear()>& model_of_rank) {
             << proportional_memory("self") << " " << std::isfinite(sum);
         if (group.rank() == 0)
           std::ofstream(folder / "parent") << proportional_memory(std::to_string(getppid()));
-        group.barrier();  // nobody's share grows by another one's end
+        group.barrier();  // no rank's share grows because another one ends
       },
       {.num_processes = kRanks, .use_cpu = true, .num_cpu_threads_per_process = 1});
   double all = 0, one = 0;
@@ -64,21 +63,21 @@ double memory_of_all(const std::function<torch::nn::Linear()>& model_of_rank) {
   return all;
 }
 
-torch::nn::Linear made() { return torch::nn::Linear(kWidth, kWidth); }
+torch::nn::Linear new_layer() { return torch::nn::Linear(kWidth, kWidth); }
 
 }  // namespace
 
-TEST_CASE("notebook_launcher: a model made once is in memory once, one made in each as often") {
-  const double own = memory_of_all(made);
+TEST_CASE("notebook_launcher: a model is in memory once if it is created before") {
+  const double own = memory_of_all(new_layer);
   double shared = 0;
   {
-    const torch::nn::Linear once = made();
+    const torch::nn::Linear once = new_layer();
     shared = memory_of_all([&] { return once; });
   }
   MESSAGE(kRanks, " processes and a model of ", fixed(kModel, 0), " MiB: ", fixed(shared, 0),
-          " MiB in all where it is made once, ", fixed(own, 0), " where each makes it");
+          " MiB in total if it is created once, ", fixed(own, 0), " if each process creates it");
   const double copies = (own - shared) / kModel;
-  // A process that makes a model touches up to 8 MiB more of LibTorch, as measured on several CPUs.
+  // A process that creates a model uses up to 8 MiB more of LibTorch, as measured on several CPUs.
   CHECK(copies > kRanks - 1 - 0.15);
   CHECK(copies < kRanks - 1 + 0.3);
 }

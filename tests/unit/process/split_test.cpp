@@ -1,4 +1,4 @@
-// Parts of lists: all entries, once each, side by side, as accelerate divides them.
+// The parts of a list: every entry once, in order, as Accelerate divides them.
 #include "hasten/process/split.h"
 
 #include <doctest/doctest.h>
@@ -10,8 +10,7 @@
 
 using namespace hasten;
 
-TEST_CASE(
-    "split: every length and world gives each entry once, and with padding parts of one length") {
+TEST_CASE("split: every length and world gives each entry once, padded to equal length") {
   for (std::int64_t world = 1; world <= 5; ++world) {
     for (std::int64_t length = 0; length <= 17; ++length) {
       CAPTURE(world);
@@ -34,7 +33,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("split: maps of lists and of tensors") {
+TEST_CASE("split: maps of lists and of tensors are split by their values") {
   const ProcessState second{.process_index = 1, .num_processes = 2};
   const std::map<std::string, std::vector<int>> lists = {{"a", {1, 2, 3}}, {"b", {4, 5, 6}}};
   CHECK(split_between_processes(lists, second) ==

@@ -1,4 +1,4 @@
-// What ranks tell each other by a store, and how many messages that takes.
+// The exchanges of ranks through a store, and their numbers of messages.
 #include "process/store_exchange.h"
 
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 
 using namespace hasten;
 
-TEST_CASE("ask all: the answer is yes where every rank says so, and costs three messages a rank") {
+TEST_CASE("ask all: the answer is yes if every rank says so, at three messages per rank") {
   for (const std::int64_t size : {1, 2, 60}) {
     CountingStore store;
     std::atomic<std::int64_t> yes = 0;
@@ -25,7 +25,7 @@ TEST_CASE("ask all: the answer is yes where every rank says so, and costs three 
   }
 }
 
-TEST_CASE("ask all: a rank that denies is not waited for, and waits for nobody") {
+TEST_CASE("ask all: no rank waits for a rank that denies, and that rank waits for none") {
   CountingStore store;
   deny_for_all(store, "denied");
   CHECK(store.messages == 1);
@@ -34,7 +34,7 @@ TEST_CASE("ask all: a rank that denies is not waited for, and waits for nobody")
   CHECK(yes == 0);
 }
 
-TEST_CASE("ask all: the texts of all ranks come by rank, with two messages each") {
+TEST_CASE("ask all: the texts of all ranks come in order, with two messages per rank") {
   constexpr std::int64_t kSize = 60;
   CountingStore store;
   in_threads(kSize, [&](std::int64_t rank) {
@@ -44,7 +44,7 @@ TEST_CASE("ask all: the texts of all ranks come by rank, with two messages each"
   CHECK(store.messages == 2 * kSize);
 }
 
-TEST_CASE("ask all: which keys exist is asked with few messages") {
+TEST_CASE("ask all: the existence of many keys is checked with few messages") {
   CountingStore store;
   std::vector<std::string> keys;
   for (int i = 0; i < 1000; ++i) keys.push_back(str("key ", i));

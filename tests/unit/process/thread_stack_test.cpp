@@ -1,4 +1,4 @@
-// Where another thread is.
+// The call stack of another thread.
 #include "process/thread_stack.h"
 
 #include <doctest/doctest.h>
@@ -17,20 +17,20 @@ using namespace hasten;
 
 namespace {
 
-std::atomic<bool> go_home = false;
+std::atomic<bool> may_end = false;
 std::atomic<pid_t> sleeper = 0;
 
 [[gnu::noinline]] void sleeps_in_a_named_function() {
   sleeper = gettid();
-  while (!go_home) usleep(1000);
+  while (!may_end) usleep(1000);
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 class Sleeper {
  public:
-  explicit Sleeper(bool deaf = false)
-      : thread_([deaf] {
-          if (deaf) {
+  explicit Sleeper(bool blocks_signals = false)
+      : thread_([blocks_signals] {
+          if (blocks_signals) {
             sigset_t all;
             sigfillset(&all);
             pthread_sigmask(SIG_SETMASK, &all, nullptr);
@@ -40,9 +40,9 @@ class Sleeper {
     while (sleeper == 0) usleep(100);
   }
   ~Sleeper() {
-    go_home = true;
+    may_end = true;
     thread_.join();
-    go_home = false;
+    may_end = false;
     sleeper = 0;
   }
 
@@ -52,7 +52,7 @@ class Sleeper {
 
 }  // namespace
 
-TEST_CASE("thread stack: names functions that are not exported, with their place in the file") {
+TEST_CASE("thread stack: it names functions that are not exported, with their position") {
   prepare_stacks();
   const Sleeper one;
   for (int again = 0; again < 20; ++again) {
@@ -64,14 +64,14 @@ TEST_CASE("thread stack: names functions that are not exported, with their place
   }
 }
 
-TEST_CASE("thread stack: a thread that takes no signals, and one that is not there, have none") {
-  const Sleeper one(/*deaf=*/true);
+TEST_CASE("thread stack: a thread that blocks signals, and one that does not exist, have none") {
+  const Sleeper one(/*blocks_signals=*/true);
   CHECK(stack_of(sleeper, std::chrono::milliseconds(50)).empty());
   CHECK(stack_of(1 << 30, std::chrono::milliseconds(50)).empty());
   CHECK(stack_of(0, std::chrono::milliseconds(50)).empty());
 }
 
-TEST_CASE("symbol table: files that are none, and cut ones, have no names") {
+TEST_CASE("symbol table: invalid and truncated files have no names") {
   CHECK(symbol_name_at("/no such file", 0).empty());
   CHECK(symbol_name_at("/proc/self/environ", 0).empty());
   const std::string folder = "/tmp/hasten-symbols-" + std::to_string(getpid());
@@ -88,7 +88,7 @@ TEST_CASE("symbol table: files that are none, and cut ones, have no names") {
   unlink(folder.c_str());
 }
 
-TEST_CASE("thread stack: a thread that is held goes on with nothing, others do") {
+TEST_CASE("thread stack: a thread that is interrupted continues, and others are not disturbed") {
   const pid_t child = fork();
   if (child == 0) {
     std::atomic<int> turns = 0, others = 0;

@@ -1,4 +1,4 @@
-// Names, addresses and ports that answer, refuse, or are not there.
+// Names, addresses and ports that answer, refuse, or do not exist.
 #include "rendezvous/connect_attempt.h"
 
 #include <doctest/doctest.h>
@@ -13,7 +13,7 @@ using namespace hasten;
 using namespace hasten::rendezvous;
 using namespace std::chrono_literals;
 
-TEST_CASE("dial: an address in numbers is known without a name server") {
+TEST_CASE("dial: a numeric address needs no name server") {
   const Lookup four({.host = "127.0.0.1", .port = 1}), six({.host = "::1", .port = 1});
   CHECK(four.done());
   CHECK(six.done());
@@ -30,7 +30,7 @@ TEST_CASE("dial: a lookup that takes too long finds nothing, and may be given up
   { const Lookup given_up({.host = "no.such.host.invalid", .port = 1}); }
 }
 
-TEST_CASE("dial: a port where somebody listens, and one where nobody does") {
+TEST_CASE("dial: a port with a listener connects, and one without a listener refuses") {
   const int listener = listen_on(/*loopback_only=*/true, 0);
   const Endpoint endpoint{.host = "127.0.0.1", .port = port_of(listener)};
   const ConnectResult result = connect_to(endpoint, 10);
@@ -43,14 +43,14 @@ TEST_CASE("dial: a port where somebody listens, and one where nobody does") {
   CHECK(refused.why == "Connection refused");
 }
 
-TEST_CASE("dial: the deadline holds for all addresses together") {
+TEST_CASE("dial: the deadline covers all addresses together") {
   const auto began = ConnectAttempt::Clock::now();
   ConnectAttempt attempt({.host = "127.0.0.1", .port = 1}, began);
   CHECK(attempt.done());
   CHECK(attempt.take().socket < 0);
 }
 
-TEST_CASE("dial: pauses grow up to the longest, and are of random length") {
+TEST_CASE("dial: pauses grow up to the longest, and have random lengths") {
   Backoff backoff(100ms, 1000ms);
   auto longest = 100ms;
   for (int i = 0; i < 10; ++i) {

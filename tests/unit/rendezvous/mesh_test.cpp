@@ -33,19 +33,19 @@ using namespace std::chrono_literals;
 constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
 using Streams = std::vector<std::unique_ptr<ByteStream>>;
 
-// What the store of a job does, for ranks that are threads of one process.
-class Board {
+// Exchanges like a job's store, for ranks that are threads of one process.
+class ExchangeBoard {
  public:
-  explicit Board(std::int64_t size) : size_(size) {}
+  explicit ExchangeBoard(std::int64_t size) : size_(size) {}
 
-  Exchange of_rank(std::int64_t rank) {
+  Exchange exchange_of(std::int64_t rank) {
     return [this, rank](const std::string& question, const std::string& own) {
       std::unique_lock lock(turn_);
-      said_[question][rank] = own;
+      values_[question][rank] = own;
       changed_.notify_all();
-      changed_.wait(lock, [&] { return std::ssize(said_[question]) == size_; });
+      changed_.wait(lock, [&] { return std::ssize(values_[question]) == size_; });
       std::vector<std::string> all;
-      for (const auto& [each, word] : said_[question]) all.push_back(word);
+      for (const auto& [each, word] : values_[question]) all.push_back(word);
       return all;
     };
   }
@@ -54,7 +54,7 @@ class Board {
   std::int64_t size_;
   std::mutex turn_;
   std::condition_variable changed_;
-  std::map<std::string, std::map<std::int64_t, std::string>> said_;
+  std::map<std::string, std::map<std::int64_t, std::string>> values_;
 };
 
 struct Result {
@@ -62,10 +62,10 @@ struct Result {
   std::string code, text;
 };
 
-// Each rank in a thread of its own. `change` may make a rank unlike the others.
+// Runs each rank in a thread. `change` may make a rank different from the others.
 template <class Change>
-std::vector<Result> connected(std::int64_t size, Clock::duration limit, const Change& change) {
-  Board board(size);
+std::vector<Result> connect_ranks(std::int64_t size, Clock::duration limit, const Change& change) {
+  ExchangeBoard board(size);
   std::vector<Result> results(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (std::int64_t rank = 0; rank < size; ++rank) {
@@ -74,10 +74,10 @@ std::vector<Result> connected(std::int64_t size, Clock::duration limit, const Ch
       const bool takes_part = change(options);
       Result& result = results[static_cast<std::size_t>(rank)];
       try {
-        const Exchange exchange = board.of_rank(rank);
+        const Exchange exchange = board.exchange_of(rank);
         if (takes_part) {
           result.streams = connect_mesh(options, exchange, limit);
-        } else {  // it tells where it listens, and ends
+        } else {  // it publishes its address, and ends
           exchange("start", R"({"nonce": "none", "encrypt": true, "machine": "none"})");
           exchange("place", R"({"local": "none", "address": "127.0.0.1", "port": 1})");
         }
@@ -92,7 +92,7 @@ std::vector<Result> connected(std::int64_t size, Clock::duration limit, const Ch
 }
 
 bool same_machine(MeshOptions&) { return true; }
-// Two addresses of the loopback interface are not one machine to the mesh.
+// The mesh takes two addresses of the loopback interface for two machines.
 bool other_machines(MeshOptions& options) {
   options.address = str("127.0.0.", options.rank + 1);
   return true;
@@ -117,7 +117,7 @@ std::int64_t read_all(ByteStream& stream) {
   return number;
 }
 
-// Each rank writes to each other one, and reads what that one has written.
+// Each rank writes to every other rank and reads its message.
 void check_connections(const std::vector<Result>& results) {
   const auto size = results.size();
   for (std::size_t rank = 0; rank < size; ++rank) {
@@ -138,7 +138,7 @@ void check_connections(const std::vector<Result>& results) {
   }
 }
 
-// The names of local sockets that listen, of this test's meshes.
+// The names of this test's local listening sockets.
 std::set<std::string> listening_names() {
   std::set<std::string> names;
   std::ifstream file("/proc/net/unix");
@@ -152,7 +152,7 @@ std::set<std::string> listening_names() {
   return names;
 }
 
-// TCP ports of loopback addresses at which somebody listens.
+// The listening TCP ports of loopback addresses.
 std::set<int> listening_ports() {
   std::set<int> ports;
   std::ifstream file("/proc/net/tcp");
@@ -166,8 +166,8 @@ std::set<int> listening_ports() {
   return ports;
 }
 
-// How many sockets of this process listen.
-int own_listeners() {
+// The number of listening sockets of this process.
+int count_own_listeners() {
   int count = 0;
   for (int file = 0; file < 1024; ++file) {
     int listens = 0;
@@ -177,7 +177,7 @@ int own_listeners() {
   return count;
 }
 
-// As connect_locally(), whoever listens.
+// Connects as connect_locally() does, to any listener.
 int connected_to(const std::string& name) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
   sockaddr_un address{};
@@ -189,28 +189,28 @@ int connected_to(const std::string& name) {
   return -1;
 }
 
-// Another user of the machine: connects to everything that begins to listen, says something wrong
-// or nothing, and comes again, until it is killed. Its number of connections is the pipe's answer.
+// Another user of the machine: connects to every new listener, sends wrong bytes or nothing, and
+// repeats until it is killed. It writes its number of connections to the pipe.
 class Stranger {
  public:
   Stranger() {
     const auto names = listening_names();
     const auto ports = listening_ports();
-    REQUIRE(pipe(told_) == 0);
+    REQUIRE(pipe(progress_) == 0);
     process_ = fork();
     if (process_ == 0) attack(names, ports);
-    close(told_[1]);
+    close(progress_[1]);
   }
   ~Stranger() {
     if (process_ <= 0) return;
     kill(process_, SIGKILL);
     waitpid(process_, nullptr, 0);
-    close(told_[0]);
+    close(progress_[0]);
   }
-  // Until it has made so many connections.
+  // Waits until it has made this many connections.
   void wait_for(std::int64_t count) {
     std::int64_t made = 0;
-    while (made < count) REQUIRE(read(told_[0], &made, sizeof made) == sizeof made);
+    while (made < count) REQUIRE(read(progress_[0], &made, sizeof made) == sizeof made);
   }
 
  private:
@@ -223,7 +223,7 @@ class Stranger {
         if (socket < 0) return;
         if (made % 2 == 0) (void)send(socket, "\0\0\0\0\0\0\0\1", 8, MSG_NOSIGNAL | MSG_DONTWAIT);
         open.push_back(socket);
-        if (++made % 100 == 0) (void)write(told_[1], &made, sizeof made);
+        if (++made % 100 == 0) (void)write(progress_[1], &made, sizeof made);
         if (open.size() < 400) return;
         for (const int each : open) close(each);
         open.clear();
@@ -245,32 +245,31 @@ class Stranger {
   }
 
   pid_t process_ = -1;
-  int told_[2] = {-1, -1};
+  int progress_[2] = {-1, -1};
 };
 
 }  // namespace
 
-TEST_CASE("mesh: ranks of one machine are connected by local sockets, and nothing listens then") {
-  const auto results = connected(4, 20s, same_machine);
+TEST_CASE("mesh: ranks of one machine use local sockets, and nothing listens afterwards") {
+  const auto results = connect_ranks(4, 20s, same_machine);
   check_connections(results);
-  CHECK(own_listeners() == 0);
+  CHECK(count_own_listeners() == 0);
 }
 
-TEST_CASE(
-    "mesh: ranks of several machines are connected by TLS, or without encryption if told so") {
+TEST_CASE("mesh: ranks of several machines use TLS, or no encryption if requested") {
   for (const bool encrypt : {true, false}) {
-    const auto results = connected(3, 20s, [&](MeshOptions& options) {
+    const auto results = connect_ranks(3, 20s, [&](MeshOptions& options) {
       options.encrypt = encrypt;
       return other_machines(options);
     });
     check_connections(results);
     CHECK((dynamic_cast<TlsStream*>(results[0].streams[1].get()) != nullptr) == encrypt);
-    CHECK(own_listeners() == 0);
+    CHECK(count_own_listeners() == 0);
   }
 }
 
-TEST_CASE("mesh: two ranks of one machine and one of another") {
-  const auto results = connected(3, 20s, [](MeshOptions& options) {
+TEST_CASE("mesh: two ranks of one machine and one of another are connected") {
+  const auto results = connect_ranks(3, 20s, [](MeshOptions& options) {
     if (options.rank == 2) options.address = "127.0.0.2";
     return true;
   });
@@ -279,8 +278,8 @@ TEST_CASE("mesh: two ranks of one machine and one of another") {
   CHECK(dynamic_cast<TlsStream*>(results[0].streams[2].get()) != nullptr);
 }
 
-TEST_CASE("mesh: a rank that does not know the secret is connected with nobody") {
-  const auto results = connected(3, 2s, [](MeshOptions& options) {
+TEST_CASE("mesh: a rank with a wrong secret is connected to no other") {
+  const auto results = connect_ranks(3, 2s, [](MeshOptions& options) {
     if (options.rank == 1) options.secret = "another secret of the same length";
     return other_machines(options);
   });
@@ -289,14 +288,14 @@ TEST_CASE("mesh: a rank that does not know the secret is connected with nobody")
   CHECK(results[0].text.find("rank 2") == std::string::npos);
 }
 
-TEST_CASE("mesh: a rank that is not there is named") {
-  const auto results = connected(3, 1s, [](MeshOptions& options) { return options.rank != 2; });
+TEST_CASE("mesh: a missing rank is named") {
+  const auto results = connect_ranks(3, 1s, [](MeshOptions& options) { return options.rank != 2; });
   CHECK(results[0].code == "process.rank-missing");
   CHECK(results[0].text.find("no connection with rank 2") != std::string::npos);
 }
 
 TEST_CASE("mesh: ranks that differ in encryption refuse each other") {
-  const auto results = connected(2, 5s, [](MeshOptions& options) {
+  const auto results = connect_ranks(2, 5s, [](MeshOptions& options) {
     options.encrypt = options.rank == 0;
     return other_machines(options);
   });
@@ -304,7 +303,7 @@ TEST_CASE("mesh: ranks that differ in encryption refuse each other") {
   CHECK(results[1].text.find("no on rank 1, yes on rank 0") != std::string::npos);
 }
 
-TEST_CASE("mesh: nobody takes the place of a rank that has ended on this machine") {
+TEST_CASE("mesh: no other process takes the place of a rank that has ended on this machine") {
   if (geteuid() != 0) return skip_test("only root can start a process of another user");
   const std::string name = str("hasten mesh test ", getpid());
   int told[2];
@@ -332,15 +331,15 @@ TEST_CASE("mesh: 10,000 connections of another user change nothing") {
   }
   for (const auto& change : {same_machine, other_machines}) {
     Stranger stranger;
-    // Rank 2 comes only after the stranger has connected to those that listen already.
-    Board board(3);
+    // Rank 2 starts only after the stranger has connected to the first listeners.
+    ExchangeBoard board(3);
     std::vector<Result> results(3);
     std::vector<std::thread> threads;
     for (std::int64_t rank = 0; rank < 3; ++rank) {
       threads.emplace_back([&, rank] {
         MeshOptions options{.rank = rank, .size = 3, .secret = kSecret};
         change(options);
-        const Exchange exchange = board.of_rank(rank);
+        const Exchange exchange = board.exchange_of(rank);
         const auto delayed = [&](const std::string& question, const std::string& own) {
           auto said = exchange(question, own);
           if (rank == 2 && question == "place") stranger.wait_for(10000);

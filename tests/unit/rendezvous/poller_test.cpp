@@ -12,7 +12,7 @@
 using namespace hasten;
 using namespace hasten::rendezvous;
 
-TEST_CASE("poller: reports the files that are ready, and what the kernel refuses") {
+TEST_CASE("poller: it reports the files that are ready, and those that the kernel refuses") {
   std::array<int, 2> ends{};
   REQUIRE(pipe(ends.data()) == 0);
   const Descriptor reader(ends[0]), writer(ends[1]);

@@ -1,4 +1,4 @@
-// A launcher whose connection ends, in order and otherwise, and what the other one hears of it.
+// A launcher whose connection ends, in order or not, and the messages that the other launcher gets.
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
@@ -26,25 +26,25 @@ struct Launcher {
 
   Launcher(const JobServer& server, int rank) : name("launcher " + std::to_string(rank)) {
     connect(server);
-    say({{"kind", "join"},
-         {"protocol", kProtocol},
-         {"agent", name},
-         {"machine_rank", rank},
-         {"min_machines", 2},
-         {"max_machines", 2},
-         {"port", 1000},
-         {"serves", rank == 0}});
+    send({{"kind", "join"},
+          {"protocol", kProtocol},
+          {"agent", name},
+          {"machine_rank", rank},
+          {"min_machines", 2},
+          {"max_machines", 2},
+          {"port", 1000},
+          {"serves", rank == 0}});
   }
   void connect(const JobServer& server) {
     connection.emplace(connect_to({.host = "127.0.0.1", .port = server.port()}, 5).socket, context);
     connection->send("agent");
   }
-  void say(const json& message) {
+  void send(const json& message) {
     connection->send(message.dump());
     connection->flush(Clock::now() + 10s);
   }
-  // The kind of the next message that is no keep-alive; empty: there is none in this time.
-  std::string hears(Clock::duration longest) {
+  // The kind of the next message except keep-alives, or empty if none comes in this time.
+  std::string receive_kind(Clock::duration longest) {
     const auto deadline = Clock::now() + longest;
     while (true) {
       std::string kind;
@@ -54,7 +54,7 @@ struct Launcher {
       if (kind != "alive" && kind != "waiting") return kind;
     }
   }
-  // As a firewall does it that has lost its table: the other side gets a reset.
+  // Closes like a firewall that has lost its table: the other side gets a reset.
   void reset() {
     const linger now{.l_onoff = 1, .l_linger = 0};
     setsockopt(connection->descriptor(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
@@ -62,45 +62,45 @@ struct Launcher {
   }
 };
 
-TEST_CASE("reconnect: a connection that fails costs nothing if the launcher comes back") {
+TEST_CASE("reconnect: a failed connection costs nothing if the launcher returns") {
   JobServer server(
       {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   Launcher first(server, 0), second(server, 1);
-  REQUIRE(first.hears(10s) == "round");
-  REQUIRE(second.hears(10s) == "round");
+  REQUIRE(first.receive_kind(10s) == "round");
+  REQUIRE(second.receive_kind(10s) == "round");
   second.reset();
-  CHECK(first.hears(1500ms) == "");
+  CHECK(first.receive_kind(1500ms) == "");
   second.connect(server);
-  second.say({{"kind", "rejoin"}, {"agent", second.name}, {"attempt", 0}});
-  first.say({{"kind", "ended"}, {"attempt", 0}});
-  second.say({{"kind", "ended"}, {"attempt", 0}});
-  CHECK(first.hears(10s) == "finish");
-  CHECK(second.hears(10s) == "finish");
+  second.send({{"kind", "rejoin"}, {"agent", second.name}, {"attempt", 0}});
+  first.send({{"kind", "ended"}, {"attempt", 0}});
+  second.send({{"kind", "ended"}, {"attempt", 0}});
+  CHECK(first.receive_kind(10s) == "finish");
+  CHECK(second.receive_kind(10s) == "finish");
 }
 
 TEST_CASE("reconnect: a launcher that ends is lost at once") {
   JobServer server(
       {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   Launcher first(server, 0), second(server, 1);
-  REQUIRE(first.hears(10s) == "round");
-  REQUIRE(second.hears(10s) == "round");
+  REQUIRE(first.receive_kind(10s) == "round");
+  REQUIRE(second.receive_kind(10s) == "round");
   second.connection.reset();
-  CHECK(first.hears(10s) == "stop");
+  CHECK(first.receive_kind(10s) == "stop");
 }
 
 TEST_CASE("reconnect: a launcher that gives up a silent connection is not lost by closing it") {
   JobServer server(
       {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   Launcher first(server, 0), second(server, 1);
-  REQUIRE(first.hears(10s) == "round");
-  REQUIRE(second.hears(10s) == "round");
-  second.say({{"kind", "reconnecting"}});
+  REQUIRE(first.receive_kind(10s) == "round");
+  REQUIRE(second.receive_kind(10s) == "round");
+  second.send({{"kind", "reconnecting"}});
   second.connection.reset();
-  CHECK(first.hears(1500ms) == "");
+  CHECK(first.receive_kind(1500ms) == "");
   second.connect(server);
-  second.say({{"kind", "rejoin"}, {"agent", second.name}, {"attempt", 0}});
-  second.say({{"kind", "failed"}, {"attempt", 0}, {"code", 3}});
-  CHECK(first.hears(10s) == "stop");
+  second.send({{"kind", "rejoin"}, {"agent", second.name}, {"attempt", 0}});
+  second.send({{"kind", "failed"}, {"attempt", 0}, {"code", 3}});
+  CHECK(first.receive_kind(10s) == "stop");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A server without files for more connections, and one that is asked more than it can answer.
+// A server without files for more connections, and one with more requests than it can answer.
 #include <doctest/doctest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -37,8 +37,8 @@ using namespace std::chrono_literals;
 
 const std::string kToken = "the token of a shortage 0123456";
 
-// A server in a process of its own that may open 48 files. It writes its port and then what it
-// reports, a line each.
+// A server in another process that may open 48 files. It writes its port and then its reports, one
+// per line.
 class SmallServer {
  public:
   SmallServer() {
@@ -88,7 +88,7 @@ class SmallServer {
   std::optional<Descriptor> lines_;
 };
 
-TEST_CASE("shortage: without a free file the server reports it, rests, and goes on with the next") {
+TEST_CASE("shortage: without a free file the server reports it, pauses, and continues") {
   SmallServer server;
   std::vector<std::unique_ptr<StoreClient>> clients;
   // Each takes a file of the server until there is none.
@@ -108,7 +108,7 @@ TEST_CASE("shortage: without a free file the server reports it, rests, and goes 
   REQUIRE(clients.size() > 10);
   CHECK(clients.size() < 60);
   clients.front()->set("those within", "go on");
-  // One that comes now waits for the next free file.
+  // A new client waits for the next free file.
   std::thread comes(
       [&] { CHECK(code_of([&] { StoreClient late(server.endpoint(), kToken, 30s); }) == "none"); });
   std::this_thread::sleep_for(100ms);
@@ -116,8 +116,9 @@ TEST_CASE("shortage: without a free file the server reports it, rests, and goes 
   comes.join();
 }
 
-// From now on send() fails with this error in this process. Returns whether the kernel can do that.
-bool let_send_fail(int error) {
+// Makes send() fail with this error in this process from now on. False if the kernel cannot do
+// that.
+bool make_send_fail(int error) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_sendto, 0, 1),
@@ -128,7 +129,7 @@ bool let_send_fail(int error) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-TEST_CASE("shortage: a connection outlasts a system without memory for its socket") {
+TEST_CASE("shortage: a connection survives a system without memory for its socket") {
   constexpr int kNoFilter = 77;
   for (const int error : {ENOBUFS, ENOMEM}) {
     CAPTURE(error);
@@ -139,7 +140,7 @@ TEST_CASE("shortage: a connection outlasts a system without memory for its socke
       if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) != 0) _exit(1);
       const SecureContext context(Side::client, kToken);
       Connection connection(ends[0], context);
-      if (!let_send_fail(error)) _exit(kNoFilter);
+      if (!make_send_fail(error)) _exit(kNoFilter);
       connection.advance();
       _exit(connection.is_open() && connection.has_unsent() ? 0 : 1);
     }
@@ -151,7 +152,7 @@ TEST_CASE("shortage: a connection outlasts a system without memory for its socke
   }
 }
 
-TEST_CASE("shortage: clients that never stop asking do not hold up the coordinator") {
+TEST_CASE("shortage: clients that never stop asking do not delay the coordinator") {
   JobServer server(
       {.token = kToken, .coordinator = CoordinatorSettings{.min_machines = 2, .max_machines = 2}});
   const Endpoint endpoint{.host = "127.0.0.1", .port = server.port()};
@@ -192,7 +193,7 @@ TEST_CASE("shortage: clients that never stop asking do not hold up the coordinat
       }
     });
   }
-  // It is told each second that it has to wait, or that the coordinator is there.
+  // Each second it gets a message to wait, or that the coordinator is present.
   Clock::duration longest{};
   const auto end = Clock::now() + 6s;
   for (auto last = Clock::now(); last < end;) {

@@ -1,4 +1,4 @@
-// What requests cost the thread that answers them, and waits whose keys come and go.
+// The cost of requests for the answering thread, and waits whose keys are set and erased.
 #include "rendezvous/store_table.h"
 
 #include <doctest/doctest.h>
@@ -50,7 +50,7 @@ struct Table {
   void wait(int connection, const std::vector<std::string>& keys, std::int64_t number = 1) {
     ask(connection, request(StoreRequest::wait, number).number(1000).texts(keys));
   }
-  // Of the last answer, behind the request's number.
+  // The status of the last answer, after the request's number.
   StoreAnswer last() const {
     Unpacker fields(answers.back().second);
     fields.number();
@@ -58,7 +58,7 @@ struct Table {
   }
 };
 
-TEST_CASE("store table: setting a key looks at no waiter of another key") {
+TEST_CASE("store table: setting a key checks no waiter of another key") {
   Table job;
   constexpr int kWaiters = 20'000;
   const std::vector<std::string> keys = keys_of(kWaiters);
@@ -71,7 +71,7 @@ TEST_CASE("store table: setting a key looks at no waiter of another key") {
   CHECK(seconds_computed() - began < 2);
 }
 
-TEST_CASE("store table: a key that is erased at once has been seen by who waited for it") {
+TEST_CASE("store table: a key that is erased at once still wakes its waiter") {
   Table job;
   job.wait(1, {"key"});
   job.table.handle(2, request(StoreRequest::set).text("key").text("value").bytes(), job.now);
@@ -80,7 +80,7 @@ TEST_CASE("store table: a key that is erased at once has been seen by who waited
   CHECK(to_waiter == 1);
 }
 
-TEST_CASE("store table: ranks that wait for each other's keys cost what their messages are long") {
+TEST_CASE("store table: waits for other ranks' keys cost as much as their messages") {
   constexpr int kRanks = 1500;
   Table job;
   const std::vector<std::string> keys = keys_of(kRanks);
@@ -101,7 +101,7 @@ TEST_CASE("store table: ranks that wait for each other's keys cost what their me
   CHECK(longest < 1);
 }
 
-TEST_CASE("store table: questions about thousands of keys are cheap") {
+TEST_CASE("store table: checks of thousands of keys are cheap") {
   constexpr int kKeys = 4000, kQuestions = 200;
   Table job;
   const std::vector<std::string> keys = keys_of(kKeys);
@@ -115,7 +115,7 @@ TEST_CASE("store table: questions about thousands of keys are cheap") {
   CHECK(job.last() == StoreAnswer::done);
 }
 
-TEST_CASE("store table: a key that was erased is waited for again") {
+TEST_CASE("store table: a key that was erased can be waited for again") {
   Table job;
   job.set(1, "a");
   job.wait(2, {"a", "b", "c"});
@@ -128,7 +128,7 @@ TEST_CASE("store table: a key that was erased is waited for again") {
   CHECK_FALSE(job.table.next_deadline());
 }
 
-TEST_CASE("store table: a woken waiter whose time is over has its answer, once") {
+TEST_CASE("store table: a woken waiter whose time is over gets one answer") {
   Table job;
   job.wait(2, {"a"});
   job.table.handle(1, request(StoreRequest::set).text("a").text("").bytes(), job.now);
@@ -138,7 +138,7 @@ TEST_CASE("store table: a woken waiter whose time is over has its answer, once")
   CHECK(job.answers.size() == 2);
 }
 
-TEST_CASE("store table: every change that makes a key ends a wait for it") {
+TEST_CASE("store table: every change that creates a key ends a wait for it") {
   for (const Packer& change : {request(StoreRequest::set).text("k").text(""),
                                request(StoreRequest::add).text("k").number(1),
                                request(StoreRequest::append).text("k").text("x"),
@@ -150,7 +150,7 @@ TEST_CASE("store table: every change that makes a key ends a wait for it") {
   }
 }
 
-TEST_CASE("store table: the time of a wait is over, and few of many missing keys are named") {
+TEST_CASE("store table: after the time of a wait, few of many missing keys are named") {
   Table job;
   job.wait(1, keys_of(3));
   job.wait(2, keys_of(500));

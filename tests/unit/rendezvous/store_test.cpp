@@ -1,4 +1,4 @@
-// The keys and values of a job over real sockets, and strangers at the door.
+// The keys and values of a job over real sockets, and clients without the token.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -25,7 +25,7 @@ const std::string kToken = "a token for the tests";
 
 Endpoint at(const JobServer& server) { return {.host = "127.0.0.1", .port = server.port()}; }
 
-TEST_CASE("store: every operation of c10d's stores") {
+TEST_CASE("store: it has every operation of c10d's stores") {
   const std::string token = new_token();
   CHECK(token.size() == 64);
   CHECK(token != new_token());
@@ -50,13 +50,13 @@ TEST_CASE("store: every operation of c10d's stores") {
   CHECK(store.erase("c"));
   CHECK_FALSE(store.erase("c"));
   CHECK(code_of([&] { store.add("a", 1); }) == "rendezvous.store");
-  CHECK(store.get({"a"}, 0ms)[0].size() == 5);  // and goes on
+  CHECK(store.get({"a"}, 0ms)[0].size() == 5);  // and it continues
   const std::string large(5 << 20, 'x');
   store.set("large", large);
   CHECK(store.get({"large"}, 0ms)[0] == large);
 }
 
-TEST_CASE("store: who waits is answered when the key comes, or told which did not") {
+TEST_CASE("store: a waiter is answered when the key comes, or gets the missing keys") {
   JobServer server({.token = kToken});
   StoreClient waiting(at(server), kToken, 5s), setting(at(server), kToken, 5s);
   std::thread later([&] {
@@ -80,9 +80,7 @@ TEST_CASE("store: who waits is answered when the key comes, or told which did no
   }
 }
 
-TEST_CASE(
-    "store: a wrong token, no token, noise and silence are kept out, and nobody else is "
-    "disturbed") {
+TEST_CASE("store: a wrong or missing token, noise and silence disturb no other client") {
   JobServer server({.token = kToken});
   StoreClient friendly(at(server), kToken, 5s);
   for (int i = 0; i < 20; ++i) {
@@ -114,12 +112,12 @@ TEST_CASE(
   CHECK(friendly.check({"still"}));
 }
 
-TEST_CASE("store: without the token a server is not believed either") {
+TEST_CASE("store: a server without the token is not trusted either") {
   JobServer server({.token = "the token of another job"});
   CHECK(code_of([&] { StoreClient client(at(server), kToken, 2s); }) == "rendezvous.refused");
 }
 
-TEST_CASE("store: nobody listens, and the port of somebody") {
+TEST_CASE("store: a port without a listener, and the port of another service, are errors") {
   int port = 0;
   {
     JobServer server({.token = kToken});
@@ -133,7 +131,7 @@ TEST_CASE("store: nobody listens, and the port of somebody") {
   CHECK(Clock::now() - began < 2s);
 }
 
-TEST_CASE("sockets: a reserved port is given to nobody, and can be listened on") {
+TEST_CASE("sockets: a reserved port goes to no other process, and can be listened on") {
   ReservedPort port(true);
   const ReservedPort other(true);
   CHECK(port.number() != other.number());
@@ -143,13 +141,13 @@ TEST_CASE("sockets: a reserved port is given to nobody, and can be listened on")
   close(listener);
 }
 
-TEST_CASE("store: what would be longer than a message may be is refused, not made") {
+TEST_CASE("store: a message that would be too long is refused before it is built") {
   std::vector<std::string> answers;
   StoreTable table([&](int, const std::string& message) { answers.push_back(message); });
   const auto ask = [&](const Packer& request) {
     table.handle(1, request.bytes(), Clock::now());
     Unpacker fields(answers.back());
-    fields.number();  // the request's
+    fields.number();  // the request's number
     return static_cast<StoreAnswer>(fields.number());
   };
   const auto request = [](StoreRequest kind) {
@@ -159,7 +157,7 @@ TEST_CASE("store: what would be longer than a message may be is refused, not mad
   };
   const std::string large(kMaxMessageBytes / 2, 'x');
   CHECK(ask(request(StoreRequest::set).text("a").text(large)) == StoreAnswer::done);
-  // A few bytes that ask for many times as many.
+  // A few bytes that claim many times as many.
   const std::vector<std::string> again(100, "a");
   CHECK(ask(request(StoreRequest::get).number(0).texts(again)) == StoreAnswer::refused);
   CHECK(ask(request(StoreRequest::get).number(0).texts({"a"})) == StoreAnswer::done);
@@ -167,7 +165,7 @@ TEST_CASE("store: what would be longer than a message may be is refused, not mad
   CHECK(ask(request(StoreRequest::append).text("a").text("y")) == StoreAnswer::done);
 }
 
-// A launcher's side of the talk, by hand.
+// A launcher's side of the protocol.
 struct Agent {
   SecureContext context{Side::client, kToken};
   Connection connection;
@@ -180,9 +178,9 @@ struct Agent {
     connection.send(join.dump());
     connection.flush(Clock::now() + 10s);
   }
-  // The next message of the kind; others are passed over.
-  nlohmann::json hears(const std::string& kind) {
-    const auto deadline = Clock::now() + 10s;  // of all: signs of life come every second
+  // The next message of the kind; others are skipped.
+  nlohmann::json receive(const std::string& kind) {
+    const auto deadline = Clock::now() + 10s;  // covers all messages: keep-alives come every second
     while (true) {
       REQUIRE(Clock::now() < deadline);
       const auto message = nlohmann::json::parse(connection.receive(deadline, "a message"));
@@ -191,7 +189,7 @@ struct Agent {
   }
 };
 
-TEST_CASE("job server: who sends what cannot be read is lost at once, and the others hear it") {
+TEST_CASE("job server: a client that sends unreadable messages is lost at once") {
   for (const char* noise : {"no JSON", R"([1])", R"({"kind": "failed", "code": "seven"})",
                             R"({"kind": "leaving", "signal": 1e300})"}) {
     CAPTURE(noise);
@@ -200,27 +198,27 @@ TEST_CASE("job server: who sends what cannot be read is lost at once, and the ot
          .coordinator = CoordinatorSettings{
              .min_machines = 2, .max_machines = 2, .max_restarts = 1, .keep_alive_timeout = 600}});
     Agent first(server, 0), second(server, 1);
-    first.hears("round");
-    second.hears("round");
+    first.receive("round");
+    second.receive("round");
     second.connection.send(noise);
-    const std::string reason = first.hears("stop").at("reason");
+    const std::string reason = first.receive("stop").at("reason");
     CHECK(reason.find("is lost: it sent a message that this version of hasten cannot read") !=
           std::string::npos);
-    CHECK(code_of([&] { second.hears("stop"); }) == "rendezvous.lost");
+    CHECK(code_of([&] { second.receive("stop"); }) == "rendezvous.lost");
   }
 }
 
-// Of all threads of this process.
-std::chrono::microseconds computed() {
+// The processor time of all threads of this process.
+std::chrono::microseconds processor_time() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);
-  const auto of = [](const timeval& time) {
+  const auto duration_of = [](const timeval& time) {
     return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
   };
-  return of(use.ru_utime) + of(use.ru_stime);
+  return duration_of(use.ru_utime) + duration_of(use.ru_stime);
 }
 
-TEST_CASE("job server: one that waits leaves the cores to the training") {
+TEST_CASE("job server: an idle server leaves the cores to the training") {
   const CoordinatorSettings two_machines{
       .min_machines = 2, .max_machines = 2, .max_restarts = 0, .keep_alive_timeout = 600};
   for (const auto& coordinator :
@@ -232,10 +230,10 @@ TEST_CASE("job server: one that waits leaves the cores to the training") {
       StoreClient store(at(server), kToken, 5s);
       code_of([&] { store.get({"a key that does not come"}, 2s); });
     });
-    std::this_thread::sleep_for(1200ms);  // longer than from one look at the clock to the next
-    const auto before = computed();
+    std::this_thread::sleep_for(1200ms);  // longer than the interval between two looks at the clock
+    const auto before = processor_time();
     std::this_thread::sleep_for(500ms);
-    const auto took = computed() - before;
+    const auto took = processor_time() - before;
     waits.join();
     CHECK(took < 50ms);
   }

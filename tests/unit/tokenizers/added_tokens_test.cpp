@@ -42,7 +42,7 @@ TEST_CASE("single_word refuses tokens that touch letters, digits, marks or joine
   CHECK(raw(tokens, "\u4e2d<x> <x>") == Spans{{7, 10}});
 }
 
-TEST_CASE("lstrip and rstrip take white space, but none that is taken already") {
+TEST_CASE("lstrip and rstrip remove white space, except white space of another token") {
   CHECK(raw({{.content = "<x>", .lstrip = true}}, "a \u00a0\t<x> b") == Spans{{1, 8}});
   CHECK(raw({{.content = "<x>", .rstrip = true}}, "a <x> \u3000b") == Spans{{2, 9}});
   CHECK(raw({{.content = "<x>", .lstrip = true, .rstrip = true}}, "<x>  <x>  ") ==
@@ -63,7 +63,7 @@ TEST_CASE("normalized tokens are found by their normalized form") {
   CHECK(added.with_id(8) == nullptr);
 }
 
-TEST_CASE("tokens that cannot be told apart, or of which nothing is left, are refused") {
+TEST_CASE("tokens that are equal or empty after normalization are refused") {
   const Normalizer normalizer({});
   CHECK_THROWS_AS(
       AddedTokens({{.content = "Ab", .normalized = true}, {.content = "aB", .normalized = true}},

@@ -48,7 +48,7 @@ TEST_CASE("a second text is of type 1, special tokens or not") {
   CHECK(bare.token_type_ids == Ids{0, 1, 1});
 }
 
-TEST_CASE("offsets count characters of the text as it came, words are counted") {
+TEST_CASE("offsets count characters of the original text, and words are counted") {
   const Encoding row = tokenizer().encode("  CAFE\u0301 \u4e2dplayed [MASK]zz", {.offsets = true});
   CHECK(row.input_ids == Ids{2, 16, 15, 7, 9, 4, 1, 3});
   CHECK(row.offsets ==
@@ -59,23 +59,23 @@ TEST_CASE("offsets count characters of the text as it came, words are counted") 
   CHECK(pair.word_ids == Ids{-1, 0, 1, -1, 0, -1});
 }
 
-TEST_CASE("asking for offsets changes nothing else") {
+TEST_CASE("requesting offsets changes nothing else") {
   for (const char* text :
        {"", "hello \u302e\U0001d165 b", "[MASK][MASK] a \xff b", "\u00e9\ud55c \u4e2d"}) {
-    const Encoding with = tokenizer().encode(text, {.offsets = true});
-    CHECK(with.input_ids == tokenizer().encode(text).input_ids);
-    CHECK(with.offsets.size() == with.size());
-    CHECK(with.word_ids.size() == with.size());
+    const Encoding with_offsets = tokenizer().encode(text, {.offsets = true});
+    CHECK(with_offsets.input_ids == tokenizer().encode(text).input_ids);
+    CHECK(with_offsets.offsets.size() == with_offsets.size());
+    CHECK(with_offsets.word_ids.size() == with_offsets.size());
   }
 }
 
-TEST_CASE("special tokens are found in the text, in their own case only") {
+TEST_CASE("special tokens are found in the text only with the same case") {
   CHECK(tokens(tokenizer(), "a[MASK]b [SEP]") == "a [MASK] b [SEP]");
   CHECK(tokenizer().encode("[CLS]").special_tokens_mask == Ids{1, 0, 1});
   CHECK(tokens(tokenizer(), "[mask]") == "[UNK] [UNK] [UNK]");
 }
 
-TEST_CASE("bad bytes are one dropped character each, and count in offsets") {
+TEST_CASE("invalid bytes are one dropped character each, and count in offsets") {
   CHECK(tokens(tokenizer(), "he\xFFllo \xF0\x9F") == "hello");
   CHECK(tokenizer()
             .encode("\xC0\xAF"
@@ -84,7 +84,7 @@ TEST_CASE("bad bytes are one dropped character each, and count in offsets") {
             .offsets[1] == std::pair<std::uint32_t, std::uint32_t>(2, 3));
 }
 
-TEST_CASE("a row is cut to max_length, special tokens included, at either end") {
+TEST_CASE("a row is truncated to max_length at either end, special tokens included") {
   const auto cut = [](std::string_view text, EncodeOptions options) {
     options.truncation = Truncation::longest_first;
     return tokenizer().encode(text, options).input_ids;
@@ -98,7 +98,7 @@ TEST_CASE("a row is cut to max_length, special tokens included, at either end") 
   CHECK(cut("a [MASK] b", {.max_length = 4}) == Ids{2, 10, 4, 3});
 }
 
-TEST_CASE("pairs are cut as asked") {
+TEST_CASE("pairs are truncated with the chosen strategy") {
   const auto cut = [](Truncation truncation, std::int64_t length) {
     return tokenizer()
         .encode("a a a a", "b b b", {.truncation = truncation, .max_length = length})
@@ -111,22 +111,23 @@ TEST_CASE("pairs are cut as asked") {
         "tokenizers.cannot-truncate");
 }
 
-TEST_CASE("max_length without truncation cuts nothing") {
+TEST_CASE("max_length without truncation truncates nothing") {
   CHECK(tokenizer().encode("a b a", {.max_length = 3}).size() == 5);
 }
 
-TEST_CASE("truncation needs a length that can be kept to") {
-  const auto with = [](std::int64_t length, Truncation truncation = Truncation::longest_first) {
+TEST_CASE("truncation needs a valid length") {
+  const auto code_with = [](std::int64_t length,
+                            Truncation truncation = Truncation::longest_first) {
     return code_of<UsageError>(
         [&] { tokenizer().encode("a", {.truncation = truncation, .max_length = length}); });
   };
-  CHECK(with(0) == "tokenizers.bad-max-length");  // this tokenizer.json names no length
-  CHECK(with(1) == "tokenizers.bad-max-length");  // [CLS] and [SEP] are two
-  CHECK(with(-4) == "tokenizers.bad-max-length");
-  CHECK(with(8, Truncation::only_second) == "tokenizers.no-second-text");
+  CHECK(code_with(0) == "tokenizers.bad-max-length");  // this tokenizer.json has no length
+  CHECK(code_with(1) == "tokenizers.bad-max-length");  // [CLS] and [SEP] are two
+  CHECK(code_with(-4) == "tokenizers.bad-max-length");
+  CHECK(code_with(8, Truncation::only_second) == "tokenizers.no-second-text");
 }
 
-TEST_CASE("a batch is its rows one by one, on any number of threads") {
+TEST_CASE("a batch equals its rows encoded one by one, on any number of threads") {
   std::vector<std::string> texts, pairs;
   for (int i = 0; i < 101; ++i) {
     texts.push_back(std::string(static_cast<std::size_t>(i % 13), 'a') + " hello \u4e2d [MASK]");
@@ -169,7 +170,7 @@ TEST_CASE("one tokenizer serves many threads at once") {
   CHECK(wrong == std::vector<int>(4, 0));
 }
 
-TEST_CASE("padding takes the tokenizer's padding token") {
+TEST_CASE("padding uses the tokenizer's padding token") {
   const TemporaryDirectory folder;
   json file = small::small_json();
   file["padding"] = {{"strategy", "BatchLongest"},

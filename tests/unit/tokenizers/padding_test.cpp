@@ -33,7 +33,7 @@ TEST_CASE("rows are padded to the longest of them") {
   CHECK(padded[1].offsets.empty());
 }
 
-TEST_CASE("a length is kept to but for longer rows, and rounded up to a multiple") {
+TEST_CASE("rows are padded to a fixed length unless they are longer, rounded up to a multiple") {
   auto padded = rows();
   pad(padded, {.length = 2});
   CHECK(padded[0].size() == 3);
@@ -46,14 +46,14 @@ TEST_CASE("a length is kept to but for longer rows, and rounded up to a multiple
   CHECK(padded[2].size() == 8);
 }
 
-TEST_CASE("padding may go before the row") {
+TEST_CASE("padding may come before the row") {
   auto padded = rows();
   pad(padded, {.length = 2, .side = Side::left, .pad_id = 9});
   CHECK(padded[1].input_ids == Ids{9, 8});
   CHECK(padded[1].attention_mask == Ids{0, 1});
 }
 
-TEST_CASE("offsets and word ids are padded where they are there") {
+TEST_CASE("offsets and word ids are padded if they exist") {
   auto padded = rows();
   padded[1].offsets = {{0, 4}};
   padded[1].word_ids = {0};
@@ -62,14 +62,14 @@ TEST_CASE("offsets and word ids are padded where they are there") {
   CHECK(padded[1].word_ids == Ids{0, -1});
 }
 
-TEST_CASE("no rows, and rows of nothing, are left alone") {
+TEST_CASE("no rows and empty rows stay unchanged") {
   pad({});
   std::vector<Encoding> empty(2);
   pad(empty, {.multiple_of = 8});
   CHECK(empty[0].size() == 0);
 }
 
-TEST_CASE("lengths that make no sense are refused") {
+TEST_CASE("invalid lengths are refused") {
   auto padded = rows();
   CHECK_THROWS_AS(pad(padded, {.length = -1}), UsageError);
   CHECK_THROWS_AS(pad(padded, {.multiple_of = -8}), UsageError);

@@ -1,5 +1,5 @@
 // File: unit/tokenizers/small_tokenizer.h
-// A tokenizer.json of a few tokens to change and write, for the tests of this folder.
+// A small tokenizer.json that the tests of this folder change and write.
 //
 //   TemporaryDirectory folder;
 //   json file = small_json();  file["model"]["unk_token"] = "[OTHER]";
@@ -79,7 +79,7 @@ inline hasten::BertTokenizer load(const std::filesystem::path& folder, const jso
   return hasten::BertTokenizer::from_json(folder / "tokenizer.json");
 }
 
-// The unchanged one.
+// The tokenizer of the unchanged file.
 inline const hasten::BertTokenizer& tokenizer() {
   static const hasten::BertTokenizer made = [] {
     const hasten::TemporaryDirectory folder;

@@ -11,14 +11,14 @@ namespace {
 using Lengths = std::pair<std::size_t, std::size_t>;
 }
 
-TEST_CASE("what fits is not cut") {
+TEST_CASE("texts that fit are not truncated") {
   for (const Truncation truncation :
        {Truncation::longest_first, Truncation::only_first, Truncation::only_second})
     CHECK(kept_lengths(3, 4, 7, truncation) == Lengths{3, 4});
   CHECK(kept_lengths(300, 400, 7, Truncation::none) == Lengths{300, 400});
 }
 
-TEST_CASE("longest_first leaves a short text whole, and halves the room where both are long") {
+TEST_CASE("longest_first keeps a short text, and divides the room between long ones") {
   const auto kept = [](std::size_t first, std::size_t second, std::size_t room) {
     return kept_lengths(first, second, room, Truncation::longest_first);
   };
@@ -27,20 +27,20 @@ TEST_CASE("longest_first leaves a short text whole, and halves the room where bo
   CHECK(kept(20, 3, 10) == Lengths{7, 3});
   CHECK(kept(5, 20, 10) == Lengths{5, 5});
   CHECK(kept(20, 30, 10) == Lengths{5, 5});
-  CHECK(kept(20, 30, 11) == Lengths{5, 6});  // the odd one goes to the longer
+  CHECK(kept(20, 30, 11) == Lengths{5, 6});  // the odd one goes to the longer text
   CHECK(kept(30, 20, 11) == Lengths{6, 5});
   CHECK(kept(20, 20, 11) == Lengths{5, 6});  // or to the second
   CHECK(kept(20, 20, 1) == Lengths{0, 1});
 }
 
-TEST_CASE("only_first and only_second cut that text, and refuse to cut it to nothing") {
+TEST_CASE("only_first and only_second truncate that text, and refuse to leave it empty") {
   CHECK(kept_lengths(20, 3, 10, Truncation::only_first) == Lengths{7, 3});
   CHECK(kept_lengths(20, 3, 21, Truncation::only_second) == Lengths{20, 1});
   CHECK_THROWS_AS(kept_lengths(20, 3, 20, Truncation::only_second), DataError);
   CHECK_THROWS_AS(kept_lengths(2, 30, 20, Truncation::only_first), DataError);
 }
 
-TEST_CASE("no room at all empties both texts, whatever may be cut") {
+TEST_CASE("without room both texts become empty, whatever the strategy") {
   for (const Truncation truncation :
        {Truncation::longest_first, Truncation::only_first, Truncation::only_second})
     CHECK(kept_lengths(20, 3, 0, truncation) == Lengths{0, 0});

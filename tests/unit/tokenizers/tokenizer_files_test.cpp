@@ -31,7 +31,7 @@ std::string vocab_error(std::string_view content, const TokenizerOptions& option
 
 }  // namespace
 
-TEST_CASE("vocab.txt has one token a line, whatever ends the line") {
+TEST_CASE("vocab.txt has one token per line, with any line end") {
   const TemporaryDirectory folder;
   const fs::path file = folder.path() / "vocab.txt";
   for (const char* end : {"\n", "\r\n", " \u00a0\n"}) {
@@ -45,12 +45,12 @@ TEST_CASE("vocab.txt has one token a line, whatever ends the line") {
   CHECK(BertTokenizer::from_vocab(file).vocab_size() == 17);
 }
 
-TEST_CASE("a vocab.txt with repeated, missing or broken tokens is refused") {
+TEST_CASE("a vocab.txt with repeated, missing or invalid tokens is refused") {
   const std::string good = lines(small::vocabulary);
   CHECK(vocab_error(good) == "read");
   CHECK(vocab_error("") == "tokenizers.missing-token");
   CHECK(vocab_error(good + "hello\n") == "tokenizers.bad-vocabulary");
-  CHECK(vocab_error(good + "\n") == "read");  // one empty token, which nothing becomes
+  CHECK(vocab_error(good + "\n") == "read");  // one empty token, which no text produces
   CHECK(vocab_error(good + "\n\n") == "tokenizers.bad-vocabulary");
   CHECK(vocab_error(good + "\xff\n") == "tokenizers.bad-vocabulary");
   CHECK(vocab_error("[UNK]\n[CLS]\na\n") == "tokenizers.missing-token");
@@ -62,7 +62,7 @@ TEST_CASE("a vocab.txt with repeated, missing or broken tokens is refused") {
   CHECK(vocab_error(good, {.added_tokens = {{.content = "\xff"}}}) == "tokenizers.bad-added-token");
 }
 
-TEST_CASE("a special token that the vocabulary lacks is missed only when asked for") {
+TEST_CASE("a special token that the vocabulary lacks is an error only when it is used") {
   const TemporaryDirectory folder;
   write(folder.path() / "vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\n");
   const BertTokenizer tokenizer = BertTokenizer::from_vocab(folder.path() / "vocab.txt");
@@ -73,7 +73,7 @@ TEST_CASE("a special token that the vocabulary lacks is missed only when asked f
   CHECK_NOTHROW(tokenizer.pad(rows, {.pad_id = 0}));
 }
 
-TEST_CASE("options set case, accents, ideographs and more tokens") {
+TEST_CASE("options set case, accents, ideographs and further tokens") {
   const TemporaryDirectory folder;
   const fs::path file = folder.path() / "vocab.txt";
   write(file, "[UNK]\n[CLS]\n[SEP]\nA\na\n\u00e9\ne\n\u4e2d\u4e2d\n");
@@ -92,7 +92,7 @@ TEST_CASE("options set case, accents, ideographs and more tokens") {
   CHECK(more.vocab_size() == 10);
 }
 
-TEST_CASE("a folder is read from tokenizer.json, else from vocab.txt, else not at all") {
+TEST_CASE("a folder is read from tokenizer.json, or else from vocab.txt, or else refused") {
   const TemporaryDirectory folder;
   try {
     BertTokenizer::from_pretrained(folder.path());
@@ -107,8 +107,7 @@ TEST_CASE("a folder is read from tokenizer.json, else from vocab.txt, else not a
   CHECK(BertTokenizer::from_pretrained(folder.path()).vocab_size() == 17);
 }
 
-TEST_CASE(
-    "tokenizer_config.json adds to vocab.txt, special_tokens_map.json what is still missing") {
+TEST_CASE("tokenizer_config.json and special_tokens_map.json add tokens to vocab.txt") {
   const TemporaryDirectory folder;
   write(folder.path() / "vocab.txt", "<unk>\n<cls>\n<sep>\n<mask>\nA\na\n");
   write(folder.path() / "tokenizer_config.json",
@@ -130,7 +129,7 @@ TEST_CASE(
   CHECK(tokenizer.encode("A <mask> b<b><c>").input_ids ==
         std::vector<std::int32_t>{1, 4, 3, 0, 6, 7, 2});
   CHECK(tokenizer.options().model_max_length == 6);
-  // Both its length and its side are the tokenizer's where the options name none.
+  // The file's length and side apply if the options name none.
   CHECK(tokenizer.encode("A A a a a", {.truncation = Truncation::longest_first}).input_ids ==
         std::vector<std::int32_t>{1, 4, 5, 5, 5, 2});
   CHECK(tokenizer
@@ -140,7 +139,7 @@ TEST_CASE(
   CHECK(tokenizer.mask_id() == 3);
 }
 
-TEST_CASE("tokenizer_config.json goes before tokenizer.json on case, accents and ideographs") {
+TEST_CASE("tokenizer_config.json overrides tokenizer.json for case, accents and ideographs") {
   const TemporaryDirectory folder;
   write(folder.path() / "tokenizer.json", small::small_json().dump());
   write(folder.path() / "tokenizer_config.json",
@@ -150,10 +149,10 @@ TEST_CASE("tokenizer_config.json goes before tokenizer.json on case, accents and
         "hello hello");
 }
 
-TEST_CASE("numbers and flags of tokenizer_config.json are checked, 1e30 means no limit") {
+TEST_CASE("numbers and booleans of tokenizer_config.json are checked, and 1e30 means no limit") {
   const TemporaryDirectory folder;
   write(folder.path() / "tokenizer.json", small::small_json().dump());
-  const auto with = [&](std::string_view config) -> std::string {
+  const auto result_with = [&](std::string_view config) -> std::string {
     write(folder.path() / "tokenizer_config.json", config);
     try {
       return "length " +
@@ -163,20 +162,20 @@ TEST_CASE("numbers and flags of tokenizer_config.json are checked, 1e30 means no
       return error.code();
     }
   };
-  CHECK(with(R"({"model_max_length": 512})") == "length 512");
-  CHECK(with(R"({"model_max_length": 1000000000000000019884624838656})") == "length 0");
-  CHECK(with(R"({"model_max_length": null})") == "length 0");
-  CHECK(with(R"({"model_max_length": -1})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"model_max_length": "512"})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"do_lower_case": "yes"})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"cls_token": 3})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"padding_side": "top"})") == "tokenizers.wrong-type");
-  CHECK(with(R"({"added_tokens_decoder": {"x": {"content": "a"}}})") != "length 0");
-  CHECK(with(R"({"additional_special_tokens": 3})") == "tokenizers.wrong-type");
-  CHECK(with("{") == "tokenizers.bad-json");
+  CHECK(result_with(R"({"model_max_length": 512})") == "length 512");
+  CHECK(result_with(R"({"model_max_length": 1000000000000000019884624838656})") == "length 0");
+  CHECK(result_with(R"({"model_max_length": null})") == "length 0");
+  CHECK(result_with(R"({"model_max_length": -1})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"model_max_length": "512"})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"do_lower_case": "yes"})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"cls_token": 3})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"padding_side": "top"})") == "tokenizers.wrong-type");
+  CHECK(result_with(R"({"added_tokens_decoder": {"x": {"content": "a"}}})") != "length 0");
+  CHECK(result_with(R"({"additional_special_tokens": 3})") == "tokenizers.wrong-type");
+  CHECK(result_with("{") == "tokenizers.bad-json");
 }
 
-TEST_CASE("flags that added_tokens_decoder leaves out have the defaults of AddedToken") {
+TEST_CASE("missing flags in added_tokens_decoder have the defaults of AddedToken") {
   const TemporaryDirectory folder;
   write(folder.path() / "vocab.txt", lines({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"}));
   write(folder.path() / "tokenizer_config.json",
@@ -196,7 +195,7 @@ TEST_CASE("flags that added_tokens_decoder leaves out have the defaults of Added
   CHECK(found == 2);
 }
 
-TEST_CASE("a key of added_tokens_decoder that is no number is named") {
+TEST_CASE("the error for a key of added_tokens_decoder that is not a number names it") {
   const TemporaryDirectory folder;
   write(folder.path() / "tokenizer.json", small::small_json().dump());
   write(folder.path() / "tokenizer_config.json",
@@ -205,7 +204,7 @@ TEST_CASE("a key of added_tokens_decoder that is no number is named") {
                        doctest::Contains("got \"x y\", expected an integer"), DataError);
 }
 
-TEST_CASE("a saved tokenizer reads back the same, from either file") {
+TEST_CASE("a saved tokenizer loads equal, from either file") {
   const TemporaryDirectory folder;
   json file = small::small_json();
   file["added_tokens"].push_back(small::added(17, "<x>"));

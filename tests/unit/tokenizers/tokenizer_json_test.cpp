@@ -38,7 +38,7 @@ std::string code_of_text(std::string_view content) {
 
 }  // namespace
 
-TEST_CASE("a file that is no JSON is refused with the place of the error") {
+TEST_CASE("the error for a file that is not JSON has the position of the error") {
   CHECK(code_of_text("") == "tokenizers.bad-json");
   CHECK(code_of_text("{\"version\": ") == "tokenizers.bad-json");
   CHECK(code_of_text("version https://git-lfs.github.com/spec/v1\n") == "tokenizers.bad-json");
@@ -49,15 +49,13 @@ TEST_CASE("a file that is no JSON is refused with the place of the error") {
   CHECK(code_of_text(std::string(100000, '[')) == "tokenizers.bad-json");
 }
 
-TEST_CASE("a file that is not there is an IoError") {
+TEST_CASE("a missing file is an IoError") {
   const TemporaryDirectory folder;
   CHECK_THROWS_AS(BertTokenizer::from_json(folder.path() / "tokenizer.json"), IoError);
   CHECK_THROWS_AS(BertTokenizer::from_json(folder.path()), IoError);
 }
 
-TEST_CASE(
-    "other models, normalizers, pre-tokenizers, post-processors, decoders and versions are refused "
-    "by name") {
+TEST_CASE("other models, normalizers, processors, decoders and versions are refused by name") {
   CHECK(code_after([](json& file) { file["model"]["type"] = "BPE"; }) ==
         "tokenizers.unknown-model");
   CHECK(code_after([](json& file) {
@@ -79,7 +77,7 @@ TEST_CASE(
   CHECK(code_after([](json& file) { file["version"] = "2.0"; }) == "tokenizers.unknown-version");
 }
 
-TEST_CASE("what old files leave out is not missed") {
+TEST_CASE("parts that old files lack have defaults") {
   CHECK(code_after([](json& file) {
           file.erase("version");
           file.erase("truncation");
@@ -89,7 +87,7 @@ TEST_CASE("what old files leave out is not missed") {
         }) == "read");
 }
 
-TEST_CASE("values of the wrong type are refused with their place") {
+TEST_CASE("values of the wrong type are refused with their position") {
   CHECK(code_after([](json& file) { file["model"] = 3; }) == "tokenizers.wrong-type");
   CHECK(code_after([](json& file) { file["model"]["vocab"] = json::array(); }) ==
         "tokenizers.wrong-type");
@@ -120,9 +118,9 @@ TEST_CASE("ids of the vocabulary must be 0, 1, 2 and so on, each once") {
   CHECK(code_after([](json& file) { file["model"]["vocab"]["b"] = 10; }) ==
         "tokenizers.bad-vocabulary");  // twice
   CHECK(code_after([](json& file) { file["model"]["vocab"]["b"] = 17; }) ==
-        "tokenizers.bad-vocabulary");  // a hole at 11
+        "tokenizers.bad-vocabulary");  // a gap at 11
   CHECK(code_after([](json& file) { file["model"]["vocab"].erase("b"); }) ==
-        "tokenizers.bad-vocabulary");  // likewise
+        "tokenizers.bad-vocabulary");  // the same gap
   CHECK(code_after([](json& file) { file["model"]["vocab"]["b"] = -1; }) ==
         "tokenizers.wrong-type");
   CHECK(code_after([](json& file) { file["model"]["vocab"]["b"] = 11.0; }) ==
@@ -135,7 +133,7 @@ TEST_CASE("ids of the vocabulary must be 0, 1, 2 and so on, each once") {
         "tokenizers.wrong-type");
 }
 
-TEST_CASE("tokens that the parts name must be in the vocabulary, with the ids they say") {
+TEST_CASE("tokens that the parts name must be in the vocabulary, with the same ids") {
   CHECK(code_after([](json& file) { file["model"]["unk_token"] = "[OTHER]"; }) ==
         "tokenizers.missing-token");
   const auto cls = [](const json& ids, const json& tokens) {
@@ -145,14 +143,14 @@ TEST_CASE("tokens that the parts name must be in the vocabulary, with the ids th
     });
   };
   CHECK(cls({2}, {"[CLS]"}) == "read");
-  CHECK(cls({17}, {"[CLS]"}) == "tokenizers.missing-token");  // behind the end
-  CHECK(cls({3}, {"[CLS]"}) == "tokenizers.missing-token");   // another token's
+  CHECK(cls({17}, {"[CLS]"}) == "tokenizers.missing-token");  // beyond the end
+  CHECK(cls({3}, {"[CLS]"}) == "tokenizers.missing-token");   // another token's id
   CHECK(cls({2, 10}, {"[CLS]", "a"}) == "read");
   CHECK(cls({2, 10}, {"[CLS]"}) == "tokenizers.bad-template");
   CHECK(cls({-1}, {"[CLS]"}) == "tokenizers.wrong-type");
 }
 
-TEST_CASE("templates must name texts that there are and special tokens that are explained") {
+TEST_CASE("templates must name existing texts and defined special tokens") {
   using small::piece;
   CHECK(code_after([](json& file) { file["post_processor"]["special_tokens"].erase("[SEP]"); }) ==
         "tokenizers.bad-template");
@@ -173,20 +171,20 @@ TEST_CASE("templates must name texts that there are and special tokens that are 
 }
 
 TEST_CASE("added tokens have the id of the vocabulary, or the next one after it") {
-  const auto with = [](std::initializer_list<json> more) {
+  const auto code_with = [](std::initializer_list<json> more) {
     return code_after([&](json& file) {
       for (const json& token : more) file["added_tokens"].push_back(token);
     });
   };
-  CHECK(with({added(17, "<x>"), added(18, "<y>")}) == "read");
-  CHECK(with({added(18, "<x>")}) == "tokenizers.bad-added-token");
-  CHECK(with({added(17, "hello")}) == "tokenizers.bad-added-token");
-  CHECK(with({added(17, "<x>"), added(18, "<x>")}) == "tokenizers.bad-added-token");
-  CHECK(with({added(17, "")}) == "tokenizers.bad-added-token");
-  CHECK(with({added(-1, "<x>")}) == "tokenizers.wrong-type");
+  CHECK(code_with({added(17, "<x>"), added(18, "<y>")}) == "read");
+  CHECK(code_with({added(18, "<x>")}) == "tokenizers.bad-added-token");
+  CHECK(code_with({added(17, "hello")}) == "tokenizers.bad-added-token");
+  CHECK(code_with({added(17, "<x>"), added(18, "<x>")}) == "tokenizers.bad-added-token");
+  CHECK(code_with({added(17, "")}) == "tokenizers.bad-added-token");
+  CHECK(code_with({added(-1, "<x>")}) == "tokenizers.wrong-type");
 }
 
-TEST_CASE("added tokens behind the vocabulary are tokens like others") {
+TEST_CASE("added tokens after the vocabulary are ordinary tokens") {
   const TemporaryDirectory folder;
   json file = small::small_json();
   file["added_tokens"].push_back(added(17, "<x>"));
@@ -198,7 +196,7 @@ TEST_CASE("added tokens behind the vocabulary are tokens like others") {
   CHECK(tokenizer.decode(std::vector<std::int32_t>{10, 17}) == "a <x>");
 }
 
-TEST_CASE("BertProcessing stands for the usual template, and no post-processor for none") {
+TEST_CASE("BertProcessing equals the usual template, and a missing post-processor adds nothing") {
   const TemporaryDirectory folder;
   json file = small::small_json();
   file["post_processor"] = {
@@ -217,7 +215,7 @@ TEST_CASE("BertProcessing stands for the usual template, and no post-processor f
   CHECK(bare.token_type_ids == std::vector<std::int32_t>{0, 1});
 }
 
-TEST_CASE("stored truncation and padding are kept, and used only when passed on") {
+TEST_CASE("stored truncation and padding are kept, and apply only when they are passed") {
   const TemporaryDirectory folder;
   json file = small::small_json();
   file["truncation"] = {

@@ -20,7 +20,7 @@ TEST_CASE("a trie finds its keys and nothing else") {
   CHECK(trie.walk("x") == Trie::kNone);
 }
 
-TEST_CASE("an empty trie leads nowhere by any byte") {
+TEST_CASE("an empty trie has no transitions") {
   const Trie trie;
   for (int byte = 0; byte < 256; ++byte)
     CHECK(trie.step(Trie::kRoot, static_cast<char>(byte)) == Trie::kNone);

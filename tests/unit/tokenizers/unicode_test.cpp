@@ -19,7 +19,7 @@ std::u32string lowered(char32_t c) {
 
 }  // namespace
 
-TEST_CASE("letters are decomposed as far as they go") {
+TEST_CASE("letters are decomposed completely") {
   CHECK(decomposed(U'a') == U"a");
   CHECK(decomposed(0xE9) == U"e\u0301");
   CHECK(decomposed(0x1E69) == U"s\u0323\u0307");       // a pair of a pair
@@ -27,10 +27,10 @@ TEST_CASE("letters are decomposed as far as they go") {
   CHECK(decomposed(0x1FBE) == U"\u03b9");              // another name of a letter
   CHECK(decomposed(0xF900) == U"\u8c48");              // a single one inside a run of them
   CHECK(decomposed(0xAC00) == U"\u1100\u1161");        // a syllable of two letters
-  CHECK(decomposed(0xD7A3) == U"\u1112\u1175\u11c2");  // and of three
+  CHECK(decomposed(0xD7A3) == U"\u1112\u1175\u11c2");  // a syllable of three letters
 }
 
-TEST_CASE("characters younger than the peer's tables are left whole, or kept, as the peer does") {
+TEST_CASE("characters newer than Hugging Face's tables stay unchanged, as in Hugging Face") {
   CHECK(decomposed(0x11938) == U"\U00011938");            // decomposes since Unicode 13
   CHECK_FALSE(Unicode::get().is(0x0898, Unicode::mark));  // a mark since Unicode 14
   CHECK(Unicode::get().is(0x0301, Unicode::mark));
@@ -39,7 +39,7 @@ TEST_CASE("characters younger than the peer's tables are left whole, or kept, as
   CHECK(Unicode::get().is(0x200D, Unicode::dropped));        // joins emoji
 }
 
-TEST_CASE("lower case is one character, but two for the capital i with a dot") {
+TEST_CASE("lower case is one character, except two for the capital i with a dot") {
   CHECK(lowered(U'A') == U"a");
   CHECK(lowered(U'a') == U"a");
   CHECK(lowered(0x101) == U"\u0101");  // between two capitals of a run with steps of two
@@ -52,7 +52,7 @@ TEST_CASE("lower case is one character, but two for the capital i with a dot") {
 TEST_CASE("marks are ordered by their classes") {
   const Unicode& unicode = Unicode::get();
   CHECK(unicode.combining_class(U'a') == 0);
-  CHECK(unicode.combining_class(0x34F) == 0);  // a mark without a place
+  CHECK(unicode.combining_class(0x34F) == 0);  // a mark without a class
   CHECK(unicode.combining_class(0x323) == 220);
   CHECK(unicode.combining_class(0x301) == 230);
   CHECK(unicode.combining_class(0x345) == 240);

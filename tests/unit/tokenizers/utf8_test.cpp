@@ -4,7 +4,7 @@
 
 using namespace hasten::tokenizers;
 
-TEST_CASE("every code point reads back as it was written, from both ends") {
+TEST_CASE("every code point is decoded as it was encoded, from both ends") {
   for (char32_t c = 0; c < 0x110000; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;
     std::string text;
@@ -16,7 +16,7 @@ TEST_CASE("every code point reads back as it was written, from both ends") {
   }
 }
 
-TEST_CASE("each longest start of a character, and each byte that starts none, becomes one U+FFFD") {
+TEST_CASE("each longest start of a character, and each stray byte, becomes one U+FFFD") {
   const std::string bad = "\xEF\xBF\xBD";
   CHECK(repair_utf8("a\x80z") == "a" + bad + "z");                  // continues nothing
   CHECK(repair_utf8("\xC0\xAF") == bad + bad);                      // overlong
@@ -30,7 +30,7 @@ TEST_CASE("each longest start of a character, and each byte that starts none, be
   CHECK(repair_utf8("caf\u00e9 \u4e2d \U0001f600") == "caf\u00e9 \u4e2d \U0001f600");
 }
 
-TEST_CASE("bad bytes are found wherever they stand") {
+TEST_CASE("invalid bytes are found at any position") {
   for (std::size_t length = 0; length < 40; ++length) {
     std::string text(length, 'x');
     CHECK(is_utf8(text));

@@ -18,16 +18,16 @@ Ids split(const WordPiece& pieces, std::string_view word) {
 
 }  // namespace
 
-TEST_CASE("a word becomes its longest start, then the longest continuations") {
+TEST_CASE("a word becomes its longest prefix, then the longest continuations") {
   const WordPiece pieces({"[UNK]", "un", "una", "##aff", "##able", "##ff", "u", "##n", "able"}, {});
   CHECK(split(pieces, "unaffable") == Ids{2, 5, 4});  // "una" is longer than "un"
   CHECK(split(pieces, "able") == Ids{8});
-  CHECK(split(pieces, "unable") == Ids{0});  // "una" leaves "ble", and nothing goes back
+  CHECK(split(pieces, "unable") == Ids{0});  // "una" leaves "ble", and there is no backtracking
   CHECK(split(pieces, "x") == Ids{0});
   CHECK(split(pieces, "unx") == Ids{0});
 }
 
-TEST_CASE("an unknown word is one unknown token, whatever of it was known") {
+TEST_CASE("a word with an unknown part is one unknown token") {
   const WordPiece pieces({"a", "##b", "[UNK]"}, {});
   Ids ids{0};
   std::vector<std::uint32_t> ends{1};
@@ -39,14 +39,14 @@ TEST_CASE("an unknown word is one unknown token, whatever of it was known") {
   CHECK(ends == std::vector<std::uint32_t>{1, 4, 1, 2, 3});
 }
 
-TEST_CASE("words are measured in characters") {
+TEST_CASE("the length of words is measured in characters") {
   const WordPiece pieces({"[UNK]", "\u00e9", "##\u00e9", "##e"}, {.max_input_chars_per_word = 3});
   CHECK(split(pieces, "\u00e9\u00e9\u00e9") == Ids{1, 2, 2});
   CHECK(split(pieces, "\u00e9\u00e9\u00e9e") == Ids{0});
   CHECK(split(WordPiece({"[UNK]", "a"}, {.max_input_chars_per_word = 0}), "a") == Ids{0});
 }
 
-TEST_CASE("the prefix of continuations may be another, or none") {
+TEST_CASE("the prefix of continuations may differ or be empty") {
   CHECK(split(WordPiece({"[UNK]", "a", "@b"}, {.continuing_subword_prefix = "@"}), "abb") ==
         Ids{1, 2, 2});
   CHECK(split(WordPiece({"[UNK]", "a", "b"}, {.continuing_subword_prefix = ""}), "abba") ==

@@ -23,7 +23,7 @@ Words words(std::string_view text, std::size_t most = 100) {
 
 }  // namespace
 
-TEST_CASE("white space parts words, punctuation is a word a character") {
+TEST_CASE("white space separates words, and each punctuation character is a word") {
   CHECK(words("").empty());
   CHECK(words(" \t\u00a0").empty());
   CHECK(words("a b") == Words{{"a", 0}, {"b", 2}});

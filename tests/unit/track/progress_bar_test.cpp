@@ -15,7 +15,7 @@ using namespace hasten;
 
 namespace {
 
-// A file as the bar's output; text() is what it has written.
+// A file that the bar writes to; text() returns its content.
 struct Log {
   Log() : file(std::fopen((folder.path() / "log").c_str(), "w")) {}
   ~Log() { std::fclose(file); }
@@ -40,7 +40,7 @@ struct Terminal {
   }
   std::string text() const {
     std::fflush(file);
-    // The system hands it over in its own time, in pieces.
+    // The kernel delivers the output late and in pieces.
     std::string all;
     std::vector<char> bytes(1 << 16);
     pollfd ready{.fd = main, .events = POLLIN, .revents = 0};
@@ -63,7 +63,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("progress bar: in a file, one line for each tenth of the way") {
+TEST_CASE("progress bar: a file gets one line for each tenth of the way") {
   const Log log;
   {
     ProgressBar bar(1000, {.description = "Training", .unit = "step", .out = log.file});
@@ -79,7 +79,7 @@ TEST_CASE("progress bar: in a file, one line for each tenth of the way") {
   CHECK(starts_with(lines.back(), "Training 100% |"));
 }
 
-TEST_CASE("progress bar: what was done before this run counts for the share, not for the rate") {
+TEST_CASE("progress bar: progress before this run counts for the share, not for the rate") {
   const Log log;
   ProgressBar bar(100, {.out = log.file});
   bar.start_at(90);
@@ -90,11 +90,11 @@ TEST_CASE("progress bar: what was done before this run counts for the share, not
   const std::string line = log.text();
   CHECK(starts_with(line, "91% |"));
   CHECK(std::regex_search(line, std::regex("91/100 \\[.*, [0-9.]+ it/s\\]")));
-  // One step in 20 ms, not 91.
+  // The rate is one step in 20 ms, not 91.
   CHECK_FALSE(std::regex_search(line, std::regex(", [0-9]{3,}\\.[0-9] it/s")));
 }
 
-TEST_CASE("progress bar: switched off it writes nothing, but its lines are written") {
+TEST_CASE("progress bar: a disabled bar draws nothing, but its lines are written") {
   const Log log;
   ProgressBar bar(10, {.enabled = false, .out = log.file});
   bar.update(5);
@@ -103,7 +103,7 @@ TEST_CASE("progress bar: switched off it writes nothing, but its lines are writt
   CHECK(log.text() == "a line\n");
 }
 
-TEST_CASE("progress bar: on a terminal it is drawn over itself and fits the width") {
+TEST_CASE("progress bar: on a terminal it redraws itself and fits the width") {
   for (const unsigned short columns : {40, 80, 200}) {
     const Terminal terminal(columns);
     ProgressBar bar(100, {.description = "Training", .out = terminal.file});
@@ -116,7 +116,7 @@ TEST_CASE("progress bar: on a terminal it is drawn over itself and fits the widt
   }
 }
 
-TEST_CASE("progress bar: a bar that is not to stay is wiped away") {
+TEST_CASE("progress bar: a bar that shall not stay is erased") {
   const Terminal terminal(80);
   ProgressBar bar(2, {.leave = false, .out = terminal.file});
   bar.update(2);
@@ -124,7 +124,7 @@ TEST_CASE("progress bar: a bar that is not to stay is wiped away") {
   CHECK(ends_with(terminal.text(), "\r\033[K"));
 }
 
-TEST_CASE("progress bar: nothing to do, and more than was to do, do no harm") {
+TEST_CASE("progress bar: a total of zero and more steps than the total do no harm") {
   const Log log;
   ProgressBar none(0, {.out = log.file});
   none.update(3);

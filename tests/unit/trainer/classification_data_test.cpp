@@ -1,4 +1,4 @@
-// What the labels of files become: the ids of classes, or the numbers of a regression.
+// The labels of files become the ids of classes or the numbers of a regression.
 #include "hasten/trainer/classification_data.h"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ using namespace hasten;
 
 namespace {
 
-// A model's folder, and the files that are read with it.
+// A model's folder and the data files of its labels.
 class LabelledFiles {
  public:
   explicit LabelledFiles(std::vector<std::string> names = {}, std::int64_t num_labels = 2,
@@ -33,14 +33,14 @@ class LabelledFiles {
     model.initialize();
     model.save_pretrained(scratch_.path());
     options.model = scratch_.path().string();
-    // Each test asks for the labels alone.
+    // These tests use only the labels.
     options.ignore_mismatched_sizes = true;
   }
 
   void write(const std::string& name, const std::string& text) const {
     write_file_atomically(scratch_.path() / name, text);
   }
-  // A table with these labels, one text each.
+  // Writes a table with these labels, one text for each.
   std::string table(const std::string& name, const std::vector<std::string>& labels) const {
     std::string text = "text\tlabel\n";
     for (const std::string& label : labels) text += "red\t" + label + "\n";
@@ -61,7 +61,7 @@ class LabelledFiles {
   LoadedModel load() const {
     return load_model(options.model, ClassificationFiles(options).model_options());
   }
-  // The labels of the batch that holds all of the training data, or of the evaluation's.
+  // The labels of the batch that holds all training data, or all evaluation data.
   at::Tensor train() const { return labels_in(ClassificationFiles(options).train(*load().model)); }
   at::Tensor eval() const { return labels_in(ClassificationFiles(options).eval(*load().model)); }
   std::string error(bool evaluation = false) const {
@@ -104,7 +104,7 @@ bool are_numbers(const at::Tensor& labels, std::vector<double> expected) {
   return labels.scalar_type() == at::kFloat &&
          at::equal(labels, at::tensor(expected, at::kDouble).to(at::kFloat));
 }
-bool says(const std::string& error, const std::string& code, const std::string& part) {
+bool error_contains(const std::string& error, const std::string& code, const std::string& part) {
   INFO(error);
   const bool right = error.rfind(code + " |", 0) == 0 && error.find(part) != std::string::npos;
   CHECK(right);
@@ -119,7 +119,7 @@ LabelNames numbers_below(std::int64_t count) {
 
 }  // namespace
 
-TEST_CASE("labels: one label is a regression on the numbers of the file") {
+TEST_CASE("labels: a single label is a regression on the numbers of the file") {
   LabelledFiles files;
   files.options.num_labels = 1;
   files.train_on({"0.0", "0.25", "2.5", "5.0", "100.0", "-3", "1e-2"}).evaluate_on({"7", "-0.5"});
@@ -129,14 +129,14 @@ TEST_CASE("labels: one label is a regression on the numbers of the file") {
   CHECK(files.load().model->num_labels() == 1);
 
   files.train_on({"1.5", "good"});
-  says(files.error(), "text.number", "train.tsv:3: column \"label\": got \"good\"");
+  error_contains(files.error(), "text.number", "train.tsv:3: column \"label\": got \"good\"");
   files.train_on({"1.5", "nan"});
-  says(files.error(), "text.number", "train.tsv:3:");
+  error_contains(files.error(), "text.number", "train.tsv:3:");
   files.train_on({"1.5"}).evaluate_on({"1", ""});
-  says(files.error(true), "text.number", "eval.tsv:3:");
+  error_contains(files.error(true), "text.number", "eval.tsv:3:");
 }
 
-TEST_CASE("labels: a model that is a regression stays one, also without --num_labels") {
+TEST_CASE("labels: a regression model stays one, also without --num_labels") {
   LabelledFiles one(LabelNames{"LABEL_0"});
   CHECK(are_numbers(one.train_on({"3", "10", "2"}).train(), {3, 10, 2}));
   one.options.data.clear();
@@ -145,7 +145,7 @@ TEST_CASE("labels: a model that is a regression stays one, also without --num_la
   CHECK(are_classes(one.train_on({"no", "yes"}).train(), {0, 1}));
 
   LabelledFiles two({}, 2, "regression");
-  says(two.train_on({"3", "10"}).error(), "train.labels", "got one number per row");
+  error_contains(two.train_on({"3", "10"}).error(), "train.labels", "got one number per row");
   two.options.num_labels = 1;
   CHECK(are_numbers(two.train(), {3, 10}));
 }
@@ -155,8 +155,8 @@ TEST_CASE("labels: numbers with fractions are a regression, as in transformers' 
   CHECK(are_numbers(files.train_on({"0.5", "3", "2.25"}).train(), {0.5, 3, 2.25}));
   CHECK(files.config().at("problem_type") == "regression");
   // These may be either.
-  says(files.train_on({"1.0", "2.0", "10.0"}).error(), "train.labels",
-       "--num_labels 1 treats them as a regression, --num_labels 3 as classes");
+  error_contains(files.train_on({"1.0", "2.0", "10.0"}).error(), "train.labels",
+                 "--num_labels 1 treats them as a regression, --num_labels 3 as classes");
   files.options.num_labels = 3;
   CHECK(are_classes(files.train(), {0, 1, 2}));
   files.options.num_labels = 1;
@@ -174,15 +174,15 @@ TEST_CASE("labels: whole numbers from 0 are their own ids, with and without --nu
   CHECK(are_classes(files.train(), ids));
   CHECK(files.names() == twelve);
   CHECK(files.config().at("problem_type") == "single_label_classification");
-  // Some are missing.
+  // Some numbers are missing.
   files.train_on({"2", "10", "7"}).evaluate_on({"11", "0"});
   CHECK(are_classes(files.train(), {2, 10, 7}));
   CHECK(are_classes(files.eval(), {11, 0}));
   CHECK(files.names() == twelve);
-  says(files.train_on({"2", "12"}).error(), "text.class",
-       "train.tsv:3: column \"label\": got \"12\"");
-  says(files.train_on({"-1", "2"}).error(), "text.class",
-       "train.tsv:2: column \"label\": got \"-1\"");
+  error_contains(files.train_on({"2", "12"}).error(), "text.class",
+                 "train.tsv:3: column \"label\": got \"12\"");
+  error_contains(files.train_on({"-1", "2"}).error(), "text.class",
+                 "train.tsv:2: column \"label\": got \"-1\"");
 }
 
 TEST_CASE("labels: other whole numbers are names that are sorted by value") {
@@ -191,36 +191,37 @@ TEST_CASE("labels: other whole numbers are names that are sorted by value") {
   CHECK(files.names() == LabelNames{"-2", "-1", "0", "1"});
   CHECK(are_classes(files.train_on({"100", "20", "3"}).train(), {2, 1, 0}));
   CHECK(files.names() == LabelNames{"3", "20", "100"});
-  // LABEL_k by their numbers too.
+  // LABEL_k is sorted by its number too.
   files.train_on({"LABEL_10", "LABEL_2", "LABEL_0", "LABEL_1", "LABEL_3", "LABEL_4", "LABEL_5",
                   "LABEL_6", "LABEL_7", "LABEL_8", "LABEL_9"});
   CHECK(are_classes(files.train(), {10, 2, 0, 1, 3, 4, 5, 6, 7, 8, 9}));
-  says(files.evaluate_on({"LABEL_0", "LABEL_11"}).error(true), "text.class", "eval.tsv:3:");
+  error_contains(files.evaluate_on({"LABEL_0", "LABEL_11"}).error(true), "text.class",
+                 "eval.tsv:3:");
 }
 
-TEST_CASE("labels: --num_labels keeps the names of the data, or says that their number differs") {
+TEST_CASE("labels: --num_labels keeps the data's names, or is refused for another number") {
   LabelledFiles files;
   files.options.num_labels = 3;
   CHECK(are_classes(files.train_on({"sky", "apple", "red", "sky"}).train(), {2, 0, 1, 2}));
   CHECK(files.names() == LabelNames{"apple", "red", "sky"});
-  says(files.train_on({"sky", "apple"}).error(), "train.labels",
-       "got 2 names (apple, sky), expected 3, as --num_labels says");
-  says(files.train_on({"a", "b", "c", "d"}).error(), "train.labels", "got 4 names");
+  error_contains(files.train_on({"sky", "apple"}).error(), "train.labels",
+                 "got 2 names (apple, sky), expected 3, as --num_labels says");
+  error_contains(files.train_on({"a", "b", "c", "d"}).error(), "train.labels", "got 4 names");
 }
 
-TEST_CASE("labels: blanks around a name do not count, capitals do, and an empty one is refused") {
+TEST_CASE("labels: blanks around a name are ignored, capitals count, empty names are refused") {
   LabelledFiles files;
   CHECK(are_classes(files.train_on({"no ", "yes", " no", "No"}).train(), {1, 2, 1, 0}));
   CHECK(files.names() == LabelNames{"No", "no", "yes"});
-  says(files.train_on({"no", "", "yes"}).error(), "text.class",
-       "train.tsv:3: column \"label\": got \"\"");
-  says(files.train_on({"no", " ", "yes"}).error(), "text.class", "train.tsv:3:");
+  error_contains(files.train_on({"no", "", "yes"}).error(), "text.class",
+                 "train.tsv:3: column \"label\": got \"\"");
+  error_contains(files.train_on({"no", " ", "yes"}).error(), "text.class", "train.tsv:3:");
   CHECK(are_classes(files.train_on({"-100", "1", "0"}).train(), {-100, 1, 0}));
-  says(files.train_on({"only", "only"}).error(), "train.labels", "got 1 name (only)");
-  says(files.train_on({"1", "1"}).error(), "train.labels", "at least two classes");
+  error_contains(files.train_on({"only", "only"}).error(), "train.labels", "got 1 name (only)");
+  error_contains(files.train_on({"1", "1"}).error(), "train.labels", "at least two classes");
 }
 
-TEST_CASE("labels: JSON lines have booleans, whole numbers and fractions") {
+TEST_CASE("labels: JSON lines may have booleans, whole numbers and fractions") {
   LabelledFiles files;
   const auto train = [&](const LabelNames& labels) {
     std::string text;
@@ -238,64 +239,66 @@ TEST_CASE("labels: JSON lines have booleans, whole numbers and fractions") {
                        DataError);
 }
 
-TEST_CASE("labels: a trained model's own names hold, also for data that lacks some") {
+TEST_CASE("labels: a trained model keeps its own names, also for data that lacks some") {
   LabelledFiles files({"warm", "cold", "mild"});
   CHECK(are_classes(files.train_on({"cold", "warm"}).train(), {1, 0}));
   CHECK(files.names() == LabelNames{"warm", "cold", "mild"});
   CHECK(files.load().report.mismatched.empty());
   files.options.data.clear();
   CHECK(are_classes(files.evaluate_on({"mild", "cold"}).eval(), {2, 1}));
-  says(files.evaluate_on({"mild", "hot"}).error(true), "text.class",
-       "eval.tsv:3: column \"label\": got \"hot\", expected one of the 3 known names");
+  error_contains(files.evaluate_on({"mild", "hot"}).error(true), "text.class",
+                 "eval.tsv:3: column \"label\": got \"hot\", expected one of the 3 known names");
   CHECK(are_classes(files.evaluate_on({"2", "0"}).eval(), {2, 0}));
-  says(files.evaluate_on({"2", "3"}).error(true), "text.class", "eval.tsv:3:");
+  error_contains(files.evaluate_on({"2", "3"}).error(true), "text.class", "eval.tsv:3:");
   LabelledFiles numbers({"3", "1", "2"});
   CHECK(are_classes(numbers.evaluate_on({"3", "2"}).eval(), {0, 2}));
-  says(numbers.evaluate_on({"3", "0"}).error(true), "text.class", "eval.tsv:3:");
-  // Other names make another head.
+  error_contains(numbers.evaluate_on({"3", "0"}).error(true), "text.class", "eval.tsv:3:");
+  // Other names make a new head.
   CHECK(are_classes(files.train_on({"yes", "no", "yes"}).train(), {1, 0, 1}));
   CHECK(files.load().report.mismatched.size() == 2);
 }
 
-TEST_CASE("labels: LABEL_k is the number k, and names are only guessed where all of them occur") {
+TEST_CASE("labels: LABEL_k is the number k, and names are inferred only if all of them occur") {
   for (const LabelNames& names : {LabelNames{}, LabelNames{"LABEL_0", "LABEL_1", "LABEL_2"}}) {
     LabelledFiles files(names, 3);
     CHECK(are_classes(files.evaluate_on({"1", "2", "1"}).eval(), {1, 2, 1}));
     CHECK(are_classes(files.evaluate_on({"LABEL_2", "1"}).eval(), {2, 1}));
     CHECK(are_classes(files.evaluate_on({"new", "good", "bad"}).eval(), {2, 1, 0}));
-    says(files.evaluate_on({"good", "bad"}).error(true), "train.labels",
-         "got 2 names (bad, good), expected the 3 labels of the model");
-    says(files.evaluate_on({"1", "3"}).error(true), "text.class", "eval.tsv:3:");
-    says(files.evaluate_on({"1", "0.5"}).error(true), "text.class", "eval.tsv:3:");
+    error_contains(files.evaluate_on({"good", "bad"}).error(true), "train.labels",
+                   "got 2 names (bad, good), expected the 3 labels of the model");
+    error_contains(files.evaluate_on({"1", "3"}).error(true), "text.class", "eval.tsv:3:");
+    error_contains(files.evaluate_on({"1", "0.5"}).error(true), "text.class", "eval.tsv:3:");
     CHECK(files.names() == LabelNames{"LABEL_0", "LABEL_1", "LABEL_2"});
   }
   LabelledFiles numbers({"0", "1", "2"});
   CHECK(are_classes(numbers.evaluate_on({"LABEL_2", "1"}).eval(), {2, 1}));
 }
 
-TEST_CASE("labels: a name that two labels of a model have stands for neither") {
+TEST_CASE("labels: a name that two labels of a model share stands for neither") {
   LabelledFiles files({"a", "a", "b"});
   CHECK(are_classes(files.evaluate_on({"b", "b"}).eval(), {2, 2}));
-  says(files.evaluate_on({"b", "a"}).error(true), "text.class", "eval.tsv:3:");
+  error_contains(files.evaluate_on({"b", "a"}).error(true), "text.class", "eval.tsv:3:");
 }
 
-TEST_CASE(
-    "labels: evaluation has no label that training lacks, and a second text in both or none") {
+TEST_CASE("labels: evaluation data has no label and no second text that training data lacks") {
   LabelledFiles files;
   files.train_on({"x", "y"}).evaluate_on({"y", "x", "z"});
-  says(files.error(true), "text.class", "eval.tsv:4: column \"label\": got \"z\"");
+  error_contains(files.error(true), "text.class", "eval.tsv:4: column \"label\": got \"z\"");
   files.write("pairs.tsv", "text\ttext_pair\tlabel\nred\tblue\tx\n");
   files.options.eval_data = files.path("pairs.tsv");
-  says(files.error(true), "text.missing-column", "train.tsv: there is no column \"text_pair\"");
+  error_contains(files.error(true), "text.missing-column",
+                 "train.tsv: there is no column \"text_pair\"");
   std::swap(files.options.data, files.options.eval_data);
-  says(files.error(true), "text.missing-column", "train.tsv: there is no column \"text_pair\"");
+  error_contains(files.error(true), "text.missing-column",
+                 "train.tsv: there is no column \"text_pair\"");
 }
 
-TEST_CASE("labels: a prediction needs none") {
+TEST_CASE("labels: a prediction needs no labels") {
   LabelledFiles files;
   files.write("eval.tsv", "text\nred\nblue\n");
   files.options.eval_data = files.path("eval.tsv");
-  says(files.error(true), "text.missing-column", "eval.tsv: there is no column \"label\"");
+  error_contains(files.error(true), "text.missing-column",
+                 "eval.tsv: there is no column \"label\"");
   const auto predicted = [&] {
     const ClassificationFiles for_prediction(files.options, EvalLabels::optional);
     const LoadedModel loaded = load_model(files.options.model, for_prediction.model_options());
@@ -312,10 +315,10 @@ TEST_CASE("labels: a prediction needs none") {
   files.options.eval_data = files.path("eval.safetensors");
   save_safetensors(files.options.eval_data, {{"input_ids", at::ones({2, 4}, at::kLong)}});
   CHECK(predicted().count("labels") == 0);
-  says(files.error(true), "data.labels", "there is no column \"labels\"");
+  error_contains(files.error(true), "data.labels", "there is no column \"labels\"");
 }
 
-TEST_CASE("labels: rows of ids have what the model's problem_type takes") {
+TEST_CASE("labels: the model's problem_type decides which labels rows of ids have") {
   const auto labels_of = [](LabelledFiles& files, const at::Tensor& labels) {
     files.options.data = files.path("rows.safetensors");
     save_safetensors(files.options.data,
@@ -341,12 +344,13 @@ TEST_CASE("labels: rows of ids have what the model's problem_type takes") {
         std::pair{&classes, at::ones({2, 3}, at::kLong)}, std::pair{&several, shares * 2},
         std::pair{&one, fractions * std::numeric_limits<double>::infinity()}}) {
     CHECK_FALSE(labels_of(*files, labels).defined());
-    says(files->error(), "data.labels", "rows.safetensors: ");
+    error_contains(files->error(), "data.labels", "rows.safetensors: ");
   }
-  says(several.train_on({"a", "b"}).error(), "train.labels", "multi_label_classification");
+  error_contains(several.train_on({"a", "b"}).error(), "train.labels",
+                 "multi_label_classification");
 }
 
-TEST_CASE("labels: dummy rows have the ids of the model's vocabulary") {
+TEST_CASE("labels: dummy rows use the ids of the model's vocabulary") {
   LabelledFiles files;  // 8 ids
   files.options.data = "dummy";
   files.options.dummy_rows = 4;

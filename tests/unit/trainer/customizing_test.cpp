@@ -1,5 +1,5 @@
-// What a program may bring along: models of its own, callbacks, files beside the model; and
-// arguments that only some of these notice.
+// Programs may provide their own models, callbacks and files beside the model; some arguments
+// matter only to these.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
@@ -25,9 +25,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Rows of numbers instead of ids; the labels may be left out, as for an autoencoder.
-struct OnNumbers : PreTrainedModel {
-  explicit OnNumbers(bool counts_itself = false) : counts_itself(counts_itself) {
+// A model on rows of numbers instead of ids; labels are optional, as for an autoencoder.
+struct NumberModel : PreTrainedModel {
+  explicit NumberModel(bool counts_itself = false) : counts_itself(counts_itself) {
     layer = register_module("layer", torch::nn::Linear(6, 6));
   }
   ModelOutput forward(const TensorDict& batch) override {
@@ -76,37 +76,37 @@ TEST_CASE("own model: batches without input_ids are trained on, scored and predi
   for (const bool labelled : {true, false}) {
     CAPTURE(labelled);
     const tiny_runs::Folder folder;
-    std::string told;
+    std::string log;
     TrainingArguments args = few_steps(folder.path);
     args.save_strategy = SaveStrategy::epoch;
     args.include_num_input_tokens_seen = CountTokens::all;
-    Trainer trainer(std::make_shared<OnNumbers>(), args,
+    Trainer trainer(std::make_shared<NumberModel>(), args,
                     {.train_dataset = TrainerDataset(numbers(11, labelled)),
                      .eval_dataset = TrainerDataset(numbers(7, labelled)),
-                     .log_sink = [&](std::string_view line) { told += line; }});
+                     .log_sink = [&](std::string_view line) { log += line; }});
     const TrainOutput out = trainer.train();
     CHECK(out.global_step == 3);
     CHECK(std::isfinite(out.training_loss));
     CHECK(out.training_loss > 0);
-    // What is not known is not called zero.
+    // An unknown value is not reported as zero.
     CHECK(out.metrics.count("total_flos") == 0);
-    CHECK(told.find("total_flos is not counted") != std::string::npos);
-    CHECK(told.find("total_flos is not counted") == told.rfind("total_flos is not counted"));
-    CHECK(told.find("num_input_tokens_seen is not counted") != std::string::npos);
+    CHECK(log.find("total_flos is not counted") != std::string::npos);
+    CHECK(log.find("total_flos is not counted") == log.rfind("total_flos is not counted"));
+    CHECK(log.find("num_input_tokens_seen is not counted") != std::string::npos);
     CHECK(trainer.evaluate().count("eval_loss") == 1);
     CHECK(trainer.predict(TrainerDataset(numbers(7, labelled))).predictions.size(0) == 7);
     args.resume_from_checkpoint = "true";
     args.num_train_epochs = 2;
-    Trainer resumed(std::make_shared<OnNumbers>(), args,
+    Trainer resumed(std::make_shared<NumberModel>(), args,
                     {.train_dataset = TrainerDataset(numbers(11, labelled)),
                      .log_sink = [](std::string_view) {}});
     CHECK(resumed.train().global_step == 6);
   }
 }
 
-TEST_CASE("own model: it may say itself how many operations a batch takes") {
+TEST_CASE("own model: it may report itself how many operations a batch takes") {
   const tiny_runs::Folder folder;
-  Trainer trainer(std::make_shared<OnNumbers>(/*counts_itself=*/true), few_steps(folder.path),
+  Trainer trainer(std::make_shared<NumberModel>(/*counts_itself=*/true), few_steps(folder.path),
                   {.train_dataset = TrainerDataset(numbers(11, true))});
   CHECK(trainer.train().metrics.at("total_flos") == 1100);
   CHECK(new_model()->floating_point_ops({{"input_ids", at::zeros({2, 3}, at::kLong)}}).value() > 0);
@@ -114,7 +114,7 @@ TEST_CASE("own model: it may say itself how many operations a batch takes") {
 
 namespace {
 
-// What the gradients' norm is before the optimizer's step and after it.
+// Records the norm of the gradients before and after the optimizer's step.
 struct NormReader : TrainerCallback {
   explicit NormReader(bool reads) : reads(reads) {}
   void on_pre_optimizer_step(const TrainerEvent& event, TrainerControl&) override {
@@ -128,8 +128,8 @@ struct NormReader : TrainerCallback {
   std::vector<double> before, after;
 };
 
-// Says nothing about gradients.
-struct Silent : TrainerCallback {};
+// A callback that does not handle gradients.
+struct NoGradientCallback : TrainerCallback {};
 
 TensorDict trained_with(const std::shared_ptr<TrainerCallback>& callback) {
   const tiny_runs::Folder folder;
@@ -148,10 +148,10 @@ TensorDict trained_with(const std::shared_ptr<TrainerCallback>& callback) {
 
 }  // namespace
 
-TEST_CASE("callbacks: gradients are clipped before on_pre_optimizer_step, with the same weights") {
+TEST_CASE("callbacks: gradients are clipped before on_pre_optimizer_step") {
   const auto reader = std::make_shared<NormReader>(true);
   const TensorDict read = trained_with(reader), alone = trained_with(nullptr),
-                   silent = trained_with(std::make_shared<Silent>());
+                   silent = trained_with(std::make_shared<NoGradientCallback>());
   REQUIRE(reader->before.size() == 12);
   for (std::size_t i = 0; i < reader->before.size(); ++i) {
     CHECK(reader->before[i] <= 0.01 * (1 + 1e-4));
@@ -169,7 +169,7 @@ TEST_CASE("callbacks: gradients are clipped before on_pre_optimizer_step, with t
   for (const auto& [name, tensor] : alone) CHECK(at::equal(same.at(name), tensor));
 }
 
-TEST_CASE("dataloader_drop_last: every row is scored and predicted, and a small set is no error") {
+TEST_CASE("dataloader_drop_last: every row is scored and predicted, also in a small set") {
   const tiny_runs::Folder folder;
   TrainingArguments args = few_steps(folder.path);
   args.dataloader_drop_last = true;
@@ -183,12 +183,12 @@ TEST_CASE("dataloader_drop_last: every row is scored and predicted, and a small 
                   {.train_dataset = TrainerDataset(rows(11)),
                    .eval_dataset = TrainerDataset(rows(3)),
                    .compute_metrics = metric});
-  CHECK(trainer.train().global_step == 2);  // the last three rows are left out
+  CHECK(trainer.train().global_step == 2);  // the last three rows are dropped
   CHECK(seen == 3);
   CHECK(trainer.predict(TrainerDataset(rows(11))).predictions.size(0) == 11);
 }
 
-TEST_CASE("eval_accumulation_steps: predictions stay on their device for so many batches") {
+TEST_CASE("eval_accumulation_steps: predictions stay on their device for that many batches") {
   const auto on_meta = [](PredictionBuffer& buffer, int batches) {
     for (int i = 0; i < batches; ++i) buffer.add(at::zeros({2}));
     std::vector<bool> moved;
@@ -212,21 +212,21 @@ TEST_CASE("eval_accumulation_steps: predictions stay on their device for so many
   CHECK(at::equal(predicted(), expected));
 }
 
-TEST_CASE("run_name: it is kept with the model, and a notice says that nothing shows it") {
+TEST_CASE("run_name: it is saved with the model, and a notice says that nothing displays it") {
   const tiny_runs::Folder folder;
   TrainingArguments args = few_steps(folder.path);
   args.run_name = "third try";
-  std::string told;
+  std::string log;
   Trainer trainer(new_model(), args,
                   {.train_dataset = TrainerDataset(rows(8)),
-                   .log_sink = [&](std::string_view line) { told += line; }});
-  CHECK(told.find("run_name third try") != std::string::npos);
+                   .log_sink = [&](std::string_view line) { log += line; }});
+  CHECK(log.find("run_name third try") != std::string::npos);
   trainer.save_model();
   CHECK(nlohmann::json::parse(read_file(folder.path / "training_args.json"))["run_name"] ==
         "third try");
 }
 
-TEST_CASE("save_model: the files beside the model are read once, when the Trainer is made") {
+TEST_CASE("save_model: the files beside the model are read once, when the Trainer is created") {
   const tiny_runs::Folder folder;
   const TemporaryDirectory source;
   const fs::path file = source.path() / "tokenizer.json";
@@ -243,7 +243,7 @@ TEST_CASE("save_model: the files beside the model are read once, when the Traine
   CHECK(code_of([&] { Trainer(new_model(), args, {.extra_files = {file}}); }) == "io.open");
 }
 
-TEST_CASE("save_model: one that fails leaves the model that was there, whole") {
+TEST_CASE("save_model: a failed save leaves the old model unchanged") {
   const tiny_runs::Folder folder;
   TrainingArguments args = few_steps(folder.path);
   BertConfig config = tiny();

@@ -1,4 +1,4 @@
-// Losses that are read when they are logged, of several processes, each a fork of this one.
+// Losses that are read when they are logged, in several processes, each a fork of this one.
 #include "trainer/loss_record.h"
 
 #include <doctest/doctest.h>
@@ -17,16 +17,16 @@ using namespace hasten::forked;
 
 namespace {
 
-// Four steps with two rows a process; rank 0 has the share `bad` in step 2, and NaN in step 4 where
-// weights have become so. Both are told the same.
-void four_steps(bool deferred, double bad) {
+// Runs four steps with two rows in each process; rank 0 has the share `bad` in step 2, and rank 1
+// has NaN in step 4. Both must report the same.
+void run_four_steps(bool deferred, double bad) {
   debug_launcher(
       [&] {
         Accelerator accelerator({.cpu = true});
         const Group& group = accelerator.group();
-        std::vector<LossRecord::Nonfinite> told;
+        std::vector<LossRecord::Nonfinite> reported;
         LossRecord losses({}, group, at::kCPU, deferred,
-                          [&](const LossRecord::Nonfinite& each) { told.push_back(each); });
+                          [&](const LossRecord::Nonfinite& each) { reported.push_back(each); });
         for (std::int64_t step = 1; step <= 4; ++step) {
           double loss = static_cast<double>(step + group.rank());
           if (group.rank() == 0 && step == 2) loss = bad;
@@ -36,19 +36,19 @@ void four_steps(bool deferred, double bad) {
           losses.close({.loss = sum.item<double>(), .items = 4}, step);
         }
         const LossRecord::Logged logged = losses.take_since_log(4);
-        require(logged.nonfinite == 2, "two steps are not finite");
+        require(logged.nonfinite == 2, str(logged.nonfinite, " steps are not finite"));
         require(std::abs(logged.loss - 2.5) < 1e-6, str("the mean is ", logged.loss));  // 1.5, 3.5
-        require(std::abs(losses.mean() - 2.5) < 1e-6, "the mean of all");
-        require(!told.empty() && told.front().step == 2, "the first of them is told");
+        require(std::abs(losses.mean() - 2.5) < 1e-6, "the mean over all finite steps differs");
+        require(!reported.empty() && reported.front().step == 2, "step 2 is not reported first");
       },
       2);
 }
 
 }  // namespace
 
-TEST_CASE("loss record: a step's loss is not finite where one process's share is not") {
+TEST_CASE("loss record: a step's loss is not finite if one process's share is not") {
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    four_steps(false, bad);
-    four_steps(true, bad);
+    run_four_steps(false, bad);
+    run_four_steps(true, bad);
   }
 }

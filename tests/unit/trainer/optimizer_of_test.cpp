@@ -1,4 +1,4 @@
-// Which parameters decay: the Hugging Face Trainer's rule, for any model.
+// The Hugging Face Trainer's rule decides which parameters decay, for any model.
 #include "trainer/optimizer_of.h"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@ using namespace hasten;
 
 namespace {
 
-// A norm of one's own, whose class alone says what it is.
+// A custom norm, recognizable only by its class name.
 struct TestRMSNorm : torch::nn::Module {
   explicit TestRMSNorm(std::int64_t n) { register_parameter("scale", at::ones({n})); }
 };
@@ -44,10 +44,10 @@ std::set<std::string> decaying(const torch::nn::Module& module) {
     const auto& options = static_cast<const torch::optim::AdamWOptions&>(group.options());
     grouped += group.params().size();
     for (const auto& [name, parameter] : names) {
-      const bool here =
+      const bool in_group =
           std::any_of(group.params().begin(), group.params().end(),
                       [&](const at::Tensor& each) { return each.is_same(parameter); });
-      if (here && options.weight_decay() > 0) out.insert(name);
+      if (in_group && options.weight_decay() > 0) out.insert(name);
     }
   }
   CHECK(grouped == names.size());
@@ -56,12 +56,12 @@ std::set<std::string> decaying(const torch::nn::Module& module) {
 
 }  // namespace
 
-TEST_CASE("optimizer: norms do not decay, whatever they are called, and neither do biases") {
+TEST_CASE("optimizer: norms of any name do not decay, and neither do biases") {
   CHECK(decaying(NormsByManyNames()) ==
         std::set<std::string>{"normal.weight", "enormous.weight", "position"});
 }
 
-TEST_CASE("optimizer: of a BERT the matrices and tables decay") {
+TEST_CASE("optimizer: a BERT's matrices and tables decay") {
   const auto model = tiny_runs::new_model();
   const std::set<std::string> found = decaying(*model);
   for (const auto& item : model->named_parameters()) {

@@ -1,4 +1,4 @@
-// Runs that go on from a checkpoint: what is kept, what is refused, and what is reported.
+// Resumed runs: what they keep, what they refuse and what they report.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -40,7 +40,7 @@ TrainingArguments ten_steps(const fs::path& folder) {
 
 struct ResumedRun {
   TrainOutput out;
-  std::string told;
+  std::string log;
   std::vector<double> losses;
   TensorDict weights;
   std::string best;
@@ -53,7 +53,7 @@ ResumedRun run(const TrainingArguments& args, const ColumnDataset& data = rows(2
   Trainer trainer(model, args,
                   {.train_dataset = TrainerDataset(data),
                    .eval_dataset = eval,
-                   .log_sink = [&](std::string_view line) { run.told += line; }});
+                   .log_sink = [&](std::string_view line) { run.log += line; }});
   run.out = trainer.train();
   for (const LogEntry& entry : trainer.state().log_history) {
     if (entry.count("loss")) run.losses.push_back(entry.at("loss"));
@@ -78,7 +78,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// The same rows in another order.
+// The same rows in reverse order.
 ColumnDataset reversed(const ColumnDataset& data) {
   TensorDict columns;
   for (const auto& [name, column] : data.columns()) columns[name] = column.flip(0);
@@ -87,7 +87,7 @@ ColumnDataset reversed(const ColumnDataset& data) {
 
 }  // namespace
 
-TEST_CASE("resume: going back to an earlier checkpoint keeps what is saved from then on") {
+TEST_CASE("resume: going back to an earlier checkpoint keeps the newly saved ones") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
   run(args);
@@ -95,15 +95,15 @@ TEST_CASE("resume: going back to an earlier checkpoint keeps what is saved from 
   args.save_total_limit = 2;
   args.max_steps = 9;
   const ResumedRun resumed = run(resumed_at(args, 4));
-  CHECK(contains(resumed.told, "checkpoint-6, checkpoint-8, checkpoint-10"));
+  CHECK(contains(resumed.log, "checkpoint-6, checkpoint-8, checkpoint-10"));
   CHECK(names_of_folders(checkpoints(folder.path)) == FolderNames{"checkpoint-8", "checkpoint-9"});
   CHECK(abandoned_checkpoints(folder.path).empty());
   args.resume_from_checkpoint = "true";
   args.max_steps = 11;
-  CHECK(contains(run(args).told, "checkpoint-9 at step 9"));
+  CHECK(contains(run(args).log, "checkpoint-9 at step 9"));
 }
 
-TEST_CASE("resume: without a limit the checkpoints that are given up stay under another name") {
+TEST_CASE("resume: without a limit, abandoned checkpoints stay under another name") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
   run(args);
@@ -114,7 +114,7 @@ TEST_CASE("resume: without a limit the checkpoints that are given up stay under 
         FolderNames{"checkpoint-2", "checkpoint-4", "checkpoint-6"});
   CHECK(names_of_folders(abandoned_checkpoints(folder.path)) ==
         FolderNames{"abandoned-checkpoint-6", "abandoned-checkpoint-8", "abandoned-checkpoint-10"});
-  // A run that saves nothing leaves them where they are.
+  // A run that saves nothing leaves them in place.
   args.save_strategy = SaveStrategy::no;
   run(resumed_at(args, 2));
   CHECK(checkpoints(folder.path).size() == 3);
@@ -138,7 +138,7 @@ TEST_CASE("resume: a limit of one keeps the best checkpoint beside the newest") 
   CHECK(fs::path(second.best).filename() == "checkpoint-2");
   CHECK(names_of_folders(checkpoints(folder.path)) == FolderNames{"checkpoint-2", "checkpoint-10"});
 
-  // Moved as a whole, the best one is found beside the one resumed from.
+  // If the whole folder is moved, the best one is found beside the one resumed from.
   const Folder elsewhere;
   fs::rename(folder.path, elsewhere.path);
   args.output_dir = elsewhere.path.string();
@@ -146,7 +146,7 @@ TEST_CASE("resume: a limit of one keeps the best checkpoint beside the newest") 
   CHECK(run(args, rows(20), 0, eval).best == (elsewhere.path / "checkpoint-2").string());
 }
 
-TEST_CASE("resume: another gradient_accumulation_steps is refused with both values") {
+TEST_CASE("resume: a different gradient_accumulation_steps is refused with both values") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
   run(args);
@@ -175,17 +175,17 @@ TEST_CASE("resume: half the batch, accumulated twice, makes the same steps") {
   REQUIRE(resumed.losses.size() == straight.losses.size());
   for (std::size_t i = 0; i < straight.losses.size(); ++i)
     CHECK(resumed.losses[i] == doctest::Approx(straight.losses[i]).epsilon(1e-4));
-  CHECK(contains(resumed.told, "gradient_accumulation_steps is 2 and was 1"));
+  CHECK(contains(resumed.log, "gradient_accumulation_steps is 2 and was 1"));
   args.dataloader_drop_last = true;  // then steps are lost at other places
   CHECK(code_of([&] { run(resumed_at(args, 4), rows(22), 0); }) == "trainer.batch-size-changed");
 }
 
-TEST_CASE("resume: every other argument that changed is reported, once each") {
+TEST_CASE("resume: every other argument that changed is reported once") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
   run(args);
   const ResumedRun same = run(resumed_at(args, 8));
-  CHECK_FALSE(contains(same.told, " and was "));
+  CHECK_FALSE(contains(same.log, " and was "));
   args = resumed_at(args, 8);
   args.seed = 43;
   args.learning_rate = 2e-3;
@@ -193,18 +193,18 @@ TEST_CASE("resume: every other argument that changed is reported, once each") {
   args.warmup_steps = 3;
   args.lr_scheduler_type = SchedulerType::cosine;
   args.max_steps = 12;
-  args.num_threads = 1;  // has no part in the numbers
+  args.num_threads = 1;  // does not affect the numbers
   const ResumedRun changed = run(args);
   for (const char* line :
        {"seed is 43 and was 42", "learning_rate is 0.002 and was 0.001",
         "weight_decay is 0.1 and was 0", "warmup_steps is 3 and was 0",
         "lr_scheduler_type is cosine and was linear", "max_steps is 12 and was 10"}) {
     CAPTURE(line);
-    CHECK(contains(changed.told, line));
+    CHECK(contains(changed.log, line));
   }
-  CHECK_FALSE(contains(changed.told, "num_threads"));
+  CHECK_FALSE(contains(changed.log, "num_threads"));
   fs::remove(fs::path(args.resume_from_checkpoint) / "training_args.json");
-  CHECK(contains(run(args).told, "no training_args.json"));
+  CHECK(contains(run(args).log, "no training_args.json"));
 }
 
 TEST_CASE("resume: other training data are refused or reported") {
@@ -213,16 +213,16 @@ TEST_CASE("resume: other training data are refused or reported") {
   run(args);
   args = resumed_at(args, 8);
   CHECK(code_of([&] { run(args, rows(24)); }) == "trainer.data-changed");
-  CHECK_FALSE(contains(run(args).told, "training data"));
-  CHECK(contains(run(args, reversed(rows(20))).told, "the training data or their order differ"));
+  CHECK_FALSE(contains(run(args).log, "training data"));
+  CHECK(contains(run(args, reversed(rows(20))).log, "the training data or their order differ"));
   args.train_sampling_strategy = SamplingStrategy::sequential;
   CHECK(code_of([&] { run(args); }) == "trainer.data-changed");
   args.ignore_data_skip = true;
   CHECK(code_of([&] { run(args, rows(24)); }) == "none");
 }
 
-TEST_CASE("resume: looking at the data for a checkpoint draws nothing from the generators") {
-  // Rows that differ each time they are read: nothing is kept of them.
+TEST_CASE("resume: computing the data's fingerprint draws nothing from the generators") {
+  // Rows that differ each time they are read, so that no fingerprint is kept.
   struct Noise {
     std::int64_t size() const { return 20; }
     TensorDict get(std::int64_t row) const {
@@ -246,7 +246,7 @@ TEST_CASE("resume: looking at the data for a checkpoint draws nothing from the g
   CHECK(at::equal(weights_after(SaveStrategy::steps), weights_after(SaveStrategy::no)));
 }
 
-TEST_CASE("resume: the mean loss is that of the whole run, and logs go on where they stood") {
+TEST_CASE("resume: the mean loss covers the whole run, and logs continue where they stopped") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
   args.logging_steps = 3;  // the checkpoints of steps 2, 4, 8 and 10 are between two logs
@@ -263,16 +263,16 @@ TEST_CASE("resume: the mean loss is that of the whole run, and logs go on where 
   }
 }
 
-TEST_CASE("resume: a run that has nothing left to do says so and saves nothing") {
+TEST_CASE("resume: a run without remaining steps says so and saves nothing") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
   const ResumedRun straight = run(args);
-  for (const std::int64_t last : {10, 7}) {  // done; and fewer steps than were made
+  for (const std::int64_t last : {10, 7}) {
     CAPTURE(last);
     args.max_steps = last;
     args.resume_from_checkpoint = "true";
     const ResumedRun resumed = run(args);
-    CHECK(contains(resumed.told, str("nothing is left to train: the run is at step 10 of ", last)));
+    CHECK(contains(resumed.log, str("nothing is left to train: the run is at step 10 of ", last)));
     CHECK(resumed.out.steps == 0);
     CHECK(resumed.out.global_step == 10);
     CHECK(resumed.out.training_loss == straight.out.training_loss);
@@ -282,7 +282,7 @@ TEST_CASE("resume: a run that has nothing left to do says so and saves nothing")
   }
 }
 
-TEST_CASE("resume: what a killed run left half-written is removed when the next one starts") {
+TEST_CASE("resume: partial files of a killed run are removed when the next run starts") {
   const Folder folder;
   const TrainingArguments args = ten_steps(folder.path);
   const pid_t child = fork();

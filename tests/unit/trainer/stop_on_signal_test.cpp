@@ -1,4 +1,4 @@
-// Runs that a signal stops: at which step, in which processes, and what becomes of the handlers.
+// Signals stop a run: at which step, in which processes, and with which handlers afterwards.
 #include "hasten/trainer/stop_on_signal.h"
 
 #include <doctest/doctest.h>
@@ -37,46 +37,47 @@ TrainingArguments twenty_steps(const Folder& folder) {
 
 enum class Moment { train_begin, step, evaluation };
 
-// Raises a signal at step 5, in the middle of what `moment` says.
-struct Raises : TrainerCallback {
-  Raises(Moment moment, int signal, bool here = true)
-      : moment(moment), signal(signal), here(here) {}
+// Raises a signal at step 5, in the middle of `moment`.
+struct SignalRaiser : TrainerCallback {
+  SignalRaiser(Moment moment, int signal, bool active = true)
+      : moment(moment), signal(signal), active(active) {}
   void on_train_begin(const TrainerEvent&, TrainerControl&) override {
-    if (here && moment == Moment::train_begin) std::raise(signal);
+    if (active && moment == Moment::train_begin) std::raise(signal);
   }
   void on_step_begin(const TrainerEvent& event, TrainerControl&) override {
-    if (here && moment == Moment::step && event.state.global_step == 4) std::raise(signal);
+    if (active && moment == Moment::step && event.state.global_step == 4) std::raise(signal);
   }
   void on_evaluate_begin(const TrainerEvent&, std::int64_t count) override {
     ++begun;
-    of_all += count;
+    announced += count;
   }
   void on_prediction_step(const TrainerEvent& event, TrainerControl&) override {
     ++batches;
-    if (here && moment == Moment::evaluation && event.state.global_step == 5 && batches % 3 == 0)
+    if (active && moment == Moment::evaluation && event.state.global_step == 5 && batches % 3 == 0)
       std::raise(signal);
   }
   void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) override { ++evaluated; }
   Moment moment;
   int signal;
-  bool here;
-  std::int64_t begun = 0, of_all = 0, batches = 0, evaluated = 0;
+  bool active;
+  std::int64_t begun = 0, announced = 0, batches = 0, evaluated = 0;
 };
 
 struct SignalledRun {
   TrainOutput out;
-  std::string told;
-  std::shared_ptr<Raises> raises;
+  std::string log;
+  std::shared_ptr<SignalRaiser> raiser;
   std::size_t evaluations_logged = 0;
 };
 
-SignalledRun run_with(Moment moment, int signal, const TrainingArguments& args, bool here = true) {
-  SignalledRun run{.raises = std::make_shared<Raises>(moment, signal, here)};
+SignalledRun run_with(Moment moment, int signal, const TrainingArguments& args,
+                      bool active = true) {
+  SignalledRun run{.raiser = std::make_shared<SignalRaiser>(moment, signal, active)};
   Trainer trainer(new_model(0), args,
                   {.train_dataset = TrainerDataset(rows(120)),
                    .eval_dataset = TrainerDataset(rows(24)),
-                   .callbacks = {run.raises, std::make_shared<StopOnSignal>()},
-                   .log_sink = [&](std::string_view line) { run.told += line; }});
+                   .callbacks = {run.raiser, std::make_shared<StopOnSignal>()},
+                   .log_sink = [&](std::string_view line) { run.log += line; }});
   run.out = trainer.train();
   for (const LogEntry& entry : trainer.state().log_history)
     run.evaluations_logged += entry.count("eval_loss");
@@ -92,9 +93,9 @@ struct sigaction action_of(int signal) {
 using Handler = void (*)(int);
 bool is_action(int signal, Handler handler) { return action_of(signal).sa_handler == handler; }
 
-void does_nothing(int) {}
+void ignore_signal(int) {}
 
-// How a fork of this process ends that runs `body` with the default actions: as waitpid tells it.
+// The status, as of waitpid, of a fork of this process that runs `body` with the default actions.
 template <class Body>
 int status_of_fork(const Body& body) {
   const pid_t child = fork();
@@ -119,23 +120,22 @@ TEST_CASE("stop on signal: the run stops after the step in which the signal arri
     CHECK(run.out.stop_signal == number);
     const std::string line = str("signal ", number, " (SIG", sigabbrev_np(number),
                                  ") was received: training stops at step 5 of 20");
-    CHECK(run.told.find(line) != std::string::npos);
-    CHECK(run.told.find(line) == run.told.rfind(line));
+    CHECK(run.log.find(line) != std::string::npos);
+    CHECK(run.log.find(line) == run.log.rfind(line));
   }
   const Folder folder;
   CHECK(run_with(Moment::train_begin, SIGTERM, twenty_steps(folder)).out.global_step == 0);
 }
 
-TEST_CASE("stop on signal: a run without a signal is as it was") {
+TEST_CASE("stop on signal: a run without a signal is unchanged") {
   const Folder folder;
-  const SignalledRun run = run_with(Moment::step, SIGURG, twenty_steps(folder));  // nobody's
+  const SignalledRun run = run_with(Moment::step, SIGURG, twenty_steps(folder));
   CHECK(run.out.global_step == 20);
   CHECK(run.out.stop_signal == 0);
-  CHECK(run.told.find("was received") == std::string::npos);
+  CHECK(run.log.find("was received") == std::string::npos);
 }
 
-TEST_CASE(
-    "stop on signal: an accumulation window is finished first, and saved as for other stops") {
+TEST_CASE("stop on signal: the accumulation window is completed, and saved as usual") {
   const Folder folder;
   TrainingArguments args = twenty_steps(folder);
   args.gradient_accumulation_steps = 3;
@@ -146,7 +146,7 @@ TEST_CASE(
   CHECK(std::filesystem::exists(folder.path / "checkpoint-5" / "model.safetensors"));
 }
 
-TEST_CASE("stop on signal: an evaluation ends after the batch at hand and reports nothing") {
+TEST_CASE("stop on signal: an evaluation ends after the current batch and reports nothing") {
   const Folder folder;
   TrainingArguments args = twenty_steps(folder);
   args.eval_strategy = IntervalStrategy::steps;
@@ -154,24 +154,24 @@ TEST_CASE("stop on signal: an evaluation ends after the batch at hand and report
   const SignalledRun run = run_with(Moment::evaluation, SIGTERM, args);
   CHECK(run.out.global_step == 5);
   CHECK(run.out.stop_signal == SIGTERM);
-  CHECK(run.raises->of_all == 12);
-  CHECK(run.raises->batches == 3);
-  CHECK(run.raises->evaluated == 0);
+  CHECK(run.raiser->announced == 12);
+  CHECK(run.raiser->batches == 3);
+  CHECK(run.raiser->evaluated == 0);
   CHECK(run.evaluations_logged == 0);
 }
 
-TEST_CASE("stop on signal: no evaluation of the run begins after it") {
+TEST_CASE("stop on signal: the run begins no evaluation after it") {
   const Folder folder;
   TrainingArguments args = twenty_steps(folder);
   args.eval_strategy = IntervalStrategy::epoch;
   args.eval_on_start = true;
-  CHECK(run_with(Moment::step, SIGTERM, args).raises->evaluated == 1);  // that of the start
+  CHECK(run_with(Moment::step, SIGTERM, args).raiser->evaluated == 1);  // the one at the start
   const SignalledRun run = run_with(Moment::train_begin, SIGTERM, args);
-  CHECK(run.raises->begun == 0);
+  CHECK(run.raiser->begun == 0);
   CHECK(run.out.global_step == 0);
 }
 
-TEST_CASE("stop on signal: an evaluation that the program itself asks for is made whole") {
+TEST_CASE("stop on signal: an evaluation that the program calls itself is completed") {
   const Folder folder;
   const auto stop = std::make_shared<StopOnSignal>();
   Trainer trainer(new_model(0), twenty_steps(folder),
@@ -182,25 +182,25 @@ TEST_CASE("stop on signal: an evaluation that the program itself asks for is mad
   CHECK(trainer.predict(TrainerDataset(rows(24))).predictions.size(0) == 24);
 }
 
-TEST_CASE("stop on signal: the actions that were there come back") {
+TEST_CASE("stop on signal: the previous actions are restored") {
   struct sigaction own {};
-  own.sa_handler = does_nothing;
+  own.sa_handler = ignore_signal;
   own.sa_flags = SA_NODEFER;
   struct sigaction first {};
   sigaction(SIGUSR1, &own, &first);
   {
     StopOnSignal stop;
-    CHECK_FALSE(is_action(SIGUSR1, does_nothing));
+    CHECK_FALSE(is_action(SIGUSR1, ignore_signal));
     stop.restore_handlers();
-    CHECK(is_action(SIGUSR1, does_nothing));
+    CHECK(is_action(SIGUSR1, ignore_signal));
     CHECK((action_of(SIGUSR1).sa_flags & SA_NODEFER) != 0);
     const StopOnSignal another({SIGUSR1, SIGUSR1});
     std::raise(SIGUSR1);
     CHECK(another.received() == SIGUSR1);
     CHECK(stop.received() == 0);
   }
-  CHECK(is_action(SIGUSR1, does_nothing));
-  own.sa_handler = SIG_IGN;  // as nohup and `&` in scripts do
+  CHECK(is_action(SIGUSR1, ignore_signal));
+  own.sa_handler = SIG_IGN;  // as nohup and `&` do in scripts
   sigaction(SIGUSR1, &own, nullptr);
   const StopOnSignal stop;
   CHECK(is_action(SIGUSR1, SIG_IGN));
@@ -225,7 +225,7 @@ TEST_CASE("stop on signal: a second owner and signals that cannot be handled are
   CHECK(code_of([] { StopOnSignal(); }) == "trainer.signals-in-use");
 }
 
-TEST_CASE("stop on signal: a repetition after a second ends the process, unless it is a warning") {
+TEST_CASE("stop on signal: a repetition after a second ends the process, a warning does not") {
   const int at_once = status_of_fork([] {
     const StopOnSignal stop;
     for (int i = 0; i < 3; ++i) std::raise(SIGTERM);  // by the scheduler and by the launcher
@@ -239,7 +239,7 @@ TEST_CASE("stop on signal: a repetition after a second ends the process, unless 
     std::raise(SIGINT);
     usleep(1100 * 1000);
     std::raise(SIGUSR1);
-    std::raise(SIGTERM);  // its first
+    std::raise(SIGTERM);  // its first signal
     std::raise(SIGINT);
   });
   CHECK(WIFSIGNALED(later));
@@ -255,8 +255,9 @@ TEST_CASE("stop on signal: all processes stop at the same step, whichever receiv
           const SignalledRun run = run_with(Moment::step, SIGUSR1, twenty_steps(folder),
                                             process.process_index == receiver);
           require(run.out.global_step == 5, str("stopped at step ", run.out.global_step));
-          require(run.out.stop_signal == SIGUSR1, str("by ", run.out.stop_signal));
-          require(run.told.empty() != process.is_main_process(), "the main process reports it");
+          require(run.out.stop_signal == SIGUSR1, str("stopped by signal ", run.out.stop_signal));
+          require(run.log.empty() != process.is_main_process(),
+                  "only the main process reports the signal");
         },
         {.num_processes = 3});
   }
@@ -273,9 +274,9 @@ TEST_CASE("stop on signal: all processes leave an evaluation before its end") {
         const SignalledRun run =
             run_with(Moment::evaluation, SIGTERM, args, process.process_index == 1);
         require(run.out.global_step == 5, str("stopped at step ", run.out.global_step));
-        const std::int64_t batches = run.raises->batches;  // signals are exchanged after some
-        require(batches >= 3 && batches < 6, str(batches, " batches of ", run.raises->of_all));
-        require(run.raises->evaluated == 0, "an evaluation of some of the rows is reported");
+        const std::int64_t batches = run.raiser->batches;
+        require(batches >= 3 && batches < 6, str(batches, " batches of ", run.raiser->announced));
+        require(run.raiser->evaluated == 0, "a partial evaluation is reported");
       },
       {.num_processes = 2});
 }

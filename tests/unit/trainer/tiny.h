@@ -1,4 +1,4 @@
-// What tests of the Trainer train: a tiny model, its rows, and a folder for what is saved.
+// The fixtures of the Trainer's tests: a tiny model, its rows, and a folder for saved files.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,7 +13,7 @@
 
 namespace hasten::tiny_runs {
 
-// A folder of its own for each test, gone afterwards.
+// A new folder for each test, deleted afterwards.
 struct Folder {
   Folder()
       : path(std::filesystem::temp_directory_path() /

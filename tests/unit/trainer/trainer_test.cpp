@@ -50,9 +50,7 @@ void check_equal(const PreTrainedModel& a, const PreTrainedModel& b) {
 
 }  // namespace
 
-TEST_CASE(
-    "trainer: a run resumed at any step ends with the same bits as one that never stopped, dropout "
-    "and shuffling included") {
+TEST_CASE("trainer: a run resumed at any step ends with the bits of an uninterrupted one") {
   for (const std::int64_t accumulation : {1, 2}) {
     const Folder whole, parts;
     TrainingArguments args = arguments(whole);
@@ -74,7 +72,7 @@ TEST_CASE(
       args.resume_from_checkpoint = (parts.path / str("checkpoint-", step)).string();
       args.save_strategy = SaveStrategy::no;
       const auto resumed = new_model();
-      torch::manual_seed(99);  // what the generator did in between must not matter
+      torch::manual_seed(99);  // the generator's use in between must not matter
       Trainer trainer(
           resumed, args,
           {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
@@ -85,9 +83,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "trainer: resuming with true takes the newest checkpoint, and a missing part of it is an "
-    "error") {
+TEST_CASE("trainer: resuming with true takes the newest checkpoint, which must be complete") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::steps;
@@ -111,9 +107,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "trainer: a checkpoint of another optimizer, or without the optimizer's state, is not resumed "
-    "from") {
+TEST_CASE("trainer: a checkpoint with another optimizer's state, or none, is refused") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::steps;
@@ -130,14 +124,12 @@ TEST_CASE(
                   ConfigError);
 }
 
-TEST_CASE(
-    "trainer: an output folder with another run's checkpoints is refused unless resuming or "
-    "overwriting") {
+TEST_CASE("trainer: an output folder with another run's checkpoints is refused by default") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::epoch;
   args.num_train_epochs = 1;
-  fs::create_directories(folder.path);  // an existing empty one is fine
+  fs::create_directories(folder.path);  // an existing empty folder is fine
   Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train();
   CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train(),
                   ConfigError);
@@ -156,7 +148,7 @@ TEST_CASE("trainer: rotation keeps the newest and the best checkpoint") {
   std::vector<std::string> left;
   for (const auto& path : checkpoints(folder.path)) left.push_back(path.filename().string());
   CHECK(left == std::vector<std::string>{"checkpoint-5", "checkpoint-20"});
-  fs::create_directories(folder.path / "checkpoint-30");  // without its last file: not complete
+  fs::create_directories(folder.path / "checkpoint-30");  // incomplete: it lacks the last file
   CHECK(last_checkpoint(folder.path).filename() == "checkpoint-20");
 }
 
@@ -186,9 +178,7 @@ TEST_CASE("trainer: the best model is kept and loaded at the end") {
   CHECK(trainer.evaluate().at("eval_accuracy") == doctest::Approx(best));
 }
 
-TEST_CASE(
-    "trainer: the best model of a step that was not saved loses nothing; the last step is always "
-    "scored") {
+TEST_CASE("trainer: a best model that was not saved loses nothing, the last step is saved") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.eval_strategy = IntervalStrategy::steps;
@@ -209,7 +199,7 @@ TEST_CASE(
   CHECK(scored == std::vector<double>{2, 4, 6, 7});
 }
 
-TEST_CASE("trainer: should_epoch_stop goes on with the next epoch") {
+TEST_CASE("trainer: should_epoch_stop continues with the next epoch") {
   struct Stop : TrainerCallback {
     void on_step_end(const TrainerEvent&, TrainerControl& control, double) override {
       control.should_epoch_stop = true;
@@ -228,17 +218,15 @@ TEST_CASE("trainer: eval_strategy without evaluation data warns and trains") {
   TrainingArguments args = arguments(folder);
   args.eval_strategy = IntervalStrategy::steps;
   args.num_train_epochs = 1;
-  std::string told;
+  std::string log;
   Trainer trainer(new_model(), args,
                   {.train_dataset = TrainerDataset(rows(8)),
-                   .log_sink = [&](std::string_view line) { told += line; }});
+                   .log_sink = [&](std::string_view line) { log += line; }});
   CHECK(trainer.train().global_step == 2);
-  CHECK(told.find("no evaluation data") != std::string::npos);
+  CHECK(log.find("no evaluation data") != std::string::npos);
 }
 
-TEST_CASE(
-    "trainer: losses that are not finite are counted and told, and stop the run where that is "
-    "asked") {
+TEST_CASE("trainer: losses that are not finite are reported, and stop the run if requested") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.num_train_epochs = 1;
@@ -248,13 +236,13 @@ TEST_CASE(
     model->named_parameters()["classifier.bias"].fill_(NAN);
     return model;
   };
-  int told = 0;
+  int reports = 0;
   Trainer trainer(
       broken(), args,
-      {.train_dataset = TrainerDataset(rows(8)), .log_sink = [&](std::string_view) { ++told; }});
+      {.train_dataset = TrainerDataset(rows(8)), .log_sink = [&](std::string_view) { ++reports; }});
   const TrainOutput out = trainer.train();
   CHECK(out.metrics.at("nonfinite_losses") == 2);
-  CHECK(told == 2);
+  CHECK(reports == 2);
   CHECK(trainer.state().log_history[0].at("nonfinite_losses") == 1);
   args.stop_on_nonfinite_loss = true;
   Trainer stopping(broken(), args,
@@ -262,7 +250,7 @@ TEST_CASE(
   CHECK_THROWS_AS(stopping.train(), DivergedError);
 }
 
-TEST_CASE("trainer: a label outside the classes is named before it reaches the loss") {
+TEST_CASE("trainer: a label outside the classes is reported before it reaches the loss") {
   const Folder folder;
   ColumnDataset wrong = rows(8);
   TensorDict columns = wrong.columns();
@@ -272,9 +260,7 @@ TEST_CASE("trainer: a label outside the classes is named before it reaches the l
   CHECK_THROWS_AS(trainer.train(), DataError);
 }
 
-TEST_CASE(
-    "trainer: missing pieces and an output that cannot be written are refused before the first "
-    "step") {
+TEST_CASE("trainer: missing pieces and an unwritable output are refused before the first step") {
   const Folder folder;
   CHECK_THROWS_AS(Trainer(nullptr, arguments(folder), {}), UsageError);
   CHECK_THROWS_AS(Trainer(new_model(), arguments(folder), {}).train(), UsageError);
@@ -299,7 +285,7 @@ TEST_CASE("trainer: predict gives logits and labels of every row in order") {
         1e-5);
 }
 
-TEST_CASE("trainer: predict and evaluate leave a score alone that has the prefix already") {
+TEST_CASE("trainer: predict and evaluate do not repeat the prefix of a score") {
   const Folder folder;
   const auto metric = metric_from_function([](const EvalPrediction&) {
     return Metrics{{"test_f1", 0.5}, {"recall", 0.25}};
@@ -313,7 +299,7 @@ TEST_CASE("trainer: predict and evaluate leave a score alone that has the prefix
   }
 }
 
-TEST_CASE("trainer: with prediction_loss_only, predict gives the loss alone") {
+TEST_CASE("trainer: with prediction_loss_only, predict gives only the loss") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.prediction_loss_only = true;
@@ -325,9 +311,7 @@ TEST_CASE("trainer: with prediction_loss_only, predict gives the loss alone") {
   CHECK(out.metrics.count("test_accuracy") == 0);
 }
 
-TEST_CASE(
-    "trainer: metric_from_function gives a function all predictions, padded where rows are of "
-    "unequal length") {
+TEST_CASE("trainer: metric_from_function passes all predictions, padded to one length") {
   std::int64_t seen = 0;
   const auto metric = metric_from_function([&](const EvalPrediction& all) {
     seen = all.predictions.size(0);
@@ -353,10 +337,10 @@ TEST_CASE("trainer: early stopping ends the run after evaluations without improv
                    .compute_metrics = std::make_shared<Accuracy>(),
                    .callbacks = {std::make_shared<EarlyStoppingCallback>(2)}});
   CHECK(trainer.train().global_step ==
-        6);  // the first evaluation sets the mark, two more do not improve on it
+        6);  // the first evaluation sets the best score, two more do not improve it
 }
 
-TEST_CASE("trainer: result files have the peer's keys and layout") {
+TEST_CASE("trainer: result files have the keys and layout of the Hugging Face Trainer") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   Trainer trainer(new_model(), args,
@@ -385,7 +369,7 @@ TEST_CASE("trainer: result files have the peer's keys and layout") {
   CHECK(again.to_json() == read_file(folder.path / "trainer_state.json"));
 }
 
-TEST_CASE("trainer: text files become rows, with the labels' names in the model's configuration") {
+TEST_CASE("trainer: text files become rows, and the model's configuration has the label names") {
   const Folder folder;
   fs::create_directories(folder.path);
   const auto write = [&](const char* name, const std::string& text) {
@@ -418,8 +402,8 @@ TEST_CASE("trainer: text files become rows, with the labels' names in the model'
 
 namespace {
 
-// A model that asks for more memory than there is.
-struct Greedy : BertForSequenceClassification {
+// A model that allocates more memory than there is.
+struct OutOfMemoryModel : BertForSequenceClassification {
   using BertForSequenceClassification::BertForSequenceClassification;
   ModelOutput forward(const TensorDict&) override {
     return {.loss = at::empty({std::int64_t{1} << 46})};
@@ -427,7 +411,7 @@ struct Greedy : BertForSequenceClassification {
 };
 
 // A model whose labels have another name.
-struct Renamed : BertForSequenceClassification {
+struct RenamedLabelsModel : BertForSequenceClassification {
   using BertForSequenceClassification::BertForSequenceClassification;
   ModelOutput forward(const TensorDict& batch) override {
     TensorDict known = batch;
@@ -438,11 +422,11 @@ struct Renamed : BertForSequenceClassification {
 
 }  // namespace
 
-TEST_CASE("trainer: memory that runs out is explained: during what, how much, what to try") {
+TEST_CASE("trainer: an out-of-memory error says in which step, how much, and what to try") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.gradient_accumulation_steps = 2;
-  Trainer trainer(std::make_shared<Greedy>(tiny()), args,
+  Trainer trainer(std::make_shared<OutOfMemoryModel>(tiny()), args,
                   {.train_dataset = TrainerDataset(rows(8)),
                    .eval_dataset = TrainerDataset(rows(8)),
                    .log_sink = [](std::string_view) {}});
@@ -466,14 +450,14 @@ TEST_CASE("trainer: memory that runs out is explained: during what, how much, wh
   }
 }
 
-TEST_CASE("trainer: label_names names the column that loss and metrics are about") {
+TEST_CASE("trainer: label_names names the column that loss and metrics use") {
   const Folder one, other;
   const auto model = new_model(0);
   Trainer plain(model, arguments(one), {.train_dataset = TrainerDataset(rows(16))});
   plain.train();
 
   torch::manual_seed(7);
-  const auto renamed = std::make_shared<Renamed>(tiny(0));
+  const auto renamed = std::make_shared<RenamedLabelsModel>(tiny(0));
   renamed->initialize();
   torch::manual_seed(11);
   const at::Tensor ids = at::randint(5, 60, {16, 12});

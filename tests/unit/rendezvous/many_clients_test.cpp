@@ -1,4 +1,4 @@
-// Many honest clients at once, and strangers who try to keep them out.
+// Many valid clients at once, and strangers who try to keep them out.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ using namespace std::chrono_literals;
 const std::string kToken = "the token of a crowd 0123456789";
 constexpr uid_t kNobody = 65534;
 
-bool allow_files(rlim_t count) {
+bool raise_file_limit(rlim_t count) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur >= count) return true;
@@ -54,8 +54,8 @@ int connected_socket(int port) {
   return -1;
 }
 
-// A process of another user that connects without end, holds its last 300 connections and tells
-// over a pipe after each hundred. Every other connection says something.
+// A process of another user that connects endlessly, holds its last 300 connections and writes to a
+// pipe after each hundred. Every other connection sends noise.
 class StrangersProcess {
  public:
   explicit StrangersProcess(int port) {
@@ -69,7 +69,7 @@ class StrangersProcess {
       connect_without_end(port, ends[1]);
     }
     close(ends[1]);
-    told_.emplace(ends[0]);
+    progress_.emplace(ends[0]);
   }
   StrangersProcess(const StrangersProcess&) = delete;
   StrangersProcess& operator=(const StrangersProcess&) = delete;
@@ -77,17 +77,17 @@ class StrangersProcess {
     kill(process_, SIGKILL);
     waitpid(process_, nullptr, 0);
   }
-  // Waits until it has connected so many times from its start.
+  // Waits until it has made this many connections since its start.
   void wait_for(int connections) {
     char hundred = 0;
     while (count_ < connections) {
-      REQUIRE(read(told_->get(), &hundred, 1) == 1);
+      REQUIRE(read(progress_->get(), &hundred, 1) == 1);
       count_ += 100;
     }
   }
 
  private:
-  [[noreturn]] static void connect_without_end(int port, int told) {
+  [[noreturn]] static void connect_without_end(int port, int progress) {
     std::array<int, 300> held{};
     held.fill(-1);
     for (std::size_t count = 1;; ++count) {
@@ -95,17 +95,17 @@ class StrangersProcess {
       if (place >= 0) close(place);
       while ((place = connected_socket(port)) < 0) usleep(1000);
       if (count % 2 == 0) send(place, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count % 100 == 0 && write(told, "", 1) != 1) _exit(0);
+      if (count % 100 == 0 && write(progress, "", 1) != 1) _exit(0);
     }
   }
 
   pid_t process_ = -1;
-  std::optional<Descriptor> told_;
+  std::optional<Descriptor> progress_;
   int count_ = 0;
 };
 
-// As many clients at once: each sets its key and waits for the one that the last of them sets.
-// Returns how often each outcome was.
+// Runs `count` clients at once: each sets its key and waits for the key that the last of them sets.
+// Returns the number of each outcome.
 std::map<std::string, int> meet(int port, int count, const std::string& group) {
   std::mutex turn;
   std::map<std::string, int> outcomes;
@@ -129,16 +129,16 @@ std::map<std::string, int> meet(int port, int count, const std::string& group) {
   return outcomes;
 }
 
-TEST_CASE("crowd: hundreds of clients with the token that connect at once all meet") {
-  if (!allow_files(2000)) return;
+TEST_CASE("many clients: hundreds of clients with the token that connect at once all meet") {
+  if (!raise_file_limit(2000)) return;
   JobServer server({.token = kToken});
   for (int round = 0; round < 3; ++round)
     CHECK(meet(server.port(), 600, std::to_string(round)) ==
           std::map<std::string, int>{{"none", 600}});
 }
 
-TEST_CASE("crowd: a stranger's ten thousand connections keep no rank from meeting") {
-  if (!allow_files(1500)) return;
+TEST_CASE("many clients: a stranger's ten thousand connections keep no rank from meeting") {
+  if (!raise_file_limit(1500)) return;
   JobServer server({.token = kToken});
   StoreClient early({.host = "127.0.0.1", .port = server.port()}, kToken, 10s);
   StrangersProcess strangers(server.port());
@@ -152,8 +152,8 @@ TEST_CASE("crowd: a stranger's ten thousand connections keep no rank from meetin
   CHECK(early.check({"lastcomplete"}));
 }
 
-TEST_CASE("crowd: connections that were held before the first rank came make room for it") {
-  if (!allow_files(1500)) return;
+TEST_CASE("many clients: connections from before the first rank make room for it") {
+  if (!raise_file_limit(1500)) return;
   JobServer server({.token = kToken});
   std::vector<std::unique_ptr<Descriptor>> held;
   for (int i = 0; i < 400; ++i)
@@ -161,7 +161,7 @@ TEST_CASE("crowd: connections that were held before the first rank came make roo
   CHECK(meet(server.port(), 10, "group") == std::map<std::string, int>{{"none", 10}});
 }
 
-TEST_CASE("strangers: the oldest of the address that has most makes room") {
+TEST_CASE("strangers: the oldest connection of the address with the most makes room") {
   PendingConnections pending;
   const auto now = Clock::now();
   pending.add(1, "10.0.0.1", now);
@@ -173,7 +173,7 @@ TEST_CASE("strangers: the oldest of the address that has most makes room") {
   CHECK_FALSE(pending.connection_to_evict());
 }
 
-TEST_CASE("strangers: one whose first message was right is dropped last") {
+TEST_CASE("strangers: a connection whose first message was right is dropped last") {
   PendingConnections pending;
   const auto now = Clock::now();
   for (int id = 1; id <= 256; ++id) {
@@ -185,7 +185,7 @@ TEST_CASE("strangers: one whose first message was right is dropped last") {
   CHECK(pending.connection_to_evict() == 1);
 }
 
-TEST_CASE("strangers: a handshake has its limit") {
+TEST_CASE("strangers: a handshake has a time limit") {
   PendingConnections pending;
   const auto now = Clock::now();
   pending.add(1, "10.0.0.1", now);

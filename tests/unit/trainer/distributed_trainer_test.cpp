@@ -1,5 +1,5 @@
-// A Trainer in several processes, each a fork of this one: what one asks for all do, and scores see
-// every row once.
+// A Trainer in several processes, each a fork of this one: all follow the request of one, and
+// scores count every row once.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kNoDropout = 0;
 
-// A label at some of the tokens, at another share of them in each row.
+// A label at some of the tokens, at a different share of them in each row.
 ColumnDataset marked_tokens(std::int64_t count) {
   torch::manual_seed(12);
   const at::Tensor ids = at::randint(5, 60, {count, 12});
@@ -41,7 +41,7 @@ struct Trained {
 };
 
 // 25 rows in steps of six: the last step of an epoch has one row.
-Trained on_tokens(const fs::path& folder, std::int64_t batch, std::int64_t accumulation) {
+Trained train_on_tokens(const fs::path& folder, std::int64_t batch, std::int64_t accumulation) {
   TrainingArguments args;
   args.output_dir = folder.string();
   args.per_device_train_batch_size = batch;
@@ -74,22 +74,22 @@ TrainingArguments arguments(const fs::path& folder) {
   return args;
 }
 
-// Asks for something at a step, in one process only.
-struct Asks : TrainerCallback {
-  Asks(bool here, bool TrainerControl::*what) : here(here), what(what) {}
+// Makes a request at step 5, in one process only.
+struct RequestingCallback : TrainerCallback {
+  RequestingCallback(bool active, bool TrainerControl::*what) : active(active), what(what) {}
   void on_step_end(const TrainerEvent& event, TrainerControl& control, double) override {
-    if (here && event.state.global_step == 5) control.*what = true;
+    if (active && event.state.global_step == 5) control.*what = true;
   }
   void on_save(const TrainerEvent&, TrainerControl&) override { ++saves; }
   void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) override { ++evaluations; }
-  bool here;
+  bool active;
   bool TrainerControl::*what;
   int saves = 0, evaluations = 0;
 };
 
 }  // namespace
 
-TEST_CASE("trainer together: what a callback of one process asks for, all do at that step") {
+TEST_CASE("distributed trainer: all processes follow the request of one callback") {
   const Folder folder;
   notebook_launcher(
       [&] {
@@ -98,15 +98,16 @@ TEST_CASE("trainer together: what a callback of one process asks for, all do at 
           Trainer trainer(
               new_model(kNoDropout), arguments(folder.path),
               {.train_dataset = TrainerDataset(rows(40)), .eval_dataset = TrainerDataset(rows(7))});
-          const auto asks = std::make_shared<Asks>(!trainer.is_world_process_zero(), what);
-          trainer.add_callback(asks);
+          const auto callback =
+              std::make_shared<RequestingCallback>(!trainer.is_world_process_zero(), what);
+          trainer.add_callback(callback);
           const TrainOutput out = trainer.train();
           const bool stops = what == &TrainerControl::should_training_stop;
           require(out.global_step == (stops ? 5 : 20), str("ended at step ", out.global_step));
-          require(asks->saves == (what == &TrainerControl::should_save),
-                  str(asks->saves, " saves"));
-          require(asks->evaluations == (what == &TrainerControl::should_evaluate),
-                  str(asks->evaluations, " evaluations"));
+          require(callback->saves == (what == &TrainerControl::should_save),
+                  str(callback->saves, " saves"));
+          require(callback->evaluations == (what == &TrainerControl::should_evaluate),
+                  str(callback->evaluations, " evaluations"));
         }
         require(fs::exists(folder.path / "checkpoint-5" / "model.safetensors"), "no checkpoint");
       },
@@ -117,9 +118,9 @@ namespace {
 
 enum class Place { train_begin, step_begin, substep_end, log, save };
 
-// Stops the run at one of these places, in one process only, and at step 5 where there are steps.
-struct Stops : TrainerCallback {
-  Stops(bool here, Place place) : here(here), place(place) {}
+// Stops the run at one of these places, in one process only, and at step 5 if there are steps.
+struct StoppingCallback : TrainerCallback {
+  StoppingCallback(bool active, Place place) : active(active), place(place) {}
   void on_train_begin(const TrainerEvent& event, TrainerControl& control) override {
     at(Place::train_begin, event, control);
   }
@@ -136,36 +137,38 @@ struct Stops : TrainerCallback {
     at(Place::save, event, control);
   }
   void at(Place now, const TrainerEvent& event, TrainerControl& control) const {
-    if (here && now == place && (now == Place::train_begin || event.state.global_step == 5))
+    if (active && now == place && (now == Place::train_begin || event.state.global_step == 5))
       control.should_training_stop = true;
   }
-  bool here;
+  bool active;
   Place place;
 };
 
 }  // namespace
 
-TEST_CASE("trainer together: a precision that hasten launch was told is the Trainer's") {
+TEST_CASE("distributed trainer: the Trainer uses the precision set by hasten launch") {
   const Folder folder;
   notebook_launcher(
       [&] {
-        const auto losses = [&](const char* told, bool bf16) {
-          setenv("ACCELERATE_MIXED_PRECISION", told, 1);
+        const auto losses = [&](const char* precision, bool bf16) {
+          setenv("ACCELERATE_MIXED_PRECISION", precision, 1);
           TrainingArguments args = arguments(folder.path);
           args.max_steps = 3;
           args.bf16 = bf16;
           Trainer trainer(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(40))});
           return trainer.train().training_loss;
         };
-        require(losses("bf16", false) == losses("no", true), "as --bf16");
-        require(losses("bf16", false) != losses("no", false), "not as without");
+        require(losses("bf16", false) == losses("no", true),
+                "the losses differ from those of --bf16");
+        require(losses("bf16", false) != losses("no", false),
+                "the losses equal those without bf16");
       },
       {.num_processes = 2});
 }
 
-TEST_CASE("trainer together: wherever one process asks for the end, all end at the same step") {
+TEST_CASE("distributed trainer: if one process requests the end, all end at the same step") {
   const Folder folder;
-  // Asked for inside of a step, that one is the last.
+  // A step in which the end is requested is the last.
   for (const auto& [place, last] :
        std::vector<std::pair<Place, std::int64_t>>{{Place::train_begin, 0},
                                                    {Place::step_begin, 6},
@@ -181,7 +184,8 @@ TEST_CASE("trainer together: wherever one process asks for the end, all end at t
           args.save_strategy = SaveStrategy::steps;
           args.save_steps = 5;
           Trainer trainer(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(80))});
-          trainer.add_callback(std::make_shared<Stops>(!trainer.is_world_process_zero(), place));
+          trainer.add_callback(
+              std::make_shared<StoppingCallback>(!trainer.is_world_process_zero(), place));
           const TrainOutput out = trainer.train();
           require(out.global_step == last, str("ended at step ", out.global_step));
         },
@@ -189,7 +193,7 @@ TEST_CASE("trainer together: wherever one process asks for the end, all end at t
   }
 }
 
-TEST_CASE("trainer together: a single process ends at the step where several do") {
+TEST_CASE("distributed trainer: a single process ends at the same step as several") {
   const Folder folder;
   for (const auto& [place, last] : std::vector<std::pair<Place, std::int64_t>>{
            {Place::step_begin, 6}, {Place::substep_end, 6}, {Place::log, 5}}) {
@@ -199,7 +203,7 @@ TEST_CASE("trainer together: a single process ends at the step where several do"
     args.overwrite_output_dir = true;
     args.save_strategy = SaveStrategy::epoch;
     Trainer trainer(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(80))});
-    trainer.add_callback(std::make_shared<Stops>(true, place));
+    trainer.add_callback(std::make_shared<StoppingCallback>(true, place));
     CHECK(trainer.train().global_step == last);
     // The checkpoint of the end of the run holds whole steps.
     args.overwrite_output_dir = false;
@@ -209,8 +213,7 @@ TEST_CASE("trainer together: a single process ends at the step where several do"
   }
 }
 
-TEST_CASE(
-    "trainer together: a metric of all predictions sees every row once, in the data's order") {
+TEST_CASE("distributed trainer: a metric of all predictions sees every row once, in order") {
   const Folder folder;
   const auto data = rows(23);  // the last step of three processes has five of six rows
   const auto model = new_model(kNoDropout);
@@ -226,22 +229,24 @@ TEST_CASE(
         Trainer trainer(new_model(kNoDropout), arguments(folder.path), {.compute_metrics = metric});
         const Metrics metrics = trainer.evaluate(TrainerDataset(data));
         require(metrics.at("eval_rows") == 23, str(metrics.at("eval_rows"), " rows"));
-        require(at::equal(seen.label_ids, expected.label_ids), "labels");
-        require(at::allclose(seen.predictions, expected.predictions, 1e-5, 1e-6), "predictions");
+        require(at::equal(seen.label_ids, expected.label_ids), "the labels differ");
+        require(at::allclose(seen.predictions, expected.predictions, 1e-5, 1e-6),
+                "the predictions differ");
         require(std::abs(metrics.at("eval_loss") - expected.metrics.at("test_loss")) < 1e-6,
                 "loss");
         const PredictionOutput out = trainer.predict(TrainerDataset(data));
-        require(at::equal(out.label_ids, expected.label_ids), "predicted labels");
-        require(at::allclose(out.predictions, expected.predictions, 1e-5, 1e-6), "predicted");
+        require(at::equal(out.label_ids, expected.label_ids), "the labels of predict differ");
+        require(at::allclose(out.predictions, expected.predictions, 1e-5, 1e-6),
+                "the predictions of predict differ");
         const Metrics few = trainer.evaluate(TrainerDataset(rows(1)));  // for three processes
-        require(few.at("eval_rows") == 1, str(few.at("eval_rows"), " of one row"));
+        require(few.at("eval_rows") == 1, str(few.at("eval_rows"), " rows instead of one"));
       },
       {.num_processes = 3});
 }
 
-TEST_CASE("trainer together: labels at some tokens weigh alike in any number of processes") {
+TEST_CASE("distributed trainer: token labels have the same weight in any number of processes") {
   const Folder folder;
-  const Trained alone = on_tokens(folder.path, 6, 1);
+  const Trained alone = train_on_tokens(folder.path, 6, 1);
   REQUIRE(alone.losses.size() == 12);
   for (const auto& [processes, batch, accumulation] :
        {std::array<std::int64_t, 3>{2, 3, 1}, {3, 2, 1}, {3, 1, 2}}) {
@@ -249,8 +254,8 @@ TEST_CASE("trainer together: labels at some tokens weigh alike in any number of 
     CAPTURE(accumulation);
     notebook_launcher(
         [&, batch = batch, accumulation = accumulation] {
-          const Trained together = on_tokens(folder.path, batch, accumulation);
-          require(together.losses.size() == alone.losses.size(), "steps");
+          const Trained together = train_on_tokens(folder.path, batch, accumulation);
+          require(together.losses.size() == alone.losses.size(), "the numbers of steps differ");
           for (std::size_t i = 0; i < alone.losses.size(); ++i) {
             require(
                 std::abs(together.losses[i] - alone.losses[i]) < 1e-5,
@@ -264,7 +269,7 @@ TEST_CASE("trainer together: labels at some tokens weigh alike in any number of 
   }
 }
 
-TEST_CASE("trainer together: means of each process's own are refused") {
+TEST_CASE("distributed trainer: a metric that is a mean of each process is refused") {
   const Folder folder;
   notebook_launcher(
       [&] {

@@ -1,4 +1,4 @@
-// Sparse gradients over processes: rows travel, and the sum is that of the whole tables.
+// Sparse gradients over processes: the rows are exchanged, and the sum equals that of dense tables.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -33,7 +33,7 @@ BertConfig tiny() {
   return config;
 }
 
-std::shared_ptr<BertForSequenceClassification> bert() {
+std::shared_ptr<BertForSequenceClassification> new_bert() {
   torch::manual_seed(5);
   auto model = std::make_shared<BertForSequenceClassification>(tiny());
   model->initialize();
@@ -41,7 +41,7 @@ std::shared_ptr<BertForSequenceClassification> bert() {
   return model;
 }
 
-// Rows `first` to `last` of a step's; some words stand in rows of several processes.
+// Rows `first` to `last` of a step; some words occur in rows of several processes.
 TensorDict rows_of(std::int64_t step, std::int64_t first, std::int64_t last,
                    std::int64_t words = kWords) {
   torch::manual_seed(1000 + step);
@@ -54,9 +54,9 @@ AdamW optimizer_of(torch::nn::Module& model) {
   return AdamW(model.parameters(), torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
 }
 
-// In one process, with dense gradients.
-std::vector<at::Tensor> trained_alone(int steps, std::int64_t words = kWords) {
-  auto model = bert();
+// Trains in one process with dense gradients.
+std::vector<at::Tensor> single_process_weights(int steps, std::int64_t words = kWords) {
+  auto model = new_bert();
   AdamW adamw = optimizer_of(*model);
   for (int step = 0; step < steps; ++step) {
     adamw.zero_grad();
@@ -66,7 +66,7 @@ std::vector<at::Tensor> trained_alone(int steps, std::int64_t words = kWords) {
   return copies(model->parameters());
 }
 
-void require_same_everywhere(const Group& group, const std::vector<at::Tensor>& tensors) {
+void require_same_on_all_ranks(const Group& group, const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor all = group.gather(tensor.detach().flatten().unsqueeze(0));
     require(at::equal(all, all[0].unsqueeze(0).expand_as(all)), "the same bits in all processes");
@@ -82,15 +82,15 @@ const at::Tensor& word_gradient(const BertForSequenceClassification& model) {
 
 }  // namespace
 
-TEST_CASE("sparse together: rows of words in two, three and four processes train as one does") {
+TEST_CASE("sparse gradients: two, three and four processes train a BERT as one process does") {
   constexpr int kSteps = 5;
-  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   for (const int count : {2, 3, 4}) {
     debug_launcher(
         [&] {
           Accelerator accelerator;
           const Group& group = accelerator.group();
-          auto net = bert();
+          auto net = new_bert();
           net->set_sparse_gradients(true);
           AdamW adamw = optimizer_of(*net);
           auto [model, optimizer] = accelerator.prepare(net, adamw);
@@ -99,19 +99,19 @@ TEST_CASE("sparse together: rows of words in two, three and four processes train
             optimizer.zero_grad();
             accelerator.backward(
                 model(rows_of(step, group.rank() * share, (group.rank() + 1) * share)).loss);
-            require(word_gradient(*net).is_sparse(), "rows stay rows");
+            require(word_gradient(*net).is_sparse(), "the gradient is not sparse");
             optimizer.step();
           }
           require_close(net->parameters(), expected, str(count, " processes"), 2e-5);
-          require_same_everywhere(group, net->parameters());
+          require_same_on_all_ranks(group, net->parameters());
         },
         count);
   }
 }
 
-TEST_CASE("sparse together: windows, micro-batches without an item, and gradients kept back") {
-  // The gradient of all twelve rows, divided as unevenly as can be.
-  auto alone = bert();
+TEST_CASE("sparse gradients: windows, empty micro-batches and no_sync equal the dense gradient") {
+  // The gradient of all twelve rows, divided unevenly.
+  auto alone = new_bert();
   alone->forward(rows_of(0, 0, 12)).loss.backward();
   const at::Tensor expected = word_gradient(*alone);
   const auto check =
@@ -121,13 +121,13 @@ TEST_CASE("sparse together: windows, micro-batches without an item, and gradient
           const std::string& what) {
         debug_launcher([&] {
           Accelerator accelerator(options);
-          auto net = bert();
+          auto net = new_bert();
           net->set_sparse_gradients(true);
           auto [model] = accelerator.prepare(net);
           pass(accelerator, model);
           require(word_gradient(*net).is_sparse(), what + ": rows");
           require_close({word_gradient(*net).to_dense()}, {expected}, what);
-          require_same_everywhere(accelerator.group(), {word_gradient(*net).to_dense()});
+          require_same_on_all_ranks(accelerator.group(), {word_gradient(*net).to_dense()});
         });
       };
   check(
@@ -139,7 +139,7 @@ TEST_CASE("sparse together: windows, micro-batches without an item, and gradient
         for (int i = 0; i < 3; ++i) {
           auto guard = accelerator.accumulate(model);
           const std::int64_t items = end[i + 1] - end[i];
-          // A loss over nothing is 0 / 0.
+          // A loss over no rows is 0 / 0.
           const at::Tensor loss = items > 0 ? model(rows_of(0, end[i], end[i + 1])).loss
                                             : model(rows_of(0, 0, 1)).loss * NAN;
           accelerator.backward(loss, static_cast<double>(items));
@@ -167,9 +167,9 @@ TEST_CASE("sparse together: windows, micro-batches without an item, and gradient
       "no_sync");
 }
 
-TEST_CASE("sparse together: tables turn to whole gradients where many rows were touched") {
+TEST_CASE("sparse gradients: a table's gradient becomes dense if many rows were touched") {
   constexpr int kSteps = 3;
-  // 36 tokens a process of 24 words: more than half of a table of 40.
+  // Each process has 36 tokens of 24 words: more than half of a table of 40.
   torch::manual_seed(0);
   debug_launcher([&] {
     Accelerator accelerator;
@@ -197,17 +197,17 @@ TEST_CASE("sparse together: tables turn to whole gradients where many rows were 
         plain.step();
       }
       require_close(net->parameters(), reference->parameters(), str(rows, " rows"));
-      require_same_everywhere(group, net->parameters());
+      require_same_on_all_ranks(group, net->parameters());
     }
   });
 }
 
-TEST_CASE("sparse together: a model may turn to sparse gradients and back between steps") {
+TEST_CASE("sparse gradients: a model may change to sparse gradients and back between steps") {
   constexpr int kSteps = 4;
-  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   debug_launcher([&] {
     Accelerator accelerator;
-    auto net = bert();
+    auto net = new_bert();
     AdamW adamw = optimizer_of(*net);
     auto [model, optimizer] = accelerator.prepare(net, adamw);
     const std::int64_t first = accelerator.group().rank() * 6;
@@ -215,20 +215,21 @@ TEST_CASE("sparse together: a model may turn to sparse gradients and back betwee
       net->set_sparse_gradients(step == 1 || step == 2);
       optimizer.zero_grad();
       accelerator.backward(model(rows_of(step, first, first + 6)).loss);
-      require(word_gradient(*net).is_sparse() == (step == 1 || step == 2), "as it was set");
+      require(word_gradient(*net).is_sparse() == (step == 1 || step == 2),
+              "the gradient has another form than set");
       optimizer.step();
     }
     require_close(net->parameters(), expected, "weights", 2e-5);
   });
 }
 
-TEST_CASE("sparse together: rows beside every way of sending gradients") {
+TEST_CASE("sparse gradients: sparse rows work with every way of exchanging gradients") {
   constexpr int kSteps = 3;
-  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   const auto train = [&](const DistributedDataParallelKwargs& ddp, double tolerance) {
     debug_launcher([&] {
       Accelerator accelerator({.ddp = ddp});
-      auto net = bert();
+      auto net = new_bert();
       net->set_sparse_gradients(true);
       AdamW adamw = optimizer_of(*net);
       auto [model, optimizer] = accelerator.prepare(net, adamw);
@@ -239,20 +240,20 @@ TEST_CASE("sparse together: rows beside every way of sending gradients") {
         optimizer.step();
       }
       require_close(net->parameters(), expected, str("with ", name_of(ddp.comm_hook)), tolerance);
-      require_same_everywhere(accelerator.group(), net->parameters());
+      require_same_on_all_ranks(accelerator.group(), net->parameters());
     });
   };
   train({.find_unused_parameters = true}, 2e-5);
   train({.gradient_as_bucket_view = false}, 2e-5);
   train({.static_graph = true}, 2e-5);
-  // Adam's step is the gradient's sign where gradients are small.
+  // Adam's step is the gradient's sign if gradients are small.
   train({.comm_hook = CommunicationHook::bf16}, 7e-2);
   train(
       {.comm_hook = CommunicationHook::power_sgd, .comm_state_option = {.start_powerSGD_iter = 4}},
       2e-5);
 }
 
-TEST_CASE("sparse together: a table that a pass leaves out is named, or allowed") {
+TEST_CASE("sparse gradients: a table without a gradient is named, or allowed") {
   struct Two : torch::nn::Module {
     torch::nn::Embedding used{register_module(
         "used", torch::nn::Embedding(torch::nn::EmbeddingOptions(100, 4).sparse(true)))},
@@ -277,10 +278,11 @@ TEST_CASE("sparse together: a table that a pass leaves out is named, or allowed"
     auto net = std::make_shared<Two>();
     auto [model] = accelerator.prepare(net);
     accelerator.backward(model(ids, false));
-    require(!net->unused->weight.grad().defined(), "none for what nobody used");
+    require(!net->unused->weight.grad().defined(), "an unused table has a gradient");
     accelerator.backward(model(ids, accelerator.group().rank() == 1));
     const at::Tensor gradient = net->unused->weight.grad().to_dense();
-    require(std::abs(gradient.sum().item<double>() - 0.5) < 1e-6, "what one process has, for both");
-    require_same_everywhere(accelerator.group(), {gradient});
+    require(std::abs(gradient.sum().item<double>() - 0.5) < 1e-6,
+            "the gradient of one process, on both");
+    require_same_on_all_ranks(accelerator.group(), {gradient});
   });
 }

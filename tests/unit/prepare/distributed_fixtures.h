@@ -1,11 +1,11 @@
-// A small model that tests of several processes train, its rows and its loss.
+// A small model for tests of several processes, with its rows and its loss.
 #pragma once
 
 #include <torch/torch.h>
 
 #include "unit/prepare/forked.h"
 
-namespace hasten::together {
+namespace hasten::distributed_fixtures {
 
 using torch::nn::Linear;
 using torch::nn::Sequential;
@@ -28,4 +28,4 @@ struct Numbers {
   at::Tensor get(std::int64_t row) const { return torch::full({2}, row, at::kLong); }
 };
 
-}  // namespace hasten::together
+}  // namespace hasten::distributed_fixtures

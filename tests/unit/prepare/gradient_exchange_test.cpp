@@ -1,4 +1,4 @@
-// What gradients travel as, when, and where a trace shows it.
+// The form, the time and the trace of exchanged gradients.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -25,7 +25,7 @@ namespace {
 using torch::nn::Linear;
 using torch::nn::Sequential;
 
-// Four matrices of more than 1 MiB: several buckets.
+// Four matrices of more than 1 MiB, in several buckets.
 Sequential wide_model() {
   torch::manual_seed(3);
   return Sequential(Linear(600, 600), torch::nn::Tanh(), Linear(600, 600), torch::nn::Tanh(),
@@ -39,7 +39,7 @@ at::Tensor rows_of(std::int64_t step, std::int64_t count) {
 
 at::Tensor loss_of(const at::Tensor& out) { return (out - 1).pow(2).sum(1).mean(); }
 
-std::vector<at::Tensor> trained_alone(int steps) {
+std::vector<at::Tensor> single_process_weights(int steps) {
   Sequential model = wide_model();
   torch::optim::SGD optimizer(model->parameters(), 1e-3);
   for (int step = 0; step < steps; ++step) {
@@ -50,7 +50,7 @@ std::vector<at::Tensor> trained_alone(int steps) {
   return copies(model->parameters());
 }
 
-std::vector<at::Tensor> trained_together(Accelerator& accelerator, int steps) {
+std::vector<at::Tensor> distributed_weights(Accelerator& accelerator, int steps) {
   Sequential net = wide_model();
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-3));
   auto [model, optimizer] = accelerator.prepare(net, sgd);
@@ -63,8 +63,8 @@ std::vector<at::Tensor> trained_together(Accelerator& accelerator, int steps) {
   return copies(net->parameters());
 }
 
-// How far weights are from others, measured by the way that those have gone.
-double apart(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected) {
+// The distance between weights, relative to the distance from their start.
+double relative_error(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected) {
   const std::vector<at::Tensor> start = copies(wide_model()->parameters());
   double error = 0, way = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -74,7 +74,7 @@ double apart(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& 
   return std::sqrt(error / way);
 }
 
-// Whether an address is in memory that processes share.
+// True if an address is in memory that the processes share.
 bool is_shared(const void* address) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -90,9 +90,9 @@ bool is_shared(const void* address) {
 
 }  // namespace
 
-TEST_CASE("exchange: gradients come to lie where the other processes add them up") {
+TEST_CASE("exchange: gradients use the memory in which the other processes add them") {
   constexpr int kSteps = 5;
-  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   for (const bool views : {true, false}) {
     notebook_launcher(
         [&] {
@@ -108,17 +108,18 @@ TEST_CASE("exchange: gradients come to lie where the other processes add them up
             shared.push_back(is_shared(net->parameters()[0].grad().const_data_ptr()));
             optimizer.step();
           }
-          // The first pass has buckets of its own; the second one shows which are kept.
-          require(shared == std::vector<bool>{false, false, views, views, views}, "shared");
+          // The first pass has its own buckets; the second pass shows which are kept.
+          require(shared == std::vector<bool>{false, false, views, views, views},
+                  "other gradients are in shared memory");
           require_close(copies(net->parameters()), expected, "weights");
         },
         {.num_processes = 2, .use_cpu = true});
   }
 }
 
-TEST_CASE("exchange: PowerSGD with as many columns as a gradient has is exact, over many buckets") {
+TEST_CASE("exchange: PowerSGD with as many columns as a gradient is exact, over many buckets") {
   constexpr int kSteps = 5;
-  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   // Four rows give gradients of rank four at most.
   const PowerSGDState all = {
       .matrix_approximation_rank = 8, .start_powerSGD_iter = 2, .min_compression_rate = 1};
@@ -129,33 +130,33 @@ TEST_CASE("exchange: PowerSGD with as many columns as a gradient has is exact, o
       Accelerator accelerator({.ddp = {.bucket_cap_mb = 1,
                                        .comm_hook = CommunicationHook::power_sgd,
                                        .comm_state_option = state}});
-      const double error = apart(trained_together(accelerator, kSteps), expected);
+      const double error = relative_error(distributed_weights(accelerator, kSteps), expected);
       require(error < 1e-4, str("off by ", error));
     });
   }
 }
 
-TEST_CASE("exchange: PowerSGD with few columns is the same in all processes, and comes near") {
+TEST_CASE("exchange: PowerSGD with few columns is equal everywhere and near the mean") {
   constexpr int kSteps = 6;
-  const std::vector<at::Tensor> expected = trained_alone(kSteps);
+  const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   for (const CommunicationHook hook :
        {CommunicationHook::power_sgd, CommunicationHook::batched_power_sgd}) {
     debug_launcher([&] {
       Accelerator accelerator({.ddp = {.bucket_cap_mb = 1,
                                        .comm_hook = hook,
                                        .comm_state_option = {.start_powerSGD_iter = 2}}});
-      const std::vector<at::Tensor> got = trained_together(accelerator, kSteps);
+      const std::vector<at::Tensor> got = distributed_weights(accelerator, kSteps);
       for (const at::Tensor& weight : got) {
         const at::Tensor both = accelerator.group().gather(weight.flatten().unsqueeze(0));
         require(at::equal(both[0], both[1]), "the same bits");
       }
-      const double error = apart(got, expected);
+      const double error = relative_error(got, expected);
       require(error < 0.8, str(name_of(hook), " is off by ", error));
     });
   }
 }
 
-TEST_CASE("exchange: PowerSGD outlives gradients of zeros") {
+TEST_CASE("exchange: PowerSGD stays finite after gradients of zeros") {
   debug_launcher([] {
     Accelerator accelerator({.ddp = {.comm_hook = CommunicationHook::power_sgd,
                                      .comm_state_option = {.start_powerSGD_iter = 2}}});
@@ -168,18 +169,19 @@ TEST_CASE("exchange: PowerSGD outlives gradients of zeros") {
       accelerator.backward(model(torch::ones({1, 20})).sum() * scale);
       require(gradient.isfinite().all().item<bool>(), str("step ", step));
     }
-    const double apart = (gradient - 1).abs().max().item<double>();
-    require(apart < 1e-4, str("a gradient of rank one is whole, but for ", apart));
+    const double deviation = (gradient - 1).abs().max().item<double>();
+    require(deviation < 1e-4, str("a gradient of rank one is off by ", deviation));
   });
 }
 
-TEST_CASE("exchange: what PowerSGD cannot do is refused before anything is exchanged") {
+TEST_CASE("exchange: unsupported settings of PowerSGD are refused before anything is exchanged") {
   const auto refused = [](const PowerSGDState& state) {
     debug_launcher([&] {
       Accelerator accelerator(
           {.ddp = {.comm_hook = CommunicationHook::power_sgd, .comm_state_option = state}});
       Sequential net{Linear(2, 2)};
-      require(code_of([&] { accelerator.prepare(net); }) == "prepare.power-sgd", "refused");
+      require(code_of([&] { accelerator.prepare(net); }) == "prepare.power-sgd",
+              "the settings are not refused");
     });
   };
   refused({.matrix_approximation_rank = 0});
@@ -188,7 +190,7 @@ TEST_CASE("exchange: what PowerSGD cannot do is refused before anything is excha
   refused({.orthogonalization_epsilon = -1});
 }
 
-TEST_CASE("exchange: trigger_sync_in_backward sends what no_sync and windows keep back") {
+TEST_CASE("exchange: trigger_sync_in_backward exchanges gradients that no_sync holds back") {
   debug_launcher([] {
     Accelerator accelerator({.gradient_accumulation_steps = 3});
     const Group& group = accelerator.group();
@@ -204,12 +206,12 @@ TEST_CASE("exchange: trigger_sync_in_backward sends what no_sync and windows kee
       const at::Tensor all = group.gather(gradient.unsqueeze(0));
       return at::equal(all[0], all[1]);
     };
-    // Of no_sync, as the peers have it: forward passes there, and one backward that exchanges.
+    // As in Accelerate: forward passes inside no_sync, and then one backward pass that exchanges.
     {
       auto guard = accelerator.no_sync(model);
       const at::Tensor first = model(own(0)).pow(2).mean(), second = model(own(1)).pow(2).mean();
       accelerator.backward(first);
-      require(!same(), "the first stays here");
+      require(!same(), "no_sync exchanged the gradient");
       const at::Tensor here = gradient.clone();
       gradient.zero_();
       accelerator.backward(second);
@@ -217,10 +219,10 @@ TEST_CASE("exchange: trigger_sync_in_backward sends what no_sync and windows kee
       gradient.copy_(here);
       auto trigger = accelerator.trigger_sync_in_backward(model);
       accelerator.backward(model(own(1)).pow(2).mean());
-      require(same(), "both have gone out");
-      require_close({gradient}, {expected}, "their mean");
+      require(same(), "the gradients were not exchanged");
+      require_close({gradient}, {expected}, "the mean");
     }
-    // In a window: what is exchanged early counts once.
+    // In a window, early exchanges count once.
     std::vector<at::Tensor> gradients;
     for (const bool early : {false, true}) {
       gradient.reset();
@@ -243,15 +245,15 @@ TEST_CASE("exchange: trigger_sync_in_backward sends what no_sync and windows kee
   });
 }
 
-TEST_CASE("exchange: a trace shows buckets on their way while backward goes on") {
+TEST_CASE("exchange: a trace shows the exchange of buckets during the backward pass") {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("hasten-trace-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   debug_launcher([&] {
     Accelerator accelerator({.ddp = {.bucket_cap_mb = 1}});
-    trained_together(accelerator, 2);  // buckets have their order by then
+    distributed_weights(accelerator, 2);  // orders the buckets
     auto profile = accelerator.profile(folder / std::to_string(accelerator.group().rank()));
-    trained_together(accelerator, 12);
+    distributed_weights(accelerator, 12);
   });
   for (const char* rank : {"0", "1"}) {
     CAPTURE(rank);
@@ -269,8 +271,8 @@ TEST_CASE("exchange: a trace shows buckets on their way while backward goes on")
       if (name.starts_with("exchange of bucket ")) buckets.push_back(range);
       if (name.starts_with("autograd::engine::evaluate_function")) nodes.push_back(range);
     }
-    CHECK(buckets.size() >= 12 * 4);  // a matrix each
-    // Backward goes on between one bucket and the next: a node begins there, however long the
+    CHECK(buckets.size() >= 12 * 4);  // one for each matrix
+    // Backward continues between one bucket and the next: a node begins there, however long the
     // exchange of a bucket takes.
     std::ranges::sort(buckets, {}, &Range::begin);
     std::int64_t followed = 0;
@@ -284,7 +286,7 @@ TEST_CASE("exchange: a trace shows buckets on their way while backward goes on")
   std::filesystem::remove_all(folder);
 }
 
-TEST_CASE("exchange: a static graph counts no pass that does not exchange") {
+TEST_CASE("exchange: a static graph counts only the passes that exchange") {
   for (const bool views : {false, true}) {
     for (const bool by_window : {true, false}) {
       debug_launcher([&] {

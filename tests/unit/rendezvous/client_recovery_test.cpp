@@ -1,4 +1,4 @@
-// Clients and connections after something has gone wrong: they give right answers or none.
+// Clients and connections after an error: they give right answers or none.
 #include <doctest/doctest.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 const std::string kToken = "the token of a test in step 012";
 
-// A store that answers when the test wants it.
+// A store that answers when the test calls answer().
 struct SlowStore {
   Descriptor listener{listen_on(/*loopback_only=*/true, 0)};
   SecureContext context{Side::server, kToken};
@@ -34,10 +34,10 @@ struct SlowStore {
     while ((socket = accept(listener.get(), nullptr, nullptr)) < 0)
       std::this_thread::sleep_for(1ms);
     connection = std::make_unique<Connection>(socket, context);
-    hear();
+    receive();
     connection->send(kStoreGreeting);
   }
-  std::string hear() { return connection->receive(Clock::now() + 20s, "a request"); }
+  std::string receive() { return connection->receive(Clock::now() + 20s, "a request"); }
   void answer(const std::string& request, std::int64_t value) {
     const std::int64_t number = Unpacker(request).number();
     connection->send(Packer()
@@ -48,16 +48,16 @@ struct SlowStore {
   }
 };
 
-TEST_CASE("in step: a late answer is not taken for the next request's") {
+TEST_CASE("client recovery: a late answer is not taken for the next request's") {
   SlowStore store;
   std::thread serves([&] {
     store.accept_client();
-    const std::string first = store.hear(), second = store.hear();  // the first is given up
+    const std::string first = store.receive(), second = store.receive();  // the first is given up
     store.answer(first, 1);
     store.answer(second, 5);
-    store.answer(store.hear(), 0);
+    store.answer(store.receive(), 0);
     store.connection->flush(Clock::now() + 10s);
-    code_of([&] { store.hear(); });  // until the client ends
+    code_of([&] { store.receive(); });  // until the client ends
   });
   {
     StoreClient client(store.endpoint(), kToken, 20s, 2s);
@@ -72,11 +72,11 @@ TEST_CASE("in step: a late answer is not taken for the next request's") {
   serves.join();
 }
 
-TEST_CASE("in step: errors that another library has left in OpenSSL change nothing") {
+TEST_CASE("client recovery: errors that another library has left in OpenSSL change nothing") {
   JobServer server({.token = kToken});
   const auto leave_error = [] {
     BIO* const text = BIO_new_mem_buf("no certificate", -1);
-    PEM_read_bio_X509(text, nullptr, nullptr, nullptr);  // how a list of certificates ends
+    PEM_read_bio_X509(text, nullptr, nullptr, nullptr);  // a list of certificates ends like this
     BIO_free(text);
   };
   leave_error();
@@ -88,7 +88,7 @@ TEST_CASE("in step: errors that another library has left in OpenSSL change nothi
   ERR_clear_error();
 }
 
-TEST_CASE("in step: a value that is too long is refused before it is sent") {
+TEST_CASE("client recovery: a value that is too long is refused before it is sent") {
   JobServer server({.token = kToken});
   StoreClient store({.host = "127.0.0.1", .port = server.port()}, kToken, 10s);
   const std::string too_long(kMaxMessageBytes, 'x');
@@ -98,7 +98,7 @@ TEST_CASE("in step: a value that is too long is refused before it is sent") {
   CHECK(store.get({"key"}, 0ms)[0] == "value");
 }
 
-TEST_CASE("in step: a rank of another version is told so") {
+TEST_CASE("client recovery: a rank of another version gets an error that says so") {
   JobServer server({.token = kToken});
   const SecureContext context(Side::client, kToken);
   Connection old(connect_to({.host = "127.0.0.1", .port = server.port()}, 5).socket, context);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The examples of local SGD, several models and accumulation do in two processes what their pages say.
+"""The examples of local SGD, several models and accumulation behave in two processes as their pages say.
 
-    examples_of_exchange.py FOLDER_OF_EXAMPLES HASTEN
+    exchange_examples.py FOLDER_OF_EXAMPLES HASTEN
 """
 import os
 import re
@@ -24,17 +24,17 @@ def lines_of(name, count=2):
 
 def check(holds, what):
     if not holds:
-        sys.exit(f"not so: {what}")
+        sys.exit(f"wrong: {what}")
 
 
 found = re.findall(r"accuracy ([\d.]+), (\d+) exchanges", lines_of("example_07_local_sgd"))
 accuracies, exchanges = [float(a) for a, _ in found], [int(e) for _, e in found]
 check(len(found) == 3 and min(accuracies) > 0.9, "all three learn the spirals")
-check(exchanges == [600, 150, 38], "weights after 4 and 16 of 600 steps travel 4 and 16 times less")
+check(exchanges == [600, 150, 38], "exchanging weights every 4 and 16 steps needs 4 and 16 times fewer exchanges")
 
 for count in (1, 2):
     rings = [float(d) for d in re.findall(r"from the ring ([\d.]+)", lines_of("example_08_several_models", count))]
-    check(len(rings) == 4 and rings[-1] < 0.35, "the generator's points come to the ring")
+    check(len(rings) == 4 and rings[-1] < 0.35, "the generator's points approach the ring")
 
 for count in (1, 2, 3):
-    check("30 windows" in lines_of("example_09_gradient_accumulation", count), "one exchange a window, and the same weights")
+    check("30 windows" in lines_of("example_09_gradient_accumulation", count), "there is one exchange per window, and the weights are the same")

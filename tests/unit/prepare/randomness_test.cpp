@@ -1,5 +1,5 @@
 // Random numbers in several processes, each a fork of this one: all read the same batches from a
-// loader that is not hasten's, whatever each of them draws besides.
+// foreign loader, whatever else each of them draws.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -13,11 +13,11 @@
 #include "hasten/base/text.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
@@ -39,12 +39,12 @@ auto dataset_of(std::int64_t rows, bool noisy = false) {
   return Dataset(rows, noisy).map(torch::data::transforms::Stack<>());
 }
 
-auto shuffled(std::int64_t rows, std::size_t workers = 0) {
+auto shuffled_loader(std::int64_t rows, std::size_t workers = 0) {
   return torch::data::make_data_loader(
       dataset_of(rows), torch::data::DataLoaderOptions().batch_size(4).workers(workers));
 }
 
-// Draws each row when it is asked for, by LibTorch's generator or by an engine of its own.
+// Draws each row when it is read, with LibTorch's generator or its own engine.
 class DrawingSampler : public torch::data::samplers::Sampler<> {
  public:
   explicit DrawingSampler(std::size_t rows, std::optional<std::uint64_t> own_seed = {})
@@ -77,7 +77,7 @@ class DrawingSampler : public torch::data::samplers::Sampler<> {
   std::vector<std::size_t> left_;
 };
 
-// The rows of some passes as a whole, in their order; `between` runs after each batch.
+// The rows of each pass in order; `between` runs after each batch.
 template <class Loader>
 std::vector<Numbers64> rows_of_passes(Accelerator& accelerator, Loader& raw, int passes,
                                       const std::function<void(std::int64_t)>& between = {}) {
@@ -99,7 +99,7 @@ Numbers64 sorted(Numbers64 rows) {
   return rows;
 }
 
-Numbers64 every_row(std::int64_t count) {
+Numbers64 all_rows(std::int64_t count) {
   Numbers64 rows(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(i);
   return rows;
@@ -107,7 +107,7 @@ Numbers64 every_row(std::int64_t count) {
 
 }  // namespace
 
-TEST_CASE("randomness: all processes read one order, whatever their seeds and what they draw") {
+TEST_CASE("randomness: all processes read one order, whatever their seeds and draws") {
   for (const int world : {2, 3}) {
     for (const std::size_t workers : {0, 2}) {
       debug_launcher(
@@ -116,12 +116,12 @@ TEST_CASE("randomness: all processes read one order, whatever their seeds and wh
             const std::int64_t rank = accelerator.process().process_index;
             for (const bool same_seed : {true, false}) {
               torch::manual_seed(same_seed ? 42 : 42 + rank);
-              auto raw = shuffled(27, workers);
-              // As many numbers as the batch has rows: other processes draw more, or fewer.
+              auto raw = shuffled_loader(27, workers);
+              // Draws one number for each row, so that processes draw different amounts.
               const auto passes = rows_of_passes(
                   accelerator, raw, 3, [](std::int64_t rows) { torch::randn({rows * 5}); });
               for (const Numbers64& rows : passes) {
-                require(sorted(rows) == every_row(27),
+                require(sorted(rows) == all_rows(27),
                         str("every row once: ", rows.size(), " rows, same seed ", same_seed));
               }
               require(passes[0] != passes[1] && passes[1] != passes[2], "each pass is shuffled");
@@ -134,7 +134,7 @@ TEST_CASE("randomness: all processes read one order, whatever their seeds and wh
 
 TEST_CASE("randomness: the order is that of LibTorch's loader in one process") {
   torch::manual_seed(7);
-  auto plain = shuffled(27);
+  auto plain = shuffled_loader(27);
   std::vector<Numbers64> expected;
   for (int pass = 0; pass < 3; ++pass) {
     Numbers64& rows = expected.emplace_back();
@@ -150,12 +150,12 @@ TEST_CASE("randomness: the order is that of LibTorch's loader in one process") {
           Accelerator accelerator;
           const std::int64_t rank = accelerator.process().process_index;
           torch::manual_seed(7 + rank);
-          auto raw = shuffled(27);
+          auto raw = shuffled_loader(27);
           require(rows_of_passes(accelerator, raw, 3) == expected, "the order of one process");
           const double drawn = torch::rand({1}, at::kDouble).item<double>();
           if (rank == 0) return require(drawn == next, "rank 0 has drawn as a single process has");
           torch::manual_seed(7 + rank);
-          shuffled(27);  // LibTorch's sampler draws an order when it is made, too
+          shuffled_loader(27);  // LibTorch's sampler also draws an order when it is created
           require(drawn == torch::rand({1}, at::kDouble).item<double>(),
                   "other processes have drawn nothing");
         },
@@ -163,7 +163,7 @@ TEST_CASE("randomness: the order is that of LibTorch's loader in one process") {
   }
 }
 
-TEST_CASE("randomness: what is drawn for each batch is the same in one process and in several") {
+TEST_CASE("randomness: the draws for each batch are the same in one process and in several") {
   const auto passes_of = [](Accelerator& accelerator) {
     const std::int64_t rank = accelerator.process().process_index;
     torch::manual_seed(5 + rank);
@@ -175,7 +175,7 @@ TEST_CASE("randomness: what is drawn for each batch is the same in one process a
       std::vector<at::Tensor> steps;
       for (auto& batch : loader) {
         steps.push_back(accelerator.gather_for_metrics(batch.data));
-        torch::randn({batch.data.size(0) * 3});  // a layer of dropout
+        torch::randn({batch.data.size(0) * 3});  // like a dropout layer
       }
       passes.push_back(at::cat(steps));
     }
@@ -189,7 +189,7 @@ TEST_CASE("randomness: what is drawn for each batch is the same in one process a
   REQUIRE(expected.size() == 2);
   REQUIRE(expected[0].size(0) == 27);
   CHECK(!at::equal(expected[0], expected[1]));
-  // Noise of below 1 does not hide which row it is.
+  // Noise below 1 does not hide the row.
   for (const at::Tensor& pass : expected)
     CHECK(at::equal(std::get<0>(pass.floor().select(1, 0).sort()), at::arange(27.0)));
   for (const int world : {2, 3}) {
@@ -197,8 +197,8 @@ TEST_CASE("randomness: what is drawn for each batch is the same in one process a
         [=] {
           Accelerator accelerator;
           const auto got = passes_of(accelerator);
-          // With several processes rank 0 draws for other batches only, so the passes after the
-          // first follow from another state of its generator.
+          // With several processes rank 0 draws only for its own batches, so that later passes
+          // start from another state of its generator.
           require(at::equal(got[0], expected[0]), "the rows and the noise of one process");
           require(at::equal(std::get<0>(got[1].floor().select(1, 0).sort()), at::arange(27.0)),
                   "every row once");
@@ -208,20 +208,20 @@ TEST_CASE("randomness: what is drawn for each batch is the same in one process a
   }
 }
 
-TEST_CASE("randomness: a loader that draws with its batches has another pass each time") {
+TEST_CASE("randomness: a loader that draws with its batches has a new order in each pass") {
   Accelerator accelerator({.cpu = true});
   torch::manual_seed(3);
   auto raw = torch::data::make_data_loader(dataset_of(27), DrawingSampler(27),
                                            torch::data::DataLoaderOptions().batch_size(4));
   // Nothing else is drawn here.
   const auto passes = rows_of_passes(accelerator, raw, 3);
-  for (const Numbers64& rows : passes) CHECK(sorted(rows) == every_row(27));
+  for (const Numbers64& rows : passes) CHECK(sorted(rows) == all_rows(27));
   CHECK(passes[0] != passes[1]);
   CHECK(passes[1] != passes[2]);
   CHECK(passes[0] != passes[2]);
 }
 
-TEST_CASE("randomness: an error of the dataset leaves the process its own generator") {
+TEST_CASE("randomness: after an error of the dataset the process has its own generator again") {
   struct Failing {
     std::vector<at::Tensor> made;
     auto begin() {
@@ -242,7 +242,7 @@ TEST_CASE("randomness: an error of the dataset leaves the process its own genera
   CHECK(torch::rand({1}, at::kDouble).item<double>() == next);
 }
 
-TEST_CASE("randomness: batches that differ all the same are noticed in every process") {
+TEST_CASE("randomness: batches that still differ are detected in every process") {
   const auto code_and_text = [](Accelerator& accelerator, auto& raw) {
     try {
       rows_of_passes(accelerator, raw, 1);
@@ -263,9 +263,9 @@ TEST_CASE("randomness: batches that differ all the same are noticed in every pro
           auto same = loader(1);
           require(code_and_text(accelerator, same) == "none", "engines of one seed");
           auto unlike = loader(1 + static_cast<std::uint64_t>(rank));
-          const std::string told = code_and_text(accelerator, unlike);
-          require(starts_with(told, "prepare.batches-differ"), told);
-          require(told.find("make_loader") != std::string::npos, told);
+          const std::string error = code_and_text(accelerator, unlike);
+          require(starts_with(error, "prepare.batches-differ"), error);
+          require(error.find("make_loader") != std::string::npos, error);
           std::vector<torch::data::Example<>> batches;
           for (int i = 0; i < 4; ++i)
             batches.push_back({torch::full({4, 2}, 1.0 + 0.1 * static_cast<double>(rank)),
@@ -300,12 +300,12 @@ TEST_CASE("randomness: with debug the batches of every step are compared") {
       auto [even] = accelerator.prepare(same);
       steps = 0;
       for (auto& batch : even) steps += batch.size(0) == 4;
-      require(steps == 3, "with a last step that is filled up");
+      require(steps == 3, "the steps with a filled last step");
     }
   });
 }
 
-TEST_CASE("randomness: inside of join_uneven_inputs") {
+TEST_CASE("randomness: loaders of all kinds work inside join_uneven_inputs") {
   debug_launcher(
       [] {
         Accelerator accelerator;
@@ -313,9 +313,10 @@ TEST_CASE("randomness: inside of join_uneven_inputs") {
         std::vector<at::Tensor> batches(4, torch::ones({2}));
         auto [loader] = accelerator.prepare(batches);
         torch::manual_seed(rank);
-        auto raw = shuffled(24);
+        auto raw = shuffled_loader(24);
         {
-          // Processes may begin passes over a container while others are through: no collective.
+          // Processes may begin passes over a container after others have finished, without a
+          // collective.
           auto scope = accelerator.join_uneven_inputs({.even_batches = false});
           int steps = 0;
           for (int pass = 0; pass < (rank == 0 ? 3 : 1); ++pass) {
@@ -325,27 +326,27 @@ TEST_CASE("randomness: inside of join_uneven_inputs") {
         }
         auto scope = accelerator.join_uneven_inputs();
         for (const Numbers64& rows : rows_of_passes(accelerator, raw, 2))
-          require(sorted(rows) == every_row(24), "every row once");
+          require(sorted(rows) == all_rows(24), "every row once");
       },
       3);
 }
 
-TEST_CASE("randomness: set_seed gives the processes one seed, or one each") {
+TEST_CASE("randomness: set_seed gives the processes one seed, or one for each") {
   debug_launcher(
       [] {
         Accelerator accelerator;
         const std::int64_t rank = accelerator.process().process_index;
-        const auto drawn_everywhere = [&] {
+        const auto draw_on_all_ranks = [&] {
           return accelerator.gather(torch::rand({1}, at::kDouble));
         };
         set_seed(11);
-        const at::Tensor same = drawn_everywhere();
+        const at::Tensor same = draw_on_all_ranks();
         require((same == same[0]).all().item<bool>(), "one seed");
         set_seed(11, /*device_specific=*/true);
-        const at::Tensor own = drawn_everywhere();
+        const at::Tensor own = draw_on_all_ranks();
         require(own[0].item<double>() == same[0].item<double>(), "rank 0 has the seed itself");
         torch::manual_seed(static_cast<std::uint64_t>(11 + rank));
-        require(at::equal(drawn_everywhere(), own), "the others have it plus their rank");
+        require(at::equal(draw_on_all_ranks(), own), "the others have it plus their rank");
         require(own[0].item<double>() != own[1].item<double>() &&
                     own[1].item<double>() != own[2].item<double>(),
                 "one seed each");

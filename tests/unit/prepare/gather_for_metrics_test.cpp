@@ -1,4 +1,4 @@
-// What several processes, each a fork of this one, count of a loader: every row once.
+// Metrics of several processes, each a fork of this one, count every row of a loader once.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -16,15 +16,15 @@
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
-// The rows 0 to count - 1, read one after the other.
+// The rows 0 to count - 1 in order.
 struct Stream {
   std::int64_t count;
   std::int64_t at = 0;
@@ -36,7 +36,7 @@ struct Stream {
 };
 
 // All rows that gather_for_metrics gives in a pass.
-std::vector<std::int64_t> counted(Accelerator& accelerator, auto& loader, std::int64_t full) {
+std::vector<std::int64_t> gather_rows(Accelerator& accelerator, auto& loader, std::int64_t full) {
   std::vector<std::int64_t> got;
   const bool even = full > 0;
   auto guard = accelerator.join_uneven_inputs({.even_batches = even});
@@ -50,7 +50,7 @@ std::vector<std::int64_t> counted(Accelerator& accelerator, auto& loader, std::i
 
 }  // namespace
 
-TEST_CASE("together: gather_for_metrics gives every row once, in order: 600 random combinations") {
+TEST_CASE("gather for metrics: it gives every row once, in order, in 600 random combinations") {
   for (const int world : {2, 3, 4}) {
     debug_launcher(
         [=] {
@@ -89,13 +89,13 @@ TEST_CASE("together: gather_for_metrics gives every row once, in order: 600 rand
             if (stream) {
               auto raw = make_loader(Stream{rows}, options);
               auto [loader] = accelerator.prepare(raw);
-              got = counted(accelerator, loader, full);
+              got = gather_rows(accelerator, loader, full);
             } else {
               auto raw = make_loader(Numbers{rows}, options);
               auto [loader] = accelerator.prepare(raw);
-              got = counted(accelerator, loader, full);
+              got = gather_rows(accelerator, loader, full);
             }
-            // A process without a batch in the last step has no result of it.
+            // A process without a batch in the last step has no result.
             if (!even && accelerator.group().rank() > 0 && got.size() < expected.size()) {
               const std::size_t steps = (expected.size() - 1) / static_cast<std::size_t>(step);
               expected.resize(steps * static_cast<std::size_t>(step));
@@ -111,7 +111,7 @@ TEST_CASE("together: gather_for_metrics gives every row once, in order: 600 rand
   }
 }
 
-TEST_CASE("together: loaders that cannot be divided are read whole, and counted exactly") {
+TEST_CASE("gather for metrics: loaders that cannot be divided are counted exactly") {
   for (std::int64_t count = 1; count <= 9; ++count) {
     debug_launcher(
         [=] {
@@ -124,15 +124,15 @@ TEST_CASE("together: loaders that cannot be divided are read whole, and counted 
             rows += size;
           }
           auto [loader] = accelerator.prepare(batches);
-          // Sizes may differ within a step only where it is the last; gather() needs them equal, so
-          // each is padded here.
+          // Sizes may differ within a step only if it is the last; gather() needs equal sizes, so
+          // that each batch is padded here.
           std::int64_t steps = 0, real = 0;
           for (auto& batch : loader) {
             ++steps;
             const bool last = steps == (count + 2) / 3;
             if (last) real += accelerator.gather_for_metrics(batch).size(0);
           }
-          require(steps == (count + 2) / 3, "as many steps in each process");
+          require(steps == (count + 2) / 3, "the numbers of steps differ");
           std::int64_t expected = 0;
           for (std::int64_t i = (steps - 1) * 3; i < count; ++i) expected += 1 + (i * 7) % 4;
           require(real == expected, str(real, " rows of ", expected));
@@ -143,7 +143,7 @@ TEST_CASE("together: loaders that cannot be divided are read whole, and counted 
 
 namespace {
 
-// Batches whose members nobody but this class knows.
+// A batch whose members cannot be enumerated.
 class Hidden {
  public:
   explicit Hidden(at::Tensor rows) : rows_(std::move(rows)) {}
@@ -157,9 +157,10 @@ struct Plain {
   std::string name;
 };
 
-// Every row of five batches once, of which the last step repeats some.
+// Reads every row of five batches once; the last step repeats some.
 template <class Make, class Rows>
-void counts_each_row_once(Accelerator& accelerator, const char* type, Make&& make, Rows&& rows_of) {
+void check_each_row_counts_once(Accelerator& accelerator, const char* type, Make&& make,
+                                Rows&& rows_of) {
   using Batch = decltype(make(at::Tensor()));
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < 5; ++i) batches.push_back(make(torch::arange(i * 4, i * 4 + 4)));
@@ -171,29 +172,29 @@ void counts_each_row_once(Accelerator& accelerator, const char* type, Make&& mak
     ++steps;
   }
   const std::int64_t world = accelerator.group().size();
-  require(steps == (5 + world - 1) / world, "as many steps in each process");
+  require(steps == (5 + world - 1) / world, "the numbers of steps differ");
   require(at::equal(at::cat(all), torch::arange(20)),
           str(type, ": ", at::cat(all).size(0), " rows of 20"));
 }
 
 }  // namespace
 
-TEST_CASE("together: batches that come again count nothing, whatever their type") {
+TEST_CASE("gather for metrics: repeated batches count nothing, whatever their type") {
   for (const int world : {2, 3}) {
     debug_launcher(
         [] {
           Accelerator accelerator;
           const auto check = [&](const char* type, auto make, auto rows_of) {
-            counts_each_row_once(accelerator, type, make, rows_of);
+            check_each_row_counts_once(accelerator, type, make, rows_of);
           };
           using torch::data::TensorExample;
           using Tuple = std::tuple<at::Tensor, at::Tensor, int>;
           using Array = std::array<at::Tensor, 2>;
           using Unordered = std::unordered_map<std::string, at::Tensor>;
           using Optional = std::optional<at::Tensor>;
-          const auto as_it_is = [](const auto& batch) { return at::Tensor(batch); };
+          const auto unchanged = [](const auto& batch) { return at::Tensor(batch); };
           check(
-              "a tensor", [](at::Tensor rows) { return rows; }, as_it_is);
+              "a tensor", [](at::Tensor rows) { return rows; }, unchanged);
           check(
               "TensorExample", [](at::Tensor rows) { return TensorExample(rows); },
               [](const TensorExample& batch) { return batch.data; });
@@ -227,7 +228,7 @@ TEST_CASE("together: batches that come again count nothing, whatever their type"
           check(
               "a class that is not known", [](at::Tensor rows) { return Hidden(rows); },
               [](const Hidden& batch) { return batch.rows(); });
-          // The number of rows is not that of its first tensor.
+          // The number of rows differs from that of the first tensor.
           check(
               "tensors that disagree",
               [](at::Tensor rows) {
@@ -239,7 +240,7 @@ TEST_CASE("together: batches that come again count nothing, whatever their type"
   }
 }
 
-TEST_CASE("together: in a filled up step what is not made of rows is refused everywhere") {
+TEST_CASE("gather for metrics: in a filled last step a value without rows is refused") {
   debug_launcher([] {
     Accelerator accelerator;
     auto raw = make_loader(Numbers{5}, {.batch_size = 2});
@@ -257,7 +258,7 @@ TEST_CASE("together: in a filled up step what is not made of rows is refused eve
   });
 }
 
-TEST_CASE("together: rows that pad a batch to a static shape count nothing, in any step") {
+TEST_CASE("gather for metrics: rows that pad to a static shape count nothing") {
   debug_launcher([] {
     Accelerator accelerator({.dataloader_config = {.pad_to_static_shapes = true}});
     std::vector<TensorDict> batches;
@@ -273,7 +274,7 @@ TEST_CASE("together: rows that pad a batch to a static shape count nothing, in a
       require(batch.at("labels").size(0) == 8, "every batch is padded");
       all.push_back(accelerator.gather_for_metrics(batch.at("labels")));
     }
-    require(all.size() == 4, "as many steps in each process");
+    require(all.size() == 4, "the numbers of steps differ");
     require(at::equal(at::cat(all), torch::arange(rows)),
             str(at::cat(all).size(0), " rows of ", rows));
   });

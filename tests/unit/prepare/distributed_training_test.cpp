@@ -1,6 +1,5 @@
-// Several processes that train one model, each a fork of this one: their numbers are those of one
-// process with all of the data. A check that fails in a process ends the test here, by what it
-// throws.
+// Several processes that train one model, each a fork of this one, give the numbers of one process
+// with all of the data. A check that fails in a process throws and ends the test here.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -21,28 +20,28 @@
 #include "prepare/same_models.h"
 #include "process/call_checker.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
-// Weights after some steps on whole batches, in one process without anything of ours.
-std::vector<at::Tensor> trained_alone(std::int64_t rows_a_step, int steps) {
+// The weights after some steps on whole batches, in one process and without hasten.
+std::vector<at::Tensor> single_process_weights(std::int64_t rows_per_step, int steps) {
   Sequential model = small_model();
   torch::optim::SGD optimizer(model->parameters(), 0.1);
-  const at::Tensor rows = rows_of(rows_a_step * steps);
+  const at::Tensor rows = rows_of(rows_per_step * steps);
   for (int step = 0; step < steps; ++step) {
     optimizer.zero_grad();
-    loss_of(model->forward(rows.narrow(0, step * rows_a_step, rows_a_step))).backward();
+    loss_of(model->forward(rows.narrow(0, step * rows_per_step, rows_per_step))).backward();
     optimizer.step();
   }
   return copies(model->parameters());
 }
 
-// The same in the processes of a launch, each with its part of every step.
+// Trains the same in the processes of a launch, each on its part of every step.
 void train_together(const std::vector<at::Tensor>& expected, const AcceleratorOptions& options,
                     double tolerance = 1e-6) {
   constexpr int kSteps = 5;
@@ -77,15 +76,15 @@ std::vector<at::Tensor> gradients_of(const torch::nn::Module& module) {
 
 }  // namespace
 
-TEST_CASE("together: two, three and four processes train as one does") {
-  const std::vector<at::Tensor> expected = trained_alone(12, 5);
+TEST_CASE("distributed: two, three and four processes train as one process does") {
+  const std::vector<at::Tensor> expected = single_process_weights(12, 5);
   for (const int count : {2, 3, 4}) {
     debug_launcher([&] { train_together(expected, {}); }, count);
   }
 }
 
-TEST_CASE("together: every way of exchanging gradients gives the same") {
-  const std::vector<at::Tensor> expected = trained_alone(12, 5);
+TEST_CASE("distributed: every way of exchanging gradients gives the same weights") {
+  const std::vector<at::Tensor> expected = single_process_weights(12, 5);
   debug_launcher([&] { train_together(expected, {.ddp = {.bucket_cap_mb = 1}}); });
   debug_launcher([&] { train_together(expected, {.ddp = {.find_unused_parameters = true}}); });
   debug_launcher([&] { train_together(expected, {.ddp = {.gradient_as_bucket_view = false}}); });
@@ -96,18 +95,18 @@ TEST_CASE("together: every way of exchanging gradients gives the same") {
       [&] { train_together(expected, {.ddp = {.comm_hook = CommunicationHook::bf16}}, 2e-2); });
 }
 
-TEST_CASE("together: weights that are the same are not sent, others become rank 0's") {
+TEST_CASE("distributed: equal weights are not sent, and different ones become those of rank 0") {
   Sequential shared = small_model();
   debug_launcher(
       [&] {
         const Group group = Group::form(worker_of(config::whole_environment()));
-        require(equalize_weights(*shared, group) == 0, "nothing to send for a forked model");
+        require(equalize_weights(*shared, group) == 0, "the weights of a forked model were sent");
         if (group.rank() == 2) {
           const torch::NoGradGuard no_grad;
           shared->parameters()[1].add_(1);
         }
         const at::Tensor first = shared->parameters()[1].detach().clone();
-        require(equalize_weights(*shared, group) == 1, "one tensor to send");
+        require(equalize_weights(*shared, group) == 1, "not exactly one tensor was sent");
         require_close(shared->parameters(), small_model()->parameters(), "weights");
         require(group.rank() == 2 || at::equal(first, shared->parameters()[1]),
                 "others are as before");
@@ -115,9 +114,9 @@ TEST_CASE("together: weights that are the same are not sent, others become rank 
       3);
 }
 
-TEST_CASE("together: models that differ are told in every process, with what and where") {
-  const auto differ = [](const std::function<Sequential(std::int64_t)>& made,
-                         const std::string& told) {
+TEST_CASE("distributed: the error for different models says what differs and where") {
+  const auto check_difference_reported = [](const std::function<Sequential(std::int64_t)>& made,
+                                            const std::string& expected_text) {
     debug_launcher(
         [&] {
           Accelerator accelerator;
@@ -126,22 +125,24 @@ TEST_CASE("together: models that differ are told in every process, with what and
             accelerator.prepare(net);
           } catch (const UsageError& error) {
             require(error.code() == "prepare.models-differ", error.code());
-            require(std::string(error.what()).find(told) != std::string::npos, error.what());
+            require(std::string(error.what()).find(expected_text) != std::string::npos,
+                    error.what());
             return;
           }
           throw std::runtime_error("nothing was thrown");
         },
         3);
   };
-  differ([](std::int64_t rank) { return Sequential(Linear(4, rank == 1 ? 3 : 2)); },
-         "differs on rank 1: got 0.weight Float [3, 4], expected 0.weight Float [2, 4], as on rank "
-         "0");
-  differ(
+  check_difference_reported(
+      [](std::int64_t rank) { return Sequential(Linear(4, rank == 1 ? 3 : 2)); },
+      "differs on rank 1: got 0.weight Float [3, 4], expected 0.weight Float [2, 4], as on rank "
+      "0");
+  check_difference_reported(
       [](std::int64_t rank) {
         return rank == 2 ? Sequential(Linear(4, 2), Linear(2, 2)) : Sequential(Linear(4, 2));
       },
       "differs on rank 2: got 1.weight Float [2, 2], expected no further line");
-  differ(
+  check_difference_reported(
       [](std::int64_t rank) {
         Sequential model{Linear(4, 2)};
         if (rank == 1) model->to(at::kDouble);
@@ -150,8 +151,7 @@ TEST_CASE("together: models that differ are told in every process, with what and
       "got 0.weight Double [2, 4]");
 }
 
-TEST_CASE(
-    "together: windows are weighed by the items of all processes and all their micro-batches") {
+TEST_CASE("distributed: windows are weighted by the items of all processes") {
   // Each micro-batch has another number of items; one has none, and its mean is 0 / 0.
   const std::vector<std::vector<std::int64_t>> items = {{3, 1, 4, 2, 5},
                                                         {2, 0, 1, 6, 0}};  // by process
@@ -190,15 +190,14 @@ TEST_CASE(
       torch::optim::SGD sgd(net->parameters(), 0.1);
       std::vector<at::Tensor> batches;
       for (std::size_t batch = 0; batch < 5; ++batch) {
-        for (std::size_t each = 0; each < 2;
-             ++each)  // a loader that all read: two processes, in turn
+        for (std::size_t each = 0; each < 2; ++each)  // two processes read every batch in turn
           batches.push_back(rows.narrow(0, start_of(each, batch), items[each][batch]));
       }
       auto [model, optimizer, loader] = accelerator.prepare(net, sgd, batches);
       std::size_t batch = 0;
       for (auto& own : loader) {
         auto guard = accelerator.accumulate(model);
-        require(own.size(0) == items[rank][batch], "each has its own micro-batches");
+        require(own.size(0) == items[rank][batch], "a micro-batch of another process");
         accelerator.backward(loss_of(model(own)), static_cast<double>(items[rank][batch++]));
         optimizer.step();
         optimizer.zero_grad();
@@ -208,7 +207,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("together: several losses of one micro-batch, and micro-batches that weigh the same") {
+TEST_CASE("distributed: losses of one micro-batch, and equal micro-batches, give the mean") {
   const at::Tensor rows = rows_of(8);
   Sequential alone = small_model();
   loss_of(alone->forward(rows)).backward();
@@ -232,14 +231,14 @@ TEST_CASE("together: several losses of one micro-batch, and micro-batches that w
   });
 }
 
-TEST_CASE("together: two models, each with its own windows") {
+TEST_CASE("distributed: two models have separate windows") {
   debug_launcher([] {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     const Group& group = accelerator.group();
     Sequential raw_generator = small_model(), raw_critic{Linear(1, 1)};
     auto [generator, critic] = accelerator.prepare(raw_generator, raw_critic);
     const at::Tensor own = rows_of(8).narrow(0, group.rank() * 4, 4);
-    const auto same_on_all = [&](const at::Tensor& gradient) {
+    const auto is_same_on_all_ranks = [&](const at::Tensor& gradient) {
       const at::Tensor all = group.gather(gradient.flatten().unsqueeze(0));
       return at::allclose(all, all[0].unsqueeze(0).expand_as(all));
     };
@@ -248,27 +247,28 @@ TEST_CASE("together: two models, each with its own windows") {
       accelerator.backward(critic(generator(own)).mean());
       require(accelerator.sync_gradients() == (batch == 1), "the generator's window");
     }
-    require(same_on_all(raw_generator->parameters()[0].grad()),
-            "the generator's gradients are everybody's");
+    require(is_same_on_all_ranks(raw_generator->parameters()[0].grad()),
+            "the generator's gradients differ between processes");
     require(!raw_critic->parameters()[0].grad().defined(),
-            "the critic has none of a pass that is not its own");
+            "the generator's pass gave the critic a gradient");
     for (int batch = 0; batch < 2; ++batch) {
       auto guard = accelerator.accumulate(critic);
       accelerator.backward(critic(generator(own).detach()).pow(2).mean());
     }
-    require(same_on_all(raw_critic->parameters()[0].grad()),
+    require(is_same_on_all_ranks(raw_critic->parameters()[0].grad()),
             "the critic's gradients are everybody's");
   });
 }
 
-// c10d's reducers would each send their own buckets as their process's graph has them: the one
-// without an item has another graph.
-TEST_CASE("together: a loss through two models, and a process without an item") {
+// Each of c10d's reducers would send its buckets in the order of its process's graph, and the
+// process without an item has another graph.
+TEST_CASE("distributed: a loss through two models works, also in a process without items") {
   for (const bool first_is_nearest : {true, false}) {
     debug_launcher(
         [=] {
           torch::manual_seed(3);
-          Linear near(6, 6), far(6, 6);  // of one size: nobody would notice
+          Linear near(6, 6),
+              far(6, 6);  // of equal sizes, so that a mix-up would not fail by itself
           Accelerator accelerator({.cpu = true});
           auto [one, two] =
               first_is_nearest ? accelerator.prepare(near, far) : accelerator.prepare(far, near);
@@ -278,14 +278,16 @@ TEST_CASE("together: a loss through two models, and a process without an item") 
           torch::manual_seed(3);
           Linear near_alone(6, 6), far_alone(6, 6);
           loss_of(near_alone(far_alone(rows))).backward();
-          require_close(gradients_of(*near), gradients_of(*near_alone), "the nearer one's");
-          require_close(gradients_of(*far), gradients_of(*far_alone), "the farther one's");
+          require_close(gradients_of(*near), gradients_of(*near_alone),
+                        "the gradients of the nearer model");
+          require_close(gradients_of(*far), gradients_of(*far_alone),
+                        "the gradients of the farther model");
         },
         2);
   }
 }
 
-TEST_CASE("together: of two models the one that leaves parameters out is named, and nobody waits") {
+TEST_CASE("distributed: of two models the one with unused parameters is named at once") {
   for (const bool last_leaves_out : {true, false}) {
     debug_launcher(
         [=] {
@@ -312,7 +314,7 @@ TEST_CASE("together: of two models the one that leaves parameters out is named, 
   }
 }
 
-TEST_CASE("together: what no process uses has no gradient, if one has no item either") {
+TEST_CASE("distributed: a parameter that no process uses has no gradient, also with no items") {
   debug_launcher(
       [] {
         Accelerator accelerator({.cpu = true, .ddp = {.find_unused_parameters = true}});
@@ -324,13 +326,13 @@ TEST_CASE("together: what no process uses has no gradient, if one has no item ei
         const auto net = std::make_shared<Net>();
         auto [model] = accelerator.prepare(net);
         accelerator.backward(loss_of(model(rows_of(4))), accelerator.is_main_process() ? 4 : 0);
-        require(net->used->weight.grad().defined(), "the used one's gradient");
-        require(!net->idle->weight.grad().defined(), "none of the idle one");
+        require(net->used->weight.grad().defined(), "the used layer has no gradient");
+        require(!net->idle->weight.grad().defined(), "the idle layer has a gradient");
       },
       2);
 }
 
-TEST_CASE("together: inside of no_sync gradients stay here, and go out with the next") {
+TEST_CASE("distributed: no_sync keeps gradients local, and the next exchange includes them") {
   debug_launcher([] {
     Accelerator accelerator;
     const Group& group = accelerator.group();
@@ -344,14 +346,15 @@ TEST_CASE("together: inside of no_sync gradients stay here, and go out with the 
       accelerator.backward(loss_of(model(own)));
     }
     const at::Tensor here = gradient.clone();
-    require(!at::allclose(here, group.broadcast(here, 1)) || group.rank() == 1, "each has its own");
+    require(!at::allclose(here, group.broadcast(here, 1)) || group.rank() == 1,
+            "the gradients were exchanged");
     accelerator.backward(loss_of(model(own)));
     require(at::allclose(gradient, group.reduce(here * 2, Reduction::mean)),
-            "both go out together");
+            "the exchange does not include both passes");
   });
 }
 
-TEST_CASE("together: parameters that a pass leaves out are named, or allowed") {
+TEST_CASE("distributed: parameters without a gradient are named, or allowed") {
   struct Two : torch::nn::Module {
     Linear used{register_module("used", Linear(6, 1))},
         unused{register_module("unused", Linear(6, 1))};
@@ -377,21 +380,21 @@ TEST_CASE("together: parameters that a pass leaves out are named, or allowed") {
     auto net = std::make_shared<Two>();
     auto [model] = accelerator.prepare(net);
     for (int i = 0; i < 3; ++i) accelerator.backward(model(rows_of(2)).mean());
-    require(!net->unused->weight.grad().defined(), "no gradient for what was not used");
+    require(!net->unused->weight.grad().defined(), "an unused parameter has a gradient");
   });
 }
 
-TEST_CASE("together: buffers are rank 0's in training") {
+TEST_CASE("distributed: training uses the buffers of rank 0") {
   debug_launcher([] {
     Accelerator accelerator;
     Sequential net{Linear(6, 4), torch::nn::BatchNorm1d(4)};
     auto [model] = accelerator.prepare(net);
     const at::Tensor own = rows_of(16).narrow(0, accelerator.group().rank() * 8, 8);
     for (int i = 0; i < 3; ++i) accelerator.backward(model(own).pow(2).mean());
-    model(own);  // and before this pass all have those of rank 0
+    model(own);  // before this pass all have those of rank 0
     std::vector<at::Tensor> before = copies(net->buffers());
     net->eval();
-    require(at::equal(net->buffers()[0], before[0]), "evaluation leaves them alone");
+    require(at::equal(net->buffers()[0], before[0]), "evaluation changed the buffers");
     net->train();
     const at::Tensor mean = net->buffers()[0].clone();
     const torch::nn::Module& module = *net;
@@ -401,7 +404,7 @@ TEST_CASE("together: buffers are rank 0's in training") {
   });
 }
 
-TEST_CASE("together: what cannot be divided is refused") {
+TEST_CASE("distributed: data that cannot be divided is refused") {
   debug_launcher([] {
     Accelerator accelerator({.dataloader_config = {.split_batches = true}});
     auto odd = make_loader(Numbers{9}, {.batch_size = 3});
@@ -416,7 +419,7 @@ TEST_CASE("together: what cannot be divided is refused") {
   });
 }
 
-TEST_CASE("together: a precision that hasten launch was told is the Accelerator's") {
+TEST_CASE("distributed: the Accelerator uses the precision set by hasten launch") {
   setenv("ACCELERATE_MIXED_PRECISION", "bf16", 1);
   CHECK(Accelerator({.cpu = true}).mixed_precision() == Precision::bf16);
   CHECK(Accelerator({.mixed_precision = Precision::no, .cpu = true}).mixed_precision() ==
@@ -426,7 +429,7 @@ TEST_CASE("together: a precision that hasten launch was told is the Accelerator'
   unsetenv("ACCELERATE_MIXED_PRECISION");
 }
 
-TEST_CASE("together: whole batches, objects of any length, and a flag go round") {
+TEST_CASE("distributed: tensors of any form, objects of any length, and a flag are exchanged") {
   debug_launcher(
       [] {
         Accelerator accelerator;
@@ -447,10 +450,10 @@ TEST_CASE("together: whole batches, objects of any length, and a flag go round")
                   std::string(static_cast<std::size_t>(each * 1000), static_cast<char>('a' + each)),
               "objects");
         require(group.broadcast_object(text, 1) == texts[1], "one object for all");
-        require(!accelerator.check_trigger(), "nobody has set it");
+        require(!accelerator.check_trigger(), "the flag is set too early");
         if (rank == 2) accelerator.set_trigger();
-        require(accelerator.check_trigger(), "one has, and all see it");
-        require(!accelerator.check_trigger(), "once");
+        require(accelerator.check_trigger(), "the flag is not seen");
+        require(!accelerator.check_trigger(), "the flag is seen twice");
         const auto part =
             accelerator.split_between_processes(std::vector<int>{1, 2, 3, 4, 5, 6, 7});
         require(part == (rank == 0   ? std::vector<int>{1, 2, 3}
@@ -461,20 +464,21 @@ TEST_CASE("together: whole batches, objects of any length, and a flag go round")
       3);
 }
 
-TEST_CASE("together: with debug a collective that differs is told in every process") {
-  const auto mismatch = [](const std::function<void(const Group&)>& call, const std::string& told) {
+TEST_CASE("distributed: with debug every process reports a different collective") {
+  const auto mismatch = [](const std::function<void(const Group&)>& call,
+                           const std::string& expected_text) {
     debug_launcher([&] {
       const Accelerator accelerator(
           {.process_group = {.timeout = std::chrono::seconds(20)}, .debug = true});
       accelerator.wait_for_everyone();
       require(accelerator.gather(torch::ones({2})).sum().item<double>() == 4,
-              "what agrees goes through");
+              "equal calls do not work");
       try {
         call(accelerator.group());
       } catch (const UsageError& error) {
         require(error.code() == "process.calls-differ", error.code());
-        require(std::string(error.what()).find(told) != std::string::npos, error.what());
-        accelerator.wait_for_everyone();  // all have thrown, and may go on
+        require(std::string(error.what()).find(expected_text) != std::string::npos, error.what());
+        accelerator.wait_for_everyone();  // all have thrown
         return;
       }
       throw std::runtime_error("nothing was thrown");
@@ -502,14 +506,15 @@ TEST_CASE("together: with debug a collective that differs is told in every proce
       "got barrier, expected all_reduce of 2 float");
 }
 
-TEST_CASE("together: with debug a rank that has left is told, and which of four differs") {
+TEST_CASE("distributed: with debug a rank that has left and the one that differs are named") {
   debug_launcher([] {
     auto accelerator = std::make_unique<Accelerator>(AcceleratorOptions{.debug = true});
     const Group group = accelerator->group();
     group.barrier();
     if (group.rank() == 1) return;
     accelerator.reset();
-    require(code_of([&] { group.barrier(); }) == "process.rank-missing", "it has left");
+    require(code_of([&] { group.barrier(); }) == "process.rank-missing",
+            "the missing rank is not reported");
   });
   debug_launcher(
       [] {
@@ -528,7 +533,7 @@ TEST_CASE("together: with debug a rank that has left is told, and which of four 
       4);
 }
 
-TEST_CASE("together: numbers are compared by messages as in memory, by 2 to 5 ranks") {
+TEST_CASE("distributed: comparisons by messages and by shared memory agree, for 2 to 5 ranks") {
   for (const int count : {2, 3, 5}) {
     debug_launcher(
         [] {

@@ -1,6 +1,6 @@
-// Backward passes and windows of several processes that are not like each other: micro-batches left
-// out, models that train in turn, parameters that are frozen and unfrozen, passes by hand. The
-// numbers are those of plain LibTorch in one process.
+// Backward passes and windows that differ between processes: skipped micro-batches, models that
+// train in turn, parameters that are frozen and unfrozen, manual passes. The numbers equal those of
+// plain LibTorch in one process.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -11,18 +11,18 @@
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/together.h"
+#include "unit/prepare/distributed_fixtures.h"
 
 using namespace hasten;
 using namespace hasten::forked;
-using namespace hasten::together;
+using namespace hasten::distributed_fixtures;
 
 namespace {
 
-constexpr std::int64_t kOfEach = 2;  // rows of a micro-batch
+constexpr std::int64_t kMicroBatchRows = 2;  // rows of a micro-batch
 
 at::Tensor own_rows(std::int64_t rank, std::int64_t micro_batch) {
-  return rows_of(64).narrow(0, (2 * micro_batch + rank) * kOfEach, kOfEach);
+  return rows_of(64).narrow(0, (2 * micro_batch + rank) * kMicroBatchRows, kMicroBatchRows);
 }
 
 std::vector<at::Tensor> gradients_in(const torch::nn::Module& module) {
@@ -34,7 +34,7 @@ std::vector<at::Tensor> gradients_in(const torch::nn::Module& module) {
 void require_same_everywhere(const Group& group, const std::vector<at::Tensor>& tensors,
                              const std::string& what) {
   for (const at::Tensor& tensor : tensors) {
-    require(tensor.defined(), what + ": nothing there");
+    require(tensor.defined(), what + ": there is no gradient");
     const at::Tensor all = group.gather(tensor.detach().flatten().unsqueeze(0));
     require(at::equal(all, all[0].unsqueeze(0).expand_as(all)),
             what + " differs between processes");
@@ -75,8 +75,8 @@ struct PartlyEmpty : torch::nn::Module {
 
 }  // namespace
 
-TEST_CASE("passes: micro-batches without a backward pass, in other places in each process") {
-  // Which of three micro-batches each process leaves out, and whether it is the closing one.
+TEST_CASE("passes: each process may skip the backward pass of other micro-batches") {
+  // The skipped micro-batches of each process, out of three; one may be the closing one.
   struct Plan {
     std::vector<bool> of_rank[2];
   };
@@ -110,7 +110,7 @@ TEST_CASE("passes: micro-batches without a backward pass, in other places in eac
               auto guard = accelerator.accumulate(model);
               const at::Tensor loss = loss_of(model(own_rows(rank, static_cast<std::int64_t>(i))));
               if (plan.of_rank[rank][i])
-                by_items ? accelerator.backward(loss, kOfEach) : accelerator.backward(loss);
+                by_items ? accelerator.backward(loss, kMicroBatchRows) : accelerator.backward(loss);
               if (window == 1) accelerator.clip_grad_norm_(model->parameters(), 1e9);
               optimizer.step();
               if (i < 2) optimizer.zero_grad();
@@ -126,7 +126,7 @@ TEST_CASE("passes: micro-batches without a backward pass, in other places in eac
   }
 }
 
-TEST_CASE("passes: a process without a closing pass adds zeros for a parameter without elements") {
+TEST_CASE("passes: without a closing pass, a parameter without elements adds zeros") {
   const at::Tensor expected =
       (own_rows(0, 0).mean(0) + own_rows(0, 1).mean(0) + own_rows(1, 0).mean(0)) / 3;
   for (const bool unused : {false, true}) {
@@ -148,7 +148,7 @@ TEST_CASE("passes: a process without a closing pass adds zeros for a parameter w
   }
 }
 
-TEST_CASE("passes: a closing micro-batch that cannot be made up for is refused") {
+TEST_CASE("passes: a closing micro-batch without a possible replacement is refused") {
   debug_launcher([] {
     Accelerator single, windows({.gradient_accumulation_steps = 2});
     Sequential net = small_model(), other = small_model();
@@ -202,7 +202,7 @@ TEST_CASE("passes: a module under two names trains as in one process") {
   }
 }
 
-TEST_CASE("passes: models that train in turn leave each other's gradients alone") {
+TEST_CASE("passes: models that train in turn leave each other's gradients unchanged") {
   const auto critic_loss = [](auto& critic, auto& generator, std::int64_t rank, std::int64_t i) {
     return critic(generator(own_rows(rank, i)).detach()).square().mean();
   };
@@ -237,8 +237,8 @@ TEST_CASE("passes: models that train in turn leave each other's gradients alone"
   });
 }
 
-TEST_CASE("passes: each of several losses of a window reaches a model of its own") {
-  // Which passes (of the first and the second model) each process makes in three micro-batches.
+TEST_CASE("passes: each of several losses of a window reaches its own model") {
+  // The passes of the first and the second model that each process makes in three micro-batches.
   struct Passes {
     bool first = true, second = true;
   };
@@ -248,9 +248,9 @@ TEST_CASE("passes: each of several losses of a window reaches a model of its own
   };
   const std::vector<Plan> plans = {
       {{{both, both, both}, {both, both, both}}},
-      {{{both, both, both}, {both, both, none}}},              // one leaves the last one out
-      {{{both, both, none}, {both, both, none}}},              // all do
-      {{{both, both, only_first}, {both, both, only_first}}},  // nobody closes the second
+      {{{both, both, both}, {both, both, none}}},              // one skips the last pass
+      {{{both, both, none}, {both, both, none}}},              // all skip it
+      {{{both, both, only_first}, {both, both, only_first}}},  // no process closes the second
       {{{both, only_second, both}, {both, both, none}}},
       {{{only_first, only_first, none}, {only_first, only_first, only_first}}}};
   const auto second_model = [] {
@@ -261,12 +261,12 @@ TEST_CASE("passes: each of several losses of a window reaches a model of its own
     Sequential alone_first = small_model(), alone_second = second_model();
     double weight = 0;
     for (const auto& of_rank : plan.of_rank)
-      for (const Passes& each : of_rank) weight += each.first || each.second ? kOfEach : 0;
+      for (const Passes& each : of_rank) weight += each.first || each.second ? kMicroBatchRows : 0;
     bool second_trained = false;
     for (std::int64_t rank = 0; rank < 2; ++rank) {
       for (std::int64_t i = 0; i < 3; ++i) {
         const Passes& made = plan.of_rank[rank][static_cast<std::size_t>(i)];
-        const double share = kOfEach / weight;
+        const double share = kMicroBatchRows / weight;
         if (made.first) (loss_of(alone_first->forward(own_rows(rank, i))) * share).backward();
         if (made.second) (loss_of(alone_second->forward(own_rows(rank, i))) * share).backward();
         second_trained = second_trained || made.second;
@@ -288,9 +288,11 @@ TEST_CASE("passes: each of several losses of a window reaches a model of its own
               for (std::int64_t i = 0; i < 3; ++i) {
                 const Passes& made = plan.of_rank[rank][static_cast<std::size_t>(i)];
                 auto guard = accelerator.accumulate(first, second);
-                if (made.first) accelerator.backward(loss_of(first(own_rows(rank, i))), kOfEach);
+                if (made.first)
+                  accelerator.backward(loss_of(first(own_rows(rank, i))), kMicroBatchRows);
                 if (in_turn) optimizer_one.step();
-                if (made.second) accelerator.backward(loss_of(second(own_rows(rank, i))), kOfEach);
+                if (made.second)
+                  accelerator.backward(loss_of(second(own_rows(rank, i))), kMicroBatchRows);
                 if (!in_turn) optimizer_one.step();
                 optimizer_two.step();
               }
@@ -318,13 +320,13 @@ TEST_CASE("passes: each of several losses of a window reaches a model of its own
   }
 }
 
-TEST_CASE("passes: a second loss of the last micro-batch adds to what was exchanged") {
+TEST_CASE("passes: a second loss of the last micro-batch adds to the exchanged gradients") {
   Sequential alone = small_model();
   const auto parts = [](auto& model, std::int64_t rank, std::int64_t i) {
     return loss_of(model(own_rows(rank, i)));
   };
   const auto forward = [&](const at::Tensor& x) { return alone->forward(x); };
-  // Weights of 1 and 3 in the processes, in each of two micro-batches; the last has a second loss.
+  // The processes have weights of 1 and 3 in both micro-batches; the last one has a second loss.
   for (std::int64_t rank = 0; rank < 2; ++rank) {
     const double share = (1 + 2 * static_cast<double>(rank)) / 8;
     for (const std::int64_t i : {0, 1, 2}) (parts(forward, rank, i) * share).backward();
@@ -344,7 +346,7 @@ TEST_CASE("passes: a second loss of the last micro-batch adds to what was exchan
   });
 }
 
-TEST_CASE("passes: processes that close a window in other orders are refused") {
+TEST_CASE("passes: processes that close a window in a different order are refused") {
   debug_launcher([] {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     Sequential one = small_model(), two = small_model();
@@ -383,9 +385,8 @@ TEST_CASE("passes: free_memory() without handles keeps models together") {
   });
 }
 
-TEST_CASE(
-    "passes: parameters that are frozen and unfrozen after prepare() are exchanged as they are") {
-  // Of 6 steps the first layer is trained from the third on, and the last from the fifth on not.
+TEST_CASE("passes: parameters frozen and unfrozen after prepare() are exchanged accordingly") {
+  // Of 6 steps, the first layer trains from the third on, and the last one until the fourth.
   const auto freeze = [](TwoLayers& net, std::int64_t step) {
     for (at::Tensor& each : net.first->parameters()) each.requires_grad_(step >= 2);
     for (at::Tensor& each : net.second->parameters()) each.requires_grad_(step < 4);
@@ -429,7 +430,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("passes: gradients that loss.backward() has made are not stepped on") {
+TEST_CASE("passes: gradients from loss.backward() are refused by the step") {
   debug_launcher([] {
     Accelerator accelerator;
     const std::int64_t rank = accelerator.group().rank();
@@ -440,13 +441,13 @@ TEST_CASE("passes: gradients that loss.backward() has made are not stepped on") 
     const auto loss = [&, &model = model] { return loss_of(model(own_rows(rank, 0))); };
 
     loss().backward();
-    require(step() == "prepare.raw-backward", "by hand");
+    require(step() == "prepare.raw-backward", "loss.backward() is not refused");
     const at::Tensor kept = net->parameters()[0].grad().clone();
     require(code_of([&, &model = model] {
               accelerator.clip_grad_norm_(model->parameters(), 1.0);
             }) == "prepare.raw-backward",
             "clipped by hand");
-    // What the exchange takes along is everybody's, and what is cleared is nobody's.
+    // Gradients that an exchange includes are valid, and cleared ones do not matter.
     accelerator.backward(loss());
     require(step() == "none", "exchanged afterwards");
     optimizer.zero_grad();
@@ -477,7 +478,7 @@ TEST_CASE("passes: gradients that loss.backward() has made are not stepped on") 
   });
 }
 
-TEST_CASE("passes: retain_graph and inputs, and create_graph which cannot be exchanged") {
+TEST_CASE("passes: retain_graph and inputs work, and create_graph is refused") {
   Sequential alone = small_model();
   for (std::int64_t rank = 0; rank < 2; ++rank)
     loss_of(alone->forward(own_rows(rank, 0))).backward();
@@ -500,11 +501,11 @@ TEST_CASE("passes: retain_graph and inputs, and create_graph which cannot be exc
               accelerator.backward(loss_of(model(own_rows(rank, 0))), {.create_graph = true});
             }) == "prepare.create-graph",
             "create_graph");
-    // Of the data alone: nothing is exchanged.
+    // If only the data need a gradient, nothing is exchanged.
     const at::Tensor x = own_rows(rank, 0).clone().requires_grad_();
     if (rank == 0) accelerator.backward(loss_of(model(x)), {.inputs = {x}});
     require(x.grad().defined() == (rank == 0), "the gradient of the data");
-    require(!net->parameters()[0].grad().defined(), "and of nothing else");
+    require(!net->parameters()[0].grad().defined(), "a parameter has a gradient");
     const at::Tensor bias = net->parameters().back();
     require(code_of([&, &model = model] {
               accelerator.backward(loss_of(model(x)), {.inputs = {bias}});
@@ -514,12 +515,13 @@ TEST_CASE("passes: retain_graph and inputs, and create_graph which cannot be exc
     Sequential part = small_model();
     auto [loose] = unused.prepare(part);
     unused.backward(loss_of(loose(own_rows(rank, 0))), {.inputs = {part->parameters().back()}});
-    require_close({part->parameters().back().grad() * 2}, {expected.back()}, "that part");
-    require(!part->parameters()[0].grad().defined(), "nothing else");
+    require_close({part->parameters().back().grad() * 2}, {expected.back()},
+                  "the gradient of the part");
+    require(!part->parameters()[0].grad().defined(), "another parameter has a gradient");
   });
 }
 
-TEST_CASE("passes: a loss in 16 bits does not round what its process weighs") {
+TEST_CASE("passes: a loss in 16 bits does not round the weight of its process") {
   debug_launcher([] {
     for (const std::int64_t window : {1, 2}) {
       Accelerator accelerator({.gradient_accumulation_steps = window, .cpu = true});
@@ -544,7 +546,8 @@ TEST_CASE("passes: LBFGS makes the steps of one process") {
   };
   Sequential alone = small_model();
   torch::optim::LBFGS reference = lbfgs(alone);
-  // The first process has two rows of three, so that the mean is not that of the processes' means.
+  // The first process has two of three rows, so that the mean differs from the mean of the
+  // processes' means.
   const at::Tensor rows = rows_of(6);
   double plain_loss = 0;
   for (int step = 0; step < 2; ++step) {
