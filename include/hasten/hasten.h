@@ -17,6 +17,8 @@
 #include "hasten/device/memory.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"
+#include "hasten/metrics/classification.h"
+#include "hasten/metrics/regression.h"
 #include "hasten/models/bert.h"
 #include "hasten/ops/ops.h"
 #include "hasten/optim/adamw.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -13,40 +14,18 @@ std::int64_t line_of(std::string_view text, std::size_t position) {
   return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(position), '\n');
 }
 
-// Returns the number of bytes of the well-formed UTF-8 character at the start of the text, or 0 if
-// there is none (Unicode, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF).
-std::size_t character_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const auto within = [&](std::size_t i, unsigned low, unsigned high) {
-    return byte(i) >= low && byte(i) <= high;
-  };
-  const auto follows = [&](std::size_t i) { return within(i, 0x80, 0xBF); };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const bool second = within(1, first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF);
-    return second && follows(2) ? 3 : 0;
-  }
-  if (first < 0xF0 || first > 0xF4) return 0;
-  const bool second = within(1, first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF);
-  return second && follows(2) && follows(3) ? 4 : 0;
-}
-
 void check_characters(std::string_view text, const std::string& file) {
   for (std::size_t at = 0; at < text.size();) {
     if (text[at] == '\0') {
       fail_text("text.nul", file, line_of(text, at), "a NUL byte", "", "",
                 "check that this is a UTF-8 text file; UTF-16 contains such bytes");
     }
-    const std::size_t length = character_length(text.substr(at));
-    if (length == 0) {
+    const Utf8Sequence character = next_utf8_sequence(text.substr(at));
+    if (!character.valid) {
       fail_text("text.utf8", file, line_of(text, at), "bytes that are not UTF-8", "", "",
                 "convert the file to UTF-8, for example with iconv");
     }
-    at += length;
+    at += character.size;
   }
 }
 

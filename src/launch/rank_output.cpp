@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/utf8_prefix.h"
+#include "base/utf8.h"
 
 namespace hasten {
 namespace {

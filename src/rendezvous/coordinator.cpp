@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "base/utf8_prefix.h"
+#include "base/utf8.h"
 #include "hasten/base/text.h"
 #include "rendezvous/refusal.h"
 #include "rendezvous/sockets.h"

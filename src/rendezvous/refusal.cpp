@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/utf8_prefix.h"
+#include "base/utf8.h"
 #include "hasten/base/text.h"
 
 namespace hasten::rendezvous {

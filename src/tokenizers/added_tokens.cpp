@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "hasten/base/error.h"
-#include "utf8.h"
+#include "base/utf8.h"
 
 namespace hasten::tokenizers {
 namespace {
@@ -32,7 +32,7 @@ bool touches_word(std::string_view text, std::size_t begin, std::size_t end) noe
 
 std::size_t skip_white_back(std::string_view text, std::size_t at) noexcept {
   while (at > 0) {
-    const Decoded character = decode_utf8_before(text.data() + at);
+    const DecodedCharacter character = decode_utf8_before(text.data() + at);
     if (!Unicode::get().is(character.value, Unicode::white)) break;
     at -= character.size;
   }
@@ -41,7 +41,7 @@ std::size_t skip_white_back(std::string_view text, std::size_t at) noexcept {
 
 std::size_t skip_white(std::string_view text, std::size_t at) noexcept {
   while (at < text.size()) {
-    const Decoded character = decode_utf8(text.data() + at);
+    const DecodedCharacter character = decode_utf8(text.data() + at);
     if (!Unicode::get().is(character.value, Unicode::white)) break;
     at += character.size;
   }

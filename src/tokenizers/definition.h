@@ -47,18 +47,15 @@ Definition definition_from_json(const std::filesystem::path& file);
 Definition definition_from_vocab(const std::filesystem::path& file,
                                  const TokenizerOptions& options);
 
-// Reads one object of the added_tokens of tokenizer.json. The id of the result is -1.
-AddedToken read_added_token(const Fields& fields);
+// Reads a token of tokenizer.json's added_tokens, or of tokenizer_config.json's added_tokens_decoder:
+// only there may flags be missing, and they then have the defaults of AddedToken in the Python
+// package tokenizers. The id of the result is -1.
+enum class MissingFlags { error, defaults };
+AddedToken read_added_token(const Fields& fields, MissingFlags missing);
 // Gives each added token the id of its text in the vocabulary, or the next free id after the
 // vocabulary. A token that already has an id (not -1) must have the same one. Throws DataError
 // tokenizers.bad-added-token, with `where` in front.
 void number_added_tokens(const std::vector<std::string>& vocabulary, const std::string& where,
                          std::vector<AddedToken>& tokens);
-
-// Reads the post-processor of tokenizer.json.
-Templates read_post_processor(const Fields& root);
-// Reads the truncation and padding of tokenizer.json, which BertTokenizer::stored_settings()
-// returns.
-void read_stored_settings(const Fields& root, Definition& definition);
 
 }  // namespace hasten::tokenizers

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes unicode_classes.cpp, unicode_case.cpp, unicode_decompositions.cpp and unicode_words.cpp.
+"""Writes unicode_tables.cpp.
 
     python generate_unicode_tables.py          # in an environment with tokenizers 0.23.3
 
@@ -186,13 +186,25 @@ def braces(*values):
     return "{" + ", ".join(values) + "}"
 
 
-def write(name, about, *body):
-    head = f"// {about}\n// Written by generate_unicode_tables.py from tokenizers {__version__}; do not edit.\n// clang-format off\n"
-    text = head + '#include "unicode_tables.h"\n\nnamespace hasten::tokenizers {\nnamespace {\n\n' + "\n".join(part for part, _ in body)
-    text += "\n}  // namespace\n\n" + "".join(f"constinit const std::span<const {kind}> {name}{{{name}_rows}};\n" for _, (kind, name) in body)
+def section(about, *body):
+    """Returns the rows of tables, and the spans that refer to them."""
+    rows = f"\n// {about}\n" + "\n".join(part for part, _ in body)
+    return rows, "".join(f"constinit const std::span<const {kind}> {name}{{{name}_rows}};\n" for _, (kind, name) in body)
+
+
+def write(*sections):
+    text = f"""// The tables of Unicode properties that unicode_tables.h declares.
+// Written by generate_unicode_tables.py from tokenizers {__version__}; do not edit.
+// clang-format off
+#include "unicode_tables.h"
+
+namespace hasten::tokenizers {{
+namespace {{
+"""
+    text += "".join(rows for rows, _ in sections) + "\n}  // namespace\n\n" + "".join(spans for _, spans in sections)
     text += "\n}  // namespace hasten::tokenizers\n"
-    (FOLDER / name).write_text(text)
-    print(name, text.count("\n"), "lines")
+    (FOLDER / "unicode_tables.cpp").write_text(text)
+    print(text.count("\n"), "lines")
 
 
 def main():
@@ -209,20 +221,21 @@ def main():
     body = [(table(kind, name, [braces(code(a), code(b)) for a, b in rows]), (kind, name)) for kind, name, rows in ranges]
     rows = [braces(code(a), code(b), str(c)) for a, b, c in class_runs(combining)]
     body.append((table("CombiningRange", "combining_ranges", rows), ("CombiningRange", "combining_ranges")))
-    write("unicode_classes.cpp", "The characters that each setting of the normalizer affects, and the combining classes of marks.", *body)
+    classes_section = section("The characters that each setting of the normalizer affects, and the combining classes of marks.", *body)
 
     rows = [braces(code(a), code(b), str(step), str(distance)) for a, b, step, distance in case_runs(lower)]
-    write("unicode_case.cpp", "Letters with a lower-case form: first and last code point, step, distance to the lower-case one.",
+    case_section = section("Letters with a lower-case form: first and last code point, step, distance to the lower-case one.",
           (table("CaseRange", "case_ranges", rows), ("CaseRange", "case_ranges")))
 
     rows = [braces(code(value), code(first), code(second)) for value, (first, second) in sorted(pairs.items())]
     flat = [item for first, targets in single_runs(singles) for item in [code(first), str(len(targets)), *map(code, targets)]]
-    write("unicode_decompositions.cpp", "Canonical decompositions: into two code points, and runs into one (first, count, targets).",
+    decompositions_section = section("Canonical decompositions: into two code points, and runs into one (first, count, targets).",
           (table("DecompositionPair", "decomposition_pairs", rows), ("DecompositionPair", "decomposition_pairs")),
           (table("char32_t", "decomposition_singles", flat), ("char32_t", "decomposition_singles")))
 
-    write("unicode_words.cpp", "Word characters, which must not touch an added token marked single_word.",
+    words_section = section("Word characters, which must not touch an added token marked single_word.",
           (table("CodePointRange", "word_ranges", [braces(code(a), code(b)) for a, b in runs(word)]), ("CodePointRange", "word_ranges")))
+    write(classes_section, case_section, decompositions_section, words_section)
     print({name: len(values) for name, values in classes.items()}, "word", len(word), "lower", len(lower), "decompositions", len(full), "combining", len(combining))
 
 

@@ -16,9 +16,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
 #include "buffer.h"
 #include "unicode.h"
-#include "utf8.h"
 
 namespace hasten::tokenizers {
 
@@ -72,7 +72,7 @@ class Normalizer {
   void build_table();
   void compute_action(char32_t c);
   Action add_mapping(const std::vector<Character>& result);
-  char* write_action(std::uint16_t action, const Decoded& character, const char* at,
+  char* write_action(std::uint16_t action, const DecodedCharacter& character, const char* at,
                      char* to) const noexcept;
   template <bool with_origins>
   bool run_by_table(std::string_view text, Normalized& out) const;

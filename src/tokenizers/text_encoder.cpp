@@ -4,7 +4,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "utf8.h"
+#include "base/utf8.h"
 #include "words.h"
 
 namespace hasten::tokenizers {

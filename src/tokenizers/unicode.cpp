@@ -7,9 +7,6 @@
 namespace hasten::tokenizers {
 namespace {
 
-constexpr char32_t kHangulFirst = 0xAC00;
-constexpr char32_t kHangulLast = 0xD7A3;
-
 // Returns the range that holds c, or null. `ranges` must be sorted and disjoint.
 template <class Range>
 const Range* find_range(std::span<const Range> ranges, char32_t c) {
@@ -19,15 +16,6 @@ const Range* find_range(std::span<const Range> ranges, char32_t c) {
   if (after == ranges.begin()) return nullptr;
   const Range& range = *(after - 1);
   return c <= range.last ? &range : nullptr;
-}
-
-// Appends the two or three letters of a syllable. They are not in the tables, because the Unicode
-// standard defines them by a formula.
-void decompose_hangul(char32_t c, std::u32string& out) {
-  const char32_t index = c - kHangulFirst;
-  out += static_cast<char32_t>(0x1100 + index / 588);
-  out += static_cast<char32_t>(0x1161 + index % 588 / 28);
-  if (index % 28 != 0) out += static_cast<char32_t>(0x11A7 + index % 28);
 }
 
 }  // namespace
@@ -73,7 +61,8 @@ void Unicode::decompose(char32_t c, std::u32string& out) const {
   if (!is(c, decomposes)) {
     out += c;
   } else if (c >= kHangulFirst && c <= kHangulLast) {
-    decompose_hangul(c, out);
+    const HangulLetters letters = hangul_letters(c);
+    out.append(letters.values, static_cast<std::size_t>(letters.count));
   } else {
     auto pair = std::lower_bound(
         decomposition_pairs.begin(), decomposition_pairs.end(), c,
@@ -98,6 +87,12 @@ void Unicode::lower(char32_t c, std::u32string& out) const {
   const CaseRange* range = find_range(case_ranges, c);
   const bool moves = range && (c - range->first) % range->step == 0;
   out += moves ? static_cast<char32_t>(static_cast<std::int32_t>(c) + range->distance) : c;
+}
+
+HangulLetters hangul_letters(char32_t c) noexcept {
+  const char32_t index = c - kHangulFirst;
+  return {.values = {0x1100 + index / 588, 0x1161 + index % 588 / 28, 0x11A7 + index % 28},
+          .count = index % 28 == 0 ? 2 : 3};
 }
 
 }  // namespace hasten::tokenizers

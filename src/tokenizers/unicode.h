@@ -15,6 +15,18 @@
 
 namespace hasten::tokenizers {
 
+// The Korean syllables. They are not in the tables, because the Unicode standard decomposes them by
+// a formula.
+inline constexpr char32_t kHangulFirst = 0xAC00;
+inline constexpr char32_t kHangulLast = 0xD7A3;
+
+struct HangulLetters {
+  char32_t values[3];
+  int count;  // 2 or 3
+};
+// `c` must be a syllable.
+HangulLetters hangul_letters(char32_t c) noexcept;
+
 class Unicode {
  public:
   enum Flag : std::uint8_t {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "hasten/base/error.h"
-#include "utf8.h"
+#include "base/utf8.h"
 
 namespace hasten::tokenizers {
 

@@ -12,8 +12,8 @@
 
 #include <string_view>
 
+#include "base/utf8.h"
 #include "unicode.h"
-#include "utf8.h"
 
 namespace hasten::tokenizers {
 
@@ -24,7 +24,7 @@ void for_each_word(std::string_view text, Use&& use) {
   const Unicode& unicode = Unicode::get();
   std::size_t start = 0, at = 0;
   while (at < text.size()) {
-    const Decoded character = decode_utf8(text.data() + at);
+    const DecodedCharacter character = decode_utf8(text.data() + at);
     if (!unicode.is(character.value, apart)) {
       at += character.size;
       continue;

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDER = ("base config rendezvous launch tokenizers process device formats data ops models optim prepare anatomy accelerator checkpoint track "
-         "trainer hasten").split()
+         "metrics trainer hasten").split()
 CORE = ("base", "config", "rendezvous", "launch", "tokenizers")
 LIBTORCH = ("torch", "ATen", "c10")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)

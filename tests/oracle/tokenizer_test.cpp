@@ -14,7 +14,7 @@
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "minilm.h"
 #include "tokenizers/normalizer.h"
-#include "tokenizers/utf8.h"
+#include "base/utf8.h"
 #include "tokenizers/words.h"
 
 namespace {
@@ -171,7 +171,7 @@ using tokenizers::NormalizerOptions;
 
 std::string as_text(const std::u32string& characters) {
   std::string out;
-  for (const char32_t c : characters) tokenizers::append_utf8(c, out);
+  for (const char32_t c : characters) append_utf8(c, out);
   return out;
 }
 

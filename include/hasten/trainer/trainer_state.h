@@ -17,9 +17,10 @@
 #include <string>
 #include <vector>
 
+#include "hasten/metrics/metric.h"
+
 namespace hasten {
 
-using Metrics = std::map<std::string, double>;
 using LogEntry = Metrics;
 
 struct TrainerState {

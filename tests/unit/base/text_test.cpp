@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "base/utf8_prefix.h"
+#include "base/utf8.h"
 
 using namespace hasten;
 

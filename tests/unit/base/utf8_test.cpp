@@ -1,8 +1,8 @@
-#include "tokenizers/utf8.h"
+#include "base/utf8.h"
 
 #include <doctest/doctest.h>
 
-using namespace hasten::tokenizers;
+using namespace hasten;
 
 TEST_CASE("every code point is decoded as it was encoded, from both ends") {
   for (char32_t c = 0; c < 0x110000; ++c) {

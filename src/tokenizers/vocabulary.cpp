@@ -5,18 +5,18 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/utf8.h"
 #include "definition.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "utf8.h"
 
 namespace hasten::tokenizers {
 namespace {
 
 std::string_view without_white_end(std::string_view line) {
   while (!line.empty()) {
-    const Decoded last = decode_utf8_before(line.data() + line.size());
+    const DecodedCharacter last = decode_utf8_before(line.data() + line.size());
     if (!Unicode::get().is(last.value, Unicode::white)) break;
     line.remove_suffix(last.size);
   }

@@ -1,6 +1,6 @@
-// File: tokenizers/utf8.h
-// Reads and writes UTF-8. The tokenizer looks at every byte of every text, so all functions are
-// inline.
+// File: base/utf8.h (internal)
+// Checks, reads, writes and cuts UTF-8. The tokenizer looks at every byte of every text, so all
+// functions are inline.
 //
 //   std::string repaired;
 //   if (!is_utf8(text)) text = repaired = repair_utf8(text);
@@ -9,20 +9,21 @@
 // Thread rule: pure functions. They throw only std::bad_alloc.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
 
-namespace hasten::tokenizers {
+namespace hasten {
 
-struct Decoded {
+struct DecodedCharacter {
   char32_t value;
   std::uint32_t size;  // in bytes
 };
 
 // Returns the character that starts at `at`. The text must be valid.
-inline Decoded decode_utf8(const char* at) noexcept {
+inline DecodedCharacter decode_utf8(const char* at) noexcept {
   const auto byte = [at](int i) {
     return static_cast<char32_t>(static_cast<unsigned char>(at[i]));
   };
@@ -35,7 +36,7 @@ inline Decoded decode_utf8(const char* at) noexcept {
 }
 
 // Returns the character that ends before `end`. The text must be valid.
-inline Decoded decode_utf8_before(const char* end) noexcept {
+inline DecodedCharacter decode_utf8_before(const char* end) noexcept {
   const char* at = end - 1;
   while ((static_cast<unsigned char>(*at) & 0xC0) == 0x80) --at;
   return decode_utf8(at);
@@ -82,14 +83,14 @@ inline std::size_t ascii_prefix(std::string_view text) noexcept {
   return at;
 }
 
-struct Sequence {
+struct Utf8Sequence {
   std::uint32_t size;  // bytes of the character, or of its longest valid start if it is incomplete
   bool valid;
 };
 
 // Returns the sequence at the start of `text`, which must not be empty, according to the Unicode
 // standard's table of well-formed sequences.
-inline Sequence next_sequence(std::string_view text) noexcept {
+inline Utf8Sequence next_utf8_sequence(std::string_view text) noexcept {
   const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(0);
   if (lead < 0x80) return {1, true};
@@ -110,7 +111,7 @@ inline Sequence next_sequence(std::string_view text) noexcept {
 inline bool is_utf8(std::string_view text) noexcept {
   std::size_t at = ascii_prefix(text);
   while (at < text.size()) {
-    const Sequence sequence = next_sequence(text.substr(at));
+    const Utf8Sequence sequence = next_utf8_sequence(text.substr(at));
     if (!sequence.valid) return false;
     at += sequence.size;
   }
@@ -123,7 +124,7 @@ inline std::string repair_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size() + 8);
   for (std::size_t at = 0; at < text.size();) {
-    const Sequence sequence = next_sequence(text.substr(at));
+    const Utf8Sequence sequence = next_utf8_sequence(text.substr(at));
     if (sequence.valid)
       out.append(text.substr(at, sequence.size));
     else
@@ -140,4 +141,14 @@ inline std::uint32_t code_point_count(std::string_view text) noexcept {
   return count;
 }
 
-}  // namespace hasten::tokenizers
+// Returns the first bytes of a UTF-8 text without a partial character at the end, which JSON could
+// not hold. Other texts are cut anywhere: utf8_prefix("caf\xC3\xA9", 4) is "caf".
+inline std::string_view utf8_prefix(std::string_view text, std::size_t bytes) {
+  if (text.size() <= bytes) return text;
+  const auto continues = [&](std::size_t at) { return (text[at] & 0xC0) == 0x80; };
+  std::size_t size = bytes;
+  while (size > 0 && bytes - size < 3 && continues(size)) --size;
+  return text.substr(0, continues(size) ? bytes : size);
+}
+
+}  // namespace hasten

@@ -45,22 +45,6 @@ bool has(const std::vector<AddedToken>& tokens, const std::string& content) {
                      [&content](const AddedToken& token) { return token.content == content; });
 }
 
-bool flag_or(const Fields& fields, const char* key, bool missing) {
-  return fields.find(key) ? fields.flag(key) : missing;
-}
-
-// Reads an object of added_tokens_decoder. Other than in tokenizer.json, flags may be missing; they
-// then have the defaults of AddedToken in the Python package tokenizers.
-AddedToken read_token_of_config(const Fields& fields) {
-  AddedToken token{.id = -1, .content = fields.text("content")};
-  token.single_word = flag_or(fields, "single_word", false);
-  token.lstrip = flag_or(fields, "lstrip", false);
-  token.rstrip = flag_or(fields, "rstrip", false);
-  token.special = flag_or(fields, "special", false);
-  token.normalized = flag_or(fields, "normalized", !token.special);
-  return token;
-}
-
 // Reads added_tokens_decoder: {"100": {"content": "[UNK]", "special": true, ...}, ...}.
 void read_added_tokens(const Fields& fields, Config& config) {
   if (!fields.find("added_tokens_decoder")) return;
@@ -70,7 +54,7 @@ void read_added_tokens(const Fields& fields, Config& config) {
     // The key is an id, written as a string.
     const Json parsed = Json::parse(key, nullptr, false);
     const Json id = parsed.is_discarded() ? Json(key) : parsed;
-    AddedToken token = read_token_of_config(Fields(value, where));
+    AddedToken token = read_added_token(Fields(value, where), MissingFlags::defaults);
     token.id = static_cast<std::int32_t>(Fields::integer_of(id, 0, kLargestId, where));
     config.added_tokens.push_back(std::move(token));
   }
@@ -119,13 +103,17 @@ void set(const std::optional<T>& from, T& to) {
 
 }  // namespace
 
-AddedToken read_added_token(const Fields& fields) {
+AddedToken read_added_token(const Fields& fields, MissingFlags missing) {
+  const auto flag = [&](const char* key, bool value) {
+    const bool absent = missing == MissingFlags::defaults && !fields.find(key);
+    return absent ? value : fields.flag(key);
+  };
   AddedToken token{.id = -1, .content = fields.text("content")};
-  token.single_word = fields.flag("single_word");
-  token.lstrip = fields.flag("lstrip");
-  token.rstrip = fields.flag("rstrip");
-  token.normalized = fields.flag("normalized");
-  token.special = fields.flag("special");
+  token.single_word = flag("single_word", false);
+  token.lstrip = flag("lstrip", false);
+  token.rstrip = flag("rstrip", false);
+  token.special = flag("special", false);
+  token.normalized = flag("normalized", !token.special);
   return token;
 }
 

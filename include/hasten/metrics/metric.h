@@ -1,5 +1,6 @@
-// File: hasten/trainer/evaluation.h
-// Scores a model on a dataset batch by batch, so that memory stays bounded for any number of rows.
+// File: hasten/metrics/metric.h
+// Scores a model on a dataset batch by batch. hasten/metrics/classification.h and regression.h have
+// the usual metrics; a metric of your own derives from EvalMetric.
 //
 //   Trainer trainer(model, arguments,
 //                   {.train_dataset = train_rows,
@@ -14,13 +15,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "hasten/trainer/trainer_state.h"
-
 namespace hasten {
+
+// Scores by name.
+using Metrics = std::map<std::string, double>;
 
 // All predictions and labels of an evaluation. Token-level tensors of unequal length are padded
 // with -100.
@@ -44,22 +49,13 @@ class EvalMetric {
   virtual std::vector<double*> counts() { return {}; }
 };
 
-// "accuracy": the share of the labels other than -100 that the largest logit predicts. It has no
-// score for a regression.
-class Accuracy : public EvalMetric {
- public:
-  void reset() override { right_ = total_ = 0; }
-  void add(const at::Tensor& logits, const at::Tensor& labels) override;
-  Metrics compute() const override;
-  std::vector<double*> counts() override { return {&right_, &total_}; }
-
- private:
-  double right_ = 0, total_ = 0;  // exact, as there are fewer labels than 2^53
-};
-
 // A metric that keeps all predictions and calls compute_metrics with them.
 std::shared_ptr<EvalMetric> metric_from_function(
     std::function<Metrics(const EvalPrediction&)> compute_metrics);
+
+// Several metrics in one: their scores come together. compute() throws UsageError
+// "metrics.name" if two of them have a score of the same name. Each process adds only its own rows if all of them have counts.
+std::shared_ptr<EvalMetric> combine_metrics(std::vector<std::shared_ptr<EvalMetric>> metrics);
 
 // Concatenates the tensors along the first dimension. If their second dimensions differ, they are
 // padded with -100 at the end to the largest.

@@ -1,0 +1,128 @@
+// File: hasten/metrics/classification.h
+// Metrics of classifiers: accuracy, precision, recall, F1, Matthews correlation, AUC, perplexity.
+//
+//   auto metrics = combine_metrics({std::make_shared<Accuracy>(),
+//                                   std::make_shared<PrecisionRecallF1>(3, Average::weighted)});
+//   metrics->add(logits, labels);  // [rows, 3], [rows]
+//   double f1 = metrics->compute().at("f1");
+//
+// Logits are [..., classes] and labels [...], so that the same metrics serve sequences and tokens.
+// Labels of -100 are ignored. The prediction is the largest logit, the first of equal ones. Values
+// equal those of scikit-learn within 1e-9. A metric that has added nothing has no scores.
+//
+// add() throws UsageError "metrics.shape" for tensors of other shapes, and DataError
+// "metrics.label" for a label that is no class. Thread rule: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hasten/metrics/metric.h"
+
+namespace hasten {
+
+// "accuracy": the share of labels that are predicted. It has no score for a regression, which has
+// floating-point labels or one logit.
+class Accuracy : public EvalMetric {
+ public:
+  void reset() override { right_ = total_ = 0; }
+  void add(const at::Tensor& logits, const at::Tensor& labels) override;
+  Metrics compute() const override;
+  std::vector<double*> counts() override { return {&right_, &total_}; }
+
+ private:
+  double right_ = 0, total_ = 0;  // exact, as there are fewer labels than 2^53
+};
+
+// "top_K_accuracy", such as top_5_accuracy: the share of labels among the K largest logits. Of
+// equal logits the last counts as the largest, as in scikit-learn's top_k_accuracy_score.
+class TopKAccuracy : public EvalMetric {
+ public:
+  // Throws UsageError "metrics.top-k" unless k is at least 1.
+  explicit TopKAccuracy(std::int64_t k);
+  void reset() override { right_ = total_ = 0; }
+  void add(const at::Tensor& logits, const at::Tensor& labels) override;
+  Metrics compute() const override;
+  std::vector<double*> counts() override { return {&right_, &total_}; }
+
+ private:
+  std::int64_t k_;
+  double right_ = 0, total_ = 0;
+};
+
+// "confusion_T_P" for each pair of classes: the number of labels T that are predicted as P.
+// PrecisionRecallF1 and MatthewsCorrelation are computed from the same counts.
+class ConfusionMatrix : public EvalMetric {
+ public:
+  // Throws UsageError "metrics.num-labels" for fewer than 2 classes.
+  explicit ConfusionMatrix(std::int64_t num_labels);
+  void reset() override;
+  void add(const at::Tensor& logits, const at::Tensor& labels) override;
+  Metrics compute() const override;
+  std::vector<double*> counts() override;
+
+  std::int64_t num_labels() const noexcept { return num_labels_; }
+  double count(std::int64_t label, std::int64_t prediction) const;
+  double total() const;
+
+ private:
+  std::int64_t num_labels_;
+  std::vector<double> counts_;  // [label, prediction]
+};
+
+// How the scores of the classes become one. binary: the score of class 1. micro: from the sums of
+// the counts. macro: their mean. weighted: their mean, weighted by the number of labels. Only
+// classes that occur among labels or predictions count.
+enum class Average { binary, micro, macro, weighted };
+
+// "precision", "recall" and "f1". A score whose denominator is 0 is 0, as scikit-learn's
+// zero_division=0. Average::binary requires two classes (UsageError "metrics.average").
+class PrecisionRecallF1 : public ConfusionMatrix {
+ public:
+  explicit PrecisionRecallF1(std::int64_t num_labels, Average average = Average::macro);
+  Metrics compute() const override;
+
+ private:
+  Average average_;
+};
+
+// "matthews_correlation", for two or more classes. 0 if all labels or all predictions are equal.
+class MatthewsCorrelation : public ConfusionMatrix {
+ public:
+  using ConfusionMatrix::ConfusionMatrix;
+  Metrics compute() const override;
+};
+
+// "roc_auc": the area under the ROC curve. With one or two logits the score of a row is its logit
+// or the probability of class 1; with more it is the mean over the classes of one against the rest
+// (scikit-learn's multi_class="ovr"). NaN if a class has no labels, or all of them. It keeps every
+// score in memory.
+class RocAuc : public EvalMetric {
+ public:
+  void reset() override;
+  void add(const at::Tensor& logits, const at::Tensor& labels) override;
+  Metrics compute() const override;
+
+ private:
+  std::vector<std::vector<double>> scores_;  // by class
+  std::vector<std::int64_t> labels_;
+};
+
+// "perplexity": exp of the mean cross entropy of the labels.
+class Perplexity : public EvalMetric {
+ public:
+  // next_token: the logits at a position predict the label of the next one, as in a decoder whose
+  // labels are its inputs. Logits are then [rows, tokens, classes].
+  explicit Perplexity(bool next_token = false) : next_token_(next_token) {}
+  void reset() override { loss_ = total_ = 0; }
+  void add(const at::Tensor& logits, const at::Tensor& labels) override;
+  Metrics compute() const override;
+  std::vector<double*> counts() override { return {&loss_, &total_}; }
+
+ private:
+  bool next_token_;
+  double loss_ = 0, total_ = 0;
+};
+
+}  // namespace hasten

@@ -1,0 +1,57 @@
+// File: hasten/metrics/regression.h
+// Metrics of regressions: errors, R² and correlations.
+//
+//   auto metrics = combine_metrics({std::make_shared<MeanErrors>(),
+//                                   std::make_shared<Correlation>()});
+//   metrics->add(logits, labels);  // [rows, 1] or [rows], [rows]
+//   double pearson = metrics->compute().at("pearson");
+//
+// Predictions and labels have the same number of elements. Values equal those of scikit-learn and
+// SciPy within 1e-9. A metric that has added nothing has no scores.
+//
+// add() throws UsageError "metrics.shape" for other tensors. Thread rule: one thread at a time.
+#pragma once
+
+#include <vector>
+
+#include "hasten/metrics/metric.h"
+
+namespace hasten {
+
+// "mse", "rmse" and "mae": the mean squared error, its root and the mean absolute error.
+class MeanErrors : public EvalMetric {
+ public:
+  void reset() override { squared_ = absolute_ = total_ = 0; }
+  void add(const at::Tensor& predictions, const at::Tensor& labels) override;
+  Metrics compute() const override;
+  std::vector<double*> counts() override { return {&squared_, &absolute_, &total_}; }
+
+ private:
+  double squared_ = 0, absolute_ = 0, total_ = 0;
+};
+
+// Keeps all predictions and labels in memory, for metrics that no sums can give exactly.
+class CollectedPairs : public EvalMetric {
+ public:
+  void reset() override;
+  void add(const at::Tensor& predictions, const at::Tensor& labels) override;
+
+ protected:
+  std::vector<double> predictions_, labels_;
+};
+
+// "r2": the coefficient of determination. If all labels are equal it is 1 for exact predictions and
+// 0 for others, as scikit-learn's r2_score.
+class R2 : public CollectedPairs {
+ public:
+  Metrics compute() const override;
+};
+
+// "pearson" and "spearman": the correlation of values, and of their ranks (equal values have their
+// mean rank). NaN if all predictions or all labels are equal.
+class Correlation : public CollectedPairs {
+ public:
+  Metrics compute() const override;
+};
+
+}  // namespace hasten

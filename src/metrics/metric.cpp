@@ -1,0 +1,96 @@
+#include "hasten/metrics/metric.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "data/padding.h"
+#include "hasten/base/error.h"
+
+namespace hasten {
+
+at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors) {
+  std::int64_t longest = 0;
+  for (const at::Tensor& tensor : tensors)
+    longest = std::max(longest, tensor.dim() > 1 ? tensor.size(1) : 0);
+  std::vector<at::Tensor> equal;
+  for (at::Tensor tensor : tensors) {
+    if (tensor.dim() > 1 && tensor.size(1) < longest)
+      tensor = pad_dim(tensor, 1, longest, kIgnoredLabel);
+    equal.push_back(tensor);
+  }
+  return equal.empty() ? at::Tensor() : at::cat(equal, 0);
+}
+
+namespace {
+
+class CollectingMetric : public EvalMetric {
+ public:
+  explicit CollectingMetric(std::function<Metrics(const EvalPrediction&)> compute)
+      : compute_(std::move(compute)) {}
+  void reset() override {
+    predictions_.clear();
+    labels_.clear();
+  }
+  void add(const at::Tensor& logits, const at::Tensor& labels) override {
+    predictions_.push_back(logits.to(at::kCPU));
+    labels_.push_back(labels.to(at::kCPU));
+  }
+  Metrics compute() const override {
+    return compute_({concatenate_padded(predictions_), concatenate_padded(labels_)});
+  }
+
+ private:
+  std::function<Metrics(const EvalPrediction&)> compute_;
+  std::vector<at::Tensor> predictions_, labels_;
+};
+
+class CombinedMetric : public EvalMetric {
+ public:
+  explicit CombinedMetric(std::vector<std::shared_ptr<EvalMetric>> metrics)
+      : metrics_(std::move(metrics)) {}
+  void reset() override {
+    for (const auto& metric : metrics_) metric->reset();
+  }
+  void add(const at::Tensor& logits, const at::Tensor& labels) override {
+    for (const auto& metric : metrics_) metric->add(logits, labels);
+  }
+  Metrics compute() const override {
+    Metrics all;
+    for (const auto& metric : metrics_) {
+      for (const auto& [name, score] : metric->compute()) {
+        if (all.emplace(name, score).second) continue;
+        throw UsageError("metrics.name", {.what = "the score \"" + name + "\"",
+                                          .got = "two metrics that compute it",
+                                          .hint = "combine metrics with different scores"});
+      }
+    }
+    return all;
+  }
+  std::vector<double*> counts() override {
+    std::vector<double*> all;
+    for (const auto& metric : metrics_) {
+      const std::vector<double*> counts = metric->counts();
+      if (counts.empty()) return {};
+      all.insert(all.end(), counts.begin(), counts.end());
+    }
+    return all;
+  }
+
+ private:
+  std::vector<std::shared_ptr<EvalMetric>> metrics_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvalMetric> combine_metrics(std::vector<std::shared_ptr<EvalMetric>> metrics) {
+  return std::make_shared<CombinedMetric>(std::move(metrics));
+}
+
+std::shared_ptr<EvalMetric> metric_from_function(
+    std::function<Metrics(const EvalPrediction&)> compute_metrics) {
+  return std::make_shared<CollectingMetric>(std::move(compute_metrics));
+}
+
+}  // namespace hasten
