@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "device/tpu.h"
+#include "device/opened_tpu.h"
 #include "hasten/base/text.h"
 #include "hasten/config/sources.h"
 #include "test_checks.h"

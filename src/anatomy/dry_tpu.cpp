@@ -9,12 +9,12 @@
 #include <set>
 #include <unordered_map>
 
-#include "device/tpu.h"
+#include "device/loadable_module.h"
+#include "device/opened_tpu.h"
 #include "device/tpu/dry/dry_tpu.h"
 #include "hasten/base/error.h"
 #include "hasten/config/tpus.h"
 #include "prepare/placement.h"
-#include "process/loadable_module.h"
 
 namespace hasten {
 namespace {

@@ -1,135 +1,99 @@
-#include "device/tpu.h"
+#include <ATen/Context.h>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <unistd.h>
+#include <iostream>
 
-#include <atomic>
-
-#include "device/chip_holder.h"
-#include "device/tpu/open_tpu.h"
+#include "device/known_devices.h"
+#include "device/opened_tpu.h"
+#include "device/tpu_dist.h"
 #include "hasten/base/error.h"
-#include "hasten/base/text.h"
-#include "hasten/config/installed_tpus.h"
-#include "process/fork_hazards.h"
-#include "process/tpu_function.h"
 
 namespace hasten {
 namespace {
 
-using Open = decltype(hasten_tpu_open);
-constexpr const char* kOpen = "hasten_tpu_open";
-
-// The number of open devices, and the process that opened them.
-struct Opened {
-  std::int64_t count = 0;
-  pid_t process = 0;
+constexpr DeviceTraits kTraits = {
+    .is_built_in = false,
+    .reads_scalars_late = true,
+    .needs_static_shapes = true,
+    .compiles_collectives = true,
+    .needs_host_staging = true,
+    .has_sparse_tensors = false,
+    .has_addresses = false,
+    .has_linear_kernel = true,
+    // torch_tpu keeps the gradients that its kernel divides until the next step, as much memory as
+    // the gradients take.
+    .adamw = AdamWKernel::fused_without_gradscale,
+    .takes_fp16_as_bf16 = true,
+    .narrows_doubles_with_bf16 = true,
+    .gathers_bf16_as_float = true,
+    // A part of the allocations would look like all of them.
+    .reports_allocations = false,
 };
 
-bool user_names_plugin() { return config::names_tpu_plugin(config::whole_environment()); }
-
-// Checks that each process has a chip; the chips of a plugin that the user names are not known.
-void check_chips(const Worker& worker) {
-  const auto chips = static_cast<std::int64_t>(config::installed_tpus().size());
-  if (user_names_plugin() || worker.local_world_size <= chips) return;
-  throw UsageError("device.tpu-chips",
-                   {.what = "device tpu",
-                    .got = str(worker.local_world_size, " processes on this machine"),
-                    .expected = str("at most ", chips, ", one per TPU of this machine")});
-}
-
-// If another process has the TPU, libtpu waits for it or ends this process. Of a job with several
-// processes the others have chips open, so it is not checked.
-void check_free(const Worker& worker) {
-  if (user_names_plugin() || worker.local_world_size > 1) return;
-  const auto holder = find_chip_holder(chip_files(config::tpu_chips(config::whole_environment())));
-  if (!holder) return;
-  throw IoError("device.tpu-busy",
-                {.what = "device tpu",
-                 .got = str("process ", holder->process, " (", holder->name, ") has ",
-                            holder->file.string(), " open"),
-                 .expected = "a TPU that no other process uses",
-                 .hint = str("wait until it ends, or end it: kill ", holder->process)});
-}
-
-const Opened& opened(const Worker& worker, TpuJob job) {
-  static const Opened once = [&] {
-    if (const std::string missing = config::missing_tpu_reason(config::whole_environment());
-        !missing.empty()) {
-      throw IoError("device.tpu-missing",
-                    {.what = "device tpu",
-                     .got = missing,
-                     .hint = "run on a machine with a TPU, or request none (ACCELERATE_USE_TPU, "
-                             "AcceleratorOptions::tpu)"});
+// Returns tpu_dist if the TPUs can run programs together, else Gloo, which rank 0 reports.
+CollectiveChoice best_collectives(const Worker& worker) {
+  if (tpus_can_run_together()) return CollectiveChoice::own;
+  static const bool reported = [&] {  // once per process
+    if (worker.rank == 0) {
+      std::cerr << "hasten: PCI lists no TPU on this machine, so processes exchange tensors of "
+                   "device tpu with Gloo through host memory, which is slow. Set "
+                   "HASTEN_PROCESS_GROUP_BACKEND=tpu_dist to use the links between TPUs\n";
     }
-    Open& open = tpu_function<Open>(kOpen);
-    check_chips(worker);
-    check_free(worker);
-    const ScopedVariables scoped(tpu_variables(worker, job, config::whole_environment()));
-    const std::int64_t slice_processes = job == TpuJob::one_slice ? worker.local_world_size : 0;
-    const Opened result{.count = open(slice_processes), .process = getpid()};
-    static const ForkHazardMark& mark = *new ForkHazardMark(ForkHazard::tpu);
-    static_cast<void>(mark);
-    return result;
+    return true;
   }();
-  return once;
+  static_cast<void>(reported);
+  return CollectiveChoice::host;
 }
 
-std::atomic<bool>& is_open() {
-  static std::atomic<bool> open = false;
-  return open;
-}
+class Tpu final : public Device {
+ public:
+  Tpu() : Device(at::kPrivateUse1, kTraits) {}
+
+  bool is_available() const override { return missing_tpu_reason().empty(); }
+  bool is_open() const override { return tpu_is_open(); }
+  bool is_chosen(const DeviceRequest& request) const override {
+    if (request.required == "tpu") return true;
+    const auto flag = config::environment_flag(request.environment, "ACCELERATE_USE_TPU");
+    return flag ? *flag : machine_has_tpu();
+  }
+  // The device of a TPU that one process has, or of the chip that each process of a job has.
+  Placement place(const Worker& worker, CollectiveChoice choice) const override {
+    if (worker.world_size == 1) return {.device = tpu_device(), .collectives = choice};
+    if (choice == CollectiveChoice::automatic) choice = best_collectives(worker);
+    const TpuJob job = choice == CollectiveChoice::own ? TpuJob::one_slice : TpuJob::separate_chips;
+    return {.device = tpu_device_of(worker, job), .collectives = choice};
+  }
+
+  const CollectiveBackend* collectives() const override { return &tpu_dist(); }
+
+  std::int64_t compiled_programs() const override { return compiled_tpu_programs(); }
+
+  MemoryFigures memory(int) const override {
+    return {.missing =
+                "the memory of a TPU cannot be measured (hasten estimate --tpu predicts it), and "
+                "times are those of the program on the host, which runs ahead of the TPU"};
+  }
+
+  // A process has one TPU, which has a generator once it is open.
+  std::vector<NamedGenerator> generators() const override {
+    if (!tpu_is_open()) return {};
+    return {{.name = "tpu", .generator = at::globalContext().defaultGenerator(tpu_device())}};
+  }
+
+  void check_fork() const override {
+    if (!tpu_is_open()) return;
+    throw UsageError("process.fork-after-tpu",
+                     {.what = "notebook_launcher after the TPU was opened",
+                      .got = "a connection to the TPU, which does not work in a fork",
+                      .hint = "use the TPU only inside the function; in a notebook, restart the "
+                              "kernel first"});
+  }
+};
 
 }  // namespace
 
-bool machine_has_tpu(const std::string& devices) {
-  return !config::installed_tpus(devices).empty();
-}
-
-std::string missing_tpu_reason() {
-  const std::string missing = config::missing_tpu_reason(config::whole_environment());
-  return missing.empty() ? find_tpu_function<Open>(kOpen).missing : missing;
-}
-
-bool tpu_is_open() { return is_open(); }
-
-void wait_for_tpu(at::Device device) {
-  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
-std::int64_t compiled_tpu_programs() {
-  using Programs = decltype(hasten_tpu_programs);
-  static const auto programs = find_tpu_function<Programs>("hasten_tpu_programs");
-  return is_open() && programs.function != nullptr ? programs.function() : 0;
-}
-
-bool tpus_can_run_together() { return machine_has_tpu() && !user_names_plugin(); }
-
-at::Device tpu_device_of(const Worker& worker, TpuJob job) {
-  opened(worker, job);
-  return tpu_device();
-}
-
-void check_tpu_index(std::int64_t index, std::int64_t count) {
-  if (index >= 0 && index < count) return;
-  throw UsageError(
-      "device.tpu-index",
-      {.what = "device tpu",
-       .got = str("index ", index),
-       .expected = count > 0 ? str("0 to ", count - 1) : "none, as the plugin has no devices"});
-}
-
-at::Device tpu_device(std::int64_t index) {
-  const Opened& tpu = opened({}, TpuJob::separate_chips);
-  is_open() = true;
-  if (tpu.process != getpid()) {
-    throw UsageError("device.tpu-forked",
-                     {.what = "device tpu",
-                      .got = str("forked process ", getpid()),
-                      .expected = str("process ", tpu.process, ", which opened it"),
-                      .hint = "use the TPU only inside the forked function"});
-  }
-  check_tpu_index(index, tpu.count);
-  return at::Device(at::kPrivateUse1, static_cast<at::DeviceIndex>(index));
+const Device& tpu() {
+  static const Tpu one;
+  return one;
 }
 
 }  // namespace hasten

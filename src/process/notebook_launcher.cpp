@@ -1,7 +1,5 @@
 #include "hasten/process/notebook_launcher.h"
 
-#include <ATen/Context.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <poll.h>
 #include <signal.h>
 
@@ -9,6 +7,7 @@
 #include <chrono>
 #include <optional>
 
+#include "device/device.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_tpus.h"
 #include "hasten/launch/worker.h"
@@ -35,15 +34,6 @@ constexpr std::chrono::milliseconds kNoDelay{0}, kCauseDelay{200};
 constexpr int kPollIntervalMs = 20;
 // The time from SIGTERM to SIGKILL. Ranks that wait for a dead rank need no more.
 constexpr auto kGrace = std::chrono::seconds(1);
-
-bool cuda_is_used() {
-  if (!at::globalContext().hasCUDA()) return false;
-  const auto& hooks = at::detail::getCUDAHooks();
-  for (c10::DeviceIndex gpu = 0; gpu < hooks.deviceCount(); ++gpu) {
-    if (hooks.hasPrimaryContext(gpu)) return true;
-  }
-  return false;
-}
 
 // Whether the processes use TPUs.
 bool on_tpus(const NotebookLauncherOptions& options) {
@@ -81,20 +71,7 @@ void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
         {.what = "notebook_launcher while a Group of several processes exists",
          .hint = "destroy the group first: a fork has neither its connections nor its threads"});
   }
-  if (count_of(ForkHazard::tpu) > 0) {
-    throw UsageError("process.fork-after-tpu",
-                     {.what = "notebook_launcher after the TPU was opened",
-                      .got = "a connection to the TPU, which does not work in a fork",
-                      .hint = "use the TPU only inside the function; in a notebook, restart the "
-                              "kernel first"});
-  }
-  if (cuda_is_used()) {
-    throw UsageError(
-        "process.fork-after-cuda",
-        {.what = "notebook_launcher after CUDA was used",
-         .got = "a CUDA context, which does not work in a fork",
-         .hint = "use the GPU only inside the function; in a notebook, restart the kernel first"});
-  }
+  for (const Device* device : all_devices()) device->check_fork();
 }
 
 // The ranks, the store and the signals of one attempt.

@@ -5,16 +5,20 @@
 
 A room is a folder; accelerator.h and hasten.h, with their sources, are rooms of their own. The rooms of the core
 library include no header of LibTorch either. Commands, examples, tests and benchmarks may include everything.
+
+Only the sources of a device ask which kind of device a tensor is on; all others ask the Device (src/device/device.h).
 """
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ("base config rendezvous launch tokenizers process device formats data ops models optim prepare anatomy accelerator checkpoint track "
+ORDER = ("base config rendezvous launch tokenizers device process formats data ops models optim prepare anatomy accelerator checkpoint track "
          "trainer hasten").split()
 CORE = ("base", "config", "rendezvous", "launch", "tokenizers")
 LIBTORCH = ("torch", "ATen", "c10")
+DEVICE_SOURCES = ("src/device/", "src/anatomy/dry_gpu.", "src/anatomy/dry_tpu.")
+DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
 
 
@@ -36,8 +40,18 @@ def problem_of(room, quote, included):
     return f"{target} is below {room}" if ORDER.index(target) > ORDER.index(room) else None
 
 
+def device_problems():
+    """The lines outside of a device's sources that ask for a kind of device."""
+    for folder in ("src", "include", "cli"):
+        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp")):
+            name = path.relative_to(ROOT).as_posix()
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if not name.startswith(DEVICE_SOURCES) and DEVICE_KIND.search(line.split("//")[0]):
+                    yield f"{name}:{number}: asks for a kind of device: {line.strip()}"
+
+
 def main():
-    includes, problems = 0, []
+    includes, problems = 0, list(device_problems())
     for base in ("include/hasten", "src"):
         for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp")):
             room = room_of(path.relative_to(ROOT / base).as_posix())

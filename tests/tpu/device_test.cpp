@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "device/tpu.h"
+#include "device/opened_tpu.h"
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"

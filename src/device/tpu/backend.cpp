@@ -1,16 +1,16 @@
 // Makes torch_tpu's c10d backend, which only Python can make. It is part of the module
-// libhasten_tpu.so, which process/tpu_dist.cpp loads.
+// libhasten_tpu.so, which device/tpu_dist.cpp loads.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 
+#include "device/collective_backend.h"
 #include "device/tpu/interpreter.h"
 #include "hasten/base/error.h"
-#include "process/tpu_dist.h"
 
 // c10d's objects count their references themselves.
 PYBIND11_DECLARE_HOLDER_TYPE(Object, c10::intrusive_ptr<Object>, true)
 
-extern "C" c10d::Backend* hasten_tpu_dist(const hasten::TpuDistSettings& settings) {
+extern "C" c10d::Backend* hasten_tpu_dist(const hasten::CollectiveSettings& settings) {
   namespace py = pybind11;
   using namespace hasten;
   const PythonLock lock;

@@ -8,7 +8,7 @@
 // Returns the number of this process's devices. `slice_processes` is the number of processes
 // of this machine that run programs together, as described by torch_tpu's variables in the
 // environment; 0 if this process is alone. May be called again only if it has thrown. Throws
-// hasten::IoError with the codes in device/tpu.h.
+// hasten::IoError with the codes in device/opened_tpu.h.
 extern "C" std::int64_t hasten_tpu_open(std::int64_t slice_processes);
 
 // Returns how many programs have been compiled so far. May be called after hasten_tpu_open, from

@@ -1,5 +1,5 @@
 // Runs torch_tpu in a Python interpreter. It needs Python's headers to compile and Python's library
-// to run. So it is a shared module, which device/tpu.cpp loads when a TPU is requested, and hasten
+// to run. So it is a shared module, which device/opened_tpu.cpp loads when a TPU is requested, and hasten
 // itself needs no Python.
 #include <Python.h>
 // Python's documentation requires its header to be the first.

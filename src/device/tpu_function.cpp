@@ -1,4 +1,4 @@
-#include "process/tpu_function.h"
+#include "device/tpu_function.h"
 
 #include "hasten/base/error.h"
 

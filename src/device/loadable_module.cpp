@@ -1,4 +1,4 @@
-#include "process/loadable_module.h"
+#include "device/loadable_module.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-// File: process/loadable_module.h (internal)
+// File: device/loadable_module.h (internal)
 // Loads a part of hasten that is a separate library next to libhasten, because not every machine
 // has the libraries that it links. It is never unloaded, because objects that it makes remain in
 // use.

@@ -1,4 +1,4 @@
-// File: device/tpu.h (internal)
+// File: device/opened_tpu.h (internal)
 // A TPU as LibTorch's device `tpu`, by Google's torch_tpu. It comes from the module
 // libhasten_tpu.so next to libhasten, which is built only if Python's headers are installed, and
 // which starts a Python interpreter of its own when a TPU is first requested.
@@ -36,8 +36,6 @@ void check_tpu_index(std::int64_t index, std::int64_t count);
 at::Device tpu_device_of(const Worker& worker, TpuJob job);
 // Returns whether tpu_device() has opened the TPU in this process.
 bool tpu_is_open();
-// Blocks until the TPU has done all that this process has requested.
-void wait_for_tpu(at::Device device);
 // Returns how many programs have been compiled for this process's TPU so far; 0 if none is open.
 std::int64_t compiled_tpu_programs();
 

@@ -1,4 +1,4 @@
-#include "device/tpu.h"
+#include "device/opened_tpu.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// File: device/simulated_gpu.h (internal)
+// File: device/cuda/simulated_gpu.h (internal)
 // Replaces NVML's answers while a dry run simulates a GPU.
 #pragma once
 

@@ -1,4 +1,4 @@
-// File: process/tpu_function.h (internal)
+// File: device/tpu_function.h (internal)
 // Finds functions in hasten's module for TPUs, which is a separate library because it needs Python.
 //
 //   tpu_function<Open>("hasten_tpu_open")(chips);
@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "process/loadable_module.h"
+#include "device/loadable_module.h"
 
 namespace hasten {
 
