@@ -5,16 +5,12 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "launch/tpu_slice.h"
 #include "launch/variables.h"
 #include "rendezvous/sockets.h"
 
 namespace hasten {
 namespace {
-
-constexpr const char* kTopology = "TORCH_TPU_TOPOLOGY";
-constexpr const char* kAddresses = "TORCH_TPU_SLICEBUILDER_ADDRESSES";
-constexpr const char* kHosts = "TPU_WORKER_HOSTNAMES";
-constexpr std::int64_t kFirstPort = 8070;  // torch_tpu's default for several machines
 
 // The chips' topology for each number of processes of one machine that torch_tpu supports.
 using ChipTopologies = std::map<std::int64_t, const char*>;
@@ -83,19 +79,20 @@ std::string free_addresses(std::int64_t processes) {
                     {.what = "TPUs on several machines need " + what, .hint = hint});
 }
 
-std::string addresses_of_all(const Round& round, const Variables& variables) {
-  const std::vector<std::string> hosts = split(variables.text(kHosts), ',');
-  if (!variables.has(kHosts) || static_cast<std::int64_t>(hosts.size()) != round.num_machines)
+std::string addresses_on_several_machines(const Round& round,
+                                          const config::Environment& environment) {
+  const TpuSlice slice(round.num_machines, round.processes, environment);
+  const auto hosts = slice.hosts();
+  if (!hosts)
     throw_missing(
-        str(kHosts, " with the names of the ", round.num_machines, " machines"),
-        str("set it on each machine, in the order of the machine ranks, or set ", kAddresses));
-  const std::int64_t first = variables.number("TORCH_TPU_BASE_PORT").value_or(kFirstPort);
-  std::vector<std::string> addresses;
-  for (const std::string& host : hosts) {
-    for (std::int64_t local = 0; local < round.processes; ++local)
-      addresses.push_back(str(host, ":", first + local));
-  }
-  return join(addresses, ",");
+        str(kTpuHosts, " with the names of the ", round.num_machines, " machines"),
+        str("set it on each machine, in the order of the machine ranks, or set ", kTpuAddresses));
+  const auto base_port = slice.base_port();
+  if (!base_port)
+    throw_environment({.what = kTpuBasePort,
+                       .got = "'" + Variables(environment).text(kTpuBasePort) + "'",
+                       .expected = str("a port, 1 to ", slice.highest_base_port())});
+  return slice.addresses(*hosts, *base_port);
 }
 
 }  // namespace
@@ -119,14 +116,13 @@ TpuVariables::TpuVariables(const Round& round, const config::Environment& enviro
     chips_.push_back(chips ? (*chips)[static_cast<std::size_t>(local)] : str(local));
 
   common_.emplace_back("ACCELERATE_USE_TPU", "true");
-  if (!variables.has(kTopology)) {
-    if (several)
-      throw_missing(kTopology, "set it to the topology of the whole slice, such as 4,4,1");
-    common_.emplace_back(kTopology, chip_topology(round.processes, installed));
-  }
-  if (!variables.has(kAddresses)) {
-    common_.emplace_back(
-        kAddresses, several ? addresses_of_all(round, variables) : free_addresses(round.processes));
+  if (TpuSlice(round.num_machines, round.processes, environment).lacks_topology())
+    throw_missing(kTpuTopology, "set it to the topology of the whole slice, such as 4,4,1");
+  if (!variables.has(kTpuTopology))
+    common_.emplace_back(kTpuTopology, chip_topology(round.processes, installed));
+  if (!variables.has(kTpuAddresses)) {
+    common_.emplace_back(kTpuAddresses, several ? addresses_on_several_machines(round, environment)
+                                                : free_addresses(round.processes));
   }
   if (!variables.has("TORCH_TPU_DEVICES_PER_HOST"))
     common_.emplace_back("TORCH_TPU_DEVICES_PER_HOST", str(round.processes));
@@ -148,10 +144,10 @@ VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16) {
 
 std::string without_ports(const std::string& variable) {
   const std::string here = "localhost:";
-  if (!starts_with(variable, str(kAddresses, "=", here))) return variable;
+  if (!starts_with(variable, str(kTpuAddresses, "=", here))) return variable;
   const auto count = std::count(variable.begin(), variable.end(), ':');
   const std::vector<std::string> hidden(static_cast<std::size_t>(count), here + "PORT");
-  return str(kAddresses, "=", join(hidden, ","));
+  return str(kTpuAddresses, "=", join(hidden, ","));
 }
 
 }  // namespace hasten
