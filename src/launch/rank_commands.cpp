@@ -6,15 +6,15 @@
 
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
-#include "hasten/config/installed_tpus.h"
 #include "hasten/config/token.h"
 #include "hasten/launch/launcher.h"
+#include "hasten/tpu/machine/installed_tpus.h"
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/programs.h"
 #include "launch/rank_variables.h"
 #include "launch/thread_waiting.h"
-#include "launch/tpu_variables.h"
+#include "tpu/launch/tpu_variables.h"
 
 namespace hasten {
 

@@ -9,12 +9,11 @@
 
 #include "device/device.h"
 #include "hasten/base/text.h"
-#include "hasten/config/installed_tpus.h"
 #include "hasten/launch/worker.h"
+#include "hasten/tpu/machine/installed_tpus.h"
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/rank_variables.h"
-#include "launch/tpu_variables.h"
 #include "process/fork_hazards.h"
 #include "process/forked_rank.h"
 #include "process/group_signals.h"
@@ -22,6 +21,7 @@
 #include "rendezvous/job_server.h"
 #include "rendezvous/secure_context.h"
 #include "rendezvous/sockets.h"
+#include "tpu/launch/tpu_variables.h"
 
 namespace hasten {
 namespace {

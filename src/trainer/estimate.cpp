@@ -4,21 +4,21 @@
 
 #include <optional>
 
-#include "device/opened_tpu.h"
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
-#include "hasten/anatomy/dry_tpu.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/config/tpus.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/tpu/anatomy/dry_tpu.h"
+#include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"
 #include "process/forked_rank.h"
 #include "process/openmp.h"
+#include "tpu/device/opened_tpu.h"
 
 namespace hasten {
 namespace {

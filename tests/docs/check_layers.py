@@ -4,7 +4,7 @@
     python3 tests/docs/check_layers.py
 
 A room is a folder; accelerator.h and hasten.h, with their sources, are rooms of their own. The rooms of the core
-library include no header of LibTorch either. Commands, examples, tests and benchmarks may include everything.
+library include no header of LibTorch either. A folder of src/tpu is a part of the room of its name. Commands, examples, tests and benchmarks may include everything.
 
 Only the sources of a device ask which kind of device a tensor is on; all others ask the Device (src/device/device.h).
 """
@@ -17,14 +17,20 @@ ORDER = ("base config rendezvous launch tokenizers device process formats data o
          "trainer hasten").split()
 CORE = ("base", "config", "rendezvous", "launch", "tokenizers")
 LIBTORCH = ("torch", "ATen", "c10")
-DEVICE_SOURCES = ("src/device/", "src/anatomy/dry_gpu.", "src/anatomy/dry_tpu.")
+# The rooms of the folders of a device's own tree.
+DEVICE_TREES = ("tpu",)
+ROOM_OF_PART = {"machine": "config", "commands": "config", "module": "device"}
+DEVICE_SOURCES = ("src/device/", "src/tpu/", "src/anatomy/dry_gpu.")
 DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
 
 
 def room_of(path):
     """The room of a path below include/hasten or src: its first folder, or the name of a file that lies in none."""
-    return path.split("/")[0].split(".")[0]
+    first, *rest = path.split("/")
+    if first in DEVICE_TREES:
+        return ROOM_OF_PART.get(rest[0], rest[0])
+    return first.split(".")[0]
 
 
 def problem_of(room, quote, included):

@@ -17,7 +17,7 @@ failures = []
 
 
 def has_tpu():
-    """Or another device of Google's, which is told from a TPU elsewhere (tests/unit/device/tpu_test.cpp)."""
+    """Or another device of Google's, which is told from a TPU elsewhere (tests/tpu/torch/opened_tpu_test.cpp)."""
     return any(p.read_text().strip() == "0x1ae0" for p in Path("/sys/bus/pci/devices").glob("*/vendor"))
 
 
