@@ -40,6 +40,14 @@ bool on_tpus(const NotebookLauncherOptions& options) {
   return !options.use_cpu && config::missing_tpu_reason(config::whole_environment()).empty();
 }
 
+TpuRanks tpu_ranks(const NotebookLauncherOptions& options, const Round& round) {
+  LaunchOptions launch;
+  launch.tpu = on_tpus(options);
+  launch.mixed_precision = options.mixed_precision;
+  launch.downcast_bf16 = options.downcast_bf16;
+  return TpuRanks(launch, round);
+}
+
 std::int64_t processes_of(const NotebookLauncherOptions& options) {
   if (options.num_processes) return *options.num_processes;
   return on_tpus(options) ? config::tpu_processes(config::whole_environment()) : 1;
@@ -93,12 +101,11 @@ class ForkedAttempt {
         .master_port = port_.number(),
         .store = to_text(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
         .token = token_};
-    std::optional<TpuVariables> tpus;
-    if (on_tpus(options)) tpus.emplace(round, config::whole_environment());
+    const TpuRanks tpus = tpu_ranks(options, round);
     pause_openmp();
     for (std::int64_t rank = 0; rank < num_processes; ++rank) {
       ForkedRank::Environment environment = variables(round, rank, options, job, threads);
-      if (tpus) append(environment, tpus->variables_of(rank));
+      append(environment, tpus.variables_of(rank));
       ranks_.emplace_back(function, environment, static_cast<int>(threads));
     }
     // The server has its own thread, so it is started after the forks. The ranks retry until it is
@@ -188,8 +195,6 @@ class ForkedAttempt {
     all.emplace_back("OMP_NUM_THREADS", str(threads));
     all.emplace_back("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) all.emplace_back("ACCELERATE_USE_CPU", "true");
-    if (on_tpus(options))
-      append(all, bf16_variables(options.mixed_precision, options.downcast_bf16));
     return all;
   }
 

@@ -142,6 +142,25 @@ VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16) {
   return {{"ACCELERATE_DOWNCAST_BF16", "true"}, {"XLA_DOWNCAST_BF16", "1"}};
 }
 
+TpuRanks::TpuRanks(const LaunchOptions& options, const Round& round) {
+  if (!options.tpu) {
+    if (!config::installed_tpus().empty()) of_all_ = {{"ACCELERATE_USE_TPU", "false"}};
+    return;
+  }
+  tpus_.emplace(round, config::whole_environment());
+  of_all_ = bf16_variables(options.mixed_precision, options.downcast_bf16);
+  for (const std::string& variable : options.tpu_env) {
+    const std::size_t equals = variable.find('=');
+    of_all_.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+}
+
+VariableList TpuRanks::variables_of(std::int64_t local_rank) const {
+  VariableList all = tpus_ ? tpus_->variables_of(local_rank) : VariableList{};
+  all.insert(all.end(), of_all_.begin(), of_all_.end());
+  return all;
+}
+
 std::string without_ports(const std::string& variable) {
   const std::string here = "localhost:";
   if (!starts_with(variable, str(kTpuAddresses, "=", here))) return variable;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,21 @@ class TpuVariables {
 // The variables for bf16 and for what becomes of double, besides ACCELERATE_MIXED_PRECISION, with
 // Accelerate's and torch_xla's names.
 VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16);
+
+// The variables that the ranks of this machine get because of TPUs: on TPUs those above and
+// options.tpu_env, elsewhere one that keeps a program from using TPUs unasked. Throws what
+// TpuVariables throws.
+class TpuRanks {
+ public:
+  // Uses `tpu`, `mixed_precision`, `downcast_bf16` and `tpu_env` of the options.
+  TpuRanks(const LaunchOptions& options, const Round& round);
+
+  VariableList variables_of(std::int64_t local_rank) const;
+
+ private:
+  std::optional<TpuVariables> tpus_;
+  VariableList of_all_;
+};
 
 // Hides ports that are chosen only when the ranks start.
 std::string without_ports(const std::string& variable);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -118,6 +119,23 @@ TEST_CASE("tpu variables: on several machines the user names them and their wiri
   CHECK(variables_for(tpu_variables, 1).at("TORCH_TPU_SLICEBUILDER_ADDRESSES") ==
         "a:8070,a:8071,b:8070,b:8071");
   CHECK(variables_for(tpu_variables, 1).at("TPU_VISIBLE_CHIPS") == "1");
+}
+
+TEST_CASE("tpu variables: ranks on TPUs get their chips, bf16 and the user's variables") {
+  if (!config::installed_tpus().empty()) return;
+  LaunchOptions options;
+  CHECK(TpuRanks(options, round_of(2)).variables_of(1).empty());
+  options.tpu = true;
+  options.mixed_precision = LaunchPrecision::bf16;
+  options.tpu_env = {"A=1", "B=x=y"};
+  setenv("TPU_LIBRARY_PATH", "/a/plugin.so", 1);
+  const VariableList all = TpuRanks(options, round_of(2)).variables_of(1);
+  unsetenv("TPU_LIBRARY_PATH");
+  const Variables found(all.begin(), all.end());
+  CHECK(found.at("TPU_VISIBLE_CHIPS") == "1");
+  CHECK(found.at("XLA_USE_BF16") == "1");
+  CHECK(found.at("A") == "1");
+  CHECK(found.at("B") == "x=y");
 }
 
 TEST_CASE("tpu variables: bf16 in accelerate's words, and ports that are not known yet") {
