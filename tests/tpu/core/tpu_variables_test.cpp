@@ -115,6 +115,11 @@ TEST_CASE("tpu variables: on several machines the user names them and their wiri
   CHECK(refusal(4, chips(4), {}, 2) == "config.missing");
   CHECK(refusal(4, chips(4), hosts, 2) == "config.missing");
   CHECK(refusal(4, chips(4), all, 3) == "config.missing");
+  for (const char* const port : {"x", "0", "65533"}) {
+    config::Environment bad = all;
+    bad["TORCH_TPU_BASE_PORT"] = port;  // the fourth process would have port 65536
+    CHECK(refusal(4, chips(4), bad, 2) == "launch.environment");
+  }
   const TpuVariables tpu_variables(round_of(2, 2), all, chips(4));
   CHECK(variables_for(tpu_variables, 1).at("TORCH_TPU_SLICEBUILDER_ADDRESSES") ==
         "a:8070,a:8071,b:8070,b:8071");
