@@ -11,8 +11,8 @@
 #include "hasten/base/text.h"
 #include "hasten/config/config_options.h"
 #include "hasten/config/installed_gpus.h"
-#include "hasten/config/installed_tpus.h"
 #include "hasten/config/questions.h"
+#include "hasten/tpu/machine/installed_tpus.h"
 #include "light_commands.h"
 
 namespace hasten::cli {

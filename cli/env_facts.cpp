@@ -19,8 +19,8 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
-#include "hasten/config/installed_tpus.h"
 #include "hasten/config/sources.h"
+#include "hasten/tpu/machine/installed_tpus.h"
 #include "libtorch_location.h"
 
 namespace hasten::cli {

@@ -5,7 +5,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/config/estimate_options.h"
-#include "hasten/config/tpus.h"
+#include "hasten/tpu/machine/tpus.h"
 #include "torch_commands.h"
 
 namespace hasten::cli {

@@ -13,9 +13,9 @@
 #include "hasten/base/text.h"
 #include "hasten/config/estimate_options.h"
 #include "hasten/config/gpus.h"
-#include "hasten/config/tpus.h"
 #include "hasten/config/train_options.h"
 #include "hasten/launch/worker.h"
+#include "hasten/tpu/machine/tpus.h"
 #include "light_commands.h"
 #include "run_with_anatomy.h"
 

@@ -12,7 +12,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/tpus.h"
+#include "hasten/tpu/machine/tpus.h"
 
 namespace hasten::cli {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <cstdlib>
 
-#include "device/tpu.h"
 #include "hasten/base/text.h"
 #include "hasten/config/sources.h"
 #include "test_checks.h"
+#include "tpu/device/opened_tpu.h"
 
 namespace hasten::cli {
 namespace {

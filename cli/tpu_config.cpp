@@ -1,5 +1,5 @@
 // `hasten tpu-config`: runs commands on all machines of a TPU pod, through gcloud.
-#include "hasten/config/tpu_config_options.h"
+#include "tpu/commands/tpu_config_options.h"
 
 #include <unistd.h>
 

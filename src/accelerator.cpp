@@ -6,7 +6,8 @@
 #include <iostream>
 
 #include "anatomy/requested_anatomy.h"
-#include "device/tpu.h"
+#include "device/collective_backend.h"
+#include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -46,12 +47,11 @@ namespace {
 
 // Returns the precision of the options or, if unset, of hasten launch's environment.
 Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment,
-                       at::Device device) {
+                       const DeviceTraits& device) {
   if (options.mixed_precision) return *options.mixed_precision;
   const auto found = environment.find("ACCELERATE_MIXED_PRECISION");
   if (found == environment.end() || found->second.empty()) return Precision::no;
-  // TPUs have no fp16. Accelerate takes this value for their 16-bit type, bfloat16.
-  if (found->second == "fp16" && device.is_privateuseone()) return Precision::bf16;
+  if (found->second == "fp16" && device.takes_fp16_as_bf16) return Precision::bf16;
   const auto precision = from_name<Precision>(found->second);
   if (precision) return *precision;
   throw ConfigError(
@@ -87,29 +87,22 @@ ProcessGroupBackend backend_of(const AcceleratorOptions& options,
       {.what = kVariable, .got = found->second, .expected = "automatic, nccl, gloo or tpu_dist"});
 }
 
-// Returns the backend for TPUs: with several processes tpu_dist if the TPUs can run programs
-// together, else Gloo, which rank 0 reports. An explicit gloo or tpu_dist is kept.
-ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend requested) {
-  if (worker.world_size == 1 || requested == ProcessGroupBackend::gloo ||
-      requested == ProcessGroupBackend::tpu_dist)
-    return requested;
-  if (tpus_can_run_together()) return ProcessGroupBackend::tpu_dist;
-  static const bool reported = [&] {  // once per process
-    if (worker.rank == 0) {
-      std::cerr << "hasten: PCI lists no TPU on this machine, so processes exchange tensors of "
-                   "device tpu with Gloo through host memory, which is slow. Set "
-                   "HASTEN_PROCESS_GROUP_BACKEND=tpu_dist to use the links between TPUs\n";
-    }
-    return true;
-  }();
-  static_cast<void>(reported);
-  return ProcessGroupBackend::gloo;
+// Returns what the backend means on the device; a name that is not its own leaves the choice.
+CollectiveChoice choice_of(ProcessGroupBackend backend, const CollectiveBackend* own) {
+  if (backend == ProcessGroupBackend::gloo) return CollectiveChoice::host;
+  return own != nullptr && own->name() == name_of(backend) ? CollectiveChoice::own
+                                                           : CollectiveChoice::automatic;
 }
 
-at::Device tpu_of(const Worker& worker, ProcessGroupBackend backend) {
-  if (worker.world_size == 1) return tpu_device();
-  return tpu_device_of(worker, backend == ProcessGroupBackend::tpu_dist ? TpuJob::one_slice
-                                                                        : TpuJob::separate_chips);
+// Sets the device of the process and the backend that it was opened for.
+void place(const Device& device, const Worker& worker, ProcessState& process,
+           ProcessGroupBackend& backend) {
+  const CollectiveBackend* const own = device.collectives();
+  const Placement placement = device.place(worker, choice_of(backend, own));
+  process.device = placement.device;
+  if (placement.collectives == CollectiveChoice::host) backend = ProcessGroupBackend::gloo;
+  if (placement.collectives == CollectiveChoice::own)
+    backend = from_name<ProcessGroupBackend>(own->name()).value();
 }
 
 std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
@@ -122,16 +115,15 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
     return !config::environment_flag(environment, name).value_or(true);
   };
   const bool cpu = options.cpu || is_enabled("ACCELERATE_USE_CPU");
-  const auto wants_tpu = [&] {
-    return options.tpu || is_enabled("ACCELERATE_USE_TPU") ||
-           (!is_disabled("ACCELERATE_USE_TPU") && machine_has_tpu());
-  };
   ProcessState process = ProcessState::of(worker, cpu);
   ProcessGroupBackend backend = backend_of(options, environment);
-  if (!cpu && !DryRun::active() && wants_tpu()) {  // a dry run has a device of its own
-    backend = tpu_backend(worker, backend);
-    process.device = tpu_of(worker, backend);
-  }
+  const Device& device =
+      choose_device({.cpu = cpu,
+                     .required = options.tpu ? "tpu" : "",
+                     .only_built_in = DryRun::active(),  // it has a device of its own
+                     .environment = environment});
+  place(device, worker, process, backend);
+  const DeviceTraits& traits = device.traits();
   const GroupOptions of_group{
       .timeout = options.process_group.timeout,
       .watchdog = options.process_group.watchdog && !is_disabled("HASTEN_WATCHDOG"),
@@ -141,20 +133,20 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
       .shared_memory = options.process_group.shared_memory && !is_disabled("HASTEN_SHARED_MEMORY"),
       .encrypt = options.process_group.encrypt};
   // Throws before the processes meet.
-  const Precision precision = precision_of(options, environment, process.device);
+  const Precision precision = precision_of(options, environment, traits);
   print_rendezvous_address(worker);
   auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision, process,
                                      Group::form(worker, of_group), options.ddp);
   step->dataloader = options.dataloader_config;
   step->device_placement = options.device_placement;
-  if (!process.device.is_privateuseone()) return step;
-  if (!step->dataloader.pad_to_static_shapes) step->dataloader.pad_to_static_shapes = true;
-  if (precision == Precision::bf16) {
+  if (traits.narrows_doubles_with_bf16 && precision == Precision::bf16) {
     const bool downcast = options.downcast_bf16 || is_enabled("ACCELERATE_DOWNCAST_BF16");
     step->double_type_on_device = downcast ? at::kFloat : at::kBFloat16;
   }
+  if (!traits.needs_static_shapes) return step;
+  if (!step->dataloader.pad_to_static_shapes) step->dataloader.pad_to_static_shapes = true;
   step->observers.add(std::make_shared<CompileWatch>(
-      compiled_tpu_programs, [device = process.device] { wait_for_tpu(device); },
+      [&device] { return device.compiled_programs(); }, [at = process.device] { synchronize(at); },
       Logger("hasten", LogLevel::warning, process, step->group)));
   return step;
 }
@@ -212,7 +204,7 @@ TensorDict Accelerator::to_device(TensorDict batch, std::int64_t rows) const {
 }
 
 std::int64_t Accelerator::compiled_programs() const {
-  return device().is_privateuseone() ? compiled_tpu_programs() : 0;
+  return device_of(device()).compiled_programs();
 }
 
 Anatomy Accelerator::anatomy(AnatomyOptions options) const {

@@ -13,7 +13,7 @@
 
 #include "anatomy/dry_tensor.h"
 #include "anatomy/engine.h"
-#include "device/simulated_gpu.h"
+#include "device/cuda/simulated_gpu.h"
 #include "hasten/base/error.h"
 
 namespace hasten::anatomy {

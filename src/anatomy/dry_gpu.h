@@ -38,6 +38,8 @@ class DryGpu {
 
   // Returns the DryGpu that lives, or null.
   static DryGpu* active();
+  // Returns whether a DryGpu simulates devices of this type.
+  static bool is_device(at::Device device) { return device.type() == at::kCUDA; }
 
   const Gpu& gpu() const { return gpu_; }
   // Tensors share the ownership of the allocator and may outlive the DryGpu.

@@ -50,9 +50,9 @@ IValue to_meta(const IValue& value) {
   return value;
 }
 
-// Completes a CUDA device without an index, which means the current GPU.
+// Completes a GPU without an index, which means the current GPU.
 at::Device with_index(at::Device device) {
-  return device.is_cuda() && !device.has_index() ? at::Device(at::kCUDA, 0) : device;
+  return DryGpu::is_device(device) && !device.has_index() ? at::Device(device.type(), 0) : device;
 }
 
 // Returns the device of the results: the one that the call names, else that of the first tensor.
@@ -116,7 +116,7 @@ std::vector<IValue> meta_results(const c10::OperatorHandle& op, const OperatorPl
   for (const IValue& each : arguments) meta.push_back(to_meta(each));
   if (plan.device >= 0) meta[static_cast<std::size_t>(plan.device)] = at::Device(at::kMeta);
   if (plan.pinned >= 0) meta[static_cast<std::size_t>(plan.pinned)] = IValue();
-  if (plan.gpu_rule && device.is_cuda()) return plan.gpu_rule(meta);
+  if (plan.gpu_rule && DryGpu::is_device(device)) return plan.gpu_rule(meta);
   if (plan.rule) return plan.rule(meta);
   try {
     op.callBoxed(meta);
@@ -164,7 +164,8 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
   const at::Device device = result_device(arguments, plan);
   const std::vector<IValue> results = meta_results(op, plan, arguments, device);
   torch::jit::drop(*stack, count);
-  if (device.is_cuda()) DryGpu::active()->reserve_workspace(product_library(plan.name, arguments));
+  if (DryGpu::is_device(device))
+    DryGpu::active()->reserve_workspace(product_library(plan.name, arguments));
   static const AllocationTrace nothing;
   const AllocationTrace& trace =
       device.is_cpu() && plan.workspace ? allocation_trace(op, arguments) : nothing;

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "anatomy/dry_gpu.h"
+#include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -74,7 +75,7 @@ std::unique_ptr<Allocation> allocate(std::int64_t bytes, at::Device device) {
   out->pointer = addresses().take(static_cast<std::size_t>(bytes));
   out->bytes = bytes;
   out->device = device;
-  DryGpu* const gpu = device.is_cuda() ? DryGpu::active() : nullptr;
+  DryGpu* const gpu = DryGpu::is_device(device) ? DryGpu::active() : nullptr;
   if (gpu == nullptr) return out;
   out->memory = gpu->memory();
   out->block = out->memory->allocate(bytes);
@@ -113,8 +114,7 @@ c10::Storage dry_storage(std::int64_t bytes, at::Device device) {
 
 at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
                       c10::Storage storage) {
-  const c10::DispatchKeySet keys(storage.device().is_cuda() ? c10::DispatchKey::CUDA
-                                                            : c10::DispatchKey::CPU);
+  const c10::DispatchKeySet keys(at::TensorOptions(storage.device()).computeDispatchKey());
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys,
                                                                c10::scalarTypeToTypeMeta(type));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
@@ -138,7 +138,8 @@ std::int64_t allocated_bytes(const at::Tensor& tensor) {
   if (pointer.get_deleter() == &release)
     return static_cast<const Allocation*>(pointer.get_context())->bytes;
   const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
-  return tensor.is_cuda() ? (bytes + 511) / 512 * 512 : bytes;  // at least, as the allocator rounds
+  const std::int64_t unit = device_of(tensor.device()).traits().allocation_unit;
+  return (bytes + unit - 1) / unit * unit;
 }
 
 }  // namespace hasten::anatomy

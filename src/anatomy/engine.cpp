@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "anatomy/dry_gpu.h"
-#include "device/tpu.h"
+#include "device/device.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -63,9 +63,9 @@ Engine& engine() {
     static ObservingEngine& with_gpu = make_engine_with_threads();
     return with_gpu;
   }
-  if (tpu_is_open()) {
-    static ObservingEngine& with_tpu = make_engine_with_threads();
-    return with_tpu;
+  if (is_added_device_open()) {
+    static ObservingEngine& with_device = make_engine_with_threads();
+    return with_device;
   }
   return plain;
 }

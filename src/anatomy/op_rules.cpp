@@ -745,7 +745,7 @@ const OpRule* find_rule(std::string_view name, std::string_view overload) {
   return found == op_table().end() ? nullptr : &found->second;
 }
 
-const OpRule* find_rule_on_tpu(std::string_view name, std::string_view overload) {
+const OpRule* find_rule_with_linear_kernel(std::string_view name, std::string_view overload) {
   static const OpTable own = {
       {"aten::linear", {.group = kContraction, .flops = linear}},
       {"aten::linear_backward", {.group = kContraction, .flops = linear_backward}}};

@@ -59,8 +59,8 @@ struct OpRule {
 
 // Returns null if the operator is not in the table. An overload may have a rule of its own.
 const OpRule* find_rule(std::string_view name, std::string_view overload = "");
-// The same for TPUs, whose backend has kernels for operators that other devices compose of others.
-const OpRule* find_rule_on_tpu(std::string_view name, std::string_view overload = "");
+// The same for a device with kernels for aten::linear, which others compose of other operators.
+const OpRule* find_rule_with_linear_kernel(std::string_view name, std::string_view overload = "");
 
 // Returns the operations of one call by its rule. A product of complex numbers counts four times a
 // real one; other arithmetic on them gives nullopt.

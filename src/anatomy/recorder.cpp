@@ -10,8 +10,10 @@
 
 #include "anatomy/dry_tensor.h"
 #include "anatomy/engine.h"
+#include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
+#include "hasten/process/group.h"
 
 namespace hasten {
 
@@ -146,7 +148,7 @@ void Anatomy::Recorder::start() {
   }
   active_ = this;
   dry_ = DryRun::active();
-  device_ = at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  device_ = ProcessState::of({}).device;
   set_saved_tensor_listener([this](const at::Tensor& tensor) { on_saved(tensor); });
   listening_ = true;
   began_ = Clock::now();
@@ -403,8 +405,9 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
   slot->number = static_cast<std::int32_t>(numbered_.size());
   const auto operator_name = function.operator_name();
   const std::string overload = operator_name ? operator_name->overload_name : "";
-  slot->rule = device_.is_privateuseone() ? find_rule_on_tpu(slot->name, overload)
-                                          : find_rule(slot->name, overload);
+  slot->rule = device_of(device_).traits().has_linear_kernel
+                   ? find_rule_with_linear_kernel(slot->name, overload)
+                   : find_rule(slot->name, overload);
   if (operator_name) {
     const auto handle = c10::Dispatcher::singleton().findOp(*operator_name);
     slot->own_kernel = handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);

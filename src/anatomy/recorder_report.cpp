@@ -5,9 +5,9 @@
 
 #include "anatomy/dry_gpu.h"
 #include "anatomy/recorder.h"
+#include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/text.h"
-#include "hasten/device/memory.h"
 
 namespace hasten {
 
@@ -21,8 +21,7 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
   memory.unknown_optimizers =
       static_cast<std::int64_t>(std::count(textbooks_.begin(), textbooks_.end(), std::nullopt));
   memory.peak_in_phase.assign(kPhases, 0);
-  // torch_tpu does not report its allocations to LibTorch: a part of them would look like all.
-  memory.known = !device_.is_privateuseone();
+  memory.known = device_of(device_).traits().reports_allocations;
   if (!memory.known) return;
   memory.peak = ledger_.peak();
   memory.before = live_before_;
@@ -68,19 +67,17 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
 }
 
 void Anatomy::Recorder::fill_gpu(Report& report) const {
-  if (!device_.is_cuda()) return;
+  if (!device_of(device_).traits().has_reserved_memory) return;
   GpuMemory gpu{.reserved = reserved_, .reserved_at_peak = reserved_at_peak_};
-  // Without NVML neither the context nor the capacity is known.
-  const std::int64_t used = gpu_memory_used(device_.index()).value_or(0);
-  gpu.context = std::max<std::int64_t>(0, used - reserved_now_);
-  gpu.capacity = gpu_memory_total(device_.index()).value_or(0);
+  const MemoryFigures known = device_of(device_).memory(device_.index());
+  gpu.context = std::max<std::int64_t>(0, known.used.value_or(0) - reserved_now_);
+  gpu.capacity = known.total.value_or(0);
   if (const DryGpu* const dry = DryGpu::active()) {
     gpu.title = dry->gpu().title;
     gpu.context = dry->gpu().context;
     gpu.missing = dry->memory()->missing();
-  } else if (used == 0) {
-    report.notes.emplace_back(
-        "NVML (libnvidia-ml.so.1) is unavailable, so the GPU's context and capacity are unknown");
+  } else if (!known.missing.empty()) {
+    report.notes.push_back(known.missing);
   }
   report.memory.gpu = gpu;
 }
@@ -162,11 +159,8 @@ Report Anatomy::Recorder::report() {
   }
   report.without_formula.assign(without.begin(), without.end());
   if (dry_) note_placeholders(report);
-  if (!report.memory.known) {
-    report.notes.emplace_back(
-        "the memory of a TPU cannot be measured (hasten estimate --tpu predicts it), and times are "
-        "those of the program on the host, which runs ahead of the TPU");
-  }
+  if (!report.memory.known)
+    report.notes.push_back(device_of(device_).memory(device_.index()).missing);
   if (const Gpu* const gpu = DryRun::gpu()) {
     report.roofs = {.flops_per_second = gpu->flops_per_second,
                     .bf16_flops_per_second = gpu->bf16_flops_per_second,

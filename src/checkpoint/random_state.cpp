@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "device/tpu.h"
+#include "device/device.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/training_state.h"
 
@@ -13,19 +13,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::size_t gpus() {
-  return torch::cuda::is_available() ? static_cast<std::size_t>(torch::cuda::device_count()) : 0;
-}
-
-at::Generator generator_of(std::size_t gpu) {
-  return at::globalContext().defaultGenerator(
-      at::Device(at::kCUDA, static_cast<at::DeviceIndex>(gpu)));
-}
-
-// A process has one TPU, which has a generator once it is open.
-std::optional<at::Generator> generator_of_tpu() {
-  if (!tpu_is_open()) return std::nullopt;
-  return at::globalContext().defaultGenerator(tpu_device());
+std::vector<NamedGenerator> all_generators() {
+  std::vector<NamedGenerator> all;
+  for (const Device* device : all_devices()) {
+    for (NamedGenerator& each : device->generators()) all.push_back(std::move(each));
+  }
+  return all;
 }
 
 // Serializes a state: machines differ in how many GPUs they have, so bytes are
@@ -59,9 +52,9 @@ std::string prefix_of(std::int64_t rank) { return rank == 0 ? "" : str("rank", r
 }  // namespace
 
 TensorDict random_state() {
-  TensorDict out = {{"cpu", at::detail::getDefaultCPUGenerator().get_state()}};
-  for (std::size_t i = 0; i < gpus(); ++i) out[str("cuda.", i)] = generator_of(i).get_state();
-  if (const auto tpu = generator_of_tpu()) out["tpu"] = tpu->get_state().cpu();
+  TensorDict out;
+  for (const NamedGenerator& each : all_generators())
+    out[each.name] = each.generator.get_state().cpu();
   return out;
 }
 
@@ -71,13 +64,11 @@ void restore_generator(at::Generator generator, const TensorDict& state, const s
 }
 
 void restore_random_state(const TensorDict& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  generator.set_state(take(state, "cpu").clone());
+  static_cast<void>(take(state, "cpu"));  // throws, because every process has this one
   // A run may continue on more GPUs than it began with, or on a TPU that it began without. Such a
   // device's generator then keeps its own state.
-  for (std::size_t i = 0; i < gpus(); ++i)
-    restore_generator(generator_of(i), state, str("cuda.", i));
-  if (const auto tpu = generator_of_tpu()) restore_generator(*tpu, state, "tpu");
+  for (const NamedGenerator& each : all_generators())
+    restore_generator(each.generator, state, each.name);
 }
 
 std::vector<TensorDict> random_states(const Group& group) {

@@ -5,10 +5,10 @@
 
 #include "config/accelerate_keys.h"
 #include "config/messages.h"
-#include "config/tpu_options.h"
 #include "config/value.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "tpu/commands/tpu_options.h"
 
 namespace hasten::config {
 namespace {

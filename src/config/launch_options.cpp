@@ -8,12 +8,12 @@
 #include "config/common_sources.h"
 #include "config/streams.h"
 #include "config/torchrun_names.h"
-#include "config/tpu_options.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/config/default_file.h"
 #include "hasten/config/token.h"
+#include "tpu/commands/tpu_options.h"
 
 namespace hasten {
 namespace {

@@ -4,7 +4,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/gpus.h"
-#include "hasten/config/tpus.h"
+#include "hasten/tpu/machine/tpus.h"
 
 namespace hasten {
 ObserveOptions parse_observe(int argc, const char* const* argv, const std::string& command) {

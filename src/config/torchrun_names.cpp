@@ -8,7 +8,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
-#include "hasten/config/installed_tpus.h"
+#include "hasten/tpu/machine/installed_tpus.h"
 
 namespace hasten::config {
 namespace {

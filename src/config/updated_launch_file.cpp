@@ -6,11 +6,11 @@
 #include "config/accelerate_sections.h"
 #include "config/config_file_writer.h"
 #include "config/messages.h"
-#include "config/tpu_options.h"
 #include "config/value.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/launch_file.h"
+#include "tpu/commands/tpu_options.h"
 
 namespace hasten::config {
 namespace {

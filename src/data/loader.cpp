@@ -9,6 +9,7 @@
 #include "data/batch_producer.h"
 #include "data/dispatch.h"
 #include "data/loader_checks.h"
+#include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -497,7 +498,8 @@ void throw_no_copies() {
 }
 
 at::Tensor pinned(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_cpu() || !at::hasCUDA() || tensor.is_pinned()) return tensor;
+  if (!tensor.defined() || !tensor.is_cpu() || !is_pinning_useful() || tensor.is_pinned())
+    return tensor;
   return tensor.pin_memory();
 }
 

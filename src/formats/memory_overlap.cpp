@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/device.h"
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
 #include "hasten/formats/safetensors.h"
@@ -15,15 +16,15 @@ namespace {
 
 using safetensors::quoted;
 
-// The start of a tensor's memory. A device outside of LibTorch (`tpu`) has no addresses, so storage
-// and offset stand in for them.
+// The start of a tensor's memory. On a device without addresses, storage and offset stand in for
+// them.
 struct Begin {
   const void* memory;  // The storage, or null if `at` is an address.
   const char* at;
 };
 
 Begin begin_of(const at::Tensor& tensor) {
-  if (!tensor.device().is_privateuseone())
+  if (device_of(tensor.device()).traits().has_addresses)
     return {nullptr, static_cast<const char*>(tensor.const_data_ptr())};
   const auto offset = static_cast<std::uintptr_t>(tensor.storage_offset()) * tensor.element_size();
   return {tensor.storage().unsafeGetStorageImpl(), reinterpret_cast<const char*>(offset)};

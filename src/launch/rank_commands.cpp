@@ -2,19 +2,18 @@
 // name.
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 
 #include "hasten/base/text.h"
 #include "hasten/config/installed_gpus.h"
-#include "hasten/config/installed_tpus.h"
 #include "hasten/config/token.h"
 #include "hasten/launch/launcher.h"
+#include "hasten/tpu/machine/installed_tpus.h"
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/programs.h"
 #include "launch/rank_variables.h"
 #include "launch/thread_waiting.h"
-#include "launch/tpu_variables.h"
+#include "tpu/launch/tpu_variables.h"
 
 namespace hasten {
 
@@ -64,10 +63,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
   std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty: all
   if (options.enable_cpu_affinity)
     cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
-  std::optional<TpuVariables> tpus;
-  if (options.tpu) tpus.emplace(round, config::whole_environment());
-  // A program uses TPUs unasked unless a variable forbids it.
-  const bool forbids_tpus = !options.tpu && !config::installed_tpus().empty();
+  const TpuRanks tpus(options, round);
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
     RankCommand command{
@@ -87,15 +83,10 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     if (const auto variable = thread_waiting_variable()) set(variable->first, variable->second);
     set("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");
-    if (forbids_tpus) set("ACCELERATE_USE_TPU", "false");
     if (options.debug) set("ACCELERATE_DEBUG_MODE", "true");
     if (options.encrypt) set("HASTEN_ENCRYPT", *options.encrypt ? "true" : "false");
     if (options.gpu_ids != "all") set("CUDA_VISIBLE_DEVICES", options.gpu_ids);
-    if (tpus) {
-      set_all(tpus->variables_of(local));
-      set_all(bf16_variables(options.mixed_precision, options.downcast_bf16));
-      for (const std::string& variable : options.tpu_env) command.environment.push_back(variable);
-    }
+    set_all(tpus.variables_of(local));
     commands.push_back(std::move(command));
   }
   return commands;

@@ -6,6 +6,7 @@
 
 #include <unordered_map>
 
+#include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "ops/adamw.h"
@@ -195,7 +196,11 @@ at::Tensor AdamW::step(LossClosure closure) {
       if (parameter.grad().defined()) by_device[parameter.device()].push_back(entry_of(parameter));
     }
     for (auto& [device, entries] : by_device) {
-      device.is_cpu() ? step_cpu(entries, options) : step_on_device(entries, options);
+      if (device_of(device).traits().adamw == AdamWKernel::hasten) {
+        step_cpu(entries, options);
+      } else {
+        step_on_device(entries, options);
+      }
       for (const Entry& entry : entries) entry.write_back();
     }
   }
@@ -282,14 +287,13 @@ void AdamW::step_on_device(const std::vector<Entry>& entries, const Options& opt
     exp_avg_sqs.push_back(entry.state->exp_avg_sq());
     steps.push_back(static_cast<float>(entry.state->step()));
   }
-  // torch_tpu keeps the gradients that its kernel divides until the next step, as much memory as
-  // the gradients take. So they are scaled before.
-  const bool apart = parameters[0].device().is_privateuseone();
-  if (apart) scale(gradients);
+  const bool scales_before =
+      device_of(parameters[0].device()).traits().adamw == AdamWKernel::fused_without_gradscale;
+  if (scales_before) scale(gradients);
   at::_fused_adamw_(
       parameters, gradients, exp_avgs, exp_avg_sqs, {}, counts_on(parameters[0].device(), steps),
       options.lr(), beta1, beta2, options.weight_decay(), options.eps(), /*amsgrad=*/false,
-      /*maximize=*/false, apart ? std::nullopt : divisor_on(parameters[0]), std::nullopt);
+      /*maximize=*/false, scales_before ? std::nullopt : divisor_on(parameters[0]), std::nullopt);
 }
 
 double AdamW::scale_on_cpu() const {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "device/device.h"
 #include "ops/sum_of_squares.h"
 #include "optim/coalesced.h"
 #include "optim/distinct.h"
@@ -76,7 +77,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
 }
 
 bool is_reading_deferred(const std::vector<at::Tensor>& parameters) {
-  return !parameters.empty() && defers_reading(parameters.front().device());
+  return !parameters.empty() && device_of(parameters.front().device()).traits().reads_scalars_late;
 }
 
 // Multiplies sparse gradients one by one, and all dense ones in one call.
@@ -96,8 +97,6 @@ void multiply_gradients(const std::vector<at::Tensor>& parameters, const Factor&
 }
 
 }  // namespace
-
-bool defers_reading(at::Device device) { return device.is_privateuseone(); }
 
 double gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type) {
   const torch::NoGradGuard no_grad;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/text_comparison.h"
@@ -87,7 +88,8 @@ at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
     exact += str(" ", static_cast<int>(tensor.scalar_type()), " of");
     for (const std::int64_t size : tensor.sizes()) exact += str(" ", size);
     const bool readable = tensor.layout() == at::kStrided && !tensor.is_quantized() &&
-                          !tensor.is_meta() && !tensor.is_privateuseone();
+                          !tensor.is_meta() &&
+                          !device_of(tensor.device()).traits().reads_scalars_late;
     if (!readable || tensor.numel() == 0 || samples >= kSamples) continue;
     const at::Tensor flat = tensor.detach().reshape(-1);
     const std::int64_t taken = std::min(of_each, flat.numel());

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "prepare/gather_counted.h"
@@ -64,8 +65,8 @@ at::Tensor without_rows(const std::string& description, at::Device device) {
 at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
   const Group& group = step.group;
   at::Tensor entries = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
-  // bfloat16's 8 bits are too few for a metric, so a TPU's tensors are gathered in float.
-  if (step.process.device.is_privateuseone() && entries.scalar_type() == at::kBFloat16)
+  if (device_of(step.process.device).traits().gathers_bf16_as_float &&
+      entries.scalar_type() == at::kBFloat16)
     entries = entries.to(at::kFloat);
   const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();
   if (group.size() == 1) return without_padding_rows(entries, batch);

@@ -8,6 +8,8 @@
 #include <typeinfo>
 #include <vector>
 
+#include "device/device.h"
+
 namespace hasten {
 namespace {
 
@@ -117,8 +119,11 @@ void move_to_device(torch::nn::Module& module, at::Device device,
     return;
   }
   // LibTorch moves modules only to its own kinds of devices.
-  device.is_privateuseone() ? move_module(module, device, double_type_on_device)
-                            : module.to(device);
+  if (device_of(device).traits().is_built_in) {
+    module.to(device);
+  } else {
+    move_module(module, device, double_type_on_device);
+  }
 }
 
 void move_module(torch::nn::Module& module, at::Device device,

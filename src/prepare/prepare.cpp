@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "data/loader_checks.h"
+#include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "optim/distinct.h"
@@ -24,7 +25,7 @@ void place_module(torch::nn::Module& module, const Step& step) {
 }
 
 void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step) {
-  if (step.process.device.is_privateuseone())
+  if (!device_of(step.process.device).traits().is_built_in)
     move_state(optimizer, step.process.device, double_weight_type(step));
 }
 

@@ -6,8 +6,8 @@ namespace hasten {
 namespace {
 
 std::atomic<std::int64_t>& counter(ForkHazard kind) {
-  static std::atomic<std::int64_t> accelerators = 0, groups = 0, tpus = 0;
-  return kind == ForkHazard::accelerator ? accelerators : kind == ForkHazard::group ? groups : tpus;
+  static std::atomic<std::int64_t> accelerators = 0, groups = 0;
+  return kind == ForkHazard::accelerator ? accelerators : groups;
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 // File: process/fork_hazards.h (internal)
 // Counts objects of this process that do not survive a fork. The counts only serve to refuse a fork
-// with a clear error. Thread rule: any thread.
+// with a clear error. Devices answer for themselves (Device::check_fork). Thread rule: any thread.
 #pragma once
 
 #include <cstdint>
 
 namespace hasten {
 
-enum class ForkHazard { accelerator, group, tpu };
+enum class ForkHazard { accelerator, group };
 
 std::int64_t count_of(ForkHazard kind);
 

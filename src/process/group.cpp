@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
+#include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/arrival.h"
@@ -57,13 +58,6 @@ namespace {
 
 constexpr std::int64_t kMaxObjectBytes = std::int64_t{1} << 30;
 
-at::Device device_of(std::int64_t local_rank, bool cpu) {
-  if (cpu || !torch::cuda::is_available()) return at::kCPU;
-  const auto gpus = static_cast<std::int64_t>(torch::cuda::device_count());
-  return at::Device(at::kCUDA,
-                    static_cast<c10::DeviceIndex>(local_rank % std::max<std::int64_t>(1, gpus)));
-}
-
 // Returns the tensor contiguous, and as bytes if it is boolean, because Gloo has no booleans.
 at::Tensor bool_as_bytes(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.detach().contiguous();
@@ -102,10 +96,11 @@ c10d::ReduceOp operation(Reduction reduction) {
 }  // namespace
 
 ProcessState ProcessState::of(const Worker& worker, bool cpu) {
+  const Device& device = choose_device({.cpu = cpu, .only_built_in = true});
   return {.process_index = worker.rank,
           .num_processes = worker.world_size,
           .local_process_index = worker.local_rank,
-          .device = device_of(worker.local_rank, cpu)};
+          .device = device.place(worker, CollectiveChoice::automatic).device};
 }
 
 Group Group::form(const Worker& worker, const GroupOptions& options) {
@@ -131,9 +126,9 @@ Group Group::duplicate() const {
       c10::make_intrusive<c10d::PrefixStore>(str("duplicate ", ++shared_->duplicates), setup.store);
   GroupOptions options = shared_->options;
   options.shared_memory = false;  // for sends and receives, which do not use it
-  // TPU programs that wait for other ranks must run in the same order on all ranks, which two
-  // threads cannot ensure.
-  if (options.device.is_privateuseone()) options.backend = ProcessGroupBackend::gloo;
+  // Two threads cannot ensure the order of compiled collectives, so Gloo takes their place.
+  if (device_of(options.device).traits().compiles_collectives)
+    options.backend = ProcessGroupBackend::gloo;
   Group group = *this;
   group.shared_ = std::make_shared<Shared>(std::move(setup), rank_, size_, options);
   return group;
@@ -169,9 +164,9 @@ at::Tensor Group::broadcast(const at::Tensor& tensor, std::int64_t from) const {
               size_ - 1);
   if (size_ == 1) return tensor;
   std::vector<at::Tensor> in_out = {bool_as_bytes(tensor)};
-  // The operations that produce a TPU's tensor are part of its program, which must be the same on
-  // all ranks, so all ranks clone.
-  if (in_out[0].is_privateuseone()) {
+  // The operations that produce the tensor are part of a compiled collective, which must be the same
+  // program on all ranks, so all ranks clone.
+  if (device_of(in_out[0].device()).traits().compiles_collectives) {
     in_out[0] = in_out[0].clone();
   } else if (rank_ != from) {
     in_out[0] = at::empty_like(in_out[0]);

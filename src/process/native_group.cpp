@@ -3,14 +3,13 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
-#include "hasten/base/error.h"
+#include "device/collective_backend.h"
+#include "device/device.h"
 #include "process/call_checker.h"
 #include "process/gloo.h"
 #include "process/host_staging_backend.h"
-#include "process/nccl.h"
 #include "process/observed_backend.h"
 #include "process/store_exchange.h"
-#include "process/tpu_dist.h"
 
 namespace hasten {
 namespace {
@@ -22,39 +21,23 @@ using c10d::ProcessGroup;
 // itself only reports that something was late.
 constexpr auto kExtraLimitWithWatchdog = 30s;
 
-// Throws if encryption was requested, because NCCL does not encrypt between machines.
-void check_encryption_by_nccl(const StoreSetup& setup) {
-  if (!setup.must_encrypt) return;
-  throw ConfigError(
-      "process.encryption",
-      {.what = "encryption between machines",
-       .got = "NCCL, which does not encrypt",
-       .hint = "omit --encrypt (HASTEN_ENCRYPT) in a network that you trust (CPU tensors are then "
-               "still encrypted if the job has a token), or set "
-               "HASTEN_PROCESS_GROUP_BACKEND=gloo, which is slow"});
-}
-
-// Returns whether NCCL carries the tensors of a GPU. All ranks that have a GPU get the same answer:
-// no if a rank of the group has none.
-bool uses_nccl(const StoreSetup& setup, int size, const GroupOptions& options) {
-  const std::string question = "nccl";
+// Returns whether the device's own backend carries its tensors. If that is negotiated, all ranks on
+// the device get the same answer: no if a rank of the group is on another one.
+bool uses_own_backend(const Device& device, const StoreSetup& setup, int size,
+                      const GroupOptions& options) {
+  const CollectiveBackend& own = *device.collectives();
+  const bool is_here = options.device.type() == device.type();
+  if (!own.is_negotiated()) return is_here && name_of(options.backend) == own.name();
   c10d::Store& store = *setup.store;
-  if (!options.device.is_cuda() || options.backend == ProcessGroupBackend::gloo) {
-    deny_for_all(store, question);
+  if (!is_here || options.backend == ProcessGroupBackend::gloo) {
+    deny_for_all(store, own.name());
     return false;
   }
-  check_encryption_by_nccl(setup);
-  const std::string missing = missing_nccl_reason();
-  const bool all = is_true_on_all_ranks(store, question, size, missing.empty());
-  if (all || options.backend == ProcessGroupBackend::automatic) return all;
-  throw UsageError(
-      "process.no-nccl",
-      {.what = "backend nccl",
-       .got = missing.empty() ? "a rank that cannot load it" : missing,
-       .expected = "libhasten_nccl.so next to libhasten.so, and LibTorch's CUDA library",
-       .hint =
-           "build hasten on a machine with nccl.h and CUDA's headers, or do not choose a backend: "
-           "Gloo then carries GPU tensors through the CPU"});
+  own.check_encryption(setup.must_encrypt);
+  const std::string missing = own.missing_reason();
+  const bool all = is_true_on_all_ranks(store, own.name(), size, missing.empty());
+  if (!all && options.backend != ProcessGroupBackend::automatic) own.throw_missing(missing);
+  return all;
 }
 
 }  // namespace
@@ -88,28 +71,22 @@ c10::intrusive_ptr<ProcessGroup> native_group(const StoreSetup& setup, int rank,
   };
   auto group = c10::make_intrusive<ProcessGroup>(store, rank, size);
   const auto cpu_backend = make_watched(gloo("gloo", options.shared_memory), "gloo");
-  group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, cpu_backend);
-  if (uses_nccl(setup, size, options)) {
-    const NcclSettings settings{.store = c10::make_intrusive<c10d::PrefixStore>("nccl", store),
-                                .rank = rank,
-                                .size = size,
-                                .device = options.device,
-                                .timeout = limit};
-    group->setBackend(at::kCUDA, ProcessGroup::BackendType::NCCL,
-                      make_watched(nccl_backend(settings), "nccl"));
-  } else {
-    group->setBackend(at::kCUDA, ProcessGroup::BackendType::GLOO, cpu_backend);
-  }
-  if (options.device.is_privateuseone()) {
-    const TpuDistSettings settings{
-        .store = c10::make_intrusive<c10d::PrefixStore>("tpu_dist", store),
-        .rank = rank,
-        .size = size,
-        .timeout = limit};
-    const bool uses_tpu_dist = options.backend == ProcessGroupBackend::tpu_dist;
-    group->setBackend(at::kPrivateUse1, ProcessGroup::BackendType::CUSTOM,
-                      uses_tpu_dist ? make_watched(tpu_dist_backend(settings), "tpu_dist")
-                                    : make_host_staging_backend(cpu_backend));
+  for (const Device* device : all_devices()) {
+    if (device->collectives() != nullptr && uses_own_backend(*device, setup, size, options)) {
+      const CollectiveBackend& own = *device->collectives();
+      const CollectiveSettings settings{
+          .store = c10::make_intrusive<c10d::PrefixStore>(own.name(), store),
+          .rank = rank,
+          .size = size,
+          .device = options.device,
+          .timeout = limit};
+      group->setBackend(device->type(), own.type(), make_watched(own.make(settings), own.name()));
+    } else if (!device->traits().needs_host_staging) {
+      group->setBackend(device->type(), ProcessGroup::BackendType::GLOO, cpu_backend);
+    } else if (options.device.type() == device->type()) {
+      group->setBackend(device->type(), ProcessGroup::BackendType::CUSTOM,
+                        make_host_staging_backend(cpu_backend));
+    }
   }
   group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
   return group;

@@ -1,6 +1,6 @@
 // File: process/native_group.h (internal)
-// Makes c10d's process group: Gloo for the tensors of the CPU, and NCCL for those of a GPU and
-// tpu_dist for those of a TPU, or else Gloo for these too by way of the CPU.
+// Makes c10d's process group: Gloo for the tensors of the CPU, and for those of another device its
+// own backend (device/collective_backend.h), or else Gloo for these too by way of the CPU.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 namespace hasten {
 
 // The group's collectives are recorded in `calls`. Throws c10::Error, IoError
-// "process.rank-missing", UsageError "process.no-nccl", ConfigError "process.encryption", what
-// tpu_dist_backend() throws and what the store throws.
+// "process.rank-missing", what the device's backend throws (UsageError "process.no-nccl", ConfigError
+// "process.encryption" and others) and what the store throws.
 c10::intrusive_ptr<c10d::ProcessGroup> native_group(const StoreSetup& setup, int rank, int size,
                                                     const GroupOptions& options,
                                                     std::shared_ptr<CallLog> calls);

@@ -1,7 +1,5 @@
 #include "hasten/process/notebook_launcher.h"
 
-#include <ATen/Context.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <poll.h>
 #include <signal.h>
 
@@ -9,13 +7,13 @@
 #include <chrono>
 #include <optional>
 
+#include "device/device.h"
 #include "hasten/base/text.h"
-#include "hasten/config/installed_tpus.h"
 #include "hasten/launch/worker.h"
+#include "hasten/tpu/machine/installed_tpus.h"
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/rank_variables.h"
-#include "launch/tpu_variables.h"
 #include "process/fork_hazards.h"
 #include "process/forked_rank.h"
 #include "process/group_signals.h"
@@ -23,6 +21,7 @@
 #include "rendezvous/job_server.h"
 #include "rendezvous/secure_context.h"
 #include "rendezvous/sockets.h"
+#include "tpu/launch/tpu_variables.h"
 
 namespace hasten {
 namespace {
@@ -36,18 +35,17 @@ constexpr int kPollIntervalMs = 20;
 // The time from SIGTERM to SIGKILL. Ranks that wait for a dead rank need no more.
 constexpr auto kGrace = std::chrono::seconds(1);
 
-bool cuda_is_used() {
-  if (!at::globalContext().hasCUDA()) return false;
-  const auto& hooks = at::detail::getCUDAHooks();
-  for (c10::DeviceIndex gpu = 0; gpu < hooks.deviceCount(); ++gpu) {
-    if (hooks.hasPrimaryContext(gpu)) return true;
-  }
-  return false;
-}
-
 // Whether the processes use TPUs.
 bool on_tpus(const NotebookLauncherOptions& options) {
   return !options.use_cpu && config::missing_tpu_reason(config::whole_environment()).empty();
+}
+
+TpuRanks tpu_ranks(const NotebookLauncherOptions& options, const Round& round) {
+  LaunchOptions launch;
+  launch.tpu = on_tpus(options);
+  launch.mixed_precision = options.mixed_precision;
+  launch.downcast_bf16 = options.downcast_bf16;
+  return TpuRanks(launch, round);
 }
 
 std::int64_t processes_of(const NotebookLauncherOptions& options) {
@@ -81,20 +79,7 @@ void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
         {.what = "notebook_launcher while a Group of several processes exists",
          .hint = "destroy the group first: a fork has neither its connections nor its threads"});
   }
-  if (count_of(ForkHazard::tpu) > 0) {
-    throw UsageError("process.fork-after-tpu",
-                     {.what = "notebook_launcher after the TPU was opened",
-                      .got = "a connection to the TPU, which does not work in a fork",
-                      .hint = "use the TPU only inside the function; in a notebook, restart the "
-                              "kernel first"});
-  }
-  if (cuda_is_used()) {
-    throw UsageError(
-        "process.fork-after-cuda",
-        {.what = "notebook_launcher after CUDA was used",
-         .got = "a CUDA context, which does not work in a fork",
-         .hint = "use the GPU only inside the function; in a notebook, restart the kernel first"});
-  }
+  for (const Device* device : all_devices()) device->check_fork();
 }
 
 // The ranks, the store and the signals of one attempt.
@@ -116,12 +101,11 @@ class ForkedAttempt {
         .master_port = port_.number(),
         .store = to_text(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
         .token = token_};
-    std::optional<TpuVariables> tpus;
-    if (on_tpus(options)) tpus.emplace(round, config::whole_environment());
+    const TpuRanks tpus = tpu_ranks(options, round);
     pause_openmp();
     for (std::int64_t rank = 0; rank < num_processes; ++rank) {
       ForkedRank::Environment environment = variables(round, rank, options, job, threads);
-      if (tpus) append(environment, tpus->variables_of(rank));
+      append(environment, tpus.variables_of(rank));
       ranks_.emplace_back(function, environment, static_cast<int>(threads));
     }
     // The server has its own thread, so it is started after the forks. The ranks retry until it is
@@ -211,8 +195,6 @@ class ForkedAttempt {
     all.emplace_back("OMP_NUM_THREADS", str(threads));
     all.emplace_back("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) all.emplace_back("ACCELERATE_USE_CPU", "true");
-    if (on_tpus(options))
-      append(all, bf16_variables(options.mixed_precision, options.downcast_bf16));
     return all;
   }
 

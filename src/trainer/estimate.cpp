@@ -6,19 +6,19 @@
 
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
-#include "hasten/anatomy/dry_tpu.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/config/tpus.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/tpu/anatomy/dry_tpu.h"
+#include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"
-#include "process/fork_hazards.h"
 #include "process/forked_rank.h"
 #include "process/openmp.h"
+#include "tpu/device/opened_tpu.h"
 
 namespace hasten {
 namespace {
@@ -137,7 +137,7 @@ void infer_on(DryTpu& dry, const EstimateOptions& options, const LoadedModel& lo
 }
 
 void throw_if_tpu_open() {
-  if (count_of(ForkHazard::tpu) == 0) return;
+  if (!tpu_is_open()) return;
   throw UsageError("process.fork-after-tpu",
                    {.what = "what_if for a TPU",
                     .got = "a process that has opened one, whose forks cannot use it",

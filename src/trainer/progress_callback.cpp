@@ -2,16 +2,16 @@
 
 #include <cmath>
 
+#include "device/device.h"
 #include "hasten/base/text.h"
 #include "hasten/models/pretrained_model.h"
-#include "hasten/optim/gradients.h"
 
 namespace hasten {
 namespace {
 
 constexpr std::int64_t kCompiling = 2;  // the first steps, which compile
 
-at::Device device_of(const PreTrainedModel& model) {
+at::Device device_of_model(const PreTrainedModel& model) {
   const auto parameters = model.parameters();
   return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
 }
@@ -35,7 +35,7 @@ void ProgressCallback::on_train_begin(const TrainerEvent& event, TrainerControl&
   training_->start_at(event.state.global_step);
   average_ = 0;
   steps_ = 0;
-  compiles_ = defers_reading(device_of(event.model));
+  compiles_ = device_of(device_of_model(event.model)).traits().needs_static_shapes;
   if (compiles_) training_->show("compiling");
 }
 

@@ -206,7 +206,7 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
 }
 
 at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TensorDict& given) const {
-  if (!defers_reading(accelerator.device())) return out.logits;
+  if (!traits().needs_static_shapes) return out.logits;
   const auto ids = given.find("input_ids");
   return without_padding(out.logits, rows_of(given), ids == given.end() ? 0 : ids->second.size(1));
 }
@@ -233,8 +233,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
       const TensorDict batch = accelerator.to_device(real.batch, args.per_device_eval_batch_size);
       const AutocastGuard guard(precision, accelerator.device().type());
       const ModelOutput out = model->forward(batch);
-      const at::Tensor labels =
-          labels_of(defers_reading(accelerator.device()) ? real.batch : batch);
+      const at::Tensor labels = labels_of(traits().needs_static_shapes ? real.batch : batch);
       const at::Tensor mean = loss_of(out, batch);  // some models compute it without labels
       if (mean.defined() && real.count > 0) {
         const auto count = static_cast<double>(labels.defined() ? labels.size(0) : real.count);

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include "device/device.h"
 #include "hasten/accelerator.h"
 #include "hasten/checkpoint/training_state.h"
 #include "hasten/trainer/trainer.h"
@@ -31,8 +32,8 @@ struct Trainer::Impl {
   Metrics computed_metrics() const;
   // The column that label_names names; undefined if the batch has none.
   at::Tensor labels_of(const TensorDict& batch) const;
-  // The logits of the batch without the padding for the device. If the device defers reading they
-  // come on the CPU, as each other number of rows would be another program there.
+  // The logits of the batch without the padding for a device of static shapes. They then come on the
+  // CPU, as each other number of rows would be another program there.
   at::Tensor logits_of(const ModelOutput& out, const TensorDict& given) const;
   // The number that a loss is a mean over: labels that are not -100, or rows.
   double count_items(const TensorDict& batch) const;
@@ -41,6 +42,7 @@ struct Trainer::Impl {
   LoaderOptions loader_options(std::int64_t batch_size) const;
 
   const Group& group() const { return accelerator.group(); }
+  const DeviceTraits& traits() const { return device_of(accelerator.device()).traits(); }
   // True if this process writes the files that all share.
   bool writes() const;
   // Returns the state of a run that begins.

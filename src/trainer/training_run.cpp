@@ -66,7 +66,7 @@ class Trainer::Run {
         loader_(make_loader()),
         prepared_loader_(std::get<0>(trainer.accelerator.prepare(loader_))),
         losses_(args_, trainer.group(), trainer.accelerator.device(),
-                defers_reading(trainer.accelerator.device()) && !args_.stop_on_nonfinite_loss,
+                trainer.traits().reads_scalars_late && !args_.stop_on_nonfinite_loss,
                 [this](const LossRecord::Nonfinite& bad) { report_nonfinite_loss(bad); }),
         plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size(),
                       trainer.group().size())),
@@ -82,10 +82,10 @@ class Trainer::Run {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
     // Sparse gradients are exact in hasten::AdamW. Over an accumulation window dense ones add up
-    // faster, and a TPU has no sparse tensors.
+    // faster, and some devices have no sparse tensors.
     trainer_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
                                          args_.gradient_accumulation_steps == 1 &&
-                                         !defers_reading(trainer_.accelerator.device()));
+                                         trainer_.traits().has_sparse_tensors);
   }
 
   // Other optimizers do not take sparse gradients.
@@ -365,7 +365,11 @@ class Trainer::Run {
   }
 
   void optimizer_step() {
-    defers_reading(trainer_.accelerator.device()) ? clip_on_device() : clip();
+    if (trainer_.traits().reads_scalars_late) {
+      clip_on_device();
+    } else {
+      clip();
+    }
     trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
     learning_rate_ = scheduler_->get_last_lr()[0];
     within_memory(str("optimizer step ", trainer_.state.global_step + 1),

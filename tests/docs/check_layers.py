@@ -4,23 +4,34 @@
     python3 tests/docs/check_layers.py
 
 accelerator.h and hasten.h, with their sources, count as folders. The folders of the core library include no header of
-LibTorch. Commands, examples, tests and benchmarks may include everything.
+LibTorch. A folder of src/tpu counts as part of the folder of its name. Commands, examples, tests and benchmarks may
+include everything.
+
+Only the sources of a device ask which kind of device a tensor is on; all others ask the Device (src/device/device.h).
 """
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ("base config rendezvous launch tokenizers process device formats data ops models optim prepare anatomy accelerator checkpoint track "
+ORDER = ("base config rendezvous launch tokenizers device process formats data ops models optim prepare anatomy accelerator checkpoint track "
          "metrics trainer hasten").split()
 CORE = ("base", "config", "rendezvous", "launch", "tokenizers")
 LIBTORCH = ("torch", "ATen", "c10")
+# The folders that hold a device's own tree, and the folder that each part of a tree counts as, if not that of its name.
+DEVICE_TREES = ("tpu",)
+FOLDER_OF_PART = {"machine": "config", "commands": "config", "module": "device"}
+DEVICE_SOURCES = ("src/device/", "src/tpu/", "src/anatomy/dry_gpu.")
+DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
 
 
 def folder_of(path):
     """Returns the first folder of a path below include/hasten or src, or the name of a file that is in no folder."""
-    return path.split("/")[0].split(".")[0]
+    first, *rest = path.split("/")
+    if first in DEVICE_TREES:
+        return FOLDER_OF_PART.get(rest[0], rest[0])
+    return first.split(".")[0]
 
 
 def problem_of(folder, quote, included):
@@ -36,8 +47,18 @@ def problem_of(folder, quote, included):
     return f"{target} is after {folder} in ORDER" if ORDER.index(target) > ORDER.index(folder) else None
 
 
+def device_problems():
+    """Yields the lines outside a device's sources that ask for a kind of device."""
+    for folder in ("src", "include", "cli"):
+        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp")):
+            name = path.relative_to(ROOT).as_posix()
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if not name.startswith(DEVICE_SOURCES) and DEVICE_KIND.search(line.split("//")[0]):
+                    yield f"{name}:{number}: asks for a kind of device: {line.strip()}"
+
+
 def main():
-    includes, problems = 0, []
+    includes, problems = 0, list(device_problems())
     for base in ("include/hasten", "src"):
         for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp")):
             folder = folder_of(path.relative_to(ROOT / base).as_posix())

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# aarch64.sh CXX QEMU DOCTEST-FOLDER: builds the kernels' tests and the stand-ins for CUDA's libraries (src/device/tpu/cuda_names.py) for
+# aarch64.sh CXX QEMU DOCTEST-FOLDER: builds the kernels' tests and the stand-ins for CUDA's libraries (src/tpu/module/cuda_names.py) for
 # aarch64 and runs them in qemu. Neither needs a LibTorch for aarch64.
 set -euo pipefail
 cxx=$1 qemu=$2 doctest=$3
@@ -16,7 +16,7 @@ compile -O0 -c "$source/tests/main.cpp" "$source/tests/portability/kernels_test.
 "$cxx" -static ./*.o -o kernels_tests
 HASTEN_CPU_KERNELS=baseline "$qemu" ./kernels_tests --no-intro
 
-tpu=$source/src/device/tpu
+tpu=$source/src/tpu/module
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$tpu python3 -c 'import cuda_names
 print(cuda_names.assembly(["a_function_of_cuda", "_ZTI4Type", "_ZTV5Table"], "aarch64"))' >names.S
 compile -fPIC -shared names.S "$tpu/no_cuda.cpp" -o libnames.so

@@ -72,7 +72,7 @@ def launch(processes, words, by="hasten", environment=None):
               "torchrun": ["torchrun", "--nproc-per-node", processes, "--no-python"],
               "mpirun": ["mpirun.openmpi", "--oversubscribe", "-n", processes]}
     start = [] if processes == 1 else starts[by]
-    return subprocess.run([str(word) for word in [*start, HASTEN, "train", *words]], env=ENVIRONMENT | (environment or {}), capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(word) for word in [*start, HASTEN, "train", *words]], env=ENVIRONMENT | (environment or {}), capture_output=True, text=True, timeout=300)
 
 
 def train(name, processes, batch, model, data, *words, by="hasten", environment=None):

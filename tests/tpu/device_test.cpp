@@ -8,9 +8,9 @@
 #include <fstream>
 #include <string>
 
-#include "device/tpu.h"
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
+#include "tpu/device/opened_tpu.h"
 #include "unit/code_of.h"
 
 using namespace hasten;

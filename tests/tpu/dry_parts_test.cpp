@@ -5,8 +5,8 @@
 #include <protozero/pbf_writer.hpp>
 #include <string>
 
-#include "device/tpu/dry/account.h"
-#include "device/tpu/dry/module.h"
+#include "tpu/module/dry/account.h"
+#include "tpu/module/dry/module.h"
 
 using namespace hasten::dry_tpu;
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "hasten/accelerator.h"
-#include "hasten/anatomy/dry_tpu.h"
 #include "hasten/optim/adamw.h"
+#include "hasten/tpu/anatomy/dry_tpu.h"
 #include "unit/code_of.h"
 
 using namespace hasten;

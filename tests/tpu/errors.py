@@ -17,7 +17,7 @@ failures = []
 
 
 def has_tpu():
-    """Returns whether a device of Google's exists. tests/unit/device/tpu_test.cpp checks how TPUs are recognized."""
+    """Returns whether a device of Google's exists. tests/tpu/torch/opened_tpu_test.cpp checks how TPUs are recognized."""
     return any(p.read_text().strip() == "0x1ae0" for p in Path("/sys/bus/pci/devices").glob("*/vendor"))
 
 

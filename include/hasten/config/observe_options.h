@@ -18,7 +18,7 @@ struct ObserveOptions {
   std::int64_t steps = 3;       // Optimizer steps, after which the program ends.
   std::string output = "text";  // "text", "json", or a file (.json, .html, others: text).
   // For `estimate` only: cpu, cuda:NAME (hasten/config/gpus.h) or tpu:TOPOLOGY
-  // (hasten/config/tpus.h).
+  // (hasten/tpu/machine/tpus.h).
   std::string device = "cpu";
   bool help = false;
   std::vector<std::string> program;  // With its arguments.

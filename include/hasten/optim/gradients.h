@@ -29,10 +29,6 @@ class ScalesGradients {
   virtual void scale_next_step(const at::Tensor& factor) = 0;
 };
 
-// True if the numbers of a training step should stay on the device until they are needed: on a TPU,
-// where reading one waits for all operations before it.
-bool defers_reading(at::Device device);
-
 // The p-norm of all gradients as one vector; `norm_type` is p and may be infinity.
 double gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type = 2.0);
 // The same as a tensor of one element on the device of the gradients.

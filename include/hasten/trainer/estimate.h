@@ -19,10 +19,10 @@
 #include <string>
 
 #include "hasten/anatomy/report.h"
-#include "hasten/anatomy/tpu_account.h"
 #include "hasten/config/attention.h"
 #include "hasten/config/estimate_mode.h"
 #include "hasten/config/training_arguments.h"
+#include "hasten/tpu/anatomy/tpu_account.h"
 
 namespace hasten {
 
@@ -44,7 +44,7 @@ struct EstimateOptions {
 
 anatomy::Report estimate(const EstimateOptions& options);
 // Makes the same steps for a TPU that need not be present (device "tpu:TOPOLOGY",
-// hasten/config/tpus.h): the TPU's compiler compiles each program, and none is run. Call it once in
+// hasten/tpu/machine/tpus.h): the TPU's compiler compiles each program, and none is run. Call it once in
 // a process, after the estimates for other devices. If a program does not compile,
 // TpuAccount::stopped says why. Also throws what DryTpu throws.
 anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);

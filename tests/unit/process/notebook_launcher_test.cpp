@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "hasten/accelerator.h"
-#include "hasten/config/installed_tpus.h"
 #include "hasten/process/group.h"
+#include "hasten/tpu/machine/installed_tpus.h"
 #include "unit/code_of.h"
 
 using namespace hasten;

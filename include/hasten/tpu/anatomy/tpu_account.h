@@ -1,0 +1,105 @@
+// File: hasten/tpu/anatomy/tpu_account.h
+// The account of a dry TPU (hasten/tpu/anatomy/dry_tpu.h): what a training step takes of a TPU's
+// memory, according to the TPU's own compiler. Plain data, and the forms in which it is shown.
+//
+//   const anatomy::TpuPrediction prediction = anatomy::to_prediction(report);
+//   std::cout << to_text(account, &prediction);
+//
+// Units: bytes on the device, including the padding of tiles; seconds. write_account throws IoError
+// "io.*". Thread rule: values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hasten/anatomy/component.h"
+#include "hasten/anatomy/report.h"
+
+namespace hasten::anatomy {
+
+// The memory of the device at one moment.
+struct TpuMemoryUsage {
+  std::int64_t tensors = 0;
+  std::int64_t temporaries = 0;  // Working memory of the program that runs.
+  std::int64_t code = 0;         // Code of the programs that are loaded.
+  std::string program;           // The program that runs; empty: none.
+  std::int64_t total() const { return tensors + temporaries + code; }
+};
+
+// The moment of most memory in one phase of the steps.
+struct TpuPhase {
+  std::string name;  // setup, forward, backward, optimizer, or between.
+  TpuMemoryUsage peak;
+};
+
+// A program that the compiler refused.
+struct TpuFailure {
+  std::string program;  // The program's name, from its operator.
+  std::string module;   // The layer whose parameters were read last; empty: none.
+  std::string message;  // The compiler's message.
+};
+
+struct TpuAccount {
+  std::string topology;      // Such as v5e:2x2.
+  std::string compiled_for;  // The kind of the device, such as "TPU v5 lite".
+  // False: compiled not by a TPU's compiler, but for devices of this machine.
+  bool ahead_of_time = false;
+  // Devices of the topology. The account covers the one that uses most memory.
+  std::int64_t devices = 0;
+  std::int64_t memory = 0;  // Bytes that programs may use on one device; 0: unknown.
+  bool in_order = true;     // False: operators ran later than the program called them.
+  std::int64_t steps = 0;
+  // Programs that were compiled, and how often programs ran.
+  std::int64_t programs = 0, runs = 0;
+  std::int64_t programs_after_second_step = 0;  // Compiled in later steps.
+  double compile_seconds = 0;
+  std::int64_t reads = 0;  // Values that the program read back, which were placeholders.
+  // Bytes of the tensors themselves: parameters and buffers, the optimizers' states, the gradients
+  // at the end of the last backward pass, the last batch. `unknown` is everything else that is live
+  // when a step begins, which the library that runs the programs holds.
+  ComponentBytes components{};
+  // Bytes that the last forward pass made and that were live when its backward pass began.
+  std::int64_t activations = 0;
+  // Bytes of tensors when the last forward pass began that a backward pass followed; in inference,
+  // when the last forward pass began.
+  std::int64_t before_last_step = 0;
+  // The moment of most memory, and the present one.
+  TpuMemoryUsage peak, now;
+  std::vector<TpuPhase> phases;
+  std::vector<TpuFailure> failed;
+  std::int64_t unpadded_bytes = 0;  // Bytes of tensors that no program has read; without padding.
+  // Runs whose arguments do not add up to the sum that the compiler reports.
+  std::int64_t mismatched_runs = 0;
+  std::string stopped;  // The reason why the program ended early; empty: it did not.
+  std::vector<Alternative> alternatives;
+};
+
+// False if the peak exceeds the memory of a device, or if the compiler says of a program that it
+// does not fit.
+bool fits(const TpuAccount& account);
+
+// Reads the JSON that hasten's module for dry TPUs writes.
+TpuAccount read_tpu_account(const std::string& json);
+
+// The prediction of an anatomy for the same step in a dry run on the CPU, shown next to the
+// account.
+struct TpuPrediction {
+  std::int64_t peak = 0;
+  ComponentBytes most{};  // The most of each component at any time, each on its own.
+};
+TpuPrediction to_prediction(const Report& report);
+// Reads the prediction from a report's to_json().
+TpuPrediction read_prediction(const std::string& report_json);
+
+// Tables for a terminal, JSON for programs, and a self-contained HTML page. They show the
+// prediction next to the account, unless it is null.
+std::string to_text(const TpuAccount& account, const TpuPrediction* prediction = nullptr);
+std::string to_json(const TpuAccount& account, const TpuPrediction* prediction = nullptr);
+std::string to_html(const TpuAccount& account, const TpuPrediction* prediction = nullptr);
+// Writes the form that the file's name asks for: .json, .html, or text for all others.
+void write_account(const std::filesystem::path& file, const TpuAccount& account,
+                   const TpuPrediction* prediction = nullptr);
+
+}  // namespace hasten::anatomy

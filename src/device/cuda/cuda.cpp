@@ -1,0 +1,90 @@
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <torch/cuda.h>
+
+#include <algorithm>
+
+#include "device/collective_backend.h"
+#include "device/cuda/nccl.h"
+#include "device/cuda/nvml.h"
+#include "device/known_devices.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+std::int64_t gpus() {
+  return torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
+}
+
+at::Device gpu(std::int64_t index) {
+  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
+}
+
+bool has_context() {
+  if (!at::globalContext().hasCUDA()) return false;
+  const auto& hooks = at::detail::getCUDAHooks();
+  for (c10::DeviceIndex index = 0; index < hooks.deviceCount(); ++index) {
+    if (hooks.hasPrimaryContext(index)) return true;
+  }
+  return false;
+}
+
+class Cuda final : public Device {
+ public:
+  Cuda()
+      : Device(at::kCUDA, {.has_reserved_memory = true,
+                           .allocation_unit = 512,
+                           .copies_from_pinned_memory = true}) {}
+
+  bool is_available() const override { return at::hasCUDA(); }
+  bool is_chosen(const DeviceRequest&) const override { return torch::cuda::is_available(); }
+  // The GPU of the local rank, modulo the number of GPUs.
+  Placement place(const Worker& worker, CollectiveChoice choice) const override {
+    return {.device = gpu(worker.local_rank % std::max<std::int64_t>(1, gpus())),
+            .collectives = choice};
+  }
+
+  const CollectiveBackend* collectives() const override { return &nccl(); }
+
+  MemoryFigures memory(int index) const override {
+    MemoryFigures memory = nvml_memory(index);
+    if (memory.used.value_or(0) == 0) {
+      memory.missing =
+          "NVML (libnvidia-ml.so.1) is unavailable, so the GPU's context and capacity are unknown";
+    }
+    return memory;
+  }
+  void empty_cache() const override {
+    if (is_available()) at::accelerator::emptyCache();
+  }
+
+  std::vector<NamedGenerator> generators() const override {
+    std::vector<NamedGenerator> all;
+    for (std::int64_t index = 0; index < gpus(); ++index) {
+      all.push_back({.name = str("cuda.", index),
+                     .generator = at::globalContext().defaultGenerator(gpu(index))});
+    }
+    return all;
+  }
+
+  void check_fork() const override {
+    if (!has_context()) return;
+    throw UsageError(
+        "process.fork-after-cuda",
+        {.what = "notebook_launcher after CUDA was used",
+         .got = "a CUDA context, which does not work in a fork",
+         .hint = "use the GPU only inside the function; in a notebook, restart the kernel first"});
+  }
+};
+
+}  // namespace
+
+const Device& cuda() {
+  static const Cuda one;
+  return one;
+}
+
+}  // namespace hasten

@@ -1,0 +1,55 @@
+#include "device/device.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+
+#include "device/known_devices.h"
+
+namespace hasten {
+namespace {
+
+// A device of LibTorch that hasten does not know, with the defaults.
+struct OtherDevice final : Device {
+  OtherDevice() : Device(at::kMeta, {}) {}
+};
+
+}  // namespace
+
+const std::vector<const Device*>& all_devices() {
+  static const std::vector<const Device*> all = {&cpu(), &cuda(), &tpu()};
+  return all;
+}
+
+const Device& device_of(at::Device device) {
+  for (const Device* each : all_devices()) {
+    if (each->type() == device.type()) return *each;
+  }
+  static const OtherDevice other;
+  return other;
+}
+
+const Device& choose_device(const DeviceRequest& request) {
+  if (request.cpu) return cpu();
+  const auto& all = all_devices();
+  return **std::find_if(all.rbegin(), all.rend(), [&](const Device* each) {
+    return (each->traits().is_built_in || !request.only_built_in) && each->is_chosen(request);
+  });
+}
+
+void synchronize(at::Device device) {
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+bool is_added_device_open() {
+  return std::any_of(all_devices().begin(), all_devices().end(),
+                     [](const Device* each) { return each->is_open(); });
+}
+
+bool is_pinning_useful() {
+  return std::any_of(all_devices().begin(), all_devices().end(), [](const Device* each) {
+    return each->traits().copies_from_pinned_memory && each->is_available();
+  });
+}
+
+}  // namespace hasten

@@ -1,0 +1,167 @@
+// File: device/device.h (internal)
+// What differs between the devices that a model is trained on. The rest of the library asks the
+// Device of a tensor or of a process, and never which kind of device it is.
+//
+//   if (device_of(parameter.device()).traits().reads_scalars_late) ...
+//   const Device& device = choose_device({.environment = config::whole_environment()});
+//   const Placement placement = device.place(worker, CollectiveChoice::automatic);
+//
+// Facts are data (DeviceTraits), actions are virtual functions. The defaults of both describe a
+// device that LibTorch itself has, so that a new device states only what differs. docs/design/019
+// lists the files of a new device.
+//
+// Thread rule: any thread; devices are never destroyed.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/config/sources.h"
+#include "hasten/launch/worker.h"
+
+namespace hasten {
+
+class CollectiveBackend;
+
+// The kernel that hasten::AdamW uses.
+enum class AdamWKernel {
+  hasten,                   // hasten's own, which runs on the CPU
+  fused,                    // LibTorch's fused kernel, which also scales the gradients
+  fused_without_gradscale,  // the same; hasten scales the gradients before
+};
+
+struct DeviceTraits {
+  // LibTorch's own modules, threads and builds know the device. False: a library adds it to
+  // LibTorch while the program runs, and opening it takes seconds.
+  bool is_built_in = true;
+
+  // Reading a number waits for all operations that were submitted before, so a training step keeps
+  // its numbers on the device until they are needed.
+  bool reads_scalars_late = false;
+  // Each new shape is compiled, so batches keep one shape and padding is removed on the host.
+  bool needs_static_shapes = false;
+  // A collective is a compiled program, together with the operations that produce its input. All
+  // ranks have to run the same programs in the same order, which two threads cannot ensure.
+  bool compiles_collectives = false;
+  // Gloo cannot read the device's tensors, so they are copied to host memory first.
+  bool needs_host_staging = false;
+
+  bool has_sparse_tensors = true;
+  // data_ptr() tells where a tensor is. False: only storages and offsets tell tensors apart.
+  bool has_addresses = true;
+  // Has a kernel for aten::linear, which other devices compose of other operators.
+  bool has_linear_kernel = false;
+  AdamWKernel adamw = AdamWKernel::fused;
+
+  // Has no fp16. Accelerate takes this name for the device's 16-bit type, bfloat16.
+  bool takes_fp16_as_bf16 = false;
+  // With bf16, double numbers become bfloat16, or float with downcast_bf16.
+  bool narrows_doubles_with_bf16 = false;
+  // Metrics in bfloat16 are gathered in float, because its 8 bits are too few for a metric.
+  bool gathers_bf16_as_float = false;
+
+  // LibTorch is told of every allocation.
+  bool reports_allocations = true;
+  // A caching allocator reserves the device's memory, next to a context.
+  bool has_reserved_memory = false;
+  // The allocator rounds sizes up to multiples of this number of bytes, or to more.
+  std::int64_t allocation_unit = 1;
+  // Copies from pinned host memory are faster.
+  bool copies_from_pinned_memory = false;
+};
+
+// What determines the device of a process.
+struct DeviceRequest {
+  bool cpu = false;
+  // The name of the device that is required, such as "tpu". Empty: the best that there is.
+  std::string required = "";
+  // Considers only devices that LibTorch itself has, which need not be opened.
+  bool only_built_in = false;
+  config::Environment environment = {};
+};
+
+// How the tensors of a device travel between ranks: `own` is over the device's own links, `host` is
+// with Gloo through host memory.
+enum class CollectiveChoice { automatic, own, host };
+
+struct Placement {
+  at::Device device = at::kCPU;
+  // `automatic` may be left to the group, whose ranks then decide together.
+  CollectiveChoice collectives = CollectiveChoice::automatic;
+};
+
+// Figures of a device's memory, in bytes, of all processes together.
+struct MemoryFigures {
+  std::optional<std::int64_t> used = {}, total = {};
+  std::string missing = "";  // why there are none, as a note of a report; empty: nothing to note
+};
+
+struct NamedGenerator {
+  std::string name;  // its name in a checkpoint, such as "cuda.0"
+  at::Generator generator;
+};
+
+class Device {
+ public:
+  Device(at::DeviceType type, DeviceTraits traits) : type_(type), traits_(traits) {}
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  at::DeviceType type() const { return type_; }
+  const DeviceTraits& traits() const { return traits_; }
+
+  // Returns whether this process can use the device. Opens nothing.
+  virtual bool is_available() const { return false; }
+  // Returns whether the program uses the device that it has added to LibTorch. False for others.
+  virtual bool is_open() const { return false; }
+  // Returns whether the device serves the request. Devices are asked in order of preference.
+  virtual bool is_chosen(const DeviceRequest&) const { return is_available(); }
+  // Returns the device of one process of a job, and opens it if necessary. May throw.
+  virtual Placement place(const Worker&, CollectiveChoice choice) const {
+    return {.device = at::Device(type_), .collectives = choice};
+  }
+
+  // Returns the backend for collectives over the device's own links, or null if it has none.
+  virtual const CollectiveBackend* collectives() const { return nullptr; }
+
+  // Returns how many programs have been compiled for this process so far.
+  virtual std::int64_t compiled_programs() const { return 0; }
+
+  virtual MemoryFigures memory(int) const { return {}; }
+  // Returns cached, unused memory to the driver.
+  virtual void empty_cache() const {}
+
+  // Returns the generators of random numbers that a checkpoint keeps.
+  virtual std::vector<NamedGenerator> generators() const { return {}; }
+
+  // Throws UsageError if the process has used the device in a way that does not survive a fork.
+  virtual void check_fork() const {}
+
+ protected:
+  ~Device() = default;
+
+ private:
+  at::DeviceType type_;
+  DeviceTraits traits_;
+};
+
+// All devices that hasten knows, the preferred ones last.
+const std::vector<const Device*>& all_devices();
+// Returns the Device of a tensor's device. Devices that hasten does not know have the defaults.
+const Device& device_of(at::Device device);
+// Returns the Device that serves the request; the CPU serves every request.
+const Device& choose_device(const DeviceRequest& request);
+
+// Blocks until the device has done all that this process has requested.
+void synchronize(at::Device device);
+// Returns whether a device is open that LibTorch does not have itself.
+bool is_added_device_open();
+// Returns whether an available device copies faster from pinned host memory.
+bool is_pinning_useful();
+
+}  // namespace hasten

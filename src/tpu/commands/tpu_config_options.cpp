@@ -1,0 +1,203 @@
+#include "tpu/commands/tpu_config_options.h"
+
+#include <algorithm>
+
+#include "config/accelerate_sections.h"
+#include "config/messages.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/config/default_file.h"
+#include "hasten/config/help.h"
+#include "hasten/config/launch_options.h"
+
+namespace hasten {
+namespace {
+
+// Accelerate runs the commands in this folder, which every user may read.
+constexpr const char* kFolder = "cd /usr/share";
+
+void describe(config::OptionTable& table, TpuConfigOptions& options) {
+  config::Describer d(table, options);
+  d("config_file", &TpuConfigOptions::config_file,
+    "Read tpu_name and the other options from this file of hasten launch. If unset, the file that "
+    "launch would read.");
+  d("tpu_name", &TpuConfigOptions::tpu_name, "Set the name of the TPU.");
+  d("tpu_zone", &TpuConfigOptions::tpu_zone, "Set the zone of the TPU.");
+  d("command", &TpuConfigOptions::commands,
+    "Run this command. Several commands, also of several --command, run one after the other.");
+  d("command_file", &TpuConfigOptions::command_file, "Run the commands of this file.");
+  d("use_alpha", &TpuConfigOptions::use_alpha, "Call gcloud alpha instead of gcloud.");
+  d("dry_run", &TpuConfigOptions::dry_run, "Print the command line and run nothing (--debug).");
+  const char* const copied =
+      "programs are not Python packages: copy yours and hasten with gcloud compute tpus tpu-vm scp "
+      "--worker all";
+  d.not_yet<bool>("install_accelerate", copied);
+  d.not_yet<config::AnyText>("accelerate_version", copied, {"latest"});
+}
+
+// Takes the texts of --command out of `words`. They may hold commas, and begin with anything but
+// two dashes.
+std::vector<std::string> extract_commands(std::vector<std::string>& words) {
+  const std::string flag = "--command", with_value = flag + "=";
+  std::vector<std::string> commands, others;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (starts_with(words[i], with_value)) {
+      commands.push_back(words[i].substr(with_value.size()));
+      continue;
+    }
+    if (words[i] != flag) {
+      others.push_back(words[i]);
+      continue;
+    }
+    const std::size_t first = i + 1;
+    while (i + 1 < words.size() && !starts_with(words[i + 1], "--")) commands.push_back(words[++i]);
+    if (i + 1 == first)
+      throw ConfigError("config.missing-value",
+                        {.what = flag + " has no value", .expected = "a command"});
+  }
+  words = std::move(others);
+  return commands;
+}
+
+std::string find_config_file(const TpuConfigOptions& options,
+                             const config::Environment& environment) {
+  if (!options.config_file.empty()) return options.config_file;
+  const auto variable = environment.find("HASTEN_CONFIG_FILE");
+  if (variable != environment.end() && !variable->second.empty())
+    return split(variable->second, ',').front();
+  return config::find_default_file(environment);
+}
+
+std::vector<std::string> texts_in(const config::Value& value) {
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return *list;
+  return {config::to_text(value)};
+}
+
+// Takes from the file what no flag sets.
+void fill_from_file(TpuConfigOptions& options, const std::string& file) {
+  LaunchOptions launch;
+  config::OptionTable table;
+  describe(table, launch);
+  const auto keys = config::read_file(file);
+  config::check_accelerate_keys(table, keys);
+  const bool flags_set_commands = !options.commands.empty() || !options.command_file.empty();
+  for (const config::Assignment& key : keys) {
+    if (!config::is_set(key.value)) continue;
+    const auto take = [&](std::string& to) {
+      if (to.empty()) to = config::to_text(key.value);
+    };
+    if (key.key == "tpu_name") take(options.tpu_name);
+    if (key.key == "tpu_zone") take(options.tpu_zone);
+    if (flags_set_commands) continue;
+    if (key.key == "command_file") take(options.command_file);
+    if (key.key == "commands") options.commands = texts_in(key.value);
+  }
+}
+
+[[noreturn]] void throw_missing(const std::string& what, const std::string& hint) {
+  throw ConfigError("config.missing", {.what = what, .hint = hint});
+}
+
+void check_name(const char* option, const std::string& name) {
+  if (name.empty())
+    throw_missing(str("no ", option),
+                  str("set --", option, ", or ", option, " in a configuration file"));
+  const bool plain = std::all_of(name.begin(), name.end(), [](char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+           (letter >= '0' && letter <= '9') || letter == '-' || letter == '_' || letter == '.';
+  });
+  if (plain && name.front() != '-') return;
+  throw ConfigError(
+      "config.bad-value",
+      {.what = option, .got = "'" + name + "'", .expected = "letters, digits and _-."});
+}
+
+void check(const TpuConfigOptions& options) {
+  check_name("tpu_name", options.tpu_name);
+  check_name("tpu_zone", options.tpu_zone);
+  if (options.commands.empty() && options.command_file.empty())
+    throw_missing("nothing to run on the machines", "set --command COMMAND or --command_file FILE");
+  if (!options.commands.empty() && !options.command_file.empty())
+    throw ConfigError("config.contradiction", {.what = "command and command_file are both set",
+                                               .hint = "remove one of them"});
+  for (const std::string& command : options.commands) {
+    if (!trim(command).empty()) continue;
+    throw ConfigError("config.bad-value",
+                      {.what = "command", .got = "''", .expected = "a command"});
+  }
+}
+
+// A script stays as it is. Joining its lines would change it, because comments and blocks end with
+// their lines.
+std::string command_of(const TpuConfigOptions& options) {
+  if (options.command_file.empty()) return str(kFolder, "; ", join(options.commands, "; "));
+  const std::string script = read_file(options.command_file);
+  if (script.find('\0') != std::string::npos)
+    throw ConfigError("config.bad-value", {.what = "command_file " + options.command_file,
+                                           .got = "a NUL byte",
+                                           .expected = "a script"});
+  if (trim(script).empty())
+    throw_missing("nothing to run on the machines",
+                  "write commands to " + options.command_file + ", which is empty");
+  return str(kFolder, "\n", trim(script));
+}
+
+}  // namespace
+
+TpuConfigCommand parse_tpu_config(int argc, const char* const* argv,
+                                  const config::Environment& environment) {
+  TpuConfigCommand run;
+  std::vector<std::string> words(argv, argv + argc);
+  const std::vector<std::string> commands = extract_commands(words);
+  run.help = std::any_of(words.begin(), words.end(),
+                         [](const std::string& word) { return word == "--help" || word == "-h"; });
+  if (run.help) return run;
+  for (std::string& word : words) {
+    if (word == "--debug") word = "--dry_run";
+  }
+  config::OptionTable table;
+  describe(table, run.options);
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  std::vector<std::string> notices;
+  config::resolve(table, {config::read_flags(table, pointers)}, notices);
+  config::check_status(table, notices);
+  run.options.commands = commands;
+  if (const std::string file = find_config_file(run.options, environment); !file.empty())
+    fill_from_file(run.options, file);
+  check(run.options);
+  run.command = command_of(run.options);
+  return run;
+}
+
+std::string tpu_config_help(int width) {
+  TpuConfigOptions options;
+  config::OptionTable table;
+  describe(table, options);
+  return "usage: hasten tpu-config [--NAME VALUE ...]\n\n"
+         "Runs commands on all machines of a TPU pod, over gcloud's ssh, in /usr/share. Use it to\n"
+         "prepare the machines before `hasten launch --tpu` is started on each of them. The exit\n"
+         "code is gcloud's.\n\n" +
+         config::help_text(table, width);
+}
+
+std::vector<std::string> gcloud_words(const TpuConfigCommand& run) {
+  std::vector<std::string> words = {"gcloud"};
+  if (run.options.use_alpha) words.emplace_back("alpha");
+  const std::vector<std::string> rest = {"compute",
+                                         "tpus",
+                                         "tpu-vm",
+                                         "ssh",
+                                         run.options.tpu_name,
+                                         "--zone",
+                                         run.options.tpu_zone,
+                                         "--command",
+                                         run.command,
+                                         "--worker",
+                                         "all"};
+  words.insert(words.end(), rest.begin(), rest.end());
+  return words;
+}
+
+}  // namespace hasten

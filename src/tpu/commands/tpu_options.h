@@ -1,0 +1,29 @@
+// File: tpu/commands/tpu_options.h (internal)
+// The options of `hasten launch` for TPUs: their description, and how they combine with other
+// options that select devices. Thread rule: confined to the table's thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hasten/config/launch_options.h"
+
+namespace hasten::config {
+
+// The reason for refusing what Accelerate does over ssh for all machines of a pod at once.
+inline constexpr const char* kOverSshReason =
+    "start hasten launch on each machine, for example with hasten tpu-config";
+
+// The reason for ignoring tpu_use_sudo.
+inline constexpr const char* kSudoReason = "processes run as the user who starts them";
+
+void describe_tpus(Describer<LaunchOptions>& d);
+
+// Call it once all sources are resolved. distributed_type XLA in a file sets `tpu`, a flag is
+// stronger than a file, and a machine with TPUs uses them if no option names a device. Throws
+// ConfigError "config.contradiction" or "config.bad-value". Adds a notice for TPU options that
+// are set without TPUs.
+void resolve_tpu_options(OptionTable& table, LaunchOptions& options, const Environment& environment,
+                         std::vector<std::string>& notices);
+
+}  // namespace hasten::config

@@ -1,0 +1,101 @@
+#include "tpu/device/tpu_job.h"
+
+#include <cstdlib>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "tpu/launch/tpu_slice.h"
+
+namespace hasten {
+namespace {
+
+void set(const Variable& variable) {
+  if (variable.value) {
+    setenv(variable.name.c_str(), variable.value->c_str(), 1);
+  } else {
+    unsetenv(variable.name.c_str());
+  }
+}
+
+std::string value_or_none(const Variables& variables, const char* name) {
+  return variables.has(name) ? variables.text(name) : "no value";
+}
+
+std::string slice_addresses(const TpuSlice& slice, const Worker& worker,
+                            const Variables& variables) {
+  const auto hosts = slice.hosts();
+  if (!hosts) {
+    throw ConfigError(
+        "device.tpu-job",
+        {.what = kTpuHosts,
+         .got = value_or_none(variables, kTpuHosts),
+         .expected = str("the hosts of ", worker.num_machines,
+                         " machines, separated by commas, in the order of their ranks")});
+  }
+  const auto base_port = slice.base_port();
+  if (!base_port) {
+    throw ConfigError("device.tpu-job",
+                      {.what = kTpuBasePort,
+                       .got = variables.text(kTpuBasePort),
+                       .expected = str("a port, 1 to ", slice.highest_base_port(), ", for ",
+                                       worker.local_world_size, " processes of a machine")});
+  }
+  return slice.addresses(*hosts, *base_port);
+}
+
+std::vector<Variable> slice_variables(const Worker& worker,
+                                      const config::Environment& environment) {
+  const Variables variables(environment);
+  const TpuSlice slice(worker.num_machines, worker.local_world_size, environment);
+  std::string addresses = variables.text(kTpuAddresses);
+  if (addresses.empty()) addresses = slice_addresses(slice, worker, variables);
+  if (slice.lacks_topology()) {
+    throw ConfigError("device.tpu-job", {.what = kTpuTopology,
+                                         .got = "no value",
+                                         .expected = str("the chips of all ", worker.num_machines,
+                                                         " machines, such as 4,4,1 for a v5e-16")});
+  }
+  return {{kTpuAddresses, addresses},
+          {"RANK", str(worker.rank)},
+          {"LOCAL_RANK", str(worker.local_rank)},
+          {"WORLD_SIZE", str(worker.world_size)},
+          {"MASTER_ADDR", worker.master_addr},
+          {"MASTER_PORT", str(worker.master_port)}};
+}
+
+std::vector<Variable> separate_chip_variables(const Worker& worker,
+                                              const config::Environment& environment) {
+  std::vector<Variable> variables = {
+      {"RANK", std::nullopt}, {"LOCAL_RANK", std::nullopt}, {"WORLD_SIZE", std::nullopt}};
+  if (worker.local_world_size == 1) return variables;
+  const auto set_if_missing = [&](const char* name, const std::string& value) {
+    if (!Variables(environment).has(name)) variables.push_back({name, value});
+  };
+  set_if_missing("TPU_VISIBLE_CHIPS", str(worker.local_rank));
+  set_if_missing("TPU_CHIPS_PER_PROCESS_BOUNDS", "1,1,1");
+  set_if_missing("TPU_PROCESS_BOUNDS", "1,1,1");
+  return variables;
+}
+
+}  // namespace
+
+std::vector<Variable> tpu_variables(const Worker& worker, TpuJob job,
+                                    const config::Environment& environment) {
+  return job == TpuJob::one_slice ? slice_variables(worker, environment)
+                                  : separate_chip_variables(worker, environment);
+}
+
+ScopedVariables::ScopedVariables(const std::vector<Variable>& variables) {
+  for (const Variable& variable : variables) {
+    const char* const value = std::getenv(variable.name.c_str());
+    before_.push_back(
+        {variable.name, value == nullptr ? std::nullopt : std::optional<std::string>(value)});
+    set(variable);
+  }
+}
+
+ScopedVariables::~ScopedVariables() {
+  for (const Variable& variable : before_) set(variable);
+}
+
+}  // namespace hasten

@@ -1,0 +1,45 @@
+// File: tpu/device/tpu_job.h (internal)
+// The environment variables that describe a process of a job to torch_tpu and libtpu. Both read the
+// environment once, when the TPU is opened; afterwards the process's own variables are restored.
+// Thread rule: one thread at a time, while no other thread reads the environment.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/config/sources.h"
+#include "hasten/launch/worker.h"
+
+namespace hasten {
+
+// How the processes of a job open their TPUs: as one machine of many chips whose programs
+// communicate, or each alone with one chip.
+enum class TpuJob { one_slice, separate_chips };
+
+struct Variable {
+  std::string name;
+  std::optional<std::string> value;  // nullopt: the variable is unset
+};
+
+// Returns the variables for `worker`. For TpuJob::one_slice: the addresses at which the ranks'
+// runtimes connect (TORCH_TPU_SLICEBUILDER_ADDRESSES, else the ports from TORCH_TPU_BASE_PORT,
+// default 8070, on the hosts of TPU_WORKER_HOSTNAMES, or on localhost for one machine), and the
+// rank of this process. For TpuJob::separate_chips: the chip of its local rank, and no variables
+// of the job. Throws ConfigError "device.tpu-job".
+std::vector<Variable> tpu_variables(const Worker& worker, TpuJob job,
+                                    const config::Environment& environment);
+
+// Sets variables of the environment and restores them when it is destroyed.
+class ScopedVariables {
+ public:
+  explicit ScopedVariables(const std::vector<Variable>& variables);
+  ScopedVariables(const ScopedVariables&) = delete;
+  ScopedVariables& operator=(const ScopedVariables&) = delete;
+  ~ScopedVariables();
+
+ private:
+  std::vector<Variable> before_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,59 @@
+// File: tpu/launch/tpu_variables.h (internal)
+// The environment variables that give each process of this machine a TPU chip of its own, with the
+// names of torch_tpu 0.2. From these and LOCAL_RANK, torch_tpu sets libtpu's variables in each
+// process (TPU_PROCESS_BOUNDS, TPU_PROCESS_ADDRESSES, CLOUD_TPU_TASK_ID and others), and overwrites
+// them if they are set.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hasten/config/launch_options.h"
+#include "hasten/launch/launcher.h"
+#include "hasten/tpu/machine/installed_tpus.h"
+
+namespace hasten {
+
+using VariableList = std::vector<std::pair<std::string, std::string>>;
+
+class TpuVariables {
+ public:
+  // `environment` is the launcher's. What is set there is kept, except that TPU_VISIBLE_DEVICES or
+  // TPU_VISIBLE_CHIPS lists the chips to divide. Throws IoError "device.tpu-missing", ConfigError
+  // "launch.tpu-processes", "launch.environment", "config.missing".
+  TpuVariables(const Round& round, const config::Environment& environment,
+               const std::vector<std::string>& installed = config::installed_tpus());
+
+  VariableList variables_of(std::int64_t local_rank) const;
+
+ private:
+  VariableList common_;             // of all processes
+  std::vector<std::string> chips_;  // by local rank
+};
+
+// The variables for bf16 and for what becomes of double, besides ACCELERATE_MIXED_PRECISION, with
+// Accelerate's and torch_xla's names.
+VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16);
+
+// The variables that the ranks of this machine get because of TPUs: on TPUs those above and
+// options.tpu_env, elsewhere one that keeps a program from using TPUs unasked. Throws what
+// TpuVariables throws.
+class TpuRanks {
+ public:
+  // Uses `tpu`, `mixed_precision`, `downcast_bf16` and `tpu_env` of the options.
+  TpuRanks(const LaunchOptions& options, const Round& round);
+
+  VariableList variables_of(std::int64_t local_rank) const;
+
+ private:
+  std::optional<TpuVariables> tpus_;
+  VariableList of_all_;
+};
+
+// Hides ports that are chosen only when the ranks start.
+std::string without_ports(const std::string& variable);
+
+}  // namespace hasten

@@ -1,0 +1,107 @@
+#include "hasten/tpu/machine/installed_tpus.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The number of processes if the number of chips is unknown.
+constexpr std::int64_t kDefaultProcesses = 8;
+
+// Google's PCI vendor id, which network cards and disks of its machines without a TPU have too.
+constexpr std::string_view kGoogleVendor = "0x1ae0";
+// The PCI device ids that torch_tpu 0.2 knows, with their TPU generation.
+constexpr std::array<std::pair<std::string_view, const char*>, 5> kTpuDevices = {
+    {{"0x005e", "v4"}, {"0x0062", "v5p"}, {"0x0063", "v5e"}, {"0x006f", "v6e"}, {"0x0076", "7x"}}};
+
+std::string word_in(const fs::path& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+// Returns the TPU generation of a PCI device, empty if it is not a TPU.
+std::string generation_of(const fs::path& device) {
+  if (word_in(device / "vendor") != kGoogleVendor) return "";
+  const std::string number = word_in(device / "device");
+  const auto* const found = std::find_if(kTpuDevices.begin(), kTpuDevices.end(),
+                                         [&](const auto& tpu) { return tpu.first == number; });
+  return found == kTpuDevices.end() ? "" : found->second;
+}
+
+bool is_exposed(const fs::path& device, const fs::path& exposed) {
+  std::error_code error;
+  const fs::path group = fs::read_symlink(device / "iommu_group", error);
+  return !error && fs::exists(exposed / group.filename(), error);
+}
+
+std::string value_or_empty(const Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+std::vector<std::string> parse_chips(const char* name, const std::string& text) {
+  std::vector<std::string> numbers = split(text, ',');
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::string& number = numbers[i];
+    const bool digits = !number.empty() && number.size() <= 4 &&
+                        number.find_first_not_of("0123456789") == std::string::npos;
+    const auto here = numbers.begin() + static_cast<std::ptrdiff_t>(i);
+    if (digits && std::find(numbers.begin(), here, number) == here) continue;
+    throw ConfigError("launch.environment", {.what = name,
+                                             .got = "'" + text + "'",
+                                             .expected = "numbers separated by commas, each once"});
+  }
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<std::string> installed_tpus(const std::string& devices, const std::string& exposed) {
+  std::error_code none;
+  std::vector<std::string> all, those_exposed;
+  for (const auto& device : fs::directory_iterator(devices, none)) {
+    const std::string generation = generation_of(device.path());
+    if (generation.empty()) continue;
+    all.push_back(generation);
+    if (is_exposed(device.path(), exposed)) those_exposed.push_back(generation);
+  }
+  return those_exposed.empty() ? all : those_exposed;
+}
+
+bool names_tpu_plugin(const Environment& environment) {
+  const std::string path = value_or_empty(environment, "TPU_LIBRARY_PATH");
+  return !path.empty() && fs::path(path).filename() != "libtpu.so";
+}
+
+std::string missing_tpu_reason(const Environment& environment) {
+  if (!installed_tpus().empty() || names_tpu_plugin(environment)) return "";
+  return "no TPU among this machine's PCI devices";
+}
+
+std::optional<std::vector<std::string>> tpu_chips(const Environment& environment) {
+  for (const char* name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"}) {
+    const std::string text = value_or_empty(environment, name);
+    if (!text.empty()) return parse_chips(name, text);
+  }
+  return std::nullopt;
+}
+
+std::int64_t tpu_processes(const Environment& environment) {
+  if (const auto chips = tpu_chips(environment)) return static_cast<std::int64_t>(chips->size());
+  const auto installed = static_cast<std::int64_t>(installed_tpus().size());
+  return installed > 0 ? installed : kDefaultProcesses;
+}
+
+}  // namespace hasten::config

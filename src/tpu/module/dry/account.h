@@ -1,0 +1,60 @@
+// File: tpu/module/dry/account.h (internal)
+// Counts the memory of one device: tensors, the code of the programs that are loaded, and what a
+// program takes while it runs. It keeps the most at once, in all and by phase of the step.
+//
+//   Account account;
+//   account.add(4096);                                // a tensor
+//   account.run("tt_jit_mm", {.results = 1024, .temporaries = 512});
+//   account.peak().tensors;                           // 5120
+//
+// Not synchronized; its owner holds a lock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hasten::dry_tpu {
+
+// Bytes at one moment.
+struct MemoryUsage {
+  std::int64_t tensors = 0, temporaries = 0, code = 0;
+  std::string program;  // the one that ran; empty: none did
+  std::int64_t total() const { return tensors + temporaries + code; }
+};
+
+struct Run {
+  std::int64_t results = 0;      // in new memory
+  std::int64_t temporaries = 0;  // released at its end
+  // Bytes of arguments that it releases, except those whose memory its results take over.
+  std::int64_t released_arguments = 0;
+};
+
+struct PhaseVisit {
+  std::string phase;
+  std::int64_t tensors_before = 0, tensors_after = 0;
+  MemoryUsage peak;
+};
+
+class Account {
+ public:
+  Account();
+  void add(std::int64_t bytes);
+  void remove(std::int64_t bytes);
+  void load(std::int64_t code);
+  void unload(std::int64_t code);
+  void run(const std::string& program, const Run& run);
+  // Begins a visit to a phase, to which what follows belongs.
+  void enter(const std::string& phase);
+
+  const MemoryUsage& now() const { return now_; }
+  const MemoryUsage& peak() const { return peak_; }
+  const std::vector<PhaseVisit>& visits() const { return visits_; }  // the last one has not ended
+
+ private:
+  void update_peaks(const MemoryUsage& usage);
+  MemoryUsage now_, peak_;
+  std::vector<PhaseVisit> visits_;
+};
+
+}  // namespace hasten::dry_tpu

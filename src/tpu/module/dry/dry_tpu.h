@@ -1,0 +1,34 @@
+// File: tpu/module/dry/dry_tpu.h (internal)
+// The functions that the module libhasten_dry_tpu.so exports to libhasten, besides PJRT's interface
+// for torch_tpu. The module simulates a TPU that the machine does not have. Its devices are those
+// of a topology, and the TPU's own compiler compiles each program for them. Results have memory but
+// no values: what is read back is 1, or true. The module reads these variables of the environment:
+//
+//   HASTEN_DRY_TPU_TOPOLOGY    the topology, such as v5e:2x2
+//   HASTEN_DRY_TPU_COMPILER    the path of libtpu.so
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "hasten/tpu/machine/tpus.h"
+
+namespace hasten {
+
+inline constexpr const char* kDryTpuTopology = "HASTEN_DRY_TPU_TOPOLOGY";
+inline constexpr const char* kDryTpuCompiler = kTpuCompilerVariable;
+inline constexpr const char* kDryTpuModule = "libhasten_dry_tpu.so";
+
+}  // namespace hasten
+
+// Begins a phase of the step, to which what follows belongs.
+extern "C" void hasten_dry_tpu_enter(const char* phase);
+// Returns the bytes that a tensor of this LibTorch type and these sizes takes on the device as
+// programs read it; without padding if none has read one.
+extern "C" std::int64_t hasten_dry_tpu_bytes(const char* type, const std::int64_t* sizes,
+                                             std::size_t dimensions);
+// Sets `json` to the account so far (tpu/anatomy/tpu_account.cpp reads it).
+extern "C" void hasten_dry_tpu_report(std::string& json);

@@ -1,0 +1,16 @@
+// File: tpu/module/open_tpu.h (internal)
+// The functions that the module libhasten_tpu.so exports to libhasten.
+#pragma once
+
+#include <cstdint>
+
+// Starts the interpreter, registers torch_tpu's device with LibTorch and connects to the TPU.
+// Returns the number of this process's devices. `slice_processes` is the number of processes
+// of this machine that run programs together, as described by torch_tpu's variables in the
+// environment; 0 if this process is alone. May be called again only if it has thrown. Throws
+// hasten::IoError with the codes in tpu/device/opened_tpu.h.
+extern "C" std::int64_t hasten_tpu_open(std::int64_t slice_processes);
+
+// Returns how many programs have been compiled so far. May be called after hasten_tpu_open, from
+// any thread.
+extern "C" std::int64_t hasten_tpu_programs();

@@ -1,0 +1,112 @@
+// The options of hasten tpu-config: the words for gcloud, and the errors before gcloud runs.
+#include "tpu/commands/tpu_config_options.h"
+
+#include "unit/config/support.h"
+
+using namespace hasten;
+using test::contains;
+using test::TemporaryFile;
+
+namespace {
+
+const test::Words kPlace = {"--tpu_name", "mine", "--tpu_zone", "us-b"};
+
+TpuConfigCommand parsed(const test::Words& words) {
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  return parse_tpu_config(static_cast<int>(pointers.size()), pointers.data(), {});
+}
+
+TpuConfigCommand parsed_with_place(test::Words words) {
+  words.insert(words.begin(), kPlace.begin(), kPlace.end());
+  return parsed(words);
+}
+
+test::Caught refused(const test::Words& words) {
+  return test::error_of([&] { parsed(words); });
+}
+
+test::Caught refused_with_place(const test::Words& words) {
+  return test::error_of([&] { parsed_with_place(words); });
+}
+
+}  // namespace
+
+TEST_CASE("tpu-config: gcloud's line has each word") {
+  const auto run = parsed_with_place({"--command", "echo 'it''s'", "--use_alpha", "--debug"});
+  CHECK(run.options.dry_run);
+  CHECK(gcloud_words(run) == test::Words{"gcloud", "alpha", "compute", "tpus", "tpu-vm", "ssh",
+                                         "mine", "--zone", "us-b", "--command",
+                                         "cd /usr/share; echo 'it''s'", "--worker", "all"});
+  const auto usual = parsed_with_place({"--command", "pwd"});
+  CHECK(!usual.options.dry_run);
+  CHECK(gcloud_words(usual)[1] == "compute");
+}
+
+TEST_CASE("tpu-config: commands keep their order, however often the flag appears") {
+  CHECK(parsed_with_place({"--command", "a, b", "c", "--use-alpha", "--command=d -e"}).command ==
+        "cd /usr/share; a, b; c; d -e");
+  CHECK(parsed_with_place({"--command", "ls", "-h"}).command == "cd /usr/share; ls; -h");
+}
+
+TEST_CASE("tpu-config: a script stays unchanged") {
+  const TemporaryFile script("setup.sh",
+                             "#!/bin/bash\n# first\nif true; then\n  echo \"$HOME\"\nfi\n\n");
+  CHECK(parsed_with_place({"--command_file", script.path()}).command ==
+        "cd /usr/share\n#!/bin/bash\n# first\nif true; then\n  echo \"$HOME\"\nfi");
+}
+
+TEST_CASE("tpu-config: flags override the file of hasten launch") {
+  const TemporaryFile script("setup.sh", "date\n");
+  const TemporaryFile file("launch.yaml",
+                           "distributed_type: XLA\ntpu_name: filed\ntpu_zone: z\n"
+                           "commands: ['a, b', c]\nnum_processes: 8\n");
+  const TemporaryFile json(
+      "launch.json",
+      R"({"tpu_name": "j", "tpu_zone": "z", "command_file": ")" + script.path() + "\"}");
+  const auto run = parsed({"--config_file", file.path()});
+  CHECK(run.options.tpu_name == "filed");
+  CHECK(run.command == "cd /usr/share; a, b; c");
+  CHECK(parsed({"--config_file", json.path()}).command == "cd /usr/share\ndate");
+  const auto over =
+      parsed({"--config_file", json.path(), "--tpu_name", "mine", "--command", "pwd"});
+  CHECK(over.options.tpu_name == "mine");
+  CHECK(over.command == "cd /usr/share; pwd");
+  CHECK(parsed({"--config_file", file.path(), "--command_file", script.path()}).command ==
+        "cd /usr/share\ndate");
+}
+
+TEST_CASE("tpu-config: invalid options are refused") {
+  CHECK(refused_with_place({}).code == "config.missing");
+  CHECK(refused({"--tpu_zone", "z", "--command", "a"}).code == "config.missing");
+  CHECK(refused({"--tpu_name", "n", "--command", "a"}).code == "config.missing");
+  CHECK(refused_with_place({"--command"}).code == "config.missing-value");
+  CHECK(refused_with_place({"--command", "--use_alpha"}).code == "config.missing-value");
+  CHECK(refused_with_place({"--command", " "}).code == "config.bad-value");
+  CHECK(refused_with_place({"--command_file", "/no/such.sh"}).code == "io.open");
+  CHECK(refused_with_place({"--command_file", "/tmp"}).code == "io.read");
+  CHECK(refused_with_place({"--command", "a", "--command_file", "/no/such.sh"}).code ==
+        "config.contradiction");
+  CHECK(refused_with_place({"--comand", "a"}).code == "config.unknown-key");
+  CHECK(refused_with_place({"now"}).code == "config.unexpected-argument");
+  for (const char* name : {"a b", "-x", "a;b", "$(id)", "a'b"})
+    CHECK(refused({"--tpu_name=" + std::string(name), "--tpu_zone", "z", "--command", "a"}).code ==
+          "config.bad-value");
+  for (const test::Words& install : {test::Words{"--command", "a", "--install_accelerate"},
+                                     {"--command", "a", "--accelerate_version", "1.0"}}) {
+    const auto caught = refused_with_place(install);
+    CHECK(caught.code == "config.not-supported");
+    CHECK(contains(caught.text, "scp"));
+  }
+  CHECK(parsed_with_place({"--command", "a", "--accelerate_version", "latest"}).command ==
+        "cd /usr/share; a");
+  const TemporaryFile empty("empty.sh", "\n \n");
+  CHECK(refused_with_place({"--command_file", empty.path()}).code == "config.missing");
+  const TemporaryFile binary("binary.sh", std::string("a\0b", 3));
+  CHECK(refused_with_place({"--command_file", binary.path()}).code == "config.bad-value");
+  const TemporaryFile misspelt("launch.yaml", "tpu_nam: x\n");
+  CHECK(refused_with_place({"--config_file", misspelt.path(), "--command", "a"}).code ==
+        "config.unknown-key");
+  const TemporaryFile both("both.yaml", "command_file: a\ncommands: [b]\n");
+  CHECK(refused_with_place({"--config_file", both.path()}).code == "config.contradiction");
+}
