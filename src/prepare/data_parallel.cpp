@@ -13,7 +13,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/models/pretrained_model.h"
+#include "hasten/models/training_traits.h"
 #include "optim/distinct.h"
 #include "prepare/gradient_exchange.h"
 #include "prepare/pass_order.h"
@@ -34,14 +34,13 @@ std::vector<at::Tensor> sparse_parameters_of(const torch::nn::Module& module) {
     return {table->weight};
   if (const auto* bag = module.as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
     return {bag->weight};
-  if (const auto* model = dynamic_cast<const PreTrainedModel*>(&module))
-    return model->sparse_parameters();
+  if (const TrainingTraits* const traits = traits_of(module)) return traits->sparse_parameters();
   return {};
 }
 
-bool may_have_embeddings(const torch::nn::Module& module) {
+bool may_have_sparse_parameters(const torch::nn::Module& module) {
   return module.as<torch::nn::EmbeddingImpl>() || module.as<torch::nn::EmbeddingBagImpl>() ||
-         dynamic_cast<const PreTrainedModel*>(&module) != nullptr;
+         traits_of(module) != nullptr;
 }
 
 }  // namespace
@@ -187,7 +186,7 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Grou
       all_parameters_.push_back({.name = item.key(), .tensor = item.value(), .trained = false});
   }
   for (const auto& each : module->modules()) {
-    if (may_have_embeddings(*each)) embedding_modules_.push_back(each);
+    if (may_have_sparse_parameters(*each)) sparse_modules_.push_back(each);
   }
   choose_parameters();
   split_sparse_and_dense();
@@ -222,7 +221,7 @@ void DataParallel::update_parameters() {
 
 std::vector<bool> DataParallel::sparse_flags() const {
   TensorSet sparse;
-  for (const auto& each : embedding_modules_) {
+  for (const auto& each : sparse_modules_) {
     const auto module = each.lock();
     if (!module) continue;
     for (const at::Tensor& table : sparse_parameters_of(*module))

@@ -120,7 +120,7 @@ class DataParallel {
   std::vector<NamedParameter> all_parameters_;  // every parameter, each tensor once
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
-  std::vector<std::weak_ptr<torch::nn::Module>> embedding_modules_;  // may have sparse gradients
+  std::vector<std::weak_ptr<torch::nn::Module>> sparse_modules_;  // may have sparse gradients
   std::vector<bool> sparse_;  // sparse_flags() when last divided
   std::shared_ptr<GradientExchange> exchange_;
   std::vector<at::Tensor> dense_;

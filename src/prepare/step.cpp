@@ -7,7 +7,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/models/pretrained_model.h"
+#include "hasten/models/training_traits.h"
 #include "hasten/optim/gradients.h"
 #include "hasten/prepare/to_device.h"
 #include "optim/distinct.h"
@@ -58,9 +58,9 @@ Step::Step(std::int64_t accumulation_steps, Precision precision, ProcessState pr
 Step::~Step() = default;
 
 void Step::add_model(const std::shared_ptr<torch::nn::Module>& module) {
-  const auto* const known = dynamic_cast<const PreTrainedModel*>(module.get());
-  if (known && dataloader.static_shapes.max_length == 0)
-    dataloader.static_shapes.max_length = known->max_length();
+  const TrainingTraits* const traits = traits_of(*module);
+  if (traits && dataloader.static_shapes.max_length == 0)
+    dataloader.static_shapes.max_length = traits->max_length();
   drop_destroyed();
   for (auto& model : models_) {
     if (model.lock() != module) continue;

@@ -207,8 +207,7 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
 
 at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TensorDict& given) const {
   if (!defers_reading(accelerator.device())) return out.logits;
-  const auto ids = given.find("input_ids");
-  return without_padding(out.logits, rows_of(given), ids == given.end() ? 0 : ids->second.size(1));
+  return without_padding(out.logits, rows_of(given), model->row_length(given));
 }
 
 std::optional<double> Trainer::Impl::evaluation_loop(

@@ -41,15 +41,6 @@ ParameterNames names_of(const PreTrainedModel& model) {
   return out;
 }
 
-// Returns nullopt if the batch has no tokens.
-std::optional<std::int64_t> tokens_of(const TensorDict& batch, CountTokens how) {
-  const auto mask = batch.find("attention_mask"), ids = batch.find("input_ids");
-  if (how == CountTokens::non_padding && mask != batch.end())
-    return mask->second.sum().item<std::int64_t>();
-  if (ids == batch.end()) return std::nullopt;
-  return ids->second.numel();
-}
-
 std::string names_of(const std::vector<fs::path>& folders) {
   std::vector<std::string> names;
   for (const fs::path& folder : folders) names.push_back(folder.filename().string());
@@ -350,16 +341,18 @@ class Trainer::Run {
     const std::optional<double> flos = trainer_.model->floating_point_ops(real.batch);
     if (!flos && std::exchange(counts_flos_, false)) {
       trainer_.logger.warning(
-          "total_flos is not counted: the floating-point operations of a batch without input_ids "
-          "are unknown. Override PreTrainedModel::floating_point_ops to count them");
+          "total_flos is not counted: the model does not know the floating-point operations of its "
+          "batches. Override TrainingTraits::floating_point_ops to count them");
     }
     if (real.count == 0) return;
     window_.flos += flos.value_or(0);
     if (args_.include_num_input_tokens_seen == CountTokens::no) return;
-    const auto tokens = tokens_of(real.batch, args_.include_num_input_tokens_seen);
+    const auto tokens = args_.include_num_input_tokens_seen == CountTokens::non_padding
+                            ? trainer_.model->real_token_count(real.batch)
+                            : trainer_.model->token_count(real.batch);
     if (!tokens) {
       trainer_.logger.warning_once(
-          "num_input_tokens_seen is not counted: the batches have no input_ids");
+          "num_input_tokens_seen is not counted: the model finds no tokens in its batches");
     }
     window_.tokens += static_cast<double>(tokens.value_or(0));
   }
