@@ -227,8 +227,8 @@ std::optional<double> Trainer::Impl::evaluation_loop(
   double loss = 0, rows = 0;
   for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), loader.size());
   try {
-    for (auto& host_batch : loader) {
-      const RealRows real = real_rows(loader, host_batch);
+    for (const auto& [host_batch, info] : with_info(loader)) {
+      const RealRows real = real_rows(host_batch, info);
       const TensorDict batch = accelerator.to_device(real.batch, args.per_device_eval_batch_size);
       const AutocastGuard guard(precision, accelerator.device().type());
       const ModelOutput out = model->forward(batch);

@@ -289,8 +289,8 @@ class Trainer::Run {
     const std::int64_t number = loader_.epoch();
     trainer_.notify_callbacks(&TrainerCallback::on_epoch_begin);
     auto [model] = trainer_.accelerator.prepare(trainer_.model);
-    for (TensorDict& batch : prepared_loader_) {
-      micro_batch(model, batch);
+    for (const auto& [batch, info] : with_info(prepared_loader_)) {
+      micro_batch(model, real_rows(batch, info));
       // A stop waits for the end of the step: a checkpoint inside its window would lose gradients.
       if (window_batches_ == 0 && (stops_training() || stops_epoch())) break;
     }
@@ -307,8 +307,7 @@ class Trainer::Run {
   }
 
   template <class Model>
-  void micro_batch(Model& model, const TensorDict& whole) {
-    const RealRows real = real_rows(loader_, whole);
+  void micro_batch(Model& model, const RealRows& real) {
     const TensorDict batch =
         trainer_.accelerator.to_device(real.batch, args_.per_device_train_batch_size);
     within_memory(str("training step ", trainer_.state.global_step + 1), [&] {

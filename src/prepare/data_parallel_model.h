@@ -1,4 +1,4 @@
-// File: prepare/data_parallel.h (internal)
+// File: prepare/data_parallel_model.h (internal)
 // Reduces the gradients of one model over a group. Throws UsageError "prepare.models-differ",
 // "prepare.unused-parameters", "prepare.static-graph", "prepare.raw-backward".
 #pragma once
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "hasten/prepare/data_parallel.h"
-#include "hasten/prepare/synchronization.h"
 #include "hasten/process/group.h"
+#include "prepare/backward_pass.h"
 
 namespace c10d {
 class Reducer;
@@ -26,10 +26,13 @@ namespace hasten {
 class GradientExchange;
 class RowExchange;
 
-// Leaf tensors, by their TensorImpl.
-using Leaves = std::unordered_map<const c10::TensorImpl*, at::Tensor>;
-// Returns the leaves that a backward pass of the loss reaches.
-Leaves reached_leaves(const at::Tensor& loss);
+// When the gradients of a model are exchanged between processes.
+enum class Synchronization {
+  at_window_end,  // when an accumulation window closes
+  later,          // not in this scope; the next exchange includes them
+  now,            // in every backward pass
+  never,          // each process trains on its own, and weights are averaged instead
+};
 
 // Calls `call` when the backward pass of this loss is over, before callbacks that are
 // queued later in it.
@@ -37,12 +40,12 @@ void at_end_of_pass(const at::Tensor& loss, std::function<void()> call);
 
 class PassOrder;
 
-class DataParallel {
+class DataParallelModel {
  public:
   // Checks that all processes have the same model and gives them rank 0's weights. A collective.
-  DataParallel(std::shared_ptr<torch::nn::Module> module, const Group& group,
-               const DistributedDataParallelKwargs& options);
-  ~DataParallel();
+  DataParallelModel(std::shared_ptr<torch::nn::Module> module, const Group& group,
+                    const DistributedDataParallelKwargs& options);
+  ~DataParallelModel();
 
   // Null once the module has been destroyed.
   const torch::nn::Module* module() const { return module_.lock().get(); }
