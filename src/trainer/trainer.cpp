@@ -213,8 +213,8 @@ at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TensorDict& gi
 std::optional<double> Trainer::Impl::evaluation_loop(
     const TrainerDataset& dataset,
     const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops) {
-  auto loader = dataset.loader(loader_options(args.per_device_eval_batch_size));
-  loader.share({.group = group(), .configuration = {}});
+  auto loader = std::get<0>(
+      accelerator.prepare(dataset.loader(loader_options(args.per_device_eval_batch_size))));
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;
