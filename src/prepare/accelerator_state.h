@@ -64,10 +64,10 @@ class AcceleratorState {
   const Group group;
   BatchPlacement placement;
   LoaderRegistry loaders;
+  StepObservers observers;
+  SyncedStates synced_states;
   Accumulation accumulation;
   GradientSync gradients;
-  SyncedStates synced_states;
-  StepObservers observers;
   // Set by Accelerator::set_trigger.
   bool trigger = false;
 

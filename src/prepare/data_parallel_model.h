@@ -1,6 +1,14 @@
 // File: prepare/data_parallel_model.h (internal)
-// Reduces the gradients of one model over a group. Throws UsageError "prepare.models-differ",
-// "prepare.unused-parameters", "prepare.static-graph", "prepare.raw-backward".
+// Reduces the gradients of one model over a group.
+//
+//   DataParallelModel model(module, group, options);
+//   model.prepare_backward(loss, loss, /*factor=*/1.0 / static_cast<double>(group.size()));
+//   loss.backward();  // buckets are exchanged meanwhile
+//   model.finish_backward(loss);
+//
+// Throws UsageError "prepare.models-differ", "prepare.unused-parameters", "prepare.static-graph",
+// "prepare.raw-backward". Thread rule: the training thread; hooks of the backward pass run on the
+// threads of autograd.
 #pragma once
 
 #include <torch/csrc/autograd/variable.h>
