@@ -279,6 +279,10 @@ TensorDict Accelerator::to_device(TensorDict batch, std::int64_t rows) const {
   return on_device;
 }
 
+void Accelerator::to_device(torch::nn::Module& module) const {
+  detail::place_module(*state_, module);
+}
+
 std::int64_t Accelerator::compiled_programs() const {
   return device().is_privateuseone() ? compiled_tpu_programs() : 0;
 }

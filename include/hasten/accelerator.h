@@ -225,6 +225,8 @@ class Accelerator {
   // pads it if the device needs few shapes. `rows` is the number of rows of a full batch, to which
   // a smaller batch is padded; 0: it keeps its rows.
   TensorDict to_device(TensorDict batch, std::int64_t rows = 0) const;
+  // Moves a module that is not prepared yet to the device, in place, as prepare() does.
+  void to_device(torch::nn::Module& module) const;
   // The number of programs that the TPU's compiler has made for this process so far; 0 on a CPU or
   // GPU.
   std::int64_t compiled_programs() const;

@@ -36,9 +36,12 @@ void drop_duplicates(torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
+void place_module(const AcceleratorState& state, torch::nn::Module& module) {
+  move_to_device(module, state.process.device, double_weight_type(state));
+}
+
 void prepare_module(AcceleratorState& state, const std::shared_ptr<torch::nn::Module>& module) {
-  if (state.placement.moves)
-    move_to_device(*module, state.process.device, double_weight_type(state));
+  if (state.placement.moves) place_module(state, *module);
   state.add_model(module);
   state.observers.add_model(module);
 }

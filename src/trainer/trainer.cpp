@@ -13,7 +13,6 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
-#include "prepare/placement.h"
 #include "trainer/agreement.h"
 #include "trainer/prediction_buffer.h"
 #include "trainer/rows.h"
@@ -145,7 +144,7 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
     for (const auto& file : parts.extra_files) extra_files[file.filename()] = read_file(file);
   });
   note_process(state);
-  move_to_device(*model, accelerator.device());  // an evaluation may come without a training
+  accelerator.to_device(*model);  // an evaluation may come without a training
 }
 
 bool Trainer::Impl::writes() const {

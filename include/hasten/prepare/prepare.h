@@ -88,7 +88,10 @@ concept Shareable = requires(T& loader, LoaderShare share) {
 template <class T>
 inline constexpr bool kNever = false;
 
-// Moves the module to the device and makes its gradients the Accelerator's.
+// Moves the module to the device.
+void place_module(const AcceleratorState& state, torch::nn::Module& module);
+// Moves the module if the Accelerator moves what it prepares, and makes its gradients the
+// Accelerator's.
 void prepare_module(AcceleratorState& state, const std::shared_ptr<torch::nn::Module>& module);
 // Checks the optimizer, drops its duplicate parameters and moves its state to the device.
 void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimizer);
