@@ -8,7 +8,7 @@
 //   state->backward({.loss = loss});
 //   if (state->close_due_windows(parameters)) optimizer.step();
 //
-// The parts know nothing of each other; the functions here are those that need several of them.
+// The parts do not refer to each other; the functions here are those that need several of them.
 // Throws UsageError "prepare.*" (docs/errors.md). Thread rule: one thread at a time.
 #pragma once
 
