@@ -12,17 +12,19 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/endpoint.h"
+#include "prepare/accelerator_state.h"
 #include "prepare/compile_watch.h"
+#include "prepare/metrics.h"
 
 namespace hasten {
 
-AccumulateScope::AccumulateScope(std::shared_ptr<Step> step,
+AccumulateScope::AccumulateScope(std::shared_ptr<AcceleratorState> state,
                                  const std::vector<std::shared_ptr<torch::nn::Module>>& models)
-    : step_(std::move(step)) {
-  step_->begin_micro_batch(models);
+    : state_(std::move(state)) {
+  state_->begin_micro_batch(models);
 }
 
-AccumulateScope::~AccumulateScope() { step_->end_micro_batch(); }
+AccumulateScope::~AccumulateScope() { state_->accumulation.end_micro_batch(); }
 
 ProfileScope::ProfileScope(std::filesystem::path trace) : trace_(std::move(trace)) {
   namespace profiler = torch::autograd::profiler;
@@ -37,11 +39,15 @@ ProfileScope::~ProfileScope() {
   torch::autograd::profiler::disableProfiler()->save(trace_.string());
 }
 
-SynchronizationScope::SynchronizationScope(std::shared_ptr<Step> step,
+SynchronizationScope::SynchronizationScope(std::shared_ptr<AcceleratorState> state,
                                            const torch::nn::Module* model, Synchronization how)
-    : step_(std::move(step)), model_(model), before_(step_->set_synchronization(model, how)) {}
+    : state_(std::move(state)),
+      model_(model),
+      before_(state_->gradients.set_synchronization(model, how)) {}
 
-SynchronizationScope::~SynchronizationScope() { step_->set_synchronization(model_, before_); }
+SynchronizationScope::~SynchronizationScope() {
+  state_->gradients.set_synchronization(model_, before_);
+}
 
 namespace {
 
@@ -105,7 +111,7 @@ void place(const Device& device, const Worker& worker, ProcessState& process,
     backend = from_name<ProcessGroupBackend>(own->name()).value();
 }
 
-std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
+std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
   const auto is_enabled = [&](const char* name) {
@@ -135,42 +141,104 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
   // Throws before the processes meet.
   const Precision precision = precision_of(options, environment, traits);
   print_rendezvous_address(worker);
-  auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision, process,
-                                     Group::form(worker, of_group), options.ddp);
-  step->dataloader = options.dataloader_config;
-  step->device_placement = options.device_placement;
+  auto state = std::make_shared<AcceleratorState>(precision, process, Group::form(worker, of_group),
+                                                  options.gradient_accumulation_steps, options.ddp,
+                                                  options.dataloader_config);
+  state->placement.moves = options.device_placement;
+  state->placement.pads =
+      options.dataloader_config.pad_to_static_shapes.value_or(traits.needs_static_shapes);
   if (traits.narrows_doubles_with_bf16 && precision == Precision::bf16) {
     const bool downcast = options.downcast_bf16 || is_enabled("ACCELERATE_DOWNCAST_BF16");
-    step->double_type_on_device = downcast ? at::kFloat : at::kBFloat16;
+    state->placement.double_type = downcast ? at::kFloat : at::kBFloat16;
   }
-  if (!traits.needs_static_shapes) return step;
-  if (!step->dataloader.pad_to_static_shapes) step->dataloader.pad_to_static_shapes = true;
-  step->observers.add(std::make_shared<CompileWatch>(
+  if (!traits.needs_static_shapes) return state;
+  state->observers.add(std::make_shared<CompileWatch>(
       [&device] { return device.compiled_programs(); }, [at = process.device] { synchronize(at); },
-      Logger("hasten", LogLevel::warning, process, step->group)));
-  return step;
+      Logger("hasten", LogLevel::warning, process, state->group)));
+  return state;
 }
 
 }  // namespace
 
-Accelerator::Accelerator(AcceleratorOptions options) : step_(step_of(options)) {
-  anatomy::attach_recorder_if_requested(std::shared_ptr<StepObservers>(step_, &step_->observers));
+Accelerator::Accelerator(AcceleratorOptions options) : state_(state_of(options)) {
+  anatomy::attach_recorder_if_requested(std::shared_ptr<StepObservers>(state_, &state_->observers));
 }
 
 DeferredScalar Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
                                             double max_norm, double norm_type) {
-  if (!step_->close_due_windows(parameters)) return 0.0;
+  if (!state_->close_due_windows(parameters)) return 0.0;
   return hasten::clip_grad_norm_(parameters, max_norm, norm_type);
 }
 
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
-  if (step_->close_due_windows(parameters)) hasten::clip_grad_value_(parameters, clip_value);
+  if (state_->close_due_windows(parameters)) hasten::clip_grad_value_(parameters, clip_value);
 }
 
+void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
+  state_->backward({.loss = loss,
+                    .inputs = options.inputs,
+                    .retain_graph = options.retain_graph,
+                    .create_graph = options.create_graph});
+}
+
+void Accelerator::backward(const at::Tensor& loss, double items, const BackwardOptions& options) {
+  if (items < 0) return backward(loss, options);
+  state_->backward({.loss = loss,
+                    .weight = items,
+                    .by_items = true,
+                    .inputs = options.inputs,
+                    .retain_graph = options.retain_graph,
+                    .create_graph = options.create_graph});
+}
+
+bool Accelerator::sync_gradients() const { return state_->accumulation.sync_gradients(); }
+
+void Accelerator::stepped() { state_->accumulation.mark_gradients_used(); }
+
+std::int64_t Accelerator::gradient_accumulation_steps() const {
+  return state_->accumulation.steps();
+}
+
+SynchronizationScope Accelerator::hold_back(const torch::nn::Module* model) const {
+  return {state_, model, Synchronization::later};
+}
+
+SynchronizationScope Accelerator::exchange_now(const torch::nn::Module* model) const {
+  return {state_, model, Synchronization::now};
+}
+
+AutocastGuard Accelerator::autocast() const {
+  state_->note_forward();
+  return AutocastGuard(state_->precision, device().type());
+}
+
+Precision Accelerator::mixed_precision() const { return state_->precision; }
+
+const ProcessState& Accelerator::process() const { return state_->process; }
+
+const Group& Accelerator::group() const { return state_->group; }
+
+void Accelerator::require_all(const char* call) const { state_->gradients.require_all(call); }
+
+at::Tensor Accelerator::gather_real_rows(const at::Tensor& tensor) const {
+  return hasten::gather_for_metrics(tensor, *state_);
+}
+
+void Accelerator::wait_for_everyone() const {
+  require_all("wait_for_everyone");
+  group().barrier();
+}
+
+void Accelerator::remove_model(const torch::nn::Module* model) { state_->remove_model(model); }
+
+void Accelerator::drop_windows() { state_->drop_windows(); }
+
+void Accelerator::set_trigger() { state_->trigger = true; }
+
 bool Accelerator::check_trigger() {
-  step_->require_all("check_trigger");
-  const bool seen = group().reduce(at::full({1}, step_->trigger ? 1.0 : 0.0)).item<double>() > 0;
-  step_->trigger = step_->trigger && !seen;
+  require_all("check_trigger");
+  const bool seen = group().reduce(at::full({1}, state_->trigger ? 1.0 : 0.0)).item<double>() > 0;
+  state_->trigger = state_->trigger && !seen;
   return seen;
 }
 
@@ -195,12 +263,16 @@ Logger Accelerator::get_logger(const std::string& name, LogLevel level) const {
 }
 
 TensorDict Accelerator::to_device(TensorDict batch, std::int64_t rows) const {
-  TensorDict on_device = step_->place_batch(std::move(batch), rows);
-  if (step_->observers.empty()) return on_device;
+  TensorDict on_device = state_->placement.place(std::move(batch), rows);
+  if (state_->observers.empty()) return on_device;
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : on_device) tensors.push_back(tensor);
-  step_->observers.notify(&StepObserver::on_batch, tensors);
+  state_->observers.notify(&StepObserver::on_batch, tensors);
   return on_device;
+}
+
+void Accelerator::to_device(torch::nn::Module& module) const {
+  detail::place_module(*state_, module);
 }
 
 std::int64_t Accelerator::compiled_programs() const {
@@ -208,7 +280,7 @@ std::int64_t Accelerator::compiled_programs() const {
 }
 
 Anatomy Accelerator::anatomy(AnatomyOptions options) const {
-  return Anatomy(options, std::shared_ptr<StepObservers>(step_, &step_->observers));
+  return Anatomy(options, std::shared_ptr<StepObservers>(state_, &state_->observers));
 }
 
 void Accelerator::print(const std::string& line) const {

@@ -32,10 +32,12 @@
 
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/data/collectives.h"
+#include "hasten/data/share.h"
 #include "hasten/optim/gradients.h"
+#include "hasten/prepare/data_parallel.h"
 #include "hasten/prepare/join.h"
 #include "hasten/prepare/local_sgd.h"
-#include "hasten/prepare/metrics.h"
+#include "hasten/prepare/precision.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/process/group.h"
 #include "hasten/process/logger.h"
@@ -60,6 +62,18 @@ struct InitProcessGroupKwargs {
   // Encrypts data between ranks of different machines. Unset: as HASTEN_ENCRYPT says; without that
   // variable, data is encrypted if the job has a token (hasten/process/group.h).
   std::optional<bool> encrypt;
+};
+
+// Options of a backward pass. Names and meaning are those of torch.autograd.backward.
+struct BackwardOptions {
+  // Keeps the graph for another pass. Unset: the value of create_graph.
+  std::optional<bool> retain_graph;
+  // Builds a graph of the pass, so that the gradients can be differentiated. Throws UsageError
+  // "prepare.create-graph" if gradients are exchanged or divided afterwards: use
+  // torch::autograd::grad in that case.
+  bool create_graph = false;
+  // The leaves that get gradients. Empty: all that the loss reaches.
+  std::vector<at::Tensor> inputs;
 };
 
 struct AcceleratorOptions {
@@ -89,27 +103,27 @@ struct AcceleratorOptions {
 // The scope of one micro-batch; see Accelerator::accumulate.
 class [[nodiscard]] AccumulateScope {
  public:
-  AccumulateScope(std::shared_ptr<Step> step,
+  AccumulateScope(std::shared_ptr<AcceleratorState> state,
                   const std::vector<std::shared_ptr<torch::nn::Module>>& models);
   AccumulateScope(const AccumulateScope&) = delete;
   AccumulateScope& operator=(const AccumulateScope&) = delete;
   ~AccumulateScope();
 
  private:
-  std::shared_ptr<Step> step_;
+  std::shared_ptr<AcceleratorState> state_;
 };
 
 // The scope of Accelerator::no_sync and Accelerator::trigger_sync_in_backward.
 class [[nodiscard]] SynchronizationScope {
  public:
-  SynchronizationScope(std::shared_ptr<Step> step, const torch::nn::Module* model,
+  SynchronizationScope(std::shared_ptr<AcceleratorState> state, const torch::nn::Module* model,
                        Synchronization how);
   SynchronizationScope(const SynchronizationScope&) = delete;
   SynchronizationScope& operator=(const SynchronizationScope&) = delete;
   ~SynchronizationScope();
 
  private:
-  std::shared_ptr<Step> step_;
+  std::shared_ptr<AcceleratorState> state_;
   const torch::nn::Module* model_;
   Synchronization before_;
 };
@@ -138,7 +152,7 @@ class Accelerator {
   // hasten/prepare/prepared.h what the handles do.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
-    return std::make_tuple(detail::prepare_one(std::forward<Objects>(objects), step_)...);
+    return std::make_tuple(detail::prepare_one(std::forward<Objects>(objects), state_)...);
   }
 
   // Computes the gradients of the loss, a single number, and exchanges them between processes when
@@ -148,14 +162,10 @@ class Accelerator {
   // closes. The loss should be in float: under mixed precision the outputs of a model are in
   // bfloat16, so compute the loss under autocast(), which computes losses in float, or from
   // `logits.to(torch::kFloat)`.
-  void backward(const at::Tensor& loss, const BackwardOptions& options = {}) {
-    step_->backward(loss, -1, options);
-  }
+  void backward(const at::Tensor& loss, const BackwardOptions& options = {});
   // The same with the number of items (tokens, labels or rows) that the loss is a mean over as the
   // weight. A process without items passes 0 and takes part with zeros.
-  void backward(const at::Tensor& loss, double items, const BackwardOptions& options = {}) {
-    step_->backward(loss, items, options);
-  }
+  void backward(const at::Tensor& loss, double items, const BackwardOptions& options = {});
 
   // Begins a micro-batch of these models, which ends with the returned object:
   // `auto guard = accelerator.accumulate(model);`. Pass every model that the losses inside train:
@@ -163,14 +173,14 @@ class Accelerator {
   // in turn (a GAN) do not affect each other. docs/design/003 defines a window.
   template <class... Models>
   AccumulateScope accumulate(const Models&... models) {
-    return AccumulateScope(step_, {models.unwrap()...});
+    return AccumulateScope(state_, {models.unwrap()...});
   }
   // Scope in which backward() does not exchange the gradients of the model. Each process adds them
   // up, and a backward() after the scope exchanges them: `auto guard =
   // accelerator.no_sync(model);`.
   template <class Model>
   SynchronizationScope no_sync(const Model& model) const {
-    return {step_, model.unwrap().get(), Synchronization::later};
+    return hold_back(model.unwrap().get());
   }
   // Scope in which every backward() exchanges the gradients of the model, including those that were
   // kept back, also inside no_sync() and before the end of a window. Before that end the sum over
@@ -178,25 +188,25 @@ class Accelerator {
   // window's weight.
   template <class Model>
   SynchronizationScope trigger_sync_in_backward(const Model& model) const {
-    return {step_, model.unwrap().get(), Synchronization::now};
+    return exchange_now(model.unwrap().get());
   }
   // Scope in which processes may have different numbers of batches (hasten/prepare/join.h):
   // `auto guard = accelerator.join_uneven_inputs(model);`, with options
   // `accelerator.join_uneven_inputs({.even_batches = false}, model)`.
   template <class... Models>
   JoinScope join_uneven_inputs(JoinOptions options, const Models&... models) {
-    return JoinScope(step_, {static_cast<torch::nn::Module*>(models.unwrap().get())...}, options);
+    return JoinScope(state_, {static_cast<torch::nn::Module*>(models.unwrap().get())...}, options);
   }
   template <class... Models>
   JoinScope join_uneven_inputs(const Models&... models) {
     return join_uneven_inputs(JoinOptions{}, models...);
   }
   // True if the latest micro-batch closes its window, and after a backward() outside accumulate().
-  bool sync_gradients() const { return step_->sync_gradients(); }
+  bool sync_gradients() const;
   // Marks the gradients of the latest window as used. A loop whose optimizer is not prepared calls
   // it after a step.
-  void stepped() { step_->mark_gradients_used(); }
-  std::int64_t gradient_accumulation_steps() const { return step_->accumulation_steps; }
+  void stepped();
+  std::int64_t gradient_accumulation_steps() const;
 
   // Scales the gradients so that their norm is at most max_norm, and returns the norm before. While
   // a window of these parameters waits for more micro-batches, it does nothing and returns 0. On a
@@ -208,22 +218,21 @@ class Accelerator {
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
   // Scope in which code outside a prepared model computes in the Accelerator's precision.
-  AutocastGuard autocast() const {
-    ++step_->forwards;
-    return AutocastGuard(step_->precision, device().type());
-  }
-  Precision mixed_precision() const { return step_->precision; }
+  AutocastGuard autocast() const;
+  Precision mixed_precision() const;
 
   // Moves a batch that does not come from a prepared loader to the device, as the loader would, and
   // pads it if the device needs few shapes. `rows` is the number of rows of a full batch, to which
   // a smaller batch is padded; 0: it keeps its rows.
   TensorDict to_device(TensorDict batch, std::int64_t rows = 0) const;
+  // Moves a module that is not prepared yet to the device, in place, as prepare() does.
+  void to_device(torch::nn::Module& module) const;
   // The number of programs that the TPU's compiler has made for this process so far; 0 on a CPU or
   // GPU.
   std::int64_t compiled_programs() const;
 
-  const ProcessState& process() const { return step_->process; }
-  at::Device device() const { return step_->process.device; }
+  const ProcessState& process() const;
+  at::Device device() const { return process().device; }
   bool is_main_process() const { return process().is_main_process(); }
   bool is_local_main_process() const { return process().is_local_main_process(); }
   bool is_last_process() const { return process().is_last_process(); }
@@ -244,28 +253,35 @@ class Accelerator {
 
   // The group of all processes. The collectives below act on it. They take a tensor or a whole
   // batch (hasten/data/batch.h); hasten/process/group.h says what each returns.
-  const Group& group() const { return step_->group; }
+  const Group& group() const;
   template <TensorBatch Batch>
   Batch gather(const Batch& batch) const {
-    step_->require_all("gather");
+    require_all("gather");
     return hasten::gather(group(), batch);
   }
-  // As gather, without the rows that only fill up a last step; see hasten/prepare/metrics.h.
+  // As gather, without the rows that only fill up a last step or a shape, so that a metric counts
+  // each row of the dataset once:
+  // `at::Tensor predictions = accelerator.gather_for_metrics(logits.argmax(1));`.
+  // Every row comes once, in the order of the dataset, for any length, batch size, number of
+  // processes and drop_last: each process knows which of its rows are real (BatchInfo), so nothing
+  // is guessed from lengths. Throws UsageError "prepare.not-rows" in every process if, in a step
+  // that is filled up, a tensor does not have one entry per row. If processes may have different
+  // numbers of batches (even_batches = false), call it inside join_uneven_inputs: processes that
+  // have finished take part without rows and get no result.
   template <TensorBatch Batch>
   Batch gather_for_metrics(Batch batch) const {
-    visit_tensors(batch,
-                  [&](at::Tensor& tensor) { tensor = hasten::gather_for_metrics(tensor, *step_); });
+    visit_tensors(batch, [&](at::Tensor& tensor) { tensor = gather_real_rows(tensor); });
     return batch;
   }
   template <TensorBatch Batch>
   Batch reduce(const Batch& batch, Reduction reduction = Reduction::sum, double scale = 1.0) const {
-    step_->require_all("reduce");
+    require_all("reduce");
     return hasten::reduce(group(), batch, reduction, scale);
   }
   template <TensorBatch Batch>
   Batch pad_across_processes(const Batch& batch, std::int64_t dim = 0, double pad_index = 0,
                              bool pad_first = false) const {
-    step_->require_all("pad_across_processes");
+    require_all("pad_across_processes");
     return hasten::pad_across_processes(group(), batch, dim, pad_index, pad_first);
   }
   // The part of this process; see hasten/process/split.h.
@@ -274,14 +290,11 @@ class Accelerator {
     return hasten::split_between_processes(inputs, process(), apply_padding);
   }
   // Makes the next check_trigger() true in every process.
-  void set_trigger() { step_->trigger = true; }
+  void set_trigger();
   // True in every process if any process has called set_trigger(), which it clears. A collective:
   // `if (accelerator.check_trigger()) break;`.
   bool check_trigger();
-  void wait_for_everyone() const {
-    step_->require_all("wait_for_everyone");
-    group().barrier();
-  }
+  void wait_for_everyone() const;
 
   // Writes a Chrome trace of the operators that run until the returned object is destroyed.
   ProfileScope profile(const std::filesystem::path& trace) const { return ProfileScope(trace); }
@@ -293,19 +306,27 @@ class Accelerator {
   template <class... Handles>
   void free_memory(Handles&... handles) {
     (release(handles), ...);
-    step_->drop_windows();
+    drop_windows();
   }
 
  private:
   template <class Handle>
   void release(Handle& handle) {
     if constexpr (requires { static_cast<const torch::nn::Module*>(handle.unwrap().get()); })
-      step_->remove_model(handle.unwrap().get());
+      remove_model(handle.unwrap().get());
     handle.reset();
   }
 
+  SynchronizationScope hold_back(const torch::nn::Module* model) const;
+  SynchronizationScope exchange_now(const torch::nn::Module* model) const;
+  at::Tensor gather_real_rows(const at::Tensor& tensor) const;
+  // Throws if a process has run out of data (hasten/prepare/join.h).
+  void require_all(const char* call) const;
+  void remove_model(const torch::nn::Module* model);
+  void drop_windows();
+
   friend class LocalSGD;
-  std::shared_ptr<Step> step_;
+  std::shared_ptr<AcceleratorState> state_;
 };
 
 // Seeds LibTorch's generators on all devices. With device_specific, process n of a job uses

@@ -16,8 +16,7 @@ struct BatchResult {
   AnyBatch batch;  // null: all rows of the step are other processes'
   std::exception_ptr error;
   std::int64_t step_rows = 0;  // of all processes, without repeated rows (even_batches)
-  std::int64_t rows = 0;       // of the batch, with repeated rows
-  std::int64_t real_rows = 0;  // of the batch, without repeated rows
+  BatchInfo info = {};         // is_last is set when the batch becomes the current one
   bool is_end() const { return step_rows == 0 && error == nullptr; }
 };
 

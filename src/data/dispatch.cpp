@@ -84,8 +84,8 @@ void Dispatch::send(const BatchPosition& position, const std::vector<BatchResult
     const at::Tensor& body = bodies[static_cast<std::size_t>(to)];
     const MessageHeader header{.position = position,
                                .step_rows = result.step_rows,
-                               .rows = result.rows,
-                               .real_rows = result.real_rows,
+                               .rows = result.info.rows,
+                               .real_rows = result.info.real_rows,
                                .failed = result.error ? 1 : 0,
                                .bytes = body.defined() ? body.numel() : 0};
     at::Tensor numbers = at::empty({kHeaderNumbers}, at::kLong);
@@ -126,8 +126,8 @@ BatchResult Dispatch::receive(const BatchPosition& position) const {
                "iterate over the loader in the same way in every process: make the same passes, "
                "leave them at the same batch, and call set_epoch and load_state everywhere"});
     }
-    BatchResult result{
-        .step_rows = header.step_rows, .rows = header.rows, .real_rows = header.real_rows};
+    BatchResult result{.step_rows = header.step_rows,
+                       .info = {.rows = header.rows, .real_rows = header.real_rows}};
     if (body.defined()) result.batch = unpack_(body);
     return result;
   }

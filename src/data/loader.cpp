@@ -197,18 +197,19 @@ std::int64_t LoaderCore::Impl::rows_of_step(std::int64_t number) {
 // reads only members that a running pass does not change.
 BatchResult LoaderCore::Impl::make_part(std::int64_t number, std::int64_t of_rank,
                                         std::int64_t rows_of_step) {
-  BatchResult part{.step_rows = rows_of_step, .real_rows = real_rows(of_rank, rows_of_step)};
-  part.rows = repeats_rows() ? own_rows() : part.real_rows;
-  if (part.rows == 0 || rows_of_step == 0) return part;
+  const std::int64_t real = real_rows(of_rank, rows_of_step),
+                     count = repeats_rows() ? own_rows() : real;
+  BatchResult part{.step_rows = rows_of_step, .info = {.rows = count, .real_rows = real}};
+  if (count == 0 || rows_of_step == 0) return part;
   const BatchContext context = context_of(number, of_rank);
   const std::int64_t first = of_rank * own_rows();
   std::vector<std::int64_t> scratch;
   std::span<const std::int64_t> rows;
   try {
     if (stream()) {
-      part.batch = source->make_from_read(first, part.rows, context);
+      part.batch = source->make_from_read(first, count, context);
     } else {
-      rows = rows_of(step_start(number) + first, part.real_rows, part.rows, scratch);
+      rows = rows_of(step_start(number) + first, real, count, scratch);
       part.batch = source->make(rows, context);
     }
   } catch (...) {
@@ -328,6 +329,7 @@ void LoaderCore::Impl::advance_to_next() {
   rows_returned += next.step_rows;
   finished = reads_ahead() ? !ahead.batch && !ahead.error : batches_returned == own_end;
   current = std::move(next);
+  current.info.is_last = current.info.may_be_padded = current.batch && at_last_step();
 }
 
 void LoaderCore::Impl::stop() {
@@ -391,13 +393,17 @@ void* LoaderCore::current(std::int64_t pass) const {
   return impl_->current.batch.get();
 }
 
+const BatchInfo& LoaderCore::info(std::int64_t pass) const {
+  impl_->require_running(pass);
+  return impl_->current.info;
+}
+
 bool LoaderCore::done(std::int64_t pass) const {
   impl_->require_running(pass);
   return impl_->current.batch == nullptr;
 }
 
 bool LoaderCore::is_last() const { return impl_->current.batch && impl_->finished; }
-bool LoaderCore::at_last_step() const { return impl_->current.batch && impl_->at_last_step(); }
 std::int64_t LoaderCore::epoch() const {
   return impl_->current.batch ? impl_->epoch : impl_->next_start().epoch;
 }
@@ -454,9 +460,6 @@ void LoaderCore::set_even_batches(bool even) {
   impl_->stop();
   impl_->share.configuration.even_batches = even;
 }
-
-std::int64_t LoaderCore::current_rows() const { return impl_->current.rows; }
-std::int64_t LoaderCore::current_real_rows() const { return impl_->current.real_rows; }
 
 LoaderState LoaderCore::state() const {
   const Impl& own = *impl_;

@@ -192,9 +192,25 @@ LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::s
   return report;
 }
 
-std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batch) const {
+std::optional<std::int64_t> PreTrainedModel::token_count(const TensorDict& batch) const {
   const auto ids = batch.find("input_ids");
-  if (ids == batch.end()) return std::nullopt;
+  return ids == batch.end() ? std::nullopt : std::make_optional(ids->second.numel());
+}
+
+std::optional<std::int64_t> PreTrainedModel::real_token_count(const TensorDict& batch) const {
+  const auto mask = batch.find("attention_mask");
+  return mask == batch.end() ? token_count(batch)
+                             : std::make_optional(mask->second.sum().item<std::int64_t>());
+}
+
+std::int64_t PreTrainedModel::row_length(const TensorDict& batch) const {
+  const auto ids = batch.find("input_ids");
+  return ids == batch.end() ? 0 : ids->second.size(1);
+}
+
+std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batch) const {
+  const std::optional<std::int64_t> tokens = token_count(batch);
+  if (!tokens) return std::nullopt;
   if (!flos_per_token_) {
     std::int64_t multiplied = 0;
     std::set<const at::TensorImpl*> seen;  // a tied weight counts under its first name
@@ -204,7 +220,7 @@ std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batc
     }
     flos_per_token_ = 6.0 * static_cast<double>(multiplied);
   }
-  return *flos_per_token_ * static_cast<double>(ids->second.numel());
+  return *flos_per_token_ * static_cast<double>(*tokens);
 }
 
 TensorDict PreTrainedModel::state_dict() const {

@@ -1,4 +1,4 @@
-#include "hasten/prepare/foreign_loader.h"
+#include "prepare/foreign_loader.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>
@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "prepare/accelerator_state.h"
 #include "process/text_comparison.h"
 
 namespace hasten::detail {
@@ -144,18 +145,18 @@ struct ForeignLoader::Generators {
   bool drew = false;
 };
 
-ForeignLoader::ForeignLoader(Step& step, bool draws)
-    : step_(step), generators_(draws ? std::make_unique<Generators>() : nullptr) {}
+ForeignLoader::ForeignLoader(AcceleratorState& state, bool draws)
+    : state_(state), generators_(draws ? std::make_unique<Generators>() : nullptr) {}
 
 ForeignLoader::~ForeignLoader() = default;
 
 void ForeignLoader::enter_begin() {
-  if (!generators_ || step_.group.size() == 1) return;
-  step_.require_all("the start of a pass over a loader that hasten did not make");
-  const CallScope scope(step_.group, "start of a pass over a loader that every process reads");
+  if (!generators_ || state_.group.size() == 1) return;
+  state_.gradients.require_all("the start of a pass over a loader that hasten did not make");
+  const CallScope scope(state_.group, "start of a pass over a loader that every process reads");
   at::Generator generator = default_generator();
-  const at::Tensor state = step_.group.broadcast(generator.get_state());
-  if (step_.group.rank() == 0) return;
+  const at::Tensor state = state_.group.broadcast(generator.get_state());
+  if (state_.group.rank() == 0) return;
   generators_->own = current_state();
   generator.set_state(state);
 }
@@ -177,24 +178,24 @@ void ForeignLoader::leave_read() {
   generators_->own.reset();
   if (after.same_engine(generators_->of_pass)) return;
   generators_->of_pass = after;
-  if (!generators_->drew && step_.group.rank() == 0) draw_one();
+  if (!generators_->drew && state_.group.rank() == 0) draw_one();
   generators_->drew = true;
 }
 
 bool ForeignLoader::compares() const {
-  if (step_.group.size() == 1) return false;
+  if (state_.group.size() == 1) return false;
   // Inside join_uneven_inputs processes may be at different steps: only the first batches are
   // compared, and not those of containers, which draw nothing.
-  if (step_.joins()) return generators_ && !compared_;
-  return !compared_ || step_.group.compares_calls();
+  if (state_.gradients.join()) return generators_ && !compared_;
+  return !compared_ || state_.group.compares_calls();
 }
 
 void ForeignLoader::compare(const std::vector<at::Tensor>& tensors) {
   compared_ = true;
-  const CallScope scope(step_.group,
+  const CallScope scope(state_.group,
                         "comparison of the batches of a loader that every process reads");
   const std::int64_t rank =
-      first_differing_rank(step_.group.gather(sample_of(tensors).unsqueeze(0)));
+      first_differing_rank(state_.group.gather(sample_of(tensors).unsqueeze(0)));
   if (rank < 0) return;
   throw UsageError(
       "prepare.batches-differ",

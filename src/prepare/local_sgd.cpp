@@ -4,12 +4,13 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "prepare/accelerator_state.h"
 
 namespace hasten {
 
-LocalSGD::LocalSGD(std::shared_ptr<Step> step, std::shared_ptr<const torch::nn::Module> model,
-                   LocalSGDOptions options)
-    : step_(std::move(step)),
+LocalSGD::LocalSGD(std::shared_ptr<AcceleratorState> state,
+                   std::shared_ptr<const torch::nn::Module> model, LocalSGDOptions options)
+    : state_(std::move(state)),
       model_(std::move(model)),
       options_(options),
       exceptions_(std::uncaught_exceptions()) {
@@ -18,24 +19,25 @@ LocalSGD::LocalSGD(std::shared_ptr<Step> step, std::shared_ptr<const torch::nn::
         "prepare.local-sgd-steps",
         {.what = "local_sgd_steps", .got = str(options_.local_sgd_steps), .expected = "1 or more"});
   }
-  options_.enabled = options_.enabled && step_->group.size() > 1;
-  if (options_.enabled) before_ = step_->set_synchronization(model_.get(), Synchronization::never);
+  options_.enabled = options_.enabled && state_->group.size() > 1;
+  if (options_.enabled)
+    before_ = state_->gradients.set_synchronization(model_.get(), Synchronization::never);
 }
 
 LocalSGD::~LocalSGD() noexcept(false) {
   if (!options_.enabled) return;
-  step_->set_synchronization(model_.get(), before_);
+  state_->gradients.set_synchronization(model_.get(), before_);
   const bool unwinds = std::uncaught_exceptions() > exceptions_;
   if (!unwinds && steps_ % options_.local_sgd_steps != 0) average();
 }
 
 void LocalSGD::step() {
-  if (!options_.enabled || step_->has_incomplete_window(model_.get())) return;
+  if (!options_.enabled || state_->accumulation.has_incomplete_window(model_.get())) return;
   if (++steps_ % options_.local_sgd_steps == 0) average();
 }
 
 void LocalSGD::average() {
-  step_->average(model_.get());
+  state_->gradients.average(model_.get());
   ++averages_;
 }
 

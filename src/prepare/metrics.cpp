@@ -1,4 +1,4 @@
-#include "hasten/prepare/metrics.h"
+#include "prepare/metrics.h"
 
 #include <torch/torch.h>
 
@@ -9,19 +9,20 @@
 #include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "prepare/accelerator_state.h"
 #include "prepare/gather_counted.h"
 
 namespace hasten {
 namespace {
 
 // Returns how many of the tensor's entries are real, or -1 if unknown.
-std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch) {
+std::int64_t real_entries(const at::Tensor& entries, const BatchInfo& batch) {
   if (batch.real_rows == 0) return 0;  // none count, whatever the entries are
   if (batch.real_rows < 0 || batch.real_rows == batch.rows) return entries.size(0);
   return entries.size(0) == batch.rows ? batch.real_rows : -1;
 }
 
-[[noreturn]] void throw_not_row_wise(const at::Tensor& tensor, const LoaderProgress* batch) {
+[[noreturn]] void throw_not_row_wise(const at::Tensor& tensor, const BatchInfo* batch) {
   throw UsageError(
       "prepare.not-rows",
       {.what = "gather_for_metrics in a padded last step",
@@ -35,7 +36,7 @@ std::int64_t real_entries(const at::Tensor& entries, const LoaderProgress& batch
 
 // Returns the real rows of a batch that was padded for a device of static shapes. Slices on the
 // CPU, because each other number of rows would be another program on the device.
-at::Tensor without_padding_rows(const at::Tensor& entries, const LoaderProgress* batch) {
+at::Tensor without_padding_rows(const at::Tensor& entries, const BatchInfo* batch) {
   const std::int64_t real = batch == nullptr ? -1 : real_entries(entries, *batch);
   if (real < 0 || real >= entries.size(0)) return entries;
   return entries.to(at::kCPU).narrow(0, 0, real).to(entries.device());
@@ -62,17 +63,17 @@ at::Tensor without_rows(const std::string& description, at::Device device) {
 
 }  // namespace
 
-at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
-  const Group& group = step.group;
+at::Tensor gather_for_metrics(const at::Tensor& tensor, AcceleratorState& state) {
+  const Group& group = state.group;
   at::Tensor entries = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
-  if (device_of(step.process.device).traits().gathers_bf16_as_float &&
+  if (device_of(state.process.device).traits().gathers_bf16_as_float &&
       entries.scalar_type() == at::kBFloat16)
     entries = entries.to(at::kFloat);
-  const LoaderProgress* const batch = step.loaders.empty() ? nullptr : step.loaders.back();
+  const BatchInfo* const batch = state.loaders.current();
   if (group.size() == 1) return without_padding_rows(entries, batch);
-  const std::int64_t describing_rank = step.announce_rows();
+  const std::int64_t describing_rank = state.gradients.announce_rows();
   // Other steps are full in every process that has data.
-  const bool may_be_filled = batch != nullptr && (batch->at_last_batch || batch->pads_every_batch);
+  const bool may_be_filled = batch != nullptr && batch->may_be_padded;
   if (describing_rank < 0 && !may_be_filled) return group.gather(entries);
   if (describing_rank >= 0) group.broadcast_object(description_of(entries), describing_rank);
   const std::int64_t real = may_be_filled ? real_entries(entries, *batch) : entries.size(0);
@@ -81,9 +82,9 @@ at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step) {
   return *all;
 }
 
-void gather_without_rows(const Step& step, std::int64_t from) {
-  const std::string description = step.group.broadcast_object("", from);
-  const auto all = gather_counted(without_rows(description, step.process.device), 0, step.group);
+void gather_without_rows(const AcceleratorState& state, std::int64_t from) {
+  const std::string description = state.group.broadcast_object("", from);
+  const auto all = gather_counted(without_rows(description, state.process.device), 0, state.group);
   if (!all) throw_not_row_wise(at::empty({0}), nullptr);
 }
 

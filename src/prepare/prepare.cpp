@@ -7,6 +7,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "optim/distinct.h"
+#include "prepare/accelerator_state.h"
 #include "prepare/placement.h"
 
 namespace hasten::detail {
@@ -14,28 +15,8 @@ namespace hasten::detail {
 namespace {
 
 // The type of double weights on the device: float, even if batches become bfloat16.
-std::optional<at::ScalarType> double_weight_type(const Step& step) {
-  return step.double_type_on_device ? std::make_optional(at::kFloat) : std::nullopt;
-}
-
-}  // namespace
-
-void place_module(torch::nn::Module& module, const Step& step) {
-  move_to_device(module, step.process.device, double_weight_type(step));
-}
-
-void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step) {
-  if (!device_of(step.process.device).traits().is_built_in)
-    move_state(optimizer, step.process.device, double_weight_type(step));
-}
-
-void check_same_batches(std::optional<std::int64_t> batches, const Group& group) {
-  const std::string text =
-      str("a loader", batches ? str(" of ", *batches, " batches") : "", ", read by every process");
-  check_same_loader(text,
-                    "every process must read the same batches, of which it keeps its own. If each "
-                    "process is meant to read its own batches, do not prepare() the loader",
-                    group);
+std::optional<at::ScalarType> double_weight_type(const AcceleratorState& state) {
+  return state.placement.double_type ? std::make_optional(at::kFloat) : std::nullopt;
 }
 
 void check_optimizer(const torch::optim::Optimizer& optimizer) {
@@ -52,6 +33,39 @@ void check_optimizer(const torch::optim::Optimizer& optimizer) {
 void drop_duplicates(torch::optim::Optimizer& optimizer) {
   TensorSet seen;
   for (auto& group : optimizer.param_groups()) group.params() = distinct(group.params(), seen);
+}
+
+}  // namespace
+
+void place_module(const AcceleratorState& state, torch::nn::Module& module) {
+  move_to_device(module, state.process.device, double_weight_type(state));
+}
+
+void prepare_module(AcceleratorState& state, const std::shared_ptr<torch::nn::Module>& module) {
+  if (state.placement.moves) place_module(state, *module);
+  state.add_model(module);
+  state.observers.add_model(module);
+}
+
+void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimizer) {
+  check_optimizer(optimizer);
+  drop_duplicates(optimizer);
+  if (!state.placement.moves) return;
+  if (!device_of(state.process.device).traits().is_built_in)
+    move_state(optimizer, state.process.device, double_weight_type(state));
+}
+
+LoaderShare share_of(const AcceleratorState& state) {
+  return {.group = state.group, .configuration = state.loaders.configuration()};
+}
+
+void check_same_batches(std::optional<std::int64_t> batches, const Group& group) {
+  const std::string text =
+      str("a loader", batches ? str(" of ", *batches, " batches") : "", ", read by every process");
+  check_same_loader(text,
+                    "every process must read the same batches, of which it keeps its own. If each "
+                    "process is meant to read its own batches, do not prepare() the loader",
+                    group);
 }
 
 }  // namespace hasten::detail

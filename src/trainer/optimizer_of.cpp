@@ -2,64 +2,23 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "hasten/base/text.h"
+#include "hasten/models/training_traits.h"
 #include "hasten/optim/adamw.h"
 
 namespace hasten {
-namespace {
-
-bool has_part(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
-
-// Compares class names without namespaces and without the frontend's "Impl".
-bool is_layer_norm(const torch::nn::Module& module) {
-  if (dynamic_cast<const torch::nn::LayerNormImpl*>(&module)) return true;
-  std::string name = lower(module.name());
-  name = name.substr(name.rfind(':') + 1);
-  if (ends_with(name, "impl")) name.resize(name.size() - 4);
-  return ends_with(name, "layernorm") || ends_with(name, "rmsnorm");
-}
-
-// Returns the names of layer norms inside the module, each followed by a dot.
-std::vector<std::string> layer_norms_in(const torch::nn::Module& module) {
-  std::vector<std::string> found;
-  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
-    if (is_layer_norm(*item.value())) found.push_back(item.key() + ".");
-  }
-  return found;
-}
-
-bool is_named_norm_or_bias(const std::string& parameter) {
-  const std::string name = lower(parameter);
-  if (has_part(name, "bias") || has_part(name, "layernorm") || has_part(name, "rmsnorm"))
-    return true;
-  const std::vector<std::string> parts = split(name, '.');
-  return std::any_of(parts.begin(), parts.end(), [](const std::string& part) {
-    return part == "norm" || ends_with(part, "_norm");
-  });
-}
-
-}  // namespace
-
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(const TrainingArguments& args,
                                                       const torch::nn::Module& module,
                                                       const ParameterNames& parameters) {
-  const std::vector<std::string> norms = layer_norms_in(module);
-  const auto decays = [&](const std::string& name) {
-    const bool in_norm = std::any_of(norms.begin(), norms.end(), [&](const std::string& norm) {
-      return starts_with(name, norm);
-    });
-    return !in_norm && !is_named_norm_or_bias(name);
-  };
+  const std::set<std::string> undecayed = undecayed_parameters_of(module);
   std::vector<at::Tensor> decayed, plain;
   for (const auto& [name, parameter] : parameters) {
-    if (parameter.requires_grad()) (decays(name) ? decayed : plain).push_back(parameter);
+    if (parameter.requires_grad())
+      (undecayed.count(name) > 0 ? plain : decayed).push_back(parameter);
   }
   const auto groups = [&](const auto& options) {
     std::vector<torch::optim::OptimizerParamGroup> out;

@@ -1,9 +1,6 @@
 // File: trainer/optimizer_of.h (internal)
 // Makes the optimizer that the arguments name, with two groups of parameters: those that decay and
-// those that do not. As in the Hugging Face Trainer, the parameters of a LayerNorm do not decay,
-// nor do those whose name contains "bias", "layernorm" or "rmsnorm" or has a part that is "norm" or
-// ends in "_norm". C++ programs often write their own norms, so a class whose name ends in
-// "LayerNorm" or "RMSNorm" is a norm here, too.
+// those that do not (hasten/models/training_traits.h).
 #pragma once
 
 #include <torch/nn/module.h>

@@ -9,8 +9,8 @@
 
 namespace hasten {
 
-RealRows real_rows(const Loader<TensorDict>& loader, const TensorDict& batch) {
-  const std::int64_t rows = loader.current_rows(), real = loader.current_real_rows();
+RealRows real_rows(const TensorDict& batch, const BatchInfo& info) {
+  const std::int64_t rows = info.rows, real = info.real_rows;
   if (rows == real) return {.batch = batch, .count = real};
   TensorDict kept;
   for (const auto& [name, tensor] : batch) {

@@ -7,18 +7,18 @@
 
 #include <cstdint>
 
-#include "hasten/data/loader.h"
+#include "hasten/data/batch_info.h"
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/process/group.h"
 
 namespace hasten {
 
-// The current batch's rows that count or, if none does, one that does not: a model needs a row.
+// The rows of a batch that count or, if none does, one that does not: a model needs a row.
 struct RealRows {
   TensorDict batch;
   std::int64_t count;  // the number of rows that count
 };
-RealRows real_rows(const Loader<TensorDict>& loader, const TensorDict& batch);
+RealRows real_rows(const TensorDict& batch, const BatchInfo& info);
 
 // Returns the rows that count of a tensor that has one for each row of the batch.
 at::Tensor counted(const at::Tensor& rows, std::int64_t count);

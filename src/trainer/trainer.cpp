@@ -13,7 +13,6 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
-#include "prepare/placement.h"
 #include "trainer/agreement.h"
 #include "trainer/prediction_buffer.h"
 #include "trainer/rows.h"
@@ -145,7 +144,7 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
     for (const auto& file : parts.extra_files) extra_files[file.filename()] = read_file(file);
   });
   note_process(state);
-  move_to_device(*model, accelerator.device());  // an evaluation may come without a training
+  accelerator.to_device(*model);  // an evaluation may come without a training
 }
 
 bool Trainer::Impl::writes() const {
@@ -207,15 +206,14 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
 
 at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TensorDict& given) const {
   if (!traits().needs_static_shapes) return out.logits;
-  const auto ids = given.find("input_ids");
-  return without_padding(out.logits, rows_of(given), ids == given.end() ? 0 : ids->second.size(1));
+  return without_padding(out.logits, rows_of(given), model->row_length(given));
 }
 
 std::optional<double> Trainer::Impl::evaluation_loop(
     const TrainerDataset& dataset,
     const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops) {
-  auto loader = dataset.loader(loader_options(args.per_device_eval_batch_size));
-  loader.share({.group = group(), .configuration = {}});
+  auto loader = std::get<0>(
+      accelerator.prepare(dataset.loader(loader_options(args.per_device_eval_batch_size))));
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;
@@ -228,8 +226,8 @@ std::optional<double> Trainer::Impl::evaluation_loop(
   double loss = 0, rows = 0;
   for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), loader.size());
   try {
-    for (auto& host_batch : loader) {
-      const RealRows real = real_rows(loader, host_batch);
+    for (const auto& [host_batch, info] : with_info(loader)) {
+      const RealRows real = real_rows(host_batch, info);
       const TensorDict batch = accelerator.to_device(real.batch, args.per_device_eval_batch_size);
       const AutocastGuard guard(precision, accelerator.device().type());
       const ModelOutput out = model->forward(batch);

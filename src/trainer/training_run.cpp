@@ -16,7 +16,6 @@
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/process/once.h"
-#include "optim/zero_grad.h"
 #include "trainer/agreement.h"
 #include "trainer/loss_record.h"
 #include "trainer/optimizer_of.h"
@@ -41,15 +40,6 @@ ParameterNames names_of(const PreTrainedModel& model) {
   return out;
 }
 
-// Returns nullopt if the batch has no tokens.
-std::optional<std::int64_t> tokens_of(const TensorDict& batch, CountTokens how) {
-  const auto mask = batch.find("attention_mask"), ids = batch.find("input_ids");
-  if (how == CountTokens::non_padding && mask != batch.end())
-    return mask->second.sum().item<std::int64_t>();
-  if (ids == batch.end()) return std::nullopt;
-  return ids->second.numel();
-}
-
 std::string names_of(const std::vector<fs::path>& folders) {
   std::vector<std::string> names;
   for (const fs::path& folder : folders) names.push_back(folder.filename().string());
@@ -63,18 +53,17 @@ class Trainer::Run {
   explicit Run(Impl& trainer)
       : trainer_(trainer),
         args_(trainer.args),
-        loader_(make_loader()),
-        prepared_loader_(std::get<0>(trainer.accelerator.prepare(loader_))),
+        loader_(std::get<0>(trainer.accelerator.prepare(make_loader()))),
         losses_(args_, trainer.group(), trainer.accelerator.device(),
                 trainer.traits().reads_scalars_late && !args_.stop_on_nonfinite_loss,
                 [this](const LossRecord::Nonfinite& bad) { report_nonfinite_loss(bad); }),
         plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size(),
                       trainer.group().size())),
         parameters_(names_of(*trainer.model)),
-        optimizer_(optimizer_of(args_, *trainer.model, parameters_)),
-        prepared_optimizer_(std::get<0>(trainer.accelerator.prepare(*optimizer_))),
+        optimizer_(std::get<0>(
+            trainer.accelerator.prepare(optimizer_of(args_, *trainer.model, parameters_)))),
         scheduler_(
-            get_scheduler(args_.lr_scheduler_type, *optimizer_,
+            get_scheduler(args_.lr_scheduler_type, optimizer_.unwrap(),
                           {.num_warmup_steps = absolute_steps(args_.warmup_steps, plan_.max_steps),
                            .num_training_steps = plan_.max_steps,
                            .kwargs = args_.lr_scheduler_kwargs})) {
@@ -83,7 +72,7 @@ class Trainer::Run {
     }
     // Sparse gradients are exact in hasten::AdamW. Over an accumulation window dense ones add up
     // faster, and some devices have no sparse tensors.
-    trainer_.model->set_sparse_gradients(dynamic_cast<AdamW*>(optimizer_.get()) != nullptr &&
+    trainer_.model->set_sparse_gradients(dynamic_cast<AdamW*>(&optimizer_.unwrap()) != nullptr &&
                                          args_.gradient_accumulation_steps == 1 &&
                                          trainer_.traits().has_sparse_tensors);
   }
@@ -107,8 +96,8 @@ class Trainer::Run {
     state.save_steps = static_cast<double>(plan_.save_steps);
     state.train_batch_size = args_.per_device_train_batch_size;
 
-    zero_grad(*optimizer_);
     trainer_.accelerator.free_memory();  // drops windows of a run that threw
+    optimizer_.zero_grad();
     start_ = Clock::now();
     started_at_step_ = state.global_step;
     trainer_.model->train();
@@ -123,7 +112,7 @@ class Trainer::Run {
       agree_on_control();
     }
     while (state.global_step < plan_.max_steps && !stops_training() &&
-           loader_.epoch() < plan_.epochs)
+           loader_->epoch() < plan_.epochs)
       epoch();
     if (anatomy_) report_anatomy();  // the run had fewer steps
     return finish();
@@ -211,14 +200,14 @@ class Trainer::Run {
                                                      .got = "no tensor " + report.missing.front(),
                                                      .expected = "every weight of the model"});
     }
-    if (!load_training_state(folder, *optimizer_, parameters_, trainer_.group().rank())) {
+    if (!load_training_state(folder, optimizer_.unwrap(), parameters_, trainer_.group().rank())) {
       trainer_.logger.info(
           str("the checkpoint is from ", position.num_processes, " processes: rank ",
               trainer_.group().rank(), " has no saved random state and starts with a new one"),
           {.main_process_only = false});
     }
     scheduler_->set_last_step(position.scheduler_step);
-    loader_.load_state(
+    loader_->load_state(
         args_.ignore_data_skip
             ? LoaderState{.seed = position.loader.seed, .epoch = position.loader.epoch, .batch = 0}
             : position.loader);
@@ -295,15 +284,15 @@ class Trainer::Run {
   // Runs from the position of the loader to the end of its epoch.
   void epoch() {
     trainer_.control.should_epoch_stop = agreed_.stops_epoch = false;
-    const std::int64_t number = loader_.epoch();
+    const std::int64_t number = loader_->epoch();
     trainer_.notify_callbacks(&TrainerCallback::on_epoch_begin);
-    auto [model] = trainer_.accelerator.prepare(trainer_.model);
-    for (TensorDict& batch : prepared_loader_) {
-      micro_batch(model, batch);
+    if (!model_) model_.emplace(std::get<0>(trainer_.accelerator.prepare(trainer_.model)));
+    for (const auto& [batch, info] : with_info(loader_)) {
+      micro_batch(real_rows(batch, info));
       // A stop waits for the end of the step: a checkpoint inside its window would lose gradients.
       if (window_batches_ == 0 && (stops_training() || stops_epoch())) break;
     }
-    if (stops_epoch()) loader_.set_epoch(number + 1);
+    if (stops_epoch()) loader_->set_epoch(number + 1);
     trainer_.notify_callbacks(&TrainerCallback::on_epoch_end);
     // Applies also if max_steps ended the epoch early, so that its last steps are logged,
     // evaluated and saved.
@@ -315,16 +304,14 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
-  template <class Model>
-  void micro_batch(Model& model, const TensorDict& whole) {
-    const RealRows real = real_rows(loader_, whole);
+  void micro_batch(const RealRows& real) {
     const TensorDict batch =
         trainer_.accelerator.to_device(real.batch, args_.per_device_train_batch_size);
     within_memory(str("training step ", trainer_.state.global_step + 1), [&] {
-      const auto guard = trainer_.accelerator.accumulate(model);
+      const auto guard = trainer_.accelerator.accumulate(*model_);
       if (window_batches_++ == 0) trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
       const double items = real.count > 0 ? trainer_.count_items(real.batch) : 0;
-      const ModelOutput out = model(batch);
+      const ModelOutput out = (*model_)(batch);
       const at::Tensor loss = trainer_.loss_of(out, batch);
       if (!loss.defined()) {
         throw UsageError("trainer.no-loss", {.what = "training",
@@ -350,16 +337,18 @@ class Trainer::Run {
     const std::optional<double> flos = trainer_.model->floating_point_ops(real.batch);
     if (!flos && std::exchange(counts_flos_, false)) {
       trainer_.logger.warning(
-          "total_flos is not counted: the floating-point operations of a batch without input_ids "
-          "are unknown. Override PreTrainedModel::floating_point_ops to count them");
+          "total_flos is not counted: the model does not know the floating-point operations of its "
+          "batches. Override TrainingTraits::floating_point_ops to count them");
     }
     if (real.count == 0) return;
     window_.flos += flos.value_or(0);
     if (args_.include_num_input_tokens_seen == CountTokens::no) return;
-    const auto tokens = tokens_of(real.batch, args_.include_num_input_tokens_seen);
+    const auto tokens = args_.include_num_input_tokens_seen == CountTokens::non_padding
+                            ? trainer_.model->real_token_count(real.batch)
+                            : trainer_.model->token_count(real.batch);
     if (!tokens) {
       trainer_.logger.warning_once(
-          "num_input_tokens_seen is not counted: the batches have no input_ids");
+          "num_input_tokens_seen is not counted: the model finds no tokens in its batches");
     }
     window_.tokens += static_cast<double>(tokens.value_or(0));
   }
@@ -373,10 +362,10 @@ class Trainer::Run {
     trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
     learning_rate_ = scheduler_->get_last_lr()[0];
     within_memory(str("optimizer step ", trainer_.state.global_step + 1),
-                  [&] { prepared_optimizer_.step(); });
+                  [&] { optimizer_.step(); });
     trainer_.notify_callbacks(&TrainerCallback::on_optimizer_step);
     scheduler_->step();
-    zero_grad(*optimizer_);
+    optimizer_.zero_grad();
     ++trainer_.state.global_step;
     if (args_.torch_empty_cache_steps &&
         trainer_.state.global_step % *args_.torch_empty_cache_steps == 0)
@@ -428,7 +417,7 @@ class Trainer::Run {
     const bool are_read =
         std::any_of(trainer_.parts.callbacks.begin(), trainer_.parts.callbacks.end(),
                     [](const auto& callback) { return callback->reads_gradients(); });
-    auto* folding = are_read ? nullptr : dynamic_cast<ScalesGradients*>(optimizer_.get());
+    auto* folding = are_read ? nullptr : dynamic_cast<ScalesGradients*>(&optimizer_.unwrap());
     folding ? folding->scale_next_step(factor) : scale_gradients_(trained_, factor);
   }
   void clip() {
@@ -444,8 +433,8 @@ class Trainer::Run {
 
   double epochs_seen() const {
     const double batches = static_cast<double>(plan_.batches_per_epoch);
-    return static_cast<double>(loader_.epoch()) +
-           static_cast<double>(loader_.batch() + 1) / batches;
+    return static_cast<double>(loader_->epoch()) +
+           static_cast<double>(loader_->batch() + 1) / batches;
   }
 
   void report_nonfinite_loss(const LossRecord::Nonfinite& bad) const {
@@ -605,7 +594,7 @@ class Trainer::Run {
     const LossRecord::Sums losses = losses_.sums();
     return {.scheduler_step = scheduler_->last_step(),
             .num_processes = trainer_.group().size(),
-            .loader = loader_.state(),
+            .loader = loader_->state(),
             .losses = LossPosition{.of_run = losses.of_run,
                                    .since_log = losses.since_log,
                                    .last_logged_step = last_logged_}};
@@ -618,7 +607,7 @@ class Trainer::Run {
     trainer_.write_model(staged.path());
     if (!args_.save_only_model) {
       position.data = data_identity();
-      save_training_state(staged.path(), *optimizer_, parameters_, position, random);
+      save_training_state(staged.path(), optimizer_.unwrap(), parameters_, position, random);
     }
     write_file_atomically(staged.path() / "trainer_state.json", trainer_.state.to_json());
     // Renames later checkpoints first, so that the highest step is never an abandoned one.
@@ -662,14 +651,14 @@ class Trainer::Run {
 
   Impl& trainer_;
   const TrainingArguments& args_;
-  Loader<TensorDict> loader_;
-  PreparedLoader<Loader<TensorDict>> prepared_loader_;  // loader_, prepared
+  PreparedLoader<Loader<TensorDict>> loader_;
   LossRecord losses_;
   Plan plan_;
   ParameterNames parameters_;
   std::vector<at::Tensor> trained_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  PreparedOptimizer prepared_optimizer_;  // optimizer_, prepared
+  // Prepared in the first epoch, when the weights are those that training begins with.
+  std::optional<PreparedModel<PreTrainedModel>> model_;
+  PreparedOptimizer optimizer_;
   std::unique_ptr<LambdaLR> scheduler_;
   std::optional<Anatomy> anatomy_;  // of the first steps
 

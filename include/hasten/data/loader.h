@@ -34,6 +34,7 @@
 #include <memory>
 #include <utility>
 
+#include "hasten/data/batch_info.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/dataset.h"
 #include "hasten/data/loader_core.h"
@@ -65,6 +66,8 @@ class Loader {
 
     Batch& operator*() const { return *static_cast<Batch*>(core_->current(pass_)); }
     Batch* operator->() const { return &**this; }
+    // What is known of the batch, such as how many of its rows count.
+    const BatchInfo& info() const { return core_->info(pass_); }
     Iterator& operator++() {
       core_->advance(pass_);
       return *this;
@@ -103,8 +106,8 @@ class Loader {
   std::int64_t batch_size() const { return core_->options().batch_size; }
   const LoaderOptions& options() const { return core_->options(); }
 
-  // The current batch: whether it is the last of its epoch (streams are read one batch ahead to
-  // find out), its epoch, and its number in the epoch, from 0. Between passes epoch() and batch()
+  // The current batch: whether it is this process's last of its epoch (streams are read one batch
+  // ahead to find out; BatchInfo::is_last asks for all processes), its epoch, and its number in the epoch, from 0. Between passes epoch() and batch()
   // are the start of the next pass.
   bool is_last() const { return core_->is_last(); }
   std::int64_t epoch() const { return core_->epoch(); }
@@ -116,12 +119,6 @@ class Loader {
   void share(const LoaderShare& share) { core_->share(share); }
   // From the next pass on; see DataLoaderConfiguration::even_batches.
   void set_even_batches(bool even) { core_->set_even_batches(even); }
-  // True if no process has a batch after the current one.
-  bool at_last_step() const { return core_->at_last_step(); }
-  // Rows of the current batch, and those of them that no other process and no earlier batch has had
-  // (without the rows that fill up a last step).
-  std::int64_t current_rows() const { return core_->current_rows(); }
-  std::int64_t current_real_rows() const { return core_->current_real_rows(); }
 
   // The position to resume from: after the current batch; after the last batch, the start of the
   // next epoch.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "hasten/data/batch_info.h"
 #include "hasten/data/context.h"
 #include "hasten/data/sampler.h"
 #include "hasten/data/share.h"
@@ -80,10 +81,10 @@ class LoaderCore {
   void end_pass(std::int64_t pass);
   void advance(std::int64_t pass);
   void* current(std::int64_t pass) const;
+  const BatchInfo& info(std::int64_t pass) const;
   bool done(std::int64_t pass) const;
 
   bool is_last() const;
-  bool at_last_step() const;
   std::int64_t epoch() const;
   std::int64_t batch() const;
   std::optional<std::int64_t> batches() const;
@@ -91,8 +92,6 @@ class LoaderCore {
   const LoaderOptions& options() const;
   void share(const LoaderShare& share);
   void set_even_batches(bool even);
-  std::int64_t current_rows() const;
-  std::int64_t current_real_rows() const;
   LoaderState state() const;
   void load_state(const LoaderState& state);
   void set_epoch(std::int64_t epoch);

@@ -23,6 +23,7 @@
 
 #include "hasten/config/attention.h"
 #include "hasten/formats/tensor_dict.h"
+#include "hasten/models/training_traits.h"
 
 namespace hasten {
 
@@ -48,7 +49,7 @@ struct LoadReport {
   std::vector<Mismatch> mismatched;     // newly initialized, with ignore_mismatched_sizes
 };
 
-class PreTrainedModel : public torch::nn::Module {
+class PreTrainedModel : public torch::nn::Module, public TrainingTraits {
  public:
   // Computes the outputs for a batch. The models of this library take input_ids [batch, length]
   // int64 and, if present, attention_mask, token_type_ids, position_ids (of the same shape) and
@@ -57,8 +58,7 @@ class PreTrainedModel : public torch::nn::Module {
 
   // The text of config.json.
   virtual std::string config_json() const = 0;
-  // The largest sequence length that forward() takes.
-  virtual std::int64_t max_length() const = 0;
+  std::int64_t max_length() const override = 0;
   // The number of ids.
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t num_labels() const = 0;
@@ -69,18 +69,15 @@ class PreTrainedModel : public torch::nn::Module {
   // not belong to a parameter, as files may contain it in any case. A tensor that is registered
   // twice does not need an entry; it is saved under the name that was registered first.
   virtual std::map<std::string, std::string> tied_parameters() const { return {}; }
-  // Sets whether embedding tables may give sparse gradients (see ops::embedding_sum), which the
-  // optimizer must accept.
-  virtual void set_sparse_gradients(bool) {}
-  // The parameters of this module itself (not of PreTrainedModels below it) whose gradients are
-  // sparse now.
-  virtual std::vector<at::Tensor> sparse_parameters() const { return {}; }
 
-  // The floating-point operations of a training step on this batch (forward and backward pass), as
-  // the Hugging Face Trainer counts total_flos: six for each token and each parameter outside the
-  // embedding tables. Unset if the number is not known, as for a batch without input_ids. A model
-  // of another kind may override this.
-  virtual std::optional<double> floating_point_ops(const TensorDict& batch) const;
+  // As the Hugging Face Trainer counts total_flos: six for each token and each parameter outside
+  // the embedding tables. Unset for a batch without input_ids. A model of another kind may override
+  // this.
+  std::optional<double> floating_point_ops(const TensorDict& batch) const override;
+  // Count input_ids, and the entries of attention_mask that are not zero if there is one.
+  std::optional<std::int64_t> token_count(const TensorDict& batch) const override;
+  std::optional<std::int64_t> real_token_count(const TensorDict& batch) const override;
+  std::int64_t row_length(const TensorDict& batch) const override;
 
   // Initializes the named parameters, or all: matrices and tables from normal(0,
   // initializer_range), biases with 0, the scales of norms with 1. Uses LibTorch's default

@@ -39,9 +39,9 @@
 #include <optional>
 #include <vector>
 
-#include "hasten/prepare/step.h"
-
 namespace hasten {
+
+class AcceleratorState;
 
 struct JoinOptions {
   // Replaces DataLoaderConfiguration::even_batches for loaders whose pass begins in the scope.
@@ -51,14 +51,14 @@ struct JoinOptions {
 // The scope: Accelerator::join_uneven_inputs returns it.
 class [[nodiscard]] JoinScope {
  public:
-  JoinScope(std::shared_ptr<Step> step, const std::vector<torch::nn::Module*>& models,
+  JoinScope(std::shared_ptr<AcceleratorState> state, const std::vector<torch::nn::Module*>& models,
             JoinOptions options);
   JoinScope(const JoinScope&) = delete;
   JoinScope& operator=(const JoinScope&) = delete;
   ~JoinScope() noexcept(false);
 
  private:
-  std::shared_ptr<Step> step_;
+  std::shared_ptr<AcceleratorState> state_;
   int thrown_before_;
 };
 

@@ -32,6 +32,9 @@
 
 namespace hasten {
 
+class AcceleratorState;
+enum class Synchronization;
+
 struct LocalSGDOptions {
   std::int64_t local_sgd_steps = 8;  // optimizer steps from one average to the next
   bool enabled = true;
@@ -43,8 +46,8 @@ class [[nodiscard]] LocalSGD {
   template <class Accelerator, class Impl>
   LocalSGD(const Accelerator& accelerator, const PreparedModel<Impl>& model,
            LocalSGDOptions options = {})
-      : LocalSGD(accelerator.step_, model.unwrap(), options) {}
-  LocalSGD(std::shared_ptr<Step> step, std::shared_ptr<const torch::nn::Module> model,
+      : LocalSGD(accelerator.state_, model.unwrap(), options) {}
+  LocalSGD(std::shared_ptr<AcceleratorState> state, std::shared_ptr<const torch::nn::Module> model,
            LocalSGDOptions options);
   LocalSGD(const LocalSGD&) = delete;
   LocalSGD& operator=(const LocalSGD&) = delete;
@@ -60,10 +63,10 @@ class [[nodiscard]] LocalSGD {
  private:
   void average();
 
-  std::shared_ptr<Step> step_;
+  std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<const torch::nn::Module> model_;
   LocalSGDOptions options_;
-  Synchronization before_ = Synchronization::at_window_end;
+  Synchronization before_{};
   int exceptions_;
   std::int64_t steps_ = 0, averages_ = 0;
 };

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/data/loader_core.h"
+#include "hasten/data/share.h"
 #include "hasten/prepare/prepared.h"
 
 namespace hasten::detail {
@@ -88,11 +88,15 @@ concept Shareable = requires(T& loader, LoaderShare share) {
 template <class T>
 inline constexpr bool kNever = false;
 
-void place_module(torch::nn::Module& module, const Step& step);
-void place_optimizer(torch::optim::Optimizer& optimizer, const Step& step);
-void check_optimizer(const torch::optim::Optimizer& optimizer);
-void drop_duplicates(torch::optim::Optimizer& optimizer);
-
+// Moves the module to the device.
+void place_module(const AcceleratorState& state, torch::nn::Module& module);
+// Moves the module if the Accelerator moves what it prepares, and makes its gradients the
+// Accelerator's.
+void prepare_module(AcceleratorState& state, const std::shared_ptr<torch::nn::Module>& module);
+// Checks the optimizer, drops its duplicate parameters and moves its state to the device.
+void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimizer);
+// How a loader divides its rows between the processes.
+LoaderShare share_of(const AcceleratorState& state);
 // Checks that the loader has the same number of batches in all processes; unset: it is not known.
 // Throws UsageError "data.loaders-differ". A collective.
 void check_same_batches(std::optional<std::int64_t> batches, const Group& group);
@@ -100,18 +104,19 @@ void check_same_batches(std::optional<std::int64_t> batches, const Group& group)
 // Makes a loader of hasten's return this process's rows only. Any other loader is read in full by
 // every process, so only the number of its batches is checked.
 template <class Loader>
-void share_rows(Loader& loader, const Step& step) {
+void share_rows(Loader& loader, const AcceleratorState& state) {
+  const LoaderShare share = share_of(state);
   if constexpr (Shareable<Loader>) {
-    loader.share({.group = step.group, .configuration = step.dataloader});
-  } else if (step.group.size() > 1) {
+    loader.share(share);
+  } else if (share.group.size() > 1) {
     std::optional<std::int64_t> batches;
     if constexpr (requires { loader.size(); }) batches = static_cast<std::int64_t>(loader.size());
-    check_same_batches(batches, step.group);
+    check_same_batches(batches, share.group);
   }
 }
 
 template <class Object>
-auto prepare_one(Object&& object, const std::shared_ptr<Step>& step) {
+auto prepare_one(Object&& object, const std::shared_ptr<AcceleratorState>& state) {
   using T = std::remove_cvref_t<Object>;
   if constexpr (requires { typename T::IsPrepared; }) {
     return T(std::forward<Object>(object));  // prepared already
@@ -119,20 +124,17 @@ auto prepare_one(Object&& object, const std::shared_ptr<Step>& step) {
     auto pointer = shared(std::forward<Object>(object));
     using Pointee = typename decltype(pointer)::element_type;
     if constexpr (std::is_base_of_v<torch::nn::Module, Pointee>) {
-      if (step->device_placement) place_module(*pointer, *step);
-      step->add_model(pointer);
-      return PreparedModel<Pointee>(std::move(pointer), step);
+      prepare_module(*state, pointer);
+      return PreparedModel<Pointee>(std::move(pointer), state);
     } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Pointee>) {
-      check_optimizer(*pointer);
-      drop_duplicates(*pointer);
-      if (step->device_placement) place_optimizer(*pointer, *step);
-      return PreparedOptimizer(std::move(pointer), step);
+      prepare_optimizer(*state, *pointer);
+      return PreparedOptimizer(std::move(pointer), state);
     } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Pointee>) {
       return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(std::move(pointer)),
-                               step);
+                               state);
     } else if constexpr (Iterable<Pointee>) {
-      share_rows(*pointer, *step);
-      return PreparedLoader<Pointee>(std::move(pointer), step);
+      share_rows(*pointer, *state);
+      return PreparedLoader<Pointee>(std::move(pointer), state);
     } else {
       static_assert(kNever<T>,
                     "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and "

@@ -9,6 +9,7 @@ extern at::Device device;
 extern hasten::TensorDict batch, outputs;
 extern std::vector<hasten::TensorDict> rows;
 extern hasten::ColumnDataset dataset;
+extern hasten::Loader<hasten::TensorDict> loader;
 extern std::vector<std::int64_t> scratch;
 extern std::int64_t first, count;
 extern hasten::BertTokenizer tokenizer;

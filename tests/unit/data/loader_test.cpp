@@ -400,3 +400,20 @@ TEST_CASE("loader: torch::data's map datasets work unchanged, with a size and a 
   CHECK(batches == 1);
   CHECK(code_of([] { make_loader(Unsized(), {}); }) == "data.unknown-size");
 }
+
+TEST_CASE("loader: the info of a batch says how many rows it has and whether it is the last") {
+  auto map = make_loader(Count{5}, {.batch_size = 2}, AsNumbers{});
+  auto stream = make_loader(Stream{5}, {.batch_size = 2}, AsNumbers{});
+  const auto check = [](auto& loader) {
+    std::int64_t seen = 0;
+    for (const auto& [batch, info] : with_info(loader)) {
+      ++seen;
+      CHECK(info.rows == static_cast<std::int64_t>(batch.size()));
+      CHECK(info.real_rows == info.rows);
+      CHECK(info.is_last == (seen == 3));
+    }
+    CHECK(seen == 3);
+  };
+  check(map);
+  check(stream);
+}

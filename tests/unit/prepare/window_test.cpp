@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hasten/accelerator.h"
+#include "prepare/accelerator_state.h"
 #include "unit/code_of.h"
 
 using namespace hasten;
@@ -475,14 +476,13 @@ TEST_CASE("closure: LBFGS steps as LibTorch's does, with and without accumulatio
           });
         }) == "prepare.open-window");
   // Phases follow each other, as in a step without a closure.
-  Step step(1, Precision::no, {});
-  step.observers.add(phases);
-  PreparedOptimizer observed(std::make_shared<torch::optim::LBFGS>(lbfgs(net)),
-                             std::shared_ptr<Step>(&step, [](Step*) {}));
+  const auto state = std::make_shared<AcceleratorState>(Precision::no, ProcessState{});
+  state->observers.add(phases);
+  PreparedOptimizer observed(std::make_shared<torch::optim::LBFGS>(lbfgs(net)), state);
   observed.step([&] {
     observed->zero_grad();
     const at::Tensor loss = loss_of(net->forward(batch(0)));
-    step.backward(loss, -1);
+    state->backward({.loss = loss});
     return loss;
   });
   CHECK(phases->open == 0);

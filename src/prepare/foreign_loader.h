@@ -1,7 +1,11 @@
-// File: hasten/prepare/foreign_loader.h
+// File: prepare/foreign_loader.h (internal)
 // Reads a loader that is not hasten's, such as torch::data's or a container. Every process reads
-// all of its batches and keeps its own, so all processes must read the same batches. Internal; part
-// of hasten/prepare/prepared.h.
+// all of its batches and keeps its own, so all processes must read the same batches.
+//
+//   ForeignLoader foreign(state, /*draws=*/true);
+//   foreign.enter_begin();
+//   auto it = loader.begin();
+//   foreign.leave_begin();
 //
 // A sampler draws the order of its rows from the process's default generator: LibTorch's
 // RandomSampler in begin(), other samplers, and datasets that change their rows at random, with
@@ -22,7 +26,7 @@
 // join_uneven_inputs.
 //
 // Throws UsageError "prepare.batches-differ" in every process; inside join_uneven_inputs also what
-// Step::require_all throws. Thread rule: that of the Accelerator.
+// GradientSync::require_all throws. Thread rule: that of the Accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,30 +34,28 @@
 #include <memory>
 #include <vector>
 
-#include "hasten/prepare/step.h"
+namespace hasten {
 
-namespace hasten::detail {
+class AcceleratorState;
+
+namespace detail {
 
 class ForeignLoader {
  public:
   // Each pass has its own object. `draws`: the loader may draw random numbers.
-  ForeignLoader(Step& step, bool draws);
+  ForeignLoader(AcceleratorState& state, bool draws);
   ForeignLoader(const ForeignLoader&) = delete;
   ForeignLoader& operator=(const ForeignLoader&) = delete;
   ~ForeignLoader();
 
-  // Calls the loader's begin(), in every process with the state of rank 0's generator.
-  template <class Call>
-  auto begin(Call&& call) {
-    const Scope scope(*this, &ForeignLoader::enter_begin, &ForeignLoader::leave_begin);
-    return call();
-  }
-  // Calls anything else that may read from the loader, with the generator of the pass.
-  template <class Call>
-  auto read(Call&& call) {
-    const Scope scope(*this, &ForeignLoader::enter_read, &ForeignLoader::leave_read);
-    return call();
-  }
+  // Stand before and after a call of the loader's begin(), which runs in every process with the
+  // state of rank 0's generator.
+  void enter_begin();
+  void leave_begin();
+  // Stand before and after anything else that may read from the loader, which runs with the
+  // generator of the pass.
+  void enter_read();
+  void leave_read();
   // True if the batches of the current step have to be compared.
   bool compares() const;
   // Compares the tensors of the batches that this process has just read with those of the other
@@ -61,30 +63,12 @@ class ForeignLoader {
   void compare(const std::vector<at::Tensor>& tensors);
 
  private:
-  using Action = void (ForeignLoader::*)();
-  class Scope {
-   public:
-    Scope(ForeignLoader& loader, Action enter, Action leave) : loader_(loader), leave_(leave) {
-      (loader.*enter)();
-    }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-    ~Scope() { (loader_.*leave_)(); }
-
-   private:
-    ForeignLoader& loader_;
-    Action leave_;
-  };
   struct Generators;
 
-  void enter_begin();
-  void leave_begin();
-  void enter_read();
-  void leave_read();
-
-  Step& step_;
+  AcceleratorState& state_;
   std::unique_ptr<Generators> generators_;  // null if the loader draws no numbers
   bool compared_ = false;
 };
 
-}  // namespace hasten::detail
+}  // namespace detail
+}  // namespace hasten

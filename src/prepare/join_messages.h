@@ -1,22 +1,24 @@
-// File: prepare/join.h (internal)
+// File: prepare/join_messages.h (internal)
 // Messages that processes exchange before a collective that each may reach in a different way:
 // inside join_uneven_inputs, where a process without data has to know what to take part in, and at
 // the end of an accumulation window of several models.
+//
+//   Join join(group, models);
+//   join.exchange({.call = JoinCall::buffers, .models = 1});
+//   if (!join.all_have_data()) broadcast_from(join.leader());
+//
+// Throws UsageError "prepare.pass-order", "prepare.join-order". Thread rule: one thread at a time.
 #pragma once
 
 #include <torch/nn/module.h>
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "hasten/process/group.h"
 
 namespace hasten {
-
-class Window;
 
 // The next operation of a process. `finished`: nothing, it has no more data. `rows`:
 // gather_for_metrics.
@@ -84,21 +86,12 @@ class Join : public MessageExchange {
   // True if this rank made fewer calls than last_rank().
   bool is_behind(std::int64_t rank) const;
 
-  // Bits of the models that this process exchanged without data; their gradients are not its own.
-  std::int64_t exchanged_without_data = 0;
-  // Bits of those among them that keep a share of an early exchange until the window's end.
-  std::int64_t exchanged_early = 0;
-  // In a process without data, the window that the others are closing: its own open
-  // one, or an empty one.
-  std::shared_ptr<Window> closing;
+  // The models of the scope.
   const std::vector<torch::nn::Module*> models;
 
  protected:
   const char* code() const override { return "prepare.join-order"; }
   const char* situation() const override { return "inside join_uneven_inputs"; }
 };
-
-// Returns the bytes of rank `from`, of any length. A collective.
-std::string broadcast_bytes(const std::string& bytes, const Group& group, std::int64_t from);
 
 }  // namespace hasten

@@ -1,12 +1,17 @@
-// File: prepare/window.h (internal)
+// File: prepare/accumulation_window.h (internal)
 // One accumulation window: the micro-batches whose gradients one optimizer step uses
-// (docs/design/003).
+// (docs/design/003). It counts them, and knows nothing of how gradients are computed or exchanged.
+//
+//   AccumulationWindow window(models);
+//   window.begin_micro_batch(/*capacity=*/2, /*last_of_data=*/false);
+//   window.count_pass(1.0);
+//   if (window.is_due()) window.close();
 //
 // A window is open from its first micro-batch until it is closed, which settles the weight that its
 // gradients are divided by. It is due from the start of its last micro-batch. With several
 // processes, each of its models is exchanged and divided by the first pass after that which reaches
 // it. References to models are weak: a window whose model has been destroyed is dropped, and a new
-// model at the same address begins its own.
+// model at the same address begins its own. Thread rule: a value.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -23,9 +28,9 @@ namespace hasten {
 
 using Models = std::vector<std::shared_ptr<torch::nn::Module>>;
 
-class Window {
+class AccumulationWindow {
  public:
-  explicit Window(const Models& models) : models_(models.begin(), models.end()) {}
+  explicit AccumulationWindow(const Models& models) : models_(models.begin(), models.end()) {}
 
   // True if one of its models has been destroyed.
   bool has_destroyed_model() const {
@@ -63,16 +68,17 @@ class Window {
     });
   }
 
-  // Begins a micro-batch, in a new window if the last one was closed. `most`: micro-batches
-  // of a full window.
-  void begin_micro_batch(std::int64_t most, bool last_of_data) {
+  // Begins a micro-batch, in a new window if the last one was closed. `capacity` is the number of
+  // micro-batches of a full window.
+  void begin_micro_batch(std::int64_t capacity, bool last_of_data) {
+    capacity_ = capacity;
     if (counts_.closed) {
       counts_ = {};
       known_.clear();  // a model may have other parameters by now
     }
     ++counts_.begun;
     counts_.passes = 0;
-    counts_.due = last_of_data || counts_.begun >= most;
+    counts_.due = last_of_data || counts_.begun >= capacity;
   }
   // Forgets the earlier pass of this micro-batch, whose gradients are computed again.
   void restart() { counts_ = {.begun = counts_.begun, .due = counts_.due}; }
@@ -103,6 +109,8 @@ class Window {
     if (!has_exchanged(module)) counts_.exchanged.push_back(module);
   }
 
+  // Micro-batches of a full window.
+  std::int64_t capacity() const { return capacity_; }
   // Micro-batches that have begun.
   std::int64_t begun() const { return counts_.begun; }
   // Micro-batches that had a backward pass.
@@ -132,6 +140,7 @@ class Window {
  private:
   std::vector<std::weak_ptr<torch::nn::Module>> models_;
   TensorSet known_;
+  std::int64_t capacity_ = 1;
   Counts counts_;
 };
 

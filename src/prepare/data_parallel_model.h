@@ -1,6 +1,14 @@
-// File: prepare/data_parallel.h (internal)
-// Reduces the gradients of one model over a group. Throws UsageError "prepare.models-differ",
-// "prepare.unused-parameters", "prepare.static-graph", "prepare.raw-backward".
+// File: prepare/data_parallel_model.h (internal)
+// Reduces the gradients of one model over a group.
+//
+//   DataParallelModel model(module, group, options);
+//   model.prepare_backward(loss, loss, /*factor=*/1.0 / static_cast<double>(group.size()));
+//   loss.backward();  // buckets are exchanged meanwhile
+//   model.finish_backward(loss);
+//
+// Throws UsageError "prepare.models-differ", "prepare.unused-parameters", "prepare.static-graph",
+// "prepare.raw-backward". Thread rule: the training thread; hooks of the backward pass run on the
+// threads of autograd.
 #pragma once
 
 #include <torch/csrc/autograd/variable.h>
@@ -14,8 +22,8 @@
 #include <vector>
 
 #include "hasten/prepare/data_parallel.h"
-#include "hasten/prepare/synchronization.h"
 #include "hasten/process/group.h"
+#include "prepare/backward_pass.h"
 
 namespace c10d {
 class Reducer;
@@ -26,10 +34,13 @@ namespace hasten {
 class GradientExchange;
 class RowExchange;
 
-// Leaf tensors, by their TensorImpl.
-using Leaves = std::unordered_map<const c10::TensorImpl*, at::Tensor>;
-// Returns the leaves that a backward pass of the loss reaches.
-Leaves reached_leaves(const at::Tensor& loss);
+// When the gradients of a model are exchanged between processes.
+enum class Synchronization {
+  at_window_end,  // when an accumulation window closes
+  later,          // not in this scope; the next exchange includes them
+  now,            // in every backward pass
+  never,          // each process trains on its own, and weights are averaged instead
+};
 
 // Calls `call` when the backward pass of this loss is over, before callbacks that are
 // queued later in it.
@@ -37,12 +48,12 @@ void at_end_of_pass(const at::Tensor& loss, std::function<void()> call);
 
 class PassOrder;
 
-class DataParallel {
+class DataParallelModel {
  public:
   // Checks that all processes have the same model and gives them rank 0's weights. A collective.
-  DataParallel(std::shared_ptr<torch::nn::Module> module, const Group& group,
-               const DistributedDataParallelKwargs& options);
-  ~DataParallel();
+  DataParallelModel(std::shared_ptr<torch::nn::Module> module, const Group& group,
+                    const DistributedDataParallelKwargs& options);
+  ~DataParallelModel();
 
   // Null once the module has been destroyed.
   const torch::nn::Module* module() const { return module_.lock().get(); }
@@ -120,7 +131,7 @@ class DataParallel {
   std::vector<NamedParameter> all_parameters_;  // every parameter, each tensor once
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
-  std::vector<std::weak_ptr<torch::nn::Module>> embedding_modules_;  // may have sparse gradients
+  std::vector<std::weak_ptr<torch::nn::Module>> sparse_modules_;  // may have sparse gradients
   std::vector<bool> sparse_;  // sparse_flags() when last divided
   std::shared_ptr<GradientExchange> exchange_;
   std::vector<at::Tensor> dense_;

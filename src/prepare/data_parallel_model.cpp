@@ -1,4 +1,4 @@
-#include "prepare/data_parallel.h"
+#include "prepare/data_parallel_model.h"
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -13,7 +13,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/models/pretrained_model.h"
+#include "hasten/models/training_traits.h"
 #include "optim/distinct.h"
 #include "prepare/gradient_exchange.h"
 #include "prepare/pass_order.h"
@@ -34,33 +34,16 @@ std::vector<at::Tensor> sparse_parameters_of(const torch::nn::Module& module) {
     return {table->weight};
   if (const auto* bag = module.as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
     return {bag->weight};
-  if (const auto* model = dynamic_cast<const PreTrainedModel*>(&module))
-    return model->sparse_parameters();
+  if (const TrainingTraits* const traits = traits_of(module)) return traits->sparse_parameters();
   return {};
 }
 
-bool may_have_embeddings(const torch::nn::Module& module) {
+bool may_have_sparse_parameters(const torch::nn::Module& module) {
   return module.as<torch::nn::EmbeddingImpl>() || module.as<torch::nn::EmbeddingBagImpl>() ||
-         dynamic_cast<const PreTrainedModel*>(&module) != nullptr;
+         traits_of(module) != nullptr;
 }
 
 }  // namespace
-
-Leaves reached_leaves(const at::Tensor& loss) {
-  Leaves leaves;
-  if (!loss.grad_fn() && loss.requires_grad()) leaves.emplace(loss.unsafeGetTensorImpl(), loss);
-  std::unordered_set<const torch::autograd::Node*> seen;
-  std::vector<torch::autograd::Node*> open = {loss.grad_fn().get()};
-  while (!open.empty()) {
-    torch::autograd::Node* const node = open.back();
-    open.pop_back();
-    if (node == nullptr || !seen.insert(node).second) continue;
-    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
-      leaves.emplace(leaf->variable.unsafeGetTensorImpl(), leaf->variable);
-    for (const auto& edge : node->next_edges()) open.push_back(edge.function.get());
-  }
-  return leaves;
-}
 
 void at_end_of_pass(const at::Tensor& loss, std::function<void()> call) {
   loss.register_hook([call = std::move(call)](const at::Tensor& gradient) {
@@ -71,7 +54,7 @@ void at_end_of_pass(const at::Tensor& loss, std::function<void()> call) {
 
 // Multiplies a bucket by the factor and sums it over the processes. Gradients are
 // divided nowhere else.
-class DataParallel::Hook : public c10d::CommHookInterface {
+class DataParallelModel::Hook : public c10d::CommHookInterface {
  public:
   Hook(const Group& group, std::shared_ptr<GradientExchange> exchange,
        std::shared_ptr<double> factor, std::shared_ptr<std::int64_t> sent)
@@ -122,9 +105,9 @@ class DataParallel::Hook : public c10d::CommHookInterface {
 };
 
 // Marks parameters that got a gradient from a backward pass outside Accelerator::backward.
-class DataParallel::UnexchangedGradients {
+class DataParallelModel::UnexchangedGradients {
  public:
-  explicit UnexchangedGradients(const DataParallel& model) : parameters_(model.parameters_) {
+  explicit UnexchangedGradients(const DataParallelModel& model) : parameters_(model.parameters_) {
     using torch::autograd::variable_list;
     marked_ = std::vector<std::atomic<bool>>(parameters_.size());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -155,7 +138,7 @@ class DataParallel::UnexchangedGradients {
   }
 
  private:
-  static bool exchanges(const DataParallel& model) {
+  static bool exchanges(const DataParallelModel& model) {
     return model.synchronization == Synchronization::at_window_end ||
            model.synchronization == Synchronization::now;
   }
@@ -171,8 +154,8 @@ class DataParallel::UnexchangedGradients {
   std::vector<AccumulatorHook> hooks_;
 };
 
-DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Group& group,
-                           const DistributedDataParallelKwargs& options)
+DataParallelModel::DataParallelModel(std::shared_ptr<torch::nn::Module> module, const Group& group,
+                                     const DistributedDataParallelKwargs& options)
     : module_(module),
       group_(group),
       options_(options),
@@ -187,17 +170,17 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, const Grou
       all_parameters_.push_back({.name = item.key(), .tensor = item.value(), .trained = false});
   }
   for (const auto& each : module->modules()) {
-    if (may_have_embeddings(*each)) embedding_modules_.push_back(each);
+    if (may_have_sparse_parameters(*each)) sparse_modules_.push_back(each);
   }
   choose_parameters();
   split_sparse_and_dense();
 }
 
-DataParallel::~DataParallel() {
+DataParallelModel::~DataParallelModel() {
   if (reducer_) reducer_->remove_autograd_hooks();
 }
 
-void DataParallel::choose_parameters() {
+void DataParallelModel::choose_parameters() {
   names_.clear();
   parameters_.clear();
   for (NamedParameter& each : all_parameters_) {
@@ -208,7 +191,7 @@ void DataParallel::choose_parameters() {
   }
 }
 
-void DataParallel::update_parameters() {
+void DataParallelModel::update_parameters() {
   const bool same = std::all_of(
       all_parameters_.begin(), all_parameters_.end(),
       [](const NamedParameter& each) { return each.trained == each.tensor.requires_grad(); });
@@ -220,9 +203,9 @@ void DataParallel::update_parameters() {
     split_sparse_and_dense();  // set_sparse_gradients was called
 }
 
-std::vector<bool> DataParallel::sparse_flags() const {
+std::vector<bool> DataParallelModel::sparse_flags() const {
   TensorSet sparse;
-  for (const auto& each : embedding_modules_) {
+  for (const auto& each : sparse_modules_) {
     const auto module = each.lock();
     if (!module) continue;
     for (const at::Tensor& table : sparse_parameters_of(*module))
@@ -234,7 +217,7 @@ std::vector<bool> DataParallel::sparse_flags() const {
   return marks;
 }
 
-void DataParallel::split_sparse_and_dense() {
+void DataParallelModel::split_sparse_and_dense() {
   sparse_ = sparse_flags();
   row_exchanges_.clear();
   dense_.clear();
@@ -255,7 +238,7 @@ void DataParallel::split_sparse_and_dense() {
   if (!options_.static_graph) make_reducer();
 }
 
-void DataParallel::make_reducer() {
+void DataParallelModel::make_reducer() {
   if (dense_.empty()) return;
   std::unordered_map<std::size_t, std::string> name_of;
   for (std::size_t i = 0; i < dense_names_.size(); ++i) name_of[i] = dense_names_[i];
@@ -278,14 +261,14 @@ void DataParallel::make_reducer() {
   if (options_.static_graph) reducer_->set_static_graph();
 }
 
-bool DataParallel::has_one_of(const Leaves& leaves) const {
+bool DataParallelModel::has_one_of(const Leaves& leaves) const {
   return std::any_of(all_parameters_.begin(), all_parameters_.end(),
                      [&](const NamedParameter& each) {
                        return leaves.count(each.tensor.unsafeGetTensorImpl()) > 0;
                      });
 }
 
-bool DataParallel::has_one_of(const std::vector<at::Tensor>& tensors) const {
+bool DataParallelModel::has_one_of(const std::vector<at::Tensor>& tensors) const {
   TensorSet given;
   distinct(tensors, given);
   return std::any_of(all_parameters_.begin(), all_parameters_.end(),
@@ -294,12 +277,12 @@ bool DataParallel::has_one_of(const std::vector<at::Tensor>& tensors) const {
                      });
 }
 
-bool DataParallel::has_gradients() const {
+bool DataParallelModel::has_gradients() const {
   return std::any_of(parameters_.begin(), parameters_.end(),
                      [](const at::Tensor& parameter) { return parameter.grad().defined(); });
 }
 
-bool DataParallel::sends_buffers() const {
+bool DataParallelModel::sends_buffers() const {
   const bool apart =
       synchronization == Synchronization::later || synchronization == Synchronization::never;
   if (!options_.broadcast_buffers || apart || !at::GradMode::is_enabled()) return false;
@@ -307,7 +290,7 @@ bool DataParallel::sends_buffers() const {
   return module && module->is_training() && !module->buffers().empty();
 }
 
-void DataParallel::send_buffers(std::int64_t from) {
+void DataParallelModel::send_buffers(std::int64_t from) {
   const torch::NoGradGuard no_grad;
   const CallScope scope(group_, "buffers");
   const auto module = module_.lock();
@@ -316,13 +299,13 @@ void DataParallel::send_buffers(std::int64_t from) {
                             static_cast<int>(from));
 }
 
-void DataParallel::check_uses_all(const Leaves& leaves) const {
+void DataParallelModel::check_uses_all(const Leaves& leaves) const {
   if (options_.find_unused_parameters && !options_.static_graph) return;
   if (const auto unused = unused_by(leaves); !unused.empty()) throw_unused(unused);
 }
 
-void DataParallel::prepare_backward(const at::Tensor& graph, const at::Tensor& loss, double factor,
-                                    const std::shared_ptr<PassOrder>& order) {
+void DataParallelModel::prepare_backward(const at::Tensor& graph, const at::Tensor& loss,
+                                         double factor, const std::shared_ptr<PassOrder>& order) {
   *factor_ = factor;
   for (const auto& rows : row_exchanges_) rows->begin_pass();
   *buckets_sent_ = 0;
@@ -336,7 +319,7 @@ void DataParallel::prepare_backward(const at::Tensor& graph, const at::Tensor& l
     at_end_of_pass(loss, [reducer = reducer_.get()] { reducer->delay_all_reduce(); });
 }
 
-void DataParallel::finish_backward(const at::Tensor& loss) {
+void DataParallelModel::finish_backward(const at::Tensor& loss) {
   if (!options_.find_unused_parameters && !options_.static_graph) check_all_reached(loss);
   if (options_.static_graph) check_static_graph();
   for (const auto& rows : row_exchanges_) {
@@ -348,7 +331,7 @@ void DataParallel::finish_backward(const at::Tensor& loss) {
   unexchanged_->clear();  // earlier gradients were exchanged as well
 }
 
-void DataParallel::check_static_graph() const {
+void DataParallelModel::check_static_graph() const {
   if (!reducer_ || *buckets_sent_ > 0) return;
   throw UsageError("prepare.static-graph",
                    {.what = str("a backward pass with static_graph on rank ", group_.rank()),
@@ -358,7 +341,7 @@ void DataParallel::check_static_graph() const {
                     .hint = "leave out static_graph if backward passes differ"});
 }
 
-void DataParallel::check_all_reached(const at::Tensor& loss) const {
+void DataParallelModel::check_all_reached(const at::Tensor& loss) const {
   const bool all_rows = std::all_of(row_exchanges_.begin(), row_exchanges_.end(),
                                     [](const auto& rows) { return rows->got_gradient(); });
   try {
@@ -370,7 +353,7 @@ void DataParallel::check_all_reached(const at::Tensor& loss) const {
   throw_unused(unused_by(reached_leaves(loss)));
 }
 
-std::vector<std::string> DataParallel::unused_by(const Leaves& leaves) const {
+std::vector<std::string> DataParallelModel::unused_by(const Leaves& leaves) const {
   std::vector<std::string> unused;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (leaves.count(parameters_[i].unsafeGetTensorImpl()) == 0) unused.push_back(names_[i]);
@@ -378,7 +361,7 @@ std::vector<std::string> DataParallel::unused_by(const Leaves& leaves) const {
   return unused;
 }
 
-void DataParallel::throw_if_unexchanged(const std::vector<at::Tensor>& parameters) const {
+void DataParallelModel::throw_if_unexchanged(const std::vector<at::Tensor>& parameters) const {
   if (!unexchanged_->any()) return;
   TensorSet stepped;
   distinct(parameters, stepped);
@@ -400,7 +383,7 @@ void DataParallel::throw_if_unexchanged(const std::vector<at::Tensor>& parameter
            "train without exchanges, use accelerator.no_sync(model) or LocalSGD"});
 }
 
-void DataParallel::mark_cleared(const std::vector<at::Tensor>& parameters) {
+void DataParallelModel::mark_cleared(const std::vector<at::Tensor>& parameters) {
   if (!unexchanged_->any()) return;
   TensorSet gone;
   distinct(parameters, gone);
@@ -409,7 +392,7 @@ void DataParallel::mark_cleared(const std::vector<at::Tensor>& parameters) {
   }
 }
 
-void DataParallel::throw_unused(const std::vector<std::string>& unused) const {
+void DataParallelModel::throw_unused(const std::vector<std::string>& unused) const {
   throw UsageError(
       "prepare.unused-parameters",
       {.what = str("a backward pass on rank ", group_.rank(), " that does not use all parameters"),
@@ -420,7 +403,7 @@ void DataParallel::throw_unused(const std::vector<std::string>& unused) const {
            "requires_grad_(false)"});
 }
 
-at::Tensor DataParallel::zero_loss(const Leaves* some) const {
+at::Tensor DataParallelModel::zero_loss(const Leaves* some) const {
   at::Tensor zero;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i];
@@ -437,7 +420,7 @@ at::Tensor DataParallel::zero_loss(const Leaves* some) const {
 }
 
 // Works in pieces of bucket_cap_mb MiB, so that a large model is not in memory twice.
-void DataParallel::average() {
+void DataParallelModel::average() {
   const torch::NoGradGuard no_grad;
   update_parameters();
   const std::size_t cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB;

@@ -1,8 +1,8 @@
-// File: hasten/prepare/metrics.h
+// File: prepare/metrics.h (internal)
 // Gathers the rows of a batch from all processes, without rows that only fill up a step, so that a
 // metric counts each row of the dataset once. Accelerator::gather_for_metrics.
 //
-//   at::Tensor predictions = accelerator.gather_for_metrics(logits.argmax(1));
+//   at::Tensor predictions = gather_for_metrics(logits.argmax(1), state);
 //
 // Every row comes once, in the order of the dataset, for any length, batch size, number of
 // processes and drop_last: each process knows which of its rows are real, so nothing is guessed
@@ -15,14 +15,16 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "hasten/prepare/step.h"
+#include <cstdint>
 
 namespace hasten {
 
-at::Tensor gather_for_metrics(const at::Tensor& tensor, Step& step);
+class AcceleratorState;
+
+at::Tensor gather_for_metrics(const at::Tensor& tensor, AcceleratorState& state);
 
 // The same in a process that has no more data (hasten/prepare/join.h), which takes part without
 // rows. Rank `from` describes the tensor.
-void gather_without_rows(const Step& step, std::int64_t from);
+void gather_without_rows(const AcceleratorState& state, std::int64_t from);
 
 }  // namespace hasten

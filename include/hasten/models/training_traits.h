@@ -1,0 +1,64 @@
+// File: hasten/models/training_traits.h
+// What a module may tell prepare() and the Trainer about itself. Neither asks for its class: a
+// module that derives from TrainingTraits answers the questions that concern it, and one that does
+// not gets the answers for any module.
+//
+//   struct Tagger : torch::nn::Module, TrainingTraits {
+//     std::int64_t max_length() const override { return 128; }
+//   };
+//
+// PreTrainedModel derives from it, so BERT and the models of its users answer too. Thread rule:
+// that of the module.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "hasten/formats/tensor_dict.h"
+
+namespace hasten {
+
+class TrainingTraits {
+ public:
+  virtual ~TrainingTraits() = default;
+
+  // The largest sequence length that forward() takes; 0: no limit.
+  virtual std::int64_t max_length() const { return 0; }
+  // The floating-point operations of a training step on this batch (forward and backward pass).
+  // Unset: not known.
+  virtual std::optional<double> floating_point_ops(const TensorDict&) const { return std::nullopt; }
+  // The number of tokens of the batch, and the number of those that are not padding. Unset: the
+  // batch has no tokens.
+  virtual std::optional<std::int64_t> token_count(const TensorDict&) const { return std::nullopt; }
+  virtual std::optional<std::int64_t> real_token_count(const TensorDict& batch) const {
+    return token_count(batch);
+  }
+  // The number of tokens of each row of the batch; 0: rows have no tokens. The outputs of a batch
+  // that was padded for the device are cut to it.
+  virtual std::int64_t row_length(const TensorDict&) const { return 0; }
+  // The names of the parameters that weight decay leaves out. Unset: those of the function below.
+  virtual std::optional<std::set<std::string>> undecayed_parameters() const { return std::nullopt; }
+
+  // Sets whether parameters may get sparse gradients, which the optimizer must accept.
+  virtual void set_sparse_gradients(bool) {}
+  // The parameters of this module itself (not of the modules below it) whose gradients are sparse
+  // now.
+  virtual std::vector<at::Tensor> sparse_parameters() const { return {}; }
+};
+
+// Returns the traits of the module, or null if it does not derive from TrainingTraits.
+const TrainingTraits* traits_of(const torch::nn::Module& module);
+TrainingTraits* traits_of(torch::nn::Module& module);
+
+// Returns the names of the parameters that weight decay leaves out. As in the Hugging Face Trainer,
+// these are the parameters of a LayerNorm and those whose name contains "bias", "layernorm" or
+// "rmsnorm" or has a part that is "norm" or ends in "_norm". C++ programs often write their own
+// norms, so a class whose name ends in "LayerNorm" or "RMSNorm" is a norm here, too.
+std::set<std::string> undecayed_parameters_of(const torch::nn::Module& module);
+
+}  // namespace hasten

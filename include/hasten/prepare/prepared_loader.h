@@ -1,0 +1,372 @@
+// File: hasten/prepare/prepared_loader.h
+// The handle of a loader that Accelerator::prepare returns.
+//
+//   auto prepared = std::get<0>(accelerator.prepare(loader));
+//   for (const auto& batch : prepared) train_on(batch);
+//   for (const auto& [batch, info] : with_info(prepared)) {  // hasten/data/batch_info.h
+//     if (info.is_last) std::cout << "the last batch\n";
+//   }
+//
+// It iterates over any loader: torch::data's, hasten's, a container of batches. It moves each batch
+// to the device and finds out which one is the last: hasten's loaders report it, others are read
+// one batch ahead. With several processes, hasten's loaders read the rows of their own process
+// (hasten/data/share.h).
+//
+// Of any other loader every process reads all batches and keeps its own, so all processes must read
+// the same batches. Samplers that draw from the default generator draw the same numbers in every
+// process, and one process and several read the same rows. A sampler with its own engine, or
+// workers that draw numbers, cannot be made equal: the batches of the first step of each pass are
+// compared, or those of every step with AcceleratorOptions::debug. The start of a pass over such a
+// loader is a collective.
+//
+// Throws UsageError "prepare.batches-differ" and "prepare.uneven-batches"; inside
+// join_uneven_inputs also "prepare.join-call". Thread rule: that of the Accelerator.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "hasten/data/batch_info.h"
+#include "hasten/formats/tensor_dict.h"
+#include "hasten/prepare/to_device.h"
+
+namespace hasten {
+
+class AcceleratorState;
+
+namespace detail {
+
+[[noreturn]] void throw_uneven_batches();
+
+// The part of a pass over a prepared loader that does not depend on types. Batches that are given
+// to enter() are the Accelerator's current ones until the end of the pass.
+class LoaderPass {
+ public:
+  // `draws`: the loader is not hasten's and may draw random numbers.
+  LoaderPass(std::shared_ptr<AcceleratorState> state, bool draws);
+  LoaderPass(const LoaderPass&) = delete;
+  LoaderPass& operator=(const LoaderPass&) = delete;
+  ~LoaderPass();
+
+  // Makes `info` that of the innermost loop's batch.
+  void enter();
+
+  // Calls the begin() of a loader that is not hasten's, in every process with the state of rank 0's
+  // generator.
+  template <class Call>
+  auto begin(Call&& call) {
+    const Scope scope(*this, &LoaderPass::enter_begin, &LoaderPass::leave_begin);
+    return call();
+  }
+  // Calls anything else that may read from it, with the generator of the pass.
+  template <class Call>
+  auto read(Call&& call) {
+    const Scope scope(*this, &LoaderPass::enter_read, &LoaderPass::leave_read);
+    return call();
+  }
+  // True if the batches of the current step have to be compared.
+  bool compares() const;
+  // Compares the tensors of the batches that this process has just read with those of the other
+  // processes. A collective.
+  void compare(const std::vector<at::Tensor>& tensors);
+
+  std::int64_t rank() const;
+  std::int64_t world_size() const;
+  bool even_batches() const;
+
+  // True if batches are moved to the device, and if they may be padded there.
+  bool moves_batches() const;
+  bool pads_batches() const;
+  at::Device device() const;
+  // The type that the tensor gets on the device; unset: its own.
+  std::optional<at::ScalarType> type_of(const at::Tensor& tensor) const;
+  // Moves a batch to the device, in the shapes and types that it needs there.
+  TensorDict place(TensorDict batch);
+  // Sets `info` for a batch that place() has filled up, whose rows are not all rows of the data.
+  void count_padded_rows(const TensorDict& placed);
+
+  // True if report() has a listener.
+  bool is_observed() const;
+  // Reports the tensors of a batch that has been moved to the device.
+  void report(const std::vector<at::Tensor>& tensors) const;
+
+  // What is known of the current batch.
+  BatchInfo info;
+
+ private:
+  using Action = void (LoaderPass::*)();
+  class Scope {
+   public:
+    Scope(LoaderPass& pass, Action enter, Action leave) : pass_(pass), leave_(leave) {
+      (pass.*enter)();
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() { (pass_.*leave_)(); }
+
+   private:
+    LoaderPass& pass_;
+    Action leave_;
+  };
+  struct Impl;
+
+  void enter_begin();
+  void leave_begin();
+  void enter_read();
+  void leave_read();
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace detail
+
+template <class Loader>
+class PreparedLoader {
+  using Source = decltype(std::declval<Loader&>().begin());
+
+ public:
+  using IsPrepared = void;
+  using Batch = std::remove_cvref_t<decltype(*std::declval<Source&>())>;
+  static_assert(!detail::has_unreachable_members<Batch>(),
+                "hasten cannot reach the members of this loader's batches, so their tensors would "
+                "stay on their device. Define visit_tensors in the namespace of the type: "
+                "hasten/data/batch.h");
+
+  class Iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+
+    Iterator(Loader& loader, std::shared_ptr<AcceleratorState> state)
+        : pass_(std::make_unique<Pass>(loader, std::move(state))) {}
+
+    Batch& operator*() const { return *pass_->current; }
+    Batch* operator->() const { return &*pass_->current; }
+    // What is known of the batch, such as how many of its rows count.
+    const BatchInfo& info() const { return pass_->shared.info; }
+    Iterator& operator++() {
+      pass_->advance();
+      return *this;
+    }
+    void operator++(int) { pass_->advance(); }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) {
+      return !it.pass_->current.has_value();
+    }
+
+   private:
+    static constexpr bool kKnowsLast = requires(const Loader& loader) {
+      { loader.is_last() } -> std::convertible_to<bool>;
+    };
+
+    // True for hasten's loaders, which divide their rows and know the info of their batches.
+    static constexpr bool kSharesRows = requires(Loader & loader, const Source& at) {
+      loader.set_even_batches(true);
+      { at.info() } -> std::convertible_to<BatchInfo>;
+    };
+
+    // A loader with const forward iterators returns the same batches each time, so it draws no
+    // random numbers.
+    static constexpr bool kDraws = !kSharesRows && !std::ranges::forward_range<const Loader>;
+
+    // Inside join_uneven_inputs the scope decides whether the last step is filled up.
+    static Source begin_of(Loader& loader, detail::LoaderPass& shared) {
+      if constexpr (kSharesRows) {
+        loader.set_even_batches(shared.even_batches());
+        return loader.begin();
+      } else {
+        return shared.begin([&] { return loader.begin(); });
+      }
+    }
+
+    // One pass over the loader.
+    struct Pass {
+      Pass(Loader& loader, std::shared_ptr<AcceleratorState> state)
+          : loader(loader),
+            shared(std::move(state), kDraws),
+            at(begin_of(loader, shared)),
+            end(loader.end()) {
+        read_batch();
+        shared.enter();  // last, in case the constructor throws
+      }
+      Pass(const Pass&) = delete;
+      Pass& operator=(const Pass&) = delete;
+
+      void advance() {
+        // read_own_batch and the read ahead have already advanced the iterator.
+        const bool moved = !kKnowsLast || (shared.world_size() > 1 && !kSharesRows);
+        if (!moved) reading([&] { ++at; });
+        read_batch();
+      }
+      // Makes a call that may read from the loader.
+      template <class Call>
+      auto reading(Call&& call) {
+        if constexpr (kDraws) {
+          return shared.read(call);
+        } else {
+          return call();
+        }
+      }
+      // Copies the batch, that is its references to tensors, if its type can be copied, because a
+      // container has to keep its batches.
+      Batch batch() {
+        if constexpr (std::is_copy_constructible_v<Batch>) {
+          return *at;
+        } else {
+          return std::move(*at);
+        }
+      }
+      // Makes the batch at the iterator the current one.
+      void read_batch() {
+        current.reset();
+        shared.info.rows = shared.info.real_rows = -1;
+        if (shared.world_size() > 1 && !kSharesRows) return read_own_batch();
+        std::optional<Batch> given = reading([&] {
+          std::optional<Batch> next;
+          if (at != end) next.emplace(batch());
+          return next;
+        });
+        if (!given) return;
+        current.emplace(place_batch(std::move(*given)));
+        if constexpr (kSharesRows) {
+          shared.info = at.info();
+        } else if constexpr (kKnowsLast) {
+          note_last(loader.is_last());
+        } else {
+          note_last(reading([&] {
+            ++at;  // reads ahead to learn whether this batch is the last
+            return !(at != end);
+          }));
+        }
+        count_padded_rows();
+        report_batch();
+      }
+
+      // Before its last step, a loader that shares rows has full batches only; batches of another
+      // one may differ in their rows, so each of them may be padded.
+      void note_last(bool is_last) {
+        shared.info.is_last = is_last;
+        shared.info.may_be_padded =
+            is_last || (std::is_same_v<Batch, TensorDict> && shared.pads_batches());
+      }
+
+      Batch place_batch(Batch batch) {
+        if (!shared.moves_batches()) return batch;
+        if constexpr (std::is_same_v<Batch, TensorDict>) {
+          return shared.place(std::move(batch));
+        } else {
+          for_each_tensor(batch, [this](at::Tensor& tensor) {
+            if (const auto type = shared.type_of(tensor)) tensor = tensor.to(*type);
+          });
+          return to_device(std::move(batch), shared.device());
+        }
+      }
+      void count_padded_rows() {
+        if constexpr (std::is_same_v<Batch, TensorDict>) shared.count_padded_rows(*current);
+      }
+
+      // Reads a step of a loader that cannot be divided: one batch for each process, of which this
+      // process keeps its own. If the last batches are not enough for all, the first ones are
+      // repeated, or without even_batches some processes get none.
+      void read_own_batch() {
+        if (ended) return;
+        const auto rank = static_cast<std::size_t>(shared.rank());
+        const auto world = static_cast<std::size_t>(shared.world_size());
+        std::vector<at::Tensor> compared;
+        const bool compares = shared.compares();
+        std::optional<Batch> own;
+        std::size_t read = 0;
+        reading([&] {
+          for (; read < world && at != end; ++read, ++at) {
+            Batch each = batch();
+            if (compares) {
+              for_each_tensor(each, [&](const at::Tensor& tensor) { compared.push_back(tensor); });
+            }
+            if constexpr (std::is_copy_constructible_v<Batch>) {
+              if (first_batches.size() < world) first_batches.push_back(each);
+            }
+            if (read == rank) own.emplace(std::move(each));
+          }
+          ended = !(at != end);
+        });
+        if (compares) shared.compare(compared);
+        note_last(ended);
+        if (read == 0) return;
+        const bool repeats = !own.has_value();
+        if (repeats) {
+          if (!shared.even_batches()) return;
+          if (first_batches.empty()) detail::throw_uneven_batches();
+          if constexpr (std::is_copy_constructible_v<Batch>)
+            own.emplace(first_batches[(rank - read) % first_batches.size()]);
+        }
+        current.emplace(place_batch(std::move(*own)));
+        if (repeats) shared.info.real_rows = 0;  // whatever the type of the batch
+        count_padded_rows();
+        if (shared.info.rows < 0) {
+          shared.info.rows = row_count();
+          if (!repeats) shared.info.real_rows = shared.info.rows;
+        }
+        report_batch();
+      }
+
+      // The number of rows, if all tensors of the batch have the same; -1 if they differ or if the
+      // batch has no tensors that for_each_tensor reaches.
+      std::int64_t row_count() {
+        std::int64_t rows = -1;
+        bool same = true;
+        for_each_tensor(*current, [&](const at::Tensor& tensor) {
+          if (!tensor.defined() || tensor.dim() == 0) return;
+          same = same && (rows < 0 || rows == tensor.size(0));
+          rows = tensor.size(0);
+        });
+        return same ? rows : -1;
+      }
+
+      void report_batch() {
+        if (!shared.is_observed()) return;
+        std::vector<at::Tensor> tensors;
+        for_each_tensor(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+        shared.report(tensors);
+      }
+
+      Loader& loader;
+      detail::LoaderPass shared;
+      Source at;
+      decltype(std::declval<Loader&>().end()) end;
+      std::optional<Batch> current;
+      // For a loader that cannot be divided: whether it has ended, and its first batches, one for
+      // each process.
+      bool ended = false;
+      std::vector<Batch> first_batches;
+    };
+
+    std::unique_ptr<Pass> pass_;
+  };
+
+  PreparedLoader(std::shared_ptr<Loader> loader, std::shared_ptr<AcceleratorState> state)
+      : loader_(std::move(loader)), state_(std::move(state)) {}
+
+  Iterator begin() const { return Iterator(*loader_, state_); }
+  std::default_sentinel_t end() const noexcept { return {}; }
+  // The size that the loader itself reports.
+  auto size() const requires requires(const Loader& loader) { loader.size(); }
+  { return loader_->size(); }
+  Loader& unwrap() const { return *loader_; }
+  Loader* operator->() const { return loader_.get(); }
+  void reset() { loader_.reset(); }
+
+ private:
+  std::shared_ptr<Loader> loader_;
+  std::shared_ptr<AcceleratorState> state_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,165 @@
+#include "prepare/accelerator_state.h"
+
+#include <torch/torch.h>
+
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/models/training_traits.h"
+#include "hasten/optim/gradients.h"
+#include "process/fork_hazards.h"
+
+namespace hasten {
+
+AcceleratorState::AcceleratorState(Precision precision, ProcessState process, Group group,
+                                   std::int64_t accumulation_steps,
+                                   DistributedDataParallelKwargs ddp,
+                                   DataLoaderConfiguration loader_configuration)
+    : precision(precision),
+      process(std::move(process)),
+      group(std::move(group)),
+      placement{.device = this->process.device, .shapes = loader_configuration.static_shapes},
+      loaders(std::move(loader_configuration)),
+      accumulation(accumulation_steps),
+      gradients(this->group, ddp),
+      fork_hazard_(std::make_shared<ForkHazardMark>(ForkHazard::accelerator)),
+      logger_("hasten", LogLevel::passive, this->process, this->group) {}
+
+void AcceleratorState::add_model(const std::shared_ptr<torch::nn::Module>& module) {
+  const TrainingTraits* const traits = traits_of(*module);
+  if (traits && placement.shapes.max_length == 0)
+    placement.shapes.max_length = traits->max_length();
+  drop_destroyed();
+  accumulation.add_model(module);
+  gradients.add_model(module);
+}
+
+void AcceleratorState::remove_model(const torch::nn::Module* module) {
+  accumulation.remove_model(module);
+  gradients.remove_model(module);
+}
+
+void AcceleratorState::drop_windows() {
+  accumulation.drop_windows();
+  drop_destroyed();
+}
+
+void AcceleratorState::drop_destroyed() {
+  accumulation.drop_destroyed();
+  gradients.drop_destroyed();
+}
+
+void AcceleratorState::begin_micro_batch(const Models& models) {
+  accumulation.check_not_inside();
+  drop_destroyed();
+  gradients.check_not_abandoned(accumulation.enter(models));
+  accumulation.begin_micro_batch(loaders.at_last_batch());
+}
+
+void AcceleratorState::backward(BackwardPass pass) {
+  check(pass);
+  if (has_16_bits(pass.loss)) {
+    logger_.warning_once(
+        str("backward() was given a loss in ", c10::toString(pass.loss.scalar_type()),
+            ", which rounds the loss and its gradient to two or three digits. Compute the loss "
+            "under accelerator.autocast(), which computes losses in float, or from logits in "
+            "float: logits.to(torch::kFloat)"));
+  }
+  drop_destroyed();
+  accumulation.leave_unless_inside();
+  pass.inputs_of_user = !pass.inputs.empty();
+  if (!pass.inputs_of_user) pass.inputs = accumulation.trained_leaves(pass.loss);
+  check_create_graph(pass);
+  if (!accumulation.is_inside()) accumulation.drop_abandoned_windows(pass);
+  gradients.forget_weight_share();
+  const PhaseScope phase(observers, StepPhase::backward);
+  AccumulationWindow* const window = accumulation.current();
+  const auto before = window ? window->counts() : AccumulationWindow::Counts{};
+  try {
+    if (gradients.is_local(pass, window)) {
+      backward_local(pass, window);
+    } else {
+      gradients.exchange(pass, window);
+    }
+  } catch (...) {
+    if (window) window->restore(before);
+    throw;
+  }
+}
+
+void AcceleratorState::check(const BackwardPass& pass) const {
+  if (pass.loss.numel() != 1) {
+    throw UsageError("prepare.loss-not-scalar",
+                     {.what = "backward(loss)",
+                      .got = str("a tensor of ", pass.loss.numel(), " elements"),
+                      .expected = "one number",
+                      .hint = "take the mean of the losses"});
+  }
+  if (precision != Precision::no && forwards_ == 0) {
+    throw UsageError(
+        "prepare.unprepared-forward",
+        {.what = "backward() under mixed precision before any call of a prepared model",
+         .hint = "call the model that prepare() returned, model(x): model->forward(x) and the "
+                 "original module run without autocast"});
+  }
+}
+
+void AcceleratorState::check_create_graph(const BackwardPass& pass) const {
+  if (!pass.create_graph) return;
+  const bool divides = accumulation.is_inside() && accumulation.steps() > 1;
+  if (!divides && gradients.is_local(pass, accumulation.current())) return;
+  throw UsageError(
+      "prepare.create-graph",
+      {.what = "backward(loss, {.create_graph = true})",
+       .got = divides ? "an accumulation window, which divides the gradients at its end"
+                      : "gradients that are exchanged between processes",
+       .expected = "gradients that do not change after the backward pass",
+       .hint =
+           "compute the gradients for a penalty with torch::autograd::grad({loss}, parameters, {}, "
+           "true, /*create_graph=*/true), and pass the whole loss to accelerator.backward()"});
+}
+
+void AcceleratorState::backward_local(const BackwardPass& pass, AccumulationWindow* window) {
+  const double weight = pass.weight;
+  if (window == nullptr) {  // no accumulation: the weight of the only batch cancels
+    if (weight > 0) gradients.run(pass, pass.loss);
+    return;
+  }
+  const bool was_closed = window->is_closed();
+  const bool first = window->count_pass(weight);
+  const bool closes = window->is_due() && first;
+  // A micro-batch without items has no loss (its mean is 0 / 0) and adds nothing.
+  if (weight > 0) {
+    if (closes && window->batches() == 1) {
+      gradients.run(pass, pass.loss);  // the only micro-batch: its weight cancels
+    } else {
+      const bool is_divided = was_closed && window->weight() > 0;
+      gradients.add_gradients(pass, is_divided ? weight / window->weight() : weight);
+    }
+  }
+  if (!closes) return;
+  if (window->batches() > 1 && window->weight() > 0)
+    scale_gradients_(window->parameters(), 1.0 / window->weight());
+  window->close();
+}
+
+bool AcceleratorState::close_due_windows(const std::vector<at::Tensor>& parameters) {
+  if (accumulation.has_incomplete_window(parameters)) return false;
+  gradients.throw_if_unexchanged(parameters);
+  for (const auto& window : accumulation.due_windows_of(parameters))
+    gradients.close(*window, parameters);
+  return true;
+}
+
+void AcceleratorState::warn_about_untrained(const std::vector<at::Tensor>& parameters) {
+  const std::size_t untrained = accumulation.take_untrained(parameters);
+  if (untrained == 0) return;
+  logger_.warning_once(
+      str("optimizer.step() updates ", untrained,
+          " parameters that the losses inside accumulate() depend on but whose models were not "
+          "passed to accumulate(): they get no gradients there. Pass accumulate() every model that "
+          "these losses are to train"));
+}
+
+}  // namespace hasten

@@ -1,0 +1,86 @@
+// File: prepare/accelerator_state.h (internal)
+// What the Accelerator and the objects that it has prepared share: the windows of gradient
+// accumulation, the exchange of gradients, the loaders in use, and where all of it runs. Public
+// headers only declare the class.
+//
+//   auto state = std::make_shared<AcceleratorState>(Precision::no, ProcessState{});
+//   state->add_model(module);
+//   state->backward({.loss = loss});
+//   if (state->close_due_windows(parameters)) optimizer.step();
+//
+// The parts do not refer to each other; the functions here are those that need several of them.
+// Throws UsageError "prepare.*" (docs/errors.md). Thread rule: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "hasten/prepare/precision.h"
+#include "hasten/prepare/step_observer.h"
+#include "hasten/process/group.h"
+#include "hasten/process/logger.h"
+#include "prepare/accumulation.h"
+#include "prepare/batch_placement.h"
+#include "prepare/gradient_sync.h"
+#include "prepare/loader_registry.h"
+#include "prepare/synced_state.h"
+
+namespace hasten {
+
+class AcceleratorState {
+ public:
+  AcceleratorState(Precision precision, ProcessState process, Group group = Group::single(),
+                   std::int64_t accumulation_steps = 1, DistributedDataParallelKwargs ddp = {},
+                   DataLoaderConfiguration loader_configuration = {});
+
+  // Adds a prepared model. With several processes its gradients are summed over all of them from
+  // now on; its weights become equal to rank 0's, and the call is a collective.
+  void add_model(const std::shared_ptr<torch::nn::Module>& module);
+  void remove_model(const torch::nn::Module* module);
+  // Drops all windows and what they hold; the models stay prepared.
+  void drop_windows();
+
+  // Counts a scope in the Accelerator's precision. A backward pass under mixed precision before the
+  // first one belongs to a forward pass without autocast.
+  void note_forward() { ++forwards_; }
+  // Begins a micro-batch of these models.
+  void begin_micro_batch(const Models& models);
+  // Runs the backward pass, and closes the window if it is due. The pass's inputs are the user's.
+  // Inside accumulate() it does not change the gradients of prepared models that the scope was not
+  // given, and outside it those of models with an open window.
+  void backward(BackwardPass pass);
+
+  // Call it before the gradients of these parameters are used for a step. Returns false if a window
+  // of these parameters waits for more micro-batches. Closes a due window whose last micro-batch
+  // had no backward pass. Throws "prepare.open-window", "prepare.raw-backward".
+  bool close_due_windows(const std::vector<at::Tensor>& parameters);
+  // Warns once if a step of these parameters does not change some that the losses inside
+  // accumulate() reach, because their model was not given to accumulate().
+  void warn_about_untrained(const std::vector<at::Tensor>& parameters);
+
+  const Precision precision;
+  const ProcessState process;
+  const Group group;
+  BatchPlacement placement;
+  LoaderRegistry loaders;
+  StepObservers observers;
+  SyncedStates synced_states;
+  Accumulation accumulation;
+  GradientSync gradients;
+  // Set by Accelerator::set_trigger.
+  bool trigger = false;
+
+ private:
+  void check(const BackwardPass& pass) const;
+  void check_create_graph(const BackwardPass& pass) const;
+  void backward_local(const BackwardPass& pass, AccumulationWindow* window);
+  void drop_destroyed();
+
+  std::int64_t forwards_ = 0;
+  // Marks a living Accelerator, so that notebook_launcher refuses to fork.
+  std::shared_ptr<void> fork_hazard_;
+  Logger logger_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,108 @@
+// File: prepare/accumulation.h (internal)
+// The accumulation windows of the models of one Accelerator: which one a micro-batch belongs to,
+// whether a step may use the gradients, and which parameters a backward pass trains
+// (docs/design/003).
+//
+//   Accumulation accumulation(/*steps=*/2);
+//   accumulation.enter(models);
+//   accumulation.begin_micro_batch(/*last_of_data=*/false);
+//   accumulation.has_incomplete_window(parameters);  // true
+//   accumulation.end_micro_batch();
+//
+// A window closes after `steps` micro-batches or with the last batch of the loader, whichever comes
+// first, so it is never longer than the data. Each model (or group of models) given to accumulate()
+// has a window of its own. Throws UsageError "prepare.*" (docs/errors.md). Thread rule: one thread
+// at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include "prepare/accumulation_window.h"
+#include "prepare/backward_pass.h"
+
+namespace hasten {
+
+class Accumulation {
+ public:
+  // `steps` is the most micro-batches in a window. Throws "prepare.accumulation-steps".
+  explicit Accumulation(std::int64_t steps);
+
+  std::int64_t steps() const { return steps_; }
+
+  // Adds a prepared model, unless it is known.
+  void add_model(const std::shared_ptr<torch::nn::Module>& module);
+  void remove_model(const torch::nn::Module* module);
+  // Drops what belongs to models that have been destroyed.
+  void drop_destroyed();
+  // Drops all windows; the models stay.
+  void drop_windows();
+
+  // Throws "prepare.nested-accumulate" inside a micro-batch.
+  void check_not_inside() const;
+  // Makes the window of these models the current one, a new one if they have none, and returns it.
+  // Throws "prepare.shared-window".
+  AccumulationWindow& enter(const Models& models);
+  // Begins a micro-batch of the current window.
+  void begin_micro_batch(bool last_of_data);
+  void end_micro_batch() { inside_ = false; }
+  // True inside accumulate().
+  bool is_inside() const { return inside_; }
+  // The window of the latest micro-batch; null if it had none.
+  AccumulationWindow* current() const { return window_.get(); }
+  // Call it before a backward pass: outside accumulate() there is no current window.
+  void leave_unless_inside();
+
+  // True if the latest micro-batch is the last one of its window, and after a backward pass that
+  // belongs to no window.
+  bool sync_gradients() const { return !window_ || window_->is_due(); }
+  // True if a window of these parameters, or of this model, waits for more micro-batches.
+  bool has_incomplete_window(const std::vector<at::Tensor>& parameters) const;
+  bool has_incomplete_window(const torch::nn::Module* module) const;
+  // True if clearing these gradients now would lose a part of an open window.
+  bool holds_gradients_of(const std::vector<at::Tensor>& parameters) const;
+  // The windows of these parameters that have begun their last micro-batch.
+  std::vector<std::shared_ptr<AccumulationWindow>> due_windows_of(
+      const std::vector<at::Tensor>& parameters) const;
+  // The first window that holds gradients and has one of these models; null if there is none.
+  std::shared_ptr<AccumulationWindow> open_window_of(
+      const std::vector<const torch::nn::Module*>& models) const;
+
+  // Call it after the gradients of the latest window have been used.
+  void mark_gradients_used();
+  // Call it before an optimizer that evaluates its closure several times computes the gradients of
+  // a step again. Throws "prepare.closure-in-window".
+  void restart_windows(const std::vector<at::Tensor>& parameters);
+  // Drops windows that wait without gradients and have parameters that this pass reaches. A loop
+  // left before a window's first backward pass leaves them; its models go on outside of
+  // accumulate() and have to step.
+  void drop_abandoned_windows(const BackwardPass& pass);
+
+  // Returns the leaves that get gradients; empty: all that the loss reaches. Inside accumulate() a
+  // pass leaves out prepared models that the scope was not given, and outside it those with an open
+  // window. Throws "prepare.outside-loss", "prepare.open-window".
+  std::vector<at::Tensor> trained_leaves(const at::Tensor& loss);
+  // The number of these parameters that losses inside accumulate() have reached without training
+  // them since the last call.
+  std::size_t take_untrained(const std::vector<at::Tensor>& parameters);
+
+ private:
+  void replace_windows_that_share(const Models& models);
+  std::vector<at::Tensor> excluded_parameters() const;
+
+  const std::int64_t steps_;
+  std::vector<std::weak_ptr<torch::nn::Module>> models_;
+  std::vector<std::shared_ptr<AccumulationWindow>> windows_;
+  // One of them, unless its model has been destroyed inside accumulate().
+  std::shared_ptr<AccumulationWindow> window_;
+  bool inside_ = false;
+  // Parameters that losses inside accumulate() have reached without training them since the last
+  // step.
+  std::unordered_set<const void*> excluded_parameters_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,452 @@
+#include "prepare/gradient_sync.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/optim/gradients.h"
+#include "prepare/pass_order.h"
+
+namespace hasten {
+namespace {
+
+// Marks backward passes during its lifetime as Accelerator::backward's.
+class AcceleratorBackwardScope {
+ public:
+  explicit AcceleratorBackwardScope(const std::vector<std::unique_ptr<DataParallelModel>>& models)
+      : models_(models) {
+    for (const auto& model : models_) model->in_accelerator_backward = true;
+  }
+  AcceleratorBackwardScope(const AcceleratorBackwardScope&) = delete;
+  AcceleratorBackwardScope& operator=(const AcceleratorBackwardScope&) = delete;
+  ~AcceleratorBackwardScope() {
+    for (const auto& model : models_) model->in_accelerator_backward = false;
+  }
+
+ private:
+  const std::vector<std::unique_ptr<DataParallelModel>>& models_;
+};
+
+}  // namespace
+
+GradientSync::GradientSync(Group group, DistributedDataParallelKwargs options)
+    : group_(std::move(group)), options_(options) {}
+
+void GradientSync::add_model(const std::shared_ptr<torch::nn::Module>& module) {
+  if (group_.size() == 1) return;
+  for (const auto& model : models_) {
+    if (model->module() == module.get()) return model->set_owner(module);
+  }
+  models_.push_back(std::make_unique<DataParallelModel>(module, group_, options_));
+}
+
+void GradientSync::remove_model(const torch::nn::Module* module) {
+  std::erase_if(models_, [&](const auto& each) { return each->module() == module; });
+}
+
+void GradientSync::drop_destroyed() {
+  std::erase_if(models_, [](const auto& each) { return each->module() == nullptr; });
+}
+
+void GradientSync::sync_buffers(const torch::nn::Module* module) {
+  for (const auto& model : models_) {
+    if (model->module() != module || !model->sends_buffers()) continue;
+    std::int64_t from = 0;
+    if (join_) {
+      join_->exchange({.call = JoinCall::buffers, .models = model_bits({model.get()})});
+      if (!join_->all_have_data()) from = join_->leader();
+    }
+    model->send_buffers(from);
+  }
+}
+
+Synchronization GradientSync::set_synchronization(const torch::nn::Module* module,
+                                                  Synchronization how) {
+  for (const auto& model : models_) {
+    if (model->module() == module) return std::exchange(model->synchronization, how);
+  }
+  return Synchronization::at_window_end;
+}
+
+void GradientSync::average(const torch::nn::Module* module) {
+  require_all("the averaging of LocalSGD");
+  for (const auto& model : models_) {
+    if (model->module() == module) model->average();
+  }
+}
+
+bool GradientSync::is_local(const BackwardPass& pass, const AccumulationWindow* window) const {
+  const auto trains_locally = [](const auto& model) {
+    return model->synchronization == Synchronization::never;
+  };
+  if (group_.size() == 1) return true;
+  if (std::none_of(models_.begin(), models_.end(), trains_locally)) return false;
+  const std::vector<DataParallelModel*> models = models_of(pass, window);
+  const auto count = std::count_if(models.begin(), models.end(), trains_locally);
+  if (count == 0 || count == std::ssize(models)) return count != 0;
+  throw UsageError(
+      "prepare.local-sgd-mixed",
+      {.what = "a loss that depends on a model in LocalSGD and on one that is not",
+       .expected = "models that are all in LocalSGD, or none of them",
+       .hint = "make a LocalSGD for each of them, or pass accumulate() only the models that the "
+               "loss is to train"});
+}
+
+void GradientSync::run(const BackwardPass& pass, const at::Tensor& loss) const {
+  const AcceleratorBackwardScope scope(models_);
+  torch::autograd::backward({loss}, {}, pass.retain_graph, pass.create_graph, pass.inputs);
+}
+
+void GradientSync::add_gradients(const BackwardPass& pass, double share) const {
+  if (share == 1.0) return run(pass, pass.loss);
+  if (!has_16_bits(pass.loss)) return run(pass, pass.loss * share);
+  // The gradient of a 16-bit loss has 16 bits too and would round the share. Instead, the gradients
+  // present are divided by it before the pass, and all are multiplied by it afterwards.
+  const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
+  scale_gradients_(leaves, 1.0 / share);
+  run(pass, pass.loss);
+  scale_gradients_(leaves, share);
+}
+
+void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window) {
+  if (window == nullptr) return exchange_pass(pass);
+  const bool first = window->count_pass(pass.weight);
+  if (window->is_due()) return exchange_at_end(pass, *window, first);
+  // After an early exchange all have the same share of the sum, which the window's end divides.
+  const bool early = std::any_of(models_.begin(), models_.end(), [](const auto& model) {
+    return model->synchronization == Synchronization::now;
+  });
+  const auto models = early ? models_to_exchange(pass, window) : std::vector<DataParallelModel*>{};
+  if (!models.empty()) {
+    if (join_) announce_backward(models, JoinPass::early, /*sums_weights=*/false);
+    const auto size = static_cast<double>(group_.size());
+    return reduce(models, &pass, pass.weight, pass.weight, 1.0 / size);
+  }
+  if (pass.weight > 0) add_gradients(pass, pass.weight);
+}
+
+// Exchanges a pass of no window. Weights are summed over the processes only if some may be out of
+// data or if weights may differ.
+void GradientSync::exchange_pass(const BackwardPass& pass) {
+  const std::vector<DataParallelModel*> models = models_to_exchange(pass, nullptr);
+  const bool announces = join_ && !models.empty();
+  if (announces) announce_backward(models, JoinPass::without_window, /*sums_weights=*/true);
+  const bool differs = join_ ? announces : pass.by_items;
+  const double all = total_weight(pass.weight, differs);
+  weight_share_ = all > 0 ? pass.weight / all : 0;
+  reduce(models, &pass, pass.weight, 1.0, *weight_share_);
+}
+
+// Exchanges a pass of a window's last micro-batch.
+void GradientSync::exchange_at_end(const BackwardPass& pass, AccumulationWindow& window,
+                                   bool first) {
+  const std::vector<DataParallelModel*> models = models_to_exchange(pass, &window);
+  // Processes without data do not take part in a collective that no exchange needs.
+  const bool announces = join_ ? !models.empty() : announces_models(window);
+  if (announces) announce_backward(models, JoinPass::closing, /*sums_weights=*/first);
+  if (first) {
+    // Processes may differ in which micro-batches had a backward pass.
+    const bool differs = join_ ? announces : pass.by_items || window.capacity() > 1;
+    window.close(total_weight(window.weight(), differs));
+  }
+  const double all = window.total_weight();
+  weight_share_ = all > 0 ? window.weight() / all : 0;
+  exchange_window(window, models, &pass);
+}
+
+double GradientSync::total_weight(double own, bool differs) {
+  if (!differs) return own * static_cast<double>(group_.size());
+  return group_.reduce(at::scalar_tensor(own, at::kDouble)).item<double>();
+}
+
+void GradientSync::exchange_window(AccumulationWindow& window,
+                                   const std::vector<DataParallelModel*>& models,
+                                   const BackwardPass* pass) {
+  const double all = window.total_weight(), weight = pass ? pass->weight : 0;
+  bool again = false;
+  for (const DataParallelModel* const model : models) {
+    if (!window.has_exchanged(model->module())) {
+      window.note_exchange(model->module());
+      continue;
+    }
+    again = true;
+    if (all > 0) scale_gradients_(model->parameters(), all / static_cast<double>(group_.size()));
+  }
+  if (all <= 0) return reduce(models, pass, 0, 1.0, 0);
+  // With a single micro-batch the loss is not scaled.
+  if (pass && window.batches() == 1 && !again)
+    return reduce(models, pass, weight, 1.0, weight / all);
+  reduce(models, pass, weight, weight, 1.0 / all);
+}
+
+// True if the processes announce to each other which models they are about to exchange at
+// the window's end: a loss may reach only some of the models, and a process may have left
+// the micro-batch out.
+bool GradientSync::announces_models(const AccumulationWindow& window) const {
+  return window.capacity() > 1 && models_at_end(window).size() > 1;
+}
+
+void GradientSync::close(AccumulationWindow& window, const std::vector<at::Tensor>& parameters) {
+  if (!window.is_closed()) divide_local(window, parameters);
+  std::vector<DataParallelModel*> missing = models_at_end(window);
+  if (missing.empty()) return window.close();
+  std::erase_if(missing, [&](const DataParallelModel* model) {
+    return window.has_exchanged(model->module()) || !model->has_one_of(parameters);
+  });
+  if (missing.empty()) return;
+  if (window.capacity() == 1) {
+    if (window.is_closed()) return;  // its losses did not reach them
+    throw UsageError(
+        "prepare.open-window",
+        {.what = str("an optimizer step on rank ", group_.rank(),
+                     " in a micro-batch without accelerator.backward()"),
+         .expected = "a backward pass in every process, because the others wait for its gradients",
+         .hint = "call accelerator.backward(loss * 0); or pass the number of items in every "
+                 "process, which is 0 here; or skip the step in every process"});
+  }
+  if (join_ || announces_models(window)) return exchange_remaining(window, std::move(missing));
+  close_with_weights(window);
+  exchange_window(window, missing, nullptr);
+}
+
+// Takes part in the passes of the others until these models have been exchanged. When no process
+// has a pass left, all exchange the rest at once.
+void GradientSync::exchange_remaining(AccumulationWindow& window,
+                                      std::vector<DataParallelModel*> missing) {
+  while (!missing.empty()) {
+    std::vector<DataParallelModel*> held = missing;
+    std::erase_if(held, [](const DataParallelModel* model) { return !model->has_gradients(); });
+    const bool sums_weights = !window.is_closed();
+    announce_backward(held, JoinPass::catch_up, sums_weights);
+    const bool is_last = message_exchange().leader_message().is_catch_up();
+    const auto models = models_from_bits(message_exchange().announced_models());
+    if (sums_weights) close_with_weights(window);
+    exchange_window(window, models, nullptr);
+    if (is_last) {  // no process has gradients of the rest
+      for (const DataParallelModel* const model : missing) window.note_exchange(model->module());
+      return;
+    }
+    std::erase_if(missing, [&](const DataParallelModel* model) {
+      return window.has_exchanged(model->module());
+    });
+  }
+}
+
+// Divides the gradients that no other process shares.
+void GradientSync::divide_local(AccumulationWindow& window,
+                                const std::vector<at::Tensor>& parameters) const {
+  const double factor = window.weight() > 0 ? 1.0 / window.weight() : 1.0;
+  if (models_.empty()) return scale_gradients_(window.parameters(), factor);
+  for (const auto& model : models_) {
+    if (model->synchronization != Synchronization::never) continue;
+    const torch::nn::Module* const module = model->module();
+    if (!window.has_model(module) || window.has_exchanged(module)) continue;
+    if (!model->has_one_of(parameters)) continue;
+    scale_gradients_(model->parameters(), factor);
+    window.note_exchange(module);
+  }
+}
+
+std::vector<DataParallelModel*> GradientSync::models_at_end(
+    const AccumulationWindow& window) const {
+  std::vector<DataParallelModel*> models;
+  for (const auto& model : models_) {
+    const bool is_exchanged = model->synchronization == Synchronization::at_window_end ||
+                              model->synchronization == Synchronization::now;
+    if (is_exchanged && window.has_model(model->module())) models.push_back(model.get());
+  }
+  return models;
+}
+
+std::vector<DataParallelModel*> GradientSync::models_of(const BackwardPass& pass,
+                                                        const AccumulationWindow* window) const {
+  std::vector<DataParallelModel*> models;
+  for (const auto& model : models_) {
+    if (window == nullptr || window->has_model(model->module())) models.push_back(model.get());
+  }
+  if (models_.size() > 1 || pass.inputs_of_user) {
+    const Leaves leaves = pass.leaves();
+    std::erase_if(models,
+                  [&](const DataParallelModel* model) { return !model->has_one_of(leaves); });
+  }
+  return models;
+}
+
+std::vector<DataParallelModel*> GradientSync::models_to_exchange(
+    const BackwardPass& pass, const AccumulationWindow* window) const {
+  const bool closes = window == nullptr || window->is_due();
+  std::vector<DataParallelModel*> models = models_of(pass, window);
+  std::erase_if(models, [&](const DataParallelModel* model) {
+    return model->synchronization != Synchronization::now &&
+           !(closes && model->synchronization == Synchronization::at_window_end);
+  });
+  return models;
+}
+
+void GradientSync::reduce(const std::vector<DataParallelModel*>& models, const BackwardPass* pass,
+                          double weight, double share, double factor) {
+  const bool adds = pass != nullptr && weight > 0;
+  for (DataParallelModel* const model : models) model->update_parameters();
+  // The leaves that the user restricted the pass to, or that get this process's zeros.
+  std::optional<Leaves> some;
+  if (pass != nullptr && (pass->inputs_of_user || (!adds && options_.find_unused_parameters)))
+    some = pass->leaves();
+  if (pass != nullptr && pass->inputs_of_user) {
+    for (const DataParallelModel* const model : models) model->check_uses_all(*some);
+  }
+  const bool rounds = adds && has_16_bits(pass->loss);
+  // If no parameter has a gradient yet, the loss takes the factor, which saves a pass
+  // over the buckets.
+  const bool fresh = !models.empty() && !rounds &&
+                     std::none_of(models.begin(), models.end(),
+                                  [](const auto* model) { return model->has_gradients(); });
+  if (fresh) share *= std::exchange(factor, 1.0);
+  std::vector<at::Tensor> outside_buckets;  // leaves of the pass that no bucket holds
+  if (rounds && share != 1.0) {             // as in add_gradients; the buckets apply the share
+    Leaves leaves = pass->leaves();
+    for (const DataParallelModel* const model : models) {
+      scale_gradients_(model->parameters(), 1.0 / share);
+      for (const at::Tensor& each : model->parameters()) leaves.erase(each.unsafeGetTensorImpl());
+    }
+    outside_buckets = tensors_of(leaves);
+    scale_gradients_(outside_buckets, 1.0 / share);
+    factor *= share;
+  }
+  at::Tensor own;
+  if (adds) {
+    own = rounds || share == 1.0 ? pass->loss : pass->loss * share;
+  } else {
+    // A process without items adds zeros: its own loss is a mean over nothing, 0 / 0.
+    for (const DataParallelModel* const model : models) {
+      const at::Tensor one =
+          model->zero_loss(options_.find_unused_parameters && some ? &*some : nullptr);
+      if (one.defined()) own = own.defined() ? own + one.to(own.device()) : one;
+    }
+  }
+  // The last model is usually nearest to the loss and gets its gradients first.
+  const auto order = models.size() > 1 ? std::make_shared<PassOrder>() : nullptr;
+  for (auto model = models.rbegin(); model != models.rend(); ++model) {
+    const bool restricted = adds && some.has_value();
+    (*model)->prepare_backward(restricted ? (*model)->zero_loss(&*some) : own, own, factor, order);
+  }
+  // Runs before the reducers wait for the buckets that they have sent.
+  if (order && own.defined()) at_end_of_pass(own, [order] { order->release(); });
+  if (own.defined()) run(adds ? *pass : BackwardPass{}, own);
+  for (DataParallelModel* const model : models) model->finish_backward(own);
+  scale_gradients_(outside_buckets, share);
+}
+
+void GradientSync::check_not_abandoned(const AccumulationWindow& window) const {
+  if (!window.is_due() || !window.holds_gradients()) return;
+  const bool is_shared = std::any_of(models_.begin(), models_.end(), [&](const auto& model) {
+    return window.has_model(model->module()) && model->synchronization != Synchronization::never;
+  });
+  if (!is_shared) return;
+  throw UsageError(
+      "prepare.open-window",
+      {.what = str("rank ", group_.rank(), " left the last micro-batch of its accumulation window"),
+       .got = "neither accelerator.backward() nor optimizer.step() in it",
+       .expected = "one of them, because other processes exchange the window's gradients there",
+       .hint = "call optimizer.step() even if the micro-batch is skipped"});
+}
+
+void GradientSync::throw_if_unexchanged(const std::vector<at::Tensor>& parameters) const {
+  for (const auto& model : models_) model->throw_if_unexchanged(parameters);
+}
+
+void GradientSync::mark_cleared(const std::vector<at::Tensor>& parameters) {
+  for (const auto& model : models_) model->mark_cleared(parameters);
+}
+
+at::Tensor GradientSync::mean_loss(const at::Tensor& loss) {
+  if (!weight_share_ || !loss.defined()) return loss;
+  require_all("optimizer.step(closure)");
+  const torch::NoGradGuard no_grad;
+  // A process without items has a loss of 0 / 0.
+  const at::Tensor own = *weight_share_ > 0 ? loss.detach().to(at::kDouble) * *weight_share_
+                                            : at::zeros({}, at::kDouble);
+  return group_.reduce(own.reshape({})).to(loss.options());
+}
+
+void GradientSync::begin_join(const std::vector<torch::nn::Module*>& models) {
+  if (join_) {
+    throw UsageError("prepare.nested-join", {.what = "join_uneven_inputs inside join_uneven_inputs",
+                                             .hint = "pass all models to one call"});
+  }
+  // A group of one process has a scope too, but exchanges no messages.
+  join_ = std::make_unique<Join>(group_, models);
+}
+
+void GradientSync::require_all(const char* call) {
+  if (!join_ || group_.size() == 1) return;
+  join_->exchange({.call = JoinCall::other});
+  if (join_->all_have_data()) return;
+  throw UsageError(
+      "prepare.join-call",
+      {.what = str(call, " inside join_uneven_inputs after a process has run out of data"),
+       .hint = "call it after the scope; gather_for_metrics works inside"});
+}
+
+std::int64_t GradientSync::announce_rows() {
+  if (!join_ || group_.size() == 1) return -1;
+  join_->exchange({.call = JoinCall::rows});
+  return join_->all_have_data() ? -1 : join_->leader();
+}
+
+MessageExchange& GradientSync::message_exchange() {
+  if (join_) return *join_;
+  if (!message_exchange_) message_exchange_ = std::make_unique<MessageExchange>(group_);
+  return *message_exchange_;
+}
+
+void GradientSync::announce_backward(const std::vector<DataParallelModel*>& models, JoinPass pass,
+                                     bool sums_weights) {
+  message_exchange().exchange({.call = JoinCall::backward,
+                               .models = model_bits(models),
+                               .pass = pass,
+                               .sums_weights = sums_weights});
+}
+
+// Converts models to the bits that processes exchange: bit i is the i-th prepared model.
+std::int64_t GradientSync::model_bits(const std::vector<DataParallelModel*>& models) const {
+  std::int64_t bits = 0;
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    const auto* const model = models_[i].get();
+    if (std::find(models.begin(), models.end(), model) == models.end()) continue;
+    const bool is_named = !join_ || std::find(join_->models.begin(), join_->models.end(),
+                                              model->module()) != join_->models.end();
+    if (i >= 62 || !is_named) {
+      throw UsageError(
+          "prepare.join-model",
+          {.what = join_ ? "a pass inside join_uneven_inputs of a model that was not passed to it"
+                         : "an accumulation window of too many models",
+           .got = str("prepared model ", i, ", counted from 0"),
+           .hint = join_ ? "pass every model that the scope trains, at most 62: "
+                           "join_uneven_inputs(a, b)"
+                         : "prepare at most 62 models with one Accelerator"});
+    }
+    bits |= std::int64_t{1} << i;
+  }
+  return bits;
+}
+
+std::vector<DataParallelModel*> GradientSync::models_from_bits(std::int64_t bits) const {
+  std::vector<DataParallelModel*> models;
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    if ((bits >> i & 1) != 0) models.push_back(models_[i].get());
+  }
+  return models;
+}
+
+void GradientSync::close_with_weights(AccumulationWindow& window) {
+  window.close(total_weight(window.weight(), /*differs=*/true));
+}
+
+void GradientSync::exchange_zeros(const std::vector<DataParallelModel*>& models) {
+  reduce(models, nullptr, 0, 1.0, 1.0 / static_cast<double>(group_.size()));
+}
+
+}  // namespace hasten

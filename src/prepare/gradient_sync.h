@@ -1,0 +1,136 @@
+// File: prepare/gradient_sync.h (internal)
+// Exchanges the gradients of the models of one Accelerator between its processes, for
+// backward passes and for windows that are closed without one.
+//
+//   GradientSync gradients(group, options);
+//   gradients.add_model(module);           // a collective
+//   if (!gradients.is_local(pass, window)) gradients.exchange(pass, window);
+//
+// Gradients are sums of loss gradients times their weights, which the buckets divide once, by the
+// sum of all weights. Inside join_uneven_inputs a process announces each exchange, so that those
+// without data take part (prepare/join_participant.h). In a group of one process there are no
+// models here, and nothing is exchanged. Throws UsageError "prepare.*" (docs/errors.md). Thread
+// rule: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "hasten/prepare/data_parallel.h"
+#include "hasten/process/group.h"
+#include "prepare/accumulation_window.h"
+#include "prepare/backward_pass.h"
+#include "prepare/data_parallel_model.h"
+#include "prepare/join_messages.h"
+
+namespace hasten {
+
+class GradientSync {
+ public:
+  GradientSync(Group group, DistributedDataParallelKwargs options);
+
+  // Adds a model, whose weights become equal to rank 0's, unless it is known. A collective.
+  void add_model(const std::shared_ptr<torch::nn::Module>& module);
+  void remove_model(const torch::nn::Module* module);
+  void drop_destroyed();
+
+  // Copies the buffers of one rank to all processes if the model's options ask for it. A collective
+  // in that case.
+  void sync_buffers(const torch::nn::Module* module);
+  // Sets when the gradients of the model are exchanged; returns the previous value.
+  Synchronization set_synchronization(const torch::nn::Module* module, Synchronization how);
+  // Replaces the weights of the model by their mean over the processes. A collective.
+  void average(const torch::nn::Module* module);
+
+  // True if this pass exchanges nothing with other processes. Throws "prepare.local-sgd-mixed".
+  bool is_local(const BackwardPass& pass, const AccumulationWindow* window) const;
+  // Runs the pass and exchanges what is due. `window` is null for a pass of no window.
+  void exchange(const BackwardPass& pass, AccumulationWindow* window);
+  // Runs the pass of this loss, which is the pass's or derived from it.
+  void run(const BackwardPass& pass, const at::Tensor& loss) const;
+  // Adds the gradients of the loss times `share` to the gradients.
+  void add_gradients(const BackwardPass& pass, double share) const;
+  // Called before a step if the window's last micro-batch had no backward pass, or none that
+  // reached all of these parameters. Throws "prepare.open-window".
+  void close(AccumulationWindow& window, const std::vector<at::Tensor>& parameters);
+  // Throws "prepare.open-window" if the window's last micro-batch was left with neither backward()
+  // nor step(): other processes may have closed the window in it.
+  void check_not_abandoned(const AccumulationWindow& window) const;
+
+  // Throws "prepare.raw-backward" if gradients of these parameters have not been exchanged.
+  void throw_if_unexchanged(const std::vector<at::Tensor>& parameters) const;
+  // Call it after these gradients have been cleared.
+  void mark_cleared(const std::vector<at::Tensor>& parameters);
+  // Call it before a backward pass.
+  void forget_weight_share() { weight_share_.reset(); }
+  // The loss whose gradients the latest backward pass computed. If the pass exchanged gradients,
+  // this is the weighted mean over the processes, and the call is a collective.
+  at::Tensor mean_loss(const at::Tensor& loss);
+
+  // From now on, processes may run out of data. Throws "prepare.nested-join".
+  void begin_join(const std::vector<torch::nn::Module*>& models);
+  void end_join() { join_.reset(); }
+  // Null outside of join_uneven_inputs.
+  Join* join() const { return join_.get(); }
+  // Call it before a collective in which a process without data cannot take part. Throws
+  // "prepare.join-call" if there is such a process.
+  void require_all(const char* call);
+  // Call it before tensors are gathered row by row. Returns the rank that describes the tensors to
+  // the processes without data, or -1 if all have data.
+  std::int64_t announce_rows();
+
+  // What a process without data does in place of the calls above (prepare/join_participant.h).
+  std::vector<DataParallelModel*> models_from_bits(std::int64_t bits) const;
+  // Closes the window with the weights of all processes. A collective.
+  void close_with_weights(AccumulationWindow& window);
+  // Exchanges models of a closed window. Their gradients are sums over this process's micro-batches
+  // or, once exchanged, what all processes have in common. Without a pass this process adds zeros
+  // to them.
+  void exchange_window(AccumulationWindow& window, const std::vector<DataParallelModel*>& models,
+                       const BackwardPass* pass);
+  // Adds zeros to an exchange before the end of a window.
+  void exchange_zeros(const std::vector<DataParallelModel*>& models);
+
+ private:
+  // Adds the gradients of the loss times `share` to the gradients, then sums each gradient over the
+  // processes and multiplies it by `factor`. If the pass is null or the weight zero, this process
+  // adds zeros.
+  void reduce(const std::vector<DataParallelModel*>& models, const BackwardPass* pass,
+              double weight, double share, double factor);
+  void exchange_pass(const BackwardPass& pass);
+  void exchange_at_end(const BackwardPass& pass, AccumulationWindow& window, bool first);
+  void exchange_remaining(AccumulationWindow& window, std::vector<DataParallelModel*> missing);
+  void divide_local(AccumulationWindow& window, const std::vector<at::Tensor>& parameters) const;
+  double total_weight(double own, bool differs);
+  bool announces_models(const AccumulationWindow& window) const;
+
+  MessageExchange& message_exchange();
+  void announce_backward(const std::vector<DataParallelModel*>& models, JoinPass pass,
+                         bool sums_weights);
+  std::int64_t model_bits(const std::vector<DataParallelModel*>& models) const;
+
+  // The models of the window, or all models if there is no window. If there are several prepared
+  // models, only those that the loss reaches.
+  std::vector<DataParallelModel*> models_of(const BackwardPass& pass,
+                                            const AccumulationWindow* window) const;
+  // The models of the pass that exchange gradients in this pass.
+  std::vector<DataParallelModel*> models_to_exchange(const BackwardPass& pass,
+                                                     const AccumulationWindow* window) const;
+  // The models of a window that exchange gradients at its end.
+  std::vector<DataParallelModel*> models_at_end(const AccumulationWindow& window) const;
+
+  const Group group_;
+  const DistributedDataParallelKwargs options_;
+  std::vector<std::unique_ptr<DataParallelModel>> models_;  // in the order of their preparation
+  // Set inside join_uneven_inputs only.
+  std::unique_ptr<Join> join_;
+  // The messages before an exchange outside join_uneven_inputs; null before the first one.
+  std::unique_ptr<MessageExchange> message_exchange_;
+  // The weight of this process's latest loss as a share of that of all processes. Unset: the
+  // processes exchanged nothing.
+  std::optional<double> weight_share_;
+};
+
+}  // namespace hasten

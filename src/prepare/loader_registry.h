@@ -1,0 +1,49 @@
+// File: prepare/loader_registry.h (internal)
+// The loaders of one Accelerator: how they are prepared, and the batches that are at hand. Calls
+// that are given no batch (accumulate(), gather_for_metrics()) concern the batch of the innermost
+// loop.
+//
+//   LoaderRegistry loaders(configuration);
+//   loaders.begin_pass(info);        // a loop over a prepared loader begins
+//   loaders.current()->is_last;      // of its batch
+//   loaders.end_pass(info);
+//
+// Thread rule: that of the Accelerator.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "hasten/data/batch_info.h"
+#include "hasten/data/share.h"
+
+namespace hasten {
+
+class LoaderRegistry {
+ public:
+  explicit LoaderRegistry(DataLoaderConfiguration configuration)
+      : configuration_(std::move(configuration)) {}
+
+  // The configuration of loaders that are prepared from now on.
+  const DataLoaderConfiguration& configuration() const { return configuration_; }
+  // True if the last step of a loader is filled up.
+  bool even_batches() const { return even_batches_.value_or(configuration_.even_batches); }
+  // Replaces the configuration's even_batches inside join_uneven_inputs; unset: it applies again.
+  void set_even_batches(std::optional<bool> even) { even_batches_ = even; }
+
+  // Adds the info of a pass's batches, which stays valid, and current, until the end of the pass.
+  void begin_pass(const BatchInfo& info) { passes_.push_back(&info); }
+  void end_pass(const BatchInfo& info) { std::erase(passes_, &info); }
+  // The innermost pass's; null outside of all loops over prepared loaders.
+  const BatchInfo* current() const { return passes_.empty() ? nullptr : passes_.back(); }
+  // True if the innermost loop is at its last batch.
+  bool at_last_batch() const { return !passes_.empty() && passes_.back()->is_last; }
+
+ private:
+  DataLoaderConfiguration configuration_;
+  std::optional<bool> even_batches_;
+  std::vector<const BatchInfo*> passes_;  // the innermost last
+};
+
+}  // namespace hasten

@@ -1,0 +1,84 @@
+#include "hasten/prepare/prepared_loader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "prepare/accelerator_state.h"
+#include "prepare/foreign_loader.h"
+
+namespace hasten::detail {
+
+struct LoaderPass::Impl {
+  Impl(std::shared_ptr<AcceleratorState> shared, bool draws)
+      : state(std::move(shared)), foreign(*state, draws) {}
+
+  std::shared_ptr<AcceleratorState> state;
+  ForeignLoader foreign;
+  // Rows of the current batch before it was filled up, and the most rows of a batch so far.
+  std::int64_t unpadded_rows = -1, full_rows = 0;
+};
+
+LoaderPass::LoaderPass(std::shared_ptr<AcceleratorState> state, bool draws)
+    : impl_(std::make_unique<Impl>(std::move(state), draws)) {}
+
+LoaderPass::~LoaderPass() { impl_->state->loaders.end_pass(info); }
+
+void LoaderPass::enter() { impl_->state->loaders.begin_pass(info); }
+
+bool LoaderPass::compares() const { return impl_->foreign.compares(); }
+
+void LoaderPass::compare(const std::vector<at::Tensor>& tensors) {
+  impl_->foreign.compare(tensors);
+}
+
+std::int64_t LoaderPass::rank() const { return impl_->state->group.rank(); }
+
+std::int64_t LoaderPass::world_size() const { return impl_->state->group.size(); }
+
+bool LoaderPass::even_batches() const { return impl_->state->loaders.even_batches(); }
+
+bool LoaderPass::moves_batches() const { return impl_->state->placement.moves; }
+
+bool LoaderPass::pads_batches() const { return moves_batches() && impl_->state->placement.pads; }
+
+at::Device LoaderPass::device() const { return impl_->state->placement.device; }
+
+std::optional<at::ScalarType> LoaderPass::type_of(const at::Tensor& tensor) const {
+  return impl_->state->placement.type_of(tensor);
+}
+
+TensorDict LoaderPass::place(TensorDict batch) {
+  impl_->unpadded_rows = rows_of(batch);
+  // A last batch may be smaller.
+  impl_->full_rows = std::max(impl_->full_rows, impl_->unpadded_rows);
+  return impl_->state->placement.place(std::move(batch), impl_->full_rows);
+}
+
+void LoaderPass::count_padded_rows(const TensorDict& placed) {
+  const std::int64_t rows = rows_of(placed);
+  if (impl_->unpadded_rows < 0 || rows <= impl_->unpadded_rows) return;
+  if (info.real_rows < 0) info.real_rows = impl_->unpadded_rows;
+  info.rows = rows;
+}
+
+// Batches that are not moved here are reported by Accelerator::to_device.
+bool LoaderPass::is_observed() const { return moves_batches() && !impl_->state->observers.empty(); }
+
+void LoaderPass::report(const std::vector<at::Tensor>& tensors) const {
+  impl_->state->observers.notify(&StepObserver::on_batch, tensors);
+}
+
+void LoaderPass::enter_begin() { impl_->foreign.enter_begin(); }
+void LoaderPass::leave_begin() { impl_->foreign.leave_begin(); }
+void LoaderPass::enter_read() { impl_->foreign.enter_read(); }
+void LoaderPass::leave_read() { impl_->foreign.leave_read(); }
+
+void throw_uneven_batches() {
+  throw UsageError(
+      "prepare.uneven-batches",
+      {.what = "a loader whose batches cannot be copied ended before every process had a batch",
+       .hint = "use hasten::make_loader, which splits the rows instead"});
+}
+
+}  // namespace hasten::detail

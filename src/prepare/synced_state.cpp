@@ -1,0 +1,57 @@
+#include "prepare/synced_state.h"
+
+#include <torch/torch.h>
+
+#include <sstream>
+
+#include "hasten/base/text.h"
+
+namespace hasten {
+
+std::string SyncedOptimizer::state() const {
+  torch::serialize::OutputArchive archive;
+  optimizer_->save(archive);
+  std::ostringstream out;
+  archive.save_to(out);
+  return str(steps, "\n", out.str());
+}
+
+void SyncedOptimizer::restore(const std::string& state) {
+  const std::size_t end = state.find('\n');
+  steps = std::stoll(state.substr(0, end));
+  std::istringstream bytes(state.substr(end + 1));
+  torch::serialize::InputArchive archive;
+  archive.load_from(bytes);
+  optimizer_->load(archive);
+}
+
+void SyncedScheduler::step() {
+  scheduler_->step();
+  ++steps_;
+}
+
+std::string SyncedScheduler::state() const { return str(steps_, " ", optimizer_steps); }
+
+void SyncedScheduler::restore(const std::string& state) {
+  const std::int64_t target = std::stoll(state);
+  while (steps_ < target) step();
+  optimizer_steps = std::stoll(state.substr(state.find(' ') + 1));
+}
+
+void SyncedStates::add(const std::shared_ptr<SyncedOptimizer>& optimizer) {
+  states_.push_back(optimizer);
+}
+
+void SyncedStates::add(const std::shared_ptr<SyncedScheduler>& scheduler) {
+  states_.insert(states_.begin(), scheduler);
+}
+
+std::vector<std::shared_ptr<SyncedState>> SyncedStates::all() const {
+  std::vector<std::shared_ptr<SyncedState>> living;
+  for (const auto& each : states_) {
+    if (auto state = each.lock()) living.push_back(std::move(state));
+  }
+  return living;
+}
+
+}  // namespace hasten

@@ -1,0 +1,73 @@
+// File: prepare/synced_state.h (internal)
+// Training state besides the models, which a process that ran out of data copies from one that
+// continued (hasten/prepare/join.h).
+//
+//   SyncedStates states;
+//   states.add(std::make_shared<SyncedOptimizer>(optimizer));
+//   for (const auto& each : states.all()) each->restore(bytes);
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hasten {
+
+class SyncedState {
+ public:
+  virtual ~SyncedState() = default;
+  // The state as bytes.
+  virtual std::string state() const = 0;
+  // Adopts the state of another process.
+  virtual void restore(const std::string& state) = 0;
+};
+
+class SyncedOptimizer : public SyncedState {
+ public:
+  explicit SyncedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer)
+      : optimizer_(std::move(optimizer)) {}
+  std::string state() const override;
+  void restore(const std::string& state) override;
+  std::int64_t steps = 0;
+
+ private:
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+class SyncedScheduler : public SyncedState {
+ public:
+  explicit SyncedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler)
+      : scheduler_(std::move(scheduler)) {}
+  void step();
+  std::string state() const override;
+  void restore(const std::string& state) override;
+  // The number of the optimizer's steps at the scheduler's last step.
+  std::int64_t optimizer_steps = 0;
+
+ private:
+  std::shared_ptr<torch::optim::LRScheduler> scheduler_;
+  std::int64_t steps_ = 0;
+};
+
+// The states of the prepared objects that still exist.
+class SyncedStates {
+ public:
+  void add(const std::shared_ptr<SyncedOptimizer>& optimizer);
+  // Adds it before every optimizer: the learning rates that it sets while it catches up are then
+  // replaced by the right ones, with the optimizer's state.
+  void add(const std::shared_ptr<SyncedScheduler>& scheduler);
+  // In the order in which they are copied.
+  std::vector<std::shared_ptr<SyncedState>> all() const;
+
+ private:
+  std::vector<std::weak_ptr<SyncedState>> states_;
+};
+
+}  // namespace hasten

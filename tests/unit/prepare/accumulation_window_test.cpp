@@ -1,0 +1,46 @@
+// What a window counts. It is a value: a copy counts by itself.
+#include "prepare/accumulation_window.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+using namespace hasten;
+
+TEST_CASE("window value: it is due at its capacity or with the last batch of the data") {
+  const auto model = std::make_shared<torch::nn::LinearImpl>(2, 1);
+  AccumulationWindow window(Models{model});
+  window.begin_micro_batch(/*capacity=*/2, /*last_of_data=*/false);
+  CHECK(window.is_incomplete());
+  CHECK(!window.holds_gradients());
+  CHECK(window.count_pass(3.0));
+  CHECK(!window.count_pass(3.0));  // a second loss shares the weight
+  CHECK(window.holds_gradients());
+  AccumulationWindow copy = window;
+  window.begin_micro_batch(2, false);
+  CHECK(window.is_due());
+  CHECK(!copy.is_due());
+  copy.begin_micro_batch(5, /*last_of_data=*/true);
+  CHECK(copy.is_due());
+  CHECK(window.count_pass(1.0));
+  CHECK(window.weight() == 4.0);
+  CHECK(window.batches() == 2);
+  window.close(/*total_weight=*/8.0);
+  CHECK(window.total_weight() == 8.0);
+  CHECK(!window.holds_gradients());
+  window.begin_micro_batch(2, false);  // the next window
+  CHECK(window.begun() == 1);
+  CHECK(window.weight() == 0.0);
+}
+
+TEST_CASE("window value: it is of its models while they exist") {
+  auto model = std::make_shared<torch::nn::LinearImpl>(2, 1);
+  const auto other = std::make_shared<torch::nn::LinearImpl>(2, 1);
+  AccumulationWindow window(Models{model});
+  CHECK(window.is_of({model}));
+  CHECK(!window.is_of({model, other}));
+  CHECK(window.has_one_of(model->parameters()));
+  CHECK(!window.has_one_of(other->parameters()));
+  CHECK(!window.has_destroyed_model());
+  model.reset();
+  CHECK(window.has_destroyed_model());
+}
