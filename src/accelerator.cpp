@@ -5,9 +5,10 @@
 
 #include <iostream>
 
-#include "anatomy/requested_anatomy.h"
+#include "attach/attach.h"
 #include "device/tpu.h"
 #include "hasten/anatomy/dry_run.h"
+#include "hasten/anatomy/dry_tpu.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/endpoint.h"
@@ -113,6 +114,7 @@ at::Device tpu_of(const Worker& worker, ProcessGroupBackend backend) {
 }
 
 std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
+  if (hasten_accelerator_begins != nullptr) hasten_accelerator_begins();
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
   const auto is_enabled = [&](const char* name) {
@@ -162,7 +164,9 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options) : step_(step_of(options)) {
-  anatomy::attach_recorder_if_requested(std::shared_ptr<StepObservers>(step_, &step_->observers));
+  const std::shared_ptr<StepObservers> observers(step_, &step_->observers);
+  if (DryTpu* const dry = DryTpu::active()) dry->listen_to(*observers);
+  if (hasten_accelerator_constructed != nullptr) hasten_accelerator_constructed(observers);
 }
 
 DeferredScalar Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
