@@ -16,8 +16,8 @@
 
 #include "device/tpu/interpreter.h"
 #include "device/tpu/open_tpu.h"
-#include "device/tpu/program.h"
 #include "hasten/base/error.h"
+#include "program.py.h"
 
 namespace hasten {
 namespace {
@@ -143,7 +143,7 @@ void throw_problem(PyObject* tuple) {
 pid_t opened_by = 0;
 
 PythonObject& program() {
-  static PythonObject& module = *new PythonObject(make_module("hasten_tpu", kProgram));
+  static PythonObject& module = *new PythonObject(make_module("hasten_tpu", embedded::kProgram));
   return module;
 }
 

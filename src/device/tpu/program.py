@@ -1,12 +1,8 @@
-// File: device/tpu/program.h (internal)
-// The Python program that the interpreter runs. `check` returns None, `start` and `programs` a
-// number. On an error, `check` and `start` return a tuple of the error's code and its four texts:
-// what, got, expected, hint.
-#pragma once
+"""The Python program that the interpreter of device tpu runs (tpu_module.cpp).
 
-namespace hasten {
-
-inline constexpr const char* kProgram = R"python(
+`check` returns None, `start` and `programs` a number. On an error, `check` and `start` return a tuple of the error's code and its four texts:
+what, got, expected, hint.
+"""
 import contextlib
 import importlib.metadata as metadata
 import importlib.util
@@ -78,6 +74,3 @@ def programs():
 def stop():
     import atexit
     atexit._run_exitfuncs()
-)python";
-
-}  // namespace hasten
