@@ -10,6 +10,7 @@
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/anatomy/dry_tpu.h"
 #include "hasten/base/error.h"
+#include "hasten/base/log.h"
 #include "hasten/base/text.h"
 #include "hasten/config/endpoint.h"
 #include "prepare/compile_watch.h"
@@ -60,16 +61,16 @@ Precision precision_of(const AcceleratorOptions& options, const config::Environm
       {.what = "ACCELERATE_MIXED_PRECISION", .got = found->second, .expected = "no or bf16"});
 }
 
-// Prints on rank 0 where the processes meet, which explains a firewall or a port in use, unless
+// Logs on rank 0 where the processes meet, which explains a firewall or a port in use, unless
 // MASTER_ADDR and MASTER_PORT were both given.
-void print_rendezvous_address(const Worker& worker) {
+void log_rendezvous_address(const Worker& worker) {
   const bool was_given =
       worker.address_source == "MASTER_ADDR" && worker.port_source == "MASTER_PORT";
   if (worker.world_size == 1 || worker.rank != 0 || was_given) return;
   const Endpoint address{.host = worker.master_addr, .port = worker.master_port};
-  std::cerr << str("hasten: ", worker.world_size, " processes started by ",
-                   name_of(worker.started_by), " meet at ", to_text(address),
-                   " (address: ", worker.address_source, "; port: ", worker.port_source, ")\n");
+  log_line(str("hasten: ", worker.world_size, " processes started by ", name_of(worker.started_by),
+               " meet at ", to_text(address), " (address: ", worker.address_source,
+               "; port: ", worker.port_source, ")"));
 }
 
 // Returns the backend for the device's tensors: the options' or, if automatic, the one in hasten
@@ -97,9 +98,10 @@ ProcessGroupBackend tpu_backend(const Worker& worker, ProcessGroupBackend reques
   if (tpus_can_run_together()) return ProcessGroupBackend::tpu_dist;
   static const bool reported = [&] {  // once per process
     if (worker.rank == 0) {
-      std::cerr << "hasten: PCI lists no TPU on this machine, so processes exchange tensors of "
-                   "device tpu with Gloo through host memory, which is slow. Set "
-                   "HASTEN_PROCESS_GROUP_BACKEND=tpu_dist to use the links between TPUs\n";
+      log_line(
+          "hasten: PCI lists no TPU on this machine, so processes exchange tensors of device tpu "
+          "with Gloo through host memory, which is slow. Set HASTEN_PROCESS_GROUP_BACKEND=tpu_dist "
+          "to use the links between TPUs");
     }
     return true;
   }();
@@ -144,7 +146,7 @@ std::shared_ptr<Step> step_of(const AcceleratorOptions& options) {
       .encrypt = options.process_group.encrypt};
   // Throws before the processes meet.
   const Precision precision = precision_of(options, environment, process.device);
-  print_rendezvous_address(worker);
+  log_rendezvous_address(worker);
   auto step = std::make_shared<Step>(options.gradient_accumulation_steps, precision, process,
                                      Group::form(worker, of_group), options.ddp);
   step->dataloader = options.dataloader_config;
