@@ -1,7 +1,6 @@
 #include "device/tpu_job.h"
 
 #include <charconv>
-#include <cstdlib>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -15,14 +14,6 @@ std::string value_of(const config::Environment& environment, const std::string& 
                      const std::string& fallback = "") {
   const auto found = environment.find(name);
   return found == environment.end() || found->second.empty() ? fallback : found->second;
-}
-
-void set(const Variable& variable) {
-  if (variable.value) {
-    setenv(variable.name.c_str(), variable.value->c_str(), 1);
-  } else {
-    unsetenv(variable.name.c_str());
-  }
 }
 
 std::vector<std::string> hosts_of(const Worker& worker, const config::Environment& environment) {
@@ -101,19 +92,6 @@ std::vector<Variable> tpu_variables(const Worker& worker, TpuJob job,
                                     const config::Environment& environment) {
   return job == TpuJob::one_slice ? slice_variables(worker, environment)
                                   : separate_chip_variables(worker, environment);
-}
-
-ScopedVariables::ScopedVariables(const std::vector<Variable>& variables) {
-  for (const Variable& variable : variables) {
-    const char* const value = std::getenv(variable.name.c_str());
-    before_.push_back(
-        {variable.name, value == nullptr ? std::nullopt : std::optional<std::string>(value)});
-    set(variable);
-  }
-}
-
-ScopedVariables::~ScopedVariables() {
-  for (const Variable& variable : before_) set(variable);
 }
 
 }  // namespace hasten

@@ -22,7 +22,6 @@ EFFECTS = {
 # File name -> the effects that it may have, and why.
 REASONS = {
     "accelerator.cpp": ({"prints"}, "Accelerator::print() is called to print"),
-    "dry_tpu.cpp": ({"changes variables"}, "a DryTpu is made: torch_tpu reads its settings from the environment alone"),
     "forked_rank.cpp": ({"prints", "ends the process", "changes variables"},
                         "flushes the streams before fork(); the rest is in a process that notebook_launcher() has forked"),
     "group_signals.cpp": ({"ends the process"}, "in a process that notebook_launcher() has forked"),
@@ -30,13 +29,15 @@ REASONS = {
     "log.cpp": ({"prints"}, "the log sink, which a program can replace"),
     "memory.cpp": ({"prints"}, "print_gpu_utilization() is called to print"),
     "no_cuda.cpp": ({"prints", "ends the process"}, "another library, in a process with a TPU; its caller is C and has no errors"),
-    "plugin.cpp": ({"prints"}, "another library, which a DryTpu loads; the progress of the compiler"),
+    "plugin.cpp": ({"prints", "changes variables"},
+                   "another library, which a DryTpu loads: shows the compiler's progress; torch_tpu reads its settings from the environment alone"),
     "progress_bar.h": ({"prints"}, "a ProgressBar is made to print"),
     "progress_callback.cpp": ({"prints"}, "the Trainer's lines of numbers, which log_level turns off"),
     "results.cpp": ({"prints"}, "print_summary() is called to print"),
-    "tpu_job.cpp": ({"changes variables"}, "a TPU is opened: libtpu reads its settings from the environment alone; they are restored"),
+    "scoped_variables.h": ({"changes variables"}, "part of tpu_module.cpp"),
     "tpu_module.cpp": ({"changes variables", "sets a handler"},
-                       "another library, which is loaded to open a TPU; torch_tpu's threads must be ended before the process ends"),
+                       "another library, which is loaded to open a TPU: libtpu reads its settings from the environment alone, and torch_tpu's "
+                       "threads must be ended before the process ends"),
     "training_run.cpp": ({"prints"}, "TrainingArguments::anatomy is text"),
     "watchdog.cpp": ({"prints", "ends the process"}, "the option `watchdog`: reports a hanging job and ends it, as a thread that hangs cannot throw"),
 }

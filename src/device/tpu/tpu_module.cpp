@@ -16,6 +16,7 @@
 
 #include "device/tpu/interpreter.h"
 #include "device/tpu/open_tpu.h"
+#include "device/tpu/scoped_variables.h"
 #include "hasten/base/error.h"
 #include "program.py.h"
 
@@ -188,8 +189,10 @@ std::int64_t start(const std::string& folder, std::int64_t slice_processes) {
 }  // namespace
 }  // namespace hasten
 
-extern "C" std::int64_t hasten_tpu_open(std::int64_t slice_processes) {
+extern "C" std::int64_t hasten_tpu_open(std::int64_t slice_processes,
+                                        const std::vector<hasten::Variable>& variables) {
   using namespace hasten;
+  const ScopedVariables scoped(variables);
   const fs::path folder = libtorch();
   check_libtorch(folder);
   start_engine_threads();
